@@ -1,0 +1,10 @@
+"""vmafx: video quality (VMAF) at cluster scale.
+
+The map. Imports point downwards only; `make lint` holds it.
+
+    cli/         what a person types; argument parsing only
+    operator/    the reconcilers, one folder per kind
+    devcluster/  etcd and kube-apiserver on this machine, for `vmafx dev` and for the tests
+    kube/        a typed asyncio client for the Kubernetes API
+    api/         the four kinds, declared once: types, validation, CRDs and roles come from here
+"""

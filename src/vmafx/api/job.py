@@ -1,0 +1,255 @@
+"""VmafxJob: score one distorted clip against its reference."""
+
+from datetime import datetime
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from vmafx.api.fields import (
+    Count,
+    Generation,
+    Identifier,
+    Labels,
+    Link,
+    Message,
+    ModelName,
+    Name,
+    NonNegative,
+    Positive,
+    SmallCount,
+    Time,
+    Uri,
+    doc,
+    pattern,
+    schema,
+)
+from vmafx.api.meta import (
+    AGE,
+    Column,
+    Condition,
+    Conditions,
+    CustomObject,
+    LocalSecretRef,
+    MetaView,
+    Model,
+    Names,
+    Rule,
+)
+
+Backend = Literal["cpu", "cuda", "hip", "sycl", "metal"]
+Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
+Feature = Literal["psnr", "ssim", "ms_ssim", "psnr_hvs", "ciede", "cambi"]
+PixelFormat = Literal[
+    "yuv420p", "yuv422p", "yuv444p",
+    "yuv420p10le", "yuv422p10le", "yuv444p10le",
+    "yuv420p12le", "yuv422p12le", "yuv444p12le",
+    "yuv420p16le", "yuv422p16le", "yuv444p16le",
+    "gray", "gray10le", "gray12le", "gray16le",
+]  # fmt: skip
+FrameRate = Annotated[float, Meta(gt=0, le=1000)]
+Threads = Annotated[int, Meta(ge=1, le=1024), schema(format="int32")]
+Side = Annotated[int, Meta(ge=1, le=16384), schema(format="int32")]
+
+MUTABLE = frozenset({"suspend", "cancel", "priority", "ttlSecondsAfterFinished"})
+NAME_MAX = 52  # the name becomes a label value, and with an attempt's number a Pod's name
+
+
+class RawFormat(Model):
+    """What a raw clip does not say of itself."""
+
+    width: Annotated[Side, doc("Width of a frame in pixels.")]
+    height: Annotated[Side, doc("Height of a frame in pixels.")]
+    pixelFormat: Annotated[PixelFormat, doc("Layout and depth of a pixel, by ffmpeg's name.")]
+    frameRate: Annotated[FrameRate | None, doc("Frames per second; 25 where it is not said.")] = None
+
+
+class JobOptions(Model):
+    """How to score."""
+
+    subsample: Annotated[int, Meta(ge=1, le=1000), schema(format="int32"), doc("Score every n-th frame.")] = 1
+    pooling: Annotated[
+        str,
+        pattern(
+            r"^(mean|harmonic_mean|min|max|median|p[1-9][0-9]?)\Z",
+            "must be mean, harmonic_mean, min, max, median or a percentile p1 to p99",
+            max_length=16,
+        ),
+        doc("How the frames' scores become one: mean, harmonic_mean, min, max, median, or a percentile p1 to p99."),
+    ] = "mean"
+    features: Annotated[
+        tuple[Feature, ...],
+        Meta(max_length=6),
+        schema(x_kubernetes_list_type="set"),
+        doc("Further measures to take beside VMAF."),
+    ] = ()
+    threads: Annotated[Threads | None, doc("Threads to score with.")] = None
+
+
+class VmafxJobSpec(Model):
+    """What to score, where, and within which limits."""
+
+    reference: Annotated[Uri, doc("The pristine clip, as a URI.")]
+    distorted: Annotated[Uri, doc("The encoded clip to judge, as a URI.")]
+    referenceFormat: Annotated[RawFormat | None, doc("Needed when the reference is raw video.")] = None
+    distortedFormat: Annotated[RawFormat | None, doc("Needed when the distorted clip is raw video.")] = None
+    model: Annotated[ModelName, doc("The VMAF model: a built-in one's name, or a URI.")] = "vmaf_v0.6.1"
+    backend: Annotated[Backend | None, doc("What to score on; whatever fits where it is not said.")] = None
+    priority: Annotated[
+        int, Meta(ge=0, le=1_000_000_000), schema(format="int32"), doc("Higher goes first; may be changed.")
+    ] = 0
+    nodeSelector: Annotated[Labels, doc("Labels a VmafxNode must have to be given this job.")] = {}
+    suspend: Annotated[bool, doc("Stop the work, or hold it back, until this is false again; may be changed.")] = False
+    cancel: Annotated[bool, doc("Give the job up for good; may be set, never unset.")] = False
+    retryLimit: Annotated[
+        int, Meta(ge=0, le=100), schema(format="int32"), doc("How many failed attempts are tried again.")
+    ] = 3
+    activeDeadlineSeconds: Annotated[
+        Positive | None,
+        doc("Seconds from the first start, over all attempts, after which the job fails."),
+    ] = None
+    ttlSecondsAfterFinished: Annotated[
+        SmallCount | None,
+        doc("Seconds after its end at which the job is deleted; kept where it is not said; may be changed."),
+    ] = None
+    options: Annotated[JobOptions | None, doc("How to score.")] = None
+    output: Annotated[Uri | None, doc("Where to put the per-frame report, as a URI.")] = None
+    credentialsSecretRef: Annotated[
+        LocalSecretRef | None, doc("Secret with the credentials for s3 and gs URIs; for jobs that run as Pods.")
+    ] = None
+    schedulerName: Annotated[
+        Name, doc("Who places the job: vmafx, or another scheduler, whose placement is then waited for.")
+    ] = "vmafx"
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            check="!has(oldSelf.cancel) || !oldSelf.cancel || (has(self.cancel) && self.cancel)",
+            message="cancel cannot be taken back; create a new job instead",
+        ),
+        *(
+            Rule(
+                check=f"has(self.{clip}Format) || !self.{clip}.lowerAscii().endsWith('.yuv')",
+                message=f"a .yuv clip does not say its size: add {clip}Format with width, height and pixelFormat",
+            )
+            for clip in ("reference", "distorted")
+        ),
+    )
+
+
+class JobProgress(Model):
+    """How far a running job is (told by agents)."""
+
+    frames: Annotated[Count, doc("Frames scored so far.")] = 0
+    totalFrames: Annotated[Count, doc("Frames in the clip, where known.")] = 0
+    fps: Annotated[NonNegative, doc("Frames scored per second.")] = 0.0
+
+
+class FeatureSummary(Model):
+    """One measure over all frames."""
+
+    mean: Annotated[float | None, doc("Arithmetic mean.")] = None
+    harmonicMean: Annotated[float | None, doc("Harmonic mean, which bad frames pull down more.")] = None
+    min: Annotated[float | None, doc("Worst frame.")] = None
+    max: Annotated[float | None, doc("Best frame.")] = None
+
+
+class VmafxJobStatus(Model):
+    """Where the job stands, and its score."""
+
+    phase: Annotated[Phase, schema(default="Pending"), doc("Pending, Running, Succeeded or Failed.")] = "Pending"
+    score: Annotated[float | None, doc("The pooled VMAF score.")] = None
+    assignedNode: Annotated[Identifier | None, doc("The VmafxNode that has the job.")] = None
+    controllerJobID: Annotated[
+        Identifier | None, doc("Names the current attempt: results for any other are refused.")
+    ] = None
+    startedAt: Annotated[Time | None, doc("When the current attempt was placed.")] = None
+    finishedAt: Annotated[Time | None, doc("When the job ended.")] = None
+    message: Annotated[Message | None, doc("What happened, for people.")] = None
+    attempts: Annotated[SmallCount, doc("Placements so far.")] = 0
+    failures: Annotated[SmallCount, doc("Attempts that failed; retryLimit limits these.")] = 0
+    excludedNodes: Annotated[
+        tuple[Identifier, ...],
+        Meta(max_length=128),
+        schema(x_kubernetes_list_type="set"),
+        doc("VmafxNodes on which an attempt failed; others are tried first."),
+    ] = ()
+    claimedAt: Annotated[Time | None, doc("When an agent took the current attempt.")] = None
+    progress: Annotated[JobProgress | None, doc("How far the current attempt is (agents only).")] = None
+    metrics: Annotated[
+        dict[Annotated[str, Meta(max_length=64)], FeatureSummary],
+        Meta(max_length=64),
+        doc("Each measure over all frames."),
+    ] = {}
+    frames: Annotated[Count | None, doc("Frames scored.")] = None
+    reportURI: Annotated[Link | None, doc("Where the per-frame report is.")] = None
+    observedGeneration: Annotated[Generation, doc("The metadata.generation this status speaks of.")] = 0
+    conditions: Annotated[Conditions, doc("Scheduled, Complete and Failed.")] = ()
+
+
+def _unchangeable(name: str) -> Rule:
+    """The rule stands on spec: one on the field itself can be got round by way of null."""
+    return Rule(
+        check=f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})",
+        message=f"{name} cannot be changed after creation; create a new job instead",
+    )
+
+
+VmafxJobSpec.rules += tuple(_unchangeable(name) for name in VmafxJobSpec.__struct_fields__ if name not in MUTABLE)
+
+
+class VmafxJob(CustomObject, kw_only=True, tag_field="kind", tag="VmafxJob"):
+    """A VmafxJob scores one distorted clip against its reference and keeps the score in its status."""
+
+    names: ClassVar[Names] = Names(
+        plural="vmafxjobs",
+        short="vmjob",
+        columns=(
+            Column(name="Phase", path=".status.phase"),
+            Column(name="Score", path=".status.score", type="number"),
+            Column(name="Node", path=".status.assignedNode"),
+            AGE,
+            Column(name="Backend", path=".spec.backend", wide=True),
+            Column(name="Model", path=".spec.model", wide=True),
+            Column(name="Priority", path=".spec.priority", type="integer", wide=True),
+            Column(name="Message", path=".status.message", wide=True),
+        ),
+        selectable=(".status.phase", ".status.assignedNode", ".spec.backend"),
+    )
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            check=f"size(self.metadata.name) <= {NAME_MAX}",
+            message=f"metadata.name may have at most {NAME_MAX} characters, since Pods are named after the job",
+        ),
+        Rule(
+            check="!has(oldSelf.status) || !has(oldSelf.status.phase) || !(oldSelf.status.phase in "
+            "['Succeeded', 'Failed']) || (has(self.status) && has(self.status.phase) && "
+            "self.status.phase == oldSelf.status.phase)",
+            message="a job ends once: phase Succeeded or Failed never changes; create a new job instead",
+        ),
+    )
+
+    spec: VmafxJobSpec
+    status: Annotated[VmafxJobStatus, schema(default={"phase": "Pending"})] = VmafxJobStatus()
+
+
+class JobStatusView(Model):
+    """The part of the status that decisions are made from."""
+
+    phase: Phase = "Pending"
+    assignedNode: str | None = None
+    controllerJobID: str | None = None
+    startedAt: datetime | None = None
+    finishedAt: datetime | None = None
+    attempts: int = 0
+    failures: int = 0
+    excludedNodes: tuple[str, ...] = ()
+    claimedAt: datetime | None = None
+    observedGeneration: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class JobView(Model):
+    """A VmafxJob as caches keep it: everything of the spec, of the status only what decisions need."""
+
+    metadata: MetaView
+    spec: VmafxJobSpec
+    status: JobStatusView = JobStatusView()

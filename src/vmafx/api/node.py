@@ -1,0 +1,74 @@
+"""VmafxNode: a place with CPUs or GPUs that jobs are given to."""
+
+from datetime import datetime
+from typing import Annotated, ClassVar, Literal
+
+from vmafx.api.fields import Generation, Identifier, Image, Link, NonNegative, Positive, SmallCount, Time, doc
+from vmafx.api.meta import AGE, Column, Condition, Conditions, CustomObject, MetaView, Model, Names
+from vmafx.api.pod import PodOverlay
+
+Vendor = Literal["nvidia", "amd", "intel", "apple", "cpu"]
+Runtime = Literal["Pod", "Agent"]
+
+
+class VmafxNodeSpec(Model):
+    """What the node offers, and how its jobs run."""
+
+    gpuVendor: Annotated[Vendor, doc("Whose GPU it has, or cpu.")]
+    capacity: Annotated[Positive, doc("How many jobs it runs at once.")] = 1
+    image: Annotated[Image | None, doc("Worker image, if not the usual one.")] = None
+    runtime: Annotated[Runtime, doc("Pod: each job is a Pod of the cluster. Agent: an agent pulls its jobs.")] = "Pod"
+    podTemplate: Annotated[PodOverlay | None, doc("Added to each worker Pod.")] = None
+    unschedulable: Annotated[bool, doc("Give it no new jobs; running ones go on.")] = False
+
+
+class VmafxNodeStatus(Model):
+    """How the node is doing."""
+
+    healthy: Annotated[bool | None, doc("Whether it is given new jobs.")] = None
+    lastHeartbeat: Annotated[Time | None, doc("When its agent last spoke; written on the agent's behalf only.")] = None
+    assignedJobs: Annotated[SmallCount, doc("Jobs it has now.")] = 0
+    detectedDevice: Annotated[Link | None, doc("The device its agent found.")] = None
+    agentSession: Annotated[Identifier | None, doc("The agent that speaks for the node.")] = None
+    throughput: Annotated[NonNegative | None, doc("Frames per second it was measured to score.")] = None
+    observedGeneration: Annotated[Generation, doc("The metadata.generation this status speaks of.")] = 0
+    conditions: Annotated[Conditions, doc("Ready, and why not.")] = ()
+
+
+class VmafxNode(CustomObject, kw_only=True, tag_field="kind", tag="VmafxNode"):
+    """A VmafxNode is a place with CPUs or GPUs that jobs are given to."""
+
+    names: ClassVar[Names] = Names(
+        plural="vmafxnodes",
+        short="vmnode",
+        columns=(
+            Column(name="Vendor", path=".spec.gpuVendor"),
+            Column(name="Healthy", path=".status.healthy", type="boolean"),
+            Column(name="Jobs", path=".status.assignedJobs", type="integer"),
+            Column(name="Device", path=".status.detectedDevice"),
+            AGE,
+        ),
+    )
+
+    spec: VmafxNodeSpec
+    status: VmafxNodeStatus = VmafxNodeStatus()
+
+
+class NodeStatusView(Model):
+    """The part of the status that decisions are made from."""
+
+    healthy: bool | None = None
+    lastHeartbeat: datetime | None = None
+    assignedJobs: int = 0
+    agentSession: str | None = None
+    throughput: float | None = None
+    observedGeneration: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class NodeView(Model):
+    """A VmafxNode as caches keep it."""
+
+    metadata: MetaView
+    spec: VmafxNodeSpec
+    status: NodeStatusView = NodeStatusView()

@@ -1,0 +1,130 @@
+"""From a Struct to the structural OpenAPI schema that a CRD carries."""
+
+import inspect
+from typing import Any
+
+import msgspec
+from msgspec import inspect as types
+
+from vmafx.api.fields import ALSO, MESSAGE, RULES
+from vmafx.api.meta import Model, Rule
+
+Schema = dict[str, Any]
+
+
+def object_schema(struct: types.StructType, *, defaults: bool) -> Schema:
+    """The schema of a Struct. With `defaults`, what the Struct takes for an absent field the server fills in too."""
+    out: Schema = {"type": "object"}
+    if text := inspect.getdoc(struct.cls):
+        out["description"] = text
+    if required := [field.encode_name for field in struct.fields if field.required]:
+        out["required"] = required
+    out["properties"] = {field.encode_name: _field_schema(field, defaults=defaults) for field in struct.fields}
+    if rules := rules_of(struct.cls):
+        out[RULES] = rules
+    return out
+
+
+def rules_of(cls: type) -> list[dict[str, str]]:
+    """The CEL rules declared on a Struct, as the schema spells them."""
+    declared: tuple[Rule, ...] = getattr(cls, "rules", ())
+    return [{"rule": rule.check, "message": rule.message} for rule in declared]
+
+
+def _field_schema(field: types.Field, *, defaults: bool) -> Schema:
+    out = type_schema(field.type, defaults=defaults)
+    if defaults and "default" not in out and (default := _default(field)) is not None:
+        out["default"] = default
+    return out
+
+
+def _default(field: types.Field) -> Any:
+    value = field.default if field.default is not msgspec.NODEFAULT else None
+    if isinstance(value, Model):
+        return msgspec.to_builtins(value)
+    return None if value == () else value
+
+
+def type_schema(kind: types.Type, *, defaults: bool) -> Schema:
+    """The schema of any type that a field may have."""
+    match kind:
+        case types.Metadata():
+            return _explain({**type_schema(kind.type, defaults=defaults), **(kind.extra_json_schema or {})})
+        case types.UnionType():
+            return _union_schema(kind, defaults=defaults)
+        case types.StructType():
+            return object_schema(kind, defaults=defaults)
+        case types.DictType():
+            return {
+                "type": "object",
+                "additionalProperties": type_schema(kind.value_type, defaults=defaults),
+                **_bounds(minProperties=kind.min_length, maxProperties=kind.max_length),
+            }
+        case types.VarTupleType():
+            return {
+                "type": "array",
+                "items": type_schema(kind.item_type, defaults=defaults),
+                **_bounds(minItems=kind.min_length, maxItems=kind.max_length),
+            }
+        case types.LiteralType():
+            return {"type": "string", "enum": list(kind.values)}
+    return _scalar_schema(kind)
+
+
+def _scalar_schema(kind: types.Type) -> Schema:
+    match kind:
+        case types.StrType():
+            text = _bounds(minLength=kind.min_length, maxLength=kind.max_length)
+            return {"type": "string", **text, **_bounds(pattern=_server_pattern(kind.pattern))}
+        case types.BoolType():
+            return {"type": "boolean"}
+        case types.DateTimeType():
+            return {"type": "string", "format": "date-time"}
+        case types.IntType() | types.FloatType():
+            out: Schema = {"type": "integer" if isinstance(kind, types.IntType) else "number"}
+            out |= _bounds(minimum=kind.ge if kind.ge is not None else kind.gt)
+            out |= _bounds(maximum=kind.le if kind.le is not None else kind.lt)
+            out |= _bounds(exclusiveMinimum=kind.gt is not None or None, exclusiveMaximum=kind.lt is not None or None)
+            return out
+    raise TypeError(f"no CRD schema for {kind}")
+
+
+def _union_schema(union: types.UnionType, *, defaults: bool) -> Schema:
+    """`X | None` is an optional X; int | str is Kubernetes' int-or-string; nothing else is structural."""
+    parts = [part for part in union.types if not isinstance(part, types.NoneType)]
+    if len(parts) == 1:
+        return type_schema(parts[0], defaults=defaults)
+    merged: Schema = {}
+    for part in parts:
+        if not isinstance(part, types.IntType | types.StrType):
+            raise TypeError(f"no CRD schema for a union with {part}")
+        merged |= _scalar_schema(part)
+    merged.pop("type")
+    return {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}], **merged}
+
+
+def _explain(schema: Schema) -> Schema:
+    """Turn a pattern with a message into a CEL rule, so that the answer to a wrong value is the message."""
+    message, also = schema.pop(MESSAGE, None), schema.pop(ALSO, None)
+    if message is None:
+        return schema
+    check = f"self.matches({_cel_string(schema.pop('pattern'))})"
+    if also:
+        check += f" && {also}"
+    if "anyOf" in schema:
+        check = f"type(self) != string || ({check})"
+    schema[RULES] = [*schema.get(RULES, []), {"rule": check, "message": message}]
+    return schema
+
+
+def _server_pattern(pattern: str | None) -> str | None:
+    """Python's `\\Z` is the end of the text; in the server's dialect (RE2) that is `$`."""
+    return pattern.replace(r"\Z", "$") if pattern else None
+
+
+def _cel_string(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _bounds(**limits: Any) -> Schema:
+    return {name: value for name, value in limits.items() if value is not None}

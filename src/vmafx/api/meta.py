@@ -1,7 +1,7 @@
 """What every object has in common: metadata, conditions, and the declaration of a kind."""
 
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, dataclass_transform
 
 from msgspec import Meta, Struct, field
 
@@ -12,6 +12,7 @@ VERSION = "v1"
 API_VERSION: Literal["vmafx.dev/v1"] = "vmafx.dev/v1"
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Model(Struct, frozen=True, omit_defaults=True, gc=False):
     """Base of every object: immutable, so that caches hand them out without a copy."""
 

@@ -25,6 +25,14 @@ def object_schema(struct: types.StructType, *, defaults: bool) -> Schema:
     return out
 
 
+def struct_fields(cls: type) -> tuple[types.Field, ...]:
+    """The fields of a Struct, with their types taken apart."""
+    struct = types.type_info(cls)
+    if not isinstance(struct, types.StructType):
+        raise TypeError(f"{cls} is no Struct")
+    return struct.fields
+
+
 def rules_of(cls: type) -> list[dict[str, str]]:
     """The CEL rules declared on a Struct, as the schema spells them."""
     declared: tuple[Rule, ...] = getattr(cls, "rules", ())
@@ -54,6 +62,13 @@ def type_schema(kind: types.Type, *, defaults: bool) -> Schema:
             return _union_schema(kind, defaults=defaults)
         case types.StructType():
             return object_schema(kind, defaults=defaults)
+        case types.DictType() | types.VarTupleType():
+            return _container_schema(kind, defaults=defaults)
+    return _scalar_schema(kind)
+
+
+def _container_schema(kind: types.DictType | types.VarTupleType, *, defaults: bool) -> Schema:
+    match kind:
         case types.DictType():
             return {
                 "type": "object",
@@ -66,13 +81,12 @@ def type_schema(kind: types.Type, *, defaults: bool) -> Schema:
                 "items": type_schema(kind.item_type, defaults=defaults),
                 **_bounds(minItems=kind.min_length, maxItems=kind.max_length),
             }
-        case types.LiteralType():
-            return {"type": "string", "enum": list(kind.values)}
-    return _scalar_schema(kind)
 
 
 def _scalar_schema(kind: types.Type) -> Schema:
     match kind:
+        case types.LiteralType():
+            return {"type": "string", "enum": list(kind.values)}
         case types.StrType():
             text = _bounds(minLength=kind.min_length, maxLength=kind.max_length)
             return {"type": "string", **text, **_bounds(pattern=_server_pattern(kind.pattern))}

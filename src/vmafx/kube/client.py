@@ -1,0 +1,175 @@
+"""The verbs of the Kubernetes API, typed by the resource they are given."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Generic, Literal, Self, TypeVar
+
+import msgspec
+
+from vmafx.kube import discovery
+from vmafx.kube.config import Config
+from vmafx.kube.errors import Expired, UnreadableAnswer
+from vmafx.kube.metrics import ClientMetrics
+from vmafx.kube.resources import Key, Resource, Untyped
+from vmafx.kube.transport import Request, Transport
+from vmafx.kube.watch import Watch
+
+T = TypeVar("T")
+PAGE = 2000
+MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY = "application/apply-patch+yaml"
+STRICT = {"fieldValidation": "Strict"}  # an unknown field is an error, never silently dropped
+
+Propagation = Literal["Background", "Foreground", "Orphan"]
+
+
+class ListMeta(msgspec.Struct, frozen=True):
+    resourceVersion: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """A part of a list, or all of it; `metadata.resourceVersion` is where a watch goes on from."""
+
+    items: list[T]
+    metadata: ListMeta = ListMeta()
+
+
+class Client:
+    """Calls one API server. Use as an async context manager."""
+
+    def __init__(self, config: Config, metrics: ClientMetrics | None = None) -> None:
+        self.config = config
+        self._transport = Transport(config, metrics)
+
+    async def __aenter__(self) -> Self:
+        await self._transport.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._transport.__aexit__()
+
+    async def get(self, resource: Resource[T], key: Key) -> T:
+        request = Request("GET", resource.path(*key), idempotent=True)
+        return _decode(await self._transport.call(request), resource.model)
+
+    async def list(
+        self, resource: Resource[T], namespace: str = "", *, labels: str = "", fields: str = "", page: int = PAGE
+    ) -> Page[T]:
+        """All objects, of one namespace or of all. A list that outlives its continue token is begun again, whole."""
+        items: list[T] = []
+        last = ListMeta()
+        try:
+            async for part in self.pages(resource, namespace, labels=labels, fields=fields, page=page):
+                items += part.items
+                last = part.metadata
+        except Expired:
+            async for part in self.pages(resource, namespace, labels=labels, fields=fields, page=0):
+                items, last = part.items, part.metadata
+        return Page(items, last)
+
+    async def pages(
+        self, resource: Resource[T], namespace: str = "", *, labels: str = "", fields: str = "", page: int = PAGE
+    ) -> AsyncIterator[Page[T]]:
+        """The list in parts, so that no more than one part is in memory. Expired: it took too long; begin again."""
+        query = {**_selectors(labels, fields), **({"limit": str(page)} if page else {})}
+        while True:
+            request = Request("GET", resource.path(namespace), query, idempotent=True)
+            part = _decode(await self._transport.call(request), Page[resource.model])  # type: ignore[name-defined]
+            yield part
+            if not part.metadata.continue_:
+                return
+            query["continue"] = part.metadata.continue_
+
+    def watch(
+        self, resource: Resource[T], namespace: str = "", *, version: str = "", labels: str = "", fields: str = ""
+    ) -> Watch[T]:
+        """The changes from `version` on, resumed until the caller stops or the version is too old (Expired)."""
+        query = _selectors(labels, fields) | ({"resourceVersion": version} if version else {})
+        return Watch(self._transport, resource, resource.path(namespace), query)
+
+    async def create(self, resource: Resource[T], body: T | Untyped, namespace: str = "") -> T:
+        request = Request("POST", resource.path(namespace), STRICT, msgspec.json.encode(body))
+        return _decode(await self._transport.call(request), resource.model)
+
+    async def merge_patch(self, resource: Resource[T], key: Key, patch: Any, subresource: str = "") -> T:
+        """Change what `patch` names; a patch with a resourceVersion is refused (Conflict) if somebody wrote since."""
+        body = msgspec.json.encode(patch)
+        guarded = bool(msgspec.json.decode(body, type=_Guard).metadata.resourceVersion)
+        return await self._patch(resource, key, MERGE, body, STRICT, subresource, idempotent=not guarded)
+
+    async def patch_status(self, resource: Resource[T], key: Key, status: Any, version: str = "") -> T:
+        """Merge `status` into the object's status; with `version`, only if nobody wrote since."""
+        patch: dict[str, Any] = {"status": status}
+        if version:
+            patch["metadata"] = {"resourceVersion": version}
+        body = msgspec.json.encode(patch)
+        return await self._patch(resource, key, MERGE, body, STRICT, "status", idempotent=not version)
+
+    async def json_patch(
+        self, resource: Resource[T], key: Key, operations: Sequence[dict[str, Any]], subresource: str = ""
+    ) -> T:
+        """RFC 6902 operations; one that begins with a `test` is refused (Invalid) where the test fails."""
+        body = msgspec.json.encode(operations)
+        return await self._patch(resource, key, JSON_PATCH, body, STRICT, subresource, idempotent=False)
+
+    async def apply(
+        self, resource: Resource[T], key: Key, body: Any, *, manager: str, force: bool = False, subresource: str = ""
+    ) -> T:
+        """Server-side apply: own exactly the fields in `body`. Conflict: another manager owns one; `force` takes it."""
+        query = {**STRICT, "fieldManager": manager, "force": str(force).lower()}
+        return await self._patch(resource, key, APPLY, msgspec.json.encode(body), query, subresource, idempotent=True)
+
+    async def delete(
+        self,
+        resource: Resource[Any],
+        key: Key,
+        *,
+        uid: str = "",
+        version: str = "",
+        propagation: Propagation = "Background",
+        grace_seconds: int | None = None,
+    ) -> None:
+        """Delete; with `uid` or `version` only that very object (Conflict otherwise)."""
+        options: dict[str, Any] = {"propagationPolicy": propagation}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        if conditions := {name: value for name, value in (("uid", uid), ("resourceVersion", version)) if value}:
+            options["preconditions"] = conditions
+        request = Request("DELETE", resource.path(*key), {}, msgspec.json.encode(options), idempotent=True)
+        await self._transport.call(request)
+
+    async def discover(self, api_version: str, kind: str) -> Resource[Untyped]:
+        """Any kind that the server knows, untyped."""
+        return await discovery.find(self._transport, api_version, kind)
+
+    async def raw(self, path: str) -> bytes:
+        """GET a path that is no resource, such as /version or /readyz."""
+        return await self._transport.call(Request("GET", path, idempotent=True))
+
+    async def _patch(
+        self, resource: Resource[T], key: Key, kind: str, body: bytes, query: dict[str, str], subresource: str,
+        *, idempotent: bool,
+    ) -> T:  # fmt: skip
+        path = resource.path(*key, subresource)
+        request = Request("PATCH", path, query, body, kind, idempotent)
+        return _decode(await self._transport.call(request), resource.model)
+
+
+class _GuardMeta(msgspec.Struct):
+    resourceVersion: str | None = None
+
+
+class _Guard(msgspec.Struct):
+    metadata: _GuardMeta = msgspec.field(default_factory=_GuardMeta)
+
+
+def _decode(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise UnreadableAnswer(f"the server's answer is no {getattr(kind, '__name__', kind)}: {error}") from error
+
+
+def _selectors(labels: str, fields: str) -> dict[str, str]:
+    return {name: value for name, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}

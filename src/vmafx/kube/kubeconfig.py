@@ -1,0 +1,214 @@
+"""Kubeconfig files as kubectl reads them: several merged, first wins, relative paths relative to their file."""
+
+import base64
+import binascii
+import ssl
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from vmafx.kube.credentials import Anonymous, Credentials, Fetched, StaticToken, TokenFile
+from vmafx.kube.errors import ConfigError
+
+
+class Cluster(msgspec.Struct, rename="kebab", kw_only=True):
+    server: str
+    certificate_authority: str | None = None
+    certificate_authority_data: str | None = None
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str | None = None
+    proxy_url: str | None = None
+
+
+class User(msgspec.Struct, rename="kebab"):
+    token: str | None = None
+    token_file: str | None = msgspec.field(default=None, name="tokenFile")
+    client_certificate: str | None = None
+    client_certificate_data: str | None = None
+    client_key: str | None = None
+    client_key_data: str | None = None
+    username: str | None = None
+    password: str | None = None
+    exec: dict[str, Any] | None = None
+    auth_provider: dict[str, Any] | None = None
+    impersonate: str | None = msgspec.field(default=None, name="as")
+
+
+class Context(msgspec.Struct):
+    cluster: str
+    user: str = ""
+    namespace: str = "default"
+
+
+class NamedCluster(msgspec.Struct):
+    name: str
+    cluster: Cluster
+
+
+class NamedUser(msgspec.Struct):
+    name: str
+    user: User
+
+
+class NamedContext(msgspec.Struct):
+    name: str
+    context: Context
+
+
+class _File(msgspec.Struct, rename="kebab"):
+    clusters: list[NamedCluster] | None = None
+    users: list[NamedUser] | None = None
+    contexts: list[NamedContext] | None = None
+    current_context: str | None = None
+
+
+class Kubeconfig:
+    """All files together."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self.paths = paths
+        self.current = ""
+        self.clusters: dict[str, tuple[Cluster, Path]] = {}
+        self.users: dict[str, tuple[User, Path]] = {}
+        self.contexts: dict[str, Context] = {}
+
+    @classmethod
+    def read(cls, paths: list[Path]) -> Self:
+        """Read and merge. One path must exist; of several, those that do are taken, as kubectl does."""
+        merged = cls(paths)
+        present = [path for path in paths if path.exists()] if len(paths) > 1 else paths
+        if not present:
+            raise ConfigError(f"none of the kubeconfig files exists: {', '.join(map(str, paths))}")
+        for path in present:
+            merged._add(_read_file(path), path.parent)
+        return merged
+
+    def _add(self, file: _File, folder: Path) -> None:
+        self.current = self.current or file.current_context or ""
+        for cluster in file.clusters or ():
+            self.clusters.setdefault(cluster.name, (cluster.cluster, folder))
+        for user in file.users or ():
+            self.users.setdefault(user.name, (user.user, folder))
+        for context in file.contexts or ():
+            self.contexts.setdefault(context.name, context.context)
+
+    def choose(self, name: str | None) -> "Chosen":
+        """The cluster and user that a context joins; the current context where none is named."""
+        name = name or self.current
+        where = ", ".join(map(str, self.paths))
+        if not name:
+            raise ConfigError(f"{where} has no current-context: name one of {_names(self.contexts)}")
+        context = self.contexts.get(name)
+        if context is None:
+            raise ConfigError(f"{where} has no context {name!r}: there is {_names(self.contexts)}")
+        if context.cluster not in self.clusters:
+            raise ConfigError(f"context {name!r} of {where} names cluster {context.cluster!r}, which is not there")
+        if context.user and context.user not in self.users:
+            raise ConfigError(f"context {name!r} of {where} names user {context.user!r}, which is not there")
+        cluster, cluster_folder = self.clusters[context.cluster]
+        user, user_folder = self.users.get(context.user, (User(), Path()))
+        return Chosen(cluster, cluster_folder, user, user_folder, context, f"context {name!r} of {where}")
+
+
+class Chosen:
+    """One context, its cluster and its user."""
+
+    def __init__(
+        self, cluster: Cluster, cluster_folder: Path, user: User, user_folder: Path, context: Context, origin: str
+    ) -> None:
+        self._cluster, self._cluster_folder = cluster, cluster_folder
+        self._user, self._user_folder = user, user_folder
+        self.origin = origin
+        self.server = cluster.server
+        self.server_name = cluster.tls_server_name
+        self.proxy = cluster.proxy_url
+        self.namespace = context.namespace
+        if not cluster.server.startswith(("https://", "http://")):
+            raise ConfigError(f"{origin}: server {cluster.server!r} must start with https:// or http://")
+        if user.impersonate:
+            raise ConfigError(f"{origin}: impersonation (`as`) is not supported; use that user's own credentials")
+
+    def tls(self) -> ssl.SSLContext:
+        """The TLS context: whom we trust, and our client certificate if there is one."""
+        cluster, user = self._cluster, self._user
+        authority = self._bytes(
+            "certificate-authority",
+            cluster.certificate_authority_data,
+            cluster.certificate_authority,
+            self._cluster_folder,
+        )
+        try:
+            tls = ssl.create_default_context(cadata=authority.decode() if authority else None)
+        except (ssl.SSLError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{self.origin}: certificate-authority is no PEM certificate: {error}") from error
+        if cluster.insecure_skip_tls_verify:
+            tls.check_hostname = False
+            tls.verify_mode = ssl.CERT_NONE
+        certificate = self._bytes(
+            "client-certificate", user.client_certificate_data, user.client_certificate, self._user_folder
+        )
+        key = self._bytes("client-key", user.client_key_data, user.client_key, self._user_folder)
+        if certificate and key:
+            self._load_client_certificate(tls, certificate, key)
+        elif certificate or key:
+            raise ConfigError(f"{self.origin}: client-certificate and client-key go together; one of them is missing")
+        return tls
+
+    def credentials(self) -> Credentials:
+        """How the user shows who they are, beyond a client certificate."""
+        user = self._user
+        if user.exec is not None or user.auth_provider is not None:
+            # The official client keeps these flows right, at 55 MiB: only those who use them pay.
+            from vmafx.kube import plugins  # noqa: PLC0415
+
+            if user.exec is not None:
+                return Fetched(plugins.exec_token(user.exec, self.origin), f"the exec plugin of {self.origin}")
+            provider = user.auth_provider or {}
+            return Fetched(plugins.oidc_token(provider, self.origin), f"the OIDC provider of {self.origin}")
+        if user.token:
+            return StaticToken(user.token)
+        if user.token_file:
+            return TokenFile(self._user_folder / user.token_file, time.monotonic)
+        if user.username is not None:
+            pair = f"{user.username}:{user.password or ''}"
+            return StaticToken(base64.b64encode(pair.encode()).decode(), "Basic")
+        return Anonymous()
+
+    def _bytes(self, what: str, data: str | None, path: str | None, folder: Path) -> bytes | None:
+        if data:
+            try:
+                return base64.b64decode(data, validate=True)
+            except binascii.Error as error:
+                raise ConfigError(f"{self.origin}: {what}-data is not base64: {error}") from error
+        if path:
+            try:
+                return (folder / path).read_bytes()
+            except OSError as error:
+                raise ConfigError(f"{self.origin}: cannot read {what} {folder / path}: {error.strerror}") from error
+        return None
+
+    def _load_client_certificate(self, tls: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+        # ssl reads a key from a file only: one that none but us can open, for as long as that takes.
+        with tempfile.NamedTemporaryFile() as pem:
+            pem.write(certificate + b"\n" + key)
+            pem.flush()
+            try:
+                tls.load_cert_chain(pem.name)
+            except ssl.SSLError as error:
+                raise ConfigError(f"{self.origin}: client certificate and key do not fit: {error.reason}") from error
+
+
+def _read_file(path: Path) -> _File:
+    try:
+        return msgspec.yaml.decode(path.read_bytes(), type=_File)
+    except OSError as error:
+        raise ConfigError(f"cannot read the kubeconfig {path}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{path} is no kubeconfig: {' '.join(str(error).split())}") from error
+
+
+def _names(there: dict[str, Any]) -> str:
+    return ", ".join(sorted(there)) or "none"

@@ -1,0 +1,182 @@
+"""One HTTP request to the API server and its answer: connections, credentials, time limits, retries, metrics.
+
+The only place that knows aiohttp; its errors leave here as ours.
+"""
+
+import asyncio
+import socket
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any, Self
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from vmafx.kube.config import Config
+from vmafx.kube.errors import ApiError, KubeError, Unauthorized, Unreachable, error_from_answer
+from vmafx.kube.metrics import ClientMetrics
+from vmafx.kube.retry import wait_before_retry
+
+CONNECTIONS = 40
+CONNECT_TIMEOUT = 10.0
+ANSWER_TIMEOUT = 60.0
+READ_BUFFER = 1 << 20
+_NO_ANSWER = "<error>"
+_LOST = (aiohttp.ClientError, TimeoutError, OSError)
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What to send. `idempotent` says whether sending it twice comes to the same as once."""
+
+    method: str
+    path: str
+    query: dict[str, str] = {}
+    body: bytes | None = None
+    content_type: str = "application/json"
+    idempotent: bool = False
+    timeout: float = ANSWER_TIMEOUT
+
+
+class Transport:
+    """A pool of connections to one server. Use as an async context manager."""
+
+    def __init__(self, config: Config, metrics: ClientMetrics | None = None) -> None:
+        self._config = config
+        self._metrics = metrics
+        self._host = URL(config.server).authority
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0,  # watches hold theirs for minutes; calls are limited below
+                ssl=self._config.tls or False,
+                socket_factory=_socket,
+                enable_cleanup_closed=False,
+            ),
+            headers={"Accept": "application/json", "User-Agent": "vmafx"},
+            # Without Accept-Encoding the server does not compress, which costs both sides more than it saves.
+            skip_auto_headers=("Accept-Encoding",),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=READ_BUFFER,
+        )
+        self._slots = asyncio.Semaphore(CONNECTIONS)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def call(self, request: Request) -> bytes:
+        """Send, wait for the whole answer, try again where that is safe."""
+        limits = aiohttp.ClientTimeout(total=request.timeout, sock_connect=CONNECT_TIMEOUT)
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                async with self._slots, self._answer(request, limits, fresh=False) as answer:
+                    return await answer.read()
+            except Unauthorized:
+                break
+            except KubeError as error:
+                wait = wait_before_retry(error, tries, idempotent=request.idempotent)
+                if wait is None:
+                    raise
+            await asyncio.sleep(wait)
+        # The credentials may have been renewed since: once more with fresh ones.
+        async with self._slots, self._answer(request, limits, fresh=True) as answer:
+            return await answer.read()
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[aiohttp.StreamReader]:
+        """Send, and hand out the body as it comes; for watches. Not tried again here: the watch knows from where."""
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=request.timeout)
+        async with self._answer(request, limits, fresh=False) as answer:
+            yield answer.content
+
+    @asynccontextmanager
+    async def _answer(
+        self, request: Request, limits: aiohttp.ClientTimeout, *, fresh: bool
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        if self._session is None:
+            raise RuntimeError("the client is not open: use `async with`")
+        headers = {"Content-Type": request.content_type} if request.body is not None else {}
+        if authorization := await self._config.credentials.header(fresh=fresh):
+            headers["Authorization"] = authorization
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        url = URL(f"{self._config.server}{request.path}{query}", encoded=True)
+        started, code = time.perf_counter(), _NO_ANSWER
+        try:
+            async with self._session.request(
+                request.method,
+                url,
+                data=request.body,
+                headers=headers,
+                timeout=limits,
+                allow_redirects=False,
+                proxy=self._config.proxy,
+                server_hostname=self._config.server_name,
+            ) as answer:
+                code = str(answer.status)
+                self._count(request, code, started)
+                if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
+                    raise self._refusal(answer, await answer.read())
+                yield answer
+        except _LOST as error:
+            if code == _NO_ANSWER:
+                self._count(request, code, started)
+            raise self._unreachable(error) from error
+
+    def _count(self, request: Request, code: str, started: float) -> None:
+        if self._metrics is not None:
+            self._metrics.answered(request.method, self._host, code, time.perf_counter() - started)
+
+    def _refusal(self, answer: aiohttp.ClientResponse, body: bytes) -> ApiError:
+        after = answer.headers.get("Retry-After", "")
+        error = error_from_answer(answer.status, body, float(after) if after.isdecimal() else None)
+        if isinstance(error, Unauthorized):
+            said = f"{self._config.server} does not accept our credentials: {self._config.credentials.why_refused()}"
+            message = f"{said}; they come from {self._config.origin}" if self._config.origin else said
+            error = Unauthorized(msgspec.structs.replace(error.status, message=message))
+        return error
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        where = self._config.server
+        match error:
+            case aiohttp.ClientConnectorCertificateError():
+                text = f"the certificate of {where} is not trusted: {_cause(error.certificate_error)}"
+            case aiohttp.ClientConnectorError():
+                text = f"cannot connect to {where}: {_cause(error.os_error)}"
+            case TimeoutError():
+                text = f"{where} did not answer in time"
+            case _:
+                text = f"the connection to {where} was lost: {_cause(error)}"
+        sent = not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+        return Unreachable(text, sent=sent)
+
+
+def _cause(error: BaseException) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
+
+
+def _socket(address: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:
+    """A socket that notices within half a minute when the other end is gone, as client-go's pings do."""
+    family, kind, protocol = address[:3]
+    sock = socket.socket(family, kind, protocol)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000)):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return sock

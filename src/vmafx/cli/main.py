@@ -1,0 +1,46 @@
+"""`vmafx`: the one way in."""
+
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from vmafx.cli import crd, dev
+from vmafx.devcluster.errors import DevClusterError
+from vmafx.kube.errors import KubeError
+
+app = typer.Typer(
+    name="vmafx",
+    help="Video quality (VMAF) at cluster scale.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(dev.app, name="dev")
+app.command(name="crd")(crd.crd)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"vmafx {version('vmafx')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Video quality (VMAF) at cluster scale."""
+
+
+def main() -> None:
+    """Run, and turn an expected failure into one line and exit code 1."""
+    try:
+        app()
+    except (DevClusterError, KubeError) as error:
+        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

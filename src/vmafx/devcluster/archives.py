@@ -1,0 +1,120 @@
+"""Ready-made binaries from the Kubernetes project, each with its checksum verified.
+
+etcd and kube-apiserver come as the envtest archive, the other two as single files. Where neither can be reached, or
+has not this version, nothing is fetched and the caller builds.
+"""
+
+import contextlib
+import hashlib
+import http.client
+import os
+import tarfile
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+from urllib.error import URLError
+
+import msgspec
+
+from vmafx.devcluster import places
+from vmafx.devcluster.errors import NoBinaries
+from vmafx.devcluster.progress import Progress
+
+ENVTEST_INDEX = "https://raw.githubusercontent.com/kubernetes-sigs/controller-tools/HEAD/envtest-releases.yaml"
+RELEASES = "https://dl.k8s.io/release"
+IN_ENVTEST = ("etcd", "kube-apiserver")
+REACH_TIMEOUT = 3.0
+STALL_TIMEOUT = 30.0
+_UNREACHABLE = (URLError, http.client.HTTPException, TimeoutError, ConnectionError)
+
+
+class _Archive(msgspec.Struct):
+    hash: str
+    selfLink: str
+
+
+class _Index(msgspec.Struct):
+    releases: dict[str, dict[str, _Archive]]
+
+
+def fetch(names: list[str], folder: Path, progress: Progress) -> None:
+    """Fetch what can be fetched of `names` into `folder`; not reaching anybody is no error."""
+    if os.environ.get("VMAFX_DEV_FETCH", "1") == "0":
+        return
+    with contextlib.suppress(*_UNREACHABLE):
+        if wanted := [name for name in names if name in IN_ENVTEST]:
+            _fetch_envtest(wanted, folder, progress)
+        for name in names:
+            if name not in IN_ENVTEST:
+                _fetch_release(name, folder, progress)
+
+
+def _fetch_envtest(names: list[str], folder: Path, progress: Progress) -> None:
+    version = places.kubernetes_version()
+    index_url = os.environ.get("VMAFX_DEV_ENVTEST_INDEX", ENVTEST_INDEX)
+    index = msgspec.yaml.decode(_small(index_url), type=_Index)
+    archive = index.releases.get(version, {}).get(f"envtest-{version}-{places.machine()}.tar.gz")
+    if archive is None:
+        return
+    progress.step(f"fetching {' and '.join(names)} {version} (envtest archive)")
+    with (
+        _download(archive.selfLink, folder, "sha512", archive.hash, progress) as whole,
+        tarfile.open(fileobj=whole, mode="r:gz") as tar,
+    ):
+        for member in tar:
+            name = Path(member.name).name
+            if member.isfile() and name in names and (content := tar.extractfile(member)):
+                _install(content, folder / name)
+
+
+def _fetch_release(name: str, folder: Path, progress: Progress) -> None:
+    base = os.environ.get("VMAFX_DEV_RELEASES", RELEASES)
+    url = f"{base}/{places.kubernetes_version()}/bin/{places.machine().replace('-', '/')}/{name}"
+    checksum = _small(f"{url}.sha256").decode().split()[0]
+    progress.step(f"fetching {name} {places.kubernetes_version()}")
+    with _download(url, folder, "sha256", checksum, progress) as whole:
+        _install(whole, folder / name)
+
+
+def _small(url: str) -> bytes:
+    with urllib.request.urlopen(_checked(url), timeout=REACH_TIMEOUT) as answer:  # noqa: S310 - scheme checked
+        body: bytes = answer.read(16 << 20)
+        return body
+
+
+@contextlib.contextmanager
+def _download(url: str, folder: Path, algorithm: str, checksum: str, progress: Progress) -> Iterator[IO[bytes]]:
+    digest, size = hashlib.new(algorithm), 0
+    with tempfile.TemporaryFile(dir=folder) as whole:
+        with urllib.request.urlopen(_checked(url), timeout=STALL_TIMEOUT) as answer:  # noqa: S310 - scheme checked
+            total = int(answer.headers.get("Content-Length") or 0)
+            while chunk := answer.read(1 << 20):
+                whole.write(chunk)
+                digest.update(chunk)
+                size += len(chunk)
+                progress.detail(f"{size >> 20} of {total >> 20} MiB")
+        if digest.hexdigest() != checksum.lower():
+            raise NoBinaries(f"{url} has not the checksum that was published for it; nothing was installed")
+        whole.seek(0)
+        yield whole
+
+
+def _install(content: IO[bytes], path: Path) -> None:
+    """Put a binary in its place whole or not at all."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as part:
+        try:
+            while chunk := content.read(1 << 20):
+                part.write(chunk)
+            os.fchmod(part.fileno(), 0o755)
+            Path(part.name).replace(path)
+        except BaseException:
+            Path(part.name).unlink(missing_ok=True)
+            raise
+
+
+def _checked(url: str) -> str:
+    if not url.startswith(("https://", "http://127.0.0.1:")):
+        raise NoBinaries(f"{url} is no https:// address")
+    return url

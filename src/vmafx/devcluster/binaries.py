@@ -1,0 +1,52 @@
+"""The components' binaries: $KUBEBUILDER_ASSETS, the cache, the official archives, or a build from source."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from vmafx.devcluster import archives, build, places
+from vmafx.devcluster.errors import NoBinaries, NoRoom
+from vmafx.devcluster.progress import Progress
+
+
+def find(components: tuple[str, ...], progress: Progress) -> dict[str, Path]:
+    """A path for each component. Slow only the first time: what is fetched or built stays in the cache."""
+    found = {name: path for name in components if (path := _present(name))}
+    if missing := [name for name in components if name not in found]:
+        folder = places.binaries()
+        with _only_one(folder):
+            missing = [name for name in missing if not _runnable(folder / name)]
+            if missing:
+                archives.fetch(missing, folder, progress)
+                build.build([name for name in missing if not _runnable(folder / name)], folder, progress)
+        found |= {name: folder / name for name in components if name not in found}
+    return found
+
+
+def _present(name: str) -> Path | None:
+    if assets := os.environ.get("KUBEBUILDER_ASSETS"):
+        path = Path(assets) / name
+        if _runnable(path):
+            return path
+        if not Path(assets).is_dir():
+            raise NoBinaries(f"KUBEBUILDER_ASSETS names {assets}, which is no folder; unset it or put it right")
+    path = places.binaries() / name
+    return path if _runnable(path) else None
+
+
+def _runnable(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+@contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    """Two `vmafx dev up` at once build once: the second waits for the first."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        raise NoRoom(f"cannot write {error.filename or folder}: {error.strerror}; free some space there") from error

@@ -1,0 +1,210 @@
+"""A control plane from nothing to ready, and back to nothing."""
+
+import errno
+import fcntl
+import http.client
+import shutil
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from vmafx.devcluster import binaries, components, kubeconfigs, places, process
+from vmafx.devcluster.components import APISERVER, MANAGER, SCHEDULER
+from vmafx.devcluster.errors import DevClusterError, NoRoom, PortTaken, StartFailed
+from vmafx.devcluster.progress import Lines, Progress
+from vmafx.kube import load_config
+
+READY_WITHIN = 60.0
+ROOM_NEEDED = 256 << 20  # etcd writes 128 MB before it says a word
+TRIES_FOR_A_PORT = 5
+Sign = tuple[str, int, str]  # whose, and the port and path that answer 200 once it is ready
+
+
+def free_port() -> int:
+    """A loopback port that nobody has at this moment."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run. `tethered`: it ends when the process that started it does, however that ends."""
+
+    without: frozenset[str] = frozenset()
+    port: int | None = None
+    tethered: bool = False
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name in components.ALL if name not in self.without)
+
+
+class State(msgspec.Struct, frozen=True):
+    """What a state folder says of its cluster."""
+
+    version: str
+    server: str
+    processes: tuple[process.Running, ...]
+
+    def broken(self) -> list[str]:
+        """Components that were started and are gone."""
+        return [one.name for one in self.processes if not one.alive()]
+
+
+class DevCluster:
+    """The cluster that lives in `folder`. As a context manager: up on entry, down on exit, tethered to us."""
+
+    def __init__(self, folder: Path, options: Options | None = None, progress: Progress | None = None) -> None:
+        self.folder = folder
+        self.options = options or Options(tethered=True)
+        self._progress = progress or Lines()
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder / "kubeconfig"
+
+    def __enter__(self) -> Self:
+        self.up()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.down()
+
+    def state(self) -> State | None:
+        """What was started here and not taken down; None if nothing was."""
+        try:
+            return msgspec.json.decode((self.folder / "state.json").read_bytes(), type=State)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except msgspec.DecodeError as error:
+            raise DevClusterError(f"{self.folder / 'state.json'} is broken ({error}); delete {self.folder}") from error
+
+    def up(self, pick_port: Callable[[], int] = free_port) -> State:
+        """Start it and wait until it is ready. One that runs is left as it is; a stale one is cleaned away first."""
+        with self._locked():
+            if state := self.state():
+                if not state.broken():
+                    return state
+                self._progress.step(f"cleaning up a stale cluster: {', '.join(state.broken())} ended without `down`")
+            self._clear()
+            found = binaries.find(self.options.names(), self._progress)
+            for attempt in range(1, TRIES_FOR_A_PORT + 1):
+                try:
+                    return self._start(found, pick_port)
+                except PortTaken as error:
+                    if self.options.port is not None or attempt == TRIES_FOR_A_PORT:
+                        raise StartFailed(f"{error}; choose another with --port") from error
+        raise AssertionError("the loop above returns or raises")
+
+    def down(self) -> bool:
+        """Stop it and remove its folder; False if there was nothing."""
+        if not self.folder.exists():
+            return False
+        with self._locked():
+            return self._clear()
+
+    def _start(self, found: dict[str, Path], pick_port: Callable[[], int]) -> State:
+        """Start all components; on any failure leave nothing behind."""
+        running: list[process.Running] = []
+        try:
+            self._check_room()
+            ports = self._ports(pick_port)
+            server = f"https://127.0.0.1:{ports[APISERVER]}"
+            kubeconfigs.write_all(self.folder, server)
+            (self.folder / "logs").mkdir()
+            for name in self.options.names():
+                command = components.command(name, found[name], ports.get(name, 0), without=self.options.without)
+                running.append(process.start(name, command, self.folder, tethered=self.options.tethered))
+                self._write_state(server, running)
+                if name == APISERVER:  # the others cannot do without it
+                    self._wait_ready(running, [(APISERVER, ports[APISERVER], "/readyz")])
+            self._wait_ready(running, _signs_of_readiness(ports))
+            return State(places.kubernetes_version(), server, tuple(running))
+        except BaseException as error:
+            self._clear()
+            if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}:
+                raise NoRoom(f"cannot write {self.folder}: {error.strerror}") from error
+            raise
+
+    def _ports(self, pick_port: Callable[[], int]) -> dict[str, int]:
+        ports = {name: pick_port() for name in (APISERVER, MANAGER, SCHEDULER) if name in self.options.names()}
+        if self.options.port is not None:
+            ports[APISERVER] = self.options.port
+        return ports
+
+    def _wait_ready(self, running: list[process.Running], waiting: list[Sign]) -> None:
+        deadline = time.monotonic() + READY_WITHIN
+        tls = load_config(self.kubeconfig).tls
+        while waiting:
+            for one in running:
+                process.check(one, self.folder)
+            waiting = [sign for sign in waiting if not _answers(sign, tls)]
+            if waiting and time.monotonic() > deadline:
+                name = waiting[0][0]
+                said = process.last_words(self.folder / "logs" / f"{name}.log")
+                raise StartFailed(f"{name} was not ready within {READY_WITHIN:.0f} s; its log ends: {said}")
+            if waiting:
+                time.sleep(0.05)
+
+    def _write_state(self, server: str, running: list[process.Running]) -> None:
+        """After each start, so that `down` finds every process even if we are killed now."""
+        state = State(places.kubernetes_version(), server, tuple(running))
+        part = self.folder / "state.json.part"
+        part.write_bytes(msgspec.json.encode(state))
+        part.replace(self.folder / "state.json")
+
+    def _check_room(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        free = shutil.disk_usage(self.folder).free
+        if free < ROOM_NEEDED:
+            raise NoRoom(f"{self.folder} has {free >> 20} MiB free, etcd needs {ROOM_NEEDED >> 20}; free some space")
+
+    def _clear(self) -> bool:
+        """Stop what runs and remove the folder, in the reverse of the order of starting."""
+        state = self.state()
+        for one in reversed(state.processes if state else ()):
+            one.stop()
+        there = self.folder.exists()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return there
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One `up` or `down` at a time for one folder."""
+        path = self.folder.with_name(f".{self.folder.name}.lock")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = path.open("w")
+        except OSError as error:
+            raise NoRoom(f"cannot write {path}: {error.strerror}") from error
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _signs_of_readiness(ports: dict[str, int]) -> list[Sign]:
+    """What must answer 200 before a cluster may be used."""
+    signs = [(name, ports[name], "/healthz") for name in (MANAGER, SCHEDULER) if name in ports]
+    if MANAGER in ports:
+        # Pods are refused until it has made the default service account.
+        signs.append((MANAGER, ports[APISERVER], "/api/v1/namespaces/default/serviceaccounts/default"))
+    return signs
+
+
+def _answers(sign: Sign, tls: ssl.SSLContext | None) -> bool:
+    _, port, path = sign
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=tls)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,95 @@
+"""Keys and certificates of one cluster: a CA, what the servers show, and who the clients are."""
+
+import ipaddress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+VALID = timedelta(days=365)
+SERVICE_IP = "10.96.0.1"  # the first of the service range: `kubernetes.default`
+SERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+SERVER_ADDRESSES = ("127.0.0.1", SERVICE_IP)
+
+
+class Authority:
+    """A CA that lives as long as it takes to sign; its key is not written anywhere."""
+
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name("vmafx-dev-ca")
+        basics = x509.BasicConstraints(ca=True, path_length=0)
+        self._certificate = (
+            _builder(self._name, self._name, self._key)
+            .add_extension(basics, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+
+    @property
+    def certificate(self) -> bytes:
+        return self._certificate.public_bytes(serialization.Encoding.PEM)
+
+    def server(self) -> tuple[bytes, bytes]:
+        """Certificate and key for what listens on loopback."""
+        addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in SERVER_ADDRESSES]
+        names = [x509.DNSName(name) for name in SERVER_NAMES]
+        return self._issue(_name("vmafx-dev"), ExtendedKeyUsageOID.SERVER_AUTH, [*addresses, *names])
+
+    def client(self, user: str, group: str = "") -> tuple[bytes, bytes]:
+        """Certificate and key that make their bearer `user`, a member of `group`."""
+        return self._issue(_name(user, group), ExtendedKeyUsageOID.CLIENT_AUTH, [])
+
+    def _issue(
+        self, subject: x509.Name, usage: x509.ObjectIdentifier, names: list[x509.GeneralName]
+    ) -> tuple[bytes, bytes]:
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(subject, self._name, key).add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.add_extension(issuer, critical=False)
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM), private_pem(key)
+
+
+def service_account_key() -> tuple[bytes, bytes]:
+    """The key that signs service-account tokens, and its public half."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return private_pem(key), public
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
+
+
+def write_secret(path: Path, content: bytes) -> Path:
+    """Write a file that only we can read, from its first byte on."""
+    path.touch(mode=0o600)
+    path.write_bytes(content)
+    return path
+
+
+def _name(common: str, organization: str = "") -> x509.Name:
+    parts = [x509.NameAttribute(NameOID.COMMON_NAME, common)]
+    if organization:
+        parts.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
+    return x509.Name(parts)
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + VALID)
+    )

@@ -1,0 +1,46 @@
+"""Where things are kept: binaries in the cache, each cluster in a folder of its own."""
+
+import os
+import platform
+import re
+from importlib import resources
+from pathlib import Path
+
+from vmafx.devcluster.errors import DevClusterError
+
+SOURCES = Path(str(resources.files("vmafx.devcluster")))  # holds go.mod and go.sum
+
+
+def kubernetes_version() -> str:
+    """The one place that says which Kubernetes this is: go.mod."""
+    found = re.search(r"^\s*k8s\.io/kubernetes (v\S+)", (SOURCES / "go.mod").read_text(), re.MULTILINE)
+    if found is None:
+        raise DevClusterError(f"{SOURCES / 'go.mod'} does not require k8s.io/kubernetes")
+    return found[1]
+
+
+def machine() -> str:
+    """This machine as Go names it, such as linux-amd64."""
+    processor = platform.machine().lower()
+    return f"{platform.system().lower()}-{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(processor, processor) }"
+
+
+def cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "vmafx"
+
+
+def binaries() -> Path:
+    return cache() / f"kubernetes-{kubernetes_version()}-{machine()}"
+
+
+def clusters() -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "vmafx" / "dev"
+
+
+def cluster_folder(name: str) -> Path:
+    """The state folder of a cluster; its name must not lead anywhere else."""
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?", name):
+        raise DevClusterError(f"{name!r} is no name for a cluster: use lower-case letters, digits and '-', at most 40")
+    return clusters() / name

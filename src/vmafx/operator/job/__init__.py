@@ -1,0 +1,1 @@
+"""VmafxJob: what its controller may do (rbac.py)."""

@@ -1,0 +1,1 @@
+"""VmafxNode: what its controller may do (rbac.py)."""

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import typer
 
 from vmafx.cli.spinner import progress
-from vmafx.devcluster import DevCluster, DevClusterError, Options, crds, places, tools
+from vmafx.devcluster import DevCluster, DevClusterError, Options, binaries, crds, places, tools
 from vmafx.devcluster.cluster import State
 from vmafx.devcluster.components import ALL, OPTIONAL
 from vmafx.devcluster.progress import duration
@@ -67,6 +67,14 @@ def up(
     typer.echo(f'to use it:  eval "$(vmafx dev env{_option(name)})"    to end it:  vmafx dev down{_option(name)}')
     if foreground:
         _stay(cluster)
+
+
+@app.command()
+def fetch() -> None:
+    """Fetch or build all that `up` and kubectl need, without starting anything."""
+    with progress() as shown:
+        binaries.find(ALL, shown)
+        tools.kubectl(shown)
 
 
 @app.command()

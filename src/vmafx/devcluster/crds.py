@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from typing import Any
+
+import msgspec
 
 from vmafx.api import KINDS
 from vmafx.api.crd import definition
@@ -11,6 +12,19 @@ from vmafx.kube import CRDS, Client, Key
 
 MANAGER = "vmafx-crd"
 ESTABLISHED_WITHIN = 30.0
+
+
+class _Condition(msgspec.Struct):
+    type: str
+    status: str
+
+
+class _Status(msgspec.Struct):
+    conditions: list[_Condition] | None = None  # null until the server has looked at it
+
+
+class _Crd(msgspec.Struct):
+    status: _Status = msgspec.field(default_factory=_Status)
 
 
 async def install(client: Client) -> list[str]:
@@ -24,7 +38,7 @@ async def install(client: Client) -> list[str]:
     deadline = time.monotonic() + ESTABLISHED_WITHIN
     waiting = list(names)
     while waiting:
-        waiting = [name for name in waiting if not _established(await client.get(CRDS, Key("", name)))]
+        waiting = [name for name in waiting if not _established(await client.get(CRDS.seen_as(_Crd), Key("", name)))]
         if waiting and time.monotonic() > deadline:
             raise StartFailed(f"{', '.join(waiting)} not established within {ESTABLISHED_WITHIN:.0f} s")
         if waiting:
@@ -32,6 +46,5 @@ async def install(client: Client) -> list[str]:
     return names
 
 
-def _established(crd: dict[str, Any]) -> bool:
-    conditions = crd.get("status", {}).get("conditions", ())
-    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+def _established(crd: _Crd) -> bool:
+    return any(one.type == "Established" and one.status == "True" for one in crd.status.conditions or ())

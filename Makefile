@@ -1,0 +1,50 @@
+# Two commands do all the set-up: `make demo` and `make test`. `make help` lists the rest.
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format crd bench-client clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/.ready ## make .venv with vmafx in it
+
+.venv/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "error: $(PYTHON) is older than 3.11; name a newer one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@echo "setting up .venv (under a minute, once)"
+	@$(PYTHON) -m venv .venv \
+		|| { echo "error: $(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@$(BIN)/pip install --progress-bar off -e '.[dev]' > .venv/setup.log 2>&1 \
+		|| { tail -n 5 .venv/setup.log >&2; echo "error: the packages cannot be installed; all of it: .venv/setup.log" >&2; exit 1; }
+	@touch $@
+
+demo: setup ## run the product's main job (KEEP=1 leaves it running)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" tools/demo.sh
+
+test: setup ## run all tests, on a real API server
+	@$(BIN)/vmafx dev fetch
+	@$(BIN)/pytest $(ARGS)
+
+lint: setup ## check style, types, imports and generated files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/vmafx crd --check
+
+format: setup ## put the code into the project's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+crd: setup ## write the CRDs and roles from the declarations
+	$(BIN)/vmafx crd
+
+bench-client: setup ## measure decoding, cached size and the cost of a status patch
+	@$(BIN)/vmafx dev fetch
+	@$(BIN)/python bench/client.py
+
+clean: ## remove .venv and caches (built control planes stay in ~/.cache/vmafx)
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

@@ -41,7 +41,12 @@ def rule(check: str, message: str) -> Meta:
     return Meta(extra_json_schema={RULES: [{"rule": check, "message": message}]})
 
 
-Time = Annotated[datetime, Meta(tz=True)]
+# The rule is for `[]`, which the server takes for a date-time, and for the year 0, which Python has not.
+Time = Annotated[
+    datetime,
+    Meta(tz=True),
+    rule("self >= timestamp('0001-01-01T00:00:00Z')", "must be a time, such as 2026-05-28T12:30:15Z"),
+]
 Count = Annotated[int, Meta(ge=0, le=INT53_MAX), schema(format="int64")]
 SmallCount = Annotated[int, Meta(ge=0, le=INT32_MAX), schema(format="int32")]
 Positive = Annotated[int, Meta(ge=1, le=INT32_MAX), schema(format="int32")]

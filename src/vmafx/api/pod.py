@@ -222,8 +222,18 @@ class ResourceRequirements(Model):
 class PodOverlay(Model):
     """What a VmafxNode adds to its worker Pods."""
 
-    volumes: Annotated[tuple[Volume, ...], Meta(max_length=16), doc("Volumes; no hostPath.")] = ()
-    volumeMounts: Annotated[tuple[VolumeMount, ...], Meta(max_length=16), doc("Where the worker sees them.")] = ()
+    volumes: Annotated[
+        tuple[Volume, ...],
+        Meta(max_length=16),
+        schema(x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+        doc("Volumes; no hostPath."),
+    ] = ()
+    volumeMounts: Annotated[
+        tuple[VolumeMount, ...],
+        Meta(max_length=16),
+        schema(x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["mountPath"]),
+        doc("Where the worker sees them."),
+    ] = ()
     env: Annotated[tuple[EnvVar, ...], Meta(max_length=64), doc("Variables of the worker.")] = ()
     envFrom: Annotated[tuple[EnvFrom, ...], Meta(max_length=16), doc("ConfigMaps and Secrets as variables.")] = ()
     imagePullSecrets: Annotated[

@@ -1,0 +1,66 @@
+"""One real control plane for all tests, and a namespace of its own for each."""
+
+import itertools
+import os
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from prometheus_client import CollectorRegistry
+
+from vmafx.devcluster import DevCluster, Options, crds, tools
+from vmafx.devcluster.progress import Lines
+from vmafx.kube import NAMESPACES, Client, load_config
+from vmafx.kube.metrics import ClientMetrics
+
+# The same cases every time; HYPOTHESIS_PROFILE=explore looks for new ones.
+settings.register_profile("default", derandomize=True, max_examples=60)
+settings.register_profile("explore", max_examples=1000, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
+    with DevCluster(tmp_path_factory.mktemp("state") / "tests", Options(tethered=True)) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture(scope="session")
+async def client(cluster: DevCluster, registry: CollectorRegistry) -> AsyncIterator[Client]:
+    """An administrator's client, with our kinds installed."""
+    async with Client(load_config(cluster.kubeconfig), ClientMetrics(registry)) as client:
+        await crds.install(client)
+        yield client
+
+
+@pytest.fixture
+async def namespace(client: Client) -> str:
+    name = f"test-{next(_numbers)}"
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    return name
+
+
+@pytest.fixture(scope="session")
+def kubectl_path() -> Path:
+    return tools.kubectl(Lines())
+
+
+@pytest.fixture
+def kubectl(cluster: DevCluster, namespace: str, kubectl_path: Path) -> Kubectl:
+    """kubectl as a person runs it, in the test's namespace."""
+
+    def run(*arguments: str, stdin: str | None = None) -> "subprocess.CompletedProcess[str]":
+        command = [str(kubectl_path), "--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace, *arguments]
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+
+    return run

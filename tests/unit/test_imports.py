@@ -1,0 +1,23 @@
+"""A role pays only for what it uses."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"kubernetes", "numpy", "torch", "typer", "rich", "grpc", "cryptography"}
+
+
+@pytest.mark.parametrize("module", ["vmafx.api", "vmafx.kube", "vmafx.operator.manifests"])
+def test_a_package_does_not_import_what_is_heavy(module: str) -> None:
+    code = f"import sys, {module}; print(*sorted(name for name in sys.modules if '.' not in name))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "msgspec" in loaded
+    assert HEAVY & set(loaded) == set()
+
+
+def test_the_api_knows_no_network() -> None:
+    code = "import sys, vmafx.api.crd; print('aiohttp' in sys.modules, 'asyncio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == (
+        "False False\n"
+    )

@@ -155,7 +155,9 @@ def _nearly_right(kind: types.Type) -> st.SearchStrategy[Json]:
     wrong_type = st.sampled_from([[], {}, [1], {"a": 1}])
     match kind:
         case types.LiteralType():
-            near = st.sampled_from([*kind.values, "", "nope", f"{kind.values[0]}\n", kind.values[0].upper(), 1, True])
+            near = st.sampled_from(
+                [*kind.values, "", "nope", f"{kind.values[0]}\n", str(kind.values[0]).upper(), 1, True]
+            )
         case types.BoolType():
             near = st.sampled_from([True, False, "true", 0, 1])
         case types.IntType():

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import http.client
 import os
+import re
 import tarfile
 import tempfile
 import urllib.request
@@ -27,7 +28,8 @@ RELEASES = "https://dl.k8s.io/release"
 IN_ENVTEST = ("etcd", "kube-apiserver")
 REACH_TIMEOUT = 3.0
 STALL_TIMEOUT = 30.0
-_UNREACHABLE = (URLError, http.client.HTTPException, TimeoutError, ConnectionError)
+# A page that somebody in between put in its place counts as not reached, too.
+_UNREACHABLE = (URLError, http.client.HTTPException, TimeoutError, ConnectionError, msgspec.DecodeError)
 
 
 class _Archive(msgspec.Struct):
@@ -72,7 +74,9 @@ def _fetch_envtest(names: list[str], folder: Path, progress: Progress) -> None:
 def _fetch_release(name: str, folder: Path, progress: Progress) -> None:
     base = os.environ.get("VMAFX_DEV_RELEASES", RELEASES)
     url = f"{base}/{places.kubernetes_version()}/bin/{places.machine().replace('-', '/')}/{name}"
-    checksum = _small(f"{url}.sha256").decode().split()[0]
+    checksum = _small(f"{url}.sha256").decode(errors="replace").strip()[:64]
+    if not re.fullmatch("[0-9a-f]{64}", checksum):
+        return
     progress.step(f"fetching {name} {places.kubernetes_version()}")
     with _download(url, folder, "sha256", checksum, progress) as whole:
         _install(whole, folder / name)

@@ -43,16 +43,15 @@ def _build_one(go: Path, name: str, folder: Path, progress: Progress, position: 
         output = Path(scratch) / name
         command = [str(go), "build", "-v", "-trimpath", "-ldflags", flags, "-o", str(output), PACKAGES[name]]
         environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-buildvcs=false -mod=readonly"}
-        process = subprocess.Popen(
+        with subprocess.Popen(
             command, cwd=places.SOURCES, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-        try:
-            said = _follow(process, name, progress)
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
-        if process.wait() != 0:
+        ) as process:
+            try:
+                said = _follow(process, name, progress)
+            except BaseException:
+                process.kill()
+                raise
+        if process.returncode != 0:
             raise NoBinaries(f"cannot build {name}: {_reason(said)}")
         output.replace(folder / name)
     progress.step(f"[{position}] {name}: done in {duration(time.monotonic() - started)}")

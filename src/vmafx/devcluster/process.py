@@ -1,6 +1,7 @@
 """One component as a process: started into its log, watched until ready, ended by its pid."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -67,8 +68,11 @@ def check(process: Running, folder: Path) -> None:
 def last_words(log: Path) -> str:
     """The last line that says what is wrong, in a log of etcd or of Kubernetes."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-    telling = [line for line in lines if line.startswith(("E", "F", "Error")) or '"level":"fatal"' in line]
-    return " ".join((telling or lines or ["it said nothing"])[-1].split())[:500]
+    telling = [line for line in lines if line.startswith(("E", "F")) or '"level":"fatal"' in line]
+    said = (telling or lines or ["it said nothing"])[-1]
+    if found := re.search(r'\berr(?:or)?"?[=:]"((?:[^"\\]|\\.)+)"', said):
+        said = found[1].replace('\\"', '"')
+    return " ".join(said.split())[:500]
 
 
 def _look(pid: int) -> tuple[str, str]:

@@ -1,0 +1,133 @@
+"""What the client does when the network, or the server, does not do its part."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.integration.test_client import SLIM, make, take
+from tests.support.proxy import CutStream, FaultyProxy, LoseAnswer, LoseRequest, Refuse, Stall
+from vmafx.devcluster.cluster import free_port
+from vmafx.kube import JOBS, Client, Config, Key
+from vmafx.kube.errors import ServerError, TooManyRequests, Unreachable
+from vmafx.kube.transport import Request, Transport
+from vmafx.kube.watch import Added
+
+
+@pytest.fixture
+async def proxy(client: Client) -> AsyncIterator[FaultyProxy]:
+    async with FaultyProxy(client.config) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def through(proxy: FaultyProxy) -> AsyncIterator[Client]:
+    async with Client(proxy.config) as client:
+        yield client
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_request_turned_away_comes_back_when_told(
+    proxy: FaultyProxy, through: Client, namespace: str, status: int
+) -> None:
+    proxy.faults.extend([Refuse(status, retry_after="0")] * 3)
+    key, _ = await make(through, namespace)
+    assert proxy.seen == ["POST"] * 4
+    assert [job.metadata.name for job in (await through.list(JOBS, namespace)).items] == [key.name]
+
+
+async def test_a_503_that_does_not_say_when_is_not_tried_again(
+    proxy: FaultyProxy, through: Client, namespace: str
+) -> None:
+    proxy.faults.append(Refuse(503, body="the backend is gone"))
+    with pytest.raises(ServerError, match="the backend is gone"):
+        await make(through, namespace)
+    assert proxy.seen == ["POST"]
+
+
+async def test_giving_up_says_why(proxy: FaultyProxy, through: Client, namespace: str) -> None:
+    proxy.faults.extend([Refuse(429, retry_after="0", body='{"message": "slow down"}')] * 20)
+    with pytest.raises(TooManyRequests, match="slow down"):
+        await make(through, namespace)
+    assert len(proxy.seen) == 6
+
+
+async def test_a_create_whose_answer_was_lost_is_not_sent_twice(
+    proxy: FaultyProxy, through: Client, client: Client, namespace: str
+) -> None:
+    proxy.faults.append(LoseAnswer())
+    with pytest.raises(Unreachable, match="was lost"):
+        await make(through, namespace)
+    assert proxy.seen == ["POST"]
+    assert len((await client.list(JOBS, namespace)).items) == 1
+
+
+@pytest.mark.parametrize("fault", [LoseRequest(), LoseAnswer()])
+async def test_what_comes_to_the_same_twice_is_sent_again(
+    proxy: FaultyProxy, through: Client, namespace: str, fault: LoseRequest | LoseAnswer
+) -> None:
+    key, _ = await make(through, namespace)
+    for call in (
+        through.get(JOBS, key),
+        through.merge_patch(JOBS, key, {"spec": {"priority": 2}}),
+        through.patch_status(JOBS, key, {"message": "hello"}),
+    ):
+        proxy.seen.clear()
+        proxy.faults.append(fault)
+        assert (await call).metadata.name == key.name
+        assert len(proxy.seen) == 2
+
+
+@pytest.mark.parametrize("fault", [LoseRequest(), LoseAnswer()])
+async def test_a_guarded_patch_is_not_sent_again(
+    proxy: FaultyProxy, through: Client, namespace: str, fault: LoseRequest | LoseAnswer
+) -> None:
+    """Had the first one arrived, the second would be refused, and the caller told that somebody else wrote."""
+    key, made = await make(through, namespace)
+    proxy.seen.clear()
+    proxy.faults.append(fault)
+    with pytest.raises(Unreachable):
+        await through.patch_status(JOBS, key, {"message": "hello"}, version=made.metadata.resourceVersion)
+    assert proxy.seen == ["PATCH"]
+
+
+async def test_nobody_there() -> None:
+    server = f"https://127.0.0.1:{free_port()}"
+    async with Client(Config(server=server, tls=None)) as client:
+        with pytest.raises(Unreachable, match=f"cannot connect to {server}: .*[Cc]onn") as refused:
+            await client.get(JOBS, Key("a", "b"))
+    assert refused.value.sent is False
+
+
+async def test_a_server_that_says_nothing_is_not_waited_for_for_ever(proxy: FaultyProxy) -> None:
+    proxy.faults.extend([Stall()] * 10)
+    async with Transport(proxy.config) as transport:
+        with pytest.raises(Unreachable, match="did not answer in time"):
+            await transport.call(Request("POST", "/api", body=b"{}", timeout=0.2))
+    assert proxy.seen == ["POST"]
+
+
+async def test_a_watch_cut_anywhere_loses_nothing_and_repeats_nothing(
+    proxy: FaultyProxy, through: Client, client: Client, namespace: str
+) -> None:
+    version = (await client.list(SLIM, namespace)).metadata.resourceVersion
+    made = [(await make(client, namespace))[0].name for _ in range(12)]
+    # One event has about 900 bytes: cut within the first, at odd places, between two, and by errors.
+    cuts = [CutStream(after) for after in (0, 1, 450, 900, 901, 1000, 2700)]
+    proxy.faults.extend([*cuts, LoseRequest(), Refuse(429, retry_after="0"), Refuse(500)])
+    events = await take(through.watch(SLIM, namespace, version=version), 12)
+    assert [event.object.metadata.name for event in events if isinstance(event, Added)] == made
+    assert len(proxy.seen) > 8
+
+
+async def test_stopping_a_watch_closes_its_connection(through: Client, proxy: FaultyProxy, namespace: str) -> None:
+    async def follow() -> None:
+        async for _ in through.watch(SLIM, namespace):
+            pass
+
+    tasks = [asyncio.create_task(follow()) for _ in range(5)]
+    await proxy.saw(5)
+    for task in tasks:
+        task.cancel()
+    assert all(isinstance(end, asyncio.CancelledError) for end in await asyncio.gather(*tasks, return_exceptions=True))
+    await make(through, namespace)  # the client itself goes on

@@ -1,0 +1,220 @@
+"""The control plane itself: up, down, several at once, and nothing left behind however it ends."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.waiting import until
+from vmafx.devcluster import DevCluster, DevClusterError, Options
+from vmafx.devcluster.cluster import State, free_port
+from vmafx.devcluster.components import MANAGER, SCHEDULER
+from vmafx.devcluster.errors import StartFailed
+
+QUICK = Options(without=frozenset({MANAGER, SCHEDULER}), tethered=True)
+VMAFX = [str(Path(sys.executable).with_name("vmafx"))]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Where a test's cluster lives; whatever the test does, nothing of it stays."""
+    yield tmp_path / "state" / "vmafx" / "dev" / "dev"
+    DevCluster(tmp_path / "state" / "vmafx" / "dev" / "dev").down()
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+
+
+def listening(pid: int) -> list[str]:
+    """The addresses on which a process listens, as the kernel has them."""
+    sockets = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        target = str(descriptor.readlink())
+        if target.startswith("socket:["):
+            sockets.add(target[8:-1])
+    found = []
+    for table, loopback in (("tcp", "0100007F"), ("tcp6", "0" * 31 + "1")):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in sockets:
+                address = fields[1].partition(":")[0]
+                found.append("loopback" if address == loopback else address)
+    return found
+
+
+def gone(state: State) -> bool:
+    port = int(state.server.rpartition(":")[2])
+    with socket.socket() as sock:
+        closed = sock.connect_ex(("127.0.0.1", port)) != 0
+    return closed and len(state.broken()) == len(state.processes)
+
+
+def test_nothing_listens_beyond_loopback(cluster: DevCluster) -> None:
+    state = cluster.state()
+    assert state is not None
+    addresses = {one.name: listening(one.pid) for one in state.processes}
+    assert addresses.pop("etcd") == []
+    assert addresses == {name: ["loopback"] for name in ("kube-apiserver", MANAGER, SCHEDULER)}
+
+
+def test_nobody_else_may_read_the_keys(cluster: DevCluster) -> None:
+    secrets = [path for path in cluster.folder.rglob("*") if path.suffix == ".key" or path.name.endswith("kubeconfig")]
+    assert len(secrets) == 5
+    assert {oct(path.stat().st_mode & 0o777) for path in secrets} == {"0o600"}
+    assert oct(cluster.folder.stat().st_mode & 0o077) == "0o0"
+
+
+def test_up_twice_is_up_once_and_down_leaves_nothing(folder: Path) -> None:
+    with DevCluster(folder, QUICK) as cluster:
+        state = cluster.state()
+        assert state is not None
+        assert [one.name for one in state.processes] == ["etcd", "kube-apiserver"]
+        assert cluster.up() == state
+    assert gone(state)
+    assert not folder.exists()
+    assert cluster.down() is False
+
+
+def test_two_at_once(folder: Path, cluster: DevCluster) -> None:
+    with DevCluster(folder, QUICK) as second:
+        first_state, second_state = cluster.state(), second.state()
+        assert first_state is not None
+        assert second_state is not None
+        assert first_state.server != second_state.server
+        assert first_state.broken() == second_state.broken() == []
+
+
+def test_a_stale_folder_is_recognised_and_cleaned(folder: Path) -> None:
+    cluster = DevCluster(folder, QUICK)
+    state = cluster.up()
+    (folder / "left-over").touch()
+    os.kill(state.processes[0].pid, signal.SIGKILL)  # etcd; the API server lives on without it
+    until(lambda: state.broken() == ["etcd"], "etcd is gone")
+    again = cluster.up()
+    assert again.broken() == []
+    assert again.processes[1].pid != state.processes[1].pid
+    assert not state.processes[1].alive()
+    assert not (folder / "left-over").exists()
+
+
+def test_a_port_taken_in_between_is_not_the_users_problem(folder: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ports = iter([taken.getsockname()[1], free_port()])
+        cluster = DevCluster(folder, QUICK)
+        state = cluster.up(pick_port=lambda: next(ports))
+        assert next(ports, None) is None
+        assert state.server != f"https://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_a_port_that_was_asked_for_and_is_taken(folder: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        options = Options(without=QUICK.without, tethered=True, port=port)
+        with pytest.raises(
+            StartFailed, match=f"^kube-apiserver: failed .*{port}: bind: address already in use; choose another"
+        ):
+            DevCluster(folder, options).up()
+    assert not folder.exists()
+
+
+def test_a_component_that_ends_at_once_says_why(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("etcd", "kube-apiserver"):
+        (tmp_path / name).write_text("#!/bin/sh\necho 'Error: I do not feel well' >&2\nexit 3\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    with pytest.raises(StartFailed, match="ended: Error: I do not feel well"):
+        DevCluster(folder, QUICK).up()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("mount", "answer"), [("size=8m", "8 MiB free, etcd needs 256"), ("size=1g,nr_inodes=5", "No space left on device")]
+)
+def test_a_full_disk_is_named(folder: Path, environment: dict[str, str], mount: str, answer: str) -> None:
+    folder.parent.mkdir(parents=True)
+    script = f'mount -t tmpfs -o {mount} none "$0" && exec "$@"'
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, str(folder.parent), *VMAFX, "dev", "up"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert answer in last
+
+
+ENDINGS = {
+    "Ctrl-C": (signal.SIGINT, 130),
+    "SIGTERM": (signal.SIGTERM, 130),
+    "a killed parent": (signal.SIGKILL, -signal.SIGKILL),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_foreground_leaves_nothing_behind(folder: Path, environment: dict[str, str], ending: str) -> None:
+    sign, code = ENDINGS[ending]
+    command = [*VMAFX, "dev", "up", "--foreground", "--without", "controller-manager,scheduler"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "is up in" in process.stdout.readline()
+        state = DevCluster(folder).state()
+        assert state is not None
+        assert not gone(state)
+        process.send_signal(sign)
+        assert process.wait(20) == code
+    until(lambda: gone(state), "all processes and the port are gone")
+    assert folder.exists() == (sign == signal.SIGKILL)
+
+
+def test_background_outlives_its_parent_until_down(folder: Path, environment: dict[str, str]) -> None:
+    def vmafx(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run([*VMAFX, *arguments], env=environment, capture_output=True, text=True, check=False)
+
+    up = vmafx("dev", "up", "--without", "controller-manager,scheduler")
+    assert up.returncode == 0, up.stderr
+    status = vmafx("dev", "status")
+    assert (status.returncode, status.stdout.count("running")) == (0, 2)
+    assert vmafx("dev", "up").stdout.count("was running already") == 1
+    assert f"export KUBECONFIG={folder / 'kubeconfig'}" in vmafx("dev", "env").stdout
+    assert "etcd.log" in vmafx("dev", "logs").stdout
+    state = DevCluster(folder).state()
+    assert state is not None
+    assert vmafx("dev", "down").stdout == "cluster 'dev' is down\n"
+    assert gone(state)
+    assert vmafx("dev", "status").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["dev", "up", "--name", "../evil"], "'../evil' is no name for a cluster"),
+        (["dev", "up", "--without", "etcd"], "'etcd' cannot be left out"),
+        (["dev", "status"], "cluster 'dev' is not there; `vmafx dev up` starts it"),
+        (["dev", "env", "--name", "x"], "`vmafx dev up --name x` starts it"),
+        (["dev", "logs"], "is not there"),
+        (["crd", "--check", "--dir", "/nowhere"], "differs from what `vmafx crd` writes"),
+        (["crd", "--dir", "/proc/nowhere"], "cannot write /proc/nowhere"),
+    ],
+)
+def test_mistakes_are_answered_in_a_line(environment: dict[str, str], arguments: list[str], answer: str) -> None:
+    done = subprocess.run([*VMAFX, *arguments], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert answer in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_a_state_file_that_cannot_be_read_is_named(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "state.json").write_text("{")
+    with pytest.raises(DevClusterError, match=r"state\.json is broken .*; delete"):
+        DevCluster(folder).up()
+    (folder / "state.json").unlink()

@@ -1,0 +1,103 @@
+"""The generated roles, enforced by the real server: enough for the operator and for people, and no more."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Kubectl
+from tests.integration.test_client import make
+from tests.support.tokens import bearing, service_account_token
+from tests.support.waiting import until
+from vmafx.kube import JOBS, NODES, Client, Key, Resource
+from vmafx.kube.errors import Forbidden
+from vmafx.kube.resources import Untyped
+from vmafx.operator import manifests
+
+ROOT = Path(__file__).parents[2]
+PODS: Resource[Untyped] = Resource("", "v1", "pods", "Pod", dict)
+SECRETS: Resource[Untyped] = Resource("", "v1", "secrets", "Secret", dict)
+
+
+@pytest.fixture
+async def operator(client: Client, namespace: str, kubectl: Kubectl) -> AsyncIterator[Client]:
+    """A client that may do exactly what the roles allow the operator."""
+    assert kubectl("apply", "-f", str(ROOT / manifests.ROLES)).returncode == 0
+    kubectl("create", "serviceaccount", "operator")
+    subject = f"--serviceaccount={namespace}:operator"
+    kubectl("create", "clusterrolebinding", f"{namespace}-operator", "--clusterrole=vmafx-operator", subject)
+    kubectl("create", "rolebinding", "leader", "--role=vmafx-operator-leader-election", subject)
+    token = await service_account_token(client, Key(namespace, "operator"))
+    async with Client(bearing(token, client.config)) as operator:
+        yield operator
+
+
+async def test_the_operator_can_run_a_job_as_a_pod(operator: Client, client: Client, namespace: str) -> None:
+    key, job = await make(client, namespace)
+    owner = {"apiVersion": "vmafx.dev/v1", "kind": "VmafxJob", "name": key.name, "uid": job.metadata.uid}
+    metadata = {"name": f"{key.name}-0", "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}]}
+    container = {"name": "worker", "image": "localhost/none:1"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+    await operator.create(PODS, pod, namespace)
+    await operator.patch_status(JOBS, key, {"phase": "Running"})
+    assert len((await operator.list(JOBS)).items) >= 1
+    await operator.delete(PODS, Key(namespace, f"{key.name}-0"))
+    await operator.delete(JOBS, key)
+
+
+async def test_the_operator_can_do_no_more(operator: Client, client: Client, namespace: str) -> None:
+    key, _ = await make(client, namespace)
+    for call in (
+        operator.merge_patch(JOBS, key, {"spec": {"priority": 9}}),
+        make(operator, namespace),
+        operator.list(SECRETS, namespace),
+        operator.merge_patch(NODES, Key(namespace, "n"), {"spec": {"capacity": 9}}),
+    ):
+        with pytest.raises(Forbidden, match="cannot"):
+            await call
+
+
+async def test_the_lease_is_the_operators_in_its_own_namespace_only(operator: Client, namespace: str) -> None:
+    leases: Resource[Untyped] = Resource("coordination.k8s.io", "v1", "leases", "Lease", dict)
+
+    def lease(name: str) -> Untyped:
+        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": {}}
+
+    await operator.create(leases, lease("vmafx-operator.vmafx.dev"), namespace)
+    await operator.get(leases, Key(namespace, "vmafx-operator.vmafx.dev"))
+    with pytest.raises(Forbidden):
+        await operator.create(leases, lease("vmafx-operator.vmafx.dev"), "default")
+    await operator.create(leases, lease("another"), namespace)
+    with pytest.raises(Forbidden):
+        await operator.get(leases, Key(namespace, "another"))
+
+
+CAN = [
+    ("view", "list", "vmafxjobs", "yes"),
+    ("view", "watch", "vmafxnodes", "yes"),
+    ("view", "create", "vmafxjobs", "no"),
+    ("edit", "create", "vmafxjobs", "yes"),
+    ("edit", "delete", "zerfooinferenceservices", "yes"),
+    ("edit", "patch", "zerfooinferenceservices/scale", "yes"),
+    ("edit", "list", "vmafxnodes", "yes"),
+    ("edit", "create", "vmafxnodes", "no"),
+    ("edit", "patch", "vmafxjobs/status", "no"),
+]
+
+
+@pytest.mark.parametrize(("role", "verb", "resource", "answer"), CAN)
+def test_people_gain_through_the_clusters_own_roles(
+    kubectl: Kubectl, role: str, verb: str, resource: str, answer: str
+) -> None:
+    assert kubectl("apply", "-f", str(ROOT / manifests.ROLES)).returncode == 0
+    kubectl("create", "rolebinding", "alice", f"--clusterrole={role}", "--user=alice")
+
+    def may(verb: str, resource: str) -> str:
+        name, _, subresource = resource.partition("/")
+        which = [f"{name}.vmafx.dev", *([f"--subresource={subresource}"] if subresource else [])]
+        return kubectl("auth", "can-i", verb, *which, "--as=alice").stdout.strip()
+
+    # The controller-manager gathers roles in its own time: a `no` means something only once it has.
+    gathered = {"view": "list", "edit": "create"}[role]
+    until(lambda: may(gathered, "vmafxjobs") == "yes", f"{role} gains {gathered} on vmafxjobs")
+    assert may(verb, resource) == answer

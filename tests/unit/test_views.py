@@ -30,6 +30,10 @@ def test_a_field_that_the_kind_does_not_have_is_noticed() -> None:
     assert list(differences(JobView, VmafxNode))
 
 
+def _is_text(kind: types.Type) -> bool:
+    return isinstance(kind, types.LiteralType) and all(isinstance(value, str) for value in kind.values)
+
+
 def differences(view: type[Any], whole: type[Any], path: str = "") -> list[str]:
     there = {field.encode_name: field for field in struct_fields(whole)}
     found = []
@@ -41,7 +45,7 @@ def differences(view: type[Any], whole: type[Any], path: str = "") -> list[str]:
         mine, theirs = bare(field.type), bare(there[field.encode_name].type)
         if isinstance(mine, types.StructType) and isinstance(theirs, types.StructType):
             found += differences(mine.cls, theirs.cls, name)
-        elif type(mine) is not type(theirs):
+        elif type(mine) is not type(theirs) and not (isinstance(mine, types.StrType) and _is_text(theirs)):
             found.append(f"{name} is a {mine}, in {whole.__name__} a {theirs}")
         elif field.default != there[field.encode_name].default and not field.required:
             found.append(f"{name} is {field.default!r} when absent, in {whole.__name__} otherwise")

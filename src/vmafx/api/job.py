@@ -247,9 +247,31 @@ class JobStatusView(Model):
     conditions: tuple[Condition, ...] = ()
 
 
+class JobSpecView(Model):
+    """The spec without its limits: the server has checked them, and checking again takes longer than decoding."""
+
+    reference: str
+    distorted: str
+    referenceFormat: RawFormat | None = None
+    distortedFormat: RawFormat | None = None
+    model: str = "vmaf_v0.6.1"
+    backend: str | None = None
+    priority: int = 0
+    nodeSelector: dict[str, str] = {}
+    suspend: bool = False
+    cancel: bool = False
+    retryLimit: int = 3
+    activeDeadlineSeconds: int | None = None
+    ttlSecondsAfterFinished: int | None = None
+    options: JobOptions | None = None
+    output: str | None = None
+    credentialsSecretRef: LocalSecretRef | None = None
+    schedulerName: str = "vmafx"
+
+
 class JobView(Model):
     """A VmafxJob as caches keep it: everything of the spec, of the status only what decisions need."""
 
     metadata: MetaView
-    spec: VmafxJobSpec
+    spec: JobSpecView
     status: JobStatusView = JobStatusView()

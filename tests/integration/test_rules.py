@@ -96,8 +96,14 @@ async def test_refused(
     assert any(answer in message for message in about), about
 
 
-# Rules on changes and names, which have tests of their own below.
-ELSEWHERE = ("cannot be changed after creation", "cannot be taken back", "metadata.name", "a job ends once")
+# Rules on changes, names and times, which have tests of their own below.
+ELSEWHERE = (
+    "cannot be changed after creation",
+    "cannot be taken back",
+    "metadata.name",
+    "a job ends once",
+    "must be a time",
+)
 
 
 def test_every_message_of_a_rule_is_in_the_table() -> None:
@@ -193,6 +199,14 @@ async def test_a_job_ends_once(client: Client, namespace: str, end: str, after: 
     with pytest.raises(Invalid, match="a job ends once"):
         await client.merge_patch(jobs, key, {"status": None}, "status")
     await client.merge_patch(jobs, key, {"metadata": {"labels": {"seen": "yes"}}})
+
+
+@pytest.mark.parametrize("not_a_time", [[], "0000-05-28T12:30:15Z", "yesterday", 5])
+async def test_a_time_is_a_time(client: Client, namespace: str, not_a_time: Any) -> None:
+    """The server's own check of date-times lets an empty list through."""
+    key = await job_with(client, namespace, {})
+    with pytest.raises(Invalid, match=r"status\.startedAt.*(must be a time|must be of type date-time)"):
+        await client.patch_status(untyped(VmafxJob), key, {"startedAt": not_a_time})
 
 
 @pytest.mark.parametrize(

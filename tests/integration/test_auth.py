@@ -5,17 +5,22 @@ import base64
 import json
 import ssl
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pytest
 from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from tests.support.tokens import ACCOUNTS, authority, bearing, create_account, service_account_token
-from vmafx.devcluster.pki import Authority
+from vmafx.devcluster.pki import Authority, private_pem
 from vmafx.kube import Client, Config, Key, Resource, load_config
-from vmafx.kube.errors import ConfigError, Forbidden, Unauthorized, Unreachable
+from vmafx.kube.errors import ConfigError, Forbidden, Unauthorized, Untrusted
 from vmafx.kube.resources import Untyped
 
 REVIEWS: Resource[Untyped] = Resource(
@@ -36,7 +41,7 @@ async def account(client: Client, namespace: str) -> Key:
     return key
 
 
-def kubeconfig(path: Path, config: Config, user: dict[str, object]) -> Path:
+def kubeconfig(path: Path, config: Config, user: Mapping[str, object]) -> Path:
     data = base64.b64encode(authority(config).encode()).decode()
     whole = {
         "current-context": "x",
@@ -216,6 +221,24 @@ async def test_an_expired_token_is_called_expired(client: Client) -> None:
             await who(through)
 
 
+async def test_an_expired_certificate_is_called_expired(client: Client, tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "late")])
+    begin, end = datetime(2020, 1, 1, tzinfo=UTC), datetime(2020, 2, 1, tzinfo=UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, begin, end)
+        .sign(key, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+    )
+    user = {
+        "client-certificate-data": base64.b64encode(certificate).decode(),
+        "client-key-data": base64.b64encode(private_pem(key)).decode(),
+    }
+    async with Client(load_config(kubeconfig(tmp_path / "config", client.config, user))) as through:
+        with pytest.raises(Unauthorized, match=r"the client certificate expired at 2020-02-01 00:00:00Z"):
+            await who(through)
+
+
 async def test_a_token_never_shows_in_an_error(client: Client) -> None:
     async with Client(bearing("very-secret", client.config)) as through:
         with pytest.raises(Unauthorized) as refused:
@@ -233,5 +256,5 @@ async def test_what_we_may_not_do_is_named(client: Client, account: Key) -> None
 async def test_a_server_with_another_ca_is_not_trusted(client: Client) -> None:
     tls = ssl.create_default_context(cadata=Authority().certificate.decode())
     async with Client(msgspec.structs.replace(client.config, tls=tls)) as through:
-        with pytest.raises(Unreachable, match=r"the certificate of https://127.* is not trusted"):
+        with pytest.raises(Untrusted, match=r"the certificate of https://127.* is not trusted"):
             await who(through)

@@ -104,6 +104,17 @@ def test_a_stale_folder_is_recognised_and_cleaned(folder: Path) -> None:
     assert not (folder / "left-over").exists()
 
 
+def test_one_whose_start_was_cut_short_is_not_taken_for_ready(folder: Path) -> None:
+    cluster = DevCluster(folder, QUICK)
+    state = cluster.up()
+    cluster._write_state(state.server, list(state.processes))  # as it stands until all has answered
+    again = cluster.up()
+    assert again.usable()
+    assert again.processes[0].pid != state.processes[0].pid
+    with pytest.raises(DevClusterError, match="runs without kube-controller-manager, kube-scheduler; take it down"):
+        DevCluster(folder, Options(tethered=True)).up()
+
+
 def test_a_port_taken_in_between_is_not_the_users_problem(folder: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -183,7 +194,9 @@ def test_background_outlives_its_parent_until_down(folder: Path, environment: di
     assert up.returncode == 0, up.stderr
     status = vmafx("dev", "status")
     assert (status.returncode, status.stdout.count("running")) == (0, 2)
-    assert vmafx("dev", "up").stdout.count("was running already") == 1
+    again = vmafx("dev", "up", "--without", "controller-manager,scheduler")
+    assert again.stdout.count("was running already") == 1
+    assert "runs without kube-controller-manager" in vmafx("dev", "up").stderr
     assert f"export KUBECONFIG={folder / 'kubeconfig'}" in vmafx("dev", "env").stdout
     assert "etcd.log" in vmafx("dev", "logs").stdout
     state = DevCluster(folder).state()

@@ -4,7 +4,6 @@ import asyncio
 import json
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -46,12 +45,10 @@ def up(
     with progress() as shown:
         cluster = DevCluster(places.cluster_folder(name), options, shown)
         before = cluster.state()
-        if foreground and before and not before.broken():
+        if foreground and before and before.usable():
             raise DevClusterError(
                 f"cluster {name!r} already runs in the background; `vmafx dev down --name {name}` first"
             )
-        if foreground:
-            signal.signal(signal.SIGTERM, _interrupt)
         try:
             shown.step(f"starting cluster {name!r}")
             state = cluster.up()
@@ -61,7 +58,7 @@ def up(
             if before is None:
                 cluster.down()
             raise
-    already = before is not None and not before.broken()
+    already = before is not None and before.usable()
     took = "was running already" if already else f"is up in {duration(time.monotonic() - started)}"
     typer.echo(f"cluster {name!r} (Kubernetes {state.version}) {took}: {state.server}")
     typer.echo(f'to use it:  eval "$(vmafx dev env{_option(name)})"    to end it:  vmafx dev down{_option(name)}')
@@ -161,10 +158,6 @@ def _option(name: str) -> str:
 async def _install_crds(kubeconfig: Path) -> None:
     async with Client(load_config(kubeconfig)) as client:
         await crds.install(client)
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _stay(cluster: DevCluster) -> None:

@@ -1,5 +1,6 @@
 """`vmafx`: the one way in."""
 
+import signal
 import sys
 from importlib.metadata import version
 from typing import Annotated
@@ -35,8 +36,14 @@ def options(
     """Video quality (VMAF) at cluster scale."""
 
 
+def _interrupt(_number: int, _frame: object) -> None:
+    """SIGTERM ends a command as Ctrl-C does: what it began is cleaned up."""
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Run, and turn an expected failure into one line and exit code 1."""
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         app()
     except (DevClusterError, KubeError) as error:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.status import Status
+from rich.text import Text
 
 from vmafx.devcluster.progress import Lines, Progress
 
@@ -19,10 +20,10 @@ class Spinner:
 
     def step(self, text: str) -> None:
         self._step = text
-        self._status.update(text)
+        self._status.update(Text(text))
 
     def detail(self, text: str) -> None:
-        self._status.update(f"{self._step}  ({text})")
+        self._status.update(Text(f"{self._step}  ({text})"))
 
 
 @contextmanager

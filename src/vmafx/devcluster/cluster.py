@@ -52,10 +52,14 @@ class State(msgspec.Struct, frozen=True):
     version: str
     server: str
     processes: tuple[process.Running, ...]
+    ready: bool = False  # false until all was started and answered; for good, if whoever started it was killed
 
     def broken(self) -> list[str]:
         """Components that were started and are gone."""
         return [one.name for one in self.processes if not one.alive()]
+
+    def usable(self) -> bool:
+        return self.ready and not self.broken()
 
 
 class DevCluster:
@@ -90,9 +94,9 @@ class DevCluster:
         """Start it and wait until it is ready. One that runs is left as it is; a stale one is cleaned away first."""
         with self._locked():
             if state := self.state():
-                if not state.broken():
-                    return state
-                self._progress.step(f"cleaning up a stale cluster: {', '.join(state.broken())} ended without `down`")
+                if state.usable():
+                    return self._as_wanted(state)
+                self._progress.step(f"cleaning up a stale cluster in {self.folder}")
             self._clear()
             found = binaries.find(self.options.names(), self._progress)
             for attempt in range(1, TRIES_FOR_A_PORT + 1):
@@ -102,6 +106,13 @@ class DevCluster:
                     if self.options.port is not None or attempt == TRIES_FOR_A_PORT:
                         raise StartFailed(f"{error}; choose another with --port") from error
         raise AssertionError("the loop above returns or raises")
+
+    def _as_wanted(self, state: State) -> State:
+        """A cluster that runs already will do, unless more was asked for."""
+        running = {one.name for one in state.processes}
+        if missing := [name for name in self.options.names() if name not in running]:
+            raise DevClusterError(f"{self.folder.name!r} runs without {', '.join(missing)}; take it down first")
+        return state
 
     def down(self) -> bool:
         """Stop it and remove its folder; False if there was nothing."""
@@ -126,7 +137,7 @@ class DevCluster:
                 if name == APISERVER:  # the others cannot do without it
                     self._wait_ready(running, [(APISERVER, ports[APISERVER], "/readyz")])
             self._wait_ready(running, _signs_of_readiness(ports))
-            return State(places.kubernetes_version(), server, tuple(running))
+            return self._write_state(server, running, ready=True)
         except BaseException as error:
             self._clear()
             if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}:
@@ -153,12 +164,13 @@ class DevCluster:
             if waiting:
                 time.sleep(0.05)
 
-    def _write_state(self, server: str, running: list[process.Running]) -> None:
+    def _write_state(self, server: str, running: list[process.Running], *, ready: bool = False) -> State:
         """After each start, so that `down` finds every process even if we are killed now."""
-        state = State(places.kubernetes_version(), server, tuple(running))
+        state = State(places.kubernetes_version(), server, tuple(running), ready)
         part = self.folder / "state.json.part"
         part.write_bytes(msgspec.json.encode(state))
         part.replace(self.folder / "state.json")
+        return state
 
     def _check_room(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)

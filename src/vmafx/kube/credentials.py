@@ -1,6 +1,6 @@
 """Who we are to the server: nobody, a token, a token file that is rotated, or a plugin that hands out either.
 
-A client certificate is no credential here: it belongs to the TLS context (config.py).
+A client certificate shows itself when the connection is made: it belongs to the TLS context (kubeconfig.py).
 """
 
 import asyncio
@@ -27,13 +27,29 @@ class Credentials(Protocol):
 
 
 class Anonymous:
-    """No credentials beyond, perhaps, a client certificate."""
+    """Nobody in particular."""
 
     async def header(self, *, fresh: bool = False) -> str | None:
         return None
 
     def why_refused(self) -> str:
-        return "the client certificate is missing, unknown to the server, or expired"
+        return "there are none"
+
+
+class ClientCertificate(Anonymous):
+    """Who we are is settled when the connection is made; here is only what to say when that did not do."""
+
+    def __init__(self, pem: bytes) -> None:
+        self._pem = pem
+
+    def why_refused(self) -> str:
+        # Heavy, and needed only now that all is lost anyway.
+        from cryptography import x509  # noqa: PLC0415
+
+        ends = x509.load_pem_x509_certificate(self._pem).not_valid_after_utc
+        if is_over(ends):
+            return f"the client certificate expired at {ends:%Y-%m-%d %H:%M:%SZ}"
+        return "the client certificate is not one this server knows"
 
 
 class StaticToken:

@@ -2,7 +2,8 @@
 
     KubeError
     ├── ConfigError             a kubeconfig, or the in-cluster files, missing, broken or expired
-    ├── Unreachable             no answer: refused, reset, timed out, or TLS failed
+    ├── Unreachable             no answer: refused, reset, or timed out
+    │   └── Untrusted           the server's certificate is not one we trust
     ├── UnreadableAnswer        an answer that is not what the type says
     └── ApiError                the server said no
         ├── BadRequest          400  malformed, or with unknown fields
@@ -38,6 +39,13 @@ class Unreachable(KubeError):
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
         self.sent = sent
+
+
+class Untrusted(Unreachable):
+    """The server's certificate is not one we trust; trying again does not help."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, sent=False)
 
 
 class UnreadableAnswer(KubeError):

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import msgspec
 
-from vmafx.kube.credentials import Anonymous, Credentials, Fetched, StaticToken, TokenFile
+from vmafx.kube.credentials import Anonymous, ClientCertificate, Credentials, Fetched, StaticToken, TokenFile
 from vmafx.kube.errors import ConfigError
 
 
@@ -147,9 +147,7 @@ class Chosen:
         if cluster.insecure_skip_tls_verify:
             tls.check_hostname = False
             tls.verify_mode = ssl.CERT_NONE
-        certificate = self._bytes(
-            "client-certificate", user.client_certificate_data, user.client_certificate, self._user_folder
-        )
+        certificate = self._certificate()
         key = self._bytes("client-key", user.client_key_data, user.client_key, self._user_folder)
         if certificate and key:
             self._load_client_certificate(tls, certificate, key)
@@ -158,16 +156,10 @@ class Chosen:
         return tls
 
     def credentials(self) -> Credentials:
-        """How the user shows who they are, beyond a client certificate."""
+        """How the user shows who they are."""
         user = self._user
         if user.exec is not None or user.auth_provider is not None:
-            # The official client keeps these flows right, at 55 MiB: only those who use them pay.
-            from vmafx.kube import plugins  # noqa: PLC0415
-
-            if user.exec is not None:
-                return Fetched(plugins.exec_token(user.exec, self.origin), f"the exec plugin of {self.origin}")
-            provider = user.auth_provider or {}
-            return Fetched(plugins.oidc_token(provider, self.origin), f"the OIDC provider of {self.origin}")
+            return self._from_plugin(user)
         if user.token:
             return StaticToken(user.token)
         if user.token_file:
@@ -175,7 +167,24 @@ class Chosen:
         if user.username is not None:
             pair = f"{user.username}:{user.password or ''}"
             return StaticToken(base64.b64encode(pair.encode()).decode(), "Basic")
+        if certificate := self._certificate():
+            return ClientCertificate(certificate)
         return Anonymous()
+
+    def _from_plugin(self, user: User) -> Credentials:
+        # The official client keeps these flows right, at 55 MiB: only those who use them pay.
+        from vmafx.kube import plugins  # noqa: PLC0415
+
+        if user.exec is not None:
+            return Fetched(plugins.exec_token(user.exec, self.origin), f"the exec plugin of {self.origin}")
+        provider = user.auth_provider or {}
+        return Fetched(plugins.oidc_token(provider, self.origin), f"the OIDC provider of {self.origin}")
+
+    def _certificate(self) -> bytes | None:
+        user = self._user
+        return self._bytes(
+            "client-certificate", user.client_certificate_data, user.client_certificate, self._user_folder
+        )
 
     def _bytes(self, what: str, data: str | None, path: str | None, folder: Path) -> bytes | None:
         if data:

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 
-from vmafx.kube.errors import KubeError, ServerError, TooManyRequests, Unreachable
+from vmafx.kube.errors import KubeError, ServerError, TooManyRequests, Unreachable, Untrusted
 
 TRIES = 6
 LONGEST_WAIT = 30.0
@@ -20,6 +20,8 @@ def wait_before_retry(
     if tries >= TRIES:
         return None
     match error:
+        case Untrusted():
+            return None
         case TooManyRequests() | ServerError() if error.retry_after is not None:
             return min(error.retry_after, LONGEST_WAIT) + jitter() * 0.1
         case TooManyRequests():

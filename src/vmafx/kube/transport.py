@@ -8,7 +8,7 @@ import socket
 import ssl
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from typing import Any, Self
 from urllib.parse import urlencode
@@ -18,7 +18,7 @@ import msgspec
 from yarl import URL
 
 from vmafx.kube.config import Config
-from vmafx.kube.errors import ApiError, KubeError, Unauthorized, Unreachable, error_from_answer
+from vmafx.kube.errors import ApiError, KubeError, Unauthorized, Unreachable, Untrusted, error_from_answer
 from vmafx.kube.metrics import ClientMetrics
 from vmafx.kube.retry import wait_before_retry
 
@@ -98,7 +98,11 @@ class Transport:
     async def stream(self, request: Request) -> AsyncIterator[aiohttp.StreamReader]:
         """Send, and hand out the body as it comes; for watches. Not tried again here: the watch knows from where."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=request.timeout)
-        async with self._answer(request, limits, fresh=False) as answer:
+        async with AsyncExitStack() as stack:
+            try:
+                answer = await stack.enter_async_context(self._answer(request, limits, fresh=False))
+            except Unauthorized:
+                answer = await stack.enter_async_context(self._answer(request, limits, fresh=True))
             yield answer.content
 
     @asynccontextmanager
@@ -151,7 +155,7 @@ class Transport:
         where = self._config.server
         match error:
             case aiohttp.ClientConnectorCertificateError():
-                text = f"the certificate of {where} is not trusted: {_cause(error.certificate_error)}"
+                return Untrusted(f"the certificate of {where} is not trusted: {_cause(error.certificate_error)}")
             case aiohttp.ClientConnectorError():
                 text = f"cannot connect to {where}: {_cause(error.os_error)}"
             case TimeoutError():

@@ -6,13 +6,24 @@ resourceVersion that is too old ends it (Expired): then the caller lists again.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from vmafx.api.meta import MetaView
-from vmafx.kube.errors import Expired, KubeError, ServerError, Status, TooManyRequests, Unreachable, error_for
+from vmafx.kube.errors import (
+    Expired,
+    KubeError,
+    ServerError,
+    Status,
+    TooManyRequests,
+    Unreachable,
+    UnreadableAnswer,
+    Untrusted,
+    error_for,
+)
 from vmafx.kube.resources import Resource
 from vmafx.kube.transport import Request, Transport
 
@@ -92,35 +103,46 @@ def decode_events(lines: bytes, decoder: Decoder) -> list[Any]:
         return decoder.decode_lines(lines)
     except msgspec.ValidationError:
         return [_decode_one(line, decoder) for line in lines.splitlines() if line]
+    except msgspec.DecodeError as error:
+        raise UnreadableAnswer(f"the watch sent something else than events: {error}") from error
 
 
 def _decode_one(line: bytes, decoder: Decoder) -> Any:
     try:
         return decoder.decode(line)
-    except msgspec.ValidationError as error:
-        return Unreadable(msgspec.json.decode(line, type=_Envelope).object.metadata, str(error))
+    except msgspec.ValidationError as trouble:
+        try:
+            return Unreadable(msgspec.json.decode(line, type=_Envelope).object.metadata, str(trouble))
+        except msgspec.DecodeError as error:
+            raise UnreadableAnswer(f"the watch sent something else than events: {error}") from error
 
 
 class Watch(Generic[T]):
-    """Iterate over it for batches of events: as many as came at once."""
+    """Iterate over it for batches of events: as many as came at once.
+
+    A caller that stops before the task ends closes the connection with `aclosing(aiter(watch))`.
+    """
 
     def __init__(self, transport: Transport, resource: Resource[T], path: str, query: dict[str, str]) -> None:
         self._transport, self._decoder = transport, event_decoder(resource.model)
         self._path, self._query = path, query
         self.version = query.get("resourceVersion", "")
 
-    async def __aiter__(self) -> AsyncIterator["list[Event[T]]"]:
+    async def __aiter__(self) -> AsyncGenerator["list[Event[T]]"]:
         failures = 0
         while True:
             try:
-                async for batch in self._connection():
-                    failures = 0
-                    yield batch
-            except (Unreachable, ServerError, TooManyRequests) as error:
+                async with aclosing(self._connection()) as connection:
+                    async for batch in connection:
+                        failures = 0
+                        yield batch
+            except Untrusted:
+                raise
+            except (Unreachable, UnreadableAnswer, ServerError, TooManyRequests) as error:
                 failures += 1
                 await asyncio.sleep(_pause(error, failures))
 
-    async def _connection(self) -> AsyncIterator["list[Event[T]]"]:
+    async def _connection(self) -> AsyncGenerator["list[Event[T]]"]:
         seconds = random.randint(SHORTEST, LONGEST)  # noqa: S311 - spreads load, guards nothing
         query = {**self._query, "watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
         if self.version:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -49,6 +50,8 @@ def up(
             raise DevClusterError(
                 f"cluster {name!r} already runs in the background; `vmafx dev down --name {name}` first"
             )
+        if foreground:  # a shell's background jobs start with Ctrl-C ignored; whoever sends it here means it
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             shown.step(f"starting cluster {name!r}")
             state = cluster.up()

@@ -28,7 +28,7 @@ class Permission(Model):
 EVENTS = (Permission(group="events.k8s.io", resources=("events",), verbs=("create", "patch")),)
 LEADER_ELECTION = (
     Permission(group="coordination.k8s.io", resources=("leases",), verbs=("create",)),
-    Permission(group="coordination.k8s.io", resources=("leases",), verbs=("get", "update"), names=(LEASE,)),
+    Permission(group="coordination.k8s.io", resources=("leases",), verbs=("get", "patch", "watch"), names=(LEASE,)),
 )
 
 

@@ -1,0 +1,79 @@
+"""`vmafx-operator`: the process."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+import structlog
+
+from vmafx.kube import Client, Key, load_config
+from vmafx.kube.errors import KubeError
+from vmafx.kube.metrics import ClientMetrics
+from vmafx.operator.job.cache import jobs_informer
+from vmafx.operator.node.reconciler import add_node_controller, nodes_informer
+from vmafx.operator.options import ABOUT, PROGRAM, SETTINGS
+from vmafx.operator.rbac import LEASE
+from vmafx.runtime import logs
+from vmafx.runtime.leader import LeaderElection, LeaseLost
+from vmafx.runtime.manager import Manager
+from vmafx.runtime.metrics import Metrics
+from vmafx.settings import load
+
+log = structlog.get_logger()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the operator until SIGTERM or Ctrl-C; exit code 1 if it cannot go on."""
+    settings = load(SETTINGS, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
+    logs.configure(settings["log_level"], settings["log_format"]).follow_signals()
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(run(settings))
+    except* (KubeError, LeaseLost, OSError) as failures:
+        for error in failures.exceptions:
+            log.error("the operator ends", error=str(error))  # noqa: TRY400 - foreseen: the text says it all
+        sys.exit(1)
+
+
+async def run(settings: dict[str, Any]) -> None:
+    """Put the parts together, and run them until a signal says stop."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    config, metrics = load_config(settings["kubeconfig"] or None), Metrics()
+    identity = f"{socket.gethostname()}_{uuid4()}"
+    async with Client(config, ClientMetrics(metrics.registry)) as client:
+        election = None
+        if settings["leader_elect"]:
+            lease = Key(settings["lease_namespace"] or config.namespace, LEASE)
+            election = LeaderElection(client, lease, identity, metrics)
+        manager = Manager(
+            metrics, probes=settings["probe_address"], metrics_at=settings["metrics_address"], election=election
+        )
+        nodes = nodes_informer(client, settings["namespace"])
+        manager.add_informer(nodes)
+        manager.add_informer(jobs_informer(client, settings["namespace"]))
+        add_node_controller(
+            manager, client, nodes, metrics, address=settings["controller_address"], workers=settings["workers"]
+        )
+        manager.in_background(metrics.measure_lag)
+        log.info("starting", server=config.server, pid=os.getpid(), leader_elect=settings["leader_elect"])
+        await manager.run(stop)
+        log.info("stopped")
+
+
+def _loop_factory() -> Any:
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+if __name__ == "__main__":
+    main()

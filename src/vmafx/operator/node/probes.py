@@ -1,0 +1,73 @@
+"""One probe for each namespace that has nodes, serving all of them."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import aiohttp
+import structlog
+
+from vmafx.operator.node.decide import Probe
+
+EVERY, TIMEOUT = 30.0, 5.0
+DEFAULT_ADDRESS = "http://vmafx-controller.{namespace}.svc.cluster.local:8080"
+log = structlog.get_logger()
+
+
+class Probes:
+    """Asks each namespace's controller for its health, and tells when the answer changes."""
+
+    def __init__(self, address: str, namespaces: Callable[[], Iterable[str]], changed: Callable[[str], None]) -> None:
+        self._address, self._namespaces, self._changed = address, namespaces, changed
+        self._latest: dict[str, Probe] = {}
+        self._needed = asyncio.Event()
+
+    def latest(self, namespace: str) -> Probe | None:
+        """The last answer; None if there is none yet, which is then asked for at once."""
+        probe = self._latest.get(namespace)
+        if probe is None:
+            self._needed.set()
+        return probe
+
+    async def run(self) -> None:
+        """Probe every namespace every EVERY seconds, and a new one as soon as it is asked for."""
+        limits = aiohttp.ClientTimeout(total=TIMEOUT)
+        async with aiohttp.ClientSession(timeout=limits, cookie_jar=aiohttp.DummyCookieJar()) as session:
+            due = _now()
+            while True:
+                everything = _now() >= due
+                if everything:
+                    due = _now() + EVERY
+                await self._round(session, everything=everything)
+                try:
+                    async with asyncio.timeout_at(due):
+                        await self._needed.wait()
+                except TimeoutError:
+                    pass
+
+    async def _round(self, session: aiohttp.ClientSession, *, everything: bool) -> None:
+        self._needed.clear()
+        there = set(self._namespaces())
+        for gone in self._latest.keys() - there:
+            del self._latest[gone]
+        wanted = sorted(there if everything else there - self._latest.keys())
+        await asyncio.gather(*(self._probe(session, namespace) for namespace in wanted))
+
+    async def _probe(self, session: aiohttp.ClientSession, namespace: str) -> None:
+        url = f"{self._address.replace('{namespace}', namespace).rstrip('/')}/healthz"
+        try:
+            async with session.get(url, allow_redirects=False) as answer:
+                probe = Probe(ok=200 <= answer.status < 300, detail=f"{url} says {answer.status}")
+        except TimeoutError:
+            probe = Probe(ok=False, detail=f"{url} gave no answer within {TIMEOUT:.0f} s")
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            probe = Probe(ok=False, detail=f"{url}: {error}")
+        before = self._latest.get(namespace)
+        self._latest[namespace] = probe
+        if before is None or before.ok != probe.ok:
+            if not probe.ok:
+                log.warning("the controller does not answer", namespace=namespace, detail=probe.detail)
+            self._changed(namespace)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

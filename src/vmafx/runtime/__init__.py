@@ -1,0 +1,13 @@
+"""A small controller-runtime: what every controller stands on, and nothing that knows our kinds.
+
+store.py       objects by key, with indexes; one writer, readers never copy
+informer.py    keeps a store equal to the server: list, watch, list again
+workqueue.py   keys waiting to be worked on
+controller.py  workers that take keys and reconcile them
+leader.py      at most one of several processes acts
+events.py      what happened, for `kubectl describe`
+manager.py     starts all of it in order, and stops it in reverse
+server.py      probes and metrics over HTTP
+metrics.py     controller-runtime's metrics, by its names
+logs.py        structured logs
+"""

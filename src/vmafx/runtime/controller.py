@@ -1,0 +1,145 @@
+"""Workers that take keys from a queue and reconcile them, one branch and one metric for each outcome."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+import structlog
+
+from vmafx.kube import Key
+from vmafx.kube.errors import KubeError
+from vmafx.runtime.informer import Informer
+from vmafx.runtime.metrics import Metrics
+from vmafx.runtime.store import Change
+from vmafx.runtime.workqueue import Closed, WorkQueue
+
+T = TypeVar("T")
+TIMEOUT = 120.0
+log = structlog.get_logger()
+
+
+class TerminalError(Exception):
+    """Trying again would not help: the item is left until something about it changes."""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What a reconciliation came to."""
+
+    outcome: str
+    seconds: float = 0.0
+
+    @classmethod
+    def done(cls) -> "Result":
+        return cls("success")
+
+    @classmethod
+    def after(cls, seconds: float) -> "Result":
+        """Done, and to be looked at again in so many seconds."""
+        return cls("requeue_after", seconds)
+
+    @classmethod
+    def retry(cls) -> "Result":
+        """Not there yet: again, with growing patience."""
+        return cls("requeue")
+
+
+Reconcile = Callable[[Key], Awaitable[Result]]
+Mapper = Callable[[Any], Iterable[Key]]
+Predicate = Callable[[Change[Any]], bool]
+
+
+class Controller:
+    """Reconciles the keys that its watches put into its queue."""
+
+    def __init__(
+        self, name: str, reconcile: Reconcile, metrics: Metrics, *, workers: int = 1, timeout: float = TIMEOUT
+    ) -> None:
+        self.name = name
+        self._reconcile, self._workers, self._timeout = reconcile, workers, timeout
+        self.queue: WorkQueue[Key] = WorkQueue(metrics.queue(name))
+        self._metrics = metrics.controller(name, workers)
+        self._log = log.bind(controller=name)
+
+    def watches(self, informer: Informer[T], *, to: Mapper | None = None, when: Predicate | None = None) -> None:
+        """Queue the key of every object that changes; or, with `to`, the keys that it maps the object to."""
+
+        def enqueue(change: Change[T]) -> None:
+            if when is not None and not when(change):
+                return
+            if to is None:
+                self.queue.add(change.key)
+                return
+            for thing in (change.old, change.new):
+                for key in to(thing) if thing is not None else ():
+                    self.queue.add(key)
+
+        informer.on_change(enqueue)
+
+    def owns(self, informer: Informer[T], kind: str, *, when: Predicate | None = None) -> None:
+        """Queue the owner, of `kind`, of every object that changes."""
+
+        def owner(thing: Any) -> Iterable[Key]:
+            for reference in thing.metadata.ownerReferences:
+                if reference.controller and reference.kind == kind:
+                    yield Key(thing.metadata.namespace, reference.name)
+
+        self.watches(informer, to=owner, when=when)
+
+    async def run(self) -> None:
+        """Work until the queue is closed and empty."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._workers):
+                group.create_task(self._work(), name=f"{self.name}-{number}")
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                key = await self.queue.get()
+            except Closed:
+                return
+            self._metrics.active.inc()
+            try:
+                with self._metrics.seconds.time():
+                    await self._one(key)
+            finally:
+                self._metrics.active.dec()
+                self.queue.done(key)
+
+    async def _one(self, key: Key) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                result = await self._reconcile(key)
+        except TerminalError as error:
+            self._metrics.terminal_errors.inc()
+            self._failed(key, error, again=False)
+            return
+        except KubeError as error:
+            self._failed(key, error, again=True)
+            return
+        except TimeoutError as error:
+            self._metrics.timeouts.inc()
+            self._failed(key, error, again=True)
+            return
+        except Exception as error:  # noqa: BLE001 - the one place: whatever it is, the other keys go on
+            self._metrics.panics.inc()
+            self._failed(key, error, again=True)
+            return
+        self._metrics.outcomes[result.outcome].inc()
+        if result.outcome == "requeue":
+            self.queue.add_backing_off(key)
+            return
+        self.queue.forget(key)
+        if result.outcome == "requeue_after":
+            self.queue.add_after(key, result.seconds)
+
+    def _failed(self, key: Key, error: Exception, *, again: bool) -> None:
+        self._metrics.errors.inc()
+        self._metrics.outcomes["error"].inc()
+        foreseen = isinstance(error, KubeError | TerminalError | TimeoutError)
+        text = str(error) or f"took longer than {self._timeout:.0f} s"
+        self._log.error("reconciliation failed", key=str(key), error=text, again=again, exc_info=not foreseen)
+        if again:
+            self.queue.add_backing_off(key)
+        else:
+            self.queue.forget(key)

@@ -1,0 +1,127 @@
+"""What happened to an object, for people: events.k8s.io, as `kubectl describe` shows them.
+
+Events are a courtesy. They are written in the background, the same one again is counted and not repeated, one object
+cannot flood the cluster, and when the server does not answer they are dropped.
+"""
+
+import asyncio
+from collections import OrderedDict
+from datetime import UTC, datetime
+from typing import Any, Literal
+from uuid import uuid4
+
+import msgspec
+import structlog
+
+from vmafx.kube import Client, Key, Resource
+from vmafx.kube.errors import KubeError, NotFound
+from vmafx.kube.resources import Untyped
+
+EVENTS: Resource[Untyped] = Resource("events.k8s.io", "v1", "events", "Event", dict)
+SAME_WITHIN = 360.0  # seconds in which the same event counts as a repetition
+BURST, REFILL_EVERY = 25.0, 300.0  # as client-go: so many at once for one object, then one every five minutes
+WAITING_MOST, REMEMBERED_MOST, NOTE_MOST = 1000, 4096, 1024
+log = structlog.get_logger()
+
+
+class Regarding(msgspec.Struct, frozen=True):
+    """The object that an event is about."""
+
+    apiVersion: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class _Told(msgspec.Struct):
+    """An event that was written, and how often it happened."""
+
+    key: Key
+    last: float
+    count: int = 1
+
+
+class _Bucket(msgspec.Struct):
+    left: float
+    at: float
+
+
+class EventRecorder:
+    """Takes events from controllers, who never wait for it."""
+
+    def __init__(self, client: Client, controller: str, instance: str) -> None:
+        self._client, self._controller, self._instance = client, controller, instance
+        self._waiting: asyncio.Queue[tuple[Regarding, str, str, str, str]] = asyncio.Queue(WAITING_MOST)
+        self._told: OrderedDict[tuple[str, str, str, str], _Told] = OrderedDict()
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def emit(self, about: Regarding, kind: Literal["Normal", "Warning"], reason: str, action: str, note: str) -> None:
+        """Tell that `reason` befell `about` while doing `action`."""
+        if not self._waiting.full():
+            self._waiting.put_nowait((about, kind, reason, action, note[:NOTE_MOST]))
+
+    async def run(self) -> None:
+        while True:
+            about, kind, reason, action, note = await self._waiting.get()
+            try:
+                await self._write(about, kind, reason, action, note)
+            except KubeError as error:
+                log.debug("an event was dropped", about=about.name, reason=reason, error=str(error))
+
+    async def _write(self, about: Regarding, kind: str, reason: str, action: str, note: str) -> None:
+        now = asyncio.get_running_loop().time()
+        same = (about.uid, kind, reason, action)
+        told = self._told.get(same)
+        if not self._may(about.uid, now):
+            return
+        if told is not None and now - told.last < SAME_WITHIN:
+            told.count, told.last = told.count + 1, now
+            series = {"count": told.count, "lastObservedTime": _now()}
+            try:
+                await self._client.merge_patch(EVENTS, told.key, {"series": series, "note": note})
+            except NotFound:
+                del self._told[same]  # the server forgets events after an hour
+            return
+        namespace = about.namespace or "default"
+        body = self._body(about, kind, reason, action, note)
+        await self._client.create(EVENTS, body, namespace)
+        _remember(self._told, same, _Told(Key(namespace, body["metadata"]["name"]), now))
+
+    def _may(self, uid: str, now: float) -> bool:
+        bucket = self._buckets.get(uid)
+        if bucket is None:
+            bucket = _Bucket(BURST, now)
+            _remember(self._buckets, uid, bucket)
+        bucket.left = min(BURST, bucket.left + (now - bucket.at) / REFILL_EVERY)
+        bucket.at = now
+        if bucket.left < 1:
+            return False
+        bucket.left -= 1
+        return True
+
+    def _body(self, about: Regarding, kind: str, reason: str, action: str, note: str) -> dict[str, Any]:
+        return {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": f"{about.name[:200]}.{uuid4().hex[:16]}"},
+            "eventTime": _now(),
+            "reportingController": self._controller,
+            "reportingInstance": self._instance[:128],
+            "type": kind,
+            "reason": reason,
+            "action": action,
+            "note": note,
+            "regarding": about,
+        }
+
+
+def _remember(memory: "OrderedDict[Any, Any]", key: Any, value: Any) -> None:
+    memory[key] = value
+    memory.move_to_end(key)
+    if len(memory) > REMEMBERED_MOST:
+        memory.popitem(last=False)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,182 @@
+"""Leader election on a Lease, by client-go's timings and rules.
+
+A candidate takes a lease that nobody holds, or whose holder has not renewed it for as long as it lasts, measured on the
+candidate's own monotonic clock: clocks of different machines are never compared. The leader renews every RETRY_EVERY;
+if it cannot for RENEW_WITHIN, it has lost the lease and must end, five seconds before anybody else may take it.
+"""
+
+import asyncio
+import random
+from contextlib import aclosing
+from datetime import UTC, datetime
+
+import msgspec
+import structlog
+
+from vmafx.api.meta import ObjectMeta
+from vmafx.kube import Client, Key, Resource
+from vmafx.kube.errors import Conflict, KubeError, NotFound
+from vmafx.runtime.metrics import Metrics
+
+LASTS, RENEW_WITHIN, RETRY_EVERY = 15.0, 10.0, 2.0
+log = structlog.get_logger()
+
+
+class LeaseSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    holderIdentity: str | None = None
+    leaseDurationSeconds: int | None = None
+    acquireTime: str | None = None
+    renewTime: str | None = None
+    leaseTransitions: int = 0
+
+
+class Lease(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: LeaseSpec = LeaseSpec()
+
+
+LEASES: Resource[Lease] = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
+
+
+class LeaseLost(Exception):
+    """Somebody else may lead by now: this process must not go on."""
+
+
+class LeaderElection:
+    """One candidate for one lease."""
+
+    def __init__(self, client: Client, key: Key, identity: str, metrics: Metrics) -> None:
+        self._client, self._key, self._identity = client, key, identity
+        self._status = metrics.leader.labels(key.name)
+        self._status.set(0)
+        self._lease: Lease | None = None
+        self._seen_at = float("-inf")  # when the lease last changed, by our clock
+        self._renewed_at = float("-inf")
+        self._log = log.bind(lease=str(key), identity=identity)
+
+    async def acquire(self) -> None:
+        """Wait until we lead. A lease that is given back is noticed at once, by a watch."""
+        self._log.info("waiting to lead")
+        changed = asyncio.Event()
+        watching = asyncio.create_task(self._watch(changed))
+        try:
+            while not await self._try():
+                changed.clear()
+                try:
+                    async with asyncio.timeout(RETRY_EVERY * (1 + 0.2 * random.random())):  # noqa: S311
+                        await changed.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+        self._status.set(1)
+        self._log.info("leading")
+
+    async def hold(self) -> None:
+        """Renew for as long as we can; LeaseLost when we could not for too long, or somebody else has it."""
+        while True:
+            await asyncio.sleep(RETRY_EVERY)
+            try:
+                async with asyncio.timeout_at(self._renewed_at + RENEW_WITHIN):
+                    while not await self._try():
+                        if self._holder() not in ("", self._identity):
+                            raise self._lost(f"{self._holder()} holds it")
+                        await asyncio.sleep(RETRY_EVERY)
+            except TimeoutError:
+                raise self._lost(f"not renewed for {RENEW_WITHIN:.0f} s") from None
+
+    async def release(self) -> None:
+        """Give the lease back, so that the next one need not wait until it runs out."""
+        self._status.set(0)
+        if self._lease is None or self._holder() != self._identity:
+            return
+        try:
+            async with asyncio.timeout(RETRY_EVERY):
+                await self._write(LeaseSpec("", 1, _now(), _now(), self._lease.spec.leaseTransitions))
+            self._log.info("gave the lease back")
+        except (KubeError, TimeoutError) as error:
+            self._log.warning("could not give the lease back; it runs out by itself", error=str(error))
+
+    def _lost(self, why: str) -> LeaseLost:
+        self._status.set(0)
+        self._lease = None  # not ours to give back
+        return LeaseLost(f"lost the lease {self._key}: {why}")
+
+    async def _try(self) -> bool:
+        """Take or renew the lease if the rules allow it; False if not, or if the server does not answer."""
+        try:
+            if self._lease is None or self._holder() != self._identity:
+                await self._look()
+            return await self._take()
+        except (Conflict, NotFound):
+            self._lease = None  # somebody else wrote; look again
+        except KubeError as error:
+            self._log.warning("cannot reach the lease", error=str(error))
+        return False
+
+    async def _look(self) -> None:
+        try:
+            lease: Lease | None = await self._client.get(LEASES, self._key)
+        except NotFound:
+            lease = None
+        if lease != self._lease:
+            self._lease, self._seen_at = lease, _clock()
+
+    async def _take(self) -> bool:
+        sent, old = _clock(), self._lease
+        if old is None:
+            await self._create()
+        else:
+            holder, lasts = self._holder(), old.spec.leaseDurationSeconds or LASTS
+            if holder not in ("", self._identity) and sent < self._seen_at + lasts:
+                return False
+            ours = holder == self._identity
+            began = old.spec.acquireTime if ours else _now()
+            await self._write(
+                LeaseSpec(self._identity, int(LASTS), began, _now(), old.spec.leaseTransitions + (not ours))
+            )
+        self._renewed_at = sent
+        return True
+
+    async def _create(self) -> None:
+        spec = LeaseSpec(self._identity, int(LASTS), _now(), _now())
+        body = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self._key.name},
+            "spec": spec,
+        }
+        self._lease = await self._client.create(LEASES, body, self._key.namespace)
+        self._seen_at = _clock()
+
+    async def _write(self, spec: LeaseSpec) -> None:
+        if self._lease is None:
+            return
+        guard = {"resourceVersion": self._lease.metadata.resourceVersion}
+        whole = msgspec.structs.asdict(spec)
+        self._lease = await self._client.merge_patch(LEASES, self._key, {"metadata": guard, "spec": whole})
+        self._seen_at = _clock()
+
+    async def _watch(self, changed: asyncio.Event) -> None:
+        """Only to wake the candidate sooner: without it the lease is still looked at every RETRY_EVERY."""
+        try:
+            fields = f"metadata.name={self._key.name}"
+            watch = self._client.watch(LEASES, self._key.namespace, fields=fields)
+            async with aclosing(aiter(watch)) as batches:
+                async for _ in batches:
+                    changed.set()
+        except KubeError as error:
+            self._log.debug("cannot watch the lease", error=str(error))
+
+    def _holder(self) -> str:
+        return (self._lease.spec.holderIdentity or "") if self._lease else ""
+
+
+def _now() -> str:
+    """metav1.MicroTime: always with six digits."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _clock() -> float:
+    return asyncio.get_running_loop().time()

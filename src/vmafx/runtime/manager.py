@@ -1,0 +1,120 @@
+"""Starts everything in order and stops it in reverse.
+
+probes and metrics ── caches, until synced ── the lease, if asked for ── controllers and what else only a leader does
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+
+from vmafx.runtime import server
+from vmafx.runtime.controller import Controller
+from vmafx.runtime.informer import Informer
+from vmafx.runtime.leader import LeaderElection
+from vmafx.runtime.metrics import Metrics
+from vmafx.runtime.server import Address
+
+DRAIN_WITHIN = 20.0  # seconds for work in hand when told to stop; then it is cancelled
+log = structlog.get_logger()
+Work = Callable[[], Coroutine[Any, Any, None]]
+
+
+class Manager:
+    """One process: its caches, its controllers, and the order in which they live."""
+
+    def __init__(
+        self, metrics: Metrics, *, probes: Address | None, metrics_at: Address | None, election: LeaderElection | None
+    ) -> None:
+        self._metrics, self._election = metrics, election
+        self._probes_at, self._metrics_at = probes, metrics_at
+        self._informers: list[Informer[Any]] = []
+        self._controllers: list[Controller] = []
+        self._background: list[Work] = []
+        self._leading: list[Work] = []
+
+    def add_informer(self, informer: Informer[Any]) -> None:
+        self._informers.append(informer)
+
+    def add_controller(self, controller: Controller) -> None:
+        self._controllers.append(controller)
+
+    def in_background(self, work: Work) -> None:
+        """Run beside everything, whether or not we lead."""
+        self._background.append(work)
+
+    def while_leading(self, work: Work) -> None:
+        """Run beside the controllers, and only while we lead."""
+        self._leading.append(work)
+
+    def not_ready(self) -> str | None:
+        """What readiness waits for; None when there is nothing left."""
+        waiting = [informer.resource.plural for informer in self._informers if not informer.synced.is_set()]
+        return f"caches not synced: {', '.join(waiting)}" if waiting else None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until `stop` is set. LeaseLost, or any failure of a part, ends it sooner (in an ExceptionGroup)."""
+        probes = {"/healthz": server.probe(lambda: None), "/readyz": server.probe(self.not_ready)}
+        pages = {"/metrics": server.metrics(self._metrics.registry)}
+        async with (
+            server.serve(self._probes_at, probes),
+            server.serve(self._metrics_at, pages),
+            _beside(*(work() for work in self._background), *(informer.run() for informer in self._informers)),
+        ):
+            if not await _unless(stop, self._synced()):
+                return
+            if self._election is None:
+                await self._lead(stop)
+            elif await _unless(stop, self._election.acquire()):
+                try:
+                    await self._lead(stop, self._election.hold())
+                finally:
+                    await self._election.release()
+
+    async def _synced(self) -> None:
+        for informer in self._informers:
+            await informer.synced.wait()
+        log.info("caches are synced", objects=sum(len(informer.store) for informer in self._informers))
+
+    async def _lead(self, stop: asyncio.Event, *more: Coroutine[Any, Any, None]) -> None:
+        """Run the controllers until told to stop, then let them finish what they have in hand.
+
+        If a part fails, or the lease is lost, they are cancelled instead: not one write more.
+        """
+        async with (
+            _beside(*more, *(work() for work in self._leading)),
+            _beside(*(controller.run() for controller in self._controllers)) as working,
+        ):
+            await stop.wait()
+            for controller in self._controllers:
+                controller.queue.close()
+            if working:
+                await asyncio.wait(working, timeout=DRAIN_WITHIN)
+
+
+@asynccontextmanager
+async def _beside(*parts: Coroutine[Any, Any, None]) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Run `parts` beside the body, which is cancelled when one of them fails; the end of the body ends them."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(part) for part in parts]
+        try:
+            yield tasks
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """True when `work` is done; False when told to stop before."""
+    stopping, working = asyncio.create_task(stop.wait()), asyncio.create_task(work)
+    try:
+        await asyncio.wait({stopping, working}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+        return working.done()
+    finally:
+        for task in (stopping, working):
+            task.cancel()
+        await asyncio.gather(stopping, working, return_exceptions=True)

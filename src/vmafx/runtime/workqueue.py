@@ -1,0 +1,122 @@
+"""Keys waiting to be worked on: each once, never two workers on one, again after a delay or with growing patience."""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+from vmafx.runtime.metrics import QueueMetrics
+
+K = TypeVar("K", bound=Hashable)
+FIRST_DELAY, LONGEST_DELAY = 0.005, 300.0
+
+
+class Closed(Exception):
+    """The queue is shut down and empty."""
+
+
+class WorkQueue(Generic[K]):
+    """A key that is added while a worker has it waits until that worker is done, and is then taken once more."""
+
+    def __init__(self, metrics: QueueMetrics, jitter: Callable[[], float] = random.random) -> None:
+        self._metrics, self._jitter = metrics, jitter
+        self._ready: deque[K] = deque()
+        self._waiting: dict[K, float] = {}  # ready, or to be made ready when its worker is done; with the time it came
+        self._working: dict[K, float] = {}
+        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._failures: dict[K, int] = {}
+        self._getters: deque[asyncio.Future[None]] = deque()
+        self._closed = False
+        metrics.observe(lambda: len(self._ready), lambda: [_now() - since for since in self._working.values()])
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def add(self, key: K) -> None:
+        """Have the key worked on as soon as a worker is free; a no-op for one that waits already."""
+        if self._closed or key in self._waiting:
+            return
+        if timer := self._timers.pop(key, None):
+            timer.cancel()
+        self._waiting[key] = _now()
+        self._metrics.added()
+        if key not in self._working:
+            self._ready.append(key)
+            self._wake()
+
+    def add_after(self, key: K, seconds: float) -> None:
+        """Add the key later. Of several delays for one key the shortest counts; a key that waits already is enough."""
+        if seconds <= 0:
+            self.add(key)
+        elif not self._closed and key not in self._waiting:
+            due = _now() + seconds
+            timer = self._timers.get(key)
+            if timer is None or due < timer.when():
+                if timer is not None:
+                    timer.cancel()
+                self._timers[key] = asyncio.get_running_loop().call_at(due, self._due, key)
+
+    def add_backing_off(self, key: K) -> None:
+        """Add the key after a delay that doubles with every failure since the last `forget`."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        self._metrics.retried()
+        delay = min(FIRST_DELAY * 2 ** min(failures, 30), LONGEST_DELAY)
+        self.add_after(key, delay * (0.5 + self._jitter()))
+
+    def forget(self, key: K) -> None:
+        """The key did well: its next failure is its first."""
+        self._failures.pop(key, None)
+
+    async def get(self) -> K:
+        """The next key, which is then the caller's until `done`. Cancelling it takes nothing out of the queue."""
+        while not self._ready:
+            if self._closed:
+                raise Closed
+            getter = asyncio.get_running_loop().create_future()
+            self._getters.append(getter)
+            try:
+                await getter
+            except BaseException:
+                if getter.done() and not getter.cancelled():
+                    self._wake()  # we were called and cannot come: call the next
+                elif getter in self._getters:
+                    self._getters.remove(getter)
+                raise
+        key = self._ready.popleft()
+        now = _now()
+        self._metrics.taken(now - self._waiting.pop(key))
+        self._working[key] = now
+        return key
+
+    def done(self, key: K) -> None:
+        """The caller is through with the key."""
+        self._metrics.worked(_now() - self._working.pop(key))
+        if key in self._waiting:
+            self._ready.append(key)
+            self._wake()
+
+    def close(self) -> None:
+        """Take nothing more in; what is ready is still handed out, then `get` raises Closed."""
+        self._closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        while self._getters:
+            self._wake()
+
+    def _due(self, key: K) -> None:
+        self._timers.pop(key, None)
+        self.add(key)
+
+    def _wake(self) -> None:
+        while self._getters:
+            getter = self._getters.popleft()
+            if not getter.done():
+                getter.set_result(None)
+                return
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -66,8 +66,8 @@ def load(
     parser = _Parser(prog=program, description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     for one in settings:
         if one.flag:
-            known: dict[str, Any] = {"dest": one.name, "metavar": one.metavar, "help": _help(one)}
-            parser.add_argument(one.flag, **known, **({"nargs": "?", "const": "true"} if one.switch else {}))
+            switch: dict[str, Any] = {"nargs": "?", "const": "true"} if one.switch else {}
+            parser.add_argument(one.flag, dest=one.name, metavar=one.metavar, help=_help(one), **switch)
     given = vars(parser.parse_args(arguments))
     values = {}
     for one in settings:

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-import structlog
-
 from vmafx.kube import Client, Key, load_config
 from vmafx.kube.errors import KubeError
 from vmafx.kube.metrics import ClientMetrics
@@ -20,23 +18,23 @@ from vmafx.operator.options import ABOUT, PROGRAM, SETTINGS
 from vmafx.operator.rbac import LEASE
 from vmafx.runtime import logs
 from vmafx.runtime.leader import LeaderElection, LeaseLost
+from vmafx.runtime.logs import log
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
 from vmafx.settings import load
-
-log = structlog.get_logger()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the operator until SIGTERM or Ctrl-C; exit code 1 if it cannot go on."""
     settings = load(SETTINGS, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
-    logs.configure(settings["log_level"], settings["log_format"]).follow_signals()
+    logs.configure(settings["log_level"], settings["log_format"])
+    logs.follow_signals()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(run(settings))
     except* (KubeError, LeaseLost, OSError) as failures:
         for error in failures.exceptions:
-            log.error("the operator ends", error=str(error))  # noqa: TRY400 - foreseen: the text says it all
+            log.error("the operator ends", error=str(error))
         sys.exit(1)
 
 

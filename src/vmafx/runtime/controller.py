@@ -5,18 +5,17 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
-import structlog
 
 from vmafx.kube import Key
 from vmafx.kube.errors import KubeError
 from vmafx.runtime.informer import Informer
+from vmafx.runtime.logs import log
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.store import Change
 from vmafx.runtime.workqueue import Closed, WorkQueue
 
 T = TypeVar("T")
 TIMEOUT = 120.0
-log = structlog.get_logger()
 
 
 class TerminalError(Exception):
@@ -138,7 +137,8 @@ class Controller:
         self._metrics.outcomes["error"].inc()
         foreseen = isinstance(error, KubeError | TerminalError | TimeoutError)
         text = str(error) or f"took longer than {self._timeout:.0f} s"
-        self._log.error("reconciliation failed", key=str(key), error=text, again=again, exc_info=not foreseen)
+        trace_of = None if foreseen else error
+        self._log.error("reconciliation failed", key=str(key), error=text, again=again, trace_of=trace_of)
         if again:
             self.queue.add_backing_off(key)
         else:

@@ -11,17 +11,16 @@ from typing import Any, Literal
 from uuid import uuid4
 
 import msgspec
-import structlog
 
 from vmafx.kube import Client, Key, Resource
 from vmafx.kube.errors import KubeError, NotFound
 from vmafx.kube.resources import Untyped
+from vmafx.runtime.logs import log
 
 EVENTS: Resource[Untyped] = Resource("events.k8s.io", "v1", "events", "Event", dict)
 SAME_WITHIN = 360.0  # seconds in which the same event counts as a repetition
 BURST, REFILL_EVERY = 25.0, 300.0  # as client-go: so many at once for one object, then one every five minutes
 WAITING_MOST, REMEMBERED_MOST, NOTE_MOST = 1000, 4096, 1024
-log = structlog.get_logger()
 
 
 class Regarding(msgspec.Struct, frozen=True):

@@ -13,17 +13,15 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Generic, TypeVar
 
-import structlog
-
 from vmafx.kube import Client, Key, Resource
 from vmafx.kube.errors import Expired, KubeError
 from vmafx.kube.watch import Added, Bookmark, Deleted, Event, Modified, Unreadable
+from vmafx.runtime.logs import log
 from vmafx.runtime.store import Change, Indexer, Store
 
 T = TypeVar("T")
 Handler = Callable[[Change[T]], None]
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
-log = structlog.get_logger()
 
 
 class State(enum.Enum):
@@ -74,7 +72,7 @@ class Informer(Generic[T]):
             except KubeError as error:
                 failures += 1
                 pause = min(SHORTEST_PAUSE * 2 ** min(failures - 1, 10), LONGEST_PAUSE) * (0.5 + random.random())  # noqa: S311
-                self._log.warning("cannot follow the server; trying again", error=str(error), seconds=round(pause, 1))
+                self._log.warn("cannot follow the server; trying again", error=str(error), seconds=round(pause, 1))
                 self.state = State.LISTING
                 await asyncio.sleep(pause)
 

@@ -11,15 +11,14 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 
 import msgspec
-import structlog
 
 from vmafx.api.meta import ObjectMeta
 from vmafx.kube import Client, Key, Resource
 from vmafx.kube.errors import Conflict, KubeError, NotFound
+from vmafx.runtime.logs import log
 from vmafx.runtime.metrics import Metrics
 
 LASTS, RENEW_WITHIN, RETRY_EVERY = 15.0, 10.0, 2.0
-log = structlog.get_logger()
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -96,7 +95,7 @@ class LeaderElection:
                 await self._write(LeaseSpec("", 1, _now(), _now(), self._lease.spec.leaseTransitions))
             self._log.info("gave the lease back")
         except (KubeError, TimeoutError) as error:
-            self._log.warning("could not give the lease back; it runs out by itself", error=str(error))
+            self._log.warn("could not give the lease back; it runs out by itself", error=str(error))
 
     def _lost(self, why: str) -> LeaseLost:
         self._status.set(0)
@@ -112,7 +111,7 @@ class LeaderElection:
         except (Conflict, NotFound):
             self._lease = None  # somebody else wrote; look again
         except KubeError as error:
-            self._log.warning("cannot reach the lease", error=str(error))
+            self._log.warn("cannot reach the lease", error=str(error))
         return False
 
     async def _look(self) -> None:

@@ -8,17 +8,15 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-import structlog
-
 from vmafx.runtime import server
 from vmafx.runtime.controller import Controller
 from vmafx.runtime.informer import Informer
 from vmafx.runtime.leader import LeaderElection
+from vmafx.runtime.logs import log
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.server import Address
 
 DRAIN_WITHIN = 20.0  # seconds for work in hand when told to stop; then it is cancelled
-log = structlog.get_logger()
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 

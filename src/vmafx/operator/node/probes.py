@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 import aiohttp
-import structlog
 
 from vmafx.operator.node.decide import Probe
+from vmafx.runtime.logs import log
 
 EVERY, TIMEOUT = 30.0, 5.0
 DEFAULT_ADDRESS = "http://vmafx-controller.{namespace}.svc.cluster.local:8080"
-log = structlog.get_logger()
 
 
 class Probes:
@@ -65,7 +64,7 @@ class Probes:
         self._latest[namespace] = probe
         if before is None or before.ok != probe.ok:
             if not probe.ok:
-                log.warning("the controller does not answer", namespace=namespace, detail=probe.detail)
+                log.warn("the controller does not answer", namespace=namespace, detail=probe.detail)
             self._changed(namespace)
 
 

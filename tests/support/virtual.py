@@ -1,0 +1,42 @@
+"""Time that passes at once: an event loop whose clock jumps to the next timer instead of waiting for it."""
+
+import asyncio
+import selectors
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """For code that waits for nothing but timers and itself."""
+
+    def __init__(self) -> None:
+        super().__init__(_Impatient(self))
+        self._virtual = 1000.0
+
+    def time(self) -> float:
+        return self._virtual
+
+    def advance(self, seconds: float) -> None:
+        self._virtual += seconds
+
+
+class _Impatient(selectors.DefaultSelector):
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> Any:
+        if timeout is None:
+            raise AssertionError("everything waits, and nothing is going to happen")
+        events = super().select(0)
+        if not events and timeout > 0:
+            self._loop.advance(timeout)
+        return events
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` in virtual time."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(work)

@@ -1,8 +1,10 @@
 # Two commands do all the set-up: `make demo` and `make test`. `make help` lists the rest.
 PYTHON ?= python3
 BIN := .venv/bin
-export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint format crd bench-client clean
 
@@ -17,7 +19,8 @@ setup: .venv/.ready ## make .venv with vmafx in it
 	@echo "setting up .venv (under a minute, once)"
 	@$(PYTHON) -m venv .venv \
 		|| { echo "error: $(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
-	@$(BIN)/pip install --progress-bar off -e '.[dev]' > .venv/setup.log 2>&1 \
+	@$(BIN)/pip install --progress-bar off -e '.[dev]' 2>&1 | tee .venv/setup.log \
+		| awk '/^(Collecting|Installing)/ { printf "."; fflush() } END { print "" }' \
 		|| { tail -n 5 .venv/setup.log >&2; echo "error: the packages cannot be installed; all of it: .venv/setup.log" >&2; exit 1; }
 	@touch $@
 

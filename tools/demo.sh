@@ -15,8 +15,8 @@ finish() {
 }
 show() { printf '\n$ %s\n' "$*"; "$@"; }
 
-trap finish EXIT
 vmafx dev up --name "$name"
+trap finish EXIT
 eval "$(vmafx dev env --name "$name")"
 show kubectl wait --for=condition=Established --timeout=30s crd --all
 show kubectl apply -f examples/

@@ -19,7 +19,8 @@ from cryptography.x509.oid import NameOID
 
 from tests.support.tokens import ACCOUNTS, authority, bearing, create_account, service_account_token
 from vmafx.devcluster.pki import Authority, private_pem
-from vmafx.kube import Client, Config, Key, Resource, load_config
+from vmafx.kube import Client, Config, Key, Resource, load_config, plugins
+from vmafx.kube.credentials import Fetched
 from vmafx.kube.errors import ConfigError, Forbidden, Unauthorized, Untrusted
 from vmafx.kube.resources import Untyped
 
@@ -112,32 +113,89 @@ async def test_an_exec_plugin_is_asked_once_and_again_when_refused(
     assert calls.read_text() == "xx"
 
 
-@pytest.mark.parametrize(
-    ("script", "answer"),
-    [
-        ("import sys; sys.exit('log in first')", "exec: process returned 1.*log in first.*; get it from example.com"),
-        ("print('hello')", "failed to decode process output"),
-        ('print(\'{"apiVersion": "v1", "kind": "ExecCredential", "status": {}}\')', "gave no token"),
-    ],
-)
-async def test_an_exec_plugin_that_fails_says_why(client: Client, tmp_path: Path, script: str, answer: str) -> None:
+def exec_user(script: str, **more: object) -> dict[str, object]:
     settings = {
         "apiVersion": "v1",
         "command": sys.executable,
         "args": ["-c", script],
-        "installHint": "get it from\nexample.com",
+        "installHint": "see\nexample.com",
     }
-    config = load_config(kubeconfig(tmp_path / "config", client.config, {"exec": settings}))
+    return {"exec": settings | more}
+
+
+@pytest.mark.parametrize(
+    ("script", "answer"),
+    [
+        ("import sys; sys.exit('log in first')", r"failed \(1\): log in first; see example\.com"),
+        ("print('hello')", "gave no ExecCredential"),
+        ("print(5)", "gave no ExecCredential"),
+        ("import sys; sys.stderr.write('x' * 300000); print('{}')", "gave no ExecCredential"),
+        ('print(\'{"apiVersion": "v1", "status": {}}\')', "gave no token"),
+        ('print(\'{"apiVersion": "v9", "status": {"token": "x"}}\')', "speaks v9, not v1"),
+    ],
+)
+async def test_an_exec_plugin_that_fails_says_why(client: Client, tmp_path: Path, script: str, answer: str) -> None:
+    config = load_config(kubeconfig(tmp_path / "config", client.config, exec_user(script)))
     async with Client(config) as through:
         with pytest.raises(ConfigError, match=answer):
             await who(through)
+
+
+async def test_an_exec_plugin_that_never_ends_is_ended(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "WITHIN", 0.5)
+    pid = tmp_path / "pid"
+    script = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    config = load_config(kubeconfig(tmp_path / "config", client.config, exec_user(script)))
+    async with Client(config) as through:
+        with pytest.raises(ConfigError, match="did not end within"):
+            await who(through)
+    assert not Path(f"/proc/{pid.read_text()}").exists()
+
+
+async def test_an_exec_plugin_is_told_of_the_cluster_and_found_beside_the_kubeconfig(
+    client: Client, account: Key, tmp_path: Path
+) -> None:
+    token = await service_account_token(client, account)
+    plugin = tmp_path / "plugins" / "mine"
+    plugin.parent.mkdir()
+    plugin.write_text(
+        f"#!{sys.executable}\n"
+        "import json, os\n"
+        "info = json.loads(os.environ['KUBERNETES_EXEC_INFO'])\n"
+        f"assert info['spec']['cluster']['server'] == {client.config.server!r}\n"
+        "assert os.environ['GREETING'] == 'hello'\n"
+        # A time without a zone is UTC; this one is long over, so the plugin is asked each time.
+        f"print(json.dumps({{'apiVersion': 'v1', 'status': {{'token': {token!r},"
+        " 'expirationTimestamp': '2020-01-01T00:00:00'}}))\n"
+    )
+    plugin.chmod(0o755)
+    variables = [{"name": "GREETING", "value": "hello"}]
+    user = {"exec": {"apiVersion": "v1", "command": "plugins/mine", "env": variables, "provideClusterInfo": True}}
+    async with Client(load_config(kubeconfig(tmp_path / "config", client.config, user))) as through:
+        assert await who(through) == f"system:serviceaccount:{account.namespace}:robot"
+
+
+async def test_of_many_calls_refused_with_one_token_only_the_first_renews_it() -> None:
+    fetched: list[str] = []
+
+    async def fetch() -> tuple[str, None]:
+        fetched.append(f"t{len(fetched)}")
+        await asyncio.sleep(0)
+        return fetched[-1], None
+
+    credentials = Fetched(fetch, "a test")
+    sent = await credentials.header()
+    assert set(await asyncio.gather(*(credentials.header(sent) for _ in range(40)))) == {"Bearer t1"}
+    assert fetched == ["t0", "t1"]
 
 
 async def test_an_exec_plugin_that_is_not_there(client: Client, tmp_path: Path) -> None:
     settings = {"apiVersion": "v1", "command": "/nowhere/plugin"}
     config = load_config(kubeconfig(tmp_path / "config", client.config, {"exec": settings}))
     async with Client(config) as through:
-        with pytest.raises(ConfigError, match="/nowhere/plugin"):
+        with pytest.raises(ConfigError, match="exec plugin /nowhere/plugin cannot be run: No such file"):
             await who(through)
 
 
@@ -147,6 +205,7 @@ class Provider:
     def __init__(self, token: str) -> None:
         self.token = token
         self.asked: list[str] = []
+        self.page: object = None
         self.authority = Authority()
 
     async def start(self, folder: Path) -> str:
@@ -164,7 +223,7 @@ class Provider:
         return self.url
 
     async def _configuration(self, _request: web.Request) -> web.Response:
-        return web.json_response({"token_endpoint": f"{self.url}/token"})
+        return web.json_response({"token_endpoint": f"{self.url}/token"} if self.page is None else self.page)
 
     async def _renew(self, request: web.Request) -> web.Response:
         self.asked.append(str((await request.post())["refresh_token"]))
@@ -201,6 +260,19 @@ async def test_an_oidc_provider_that_cannot_be_trusted_gets_no_secrets(
     config = load_config(kubeconfig(tmp_path / "config", client.config, oidc_user(provider)))
     async with Client(config) as through:
         with pytest.raises(ConfigError, match=r"no new token from https://127\.0\.0\.1.*certificate verify failed"):
+            await who(through)
+    assert provider.asked == []
+
+
+@pytest.mark.parametrize("page", [{}, {"token_endpoint": "http://127.0.0.1:1/token"}, [5]])
+async def test_an_oidc_provider_that_makes_no_sense_is_refused(
+    client: Client, provider: Provider, tmp_path: Path, page: object
+) -> None:
+    provider.page = page
+    trusted = {"idp-certificate-authority-data": base64.b64encode(provider.authority.certificate).decode()}
+    config = load_config(kubeconfig(tmp_path / "config", client.config, oidc_user(provider, **trusted)))
+    async with Client(config) as through:
+        with pytest.raises(ConfigError, match=r"no new token from https://127\.0\.0\.1"):
             await who(through)
     assert provider.asked == []
 

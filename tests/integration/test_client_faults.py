@@ -130,4 +130,48 @@ async def test_stopping_a_watch_closes_its_connection(through: Client, proxy: Fa
     for task in tasks:
         task.cancel()
     assert all(isinstance(end, asyncio.CancelledError) for end in await asyncio.gather(*tasks, return_exceptions=True))
-    await make(through, namespace)  # the client itself goes on
+    key, _ = await make(through, namespace)  # the client itself goes on
+    # The server notices when it next has something to say to them.
+    async with asyncio.timeout(20):
+        while proxy.open:
+            await through.merge_patch(JOBS, key, {"spec": {"priority": proxy.open}})
+            await asyncio.sleep(0.1)
+
+
+async def test_a_watch_that_ends_at_once_is_not_opened_in_a_frenzy(
+    proxy: FaultyProxy, through: Client, namespace: str
+) -> None:
+    version = (await through.list(SLIM, namespace)).metadata.resourceVersion
+    proxy.faults.extend([Refuse(200)] * 10_000)  # a good answer that is over at once
+    proxy.seen.clear()
+
+    async def follow() -> None:
+        async for _ in through.watch(SLIM, namespace, version=version):
+            pass
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(follow(), 2)
+    assert 2 <= len(proxy.seen) <= 12
+
+
+async def test_a_watch_that_is_cut_before_it_has_a_version_says_so(
+    proxy: FaultyProxy, through: Client, client: Client, namespace: str
+) -> None:
+    """What is there comes in no order: going on from the last of it would leave others out."""
+    for _ in range(3):
+        await make(client, namespace)
+    proxy.faults.append(CutStream(1800))
+    with pytest.raises(Unreachable):
+        await take(through.watch(SLIM, namespace), 3)
+
+
+async def test_a_deletion_whose_answer_was_lost_is_repeated_only_for_that_very_object(
+    proxy: FaultyProxy, through: Client, namespace: str
+) -> None:
+    key, made = await make(through, namespace)
+    proxy.faults.append(LoseAnswer())
+    await through.delete(JOBS, key, uid=made.metadata.uid)
+    other, _ = await make(through, namespace)
+    proxy.faults.append(LoseAnswer())
+    with pytest.raises(Unreachable):
+        await through.delete(JOBS, other)

@@ -1,20 +1,22 @@
 """The control plane itself: up, down, several at once, and nothing left behind however it ends."""
 
+import errno
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.waiting import until
-from vmafx.devcluster import DevCluster, DevClusterError, Options
+from vmafx.devcluster import DevCluster, DevClusterError, Options, process
 from vmafx.devcluster.cluster import State, free_port
 from vmafx.devcluster.components import MANAGER, SCHEDULER
-from vmafx.devcluster.errors import StartFailed
+from vmafx.devcluster.errors import NoRoom, StartFailed
 
 QUICK = Options(without=frozenset({MANAGER, SCHEDULER}), tethered=True)
 VMAFX = [str(Path(sys.executable).with_name("vmafx"))]
@@ -49,6 +51,13 @@ def listening(pid: int) -> list[str]:
     return found
 
 
+def started(cluster: DevCluster) -> State:
+    assert cluster.up() is True
+    state = cluster.state()
+    assert state is not None
+    return state
+
+
 def gone(state: State) -> bool:
     port = int(state.server.rpartition(":")[2])
     with socket.socket() as sock:
@@ -76,7 +85,8 @@ def test_up_twice_is_up_once_and_down_leaves_nothing(folder: Path) -> None:
         state = cluster.state()
         assert state is not None
         assert [one.name for one in state.processes] == ["etcd", "kube-apiserver"]
-        assert cluster.up() == state
+        assert cluster.up() is False
+        assert cluster.state() == state
     assert gone(state)
     assert not folder.exists()
     assert cluster.down() is False
@@ -93,11 +103,11 @@ def test_two_at_once(folder: Path, cluster: DevCluster) -> None:
 
 def test_a_stale_folder_is_recognised_and_cleaned(folder: Path) -> None:
     cluster = DevCluster(folder, QUICK)
-    state = cluster.up()
+    state = started(cluster)
     (folder / "left-over").touch()
     os.kill(state.processes[0].pid, signal.SIGKILL)  # etcd; the API server lives on without it
     until(lambda: state.broken() == ["etcd"], "etcd is gone")
-    again = cluster.up()
+    again = started(cluster)
     assert again.broken() == []
     assert again.processes[1].pid != state.processes[1].pid
     assert not state.processes[1].alive()
@@ -106,13 +116,67 @@ def test_a_stale_folder_is_recognised_and_cleaned(folder: Path) -> None:
 
 def test_one_whose_start_was_cut_short_is_not_taken_for_ready(folder: Path) -> None:
     cluster = DevCluster(folder, QUICK)
-    state = cluster.up()
+    state = started(cluster)
     cluster._write_state(state.server, list(state.processes))  # as it stands until all has answered
-    again = cluster.up()
+    again = started(cluster)
     assert again.usable()
     assert again.processes[0].pid != state.processes[0].pid
     with pytest.raises(DevClusterError, match="runs without kube-controller-manager, kube-scheduler; take it down"):
         DevCluster(folder, Options(tethered=True)).up()
+
+
+def test_what_is_not_ours_is_not_touched(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "thesis.txt").write_text("all of it")
+    with pytest.raises(DevClusterError, match="is not empty and no cluster of ours"):
+        DevCluster(folder, QUICK).up()
+    assert (folder / "thesis.txt").read_text() == "all of it"
+    (folder / "thesis.txt").unlink()
+
+
+def test_a_disk_that_fills_up_in_the_middle_leaves_no_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[process.Running] = []
+
+    def full(_cluster: DevCluster, _server: str, running: list[process.Running], **_: object) -> None:
+        begun.extend(running)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(DevCluster, "_write_state", full)
+    with pytest.raises(NoRoom, match="No space left on device"):
+        DevCluster(folder, QUICK).up()
+    assert [one.name for one in begun] == ["etcd"]
+    assert not begun[0].alive()
+
+
+def test_a_thread_cannot_hold_a_cluster(folder: Path) -> None:
+    """The kernel's promise to end it with its parent is kept when the parent's thread ends."""
+    failures: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            DevCluster(folder, QUICK).up()
+        except DevClusterError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    assert "main thread" in str(failures[0])
+
+
+def test_an_up_that_is_interrupted_harms_no_cluster_of_another(folder: Path, environment: dict[str, str]) -> None:
+    first = DevCluster(folder, QUICK)
+    command = [*VMAFX, "dev", "up", "--without", "controller-manager,scheduler"]
+    with (
+        first._locked(),  # as if it were building
+        subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as second,
+    ):
+        assert second.stderr is not None
+        assert "starting" in second.stderr.readline()
+        second.terminate()
+        assert second.wait(20) == 130
+    state = started(first)
+    assert state.usable()
 
 
 def test_a_port_taken_in_between_is_not_the_users_problem(folder: Path) -> None:
@@ -121,8 +185,10 @@ def test_a_port_taken_in_between_is_not_the_users_problem(folder: Path) -> None:
         taken.listen()
         ports = iter([taken.getsockname()[1], free_port()])
         cluster = DevCluster(folder, QUICK)
-        state = cluster.up(pick_port=lambda: next(ports))
+        cluster.up(pick_port=lambda: next(ports))
         assert next(ports, None) is None
+        state = cluster.state()
+        assert state is not None
         assert state.server != f"https://127.0.0.1:{taken.getsockname()[1]}"
 
 
@@ -233,6 +299,6 @@ def test_mistakes_are_answered_in_a_line(environment: dict[str, str], arguments:
 def test_a_state_file_that_cannot_be_read_is_named(folder: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "state.json").write_text("{")
-    with pytest.raises(DevClusterError, match=r"state\.json is broken .*; delete"):
+    with pytest.raises(DevClusterError, match=r"cannot read .*state\.json: .*; delete"):
         DevCluster(folder).up()
     (folder / "state.json").unlink()

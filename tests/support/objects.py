@@ -12,7 +12,7 @@ from msgspec import inspect as types
 from vmafx.api import ZerfooInferenceService
 from vmafx.api.fields import Duration, PositiveQuantity
 from vmafx.api.meta import CustomObject
-from vmafx.api.pod import VOLUME_SOURCES, Volume
+from vmafx.api.pod import VOLUME_SOURCES, EnvSource, EnvVar, Volume
 from vmafx.api.schema import struct_fields
 
 Json = Any
@@ -49,6 +49,8 @@ def every_field(kind: types.Type) -> Json:
             item = bare(kind.item_type)
             if isinstance(item, types.StructType) and item.cls is Volume:
                 return [_volume(item, source) for source in VOLUME_SOURCES]
+            if isinstance(item, types.StructType) and item.cls is EnvVar:
+                return [{**every_field(item), "valueFrom": source} for source in _env_sources()]
             return [every_field(item)]
         case types.DictType():
             return {"some-key": every_field(kind.value_type)}
@@ -58,6 +60,12 @@ def every_field(kind: types.Type) -> Json:
 def _volume(kind: types.StructType, source: str) -> Json:
     fields = {field.encode_name: field.type for field in kind.fields}
     return {"name": f"volume-{source.lower()}", source: every_field(fields[source])}
+
+
+def _env_sources() -> list[Json]:
+    source = types.type_info(EnvSource)
+    assert isinstance(source, types.StructType)
+    return [{field.encode_name: every_field(field.type)} for field in source.fields]
 
 
 SAMPLES = ("a", "2m", "abc", "file:///a.mp4", "/a", "mean", "registry.example.com/a/b")
@@ -231,4 +239,8 @@ def _fit_overlay(overlay: Json) -> None:
     mounts = {mount["mountPath"]: mount for mount in overlay.get("volumeMounts", ()) if volumes}
     for mount in mounts.values():
         mount["name"] = next(iter(volumes))
+    for variable in overlay.get("env", ()):
+        if "valueFrom" in variable:
+            given = list(variable["valueFrom"].items())[:1]
+            variable["valueFrom"] = dict(given) or {"fieldRef": {"fieldPath": "metadata.name"}}
     overlay |= {"volumes": list(volumes.values()), "volumeMounts": list(mounts.values())}

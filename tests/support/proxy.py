@@ -44,7 +44,9 @@ class FaultyProxy:
         self._behind = behind
         self.faults: deque[Refuse | LoseRequest | LoseAnswer | CutStream | Stall | None] = deque()
         self.seen: list[str] = []
+        self.open = 0  # requests that are being answered now
         self._arrived = asyncio.Condition()
+        self._transports: set[asyncio.BaseTransport] = set()
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=self._behind.tls or False))
@@ -67,7 +69,23 @@ class FaultyProxy:
         async with self._arrived:
             await self._arrived.wait_for(lambda: len(self.seen) >= count)
 
+    def cut(self) -> None:
+        """Close every connection that is being answered, wherever it stands."""
+        for transport in self._transports:
+            transport.close()
+
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        transport = request.transport
+        assert transport is not None
+        self._transports.add(transport)
+        self.open += 1
+        try:
+            return await self._answer(request)
+        finally:
+            self.open -= 1
+            self._transports.discard(transport)
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         async with self._arrived:
             self.seen.append(request.method)
             self._arrived.notify_all()

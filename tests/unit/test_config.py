@@ -5,8 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from vmafx.devcluster import kubeconfigs
+from vmafx.devcluster.pki import Authority
 from vmafx.kube import load_config
 from vmafx.kube.errors import ConfigError
 
@@ -47,7 +50,9 @@ async def test_a_good_one(file: Path) -> None:
         ("current-context: one", "current-context: lost", "names cluster 'nowhere', which is not there"),
         ("current-context: one", "current-context: nobody", "names user 'none', which is not there"),
         ("server: ", "sever: ", r"is no kubeconfig: Object missing required field `server` - at"),
-        ("https://127.0.0.1:1/", "127.0.0.1:1", "must start with https:// or http://"),
+        ("https://127.0.0.1:1/", "127.0.0.1:1", "server must be an address such as https://host:6443"),
+        ("https://127.0.0.1:1/", "https://host:abc", "server must be an address such as https://host:6443"),
+        ("insecure-skip-tls-verify: true", "proxy-url: 'nonsense'", "proxy-url must be an address"),
         ("kind: Config", "kind: [Config", "is no kubeconfig: "),
         (
             "token: secret-token",
@@ -119,15 +124,63 @@ async def test_paths_are_relative_to_their_file_and_a_token_file_is_read_anew(tm
     assert await credentials.header() == "Bearer one"
     (tmp_path / "token").write_text("two\n")
     assert await credentials.header() == "Bearer one"
-    assert await credentials.header(fresh=True) == "Bearer two"
+    assert await credentials.header("Bearer one") == "Bearer two"
     (tmp_path / "token").unlink()
     with pytest.raises(ConfigError, match="cannot read the token file"):
-        await credentials.header(fresh=True)
+        await credentials.header("Bearer one")
 
 
 async def test_a_password(file: Path) -> None:
     file.write_text(GOOD.replace("token: secret-token", "username: a, password: b"))
     assert await load_config(file).credentials.header() == "Basic " + base64.b64encode(b"a:b").decode()
+
+
+async def test_a_token_is_trimmed(file: Path) -> None:
+    file.write_text(GOOD.replace("token: secret-token", 'token: "secret-token\\n"'))
+    assert await load_config(file).credentials.header() == "Bearer secret-token"
+
+
+@pytest.mark.parametrize("namespace", ["''", "null"])
+def test_no_namespace_is_the_default_one(file: Path, namespace: str) -> None:
+    file.write_text(GOOD.replace("namespace: n1", f"namespace: {namespace}"))
+    assert load_config(file).namespace == "default"
+
+
+async def test_a_proxys_password_shows_nowhere(file: Path) -> None:
+    file.write_text(GOOD.replace("insecure", "proxy-url: 'http://me:hunter2@proxy:3128', insecure"))
+    config = load_config(file)
+    assert config.proxy == "http://proxy:3128"
+    secret = base64.b64encode(b"me:hunter2").decode()
+    assert await config.proxy_credentials.header() == f"Basic {secret}"
+    assert "hunter2" not in repr(config)
+    assert secret not in repr(config)
+
+
+def encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def test_comments_between_certificates_are_in_any_language(file: Path) -> None:
+    bundle = "# Zertifikat für den Betrieb\n".encode() + Authority().certificate
+    data = f"certificate-authority-data: {encoded(bundle)}"
+    file.write_text(GOOD.replace("insecure-skip-tls-verify: true", data))
+    tls = load_config(file).tls
+    assert tls is not None
+    assert len(tls.get_ca_certs()) == 1
+
+
+def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(file: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    locked = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"password"),
+    )
+    certificate, _ = Authority().client("somebody")
+    user = f"client-certificate-data: {encoded(certificate)}, client-key-data: {encoded(locked)}"
+    file.write_text(GOOD.replace("token: secret-token", user))
+    with pytest.raises(ConfigError, match="client-key is encrypted"):
+        load_config(file)
 
 
 def test_a_client_certificate_of_ours(tmp_path: Path) -> None:

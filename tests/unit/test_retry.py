@@ -29,6 +29,8 @@ BUSY, DOWN = Status(code=429), Status(code=503)
         (TooManyRequests(BUSY), False, True),
         (ServerError(DOWN, 3), False, True),
         (ServerError(DOWN), True, False),
+        (ServerError(Status(code=500), 3), True, False),
+        (ServerError(Status(code=504), 3), True, False),
         (Unreachable("", sent=False), False, True),
         (Unreachable("", sent=True), True, True),
         (Unreachable("", sent=True), False, False),

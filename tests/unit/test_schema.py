@@ -99,6 +99,11 @@ def test_every_kind_has_what_all_must_have(kind: type[CustomObject]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_no_refusal_is_only_a_regex(kind: type[CustomObject]) -> None:
+    assert "'pattern'" not in str(definition(kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_field_of_a_spec_and_status_is_explained(kind: type[CustomObject]) -> None:
     properties = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     for part in ("spec", "status"):

@@ -44,7 +44,7 @@ def test_it_says_what_a_dictionary_would_and_tells_every_change(steps: list[tupl
                 del told[change.key]
             else:
                 told[change.key] = change.new
-        assert dict(zip(store.keys(), store.values(), strict=True)) == model == told
+        assert dict(zip(store, store.values(), strict=True)) == model == told
         assert all(store.get(key) == thing for key, thing in model.items())
         for colour in "rgb":
             filed = sorted(map(repr, store.by("colour", colour)))

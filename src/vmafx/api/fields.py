@@ -95,18 +95,45 @@ _DurationText = Annotated[str, Meta(pattern=_GO_DURATION, max_length=32)]
 Duration = Annotated[_DurationText, _longer_than_zero]
 DurationOrNanoseconds = Annotated[Annotated[int, Meta(ge=1, le=INT53_MAX)] | _DurationText, _longer_than_zero]
 
-_QuantityText = Annotated[
-    str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?\Z", max_length=32)
+# Two digits of exponent are plenty; of ten, the server would go on computing the number for minutes.
+_AMOUNT = r"[0-9]+(\.[0-9]+)?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?"
+_MORE_THAN_ZERO = "quantity(self).isGreaterThan(quantity('0'))"
+_QuantityText = Annotated[str, Meta(pattern=rf"^{_AMOUNT}\Z", max_length=32)]
+Quantity = Annotated[
+    Annotated[int, Meta(ge=0, le=INT53_MAX)] | _QuantityText,
+    explained("must be a quantity, such as 500m, 4 or 16Gi", also="isQuantity(self)"),
 ]
-Quantity = Annotated[int, Meta(ge=0, le=INT53_MAX)] | _QuantityText
 PositiveQuantity = Annotated[
     Annotated[int, Meta(ge=1, le=INT53_MAX)] | _QuantityText,
+    explained("must be a quantity greater than zero, such as 500m, 4 or 16Gi", also=_MORE_THAN_ZERO),
+]
+PositiveQuantityOrNone = Annotated[
+    Annotated[int, Meta(ge=1, le=INT53_MAX)] | Annotated[str, Meta(pattern=rf"^({_AMOUNT})?\Z", max_length=32)],
     explained(
-        "must be a quantity greater than zero, such as 500m, 4 or 16Gi",
-        also="quantity(self).isGreaterThan(quantity('0'))",
+        "must be a quantity greater than zero, such as 500m, 4 or 16Gi, or empty for none",
+        also=f"(self == '' || {_MORE_THAN_ZERO})",
     ),
 ]
 
-LabelKey = Annotated[str, Meta(max_length=317)]
-LabelValue = Annotated[str, Meta(pattern=r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?\Z", max_length=63)]
-Labels = Annotated[dict[LabelKey, LabelValue], Meta(max_length=16)]
+_LABEL_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_LABEL_KEY = rf"^({_DNS_LABEL}(\.{_DNS_LABEL})*/)?{_LABEL_NAME}\Z"
+LabelKey = Annotated[str, Meta(max_length=317, pattern=_LABEL_KEY)]
+LabelValue = Annotated[
+    str,
+    pattern(
+        rf"^({_LABEL_NAME})?\Z",
+        "must be a label's value: at most 63 letters, digits, '-', '_' and '.', such as rack-a",
+        max_length=63,
+    ),
+]
+Labels = Annotated[
+    dict[LabelKey, LabelValue],
+    Meta(max_length=16),
+    rule(
+        "self.all(key, key.matches('" + _LABEL_KEY.replace(r"\Z", "$").replace("\\", "\\\\") + "'))",
+        "its keys must be labels, such as rack or example.com/rack",
+    ),
+]
+VolumeName = Annotated[
+    str, pattern(rf"^{_DNS_LABEL}\Z", "must be lower-case letters, digits and '-', such as corpus", max_length=63)
+]

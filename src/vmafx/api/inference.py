@@ -11,7 +11,7 @@ from vmafx.api.fields import (
     Image,
     Link,
     Message,
-    PositiveQuantity,
+    PositiveQuantityOrNone,
     Share,
     SmallCount,
     doc,
@@ -38,9 +38,9 @@ ModelRef = Annotated[
 class ResourceSpec(Model):
     """What each replica asks for, and may use at most."""
 
-    cpu: Annotated[PositiveQuantity | None, doc("CPUs, such as 4 or 500m.")] = None
-    memory: Annotated[PositiveQuantity | None, doc("Memory, such as 16Gi.")] = None
-    gpuMemory: Annotated[PositiveQuantity | None, doc("Memory of the GPU, such as 24Gi.")] = None
+    cpu: Annotated[PositiveQuantityOrNone | None, doc("CPUs, such as 4 or 500m.")] = None
+    memory: Annotated[PositiveQuantityOrNone | None, doc("Memory, such as 16Gi.")] = None
+    gpuMemory: Annotated[PositiveQuantityOrNone | None, doc("Memory of the GPU, such as 24Gi.")] = None
 
 
 class HealthCheckSpec(Model):
@@ -99,7 +99,7 @@ class ZerfooInferenceServiceSpec(Model):
     modelRef: Annotated[ModelRef, doc("The model to serve, such as llama3-8b-q4.")]
     replicas: Annotated[int, Meta(ge=1, le=1000), schema(format="int32"), doc("How many replicas serve it.")] = 1
     minReplicas: Annotated[Replicas, doc("Fewest replicas when autoscaled; 0 means no autoscaling.")] = 0
-    maxReplicas: Annotated[Replicas, doc("Most replicas when autoscaled.")] = 0
+    maxReplicas: Annotated[Replicas, doc("Most replicas when autoscaled; nothing while minReplicas is 0.")] = 0
     resources: Annotated[ResourceSpec | None, doc("What each replica asks for, and may use at most.")] = None
     gpuVendor: Annotated[Vendor | None, doc("Whose GPU each replica needs, or cpu.")] = None
     port: Annotated[int, Meta(ge=1, le=65535), schema(format="int32"), doc("Port that replicas listen on.")] = 8080
@@ -111,10 +111,6 @@ class ZerfooInferenceServiceSpec(Model):
         Rule(
             check="self.minReplicas == 0 || self.minReplicas <= self.maxReplicas",
             message="maxReplicas must be at least minReplicas; or set minReplicas to 0 for no autoscaling",
-        ),
-        Rule(
-            check="self.minReplicas > 0 || self.maxReplicas == 0",
-            message="maxReplicas does nothing without minReplicas: set minReplicas to at least 1, or leave both out",
         ),
         Rule(
             check="!has(self.canary) || self.canary.modelRef != self.modelRef",

@@ -127,7 +127,7 @@ class VmafxJobSpec(Model):
         ),
         *(
             Rule(
-                check=f"has(self.{clip}Format) || !self.{clip}.lowerAscii().endsWith('.yuv')",
+                check=f"has(self.{clip}Format) || !self.{clip}.lowerAscii().matches('[.]yuv([?#]|$)')",
                 message=f"a .yuv clip does not say its size: add {clip}Format with width, height and pixelFormat",
             )
             for clip in ("reference", "distorted")

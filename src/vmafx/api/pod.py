@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from vmafx.api.fields import FileMode, Labels, Message, Name, Quantity, Seconds, doc, schema
+from vmafx.api.fields import FileMode, Labels, Message, Name, Quantity, Seconds, VolumeName, doc, schema
 from vmafx.api.meta import LocalSecretRef, Model, Rule
 
 Text = Annotated[str, Meta(max_length=1024)]
@@ -46,6 +46,14 @@ class EnvSource(Model):
     secretKeyRef: KeyRef | None = None
     fieldRef: FieldRef | None = None
     resourceFieldRef: ResourceFieldRef | None = None
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            check="[has(self.configMapKeyRef), has(self.secretKeyRef), has(self.fieldRef), has(self.resourceFieldRef)]"
+            ".filter(given, given).size() == 1",
+            message="valueFrom needs exactly one of configMapKeyRef, secretKeyRef, fieldRef and resourceFieldRef",
+        ),
+    )
 
 
 class EnvVar(Model):
@@ -118,7 +126,7 @@ class CsiVolume(Model):
 class Volume(Model):
     """A volume of the worker Pod; a hostPath is not to be had."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=63), doc("Name by which volumeMounts refer to it.")]
+    name: Annotated[VolumeName, doc("Name by which volumeMounts refer to it.")]
     configMap: Annotated[ConfigMapVolume | None, doc("The keys of a ConfigMap as files.")] = None
     secret: Annotated[SecretVolume | None, doc("The keys of a Secret as files.")] = None
     emptyDir: Annotated[EmptyDirVolume | None, doc("An empty folder that goes with the Pod.")] = None
@@ -133,7 +141,7 @@ VOLUME_SOURCES = tuple(name for name in Volume.__struct_fields__ if name != "nam
 class VolumeMount(Model):
     """Where the worker sees a volume."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=63), doc("Name of the volume.")]
+    name: Annotated[VolumeName, doc("Name of the volume.")]
     mountPath: Annotated[Path, doc("Absolute path in the container.")]
     readOnly: bool | None = None
     subPath: Text | None = None
@@ -182,9 +190,17 @@ class NodeAffinity(Model):
     preferredDuringSchedulingIgnoredDuringExecution: Annotated[tuple[PreferredNodeTerm, ...], Meta(max_length=32)] = ()
 
 
+class LabelExpression(Model):
+    """One requirement on labels of Pods or namespaces."""
+
+    key: Text
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
+
+
 class LabelSelector(Model):
     matchLabels: Labels = {}
-    matchExpressions: Expressions = ()
+    matchExpressions: Annotated[tuple[LabelExpression, ...], Meta(max_length=32)] = ()
 
 
 class PodTerm(Model):

@@ -6,7 +6,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Literal
@@ -45,28 +44,29 @@ def up(
     started = time.monotonic()
     with progress() as shown:
         cluster = DevCluster(places.cluster_folder(name), options, shown)
-        before = cluster.state()
-        if foreground and before and before.usable():
-            raise DevClusterError(
-                f"cluster {name!r} already runs in the background; `vmafx dev down --name {name}` first"
-            )
         if foreground:  # a shell's background jobs start with Ctrl-C ignored; whoever sends it here means it
             signal.signal(signal.SIGINT, signal.default_int_handler)
+        shown.step(f"starting cluster {name!r}")
+        ours = cluster.up()
+        if foreground and not ours:
+            raise DevClusterError(f"cluster {name!r} runs in the background; `vmafx dev down{_option(name)}` first")
         try:
-            shown.step(f"starting cluster {name!r}")
-            state = cluster.up()
             if with_crds:
                 asyncio.run(_install_crds(cluster.kubeconfig))
         except BaseException:
-            if before is None:
+            if ours:
                 cluster.down()
             raise
-    already = before is not None and before.usable()
-    took = "was running already" if already else f"is up in {duration(time.monotonic() - started)}"
-    typer.echo(f"cluster {name!r} (Kubernetes {state.version}) {took}: {state.server}")
-    typer.echo(f'to use it:  eval "$(vmafx dev env{_option(name)})"    to end it:  vmafx dev down{_option(name)}')
-    if foreground:
-        _stay(cluster)
+    try:
+        state = _state(name)
+        took = f"is up in {duration(time.monotonic() - started)}" if ours else "was running already"
+        typer.echo(f"cluster {name!r} (Kubernetes {state.version}) {took}: {state.server}")
+        typer.echo(f'to use it:  eval "$(vmafx dev env{_option(name)})"    to end it:  vmafx dev down{_option(name)}')
+        if foreground:
+            _stay(cluster)
+    finally:
+        if foreground:
+            cluster.down()
 
 
 @app.command()
@@ -112,7 +112,10 @@ def status(
 @app.command()
 def env(name: Name = "dev") -> None:
     """Print what a shell needs to use a cluster: eval "$(vmafx dev env)"."""
-    _state(name)
+    if broken := _state(name).broken():
+        raise DevClusterError(
+            f"{', '.join(broken)} of cluster {name!r} ended; `vmafx dev up{_option(name)}` starts it anew"
+        )
     typer.echo(f"export KUBECONFIG={shlex.quote(str(DevCluster(places.cluster_folder(name)).kubeconfig))}")
     if not shutil.which("kubectl"):
         with progress() as shown:
@@ -165,10 +168,6 @@ async def _install_crds(kubeconfig: Path) -> None:
 
 def _stay(cluster: DevCluster) -> None:
     """Wait until told to stop, or until a component ends by itself."""
-    try:
-        while (state := cluster.state()) and not state.broken():
-            time.sleep(0.5)
-        typer.echo(f"error: {', '.join(state.broken()) if state else 'the cluster'} ended", err=True)
-        sys.exit(1)
-    finally:
-        cluster.down()
+    while (state := cluster.state()) and not state.broken():
+        time.sleep(0.5)
+    raise DevClusterError(f"{', '.join(state.broken()) if state else 'the cluster'} ended by itself")

@@ -1,13 +1,11 @@
 """The components' binaries: $KUBEBUILDER_ASSETS, the cache, the official archives, or a build from source."""
 
-import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from vmafx.devcluster import archives, build, places
-from vmafx.devcluster.errors import NoBinaries, NoRoom
+from vmafx.devcluster.errors import NoBinaries
+from vmafx.devcluster.places import only_one
 from vmafx.devcluster.progress import Progress
 
 
@@ -16,7 +14,7 @@ def find(components: tuple[str, ...], progress: Progress) -> dict[str, Path]:
     found = {name: path for name in components if (path := _present(name))}
     if missing := [name for name in components if name not in found]:
         folder = places.binaries()
-        with _only_one(folder):
+        with only_one(folder):
             missing = [name for name in missing if not _runnable(folder / name)]
             if missing:
                 archives.fetch(missing, folder, progress)
@@ -38,15 +36,3 @@ def _present(name: str) -> Path | None:
 
 def _runnable(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
-
-
-@contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    """Two `vmafx dev up` at once build once: the second waits for the first."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-    except OSError as error:
-        raise NoRoom(f"cannot write {error.filename or folder}: {error.strerror}; free some space there") from error

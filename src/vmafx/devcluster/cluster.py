@@ -6,6 +6,7 @@ import http.client
 import shutil
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -87,32 +88,48 @@ class DevCluster:
             return msgspec.json.decode((self.folder / "state.json").read_bytes(), type=State)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except msgspec.DecodeError as error:
-            raise DevClusterError(f"{self.folder / 'state.json'} is broken ({error}); delete {self.folder}") from error
+        except (msgspec.DecodeError, OSError) as error:
+            raise DevClusterError(f"cannot read {self.folder / 'state.json'}: {error}; delete {self.folder}") from error
 
-    def up(self, pick_port: Callable[[], int] = free_port) -> State:
-        """Start it and wait until it is ready. One that runs is left as it is; a stale one is cleaned away first."""
+    def up(self, pick_port: Callable[[], int] = free_port) -> bool:
+        """Start it and wait until it is ready; False if it runs already, and is left as it is.
+
+        A stale one, whose processes are gone, is cleaned away first.
+        """
+        if self.options.tethered and threading.current_thread() is not threading.main_thread():
+            raise DevClusterError("a tethered cluster ends with the thread that starts it: start it in the main thread")
         with self._locked():
             if state := self.state():
                 if state.usable():
-                    return self._as_wanted(state)
+                    self._check_wanted(state)
+                    return False
                 self._progress.step(f"cleaning up a stale cluster in {self.folder}")
+            elif self.folder.exists() and any(self.folder.iterdir()):
+                raise DevClusterError(f"{self.folder} is not empty and no cluster of ours; choose another folder")
             self._clear()
-            found = binaries.find(self.options.names(), self._progress)
-            for attempt in range(1, TRIES_FOR_A_PORT + 1):
-                try:
-                    return self._start(found, pick_port)
-                except PortTaken as error:
-                    if self.options.port is not None or attempt == TRIES_FOR_A_PORT:
-                        raise StartFailed(f"{error}; choose another with --port") from error
-        raise AssertionError("the loop above returns or raises")
+            self._start_somewhere(binaries.find(self.options.names(), self._progress), pick_port)
+        return True
 
-    def _as_wanted(self, state: State) -> State:
-        """A cluster that runs already will do, unless more was asked for."""
+    def _start_somewhere(self, found: dict[str, Path], pick_port: Callable[[], int]) -> None:
+        """Start, on other ports if somebody took ours in between."""
+        for attempt in range(1, TRIES_FOR_A_PORT + 1):
+            try:
+                self._start(found, pick_port)
+            except PortTaken as error:
+                if f":{self.options.port}" in str(error):
+                    raise StartFailed(f"{error}; choose another with --port") from error
+                if attempt == TRIES_FOR_A_PORT:
+                    raise
+            else:
+                return
+
+    def _check_wanted(self, state: State) -> None:
+        """A cluster that runs already will do, unless more or something else was asked for."""
         running = {one.name for one in state.processes}
         if missing := [name for name in self.options.names() if name not in running]:
             raise DevClusterError(f"{self.folder.name!r} runs without {', '.join(missing)}; take it down first")
-        return state
+        if self.options.port is not None and not state.server.endswith(f":{self.options.port}"):
+            raise DevClusterError(f"{self.folder.name!r} runs at {state.server}; take it down first")
 
     def down(self) -> bool:
         """Stop it and remove its folder; False if there was nothing."""
@@ -121,7 +138,7 @@ class DevCluster:
         with self._locked():
             return self._clear()
 
-    def _start(self, found: dict[str, Path], pick_port: Callable[[], int]) -> State:
+    def _start(self, found: dict[str, Path], pick_port: Callable[[], int]) -> None:
         """Start all components; on any failure leave nothing behind."""
         running: list[process.Running] = []
         try:
@@ -137,8 +154,10 @@ class DevCluster:
                 if name == APISERVER:  # the others cannot do without it
                     self._wait_ready(running, [(APISERVER, ports[APISERVER], "/readyz")])
             self._wait_ready(running, _signs_of_readiness(ports))
-            return self._write_state(server, running, ready=True)
+            self._write_state(server, running, ready=True)
         except BaseException as error:
+            for one in reversed(running):  # also one that the disk had no room left to tell of
+                one.stop()
             self._clear()
             if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}:
                 raise NoRoom(f"cannot write {self.folder}: {error.strerror}") from error
@@ -164,13 +183,12 @@ class DevCluster:
             if waiting:
                 time.sleep(0.05)
 
-    def _write_state(self, server: str, running: list[process.Running], *, ready: bool = False) -> State:
+    def _write_state(self, server: str, running: list[process.Running], *, ready: bool = False) -> None:
         """After each start, so that `down` finds every process even if we are killed now."""
         state = State(places.kubernetes_version(), server, tuple(running), ready)
         part = self.folder / "state.json.part"
         part.write_bytes(msgspec.json.encode(state))
         part.replace(self.folder / "state.json")
-        return state
 
     def _check_room(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -216,6 +234,8 @@ def _answers(sign: Sign, tls: ssl.SSLContext | None) -> bool:
     try:
         connection.request("GET", path)
         return connection.getresponse().status == http.client.OK
+    except ssl.SSLCertVerificationError as error:
+        raise StartFailed(f"{sign[0]} shows a certificate that we do not trust: {error.verify_message}") from error
     except (OSError, http.client.HTTPException):
         return False
     finally:

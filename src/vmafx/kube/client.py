@@ -1,13 +1,14 @@
 """The verbs of the Kubernetes API, typed by the resource they are given."""
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 
 from vmafx.kube import discovery
 from vmafx.kube.config import Config
-from vmafx.kube.errors import Expired, UnreadableAnswer
+from vmafx.kube.decoding import ListMeta, Page, Unreadable, decode, decode_page
+from vmafx.kube.errors import Expired, NotFound
 from vmafx.kube.metrics import ClientMetrics
 from vmafx.kube.resources import Key, Resource, Untyped
 from vmafx.kube.transport import Request, Transport
@@ -21,18 +22,6 @@ APPLY = "application/apply-patch+yaml"
 STRICT = {"fieldValidation": "Strict"}  # an unknown field is an error, never silently dropped
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
-
-
-class ListMeta(msgspec.Struct, frozen=True):
-    resourceVersion: str = ""
-    continue_: str = msgspec.field(name="continue", default="")
-
-
-class Page(msgspec.Struct, Generic[T], frozen=True):
-    """A part of a list, or all of it; `metadata.resourceVersion` is where a watch goes on from."""
-
-    items: list[T]
-    metadata: ListMeta = ListMeta()
 
 
 class Client:
@@ -50,23 +39,25 @@ class Client:
         await self._transport.__aexit__()
 
     async def get(self, resource: Resource[T], key: Key) -> T:
-        request = Request("GET", resource.path(*key), idempotent=True)
-        return _decode(await self._transport.call(request), resource.model)
+        request = Request("GET", resource.path(key), idempotent=True)
+        return decode(await self._transport.call(request), resource.model)
 
     async def list(
         self, resource: Resource[T], namespace: str = "", *, labels: str = "", fields: str = "", page: int = PAGE
     ) -> Page[T]:
         """All objects, of one namespace or of all. A list that outlives its continue token is begun again, whole."""
         items: list[T] = []
+        aside: tuple[Unreadable, ...] = ()
         last = ListMeta()
         try:
             async for part in self.pages(resource, namespace, labels=labels, fields=fields, page=page):
                 items += part.items
+                aside += part.unreadable
                 last = part.metadata
         except Expired:
             async for part in self.pages(resource, namespace, labels=labels, fields=fields, page=0):
-                items, last = part.items, part.metadata
-        return Page(items, last)
+                items, aside, last = part.items, part.unreadable, part.metadata
+        return Page(items, last, aside)
 
     async def pages(
         self, resource: Resource[T], namespace: str = "", *, labels: str = "", fields: str = "", page: int = PAGE
@@ -74,8 +65,8 @@ class Client:
         """The list in parts, so that no more than one part is in memory. Expired: it took too long; begin again."""
         query = {**_selectors(labels, fields), **({"limit": str(page)} if page else {})}
         while True:
-            request = Request("GET", resource.path(namespace), query, idempotent=True)
-            part = _decode(await self._transport.call(request), Page[resource.model])  # type: ignore[name-defined]
+            request = Request("GET", resource.collection(namespace), query, idempotent=True)
+            part = decode_page(await self._transport.call(request), resource.model)
             yield part
             if not part.metadata.continue_:
                 return
@@ -86,11 +77,11 @@ class Client:
     ) -> Watch[T]:
         """The changes from `version` on, resumed until the caller stops or the version is too old (Expired)."""
         query = _selectors(labels, fields) | ({"resourceVersion": version} if version else {})
-        return Watch(self._transport, resource, resource.path(namespace), query)
+        return Watch(self._transport, resource, resource.collection(namespace), query)
 
     async def create(self, resource: Resource[T], body: T | Untyped, namespace: str = "") -> T:
-        request = Request("POST", resource.path(namespace), STRICT, msgspec.json.encode(body))
-        return _decode(await self._transport.call(request), resource.model)
+        request = Request("POST", resource.collection(namespace), STRICT, msgspec.json.encode(body))
+        return decode(await self._transport.call(request), resource.model)
 
     async def merge_patch(self, resource: Resource[T], key: Key, patch: dict[str, Any], subresource: str = "") -> T:
         """Change what `patch` names; a patch with a resourceVersion is refused (Conflict) if somebody wrote since."""
@@ -128,14 +119,22 @@ class Client:
         propagation: Propagation = "Background",
         grace_seconds: int | None = None,
     ) -> None:
-        """Delete; with `uid` or `version` only that very object (Conflict otherwise)."""
+        """Delete; with `uid` or `version` only that very object (Conflict otherwise).
+
+        Only a deletion by uid is tried again when its answer is lost: any other might find a namesake made since.
+        """
         options: dict[str, Any] = {"propagationPolicy": propagation}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
         if conditions := {name: value for name, value in (("uid", uid), ("resourceVersion", version)) if value}:
             options["preconditions"] = conditions
-        request = Request("DELETE", resource.path(*key), {}, msgspec.json.encode(options), idempotent=True)
-        await self._transport.call(request)
+        again = bool(uid) and not version
+        request = Request("DELETE", resource.path(key), {}, msgspec.json.encode(options), idempotent=again)
+        try:
+            await self._transport.call(request)
+        except NotFound as error:
+            if error.tries == 1:
+                raise
 
     async def discover(self, api_version: str, kind: str) -> Resource[Untyped]:
         """Any kind that the server knows, untyped."""
@@ -149,16 +148,9 @@ class Client:
         self, resource: Resource[T], key: Key, kind: str, body: bytes, query: dict[str, str], subresource: str,
         *, idempotent: bool,
     ) -> T:  # fmt: skip
-        path = resource.path(*key, subresource)
+        path = resource.path(key, subresource)
         request = Request("PATCH", path, query, body, kind, idempotent)
-        return _decode(await self._transport.call(request), resource.model)
-
-
-def _decode(body: bytes, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
-        raise UnreadableAnswer(f"the server's answer is no {getattr(kind, '__name__', kind)}: {error}") from error
+        return decode(await self._transport.call(request), resource.model)
 
 
 def _selectors(labels: str, fields: str) -> dict[str, str]:

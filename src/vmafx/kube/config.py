@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+from yarl import URL
 
-from vmafx.kube.credentials import Anonymous, Credentials, TokenFile
+from vmafx.kube.credentials import Anonymous, Credentials, TokenFile, basic
 from vmafx.kube.errors import ConfigError
 from vmafx.kube.kubeconfig import Kubeconfig
+from vmafx.kube.tls import trusting
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -27,6 +29,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = "default"
     server_name: str | None = None
     proxy: str | None = None
+    proxy_credentials: Credentials = Anonymous()
     origin: str = ""  # for messages: which file and context this came from
 
 
@@ -55,32 +58,35 @@ def load_config(
 
 def _from_kubeconfig(paths: list[Path], context: str | None) -> Config:
     chosen = Kubeconfig.read(paths).choose(context)
-    server = chosen.server
+    server, proxy = chosen.server, URL(chosen.proxy) if chosen.proxy else None
+    password = basic(proxy.user, proxy.password or "") if proxy and proxy.user else Anonymous()
     return Config(
         server=server.rstrip("/"),
         tls=chosen.tls() if server.startswith("https:") else None,
         credentials=chosen.credentials(),
         namespace=chosen.namespace,
         server_name=chosen.server_name,
-        proxy=chosen.proxy,
+        proxy=str(proxy.with_user(None)) if proxy else None,
+        proxy_credentials=password,
         origin=chosen.origin,
     )
 
 
 def _in_cluster(environ: Mapping[str, str], mount: Path) -> Config:
     host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
+    origin = f"the service account in {mount}"
     try:
-        tls = ssl.create_default_context(cafile=str(mount / "ca.crt"))
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"cannot use the cluster's CA {mount / 'ca.crt'}: {error}") from error
+        authority = (mount / "ca.crt").read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{origin}: cannot read ca.crt: {error.strerror}") from error
     try:
         namespace = (mount / "namespace").read_text().strip()
     except OSError:
         namespace = "default"
     return Config(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
-        tls=tls,
+        tls=trusting(authority, origin),
         credentials=TokenFile(mount / "token", time.monotonic),
         namespace=namespace,
-        origin=f"the service account in {mount}",
+        origin=origin,
     )

@@ -19,9 +19,9 @@ REREAD_EVERY = 60.0  # seconds; a kubelet renews a mounted token long before it 
 
 
 class Credentials(Protocol):
-    """Gives the Authorization header; `fresh` asks for a new one because the server refused the last."""
+    """Gives the Authorization header; another one, if it can, than one that the server has `refused`."""
 
-    async def header(self, *, fresh: bool = False) -> str | None: ...
+    async def header(self, refused: str | None = None) -> str | None: ...
 
     def why_refused(self) -> str: ...
 
@@ -29,7 +29,7 @@ class Credentials(Protocol):
 class Anonymous:
     """Nobody in particular."""
 
-    async def header(self, *, fresh: bool = False) -> str | None:
+    async def header(self, refused: str | None = None) -> str | None:
         return None
 
     def why_refused(self) -> str:
@@ -58,11 +58,16 @@ class StaticToken:
     def __init__(self, value: str, scheme: str = "Bearer") -> None:
         self._value, self._scheme = value, scheme
 
-    async def header(self, *, fresh: bool = False) -> str | None:
+    async def header(self, refused: str | None = None) -> str | None:
         return f"{self._scheme} {self._value}"
 
     def why_refused(self) -> str:
         return token_trouble(self._value)
+
+
+def basic(user: str, password: str) -> StaticToken:
+    """A user name with a password."""
+    return StaticToken(base64.b64encode(f"{user}:{password}".encode()).decode(), "Basic")
 
 
 class TokenFile:
@@ -73,8 +78,8 @@ class TokenFile:
         self._token = ""
         self._read_at = float("-inf")
 
-    async def header(self, *, fresh: bool = False) -> str | None:
-        if fresh or self._clock() - self._read_at > REREAD_EVERY:
+    async def header(self, refused: str | None = None) -> str | None:
+        if refused is not None or self._clock() - self._read_at > REREAD_EVERY:
             try:
                 self._token = self._path.read_text().strip()
             except (OSError, UnicodeDecodeError) as error:
@@ -98,10 +103,10 @@ class Fetched:
         self._expires: datetime | None = None
         self._one_at_a_time = asyncio.Lock()
 
-    async def header(self, *, fresh: bool = False) -> str | None:
-        refused = self._token if fresh else None
+    async def header(self, refused: str | None = None) -> str | None:
         async with self._one_at_a_time:
-            if not self._token or is_over(self._expires) or self._token == refused:
+            # Of many calls that were refused with one token, the first renews it, and the others find it renewed.
+            if not self._token or is_over(self._expires) or refused == f"Bearer {self._token}":
                 self._token, self._expires = await self._fetch()
         return f"Bearer {self._token}"
 

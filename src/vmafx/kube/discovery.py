@@ -2,13 +2,10 @@
 
 import msgspec
 
-from vmafx.kube.errors import KubeError, NotFound
+from vmafx.kube.decoding import decode
+from vmafx.kube.errors import NotFound, UnknownKind
 from vmafx.kube.resources import Resource, Untyped
 from vmafx.kube.transport import Request, Transport
-
-
-class UnknownKind(KubeError):
-    """The server has no such kind."""
 
 
 class _Described(msgspec.Struct):
@@ -29,7 +26,7 @@ async def find(transport: Transport, api_version: str, kind: str) -> Resource[Un
         answer = await transport.call(Request("GET", path, idempotent=True))
     except NotFound as error:
         raise UnknownKind(f"the server has no apiVersion {api_version}; is its CRD installed?") from error
-    there = [one for one in msgspec.json.decode(answer, type=_Group).resources if "/" not in one.name]
+    there = [one for one in decode(answer, _Group).resources if "/" not in one.name]
     for one in there:
         if one.kind == kind:
             return Resource(group, version, one.name, kind, dict, one.namespaced)

@@ -5,6 +5,7 @@
     ├── Unreachable             no answer: refused, reset, or timed out
     │   └── Untrusted           the server's certificate is not one we trust
     ├── UnreadableAnswer        an answer that is not what the type says
+    ├── UnknownKind             the server has no such kind
     └── ApiError                the server said no
         ├── BadRequest          400  malformed, or with unknown fields
         ├── Unauthorized        401  it does not know who we are
@@ -28,6 +29,8 @@ import msgspec
 class KubeError(Exception):
     """Any failure of a call to the Kubernetes API; its text is fit for people."""
 
+    tries = 1  # how often the call was made before this came of it
+
 
 class ConfigError(KubeError):
     """A kubeconfig, or the in-cluster files, missing, broken or expired."""
@@ -50,6 +53,10 @@ class Untrusted(Unreachable):
 
 class UnreadableAnswer(KubeError):
     """An answer that is not what the type says."""
+
+
+class UnknownKind(KubeError):
+    """The server has no such kind."""
 
 
 class Cause(msgspec.Struct, frozen=True):

@@ -3,15 +3,17 @@
 import base64
 import binascii
 import ssl
-import tempfile
 import time
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
+from yarl import URL
 
-from vmafx.kube.credentials import Anonymous, ClientCertificate, Credentials, Fetched, StaticToken, TokenFile
+from vmafx.kube import plugins, tls
+from vmafx.kube.credentials import Anonymous, ClientCertificate, Credentials, Fetched, StaticToken, TokenFile, basic
 from vmafx.kube.errors import ConfigError
+from vmafx.kube.plugins import Exec
 
 
 class Cluster(msgspec.Struct, rename="kebab", kw_only=True):
@@ -23,6 +25,11 @@ class Cluster(msgspec.Struct, rename="kebab", kw_only=True):
     proxy_url: str | None = None
 
 
+class AuthProvider(msgspec.Struct):
+    name: str
+    config: dict[str, str] | None = None
+
+
 class User(msgspec.Struct, rename="kebab"):
     token: str | None = None
     token_file: str | None = msgspec.field(default=None, name="tokenFile")
@@ -32,15 +39,15 @@ class User(msgspec.Struct, rename="kebab"):
     client_key_data: str | None = None
     username: str | None = None
     password: str | None = None
-    exec: dict[str, Any] | None = None
-    auth_provider: dict[str, Any] | None = None
+    exec: Exec | None = None
+    auth_provider: AuthProvider | None = None
     impersonate: str | None = msgspec.field(default=None, name="as")
 
 
 class Context(msgspec.Struct):
     cluster: str
-    user: str = ""
-    namespace: str = "default"
+    user: str | None = None
+    namespace: str | None = None
 
 
 class NamedCluster(msgspec.Struct):
@@ -109,7 +116,7 @@ class Kubeconfig:
         if context.user and context.user not in self.users:
             raise ConfigError(f"context {name!r} of {where} names user {context.user!r}, which is not there")
         cluster, cluster_folder = self.clusters[context.cluster]
-        user, user_folder = self.users.get(context.user, (User(), Path()))
+        user, user_folder = self.users.get(context.user or "", (User(), Path()))
         return Chosen(cluster, cluster_folder, user, user_folder, context, f"context {name!r} of {where}")
 
 
@@ -122,12 +129,10 @@ class Chosen:
         self._cluster, self._cluster_folder = cluster, cluster_folder
         self._user, self._user_folder = user, user_folder
         self.origin = origin
-        self.server = cluster.server
+        self.server = _address(cluster.server, "server", origin)
         self.server_name = cluster.tls_server_name
-        self.proxy = cluster.proxy_url
-        self.namespace = context.namespace
-        if not cluster.server.startswith(("https://", "http://")):
-            raise ConfigError(f"{origin}: server {cluster.server!r} must start with https:// or http://")
+        self.proxy = _address(cluster.proxy_url, "proxy-url", origin) if cluster.proxy_url else None
+        self.namespace = context.namespace or "default"
         if user.impersonate:
             raise ConfigError(f"{origin}: impersonation (`as`) is not supported; use that user's own credentials")
 
@@ -140,20 +145,17 @@ class Chosen:
             cluster.certificate_authority,
             self._cluster_folder,
         )
-        try:
-            tls = ssl.create_default_context(cadata=authority.decode() if authority else None)
-        except (ssl.SSLError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{self.origin}: certificate-authority is no PEM certificate: {error}") from error
+        context = tls.trusting(authority, self.origin)
         if cluster.insecure_skip_tls_verify:
-            tls.check_hostname = False
-            tls.verify_mode = ssl.CERT_NONE
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
         certificate = self._certificate()
         key = self._bytes("client-key", user.client_key_data, user.client_key, self._user_folder)
         if certificate and key:
-            self._load_client_certificate(tls, certificate, key)
+            tls.show(context, certificate, key, self.origin)
         elif certificate or key:
             raise ConfigError(f"{self.origin}: client-certificate and client-key go together; one of them is missing")
-        return tls
+        return context
 
     def credentials(self) -> Credentials:
         """How the user shows who they are."""
@@ -161,24 +163,30 @@ class Chosen:
         if user.exec is not None or user.auth_provider is not None:
             return self._from_plugin(user)
         if user.token:
-            return StaticToken(user.token)
+            return StaticToken(user.token.strip())
         if user.token_file:
             return TokenFile(self._user_folder / user.token_file, time.monotonic)
         if user.username is not None:
-            pair = f"{user.username}:{user.password or ''}"
-            return StaticToken(base64.b64encode(pair.encode()).decode(), "Basic")
+            return basic(user.username, user.password or "")
         if certificate := self._certificate():
             return ClientCertificate(certificate)
         return Anonymous()
 
     def _from_plugin(self, user: User) -> Credentials:
-        # The official client keeps these flows right, at 55 MiB: only those who use them pay.
-        from vmafx.kube import plugins  # noqa: PLC0415
-
         if user.exec is not None:
-            return Fetched(plugins.exec_token(user.exec, self.origin), f"the exec plugin of {self.origin}")
-        provider = user.auth_provider or {}
-        return Fetched(plugins.oidc_token(provider, self.origin), f"the OIDC provider of {self.origin}")
+            cluster = msgspec.to_builtins(self._cluster)
+            fetch = plugins.exec_token(user.exec, self._user_folder, cluster, self.origin)
+            return Fetched(fetch, f"the exec plugin of {self.origin}")
+        provider = user.auth_provider
+        if provider is None or provider.name != "oidc":
+            name = provider.name if provider else ""
+            raise ConfigError(f"{self.origin}: auth-provider {name!r} is not supported; use exec or oidc")
+        try:
+            settings = msgspec.convert(provider.config or {}, plugins.Oidc)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"{self.origin}: auth-provider oidc: {error}") from error
+        tokens = plugins.OidcTokens(settings, self._user_folder, self.origin)
+        return Fetched(tokens.fetch, f"the OIDC provider of {self.origin}")
 
     def _certificate(self) -> bytes | None:
         user = self._user
@@ -199,15 +207,16 @@ class Chosen:
                 raise ConfigError(f"{self.origin}: cannot read {what} {folder / path}: {error.strerror}") from error
         return None
 
-    def _load_client_certificate(self, tls: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-        # ssl reads a key from a file only: one that none but us can open, for as long as that takes.
-        with tempfile.NamedTemporaryFile() as pem:
-            pem.write(certificate + b"\n" + key)
-            pem.flush()
-            try:
-                tls.load_cert_chain(pem.name)
-            except ssl.SSLError as error:
-                raise ConfigError(f"{self.origin}: client certificate and key do not fit: {error.reason}") from error
+
+def _address(text: str, what: str, origin: str) -> str:
+    try:
+        url = URL(text)
+        known = url.scheme in {"https", "http"} and url.host and url.port
+    except ValueError:
+        known = None
+    if not known:
+        raise ConfigError(f"{origin}: {what} must be an address such as https://host:6443")
+    return text
 
 
 def _read_file(path: Path) -> _File:

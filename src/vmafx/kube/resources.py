@@ -1,6 +1,7 @@
 """Which resource a call speaks of, and which type its objects have."""
 
 from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -37,13 +38,19 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path of one object, or of the collection."""
+    def collection(self, namespace: str = "") -> str:
+        """The URL path of all objects, of one namespace or of the cluster."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if namespace and self.namespaced:
-            parts += ["namespaces", namespace]
-        parts += [self.plural, name, subresource]
-        return "/" + "/".join(part for part in parts if part)
+            parts += ["namespaces", quote(namespace, safe="")]
+        return "/" + "/".join([*parts, self.plural])
+
+    def path(self, key: Key, subresource: str = "") -> str:
+        """The URL path of one object. Without a name it would be that of all: better no path than that."""
+        if not key.name or "/" in key.name or key.name in {".", ".."} or (self.namespaced and not key.namespace):
+            raise ValueError(f"{key!r} names no {self.kind}")
+        path = f"{self.collection(key.namespace)}/{quote(key.name, safe='')}"
+        return f"{path}/{subresource}" if subresource else path
 
     def seen_as(self, view: type[V]) -> "Resource[V]":
         """The same resource, decoded into a slimmer type."""

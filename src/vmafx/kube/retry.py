@@ -22,7 +22,7 @@ def wait_before_retry(
     match error:
         case Untrusted():
             return None
-        case TooManyRequests() | ServerError() if error.retry_after is not None:
+        case TooManyRequests() | ServerError() if error.retry_after is not None and error.status.code in (429, 503):
             return min(error.retry_after, LONGEST_WAIT) + jitter() * 0.1
         case TooManyRequests():
             return _backoff(tries, jitter)

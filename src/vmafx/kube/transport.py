@@ -20,7 +20,7 @@ from yarl import URL
 from vmafx.kube.config import Config
 from vmafx.kube.errors import ApiError, KubeError, Unauthorized, Unreachable, Untrusted, error_from_answer
 from vmafx.kube.metrics import ClientMetrics
-from vmafx.kube.retry import wait_before_retry
+from vmafx.kube.retry import TRIES, wait_before_retry
 
 CONNECTIONS = 40
 CONNECT_TIMEOUT = 10.0
@@ -49,6 +49,7 @@ class Transport:
         self._config = config
         self._metrics = metrics
         self._host = URL(config.server).authority
+        self._slots = asyncio.Semaphore(CONNECTIONS)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -66,7 +67,8 @@ class Transport:
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=READ_BUFFER,
         )
-        self._slots = asyncio.Semaphore(CONNECTIONS)
+        # aiohttp would repeat a DELETE by itself; what is repeated, and when, is for retry.py to say.
+        self._session._retry_connection = False  # noqa: SLF001
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -77,42 +79,49 @@ class Transport:
     async def call(self, request: Request) -> bytes:
         """Send, wait for the whole answer, try again where that is safe."""
         limits = aiohttp.ClientTimeout(total=request.timeout, sock_connect=CONNECT_TIMEOUT)
+        header = await self._config.credentials.header()
         tries = 0
         while True:
             tries += 1
             try:
-                async with self._slots, self._answer(request, limits, fresh=False) as answer:
+                async with self._slots, self._answer(request, limits, header) as answer:
                     return await answer.read()
-            except Unauthorized:
-                break
+            except Unauthorized as error:
+                # The credentials may have been renewed since: once more with others, if there are any.
+                refused, header = header, await self._config.credentials.header(header)
+                if header == refused:
+                    raise
+                wait = 0.0 if tries < TRIES else None
+                failed: KubeError = error
             except KubeError as error:
                 wait = wait_before_retry(error, tries, idempotent=request.idempotent)
-                if wait is None:
-                    raise
+                failed = error
+            if wait is None:
+                failed.tries = tries
+                raise failed
             await asyncio.sleep(wait)
-        # The credentials may have been renewed since: once more with fresh ones.
-        async with self._slots, self._answer(request, limits, fresh=True) as answer:
-            return await answer.read()
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[aiohttp.StreamReader]:
         """Send, and hand out the body as it comes; for watches. Not tried again here: the watch knows from where."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=request.timeout)
         async with AsyncExitStack() as stack:
+            header = await self._config.credentials.header()
             try:
-                answer = await stack.enter_async_context(self._answer(request, limits, fresh=False))
+                answer = await stack.enter_async_context(self._answer(request, limits, header))
             except Unauthorized:
-                answer = await stack.enter_async_context(self._answer(request, limits, fresh=True))
+                header = await self._config.credentials.header(header)
+                answer = await stack.enter_async_context(self._answer(request, limits, header))
             yield answer.content
 
     @asynccontextmanager
     async def _answer(
-        self, request: Request, limits: aiohttp.ClientTimeout, *, fresh: bool
+        self, request: Request, limits: aiohttp.ClientTimeout, authorization: str | None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         if self._session is None:
             raise RuntimeError("the client is not open: use `async with`")
         headers = {"Content-Type": request.content_type} if request.body is not None else {}
-        if authorization := await self._config.credentials.header(fresh=fresh):
+        if authorization:
             headers["Authorization"] = authorization
         query = f"?{urlencode(request.query)}" if request.query else ""
         url = URL(f"{self._config.server}{request.path}{query}", encoded=True)
@@ -126,6 +135,7 @@ class Transport:
                 timeout=limits,
                 allow_redirects=False,
                 proxy=self._config.proxy,
+                proxy_headers=await self._proxy_headers(),
                 server_hostname=self._config.server_name,
             ) as answer:
                 code = str(answer.status)
@@ -137,6 +147,10 @@ class Transport:
             if code == _NO_ANSWER:
                 self._count(request, code, started)
             raise self._unreachable(error) from error
+
+    async def _proxy_headers(self) -> dict[str, str] | None:
+        header = await self._config.proxy_credentials.header() if self._config.proxy else None
+        return {"Proxy-Authorization": header} if header else None
 
     def _count(self, request: Request, code: str, started: float) -> None:
         if self._metrics is not None:
@@ -158,6 +172,8 @@ class Transport:
                 return Untrusted(f"the certificate of {where} is not trusted: {_cause(error.certificate_error)}")
             case aiohttp.ClientConnectorError():
                 text = f"cannot connect to {where}: {_cause(error.os_error)}"
+            case aiohttp.ClientResponseError():  # a proxy's; its own text shows the address with the password
+                text = f"the proxy on the way to {where} says {error.status} {error.message}"
             case TimeoutError():
                 text = f"{where} did not answer in time"
             case _:

@@ -1,7 +1,8 @@
-"""A watch: the changes of a collection, from a resourceVersion on, over as many connections as it takes.
+"""A watch: the changes of a collection, over as many connections as it takes.
 
-The server ends watches whenever it likes, in the middle of a burst too; each is resumed where it stood. Only a
-resourceVersion that is too old ends it (Expired): then the caller lists again.
+The server ends watches whenever it likes, in the middle of a burst too; each is resumed where it stood, at once, or
+after a growing pause where that keeps failing. What resuming cannot help ends it: a version that is too old (Expired:
+list again), a no (401, 403, 404), a server that is not to be trusted.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from vmafx.api.meta import MetaView
+from vmafx.kube.decoding import Unreadable, unreadable
 from vmafx.kube.errors import (
     Expired,
     KubeError,
@@ -29,7 +30,9 @@ from vmafx.kube.transport import Request, Transport
 
 T = TypeVar("T")
 SHORTEST, LONGEST = 290, 580  # seconds that one connection lasts, spread so that watches do not end together
-PAUSE_MAX = 10.0
+TOO_SHORT = 1.0  # a connection that ends sooner, and without an event, is no good
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 10.0
+INITIAL_END = "k8s.io/initial-events-end"
 
 
 class _Event(msgspec.Struct, frozen=True, tag_field="type", gc=False):
@@ -64,27 +67,22 @@ class Bookmark(_Event, frozen=True, tag="BOOKMARK", gc=False):
 
     object: _Marked
 
+    @property
+    def initial_end(self) -> bool:
+        """Whether all that was there at the beginning has been sent."""
+        return self.object.metadata.annotations.get(INITIAL_END) == "true"
+
 
 class _Error(_Event, frozen=True, tag="ERROR", gc=False):
     object: Status
 
 
-class Unreadable(msgspec.Struct, frozen=True):
-    """An object that its type does not describe, such as one stored before a rule was made stricter."""
-
-    metadata: MetaView
-    error: str
-
-
 Event = Added[T] | Modified[T] | Deleted[T] | Bookmark | Unreadable
 
 
-class _Head(msgspec.Struct):
-    metadata: MetaView
-
-
 class _Envelope(msgspec.Struct):
-    object: _Head
+    type: str
+    object: msgspec.Raw
 
 
 Decoder = msgspec.json.Decoder[Any]
@@ -110,16 +108,19 @@ def decode_events(lines: bytes, decoder: Decoder) -> list[Any]:
 def _decode_one(line: bytes, decoder: Decoder) -> Any:
     try:
         return decoder.decode(line)
-    except msgspec.ValidationError as trouble:
+    except msgspec.ValidationError as error:
         try:
-            return Unreadable(msgspec.json.decode(line, type=_Envelope).object.metadata, str(trouble))
-        except msgspec.DecodeError as error:
+            envelope = msgspec.json.decode(line, type=_Envelope)
+        except msgspec.DecodeError:
             raise UnreadableAnswer(f"the watch sent something else than events: {error}") from error
+        return unreadable(envelope.object, error, deleted=envelope.type == "DELETED")
 
 
 class Watch(Generic[T]):
     """Iterate over it for batches of events: as many as came at once.
 
+    Without a version it begins with all that is there, as Added events, and then a Bookmark that says `initial_end`;
+    these have no order, so until then a broken connection cannot be resumed, and ends the watch.
     A caller that stops before the task ends closes the connection with `aclosing(aiter(watch))`.
     """
 
@@ -131,15 +132,21 @@ class Watch(Generic[T]):
     async def __aiter__(self) -> AsyncGenerator["list[Event[T]]"]:
         failures = 0
         while True:
+            opened, events = _now(), 0
+            error: KubeError | None = None
             try:
                 async with aclosing(self._connection()) as connection:
                     async for batch in connection:
-                        failures = 0
+                        events += len(batch)
                         yield batch
-            except Untrusted:
-                raise
-            except (Unreachable, UnreadableAnswer, ServerError, TooManyRequests) as error:
-                failures += 1
+            except (Unreachable, UnreadableAnswer, ServerError, TooManyRequests) as broken:
+                if isinstance(broken, Untrusted) or not self.version:
+                    raise
+                error = broken
+            if not self.version:
+                raise Unreachable("the watch ended before all that was there had been sent", sent=True)
+            failures = failures + 1 if not events and (error or _now() - opened < TOO_SHORT) else 0
+            if failures:
                 await asyncio.sleep(_pause(error, failures))
 
     async def _connection(self) -> AsyncGenerator["list[Event[T]]"]:
@@ -147,6 +154,8 @@ class Watch(Generic[T]):
         query = {**self._query, "watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
         if self.version:
             query["resourceVersion"] = self.version
+        else:
+            query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         request = Request("GET", self._path, query, timeout=seconds + 10)
         rest = b""
         async with self._transport.stream(request) as stream:
@@ -159,16 +168,16 @@ class Watch(Generic[T]):
                 rest = tail
                 yield batch
 
-    def _accept(self, batch: "list[Event[T] | _Error]") -> "list[Event[T]]":
+    def _accept(self, batch: list[Any]) -> "list[Event[T]]":
         """Move on to the last event's version; an error event ends the connection, or with 410 the watch."""
-        accepted: list[Event[T]] = []
         for event in batch:
             if isinstance(event, _Error):
                 raise _translate(event.object)
-            accepted.append(event)
-        if accepted:
-            self.version = _version(accepted[-1]) or self.version
-        return accepted
+            if not self.version and isinstance(event, Bookmark) and event.initial_end:
+                self.version = event.object.metadata.resourceVersion
+        if self.version and batch:
+            self.version = _version(batch[-1]) or self.version
+        return batch
 
 
 def _version(event: "Event[Any]") -> str:
@@ -182,13 +191,14 @@ def _version(event: "Event[Any]") -> str:
 
 def _translate(status: Status) -> KubeError:
     error = error_for(status)
-    if isinstance(error, Expired):
-        return error
-    return error if isinstance(error, ServerError | TooManyRequests) else ServerError(status)
+    return error if isinstance(error, Expired | ServerError | TooManyRequests) else ServerError(status)
 
 
-def _pause(error: KubeError, failures: int) -> float:
-    told = getattr(error, "retry_after", None)
-    if told is not None:
-        return float(min(told, PAUSE_MAX))
-    return float(min(0.05 * 2 ** min(failures - 1, 10), PAUSE_MAX)) * (0.5 + random.random())  # noqa: S311
+def _pause(error: KubeError | None, failures: int) -> float:
+    told = getattr(error, "retry_after", None) or 0.0
+    pause = max(told, FIRST_PAUSE * 2 ** min(failures - 1, 10))
+    return float(min(pause, LONGEST_PAUSE)) * (0.75 + random.random() / 2)  # noqa: S311
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

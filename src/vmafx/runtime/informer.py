@@ -14,8 +14,9 @@ from contextlib import aclosing
 from typing import Any, Generic, TypeVar
 
 from vmafx.kube import Client, Key, Resource
+from vmafx.kube.decoding import Unreadable
 from vmafx.kube.errors import Expired, KubeError
-from vmafx.kube.watch import Added, Bookmark, Deleted, Event, Modified, Unreadable
+from vmafx.kube.watch import Added, Bookmark, Deleted, Event, Modified
 from vmafx.runtime.logs import log
 from vmafx.runtime.store import Change, Indexer, Store
 
@@ -96,6 +97,8 @@ class Informer(Generic[T]):
     async def _pages(self) -> Any:
         async for page in self._client.pages(self.resource, self._namespace, labels=self._labels):
             self.version = page.metadata.resourceVersion
+            for one in page.unreadable:
+                self._set_aside(one)
             yield page.items
 
     async def _watch(self) -> None:
@@ -121,10 +124,17 @@ class Informer(Generic[T]):
                 self.store.remove(key)
                 self._tell(Change(key, event.object, None))
             case Unreadable():
-                name = f"{event.metadata.namespace}/{event.metadata.name}"
-                self._log.error("an object cannot be read and is left alone", key=name, error=event.error)
+                self._set_aside(event)
             case Bookmark():
                 pass
+
+    def _set_aside(self, event: Unreadable) -> None:
+        """An object that we cannot read is as good as gone for us; whoever wrote it is told by the log."""
+        key = Key(event.metadata.namespace, event.metadata.name)
+        if not event.deleted:
+            self._log.error("an object cannot be read and is left alone", key=str(key), error=event.error)
+        if gone := self.store.remove(key):
+            self._tell(gone)
 
     def _tell(self, change: Change[T]) -> None:
         for handler in self._handlers:

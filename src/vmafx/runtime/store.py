@@ -1,6 +1,6 @@
 """Objects by key, with indexes. One writer, the informer; readers get the objects themselves, which are immutable."""
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from vmafx.kube import Key
@@ -31,8 +31,8 @@ class Store(Generic[T]):
     def get(self, key: Key) -> T | None:
         return self._objects.get(key)
 
-    def keys(self) -> Collection[Key]:
-        return self._objects.keys()
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._objects)
 
     def values(self) -> Collection[T]:
         return self._objects.values()

@@ -1,0 +1,69 @@
+"""The server's bytes as objects; what is not what it should be is named, and spoils nothing beside it."""
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from vmafx.api.meta import MetaView
+from vmafx.kube.errors import UnreadableAnswer
+
+T = TypeVar("T")
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """An object that its type does not describe, such as one stored before a rule was made stricter."""
+
+    metadata: MetaView
+    error: str
+    deleted: bool = False  # in a watch: it is gone
+
+
+class ListMeta(msgspec.Struct, frozen=True):
+    resourceVersion: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """A part of a list, or all of it; `metadata.resourceVersion` is where a watch goes on from."""
+
+    items: list[T]
+    metadata: ListMeta = ListMeta()
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+class _RawPage(msgspec.Struct):
+    items: list[msgspec.Raw]
+    metadata: ListMeta = ListMeta()
+
+
+class _Head(msgspec.Struct):
+    metadata: MetaView
+
+
+def decode(body: bytes, model: type[T]) -> T:
+    """One object."""
+    try:
+        return msgspec.json.decode(body, type=model)
+    except msgspec.DecodeError as error:
+        raise UnreadableAnswer(f"the server's answer is no {getattr(model, '__name__', model)}: {error}") from error
+
+
+def decode_page(body: bytes, model: type[T]) -> Page[T]:
+    """A part of a list. Objects that cannot be read are set aside; the others are not worse for them."""
+    try:
+        return msgspec.json.decode(body, type=Page[model])  # type: ignore[valid-type]
+    except msgspec.ValidationError:
+        raw = decode(body, _RawPage)
+    items: list[T] = []
+    aside: list[Unreadable] = []
+    for one in raw.items:
+        try:
+            items.append(msgspec.json.decode(one, type=model))
+        except msgspec.ValidationError as error:
+            aside.append(unreadable(one, error))
+    return Page(items, raw.metadata, tuple(aside))
+
+
+def unreadable(body: Any, error: Exception, *, deleted: bool = False) -> Unreadable:
+    """What can be said of an object that cannot be read."""
+    return Unreadable(decode(body, _Head).metadata, str(error), deleted)

@@ -1,0 +1,173 @@
+"""A cache that stays equal to the server, whatever happens in between."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_client import SLIM, make
+from tests.integration.test_devcluster import QUICK
+from tests.support.faults import forget_the_past, kill, start
+from tests.support.proxy import CutStream, FaultyProxy, LoseRequest, Refuse
+from vmafx.api.job import JobView
+from vmafx.devcluster import DevCluster, crds
+from vmafx.kube import JOBS, Client, Key, load_config
+from vmafx.kube.errors import KubeError
+from vmafx.runtime.informer import Informer
+from vmafx.runtime.store import Change
+
+
+class Listener:
+    """Knows only what it is told."""
+
+    def __init__(self, informer: Informer[JobView]) -> None:
+        self.known: dict[Key, JobView] = {}
+        self._news = asyncio.Event()
+        informer.on_change(self._hear)
+
+    async def heard(self, enough: Callable[[], bool]) -> None:
+        """Wait until what was told is enough."""
+        async with asyncio.timeout(20):
+            while not enough():
+                self._news.clear()
+                await self._news.wait()
+
+    def _hear(self, change: Change[JobView]) -> None:
+        self._news.set()
+        if change.new is None:
+            self.known.pop(change.key, None)
+        else:
+            self.known[change.key] = change.new
+
+
+@asynccontextmanager
+async def running(informer: Informer[JobView]) -> AsyncIterator[Listener]:
+    listener = Listener(informer)
+    task = asyncio.create_task(informer.run())
+    try:
+        async with asyncio.timeout(30):
+            await informer.synced.wait()
+        yield listener
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def settled(informer: Informer[JobView], listener: Listener, client: Client, namespace: str = "") -> None:
+    """Wait until cache and listener are what the server has, and fail if they do not become so."""
+    for _ in range(600):
+        there = {
+            Key(job.metadata.namespace, job.metadata.name): job for job in (await client.list(SLIM, namespace)).items
+        }
+        cached = dict(zip(informer.store, informer.store.values(), strict=True))
+        if there == cached == listener.known:
+            return
+        await asyncio.sleep(0.05)
+    assert cached == there
+    assert listener.known == there
+
+
+async def test_it_follows(client: Client, namespace: str) -> None:
+    key, _ = await make(client, namespace, "before")
+    informer = Informer(client, SLIM, namespace=namespace)
+    async with running(informer) as listener:
+        assert list(informer.store) == [key]
+        await make(client, namespace, "after")
+        await client.patch_status(JOBS, key, {"phase": "Running"})
+        await client.delete(JOBS, Key(namespace, "after"))
+        await settled(informer, listener, client, namespace)
+
+
+async def test_what_is_not_kept_is_told_and_forgotten(client: Client, namespace: str) -> None:
+    ended, _ = await make(client, namespace, "ended")
+    await client.patch_status(JOBS, ended, {"phase": "Succeeded"})
+    going, _ = await make(client, namespace, "going")
+    informer = Informer(client, SLIM, namespace=namespace, keep=lambda job: job.status.phase != "Succeeded")
+    async with running(informer) as listener:
+        assert list(informer.store) == [going]
+        assert listener.known.keys() == {ended, going}
+        await client.patch_status(JOBS, going, {"phase": "Succeeded"})
+        await listener.heard(lambda: not len(informer.store))
+        assert listener.known[going].status.phase == "Succeeded"
+
+
+async def test_indexes(client: Client, namespace: str) -> None:
+    key, _ = await make(client, namespace)
+    indexes = {"node": lambda job: filter(None, [job.status.assignedNode])}
+    informer = Informer(client, SLIM, namespace=namespace, indexes=indexes)
+    async with running(informer) as listener:
+        await client.patch_status(JOBS, key, {"phase": "Running", "assignedNode": "n1"})
+        await settled(informer, listener, client, namespace)
+        assert [job.metadata.name for job in informer.store.by("node", "n1")] == [key.name]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_it_stays_equal_through_faults_of_all_kinds(client: Client, namespace: str, seed: int) -> None:
+    """Connections dropped, refused, and cut anywhere, in the middle of a busy time."""
+    dice = random.Random(seed)
+    async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
+        informer = Informer(through, SLIM, namespace=namespace)
+        async with running(informer) as listener:
+            names: list[str] = []
+            for _ in range(150):
+                if dice.random() < 0.2:
+                    kinds = (CutStream(dice.randrange(5000)), LoseRequest(), Refuse(429, retry_after="0"), Refuse(500))
+                    proxy.faults.append(dice.choice(kinds))
+                    proxy.cut()
+                match dice.choice(("create", "create", "patch", "delete")):
+                    case "create":
+                        names.append((await make(client, namespace))[0].name)
+                    case "patch" if names:
+                        key = Key(namespace, dice.choice(names))
+                        await client.merge_patch(JOBS, key, {"spec": {"priority": dice.randrange(100)}})
+                    case "delete" if names:
+                        await client.delete(JOBS, Key(namespace, names.pop(dice.randrange(len(names)))))
+            proxy.faults.clear()
+            await settled(informer, listener, client, namespace)
+    assert len(proxy.seen) > 5
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[DevCluster]:
+    """One that may come to harm."""
+    with DevCluster(tmp_path / "own", QUICK) as cluster:
+        yield cluster
+
+
+async def test_it_survives_the_api_server_being_killed(own_cluster: DevCluster) -> None:
+    async with Client(load_config(own_cluster.kubeconfig)) as client:
+        await crds.install(client)
+        informer = Informer(client, SLIM)
+        await make(client, "default", "before")
+        async with running(informer) as listener:
+            command = kill(own_cluster, "kube-apiserver")
+            with pytest.raises(KubeError):
+                await make(client, "default", "meanwhile")
+            start(own_cluster, "kube-apiserver", command)
+            await client.delete(JOBS, Key("default", "before"))
+            await make(client, "default", "after")
+            await settled(informer, listener, client)
+            assert [key.name for key in informer.store] == ["after"]
+
+
+async def test_a_watch_that_missed_a_compaction_lists_again_and_tells_the_deletions(own_cluster: DevCluster) -> None:
+    async with Client(load_config(own_cluster.kubeconfig)) as client:
+        await crds.install(client)
+        for name in ("stays", "goes"):
+            await make(client, "default", name)
+        async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
+            informer = Informer(through, SLIM)
+            async with running(informer) as listener:
+                # While nobody can watch, things change, and the server forgets how.
+                proxy.faults.extend([Refuse(503, retry_after="1")] * 50)
+                proxy.cut()
+                await client.delete(JOBS, Key("default", "goes"))
+                await make(client, "default", "comes")
+                await forget_the_past(own_cluster)
+                start(own_cluster, "kube-apiserver", kill(own_cluster, "kube-apiserver"))
+                proxy.faults.clear()
+                await settled(informer, listener, client)
+                assert {key.name for key in listener.known} == {"stays", "comes"}

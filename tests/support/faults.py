@@ -1,0 +1,52 @@
+"""Doing harm to a real control plane: killing its parts, starting them again, forgetting its past."""
+
+import base64
+import json
+import os
+import signal
+from pathlib import Path
+
+import aiohttp
+
+from tests.support.waiting import until
+from vmafx.devcluster import DevCluster, process
+from vmafx.devcluster.cluster import State
+
+
+def kill(cluster: DevCluster, name: str, sign: signal.Signals = signal.SIGKILL) -> list[str]:
+    """Kill a component; returns the command that it was started with."""
+    one = next(one for one in _state(cluster).processes if one.name == name)
+    command = Path(f"/proc/{one.pid}/cmdline").read_text().split("\0")[:-1]
+    os.kill(one.pid, sign)
+    until(lambda: not one.alive(), f"{name} is gone")
+    one.stop()
+    return command
+
+
+def start(cluster: DevCluster, name: str, command: list[str]) -> None:
+    """Start a killed component again, on the same port and data, and wait until the API answers."""
+    state = _state(cluster)
+    again = process.start(name, command, cluster.folder, tethered=True)
+    running = [again if one.name == name else one for one in state.processes]
+    cluster._write_state(state.server, running)
+    port = int(state.server.rpartition(":")[2])
+    cluster._wait_ready(running, [("kube-apiserver", port, "/readyz")])
+
+
+async def forget_the_past(cluster: DevCluster) -> None:
+    """Compact etcd up to now: nobody can watch from an earlier version any more."""
+    socket = cluster.folder / "client:0"
+    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as session:
+        key = base64.b64encode(b"/").decode()
+        async with session.post("http://etcd/v3/kv/range", data=json.dumps({"key": key})) as answer:
+            revision = json.loads(await answer.read())["header"]["revision"]
+        async with session.post(
+            "http://etcd/v3/kv/compaction", data=json.dumps({"revision": revision, "physical": True})
+        ) as answer:
+            assert answer.status == 200, await answer.text()
+
+
+def _state(cluster: DevCluster) -> State:
+    state = cluster.state()
+    assert state is not None
+    return state

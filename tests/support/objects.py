@@ -241,6 +241,6 @@ def _fit_overlay(overlay: Json) -> None:
         mount["name"] = next(iter(volumes))
     for variable in overlay.get("env", ()):
         if "valueFrom" in variable:
-            given = list(variable["valueFrom"].items())[:1]
-            variable["valueFrom"] = dict(given) or {"fieldRef": {"fieldPath": "metadata.name"}}
+            first = dict(list(variable["valueFrom"].items())[:1])
+            variable["valueFrom"] = first or {"fieldRef": {"fieldPath": "metadata.name"}}
     overlay |= {"volumes": list(volumes.values()), "volumeMounts": list(mounts.values())}

@@ -16,6 +16,7 @@ from vmafx.api.job import JobView
 from vmafx.devcluster import DevCluster, crds
 from vmafx.kube import JOBS, Client, Key, load_config
 from vmafx.kube.errors import KubeError
+from vmafx.operator.job.cache import unfinished
 from vmafx.runtime.informer import Informer
 from vmafx.runtime.store import Change
 
@@ -70,9 +71,13 @@ async def settled(informer: Informer[JobView], listener: Listener, client: Clien
     assert listener.known == there
 
 
-async def test_it_follows(client: Client, namespace: str) -> None:
+both_ways = pytest.mark.parametrize("streaming", [False, True])
+
+
+@both_ways
+async def test_it_follows(client: Client, namespace: str, streaming: bool) -> None:
     key, _ = await make(client, namespace, "before")
-    informer = Informer(client, SLIM, namespace=namespace)
+    informer = Informer(client, SLIM, namespace=namespace, streaming=streaming)
     async with running(informer) as listener:
         assert list(informer.store) == [key]
         await make(client, namespace, "after")
@@ -81,17 +86,27 @@ async def test_it_follows(client: Client, namespace: str) -> None:
         await settled(informer, listener, client, namespace)
 
 
-async def test_what_is_not_kept_is_told_and_forgotten(client: Client, namespace: str) -> None:
+@both_ways
+async def test_what_is_not_kept_is_told_and_forgotten(client: Client, namespace: str, streaming: bool) -> None:
     ended, _ = await make(client, namespace, "ended")
     await client.patch_status(JOBS, ended, {"phase": "Succeeded"})
     going, _ = await make(client, namespace, "going")
-    informer = Informer(client, SLIM, namespace=namespace, keep=lambda job: job.status.phase != "Succeeded")
+    informer = Informer(client, SLIM, namespace=namespace, keep=unfinished, streaming=streaming)
     async with running(informer) as listener:
         assert list(informer.store) == [going]
         assert listener.known.keys() == {ended, going}
         await client.patch_status(JOBS, going, {"phase": "Succeeded"})
         await listener.heard(lambda: not len(informer.store))
         assert listener.known[going].status.phase == "Succeeded"
+
+
+async def test_a_server_that_does_not_stream_is_read_in_pages(client: Client, namespace: str) -> None:
+    key, _ = await make(client, namespace)
+    async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
+        proxy.faults.append(Refuse(422, body='{"reason": "Invalid", "message": "sendInitialEvents is forbidden"}'))
+        informer = Informer(through, SLIM, namespace=namespace, streaming=True)
+        async with running(informer) as listener:
+            assert listener.known.keys() == {key}
 
 
 async def test_indexes(client: Client, namespace: str) -> None:
@@ -104,12 +119,15 @@ async def test_indexes(client: Client, namespace: str) -> None:
         assert [job.metadata.name for job in informer.store.by("node", "n1")] == [key.name]
 
 
+@both_ways
 @pytest.mark.parametrize("seed", range(3))
-async def test_it_stays_equal_through_faults_of_all_kinds(client: Client, namespace: str, seed: int) -> None:
+async def test_it_stays_equal_through_faults_of_all_kinds(
+    client: Client, namespace: str, seed: int, streaming: bool
+) -> None:
     """Connections dropped, refused, and cut anywhere, in the middle of a busy time."""
     dice = random.Random(seed)
     async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
-        informer = Informer(through, SLIM, namespace=namespace)
+        informer = Informer(through, SLIM, namespace=namespace, streaming=streaming)
         async with running(informer) as listener:
             names: list[str] = []
             for _ in range(150):

@@ -5,7 +5,10 @@ from typing import Annotated
 
 import typer
 
+from vmafx.devcluster.variables import VARIABLES
 from vmafx.operator import manifests
+from vmafx.operator.options import SETTINGS
+from vmafx.settings import Setting, page
 
 
 def crd(
@@ -19,11 +22,11 @@ def crd(
         bool, typer.Option("--print", help="Print the CRDs, for `vmafx crd --print | kubectl apply -f -`.")
     ] = False,
 ) -> None:
-    """Write the CRDs and roles that are generated from the four kinds."""
+    """Write what is generated from declarations: the CRDs, the roles, and docs/environment.md."""
     if show:
         typer.echo(manifests.crds_as_one())
         return
-    wanted = {directory / path: content for path, content in manifests.files().items()}
+    wanted = {directory / path: content for path, content in _files().items()}
     different = [path for path, content in wanted.items() if _read(path) != content]
     if check:
         for path in different:
@@ -43,6 +46,16 @@ def crd(
         typer.echo(f"wrote {path}")
     if not different:
         typer.echo(f"{len(wanted)} files are as they should be")
+
+
+def _files() -> dict[Path, str]:
+    """Everything that is generated from declarations."""
+    sections = {
+        "The operator": SETTINGS,
+        "Everywhere": (Setting("kubeconfig", "Kubeconfig files, merged as kubectl does.", variable="KUBECONFIG"),),
+        "`vmafx dev`": VARIABLES,
+    }
+    return {**manifests.files(), Path("docs/environment.md"): page(sections)}
 
 
 def _read(path: Path) -> str | None:

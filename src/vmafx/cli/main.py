@@ -21,6 +21,17 @@ app.add_typer(dev.app, name="dev")
 app.command(name="crd")(crd.crd)
 
 
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+def operator(context: typer.Context) -> None:
+    """Run the operator; the same as `vmafx-operator`, whose flags it takes."""
+    from vmafx.operator.main import main as run  # noqa: PLC0415 - only this command needs it
+
+    run(context.args)
+
+
 def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"vmafx {version('vmafx')}")

@@ -3,7 +3,8 @@
     LISTING ──all read, store swapped──> WATCHING ──410, the version is too old──> LISTING
        └──no answer, or a no: wait, and once more
 
-The watch itself resumes by itself after every lesser trouble (kube/watch.py).
+All that is there is read in pages, or as the first part of the watch itself (streaming); the watch then resumes by
+itself after every lesser trouble (kube/watch.py).
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from vmafx.kube import Client, Key, Resource
 from vmafx.kube.decoding import Unreadable
-from vmafx.kube.errors import Expired, KubeError
+from vmafx.kube.errors import Expired, Invalid, KubeError
 from vmafx.kube.watch import Added, Bookmark, Deleted, Event, Modified
 from vmafx.runtime.logs import log
 from vmafx.runtime.store import Change, Indexer, Store
@@ -42,6 +43,7 @@ class Informer(Generic[T]):
         labels: str = "",
         indexes: Mapping[str, Indexer[T]] | None = None,
         keep: Callable[[T], bool] = lambda _: True,
+        streaming: bool = False,
     ) -> None:
         self.resource = resource
         self.store: Store[T] = Store(indexes)
@@ -49,9 +51,9 @@ class Informer(Generic[T]):
         self.synced = asyncio.Event()
         self.version = ""
         self._client, self._namespace, self._labels = client, namespace, labels
-        self._keep = keep
+        self._keep, self._streaming = keep, streaming
         self._handlers: list[Handler[T]] = []
-        self._streaming = True
+        self._listed: dict[Key, T] = {}  # while LISTING: what has been read so far
         self._log = log.bind(resource=resource.plural)
 
     def on_change(self, handler: Handler[T]) -> None:
@@ -62,71 +64,81 @@ class Informer(Generic[T]):
         failures = 0
         while True:
             try:
-                if self.state is State.LISTING:
-                    await self._list()
-                    self.state, failures = State.WATCHING, 0
-                    self.synced.set()
-                await self._watch()
+                self._listed = {}
+                if self.state is State.LISTING and not self._streaming:
+                    await self._read_pages()
+                    failures = 0
+                await self._follow()
             except Expired:
                 self._log.info("the watch fell too far behind; listing again", version=self.version)
-                self.state = State.LISTING
+            except Invalid:
+                self._log.info("the server does not stream lists; reading pages")
+                self._streaming = False
             except KubeError as error:
-                failures += 1
+                failures = 1 if self.state is State.WATCHING else failures + 1
                 pause = min(SHORTEST_PAUSE * 2 ** min(failures - 1, 10), LONGEST_PAUSE) * (0.5 + random.random())  # noqa: S311
                 self._log.warn("cannot follow the server; trying again", error=str(error), seconds=round(pause, 1))
-                self.state = State.LISTING
                 await asyncio.sleep(pause)
+            self.state = State.LISTING
 
-    async def _list(self) -> None:
-        """Read everything, then swap it in at once: readers see the old state or the new, never half of each."""
-        objects: dict[Key, T] = {}
-        passing: list[Change[T]] = []
-        async for batch in self._pages():
-            for thing in batch:
-                key = _key(thing)
-                if self._keep(thing):
-                    objects[key] = thing
-                else:
-                    passing.append(Change(key, None, thing))
-            for change in passing:  # not kept, so not compared: told as they come, and forgotten
-                self._tell(change)
-            passing.clear()
-        for change in self.store.replace(objects):
-            self._tell(change)
-
-    async def _pages(self) -> Any:
+    async def _read_pages(self) -> None:
         async for page in self._client.pages(self.resource, self._namespace, labels=self._labels):
-            self.version = page.metadata.resourceVersion
             for one in page.unreadable:
                 self._set_aside(one)
-            yield page.items
+            for thing in page.items:
+                self._read(thing)
+            self.version = page.metadata.resourceVersion
+        self._all_read()
 
-    async def _watch(self) -> None:
-        watch = self._client.watch(self.resource, self._namespace, version=self.version, labels=self._labels)
+    async def _follow(self) -> None:
+        """Watch from where we stand; while LISTING, from nowhere, which begins with all that is there."""
+        version = "" if self.state is State.LISTING else self.version
+        watch = self._client.watch(self.resource, self._namespace, version=version, labels=self._labels)
         async with aclosing(aiter(watch)) as batches:
             async for batch in batches:
                 for event in batch:
                     self._apply(event)
                 self.version = watch.version
 
+    def _read(self, thing: T) -> None:
+        """One of all that is there. What is not kept is told and forgotten; the rest waits for the swap."""
+        key = _key(thing)
+        if self._keep(thing):
+            self._listed[key] = thing
+        else:
+            self._tell(Change(key, None, thing))
+
+    def _all_read(self) -> None:
+        """Swap it in at once: readers see the old state or the new, never half of each."""
+        changes, self._listed = self.store.replace(self._listed), {}
+        self.state = State.WATCHING
+        for change in changes:
+            self._tell(change)
+        self.synced.set()
+
     def _apply(self, event: Event[T]) -> None:
         match event:
+            case Added() if self.state is State.LISTING:
+                self._read(event.object)
             case Added() | Modified():
-                thing = event.object
-                key = _key(thing)
-                if self._keep(thing):
-                    self._tell(self.store.put(key, thing))
-                else:
-                    gone = self.store.remove(key)
-                    self._tell(Change(key, gone.old if gone else None, thing))
+                self._put(event.object)
             case Deleted():
                 key = _key(event.object)
                 self.store.remove(key)
                 self._tell(Change(key, event.object, None))
+            case Bookmark():
+                if self.state is State.LISTING and event.initial_end:
+                    self._all_read()
             case Unreadable():
                 self._set_aside(event)
-            case Bookmark():
-                pass
+
+    def _put(self, thing: T) -> None:
+        key = _key(thing)
+        if self._keep(thing):
+            self._tell(self.store.put(key, thing))
+        else:
+            gone = self.store.remove(key)
+            self._tell(Change(key, gone.old if gone else None, thing))
 
     def _set_aside(self, event: Unreadable) -> None:
         """An object that we cannot read is as good as gone for us; whoever wrote it is told by the log."""

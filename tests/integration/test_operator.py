@@ -1,0 +1,306 @@
+"""`vmafx-operator` as a process, against a real API server: probes, metrics, the node controller, and its leader."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.conftest import Kubectl
+from tests.support.waiting import until
+from vmafx.devcluster import DevCluster
+from vmafx.devcluster.cluster import free_port
+from vmafx.kube import NODES, Client, Key
+from vmafx.kube.resources import Untyped
+from vmafx.runtime.leader import LASTS, LEASES
+
+OPERATOR = str(Path(sys.executable).with_name("vmafx-operator"))
+LEASE = "vmafx-operator.vmafx.dev"
+
+
+class Operator:
+    """One process, and what it says of itself."""
+
+    def __init__(self, process: "subprocess.Popen[str]", probes: int, metrics: int, log: Path) -> None:
+        self.process, self._probes, self._metrics, self._log = process, probes, metrics, log
+
+    def probe(self, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._probes}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except (urllib.error.URLError, OSError):
+            return 0, ""
+
+    def metric(self, name: str) -> float | None:
+        """The value of one sample, named with its labels."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics", timeout=5) as answer:
+            for line in answer.read().decode().splitlines():
+                if line.startswith(f"{name} "):
+                    return float(line.rpartition(" ")[2])
+        return None
+
+    def ready(self) -> bool:
+        return self.probe("/readyz")[0] == 200
+
+    def leads(self) -> bool:
+        return self.ready() and self.metric(f'leader_election_master_status{{name="{LEASE}"}}') == 1
+
+    def log(self) -> list[dict[str, object]]:
+        return [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
+
+
+@contextmanager
+def operator(cluster: DevCluster, namespace: str, folder: Path, *flags: str, **variables: str) -> Iterator[Operator]:
+    probes, metrics = free_port(), free_port()
+    log = folder / f"operator-{probes}.log"
+    command = [
+        OPERATOR, "--namespace", namespace, "--health-probe-bind-address", f"127.0.0.1:{probes}",
+        "--metrics-bind-address", f"127.0.0.1:{metrics}", *flags,
+    ]  # fmt: skip
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), **variables}
+    with log.open("w") as out, subprocess.Popen(command, env=environment, stderr=out, text=True) as process:
+        try:
+            yield Operator(process, probes, metrics, log)
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+                try:
+                    process.wait(30)
+                finally:
+                    process.kill()
+
+
+class Controller:
+    """What answers /healthz in a namespace."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.asked = 0
+
+    async def start(self) -> None:
+        app = web.Application()
+        app.router.add_get("/healthz", self._answer)
+        self.runner = web.AppRunner(app)
+        await self.runner.setup()
+        await web.TCPSite(self.runner, "127.0.0.1", 0).start()
+        self.address = f"http://127.0.0.1:{self.runner.addresses[0][1]}"
+
+    async def _answer(self, _request: web.Request) -> web.Response:
+        self.asked += 1
+        return web.Response(status=self.status)
+
+
+@pytest.fixture
+async def controller() -> AsyncIterator[Controller]:
+    controller = Controller()
+    await controller.start()
+    yield controller
+    await controller.runner.cleanup()
+
+
+async def create_node(client: Client, namespace: str, name: str, heartbeat: str | None = None) -> Key:
+    body: Untyped = {"apiVersion": "vmafx.dev/v1", "kind": "VmafxNode", "metadata": {"name": name}}
+    await client.create(NODES.seen_as(dict), {**body, "spec": {"gpuVendor": "cpu"}}, namespace)
+    key = Key(namespace, name)
+    if heartbeat:
+        await client.patch_status(NODES, key, {"lastHeartbeat": heartbeat})
+    return key
+
+
+async def eventually(holds: Callable[[], object], what: str, within: float = 20.0) -> None:
+    """As `until`, for a condition that awaits or not, without standing in the way of what runs here."""
+    deadline = time.monotonic() + within
+    while True:
+        result = holds()
+        if asyncio.iscoroutine(result):
+            result = await result
+        if result:
+            return
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within} s: {what}")
+        await asyncio.sleep(0.1)
+
+
+async def status_of(client: Client, key: Key) -> Untyped:
+    status: Untyped = (await client.get(NODES.seen_as(dict), key)).get("status", {})
+    return status
+
+
+async def test_a_node_is_healthy_while_the_controller_answers_and_stale_when_its_agent_is_silent(
+    cluster: DevCluster, client: Client, namespace: str, controller: Controller, tmp_path: Path
+) -> None:
+    # Written as an agent would, with digits that nobody else would write.
+    old = (datetime.now(UTC) - timedelta(seconds=61)).strftime("%Y-%m-%dT%H:%M:%S.1234567Z")
+    young = (datetime.now(UTC) - timedelta(seconds=50)).strftime("%Y-%m-%dT%H:%M:%S.7654321Z")
+    silent = await create_node(client, namespace, "silent", old)
+    agentless = await create_node(client, namespace, "agentless")
+    fading = await create_node(client, namespace, "fading", young)
+    variables = {"VMAFX_CONTROLLER_HTTP_ADDR": controller.address}
+    with operator(cluster, namespace, tmp_path, **variables) as running:
+
+        async def healthy(key: Key) -> object:
+            return (await status_of(client, key)).get("healthy")
+
+        async def is_healthy(key: Key, wanted: bool) -> bool:
+            return await healthy(key) is wanted
+
+        await eventually(lambda: is_healthy(agentless, True), "a node without an agent is healthy")
+        await eventually(lambda: is_healthy(silent, False), "a silent one is not")
+        await eventually(lambda: is_healthy(fading, True), "one that was heard a moment ago is")
+        await eventually(lambda: is_healthy(fading, False), "until its silence lasts too long", within=30)
+        # The controller goes: all are unhealthy. It comes back: those with a silent agent stay so.
+        controller.status = 503
+        await eventually(lambda: is_healthy(agentless, False), "nobody is healthy without a controller", within=45)
+        controller.status = 204
+        await eventually(lambda: is_healthy(agentless, True), "it answers again", within=45)
+        assert await healthy(silent) is False
+        assert await healthy(fading) is False
+        # The agent speaks again.
+        await client.patch_status(NODES, silent, {"lastHeartbeat": datetime.now(UTC).isoformat()})
+        await eventually(lambda: is_healthy(silent, True), "it was heard again")
+
+        status = await status_of(client, fading)
+        assert status["lastHeartbeat"] == young
+        (ready,) = status["conditions"]
+        assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "False", "HeartbeatStale")
+        assert "is the agent running?" in ready["message"]
+        # One probe serves all nodes of the namespace, and nothing is written unless it changed.
+        assert controller.asked < 10
+        writes = running.metric(
+            f'rest_client_requests_total{{code="200",host="{client.config.server[8:]}",method="PATCH"}}'
+        )
+        assert writes is not None
+        assert writes <= 9
+
+
+async def test_ready_means_that_the_caches_are_synced(
+    cluster: DevCluster, client: Client, namespace: str, tmp_path: Path
+) -> None:
+    """Not ready while the server does not answer, ready when it does."""
+    await create_node(client, namespace, "n")
+    state = cluster.state()
+    assert state is not None
+    apiserver = next(one for one in state.processes if one.name == "kube-apiserver")
+    os.kill(apiserver.pid, signal.SIGSTOP)
+    try:
+        with operator(cluster, namespace, tmp_path) as running:
+            until(lambda: running.probe("/healthz") == (200, "ok\n"), "it lives")
+            assert running.probe("/readyz") == (503, "caches not synced: vmafxnodes, vmafxjobs\n")
+            os.kill(apiserver.pid, signal.SIGCONT)
+            until(running.ready, "the caches are synced")
+    finally:
+        os.kill(apiserver.pid, signal.SIGCONT)
+
+
+def test_it_says_what_it_does_and_ends_when_told(cluster: DevCluster, namespace: str, tmp_path: Path) -> None:
+    with operator(cluster, namespace, tmp_path, "--log-level", "warn") as running:
+        until(running.ready, "it is ready")
+        assert running.log() == []
+        running.process.send_signal(signal.SIGUSR1)  # from now on everything
+        running.process.terminate()
+        assert running.process.wait(20) == 0
+        assert running.log()[-1]["msg"] == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("flags", "variables", "answer"),
+    [
+        (["--log-level", "loud"], {}, "--log-level: 'loud' is none of debug, info, warn, error"),
+        (["--metrics-bind-address", "here"], {}, "'here' is no address: use :8081"),
+        (
+            [],
+            {"VMAFX_OPERATOR_LEADER_ELECT": "maybe"},
+            "VMAFX_OPERATOR_LEADER_ELECT: 'maybe' is neither true nor false",
+        ),
+        (["--max-concurrent-reconciles", "0"], {}, "'0' is no whole number of at least 1"),
+        (["--nonsense"], {}, "unrecognized arguments: --nonsense"),
+        (["--kubeconfig", "/nowhere/config"], {}, "cannot read the kubeconfig /nowhere/config"),
+    ],
+)
+def test_a_wrong_setting_is_named(flags: list[str], variables: dict[str, str], answer: str) -> None:
+    done = subprocess.run(
+        [OPERATOR, *flags], env={**os.environ, **variables}, capture_output=True, text=True, timeout=20, check=False
+    )
+    assert done.returncode in {1, 2}
+    assert answer in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_port_that_is_taken_ends_it_with_a_reason(cluster: DevCluster, namespace: str, tmp_path: Path) -> None:
+    with operator(cluster, namespace, tmp_path) as first:
+        until(first.ready, "the first is ready")
+        with operator(cluster, namespace, tmp_path, "--metrics-bind-address", f"127.0.0.1:{first._metrics}") as second:
+            assert second.process.wait(20) == 1
+            assert "address already in use" in str(second.log()[-1]["error"])
+
+
+def leader_flags(namespace: str) -> list[str]:
+    return ["--leader-elect", "--leader-election-namespace", namespace]
+
+
+def test_a_leader_that_is_killed_is_followed_within_the_leases_duration(
+    cluster: DevCluster, namespace: str, tmp_path: Path
+) -> None:
+    flags = leader_flags(namespace)
+    with operator(cluster, namespace, tmp_path, *flags) as first:
+        until(first.leads, "the first leads")
+        with operator(cluster, namespace, tmp_path, *flags) as second:
+            until(second.ready, "the second is ready")
+            assert not second.leads()
+            first.process.kill()
+            killed = time.monotonic()
+            until(second.leads, "the second leads", within=LASTS + 10)
+            assert time.monotonic() - killed > 5  # it had to run out, since nobody gave it back
+
+
+async def test_a_leader_that_sleeps_too_long_ends_when_it_wakes(
+    cluster: DevCluster, client: Client, namespace: str, controller: Controller, tmp_path: Path
+) -> None:
+    """Stopped for 20 s, followed by another; woken, it changes nothing and ends."""
+    node = await create_node(client, namespace, "n")
+    flags, variables = leader_flags(namespace), {"VMAFX_CONTROLLER_HTTP_ADDR": controller.address}
+    with operator(cluster, namespace, tmp_path, *flags, **variables) as first:
+        await eventually(first.leads, "the first leads")
+        with operator(cluster, namespace, tmp_path, *flags, **variables) as second:
+            await eventually(second.ready, "the second is ready")
+            first.process.send_signal(signal.SIGSTOP)
+            stopped = time.monotonic()
+            await eventually(second.leads, "the second leads", within=LASTS + 10)
+            await asyncio.sleep(max(0.0, 20 - (time.monotonic() - stopped)))
+            before = await client.get(NODES.seen_as(dict), node)
+            first.process.send_signal(signal.SIGCONT)
+            await eventually(lambda: first.process.poll() is not None, "the first ends", within=15)
+            assert first.process.returncode == 1
+            assert "lost the lease" in str(first.log()[-1]["error"])
+            holder = (await client.get(LEASES, Key(namespace, LEASE))).spec.holderIdentity
+            assert second.leads()
+            assert holder
+            assert (await client.get(NODES.seen_as(dict), node))["status"] == before["status"]
+
+
+def test_a_leader_that_is_told_to_stop_hands_over_at_once(
+    cluster: DevCluster, namespace: str, tmp_path: Path, kubectl: Kubectl
+) -> None:
+    flags = leader_flags(namespace)
+    with operator(cluster, namespace, tmp_path, *flags) as first:
+        until(first.leads, "the first leads")
+        with operator(cluster, namespace, tmp_path, *flags) as second:
+            until(second.ready, "the second is ready")
+            first.process.terminate()
+            assert first.process.wait(20) == 0
+            until(second.leads, "the second leads", within=LASTS / 2)
+            assert "leaseTransitions: 1" in kubectl("get", "lease", LEASE, "-o", "yaml").stdout

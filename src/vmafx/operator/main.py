@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -13,10 +13,11 @@ from vmafx.kube import Client, Key, load_config
 from vmafx.kube.errors import KubeError
 from vmafx.kube.metrics import ClientMetrics
 from vmafx.operator.job.cache import jobs_informer
-from vmafx.operator.node.reconciler import add_node_controller, nodes_informer
+from vmafx.operator.node.reconciler import NodeReconciler, nodes_informer
 from vmafx.operator.options import ABOUT, PROGRAM, SETTINGS
 from vmafx.operator.rbac import LEASE
 from vmafx.runtime import logs
+from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.leader import LeaderElection, LeaseLost
 from vmafx.runtime.logs import log
 from vmafx.runtime.manager import Manager
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(run(settings))
     except* (KubeError, LeaseLost, OSError) as failures:
-        for error in failures.exceptions:
+        for error in _leaves(failures):
             log.error("the operator ends", error=str(error))
         sys.exit(1)
 
@@ -53,16 +54,27 @@ async def run(settings: dict[str, Any]) -> None:
         manager = Manager(
             metrics, probes=settings["probe_address"], metrics_at=settings["metrics_address"], election=election
         )
+        events = EventRecorder(client, PROGRAM, identity)
+        manager.in_background(events.run)
         nodes = nodes_informer(client, settings["namespace"])
         manager.add_informer(nodes)
         manager.add_informer(jobs_informer(client, settings["namespace"]))
-        add_node_controller(
-            manager, client, nodes, metrics, address=settings["controller_address"], workers=settings["workers"]
-        )
+        health = NodeReconciler(client, nodes, events, address=settings["controller_address"])
+        manager.add_controller(health.controller(metrics, workers=settings["workers"]))
+        manager.while_leading(health.probes.run)
         manager.in_background(metrics.measure_lag)
         log.info("starting", server=config.server, pid=os.getpid(), leader_elect=settings["leader_elect"])
         await manager.run(stop)
         log.info("stopped")
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """The errors themselves, out of the groups that the tasks wrapped them in."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
 
 
 def _loop_factory() -> Any:

@@ -78,7 +78,7 @@ class EventRecorder:
             told.count, told.last = told.count + 1, now
             series = {"count": told.count, "lastObservedTime": _now()}
             try:
-                await self._client.merge_patch(EVENTS, told.key, {"series": series, "note": note})
+                await self._client.merge_patch(EVENTS, told.key, {"series": series})  # all else is for ever
             except NotFound:
                 del self._told[same]  # the server forgets events after an hour
             return

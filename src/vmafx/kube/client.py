@@ -15,7 +15,7 @@ from vmafx.kube.transport import Request, Transport
 from vmafx.kube.watch import Watch
 
 T = TypeVar("T")
-PAGE = 2000
+PAGE = 500  # more takes memory and saves nothing (bench/RESULTS.md)
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"

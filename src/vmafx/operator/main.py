@@ -1,6 +1,7 @@
 """`vmafx-operator`: the process."""
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = load(SETTINGS, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
     logs.configure(settings["log_level"], settings["log_format"])
     logs.follow_signals()
+    gc.freeze()  # what was imported is never garbage: no need to look at it again and again
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(run(settings))

@@ -1,8 +1,11 @@
 """What it costs an operator to start beside many finished jobs, and to do nothing afterwards: ours and Go's, in turns.
 
-Run by `make bench`. Each contestant keeps caches of VmafxJobs and VmafxNodes and writes the health of 50 nodes; both
+Run by `make bench`. Each contestant keeps caches of VmafxJobs and VmafxNodes and writes the health of 50 nodes; all
 meet the same API server, one after the other, in every round. Finished jobs are cloned in etcd from one that was
 brought there through the API. CPU and memory are read from /proc.
+
+The Go operator is on controller-runtime 0.25, and caches all jobs, as operators do; "unfinished only" is the same
+program asking the server for unfinished jobs alone, which is what ours does.
 """
 
 import argparse
@@ -202,7 +205,8 @@ def contestants(peer: Path) -> dict[str, tuple[list[str], dict[str, str], int]]:
     go = {"PROBE_ADDR": f"127.0.0.1:{go_probe}", "METRICS_ADDR": f"127.0.0.1:{go_metrics}"}
     return {
         "vmafx-operator": ([ours, *flags, "--log-level=warn"], {}, probe),
-        "Go, controller-runtime 0.25": ([str(peer)], go, go_probe),
+        "Go": ([str(peer)], go, go_probe),
+        "Go, unfinished only": ([str(peer)], {**go, "ONLY_UNFINISHED": "1"}, go_probe),
     }
 
 
@@ -239,15 +243,14 @@ TITLES = {
 
 
 def table(size: int, results: dict[str, list[Figures]]) -> None:
-    names = list(results)
-    ours = next(name for name in names if name.startswith("vmafx"))
-    other = next(name for name in names if name != ours)
-    print(f"\n{size:,} finished jobs, {NODE_COUNT} nodes; medians of {len(results[ours])} rounds\n")
-    print(f"| | {ours} | {other} | ratio | goal |\n|---|---|---|---|---|")
+    names = sorted(results, key=lambda name: (not name.startswith("vmafx"), name))
+    print(f"\n{size:,} finished jobs, {NODE_COUNT} nodes; medians of {len(results[names[0]])} rounds\n")
+    print(f"| | {' | '.join(names)} | ours to Go | goal |\n|{'---|' * (len(names) + 3)}")
     for field, title in TITLES.items():
-        mine, theirs = (statistics.median(getattr(one, field) for one in results[name]) for name in (ours, other))
-        ratio = f"{mine / theirs:.2f}" if theirs else ""
-        print(f"| {title} | {mine:.2f} | {theirs:.2f} | {ratio} | {GOALS.get(field, '')} |", flush=True)
+        medians = [statistics.median(getattr(one, field) for one in results[name]) for name in names]
+        ratio = f"{medians[0] / medians[1]:.2f}" if medians[1] else ""
+        shown = " | ".join(f"{median:.2f}" for median in medians)
+        print(f"| {title} | {shown} | {ratio} | {GOALS.get(field, '')} |", flush=True)
 
 
 def say(text: str) -> None:

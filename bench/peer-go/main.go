@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.uber.org/zap/zapcore"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -93,11 +94,16 @@ func main() {
 	must(addToScheme(scheme))
 	config := ctrl.GetConfigOrDie()
 	config.QPS = -1
+	cached := cache.Options{DefaultTransform: cache.TransformStripManagedFields()}
+	if os.Getenv("ONLY_UNFINISHED") != "" { // what few do: have the server leave out what is over
+		unfinished := fields.ParseSelectorOrDie("status.phase!=Succeeded,status.phase!=Failed")
+		cached.ByObject = map[client.Object]cache.ByObject{&VmafxJob{}: {Field: unfinished}}
+	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                 scheme,
 		Metrics:                metricsserver.Options{BindAddress: os.Getenv("METRICS_ADDR")},
 		HealthProbeBindAddress: os.Getenv("PROBE_ADDR"),
-		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Cache:                  cached,
 	})
 	must(err)
 	// Both informers must exist before readiness is asked, or "synced" would be true of none.

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import Kubectl
 from tests.integration.test_client import make
-from tests.integration.test_operator import eventually
+from tests.support.waiting import eventually
 from vmafx.kube import Client
 from vmafx.runtime.events import BURST, EVENTS, EventRecorder, Regarding
 

@@ -6,18 +6,23 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.integration.test_client import SLIM, make
 from tests.integration.test_devcluster import QUICK
 from tests.support.faults import forget_the_past, kill, start
 from tests.support.proxy import CutStream, FaultyProxy, LoseRequest, Refuse
+from tests.support.waiting import eventually
 from vmafx.api.job import JobView
+from vmafx.api.meta import ObjectMeta
 from vmafx.devcluster import DevCluster, crds
-from vmafx.kube import JOBS, Client, Key, load_config
+from vmafx.kube import JOBS, Client, Key, Resource, load_config
 from vmafx.kube.errors import KubeError
-from vmafx.operator.job.cache import unfinished
-from vmafx.runtime.informer import Informer
+from vmafx.operator.job.cache import UNFINISHED, jobs_informer
+from vmafx.runtime.controller import Controller, Result
+from vmafx.runtime.informer import Informer, Keep
+from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.store import Change
 
 
@@ -91,13 +96,30 @@ async def test_what_is_not_kept_is_told_and_forgotten(client: Client, namespace:
     ended, _ = await make(client, namespace, "ended")
     await client.patch_status(JOBS, ended, {"phase": "Succeeded"})
     going, _ = await make(client, namespace, "going")
-    informer = Informer(client, SLIM, namespace=namespace, keep=unfinished, streaming=streaming)
+    informer = Informer(client, SLIM, namespace=namespace, keep=Keep(UNFINISHED.wanted), streaming=streaming)
     async with running(informer) as listener:
         assert list(informer.store) == [going]
         assert listener.known.keys() == {ended, going}
         await client.patch_status(JOBS, going, {"phase": "Succeeded"})
         await listener.heard(lambda: not len(informer.store))
         assert listener.known[going].status.phase == "Succeeded"
+
+
+async def test_history_is_not_read_and_what_happens_is_told(client: Client, namespace: str) -> None:
+    ended, _ = await make(client, namespace, "ended")
+    await client.patch_status(JOBS, ended, {"phase": "Failed"})
+    going, _ = await make(client, namespace, "going")
+    informer = jobs_informer(client, namespace)
+    async with running(informer) as listener:
+        assert listener.known.keys() == set(informer.store) == {going}
+        coming, _ = await make(client, namespace, "coming")
+        for key in (coming, going):
+            await client.patch_status(JOBS, key, {"phase": "Succeeded"})
+        await listener.heard(lambda: not len(informer.store))
+        assert {key: job.status.phase for key, job in listener.known.items()} == {
+            coming: "Succeeded",
+            going: "Succeeded",
+        }
 
 
 async def test_a_server_that_does_not_stream_is_read_in_pages(client: Client, namespace: str) -> None:
@@ -146,6 +168,42 @@ async def test_it_stays_equal_through_faults_of_all_kinds(
             proxy.faults.clear()
             await settled(informer, listener, client, namespace)
     assert len(proxy.seen) > 5
+
+
+class Owned(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+
+
+async def test_a_controller_is_woken_by_what_its_objects_own(client: Client, namespace: str) -> None:
+    """Owned objects wake their owner, mapped ones whom they are mapped to, and a predicate has the say."""
+    maps: Resource[Owned] = Resource("", "v1", "configmaps", "ConfigMap", Owned)
+    key, job = await make(client, namespace)
+    informer = Informer(client, maps, namespace=namespace, labels="mine=yes")
+    seen: list[Key] = []
+
+    async def reconcile(woken: Key) -> Result:
+        seen.append(woken)
+        return Result.done()
+
+    controller = Controller("test", reconcile, Metrics())
+    controller.owns(informer, "VmafxJob", when=lambda change: change.new is not None)
+    controller.watches(informer, to=lambda owned: [Key("mapped", owned.metadata.name)])
+    owner = {"apiVersion": "vmafx.dev/v1", "kind": "VmafxJob", "name": key.name, "uid": job.metadata.uid}
+    metadata = {"name": "owned", "labels": {"mine": "yes"}, "ownerReferences": [{**owner, "controller": True}]}
+    tasks = [asyncio.create_task(work) for work in (informer.run(), controller.run())]
+    try:
+        await informer.synced.wait()
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+        await client.create(maps, body, namespace)
+        await eventually(lambda: len(seen) == 2, "both are woken")
+        assert set(seen) == {key, Key("mapped", "owned")}
+        await client.delete(maps, Key(namespace, "owned"))
+        await eventually(lambda: len(seen) == 3, "the mapped one is woken again")
+        assert seen[2:] == [Key("mapped", "owned")]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 
 from tests.conftest import Kubectl
-from tests.support.waiting import until
+from tests.support.waiting import eventually, until
 from vmafx.devcluster import DevCluster
 from vmafx.devcluster.cluster import free_port
 from vmafx.kube import NODES, Client, Key
@@ -119,20 +119,6 @@ async def create_node(client: Client, namespace: str, name: str, heartbeat: str 
     if heartbeat:
         await client.patch_status(NODES, key, {"lastHeartbeat": heartbeat})
     return key
-
-
-async def eventually(holds: Callable[[], object], what: str, within: float = 20.0) -> None:
-    """As `until`, for a condition that awaits or not, without standing in the way of what runs here."""
-    deadline = time.monotonic() + within
-    while True:
-        result = holds()
-        if asyncio.iscoroutine(result):
-            result = await result
-        if result:
-            return
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within} s: {what}")
-        await asyncio.sleep(0.1)
 
 
 async def status_of(client: Client, key: Key) -> Untyped:

@@ -1,5 +1,6 @@
 """Waiting for what somebody else does in their own time, never longer than a limit."""
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -10,3 +11,17 @@ def until(holds: Callable[[], bool], what: str, within: float = 20.0) -> None:
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within} s: {what}")
         time.sleep(0.05)
+
+
+async def eventually(holds: Callable[[], object], what: str, within: float = 20.0) -> None:
+    """As `until`, for a condition that awaits or not, without standing in the way of what runs here."""
+    deadline = time.monotonic() + within
+    while True:
+        result = holds()
+        if asyncio.iscoroutine(result):
+            result = await result
+        if result:
+            return
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within} s: {what}")
+        await asyncio.sleep(0.1)

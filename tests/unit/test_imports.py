@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-HEAVY = {"kubernetes", "numpy", "torch", "typer", "rich", "grpc", "cryptography"}
+HEAVY = {"kubernetes", "numpy", "torch", "typer", "rich", "structlog", "grpc", "cryptography"}
 
 
-@pytest.mark.parametrize("module", ["vmafx.api", "vmafx.kube", "vmafx.operator.manifests"])
+@pytest.mark.parametrize("module", ["vmafx.api", "vmafx.kube", "vmafx.operator.main", "vmafx.operator.manifests"])
 def test_a_package_does_not_import_what_is_heavy(module: str) -> None:
     code = f"import sys, {module}; print(*sorted(name for name in sys.modules if '.' not in name))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

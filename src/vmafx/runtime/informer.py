@@ -12,7 +12,7 @@ import enum
 import random
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from vmafx.kube import Client, Key, Resource
 from vmafx.kube.decoding import Unreadable
@@ -31,6 +31,15 @@ class State(enum.Enum):
     WATCHING = "watching"
 
 
+class Keep(NamedTuple, Generic[T]):
+    """Which objects stay in the store. `fields` says the same to the server, for lists that come in pages: what is over
+    is then never read, while the watch still tells of everything that happens from there on.
+    """
+
+    wanted: Callable[[T], bool]
+    fields: str = ""
+
+
 class Informer(Generic[T]):
     """A store of one resource, kept up to date; handlers are told of every change, in order."""
 
@@ -42,7 +51,7 @@ class Informer(Generic[T]):
         namespace: str = "",
         labels: str = "",
         indexes: Mapping[str, Indexer[T]] | None = None,
-        keep: Callable[[T], bool] = lambda _: True,
+        keep: "Keep[T] | None" = None,
         streaming: bool = False,
     ) -> None:
         self.resource = resource
@@ -51,7 +60,8 @@ class Informer(Generic[T]):
         self.synced = asyncio.Event()
         self.version = ""
         self._client, self._namespace, self._labels = client, namespace, labels
-        self._keep, self._streaming = keep, streaming
+        self._keep: Keep[T] = keep or Keep(lambda _: True)
+        self._streaming = streaming
         self._handlers: list[Handler[T]] = []
         self._listed: dict[Key, T] = {}  # while LISTING: what has been read so far
         self._log = log.bind(resource=resource.plural)
@@ -82,7 +92,9 @@ class Informer(Generic[T]):
             self.state = State.LISTING
 
     async def _read_pages(self) -> None:
-        async for page in self._client.pages(self.resource, self._namespace, labels=self._labels):
+        async for page in self._client.pages(
+            self.resource, self._namespace, labels=self._labels, fields=self._keep.fields
+        ):
             for one in page.unreadable:
                 self._set_aside(one)
             for thing in page.items:
@@ -103,7 +115,7 @@ class Informer(Generic[T]):
     def _read(self, thing: T) -> None:
         """One of all that is there. What is not kept is told and forgotten; the rest waits for the swap."""
         key = _key(thing)
-        if self._keep(thing):
+        if self._keep.wanted(thing):
             self._listed[key] = thing
         else:
             self._tell(Change(key, None, thing))
@@ -134,7 +146,7 @@ class Informer(Generic[T]):
 
     def _put(self, thing: T) -> None:
         key = _key(thing)
-        if self._keep(thing):
+        if self._keep.wanted(thing):
             self._tell(self.store.put(key, thing))
         else:
             gone = self.store.remove(key)

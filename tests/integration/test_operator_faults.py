@@ -1,0 +1,219 @@
+"""The whole operator through bad times: afterwards every node has its verdict, and nothing was lost or left over."""
+
+import asyncio
+import gc
+import os
+import signal
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.integration.test_client import SLIM, make
+from tests.integration.test_informer import own_cluster, running, settled
+from tests.integration.test_operator import (
+    LEASE,
+    Controller,
+    controller,
+    create_node,
+    leader_flags,
+    operator,
+    status_of,
+)
+from tests.support.faults import kill, start
+from tests.support.proxy import FaultyProxy, Refuse
+from tests.support.waiting import eventually
+from vmafx.devcluster import DevCluster, crds
+from vmafx.kube import JOBS, NODES, Client, Key, load_config
+from vmafx.operator.node.reconciler import NodeReconciler, nodes_informer
+from vmafx.runtime.events import EventRecorder
+from vmafx.runtime.informer import Informer
+from vmafx.runtime.leader import LEASES
+from vmafx.runtime.metrics import Metrics
+
+__all__ = ["controller", "own_cluster"]
+
+
+async def all_judged(client: Client, namespace: str) -> bool:
+    nodes = (await client.list(NODES, namespace)).items
+    return bool(nodes) and all(node.status.healthy for node in nodes)
+
+
+async def test_an_api_server_that_is_killed(own_cluster: DevCluster, controller: Controller, tmp_path: Path) -> None:
+    async with Client(load_config(own_cluster.kubeconfig)) as client:
+        await crds.install(client)
+        await create_node(client, "default", "before")
+        variables = {"VMAFX_CONTROLLER_HTTP_ADDR": controller.address}
+        with operator(own_cluster, "default", tmp_path, **variables) as process:
+            await eventually(lambda: all_judged(client, "default"), "the first node is judged")
+            for round_number in range(3):
+                command = kill(own_cluster, "kube-apiserver")
+                start(own_cluster, "kube-apiserver", command)
+                await create_node(client, "default", f"after-{round_number}")
+                await eventually(lambda: all_judged(client, "default"), "a node made afterwards is judged", within=60)
+            assert process.process.poll() is None
+            assert process.ready()
+
+
+async def test_a_storm_of_429(
+    cluster: DevCluster, client: Client, namespace: str, controller: Controller, tmp_path: Path
+) -> None:
+    async with FaultyProxy(client.config) as proxy:
+        through = {
+            "current-context": "x",
+            "clusters": [{"name": "x", "cluster": {"server": proxy.config.server}}],
+            "contexts": [{"name": "x", "context": {"cluster": "x"}}],
+        }
+        config = tmp_path / "through-the-proxy"
+        config.write_bytes(msgspec.yaml.encode(through))
+        variables = {"VMAFX_CONTROLLER_HTTP_ADDR": controller.address, "KUBECONFIG": str(config)}
+        with operator(cluster, namespace, tmp_path, **variables) as process:
+            await eventually(process.ready, "it is ready")
+            proxy.faults.extend([Refuse(429, retry_after="0")] * 200)
+            proxy.cut()
+            for number in range(20):
+                await create_node(client, namespace, f"n-{number}")
+            await eventually(lambda: all_judged(client, namespace), "every node is judged", within=60)
+            assert not proxy.faults
+
+
+async def test_told_to_stop_in_the_middle_of_work(
+    cluster: DevCluster, client: Client, namespace: str, controller: Controller, tmp_path: Path
+) -> None:
+    keys = [await create_node(client, namespace, f"n-{number}") for number in range(30)]
+    flags, variables = leader_flags(namespace), {"VMAFX_CONTROLLER_HTTP_ADDR": controller.address}
+
+    async def disturb() -> None:
+        """Agents that speak all the time, some from long ago: every word changes a verdict."""
+        while True:
+            for number, key in enumerate(keys):
+                age = timedelta(seconds=100 if number % 2 else 0)
+                await client.patch_status(NODES, key, {"lastHeartbeat": (datetime.now(UTC) - age).isoformat()})
+
+    disturbing = asyncio.create_task(disturb())
+    try:
+        with operator(cluster, namespace, tmp_path, *flags, **variables) as process:
+            await eventually(process.leads, "it leads")
+            await asyncio.sleep(1)
+            process.process.terminate()
+            await eventually(lambda: process.process.poll() is not None, "it ends", within=25)
+            assert process.process.returncode == 0
+            assert [line for line in process.log() if line["level"] == "error"] == []
+    finally:
+        disturbing.cancel()
+        await asyncio.gather(disturbing, return_exceptions=True)
+    assert (await client.get(LEASES, Key(namespace, LEASE))).spec.holderIdentity == ""
+
+
+@pytest.fixture
+async def judged(client: Client, namespace: str, controller: Controller) -> AsyncIterator["Judged"]:
+    judged = Judged(client, namespace, controller)
+    tasks = [asyncio.create_task(work) for work in judged.parts()]
+    yield judged
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Judged:
+    """The node controller in this process, with a clock that can be set."""
+
+    def __init__(self, client: Client, namespace: str, controller: Controller) -> None:
+        self.ahead = timedelta()
+        self._nodes = nodes_informer(client, namespace)
+        events = EventRecorder(client, "test", "test")
+        self._reconciler = NodeReconciler(client, self._nodes, events, address=controller.address, now=self._now)
+        self._controller = self._reconciler.controller(Metrics(), workers=4)
+        self.queue = self._controller.queue
+
+    def parts(self) -> tuple:  # type: ignore[type-arg]
+        return self._nodes.run(), self._controller.run(), self._reconciler.probes.run()
+
+    def _now(self) -> datetime:
+        return datetime.now(UTC) + self.ahead
+
+
+async def test_a_clock_that_jumps_is_followed_and_does_no_lasting_harm(
+    client: Client, namespace: str, judged: Judged
+) -> None:
+    heartbeat = datetime.now(UTC).isoformat()
+    key = await create_node(client, namespace, "n", heartbeat)
+
+    async def healthy(wanted: bool) -> bool:
+        judged.queue.add(key)
+        return (await status_of(client, key)).get("healthy") is wanted
+
+    await eventually(lambda: healthy(True), "it was heard a moment ago")
+    judged.ahead = timedelta(hours=1)
+    await eventually(lambda: healthy(False), "by our clock that was an hour ago")
+    judged.ahead = timedelta(hours=-1)
+    await eventually(lambda: healthy(True), "a heartbeat from the future counts as one from now")
+    judged.ahead = timedelta()
+    await eventually(lambda: healthy(True), "all is as it was")
+    assert (await status_of(client, key))["lastHeartbeat"] == heartbeat
+
+
+def open_sockets() -> int:
+    return sum(1 for one in Path("/proc/self/fd").iterdir() if "socket" in _target(one))
+
+
+def _target(path: Path) -> str:
+    try:
+        return str(path.readlink())
+    except OSError:
+        return ""
+
+
+def resident_mib() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+async def test_a_thousand_broken_watches_leave_nothing_behind(client: Client, namespace: str) -> None:
+    """No task, no socket, and no memory more than before."""
+    key, _ = await make(client, namespace)
+    async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
+        informer = Informer(through, SLIM, namespace=namespace)
+        async with running(informer) as listener:
+
+            async def break_once(number: int) -> None:
+                seen = len(proxy.seen)
+                proxy.cut()
+                await client.merge_patch(JOBS, key, {"spec": {"priority": number}})
+                await proxy.saw(seen + 1)
+                await listener.heard(lambda: listener.known[key].spec.priority == number)
+
+            async with asyncio.timeout(300):
+                for number in range(1, 101):
+                    await break_once(number)
+                gc.collect()
+                before = (len(asyncio.all_tasks()), open_sockets(), resident_mib())
+                for number in range(101, 1101):
+                    await break_once(number)
+            gc.collect()
+            after = (len(asyncio.all_tasks()), open_sockets(), resident_mib())
+            await settled(informer, listener, client, namespace)
+    assert after[0] <= before[0] + 2
+    assert after[1] <= before[1] + 4
+    assert after[2] <= before[2] + 8
+
+
+async def test_a_stopped_server_is_waited_for(
+    cluster: DevCluster, client: Client, namespace: str, controller: Controller, tmp_path: Path
+) -> None:
+    """Not dead, only silent for a while: work goes on where it stood."""
+    state = cluster.state()
+    assert state is not None
+    apiserver = next(one for one in state.processes if one.name == "kube-apiserver")
+    await create_node(client, namespace, "before")
+    with operator(cluster, namespace, tmp_path, VMAFX_CONTROLLER_HTTP_ADDR=controller.address) as process:
+        await eventually(lambda: all_judged(client, namespace), "it works")
+        os.kill(apiserver.pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(3)
+        finally:
+            os.kill(apiserver.pid, signal.SIGCONT)
+        await create_node(client, namespace, "after")
+        await eventually(lambda: all_judged(client, namespace), "it works again", within=60)
+        assert process.process.poll() is None

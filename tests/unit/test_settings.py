@@ -1,0 +1,67 @@
+"""Flags, variables, and which of them wins."""
+
+from typing import Any
+
+import pytest
+
+from vmafx.operator.options import ABOUT, PROGRAM, SETTINGS
+from vmafx.runtime.server import Address
+from vmafx.settings import load
+
+
+def settings(*arguments: str, **variables: str) -> dict[str, Any]:
+    return load(SETTINGS, PROGRAM, ABOUT, arguments, variables)
+
+
+def test_the_defaults_are_those_people_know() -> None:
+    known = settings()
+    assert known["metrics_address"] == Address(None, 8081)
+    assert known["probe_address"] == Address(None, 8082)
+    assert known["leader_elect"] is False
+    assert known["log_level"] == "info"
+
+
+def test_variables_count_and_flags_win() -> None:
+    variables = {
+        "VMAFX_OPERATOR_METRICS_ADDR": ":9001",
+        "VMAFX_OPERATOR_PROBE_ADDR": "127.0.0.1:9002",
+        "VMAFX_OPERATOR_LEADER_ELECT": "true",
+        "VMAFX_OPERATOR_LOG_LEVEL": "debug",
+    }
+    known = settings(**variables)
+    assert (known["metrics_address"], known["probe_address"]) == (Address(None, 9001), Address("127.0.0.1", 9002))
+    assert (known["leader_elect"], known["log_level"]) == (True, "debug")
+    over = settings("--metrics-bind-address", ":1", "--leader-elect=false", "--log-level=error", **variables)
+    assert (over["metrics_address"], over["leader_elect"], over["log_level"]) == (Address(None, 1), False, "error")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [(["--leader-elect"], True), (["--leader-elect=true"], True), (["--leader-elect=false"], False), ([], False)],
+)
+def test_a_switch_is_a_flag_or_has_a_value(arguments: list[str], wanted: bool) -> None:
+    assert settings(*arguments)["leader_elect"] is wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (":8081", Address(None, 8081)),
+        ("[::1]:80", Address("::1", 80)),
+        ("localhost:0", Address("localhost", 0)),
+        ("0", None),
+    ],
+)
+def test_addresses_in_gos_form(text: str, address: Address | None) -> None:
+    assert Address.parse(text) == address
+
+
+@pytest.mark.parametrize("text", ["8081", "", "host", ":99999", ":x"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no address"):
+        Address.parse(text)
+
+
+def test_every_variable_has_a_name_of_its_own() -> None:
+    variables = [one.variable for one in SETTINGS if one.variable]
+    assert len(variables) == len(set(variables))

@@ -81,6 +81,8 @@ class FaultyProxy:
         self.open += 1
         try:
             return await self._answer(request)
+        except ConnectionResetError:  # the client is gone, or we cut it off
+            return self._hang_up(request)
         finally:
             self.open -= 1
             self._transports.discard(transport)

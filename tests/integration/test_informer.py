@@ -12,7 +12,7 @@ import pytest
 from tests.integration.test_client import SLIM, make
 from tests.integration.test_devcluster import QUICK
 from tests.support.faults import forget_the_past, kill, start
-from tests.support.proxy import CutStream, FaultyProxy, LoseRequest, Refuse
+from tests.support.proxy import CutStream, Delay, FaultyProxy, LoseRequest, Refuse
 from tests.support.waiting import eventually
 from vmafx.api.job import JobView
 from vmafx.api.meta import ObjectMeta
@@ -146,7 +146,7 @@ async def test_indexes(client: Client, namespace: str) -> None:
 async def test_it_stays_equal_through_faults_of_all_kinds(
     client: Client, namespace: str, seed: int, streaming: bool
 ) -> None:
-    """Connections dropped, refused, and cut anywhere, in the middle of a busy time."""
+    """Connections dropped, delayed, refused, and cut anywhere, in the middle of a busy time."""
     dice = random.Random(seed)
     async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
         informer = Informer(through, SLIM, namespace=namespace, streaming=streaming)
@@ -154,7 +154,8 @@ async def test_it_stays_equal_through_faults_of_all_kinds(
             names: list[str] = []
             for _ in range(150):
                 if dice.random() < 0.2:
-                    kinds = (CutStream(dice.randrange(5000)), LoseRequest(), Refuse(429, retry_after="0"), Refuse(500))
+                    busy, broken = Refuse(429, retry_after="0"), Refuse(500)
+                    kinds = (CutStream(dice.randrange(5000)), LoseRequest(), Delay(0.2), busy, broken)
                     proxy.faults.append(dice.choice(kinds))
                     proxy.cut()
                 match dice.choice(("create", "create", "patch", "delete")):

@@ -33,6 +33,13 @@ class CutStream:
         self.after = after
 
 
+class Delay:
+    """Pass the request on, but late."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+
 class Stall:
     """Pass nothing on and say nothing until the client gives up."""
 
@@ -42,7 +49,7 @@ class FaultyProxy:
 
     def __init__(self, behind: Config) -> None:
         self._behind = behind
-        self.faults: deque[Refuse | LoseRequest | LoseAnswer | CutStream | Stall | None] = deque()
+        self.faults: deque[Refuse | LoseRequest | LoseAnswer | CutStream | Delay | Stall | None] = deque()
         self.seen: list[str] = []
         self.open = 0  # requests that are being answered now
         self._arrived = asyncio.Condition()
@@ -99,6 +106,8 @@ class FaultyProxy:
                 return self._hang_up(request)
             case Stall():
                 await asyncio.sleep(3600)
+            case Delay():
+                await asyncio.sleep(fault.seconds)
         headers = {name: request.headers[name] for name in ("Content-Type", "Accept") if name in request.headers}
         url = f"{self._behind.server}{request.raw_path}"
         body = await request.read()

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -19,6 +19,7 @@ class Metrics:
     """All metrics of a process: one registry, handed to those who count."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # a `_created` beside each counter is noise that Go's operators do not make
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._queues = _Queues()

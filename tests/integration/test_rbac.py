@@ -1,5 +1,6 @@
 """The generated roles, enforced by the real server: enough for the operator and for people, and no more."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -7,12 +8,17 @@ import pytest
 
 from tests.conftest import Kubectl
 from tests.integration.test_client import make
+from tests.integration.test_operator import create_node
 from tests.support.tokens import bearing, service_account_token
 from tests.support.waiting import until
 from vmafx.kube import JOBS, NODES, Client, Key, Resource
 from vmafx.kube.errors import Forbidden
 from vmafx.kube.resources import Untyped
 from vmafx.operator import manifests
+from vmafx.operator.rbac import LEASE
+from vmafx.runtime.events import EVENTS, EventRecorder, Regarding
+from vmafx.runtime.leader import LeaderElection
+from vmafx.runtime.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]
 PODS: Resource[Untyped] = Resource("", "v1", "pods", "Pod", dict)
@@ -55,6 +61,23 @@ async def test_the_operator_can_do_no_more(operator: Client, client: Client, nam
     ):
         with pytest.raises(Forbidden, match="cannot"):
             await call
+
+
+async def test_the_operator_can_lead_judge_nodes_and_tell_of_it(
+    operator: Client, client: Client, namespace: str
+) -> None:
+    election = LeaderElection(operator, Key(namespace, LEASE), "me", Metrics())
+    async with asyncio.timeout(10):
+        await election.acquire()
+    await election.release()
+    node = await create_node(client, namespace, "n")
+    await operator.patch_status(NODES, node, {"healthy": True})
+    assert (await operator.list(NODES, namespace)).items[0].status.healthy
+    recorder = EventRecorder(operator, "vmafx-operator", "me")
+    about = Regarding("vmafx.dev/v1", "VmafxNode", namespace, "n", "uid")
+    for _ in range(2):
+        await recorder._write(about, "Normal", "Healthy", "Judge", "")
+    assert len((await client.list(EVENTS, namespace)).items) == 1
 
 
 async def test_the_lease_is_the_operators_in_its_own_namespace_only(operator: Client, namespace: str) -> None:

@@ -23,6 +23,7 @@ from vmafx.devcluster import DevCluster
 from vmafx.devcluster.cluster import free_port
 from vmafx.kube import NODES, Client, Key
 from vmafx.kube.resources import Untyped
+from vmafx.runtime.events import EVENTS
 from vmafx.runtime.leader import LASTS, LEASES
 
 OPERATOR = str(Path(sys.executable).with_name("vmafx-operator"))
@@ -164,6 +165,9 @@ async def test_a_node_is_healthy_while_the_controller_answers_and_stale_when_its
         (ready,) = status["conditions"]
         assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "False", "HeartbeatStale")
         assert "is the agent running?" in ready["message"]
+        # Told of: a node whose agent fell silent or spoke again, not that the controller was away, which hits all.
+        told = {event["regarding"]["name"]: event["reason"] for event in (await client.list(EVENTS, namespace)).items}
+        assert told == {"fading": "HeartbeatStale", "silent": "Healthy", "agentless": "Healthy"}
         # One probe serves all nodes of the namespace, and nothing is written unless it changed.
         assert controller.asked < 10
         writes = running.metric(
@@ -196,6 +200,9 @@ def test_it_says_what_it_does_and_ends_when_told(cluster: DevCluster, namespace:
     with operator(cluster, namespace, tmp_path, "--log-level", "warn") as running:
         until(running.ready, "it is ready")
         assert running.log() == []
+        memory = running.metric("process_resident_memory_bytes")
+        assert memory is not None
+        assert memory < 50 * 2**20
         running.process.send_signal(signal.SIGUSR1)  # from now on everything
         running.process.terminate()
         assert running.process.wait(20) == 0

@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,11 +15,12 @@ from tests.integration.test_devcluster import QUICK
 from tests.support.faults import forget_the_past, kill, start
 from tests.support.proxy import CutStream, Delay, FaultyProxy, LoseRequest, Refuse
 from tests.support.waiting import eventually
-from vmafx.api.job import JobView
-from vmafx.api.meta import ObjectMeta
+from vmafx.api.job import JobSpecView, JobView
+from vmafx.api.meta import MetaView, ObjectMeta
 from vmafx.devcluster import DevCluster, crds
 from vmafx.kube import JOBS, Client, Key, Resource, load_config
 from vmafx.kube.errors import KubeError
+from vmafx.kube.watch import Added, Bookmark, Deleted, Modified
 from vmafx.operator.job.cache import UNFINISHED, jobs_informer
 from vmafx.runtime.controller import Controller, Result
 from vmafx.runtime.informer import Informer, Keep
@@ -169,6 +171,44 @@ async def test_it_stays_equal_through_faults_of_all_kinds(
             proxy.faults.clear()
             await settled(informer, listener, client, namespace)
     assert len(proxy.seen) > 5
+
+
+async def test_what_ended_while_nobody_watched_is_told_as_ended_and_not_as_gone(client: Client, namespace: str) -> None:
+    ends, goes = (await make(client, namespace, "ends"))[0], (await make(client, namespace, "goes"))[0]
+    async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
+        informer = jobs_informer(through, namespace)
+        async with running(informer) as listener:
+            expired = Refuse(410, body='{"reason": "Expired", "code": 410}')
+            proxy.faults.extend([Refuse(503, retry_after="1"), expired])
+            proxy.cut()
+            await client.patch_status(JOBS, ends, {"phase": "Succeeded"})
+            await client.delete(JOBS, goes)
+            await listener.heard(lambda: not len(informer.store))
+            assert {key: job.status.phase for key, job in listener.known.items()} == {ends: "Succeeded"}
+
+
+def event(kind: type, name: str, version: str) -> Any:
+    metadata = MetaView(name=name, namespace="n", resourceVersion=version)
+    return kind(JobView(metadata=metadata, spec=JobSpecView("file:///a", "file:///b")))
+
+
+async def test_changes_that_come_before_a_streamed_list_is_complete_count(client: Client) -> None:
+    informer = Informer(client, SLIM, streaming=True)
+    listener = Listener(informer)
+    for one in (
+        event(Added, "x", "1"),
+        event(Added, "y", "1"),
+        event(Modified, "x", "5"),
+        event(Deleted, "y", "6"),
+        msgspec.json.decode(INITIAL_END_MARK, type=Bookmark),
+    ):
+        informer._apply(one)
+    assert {key.name: job.metadata.resourceVersion for key, job in listener.known.items()} == {"x": "5"}
+    assert [key.name for key in informer.store] == ["x"]
+
+
+INITIAL_END_MARK = b"""{"type": "BOOKMARK", "object": {"metadata":
+    {"resourceVersion": "6", "annotations": {"k8s.io/initial-events-end": "true"}}}}"""
 
 
 class Owned(msgspec.Struct, frozen=True):

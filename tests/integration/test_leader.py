@@ -109,6 +109,15 @@ async def test_two_that_start_together_do_not_both_lead(client: Client, lease: K
     await asyncio.gather(*pending, return_exceptions=True)
 
 
+async def test_stopped_in_the_middle_of_a_renewal_it_still_gives_the_lease_back(client: Client, lease: Key) -> None:
+    leader, _ = candidate(client, lease, "leader")
+    await leader.acquire()
+    # A renewal that was carried out, and whose answer we did not live to see.
+    await client.merge_patch(LEASES, lease, {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}})
+    await leader.release()
+    assert (await client.get(LEASES, lease)).spec.holderIdentity == ""
+
+
 async def test_a_lease_that_was_deleted_is_made_again(client: Client, lease: Key) -> None:
     leader, _ = candidate(client, lease, "only")
     await leader.acquire()

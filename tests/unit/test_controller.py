@@ -3,13 +3,15 @@
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from tests.support.virtual import run
-from vmafx.kube import Key
+from vmafx.kube import Key, Resource
 from vmafx.kube.errors import Unreachable
 from vmafx.runtime.controller import Controller, Result, TerminalError
+from vmafx.runtime.informer import Informer
 from vmafx.runtime.metrics import Metrics
 
 KEY = Key("n", "a")
@@ -71,6 +73,32 @@ def test_every_counter_is_there_from_the_start() -> None:
         "longest_running_processor_seconds",
     ):
         assert metrics.registry.get_sample_value(f"workqueue_{name}", {"name": "c", "controller": "c"}) == 0
+
+
+def test_who_does_not_run_yet_piles_nothing_up_and_misses_nothing() -> None:
+    done: list[str] = []
+
+    async def reconcile(key: Key) -> Result:
+        done.append(key.name)
+        return Result.done()
+
+    async def scenario() -> None:
+        informer: Informer[Any] = Informer(None, Resource("", "v1", "things", "Thing", dict))  # type: ignore[arg-type]
+        controller = Controller("c", reconcile, Metrics())
+        controller.watches(informer)
+        for name in ("gone", "there"):
+            informer._tell(informer.store.put(Key("n", name), object()))
+        informer.store.remove(Key("n", "gone"))
+        assert len(controller.queue) == 0
+        working = asyncio.create_task(controller.run())
+        await asyncio.sleep(1)
+        informer._tell(informer.store.put(Key("n", "new"), object()))
+        await asyncio.sleep(1)
+        controller.queue.close()
+        await working
+
+    run(scenario())
+    assert done == ["there", "new"]
 
 
 def test_done_is_done() -> None:

@@ -44,6 +44,15 @@ def test_healthy_is_a_controller_that_answers_and_an_agent_that_was_heard(
     assert (verdict.healthy, verdict.reason) == (healthy, reason)
 
 
+def test_what_was_found_stale_stays_so_until_another_heartbeat_comes() -> None:
+    silent = node(61)
+    (ready,) = patch(silent, judge(silent, OK, NOW), NOW)["conditions"]
+    told = node(61, healthy=False, conditions=(ready,))
+    assert judge(told, OK, NOW - timedelta(hours=1)).reason == "HeartbeatStale"
+    heard = node(30, healthy=False, conditions=(ready,))
+    assert judge(heard, OK, NOW).healthy
+
+
 def test_what_is_written_is_what_has_to_change() -> None:
     changes = patch(node(), judge(node(), OK, NOW), NOW)
     assert changes.keys() == {"healthy", "observedGeneration", "conditions"}

@@ -3,13 +3,14 @@
 import errno
 import fcntl
 import http.client
+import random
 import shutil
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,11 +30,16 @@ Sign = tuple[str, int, str]  # whose, and the port and path that answer 200 once
 
 
 def free_port() -> int:
-    """A loopback port that nobody has at this moment."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    """A loopback port that nobody has at this moment.
+
+    Below those that the kernel gives to outgoing connections: one of these could take it while a server restarts, even
+    the connection that is trying to reach that very server.
+    """
+    for port in random.sample(range(20_000, 32_768), 100):
+        with socket.socket() as sock, suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise StartFailed("no free port between 20000 and 32767 on 127.0.0.1")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

@@ -59,12 +59,14 @@ class Controller:
         self.queue: WorkQueue[Key] = WorkQueue(metrics.queue(name))
         self._metrics = metrics.controller(name, workers)
         self._log = log.bind(controller=name)
+        self._running = False
+        self._sources: list[Callable[[], None]] = []
 
     def watches(self, informer: Informer[T], *, to: Mapper | None = None, when: Predicate | None = None) -> None:
         """Queue the key of every object that changes; or, with `to`, the keys that it maps the object to."""
 
         def enqueue(change: Change[T]) -> None:
-            if when is not None and not when(change):
+            if not self._running or (when is not None and not when(change)):
                 return
             if to is None:
                 self.queue.add(change.key)
@@ -73,7 +75,12 @@ class Controller:
                 for key in to(thing) if thing is not None else ():
                     self.queue.add(key)
 
+        def enqueue_all() -> None:
+            for key in informer.store:
+                enqueue(Change(key, None, informer.store.get(key)))
+
         informer.on_change(enqueue)
+        self._sources.append(enqueue_all)
 
     def owns(self, informer: Informer[T], kind: str, *, when: Predicate | None = None) -> None:
         """Queue the owner, of `kind`, of every object that changes."""
@@ -86,7 +93,13 @@ class Controller:
         self.watches(informer, to=owner, when=when)
 
     async def run(self) -> None:
-        """Work until the queue is closed and empty."""
+        """Work until the queue is closed and empty.
+
+        Until then nothing is queued: who waits to lead would only pile up keys. What is there is queued now.
+        """
+        self._running = True
+        for enqueue_all in self._sources:
+            enqueue_all()
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._work(), name=f"{self.name}-{number}")

@@ -11,12 +11,12 @@ import asyncio
 import enum
 import random
 from collections.abc import Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from vmafx.kube import Client, Key, Resource
 from vmafx.kube.decoding import Unreadable
-from vmafx.kube.errors import Expired, Invalid, KubeError
+from vmafx.kube.errors import Expired, Invalid, KubeError, NotFound
 from vmafx.kube.watch import Added, Bookmark, Deleted, Event, Modified
 from vmafx.runtime.logs import log
 from vmafx.runtime.store import Change, Indexer, Store
@@ -63,7 +63,10 @@ class Informer(Generic[T]):
         self._keep: Keep[T] = keep or Keep(lambda _: True)
         self._streaming = streaming
         self._handlers: list[Handler[T]] = []
-        self._listed: dict[Key, T] = {}  # while LISTING: what has been read so far
+        self._events = 0
+        # While LISTING: what has been read so far to be kept, and what was in the store and is no longer wanted.
+        self._listed: dict[Key, T] = {}
+        self._ended: dict[Key, T] = {}
         self._log = log.bind(resource=resource.plural)
 
     def on_change(self, handler: Handler[T]) -> None:
@@ -73,23 +76,28 @@ class Informer(Generic[T]):
     async def run(self) -> None:
         failures = 0
         while True:
+            before, self._listed, self._ended = self._events, {}, {}
             try:
-                self._listed = {}
                 if self.state is State.LISTING and not self._streaming:
                     await self._read_pages()
-                    failures = 0
                 await self._follow()
-            except Expired:
-                self._log.info("the watch fell too far behind; listing again", version=self.version)
-            except Invalid:
-                self._log.info("the server does not stream lists; reading pages")
-                self._streaming = False
             except KubeError as error:
-                failures = 1 if self.state is State.WATCHING else failures + 1
-                pause = min(SHORTEST_PAUSE * 2 ** min(failures - 1, 10), LONGEST_PAUSE) * (0.5 + random.random())  # noqa: S311
-                self._log.warn("cannot follow the server; trying again", error=str(error), seconds=round(pause, 1))
-                await asyncio.sleep(pause)
+                # A watch that told something was good: list again at once. If not, with growing patience.
+                failures = 0 if self._events > before else failures + 1
+                await self._recover(error, failures)
             self.state = State.LISTING
+
+    async def _recover(self, error: KubeError, failures: int) -> None:
+        if isinstance(error, Invalid) and self._streaming:
+            self._log.info("the server does not stream lists; reading pages")
+            self._streaming = False
+            return
+        if isinstance(error, Expired) and failures < 2:
+            self._log.info("the watch fell too far behind; listing again", version=self.version)
+            return
+        pause = min(SHORTEST_PAUSE * 2 ** min(failures, 10), LONGEST_PAUSE) * (0.5 + random.random())  # noqa: S311
+        self._log.warn("cannot follow the server; trying again", error=str(error), seconds=round(pause, 1))
+        await asyncio.sleep(pause)
 
     async def _read_pages(self) -> None:
         async for page in self._client.pages(
@@ -100,7 +108,15 @@ class Informer(Generic[T]):
             for thing in page.items:
                 self._read(thing)
             self.version = page.metadata.resourceVersion
+        if self._keep.fields:
+            await self._ask_after_the_missing()
         self._all_read()
+
+    async def _ask_after_the_missing(self) -> None:
+        """What was in the store and not in the list is gone, or only no longer wanted: of these few, ask which."""
+        for key in [key for key in self.store if key not in self._listed]:
+            with suppress(NotFound):
+                self._ended[key] = await self._client.get(self.resource, key)
 
     async def _follow(self) -> None:
         """Watch from where we stand; while LISTING, from nowhere, which begins with all that is there."""
@@ -113,36 +129,42 @@ class Informer(Generic[T]):
                 self.version = watch.version
 
     def _read(self, thing: T) -> None:
-        """One of all that is there. What is not kept is told and forgotten; the rest waits for the swap."""
+        """One of all that is there. What we never had and do not want is told and forgotten; the rest waits."""
         key = _key(thing)
         if self._keep.wanted(thing):
             self._listed[key] = thing
-        else:
+            return
+        self._listed.pop(key, None)
+        if self.store.get(key) is None:
             self._tell(Change(key, None, thing))
+        else:
+            self._ended[key] = thing
 
     def _all_read(self) -> None:
         """Swap it in at once: readers see the old state or the new, never half of each."""
-        changes, self._listed = self.store.replace(self._listed), {}
-        self.state = State.WATCHING
+        changes, ended = self.store.replace(self._listed), self._ended
+        self._listed, self._ended, self.state = {}, {}, State.WATCHING
         for change in changes:
-            self._tell(change)
+            self._tell(change if change.new else Change(change.key, change.old, ended.get(change.key)))
         self.synced.set()
 
     def _apply(self, event: Event[T]) -> None:
+        self._events += 1
         match event:
-            case Added() if self.state is State.LISTING:
-                self._read(event.object)
-            case Added() | Modified():
-                self._put(event.object)
-            case Deleted():
-                key = _key(event.object)
-                self.store.remove(key)
-                self._tell(Change(key, event.object, None))
             case Bookmark():
                 if self.state is State.LISTING and event.initial_end:
                     self._all_read()
             case Unreadable():
                 self._set_aside(event)
+            case Added() | Modified():
+                (self._read if self.state is State.LISTING else self._put)(event.object)
+            case Deleted() if self.state is State.LISTING:
+                self._listed.pop(_key(event.object), None)
+                self._ended.pop(_key(event.object), None)
+            case Deleted():
+                key = _key(event.object)
+                self.store.remove(key)
+                self._tell(Change(key, event.object, None))
 
     def _put(self, thing: T) -> None:
         key = _key(thing)
@@ -157,7 +179,9 @@ class Informer(Generic[T]):
         key = Key(event.metadata.namespace, event.metadata.name)
         if not event.deleted:
             self._log.error("an object cannot be read and is left alone", key=str(key), error=event.error)
-        if gone := self.store.remove(key):
+        if self.state is State.LISTING:
+            self._listed.pop(key, None)
+        elif gone := self.store.remove(key):
             self._tell(gone)
 
     def _tell(self, change: Change[T]) -> None:

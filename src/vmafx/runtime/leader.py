@@ -59,7 +59,7 @@ class LeaderElection:
         changed = asyncio.Event()
         watching = asyncio.create_task(self._watch(changed))
         try:
-            while not await self._try():
+            while not await self._try_soon():
                 changed.clear()
                 try:
                     async with asyncio.timeout(RETRY_EVERY * (1 + 0.2 * random.random())):  # noqa: S311
@@ -75,9 +75,9 @@ class LeaderElection:
     async def hold(self) -> None:
         """Renew for as long as we can; LeaseLost when we could not for too long, or somebody else has it."""
         while True:
-            await asyncio.sleep(RETRY_EVERY)
             try:
                 async with asyncio.timeout_at(self._renewed_at + RENEW_WITHIN):
+                    await asyncio.sleep(RETRY_EVERY)
                     while not await self._try():
                         if self._holder() not in ("", self._identity):
                             raise self._lost(f"{self._holder()} holds it")
@@ -88,19 +88,27 @@ class LeaderElection:
     async def release(self) -> None:
         """Give the lease back, so that the next one need not wait until it runs out."""
         self._status.set(0)
-        if self._lease is None or self._holder() != self._identity:
-            return
         try:
             async with asyncio.timeout(RETRY_EVERY):
-                await self._write(LeaseSpec("", 1, _now(), _now(), self._lease.spec.leaseTransitions))
-            self._log.info("gave the lease back")
+                await self._look()  # a write that was under way when we stopped may have been carried out, or not
+                if self._lease is not None and self._holder() == self._identity:
+                    await self._write(LeaseSpec("", 1, _now(), _now(), self._lease.spec.leaseTransitions))
+                    self._log.info("gave the lease back")
         except (KubeError, TimeoutError) as error:
             self._log.warn("could not give the lease back; it runs out by itself", error=str(error))
 
     def _lost(self, why: str) -> LeaseLost:
         self._status.set(0)
-        self._lease = None  # not ours to give back
         return LeaseLost(f"lost the lease {self._key}: {why}")
+
+    async def _try_soon(self) -> bool:
+        """As `_try`, but a lease whose taking was confirmed too late to be relied on is not taken."""
+        try:
+            async with asyncio.timeout(RENEW_WITHIN / 2):
+                return await self._try() and _clock() < self._renewed_at + RENEW_WITHIN / 2
+        except TimeoutError:
+            self._lease = None
+            return False
 
     async def _try(self) -> bool:
         """Take or renew the lease if the rules allow it; False if not, or if the server does not answer."""

@@ -95,5 +95,8 @@ class _Foreign(logging.Handler):
     """What libraries log by the standard way."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        say = log.error if record.levelno >= logging.ERROR else log.warn
-        say(record.getMessage(), logger=record.name)
+        if record.exc_info and record.exc_info[1]:
+            log.error(record.getMessage(), logger=record.name, trace_of=record.exc_info[1])
+        else:
+            say = log.error if record.levelno >= logging.ERROR else log.warn
+            say(record.getMessage(), logger=record.name)

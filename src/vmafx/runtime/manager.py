@@ -65,9 +65,10 @@ class Manager:
                 return
             if self._election is None:
                 await self._lead(stop)
-            elif await _unless(stop, self._election.acquire()):
+            else:
                 try:
-                    await self._lead(stop, self._election.hold())
+                    if await _unless(stop, self._election.acquire()):
+                        await self._lead(stop, self._election.hold())
                 finally:
                     await self._election.release()
 

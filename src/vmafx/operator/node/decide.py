@@ -1,6 +1,6 @@
 """What a VmafxNode's status should say. Pure: every case is a unit test without a cluster."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
@@ -29,12 +29,23 @@ class Verdict(msgspec.Struct, frozen=True):
 def judge(node: NodeView, probe: Probe, now: datetime) -> Verdict:
     """Healthy means: the controller answers, and the agent, if there is one, was heard within STALE_AFTER."""
     heartbeat = node.status.lastHeartbeat
-    if heartbeat is not None and now - heartbeat > STALE_AFTER:
-        text = f"no heartbeat since {heartbeat:%Y-%m-%dT%H:%M:%SZ}; is the agent running?"
-        return Verdict(False, "HeartbeatStale", text)
+    if heartbeat is not None:
+        stale = Verdict(False, "HeartbeatStale", f"no heartbeat since {_utc(heartbeat)}; is the agent running?")
+        # Once found stale it stays so until another heartbeat comes, even if our clock is set back meanwhile.
+        if now - heartbeat > STALE_AFTER or _said_already(node, stale):
+            return stale
     if not probe.ok:
         return Verdict(False, "ControllerUnreachable", f"the controller does not answer: {probe.detail}")
     return Verdict(True, "Healthy", "the controller answers")
+
+
+def _said_already(node: NodeView, verdict: Verdict) -> bool:
+    said = ((one.reason, one.message) for one in node.status.conditions if one.type == "Ready")
+    return (verdict.reason, verdict.message) in said
+
+
+def _utc(when: datetime) -> str:
+    return when.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def patch(node: NodeView, verdict: Verdict, now: datetime) -> dict[str, Any]:

@@ -30,7 +30,10 @@ class Probes:
     async def run(self) -> None:
         """Probe every namespace every EVERY seconds, and a new one as soon as it is asked for."""
         limits = aiohttp.ClientTimeout(total=TIMEOUT)
-        async with aiohttp.ClientSession(timeout=limits, cookie_jar=aiohttp.DummyCookieJar()) as session:
+        connector = aiohttp.TCPConnector(limit=0)  # else those that hang would use up the time of those that do not
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=limits, cookie_jar=aiohttp.DummyCookieJar()
+        ) as session:
             due = _now()
             while True:
                 everything = _now() >= due

@@ -36,8 +36,14 @@ class Running(msgspec.Struct, frozen=True):
             deadline = time.monotonic() + patience
             while self.alive() and time.monotonic() < deadline:
                 time.sleep(0.02)
-        with suppress(ChildProcessError):  # unless whoever started it is gone, and init reaps it
-            os.waitpid(self.pid, os.WNOHANG)
+        self._reap(5.0)
+
+    def _reap(self, within: float) -> None:
+        """Take note of the end of our child. Only then are all its threads gone, and its ports free."""
+        deadline = time.monotonic() + within
+        with suppress(ChildProcessError):  # not our child: whoever started it is gone, and init reaps it
+            while os.waitpid(self.pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
+                time.sleep(0.01)
 
 
 def start(name: str, command: list[str], folder: Path, *, tethered: bool) -> Running:

@@ -170,7 +170,7 @@ async def test_it_stays_equal_through_faults_of_all_kinds(
                         await client.delete(JOBS, Key(namespace, names.pop(dice.randrange(len(names)))))
             proxy.faults.clear()
             await settled(informer, listener, client, namespace)
-    assert len(proxy.seen) > 5
+    assert len(proxy.seen) > 2  # more than a list and a watch: it was broken, and came back
 
 
 async def test_what_ended_while_nobody_watched_is_told_as_ended_and_not_as_gone(client: Client, namespace: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.integration.test_client import SLIM, make
+from tests.integration.test_client import SLIM, Picky, make
 from tests.integration.test_devcluster import QUICK
 from tests.support.faults import forget_the_past, kill, start
 from tests.support.proxy import CutStream, Delay, FaultyProxy, LoseRequest, Refuse
@@ -185,6 +185,19 @@ async def test_what_ended_while_nobody_watched_is_told_as_ended_and_not_as_gone(
             await client.delete(JOBS, goes)
             await listener.heard(lambda: not len(informer.store))
             assert {key: job.status.phase for key, job in listener.known.items()} == {ends: "Succeeded"}
+
+
+async def test_one_that_can_no_longer_be_read_does_not_keep_the_others_from_being_listed_again(
+    client: Client, namespace: str
+) -> None:
+    """It was in the store, is set aside by the next list, and asking after it does not help either."""
+    odd, even = await make(client, namespace, "odd"), await make(client, namespace, "even", nodeSelector={"a": "b"})
+    keep: Keep[Any] = Keep(lambda _: True, "status.phase!=Failed")
+    informer: Informer[Any] = Informer(client, JOBS.seen_as(Picky), namespace=namespace, keep=keep)
+    informer.store.put(odd[0], odd[1])
+    async with running(informer) as listener:
+        assert list(informer.store) == [even[0]]
+        assert listener.known.keys() == {even[0]}
 
 
 def event(kind: type, name: str, version: str) -> Any:

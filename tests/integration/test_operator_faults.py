@@ -4,9 +4,10 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -134,7 +135,7 @@ class Judged:
         self._controller = self._reconciler.controller(Metrics(), workers=4)
         self.queue = self._controller.queue
 
-    def parts(self) -> tuple:  # type: ignore[type-arg]
+    def parts(self) -> tuple[Coroutine[Any, Any, None], ...]:
         return self._nodes.run(), self._controller.run(), self._reconciler.probes.run()
 
     def _now(self) -> datetime:

@@ -140,10 +140,6 @@ class Client:
         """Any kind that the server knows, untyped."""
         return await discovery.find(self._transport, api_version, kind)
 
-    async def raw(self, path: str) -> bytes:
-        """GET a path that is no resource, such as /version or /readyz."""
-        return await self._transport.call(Request("GET", path, idempotent=True))
-
     async def _patch(
         self, resource: Resource[T], key: Key, kind: str, body: bytes, query: dict[str, str], subresource: str,
         *, idempotent: bool,

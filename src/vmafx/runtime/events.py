@@ -6,7 +6,6 @@ cannot flood the cluster, and when the server does not answer they are dropped.
 
 import asyncio
 from collections import OrderedDict
-from datetime import UTC, datetime
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -16,6 +15,7 @@ from vmafx.kube import Client, Key, Resource
 from vmafx.kube.errors import KubeError, NotFound
 from vmafx.kube.resources import Untyped
 from vmafx.runtime.logs import log
+from vmafx.runtime.times import loop_time, micro_time
 
 EVENTS: Resource[Untyped] = Resource("events.k8s.io", "v1", "events", "Event", dict)
 SAME_WITHIN = 360.0  # seconds in which the same event counts as a repetition
@@ -69,14 +69,14 @@ class EventRecorder:
                 log.debug("an event was dropped", about=about.name, reason=reason, error=str(error))
 
     async def _write(self, about: Regarding, kind: str, reason: str, action: str, note: str) -> None:
-        now = asyncio.get_running_loop().time()
+        now = loop_time()
         same = (about.uid, kind, reason, action)
         told = self._told.get(same)
         if not self._may(about.uid, now):
             return
         if told is not None and now - told.last < SAME_WITHIN:
             told.count, told.last = told.count + 1, now
-            series = {"count": told.count, "lastObservedTime": _now()}
+            series = {"count": told.count, "lastObservedTime": micro_time()}
             try:
                 await self._client.merge_patch(EVENTS, told.key, {"series": series})  # all else is for ever
             except NotFound:
@@ -104,7 +104,7 @@ class EventRecorder:
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
             "metadata": {"name": f"{about.name[:200]}.{uuid4().hex[:16]}"},
-            "eventTime": _now(),
+            "eventTime": micro_time(),
             "reportingController": self._controller,
             "reportingInstance": self._instance[:128],
             "type": kind,
@@ -120,7 +120,3 @@ def _remember(memory: "OrderedDict[Any, Any]", key: Any, value: Any) -> None:
     memory.move_to_end(key)
     if len(memory) > REMEMBERED_MOST:
         memory.popitem(last=False)
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from vmafx.kube import Client, Key, Resource
 from vmafx.kube.decoding import Unreadable
-from vmafx.kube.errors import Expired, Invalid, KubeError, NotFound
+from vmafx.kube.errors import Expired, Invalid, KubeError, NotFound, UnreadableAnswer
 from vmafx.kube.watch import Added, Bookmark, Deleted, Event, Modified
 from vmafx.runtime.logs import log
 from vmafx.runtime.store import Change, Indexer, Store
@@ -115,7 +115,7 @@ class Informer(Generic[T]):
     async def _ask_after_the_missing(self) -> None:
         """What was in the store and not in the list is gone, or only no longer wanted: of these few, ask which."""
         for key in [key for key in self.store if key not in self._listed]:
-            with suppress(NotFound):
+            with suppress(NotFound, UnreadableAnswer):  # one that cannot be read was told of when the list was
                 self._ended[key] = await self._client.get(self.resource, key)
 
     async def _follow(self) -> None:
@@ -145,7 +145,7 @@ class Informer(Generic[T]):
         changes, ended = self.store.replace(self._listed), self._ended
         self._listed, self._ended, self.state = {}, {}, State.WATCHING
         for change in changes:
-            self._tell(change if change.new else Change(change.key, change.old, ended.get(change.key)))
+            self._tell(change if change.new is not None else Change(change.key, change.old, ended.get(change.key)))
         self.synced.set()
 
     def _apply(self, event: Event[T]) -> None:

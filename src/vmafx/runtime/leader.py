@@ -8,7 +8,6 @@ if it cannot for RENEW_WITHIN, it has lost the lease and must end, five seconds 
 import asyncio
 import random
 from contextlib import aclosing
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -17,6 +16,7 @@ from vmafx.kube import Client, Key, Resource
 from vmafx.kube.errors import Conflict, KubeError, NotFound
 from vmafx.runtime.logs import log
 from vmafx.runtime.metrics import Metrics
+from vmafx.runtime.times import loop_time, micro_time
 
 LASTS, RENEW_WITHIN, RETRY_EVERY = 15.0, 10.0, 2.0
 
@@ -92,7 +92,7 @@ class LeaderElection:
             async with asyncio.timeout(RETRY_EVERY):
                 await self._look()  # a write that was under way when we stopped may have been carried out, or not
                 if self._lease is not None and self._holder() == self._identity:
-                    await self._write(LeaseSpec("", 1, _now(), _now(), self._lease.spec.leaseTransitions))
+                    await self._write(LeaseSpec("", 1, micro_time(), micro_time(), self._lease.spec.leaseTransitions))
                     self._log.info("gave the lease back")
         except (KubeError, TimeoutError) as error:
             self._log.warn("could not give the lease back; it runs out by itself", error=str(error))
@@ -105,7 +105,7 @@ class LeaderElection:
         """As `_try`, but a lease whose taking was confirmed too late to be relied on is not taken."""
         try:
             async with asyncio.timeout(RENEW_WITHIN / 2):
-                return await self._try() and _clock() < self._renewed_at + RENEW_WITHIN / 2
+                return await self._try() and loop_time() < self._renewed_at + RENEW_WITHIN / 2
         except TimeoutError:
             self._lease = None
             return False
@@ -128,10 +128,10 @@ class LeaderElection:
         except NotFound:
             lease = None
         if lease != self._lease:
-            self._lease, self._seen_at = lease, _clock()
+            self._lease, self._seen_at = lease, loop_time()
 
     async def _take(self) -> bool:
-        sent, old = _clock(), self._lease
+        sent, old = loop_time(), self._lease
         if old is None:
             await self._create()
         else:
@@ -139,15 +139,15 @@ class LeaderElection:
             if holder not in ("", self._identity) and sent < self._seen_at + lasts:
                 return False
             ours = holder == self._identity
-            began = old.spec.acquireTime if ours else _now()
+            began = old.spec.acquireTime if ours else micro_time()
             await self._write(
-                LeaseSpec(self._identity, int(LASTS), began, _now(), old.spec.leaseTransitions + (not ours))
+                LeaseSpec(self._identity, int(LASTS), began, micro_time(), old.spec.leaseTransitions + (not ours))
             )
         self._renewed_at = sent
         return True
 
     async def _create(self) -> None:
-        spec = LeaseSpec(self._identity, int(LASTS), _now(), _now())
+        spec = LeaseSpec(self._identity, int(LASTS), micro_time(), micro_time())
         body = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
@@ -155,7 +155,7 @@ class LeaderElection:
             "spec": spec,
         }
         self._lease = await self._client.create(LEASES, body, self._key.namespace)
-        self._seen_at = _clock()
+        self._seen_at = loop_time()
 
     async def _write(self, spec: LeaseSpec) -> None:
         if self._lease is None:
@@ -163,7 +163,7 @@ class LeaderElection:
         guard = {"resourceVersion": self._lease.metadata.resourceVersion}
         whole = msgspec.structs.asdict(spec)
         self._lease = await self._client.merge_patch(LEASES, self._key, {"metadata": guard, "spec": whole})
-        self._seen_at = _clock()
+        self._seen_at = loop_time()
 
     async def _watch(self, changed: asyncio.Event) -> None:
         """Only to wake the candidate sooner: without it the lease is still looked at every RETRY_EVERY."""
@@ -178,12 +178,3 @@ class LeaderElection:
 
     def _holder(self) -> str:
         return (self._lease.spec.holderIdentity or "") if self._lease else ""
-
-
-def _now() -> str:
-    """metav1.MicroTime: always with six digits."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _clock() -> float:
-    return asyncio.get_running_loop().time()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from vmafx.runtime.metrics import QueueMetrics
+from vmafx.runtime.times import loop_time
 
 K = TypeVar("K", bound=Hashable)
 FIRST_DELAY, LONGEST_DELAY = 0.005, 300.0
@@ -28,7 +29,7 @@ class WorkQueue(Generic[K]):
         self._failures: dict[K, int] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
         self._closed = False
-        metrics.observe(lambda: len(self._ready), lambda: [_now() - since for since in self._working.values()])
+        metrics.observe(lambda: len(self._ready), lambda: [loop_time() - since for since in self._working.values()])
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -39,7 +40,7 @@ class WorkQueue(Generic[K]):
             return
         if timer := self._timers.pop(key, None):
             timer.cancel()
-        self._waiting[key] = _now()
+        self._waiting[key] = loop_time()
         self._metrics.added()
         if key not in self._working:
             self._ready.append(key)
@@ -50,7 +51,7 @@ class WorkQueue(Generic[K]):
         if seconds <= 0:
             self.add(key)
         elif not self._closed and key not in self._waiting:
-            due = _now() + seconds
+            due = loop_time() + seconds
             timer = self._timers.get(key)
             if timer is None or due < timer.when():
                 if timer is not None:
@@ -85,14 +86,14 @@ class WorkQueue(Generic[K]):
                     self._getters.remove(getter)
                 raise
         key = self._ready.popleft()
-        now = _now()
+        now = loop_time()
         self._metrics.taken(now - self._waiting.pop(key))
         self._working[key] = now
         return key
 
     def done(self, key: K) -> None:
         """The caller is through with the key."""
-        self._metrics.worked(_now() - self._working.pop(key))
+        self._metrics.worked(loop_time() - self._working.pop(key))
         if key in self._waiting:
             self._ready.append(key)
             self._wake()
@@ -116,7 +117,3 @@ class WorkQueue(Generic[K]):
             if not getter.done():
                 getter.set_result(None)
                 return
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -7,6 +7,7 @@ import aiohttp
 
 from vmafx.operator.node.decide import Probe
 from vmafx.runtime.logs import log
+from vmafx.runtime.times import loop_time
 
 EVERY, TIMEOUT = 30.0, 5.0
 DEFAULT_ADDRESS = "http://vmafx-controller.{namespace}.svc.cluster.local:8080"
@@ -34,11 +35,11 @@ class Probes:
         async with aiohttp.ClientSession(
             connector=connector, timeout=limits, cookie_jar=aiohttp.DummyCookieJar()
         ) as session:
-            due = _now()
+            due = loop_time()
             while True:
-                everything = _now() >= due
+                everything = loop_time() >= due
                 if everything:
-                    due = _now() + EVERY
+                    due = loop_time() + EVERY
                 await self._round(session, everything=everything)
                 try:
                     async with asyncio.timeout_at(due):
@@ -69,7 +70,3 @@ class Probes:
             if not probe.ok:
                 log.warn("the controller does not answer", namespace=namespace, detail=probe.detail)
             self._changed(namespace)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

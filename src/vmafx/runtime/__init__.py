@@ -10,4 +10,5 @@ manager.py     starts all of it in order, and stops it in reverse
 server.py      probes and metrics over HTTP
 metrics.py     controller-runtime's metrics, by its names
 logs.py        structured logs
+times.py       the two clocks
 """

@@ -1,11 +1,12 @@
-"""What it costs an operator to start beside many finished jobs, and to do nothing afterwards: ours and Go's, in turns.
+"""What it costs an operator to start beside many finished jobs and to idle: ours, Go's and kopf's, in turns.
 
 Run by `make bench`. Each contestant keeps caches of VmafxJobs and VmafxNodes and writes the health of 50 nodes; all
 meet the same API server, one after the other, in every round. Finished jobs are cloned in etcd from one that was
 brought there through the API. CPU and memory are read from /proc.
 
 The Go operator is on controller-runtime 0.25, and caches all jobs, as operators do; "unfinished only" is the same
-program asking the server for unfinished jobs alone, which is what ours does.
+program asking the server for unfinished jobs alone, which is what ours does. The kopf operator is on kopf 1.45, with
+raw event handlers: the lightest form it has.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,6 +65,20 @@ def build_peer() -> Path:
         command = [str(go), "build", "-trimpath", "-ldflags", "-s -w", "-o", str(out), "."]
         subprocess.run(command, cwd=HERE / "peer-go", env={**os.environ, "CGO_ENABLED": "0"}, check=True)
     return out
+
+
+def build_kopf() -> Path:
+    """A Python with kopf in it, made once and kept there too."""
+    folder = places.cache() / "bench" / "kopf"
+    python = folder / "bin" / "python"
+    if not (folder / "ready").exists():
+        say("installing the kopf contestant (once, under a minute)")
+        venv.create(folder, with_pip=True, clear=True)
+        constraints = HERE.parent / "constraints.txt"
+        wanted = ["-q", "-c", str(constraints), "kopf", "uvloop", "aiohttp", "pyyaml"]
+        subprocess.run([str(python), "-m", "pip", "install", *wanted], check=True)
+        (folder / "ready").touch()
+    return python
 
 
 async def prepare(kubeconfig: Path) -> None:
@@ -197,21 +213,24 @@ def measure(command: list[str], environment: dict[str, str], port: int, idle: fl
             process.wait(30)
 
 
-def contestants(peer: Path) -> dict[str, tuple[list[str], dict[str, str], int]]:
+def contestants() -> dict[str, tuple[list[str], dict[str, str], int]]:
     """Command, variables and readiness port of each."""
+    peer, kopf = str(build_peer()), [str(build_kopf()), str(HERE / "peer-kopf" / "operator.py")]
     ours = str(Path(sys.executable).with_name("vmafx-operator"))
     probe, metrics, go_probe, go_metrics = (free_port() for _ in range(4))
     flags = [f"--health-probe-bind-address=127.0.0.1:{probe}", f"--metrics-bind-address=127.0.0.1:{metrics}"]
     go = {"PROBE_ADDR": f"127.0.0.1:{go_probe}", "METRICS_ADDR": f"127.0.0.1:{go_metrics}"}
     return {
         "vmafx-operator": ([ours, *flags, "--log-level=warn"], {}, probe),
-        "Go": ([str(peer)], go, go_probe),
-        "Go, unfinished only": ([str(peer)], {**go, "ONLY_UNFINISHED": "1"}, go_probe),
+        "Go": ([peer], go, go_probe),
+        "Go, unfinished only": ([peer], {**go, "ONLY_UNFINISHED": "1"}, go_probe),
+        "kopf": (kopf, go, go_probe),
     }
 
 
 def run(sizes: list[int], rounds: int, idle: float) -> None:
-    peer = build_peer()
+    build_peer()
+    build_kopf()
     with tempfile.TemporaryDirectory() as folder, controller() as address:
         options = Options(without=frozenset({MANAGER, SCHEDULER}), tethered=True)
         with DevCluster(Path(folder) / "bench", options) as cluster:
@@ -222,7 +241,7 @@ def run(sizes: list[int], rounds: int, idle: float) -> None:
                 there = size
                 results: dict[str, list[Figures]] = {}
                 for number in range(rounds):
-                    entries = list(contestants(peer).items())
+                    entries = list(contestants().items())
                     for name, (command, environment, port) in entries[:: 1 if number % 2 else -1]:
                         asyncio.run(forget_health(cluster.kubeconfig))
                         say(f"{size} jobs, round {number + 1} of {rounds}: {name}")

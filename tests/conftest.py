@@ -16,8 +16,8 @@ from vmafx.kube import NAMESPACES, Client, load_config
 from vmafx.kube.metrics import ClientMetrics
 
 # The same cases every time; HYPOTHESIS_PROFILE=explore looks for new ones.
-settings.register_profile("default", derandomize=True, max_examples=60)
-settings.register_profile("explore", max_examples=1000, print_blob=True)
+settings.register_profile("default", derandomize=True, max_examples=60, deadline=None)
+settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -22,7 +22,7 @@ SMALLEST: dict[type[CustomObject], Json] = {
     VmafxModelTraining: {"baseModel": "vmaf_v0.6.1"},
     ZerfooInferenceService: {"modelRef": "llama3-8b-q4"},
 }
-on_server = settings(suppress_health_check=list(HealthCheck), deadline=None)
+on_server = settings(suppress_health_check=list(HealthCheck))
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 
-def until(holds: Callable[[], bool], what: str, within: float = 20.0) -> None:
+def until(holds: Callable[[], bool], what: str, within: float = 60.0) -> None:
     deadline = time.monotonic() + within
     while not holds():
         if time.monotonic() > deadline:
@@ -13,7 +13,7 @@ def until(holds: Callable[[], bool], what: str, within: float = 20.0) -> None:
         time.sleep(0.05)
 
 
-async def eventually(holds: Callable[[], object], what: str, within: float = 20.0) -> None:
+async def eventually(holds: Callable[[], object], what: str, within: float = 60.0) -> None:
     """As `until`, for a condition that awaits or not, without standing in the way of what runs here."""
     deadline = time.monotonic() + within
     while True:

@@ -21,3 +21,20 @@ def test_the_api_knows_no_network() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == (
         "False False\n"
     )
+
+
+def test_the_operator_starts_without_the_ca_bundle_and_leaves_the_environment_as_it_was() -> None:
+    code = """
+import os, sys
+os.environ["SSL_CERT_FILE"] = "mine.pem"
+sys.argv = ["vmafx-operator", "--help"]
+from vmafx.operator.start import main
+try:
+    main()
+except SystemExit:
+    pass
+import gc, aiohttp.connector
+print(aiohttp.connector._SSL_CONTEXT_VERIFIED.cert_store_stats()["x509"], os.environ["SSL_CERT_FILE"], gc.isenabled())
+"""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines()[-1] == "0 mine.pem True"

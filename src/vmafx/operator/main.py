@@ -1,7 +1,6 @@
 """`vmafx-operator`: the process."""
 
 import asyncio
-import gc
 import os
 import signal
 import socket
@@ -31,7 +30,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = load(SETTINGS, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
     logs.configure(settings["log_level"], settings["log_format"])
     logs.follow_signals()
-    gc.freeze()  # what was imported is never garbage: no need to look at it again and again
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(run(settings))
@@ -85,7 +83,3 @@ def _loop_factory() -> Any:
     except ImportError:
         return None
     return uvloop.new_event_loop
-
-
-if __name__ == "__main__":
-    main()

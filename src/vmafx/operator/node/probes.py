@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from urllib.parse import urlsplit
 
 import aiohttp
 
+from vmafx.kube.tls import trusting
 from vmafx.operator.node.decide import Probe
 from vmafx.runtime.logs import log
 from vmafx.runtime.times import loop_time
@@ -31,7 +33,9 @@ class Probes:
     async def run(self) -> None:
         """Probe every namespace every EVERY seconds, and a new one as soon as it is asked for."""
         limits = aiohttp.ClientTimeout(total=TIMEOUT)
-        connector = aiohttp.TCPConnector(limit=0)  # else those that hang would use up the time of those that do not
+        trust = trusting(None, "the controllers' address") if urlsplit(self._address).scheme == "https" else True
+        # No limit, or those that hang would use up the time of those that do not.
+        connector = aiohttp.TCPConnector(limit=0, ssl=trust)
         async with aiohttp.ClientSession(
             connector=connector, timeout=limits, cookie_jar=aiohttp.DummyCookieJar()
         ) as session:

@@ -215,7 +215,7 @@ def measure(command: list[str], environment: dict[str, str], port: int, idle: fl
 
 def contestants() -> dict[str, tuple[list[str], dict[str, str], int]]:
     """Command, variables and readiness port of each."""
-    peer, kopf = str(build_peer()), [str(build_kopf()), str(HERE / "peer-kopf" / "operator.py")]
+    peer, kopf = str(build_peer()), [str(build_kopf()), str(HERE / "peer-kopf" / "peer.py")]
     ours = str(Path(sys.executable).with_name("vmafx-operator"))
     probe, metrics, go_probe, go_metrics = (free_port() for _ in range(4))
     flags = [f"--health-probe-bind-address=127.0.0.1:{probe}", f"--metrics-bind-address=127.0.0.1:{metrics}"]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vmafx.cli import crd, dev
+from vmafx.cli import crd, dev, doctor, score
 from vmafx.devcluster.errors import DevClusterError
 from vmafx.kube.errors import KubeError
 
@@ -18,6 +18,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(dev.app, name="dev")
+app.command(name="score")(score.score)
+app.command(name="doctor")(doctor.doctor)
 app.command(name="crd")(crd.crd)
 
 

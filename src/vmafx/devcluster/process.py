@@ -4,13 +4,13 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
+from vmafx import tether
 from vmafx.devcluster.errors import PortTaken, StartFailed
 
 STOP_WITHIN = 10.0
@@ -49,7 +49,7 @@ class Running(msgspec.Struct, frozen=True):
 def start(name: str, command: list[str], folder: Path, *, tethered: bool) -> Running:
     """Start a component in `folder`, its output in logs/NAME.log. A tethered one ends with this process."""
     if tethered:
-        command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("tether.py")), str(os.getpid()), *command]
+        command = tether.tethered(command)
     with (folder / "logs" / f"{name}.log").open("wb") as log:
         child = subprocess.Popen(
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True

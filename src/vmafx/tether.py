@@ -12,6 +12,11 @@ import sys
 PR_SET_PDEATHSIG = 1
 
 
+def tethered(command: list[str]) -> list[str]:
+    """The command line that runs `command` so that it ends with this process, however this one ends."""
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
+
+
 def main() -> None:
     parent, command = int(sys.argv[1]), sys.argv[2:]
     if sys.platform == "linux":

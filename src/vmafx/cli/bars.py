@@ -1,0 +1,62 @@
+"""Progress of several scores at once: bars on a terminal, a line now and then elsewhere."""
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from vmafx.scoring.result import Progress as Update
+
+LINE_EVERY = 10.0  # seconds
+
+
+class Bars:
+    """One bar for each distorted clip, on standard error; nothing where that is nobody's to see."""
+
+    def __init__(self, names: Sequence[str], *, quiet: bool) -> None:
+        self._names, self._quiet = names, quiet
+        console = Console(stderr=True)
+        self._bars = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]}"),
+            TimeRemainingColumn(compact=True),
+            console=console,
+            transient=True,
+            disable=quiet or not console.is_terminal,
+        )
+        self._tasks: dict[int, TaskID] = {}
+        self._said: dict[int, float] = {}
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._bars.stop()
+
+    def hear(self, number: int, update: Update) -> None:
+        if self._quiet:
+            return
+        if self._bars.disable:
+            self._say(number, update)
+            return
+        if number not in self._tasks:
+            self._tasks[number] = self._bars.add_task(self._names[number], total=None, speed="")
+        speed = f"{update.fps:.1f} fps" if update.stage == "scoring" else update.stage
+        divisor = 1 << 20 if update.stage == "fetching" else 1
+        total = None if update.total is None else max(update.total, update.done) / divisor
+        self._bars.update(self._tasks[number], completed=update.done // divisor, total=total, speed=speed)
+
+    def _say(self, number: int, update: Update) -> None:
+        now = time.monotonic()
+        if update.stage == "scoring" and now - self._said.setdefault(number, now) >= LINE_EVERY:
+            self._said[number] = now
+            left = "" if update.eta is None else f", {update.eta:.0f} s left"
+            total = "" if update.total is None else f" of {update.total}"
+            typer.echo(f"{self._names[number]}: {update.done}{total} frames, {update.fps:.1f} fps{left}", err=True)

@@ -1,0 +1,207 @@
+"""`vmafx score`: what a person types, and what they see."""
+
+import asyncio
+import os
+import re
+from pathlib import Path
+from typing import Annotated, get_args
+
+import msgspec
+import typer
+
+from vmafx.api.job import Feature, PixelFormat, RawFormat
+from vmafx.cli import scores
+from vmafx.cli.bars import Bars
+from vmafx.scoring import engine
+from vmafx.scoring.batch import Batch, Failed, Listener, Scored
+from vmafx.scoring.cache import Cache
+from vmafx.scoring.errors import BadInput, ScoringError
+from vmafx.scoring.media.policy import Policy
+from vmafx.scoring.report import check as check_path
+from vmafx.scoring.report import write
+from vmafx.scoring.request import DEFAULT_MODEL, Options, Source
+from vmafx.scoring.score import Scorer
+
+BELOW_THE_FLOOR, BAD_INPUT, ENGINE = 1, 2, 3
+RAW_NAMES = (".yuv", ".raw")
+RAW, RESULTS, RUNNING = "Raw video", "Results", "Running"
+
+
+class Running(msgspec.Struct, frozen=True):
+    cache: bool
+    parallel: int
+    pictures: int
+
+
+def score(
+    reference: Annotated[str, typer.Argument(help="The pristine clip: a path or URI.", metavar="REFERENCE")],
+    distorted: Annotated[list[str], typer.Argument(help="The clips to judge.", metavar="DISTORTED...")],
+    model: Annotated[str, typer.Option(help="A built-in model, or the path or URI of one.")] = DEFAULT_MODEL,
+    feature: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Measure this too: {', '.join(get_args(Feature))}; may be given more than once."),
+    ] = None,
+    pool: Annotated[
+        str, typer.Option(help="How frames become one score: mean, harmonic_mean, min, max, median, p1 to p99.")
+    ] = "mean",
+    subsample: Annotated[int, typer.Option(min=1, help="Score every n-th frame only.")] = 1,
+    scale_to: Annotated[
+        str, typer.Option(metavar="WxH", help="Compare both at this size, not at the reference's.")
+    ] = "",
+    shortest: Annotated[bool, typer.Option("--shortest", help="Clips of different length: the common part.")] = False,
+    conform: Annotated[
+        bool, typer.Option("--conform", help="Bring the distorted clip to the reference's frame rate.")
+    ] = False,
+    stretch: Annotated[bool, typer.Option("--stretch", help="Compare clips of different shapes.")] = False,
+    damaged: Annotated[bool, typer.Option("--damaged", help="Score a damaged distorted clip as it decodes.")] = False,
+    size: Annotated[str, typer.Option(metavar="WxH", help="Size of a raw clip.", rich_help_panel=RAW)] = "",
+    pix_fmt: Annotated[str, typer.Option(help="Its pixel format.", rich_help_panel=RAW)] = "yuv420p",
+    fps: Annotated[float | None, typer.Option(help="Its frames per second.", rich_help_panel=RAW)] = None,
+    distorted_size: Annotated[
+        str, typer.Option(metavar="WxH", help="Size of the distorted one, if another.", rich_help_panel=RAW)
+    ] = "",
+    distorted_pix_fmt: Annotated[
+        str, typer.Option(help="Pixel format of the distorted one, if another.", rich_help_panel=RAW)
+    ] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=RESULTS)] = False,
+    report: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Write FILE.html, .json or .csv; may be repeated.", rich_help_panel=RESULTS),
+    ] = None,
+    worst: Annotated[
+        int, typer.Option(min=0, max=50, help="Worst frames to show in an HTML report.", rich_help_panel=RESULTS)
+    ] = 6,
+    fail_under: Annotated[
+        float | None, typer.Option(help="Exit with 1 if a score is below this.", rich_help_panel=RESULTS)
+    ] = None,
+    threads: Annotated[int, typer.Option(min=0, help="Threads for each score.", rich_help_panel=RUNNING)] = 0,
+    parallel: Annotated[int, typer.Option(min=0, help="Clips to score at once.", rich_help_panel=RUNNING)] = 0,
+    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse results.", rich_help_panel=RUNNING)] = True,
+    allow_private: Annotated[
+        bool, typer.Option("--allow-private", help="Fetch from private addresses too.", rich_help_panel=RUNNING)
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.", rich_help_panel=RUNNING)] = False,
+) -> None:
+    """Score clips against a reference.
+
+    Exit codes: 0 scored, 1 below --fail-under, 2 bad input, 3 the engine or this machine failed.
+    """
+    reports = report or []
+    try:
+        for path in reports:
+            check_path(path)
+        options = Options(
+            model=model,
+            features=_features(feature or []),
+            pooling=pool,
+            subsample=subsample,
+            threads=threads,
+            size=_size(scale_to, "--scale-to") if scale_to else None,
+            shortest=shortest,
+            conform=conform,
+            stretch=stretch,
+            damaged=damaged,
+        )
+        first, others = _sources(
+            reference,
+            distorted,
+            _raw(size, pix_fmt, fps),
+            _raw(distorted_size or size, distorted_pix_fmt or pix_fmt, fps),
+        )
+        policy = Policy.from_environ(os.environ)
+        if allow_private:
+            policy = msgspec.structs.replace(policy, private=True)
+        pictures = worst if any(path.suffix == ".html" for path in reports) else 0
+        running = Running(cache, parallel, pictures)
+        with Bars(distorted, quiet=quiet or json) as bars:
+            outcomes = asyncio.run(_run(first, others, options, policy, bars.hear, running))
+    except ScoringError as error:
+        raise typer.Exit(_complain(error)) from error
+    scored = [outcome for outcome in outcomes if isinstance(outcome, Scored)]
+    for outcome, name in zip(outcomes, distorted, strict=True):
+        if isinstance(outcome, Failed):
+            _complain(outcome.error, name if len(distorted) > 1 else "")
+    if json:
+        typer.echo(scores.as_json([one.report.result for one in scored], several=len(distorted) > 1))
+    elif scored:
+        scores.show([one.report.result for one in scored])
+    for path in reports:
+        if scored:
+            write(path, [one.report for one in scored], {one.report.result.key: one.pictures for one in scored})
+            typer.echo(f"wrote {path}", err=True)
+    raise typer.Exit(_exit_code(outcomes, fail_under))
+
+
+async def _run(
+    reference: Source,
+    distorted: list[Source],
+    options: Options,
+    policy: Policy,
+    listener: Listener,
+    running: Running,
+) -> list[Scored | Failed]:
+    scorer = Scorer(await engine.ready(), policy, cache=Cache() if running.cache else None)
+    batch = Batch(scorer, options, parallel=running.parallel, worst=running.pictures)
+    return await batch.score(reference, distorted, listener)
+
+
+def _features(named: list[str]) -> tuple[Feature, ...]:
+    """Given one by one, or several with commas."""
+    names = [name for one in named for name in one.split(",") if name]
+    try:
+        return msgspec.convert(tuple(dict.fromkeys(names)), tuple[Feature, ...])
+    except msgspec.ValidationError as error:
+        known = ", ".join(get_args(Feature))
+        wrong = ", ".join(name for name in names if name not in get_args(Feature))
+        raise BadInput("options", f"there is no feature {wrong}; there are {known}") from error
+
+
+def _size(text: str, option: str) -> tuple[int, int]:
+    found = re.fullmatch(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})", text)
+    if found is None:
+        raise BadInput("options", f"{option} {text!r} is no size; write it as 1920x1080")
+    return int(found[1]), int(found[2])
+
+
+def _raw(size: str, pix_fmt: str, fps: float | None) -> RawFormat | None:
+    if not size:
+        return None
+    width, height = _size(size, "--size")
+    fields = {"width": width, "height": height, "pixelFormat": pix_fmt, "frameRate": fps}
+    try:
+        return msgspec.convert(fields, RawFormat)
+    except msgspec.ValidationError as error:
+        if pix_fmt not in get_args(PixelFormat):
+            why = f"--pix-fmt {pix_fmt!r} is none of {', '.join(get_args(PixelFormat))}"
+        else:
+            why = f"--size {size} --fps {fps}: {error}"
+        raise BadInput("options", why) from error
+
+
+def _sources(
+    reference: str, distorted: list[str], raw: RawFormat | None, distorted_raw: RawFormat | None
+) -> tuple[Source, list[Source]]:
+    """A raw format is for the clips whose names say that they are raw; if none does, for all."""
+    said = any(name.lower().endswith(RAW_NAMES) for name in (reference, *distorted))
+
+    def source(name: str, raw: RawFormat | None) -> Source:
+        return Source(name, raw if not said or name.lower().endswith(RAW_NAMES) else None)
+
+    return source(reference, raw), [source(name, distorted_raw) for name in distorted]
+
+
+def _complain(error: ScoringError, name: str = "") -> int:
+    """One line, and the exit code that goes with it."""
+    typer.echo(f"error: {name + ': ' if name else ''}{' '.join(str(error).split())}", err=True)
+    return BAD_INPUT if isinstance(error, BadInput) else ENGINE
+
+
+def _exit_code(outcomes: list[Scored | Failed], floor: float | None) -> int:
+    """The gravest of all."""
+    codes = [0]
+    for outcome in outcomes:
+        if isinstance(outcome, Failed):
+            codes.append(BAD_INPUT if isinstance(outcome.error, BadInput) else ENGINE)
+        elif floor is not None and outcome.report.result.score < floor:
+            codes.append(BELOW_THE_FLOOR)
+    return max(codes)

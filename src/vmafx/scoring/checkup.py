@@ -1,0 +1,92 @@
+"""What this machine can score, found out by trying."""
+
+import asyncio
+import os
+import platform
+import shutil
+import tempfile
+from importlib.util import find_spec
+
+import av
+import msgspec
+
+from vmafx.scoring import engine as engines
+from vmafx.scoring.cache import default_folder
+from vmafx.scoring.engine import Engine, Parts
+from vmafx.scoring.errors import NodeFault
+from vmafx.scoring.models import BUILT_IN
+from vmafx.scoring.process import output
+
+ENCODERS = ("libx264", "libx265", "libvpx-vp9", "libaom-av1", "libsvtav1")
+
+
+class Checkup(msgspec.Struct, frozen=True):
+    """All there is to know; `wrong` is empty if clips can be scored."""
+
+    ffmpeg: str
+    version: str
+    libvmaf: bool
+    models: tuple[str, ...]
+    encoders: tuple[str, ...]
+    prober: str
+    schemes: tuple[str, ...]
+    cores: int
+    temporary: str
+    temporaryFree: int
+    cache: str
+    machine: str
+    wrong: tuple[str, ...]
+
+
+async def checkup() -> Checkup:
+    engine, parts, models, wrong = await _engine()
+    folder = tempfile.gettempdir()
+    return Checkup(
+        ffmpeg=engine.path,
+        version=engine.version,
+        libvmaf="libvmaf" in parts.filters,
+        models=models,
+        encoders=tuple(name for name in ENCODERS if name in parts.encoders),
+        prober=f"PyAV {av.__version__}, libavcodec {'.'.join(map(str, av.library_versions['libavcodec']))}",
+        schemes=("file", "http", "https", *_extras()),
+        cores=len(os.sched_getaffinity(0)),
+        temporary=folder,
+        temporaryFree=shutil.disk_usage(folder).free,
+        cache=str(default_folder()),
+        machine=f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        wrong=tuple(wrong),
+    )
+
+
+async def _engine() -> tuple[Engine, Parts, tuple[str, ...], list[str]]:
+    engine, parts = Engine("", ""), Parts(frozenset(), frozenset(), frozenset())
+    try:
+        engine = await engines.ready()
+        parts = await engines.parts(engine)
+    except NodeFault as fault:
+        return engine, parts, (), [str(fault)]
+    if lacking := engines.lacks(engine, parts):
+        return engine, parts, (), [lacking]
+    models = await _models(engine)
+    return engine, parts, models, [f"model {name} is not in its libvmaf" for name in BUILT_IN if name not in models]
+
+
+def _extras() -> tuple[str, ...]:
+    return tuple(scheme for scheme, package in (("s3", "s3fs"), ("gs", "gcsfs")) if find_spec(package))
+
+
+async def _models(engine: Engine) -> tuple[str, ...]:
+    """Those with which two generated frames can be scored."""
+    works = await asyncio.gather(*(_scores(engine, name) for name in BUILT_IN))
+    return tuple(name for name, can in zip(BUILT_IN, works, strict=True) if can)
+
+
+async def _scores(engine: Engine, model: str) -> bool:
+    source = ("-f", "lavfi", "-i", "testsrc2=s=128x128:r=25:d=0.08,format=yuv420p")
+    judge = f"[0][1]libvmaf=model=version={model}"
+    command = [engine.path, "-hide_banner", "-nostdin", "-loglevel", "error", *source, *source]
+    try:
+        code, _, _ = await output([*command, "-lavfi", judge, "-f", "null", "-"])
+    except TimeoutError:
+        return False
+    return code == 0

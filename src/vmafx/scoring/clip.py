@@ -1,0 +1,59 @@
+"""What a clip is, as the prober found it."""
+
+import msgspec
+
+from vmafx.api.job import RawFormat
+
+
+class Clip(msgspec.Struct, frozen=True, kw_only=True):
+    """One video stream. Width and height are as it is shown: turned, if the container says so."""
+
+    container: str
+    codec: str
+    stream: int
+    width: int
+    height: int
+    pixel_format: str
+    depth: int
+    chroma: str  # 420, 422, 444, gray or rgb
+    full_range: bool | None = None
+    matrix: int = 2  # the number in the bitstream; 2 is unspecified
+    transfer: int = 2
+    pixel_aspect: float = 1.0
+    rotation: int = 0
+    interlaced: bool = False
+    packets: int = 0
+    broken: int = 0  # of these, by the container's own account
+    rate: str | None = None  # frames per second as a fraction; None where only the container's default is known
+    even: bool = True  # whether frames follow at even distances
+
+    @property
+    def shape(self) -> float:
+        """Width to height, as it is shown."""
+        return self.width * self.pixel_aspect / self.height
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """The prober's answer to a clip that is none, or too much."""
+
+    why: str
+
+
+class ProbeTask(msgspec.Struct, frozen=True):
+    """What the prober is told."""
+
+    fd: int
+    raw: RawFormat | None
+    pixels: int
+    frames: int
+    memory: int
+
+
+def raw_frame_bytes(raw: RawFormat) -> int:
+    """The size of one frame of a raw clip."""
+    name, _, depth = raw.pixelFormat.removesuffix("le").partition("gray" if raw.pixelFormat.startswith("gray") else "p")
+    across, down = {"yuv420": (2, 2), "yuv422": (2, 1), "yuv444": (1, 1), "": (0, 0)}[name]
+    samples = raw.width * raw.height
+    if across:
+        samples += 2 * -(-raw.width // across) * -(-raw.height // down)
+    return samples * (2 if depth else 1)

@@ -1,0 +1,31 @@
+"""What can go wrong, by who has to do something about it.
+
+ScoringError
+├── BadInput       a clip, the model or an option is wrong; another machine would say the same
+├── EngineFailure  ffmpeg or libvmaf failed on input that looks right
+└── NodeFault      this machine is at fault: no ffmpeg, no disk, no memory, no way to the clip; another may do better
+"""
+
+from typing import Literal
+
+Part = Literal["reference", "distorted", "model", "options"]
+
+
+class ScoringError(Exception):
+    """Base of all; its text is one sentence for the user."""
+
+
+class BadInput(ScoringError):
+    """Names the part that is wrong, and why."""
+
+    def __init__(self, part: Part, why: str) -> None:
+        super().__init__(f"{part}: {why}")
+        self.part, self.why = part, why
+
+
+class EngineFailure(ScoringError):
+    pass
+
+
+class NodeFault(ScoringError):
+    pass

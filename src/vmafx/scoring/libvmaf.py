@@ -1,0 +1,74 @@
+"""What libvmaf wrote of its work, read with care: it leaves out what it could not compute, and says nothing of it."""
+
+import math
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from vmafx.scoring.errors import EngineFailure
+from vmafx.scoring.pooling import mean
+
+FEATURES = {  # by our names: libvmaf's, and the column in which the values are found
+    "psnr": ("psnr", "psnr_y"),
+    "ssim": ("float_ssim", "ssim"),
+    "ms_ssim": ("float_ms_ssim", "ms_ssim"),
+    "psnr_hvs": ("psnr_hvs", "psnr_hvs"),
+    "ciede": ("ciede", "ciede"),
+    "cambi": ("cambi", "cambi"),
+}
+NOT_A_NUMBER = re.compile(rb": -?(?:nan|inf)\b")
+
+
+class _Frame(msgspec.Struct):
+    frameNum: int
+    metrics: dict[str, float | None]
+
+
+class _Pooled(msgspec.Struct):
+    mean: float | None = None
+
+
+class Log(msgspec.Struct):
+    version: str
+    frames: list[_Frame]
+    pooled_metrics: dict[str, _Pooled]
+
+
+def read_log(content: bytes) -> Log:
+    """libvmaf writes nan and inf, for which JSON has no word."""
+    try:
+        return msgspec.json.decode(NOT_A_NUMBER.sub(b": null", content), type=Log)
+    except msgspec.DecodeError as error:
+        raise EngineFailure(f"libvmaf's log cannot be read: {error}") from error
+
+
+def columns(log: Log, given: int, subsample: int, features: Sequence[str]) -> tuple[list[int], dict[str, list[float]]]:
+    """The frames' numbers and their values by measure; `given` is how many frames went into libvmaf."""
+    numbers = [frame.frameNum for frame in log.frames]
+    if not numbers or numbers != list(range(0, given, subsample)):
+        raise EngineFailure(f"libvmaf's log has {len(numbers)} frames, and {given} were given to it")
+    table = {_plain(name): _column(log, name) for name in log.frames[0].metrics}
+    for wanted in ("vmaf", *(FEATURES[feature][1] for feature in features)):
+        if wanted not in table:
+            raise EngineFailure(f"libvmaf gave no {wanted}")
+    pooled = log.pooled_metrics.get("vmaf", _Pooled()).mean
+    if pooled is None or not math.isclose(mean(table["vmaf"]), pooled, abs_tol=1e-3):
+        raise EngineFailure(f"libvmaf's own mean ({pooled}) is not that of the frames it lists")
+    return numbers, table
+
+
+def _column(log: Log, name: str) -> list[float]:
+    column = []
+    for frame in log.frames:
+        value = frame.metrics.get(name)
+        if value is None:
+            raise EngineFailure(f"libvmaf gives no number for {name} of frame {frame.frameNum}")
+        column.append(value)
+    return column
+
+
+def _plain(name: str) -> str:
+    """integer_adm2 is adm2 to us, with the gain limit of the neg models or without."""
+    plain = name.removeprefix("integer_").removeprefix("float_").replace("_egl_1", "")
+    return "ciede" if plain == "ciede2000" else plain

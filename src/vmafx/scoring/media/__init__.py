@@ -1,0 +1,14 @@
+"""Clips by path or URI, opened once: what comes out is a descriptor, and nobody opens by name again.
+
+    opened.py    the way in: `async with open_media(uri, part, policy) as opened`
+    policy.py    what may be opened, and the variables that say so
+    uri.py       from text to a place; what of it may be shown
+    local.py     files of this machine
+    staging.py   where remote clips lie meanwhile: a file without a name, bounded and hashed
+    web.py       http and https; guard.py which addresses they may lead to
+    store.py     s3 and gs, by way of fsspec
+    retry.py     when a broken transfer goes on, and when it is given up
+    threads.py   slow calls beside the event loop
+
+No text that leaves here holds a credential: no user names of URLs, no queries, no headers, no foreign error's words.
+"""

@@ -1,0 +1,25 @@
+"""Slow calls beside the event loop."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def in_thread(work: Callable[..., T], *arguments: object) -> T:
+    """Run `work` in a thread, and do not leave before it ends, even when cancelled.
+
+    What it works on is closed right after, and a descriptor closed under a thread may be somebody else's by then.
+    """
+    running = asyncio.get_running_loop().run_in_executor(None, work, *arguments)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        while not running.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([running])
+        if not running.cancelled():
+            running.exception()  # looked at: nobody else will
+        raise

@@ -1,0 +1,201 @@
+"""Clips from http and https.
+
+Our own downloader: fsspec's has no resume, no bound on a body without end, and no guard over the addresses it calls.
+The only place here that knows aiohttp. Its errors show URLs with their queries, so none of their words is passed on.
+"""
+
+import asyncio
+import re
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+from yarl import URL
+
+from vmafx.scoring.errors import BadInput, NodeFault
+from vmafx.scoring.media.guard import Guard
+from vmafx.scoring.media.retry import Lost, retry_after, until_whole
+from vmafx.scoring.media.staging import Staging
+from vmafx.scoring.media.threads import in_thread
+from vmafx.scoring.media.uri import Place, shown
+
+REDIRECTS = 5
+BLOCK = 1 << 20
+_NETWORK = (aiohttp.ClientError, TimeoutError, OSError)
+_REDIRECT = {301, 302, 303, 307, 308}
+_LATER = {408, 425, 429}
+_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
+
+
+async def fetch(place: Place, staging: Staging) -> None:
+    policy = staging.policy
+    guard = Guard(private=policy.private)
+    connector = aiohttp.TCPConnector(
+        ssl=await in_thread(ssl.create_default_context),
+        socket_factory=guard,
+    )
+    async with aiohttp.ClientSession(
+        connector=connector,
+        # A body that comes as it is cannot grow when unpacked.
+        headers={"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "vmafx"},
+        auto_decompress=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,  # a proxy would connect where the guard cannot see
+        timeout=aiohttp.ClientTimeout(
+            total=None,
+            connect=policy.connect_seconds * 3,  # with the look-up of the name
+            sock_connect=policy.connect_seconds,
+            sock_read=policy.stall_seconds,
+        ),
+        read_bufsize=BLOCK,
+    ) as session:
+        download = Download(session, guard, place, staging)
+        await until_whole(download.go_on, lambda: staging.size, policy.retry, place.shown)
+
+
+class Download:
+    """One clip, over as many requests as it takes. A request goes on only in the very file that the last one sent."""
+
+    def __init__(self, session: aiohttp.ClientSession, guard: Guard, place: Place, staging: Staging) -> None:
+        self._session, self._guard, self._place, self._staging = session, guard, place, staging
+        self._version = ""  # what tells this file from another under the same URL: an ETag or a date
+        try:
+            # What is ASCII stays as it is, since signatures are made over the very characters.
+            self._url = URL(place.target, encoded=place.target.isascii())
+        except ValueError:
+            raise self._bad("the URL makes no sense") from None
+
+    async def go_on(self) -> None:
+        self._guard.refused = False
+        if not self._version:
+            await self._staging.start_over()
+        try:
+            async with self._answer() as answer:
+                await self._accept(answer)
+                await self._take(answer)
+        except (aiohttp.InvalidURL, UnicodeError):  # a host name that cannot be encoded
+            raise self._bad("the URL makes no sense") from None
+        except _NETWORK as error:
+            raise self._failed(error) from None
+
+    @asynccontextmanager
+    async def _answer(self) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer at the end of all redirects."""
+        url, login = self._url, _login(self._url)
+        headers = {"Range": f"bytes={self._staging.size}-", "If-Range": self._version} if self._staging.size else {}
+        for _ in range(REDIRECTS + 1):
+            authorization = {"Authorization": login} if login else {}
+            target = url.with_user(None) if url.raw_user or url.raw_password else url
+            async with self._session.get(target, headers=headers | authorization, allow_redirects=False) as answer:
+                if answer.status not in _REDIRECT:
+                    yield answer
+                    return
+                onward = self._redirect(url, answer.headers.get("Location", ""))
+            login = _login(onward) or (login if onward.origin() == url.origin() else None)
+            url = onward
+        raise self._bad(f"more than {REDIRECTS} redirects")
+
+    def _redirect(self, url: URL, location: str) -> URL:
+        try:
+            onward = url.join(URL(location, encoded=location.isascii()))
+            host = onward.host
+        except ValueError:
+            raise self._bad("it redirects to a URL that makes no sense") from None
+        if not location or onward.scheme not in {"http", "https"} & self._staging.policy.schemes or not host:
+            raise self._bad(f"it redirects to {shown(str(onward)) if location else 'nowhere'}, which is not allowed")
+        if url.scheme == "https" and onward.scheme == "http":
+            raise self._bad("it redirects from https to http, where anybody can change what is sent")
+        return onward
+
+    async def _accept(self, answer: aiohttp.ClientResponse) -> None:
+        """Go on with what was staged, start over, or refuse, by what the head of the answer says."""
+        staging = self._staging
+        match answer.status:
+            case 200:
+                await staging.start_over()
+                self._version = _version(answer)
+                staging.expect(answer.content_length)
+            case 206 if self._continues(answer):
+                pass
+            case 206 | 416:
+                self._version = ""
+                raise Lost("the server does not go on where it broke off")
+            case 401 | 403:
+                cure = "check the user and password in the URL, or whether its signature has expired"
+                raise self._bad(f"the server says {answer.status}, no permission; {cure}")
+            case 404 | 410:
+                raise self._bad(f"the server says {answer.status}, there is no such file; check the URL")
+            case status if status >= 500 or status in _LATER:
+                raise Lost(f"the server says {status}", retry_after(answer.headers.get("Retry-After", "")))
+            case status:
+                raise self._bad(f"the server says {status} and sends no file; check the URL")
+        if (coding := answer.headers.get("Content-Encoding", "identity").strip().lower()) not in {"", "identity"}:
+            named = coding if coding in {"gzip", "br", "deflate", "zstd"} else "unknown"
+            raise self._bad(f"it comes compressed ({named}), which was not asked for; serve the file as it is")
+
+    def _continues(self, answer: aiohttp.ClientResponse) -> bool:
+        found = _RANGE.fullmatch(answer.headers.get("Content-Range", "").strip())
+        if found is None or int(found[1]) != self._staging.size or not self._staging.size:
+            return False
+        if _version(answer) not in {"", self._version}:
+            return False
+        return found[3] == "*" or self._staging.total in {None, int(found[3])}
+
+    async def _take(self, answer: aiohttp.ClientResponse) -> None:
+        staging, patience = self._staging, self._staging.policy.block_seconds
+        clock = asyncio.get_running_loop().time
+        block = bytearray()
+        try:
+            async with asyncio.timeout(patience) as limit:
+                async for chunk in answer.content.iter_any():
+                    block += chunk
+                    if len(block) >= BLOCK:
+                        full, block = block, bytearray()
+                        limit.reschedule(None)  # the disk's time is not the server's
+                        await staging.add(full)
+                        limit.reschedule(clock() + patience)
+        except _NETWORK:
+            await staging.add(block)  # what came is kept, to go on from there
+            raise
+        await staging.add(block)
+        if staging.total is not None and staging.size != staging.total:
+            if staging.size > staging.total:
+                self._version = ""
+            raise Lost("the server sent another number of bytes than it said")
+
+    def _failed(self, error: Exception) -> Exception:
+        if self._guard.refused:
+            return self._bad("it leads to an address that is not public; VMAFX_MEDIA_ALLOW_PRIVATE=true allows that")
+        policy = self._staging.policy
+        match error:
+            case aiohttp.ClientConnectorCertificateError():
+                return NodeFault(f"cannot fetch {self._place.shown}: the server's certificate is not trusted here")
+            case aiohttp.ClientConnectorDNSError():
+                return Lost("the name of its host cannot be resolved")
+            case aiohttp.ClientConnectorError():
+                return Lost(f"no connection: {error.os_error.strerror or 'refused'}")
+            case aiohttp.ConnectionTimeoutError():
+                return Lost("no connection in time")
+            case aiohttp.ServerTimeoutError():
+                return Lost(f"nothing came for {policy.stall_seconds:g} s")
+            case TimeoutError():
+                return Lost("it comes too slowly")
+            case aiohttp.ClientResponseError():
+                return Lost("the server's answer is no HTTP")
+        return Lost("the connection broke")
+
+    def _bad(self, why: str) -> BadInput:
+        return BadInput(self._staging.part, f"cannot fetch {self._place.shown}: {why}")
+
+
+def _login(url: URL) -> str | None:
+    if url.raw_user is None and url.raw_password is None:
+        return None
+    return aiohttp.BasicAuth(url.user or "", url.password or "", encoding="utf-8").encode()
+
+
+def _version(answer: aiohttp.ClientResponse) -> str:
+    """What to put into If-Range. A weak ETag says that files are alike, not that they are the same."""
+    etag = answer.headers.get("ETag", "")
+    return etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified", "")

@@ -1,0 +1,221 @@
+"""From two clips and the options to one filter graph: pure. What would score wrongly is refused, with a reason.
+
+Frames are paired by their number, never by their times: two containers round times differently, and ffmpeg would then
+compare a frame with its neighbour. Both clips are counted to their ends in the same pass, beside the scoring.
+"""
+
+from fractions import Fraction
+
+import msgspec
+
+from vmafx.scoring.clip import Clip
+from vmafx.scoring.errors import BadInput
+from vmafx.scoring.libvmaf import FEATURES
+from vmafx.scoring.request import Options
+
+SMALLEST = 64  # below, libvmaf's wavelets see little but borders: two equal clips of 31x31 "score" 80
+MS_SSIM_SMALLEST = 176
+CAMBI_WIDTHS = range(320, 4097)
+SHAPES_DIFFER, RATES_DIFFER, COUNTS_DIFFER = 0.02, 0.005, 0.01
+HIDDEN_FRAMES = frozenset({"vp8"})  # whose packets are not all shown
+HDR = {16: "PQ", 18: "HLG"}
+BT709 = 1
+MATRICES = {1: "bt709", 4: "fcc", 5: "bt601", 6: "bt601", 7: "smpte240m", 9: "bt2020", 10: "bt2020"}
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """How two clips are brought together."""
+
+    width: int
+    height: int
+    pixel_format: str
+    reference: str  # chains of filters
+    distorted: str
+    expected: int | None  # frames
+    notes: tuple[str, ...]
+
+    def graph(self, reference: Clip, distorted: Clip, options: Options, model: str, log: str) -> str:
+        """The whole: [scored] comes out of libvmaf, [d] and [r] are there to be counted."""
+        features = "|".join(f"name={FEATURES[feature][0]}" for feature in options.features)
+        settings = {
+            "log_fmt": "json",
+            "log_path": log,
+            "n_threads": str(options.cores()),
+            "n_subsample": str(options.subsample),
+            "shortest": "1",
+            "model": model,
+        } | ({"feature": features} if features else {})
+        judge = ":".join(f"{name}={value}" for name, value in settings.items())
+        return (
+            f"[0:{distorted.stream}]{self.distorted},split[left][d];"
+            f"[1:{reference.stream}]{self.reference},split[right][r];"
+            f"[left][right]libvmaf={judge}[scored]"
+        )
+
+
+def plan(reference: Clip, distorted: Clip, options: Options) -> Plan:
+    """Raises BadInput where a score would not mean what it seems to."""
+    _check_damage(reference, distorted, options)
+    rate = _common_rate(reference, distorted, options)
+    width, height = options.size or (reference.width, reference.height)
+    _check_sizes(reference, distorted, options, width, height)
+    pixel_format = _pixel_format(reference, distorted)
+    full = _full_range(reference, distorted)
+    matrix = _matrix(reference, distorted)
+    chains = [
+        _chain(clip, width, height, pixel_format, rate, full=full, matrix=matrix) for clip in (reference, distorted)
+    ]
+    expected = _expected(reference, distorted, options)
+    notes = tuple(_notes(reference, distorted, options, width, height))
+    return Plan(width, height, pixel_format, chains[0], chains[1], expected, notes)
+
+
+def check_counts(reference: int, distorted: int, options: Options) -> None:
+    """Raises BadInput for clips of different length, unless only their common part was asked for."""
+    if reference == distorted or options.shortest:
+        return
+    remedy = "score their common part with --shortest"
+    if not options.conform:
+        remedy += ", or, if the frame rates differ, bring them together with --conform"
+    raise BadInput("distorted", f"it has {distorted:,} frames, and the reference has {reference:,}; {remedy}")
+
+
+def _check_damage(reference: Clip, distorted: Clip, options: Options) -> None:
+    if reference.broken:
+        raise BadInput("reference", f"it is damaged or cut off ({_times(reference.broken)} by its container's account)")
+    if distorted.broken and not options.damaged:
+        raise BadInput("distorted", damaged(distorted.broken))
+
+
+def damaged(times: int) -> str:
+    return f"it is damaged or cut off ({_times(times)}); score it as it decodes with --damaged"
+
+
+def _times(count: int) -> str:
+    return "in one place" if count == 1 else f"in {count:,} places"
+
+
+def _common_rate(reference: Clip, distorted: Clip, options: Options) -> str | None:
+    """The rate to bring both clips to; None if their frames are taken as they are."""
+    if options.conform:
+        if reference.rate is None or distorted.rate is None:
+            part = "reference" if reference.rate is None else "distorted"
+            raise BadInput("options", f"--conform needs to know the {part} clip's frame rate, which it does not say")
+        return reference.rate
+    if reference.rate and distorted.rate and reference.even and distorted.even:
+        first, second = Fraction(reference.rate), Fraction(distorted.rate)
+        if abs(first / second - 1) > RATES_DIFFER:
+            raise BadInput(
+                "distorted",
+                f"it has {_per_second(second)} frames a second, and the reference has {_per_second(first)};"
+                " bring it to the reference's rate with --conform",
+            )
+    return None
+
+
+def _per_second(rate: Fraction) -> str:
+    return f"{float(rate):.5g}"
+
+
+def _check_sizes(reference: Clip, distorted: Clip, options: Options, width: int, height: int) -> None:
+    if min(width, height) < SMALLEST:
+        raise BadInput(
+            "options" if options.size else "reference",
+            f"{width}x{height} is too small for VMAF, which needs {SMALLEST}x{SMALLEST}; see --scale-to",
+        )
+    if "ms_ssim" in options.features and min(width, height) < MS_SSIM_SMALLEST:
+        raise BadInput("options", f"ms_ssim needs {MS_SSIM_SMALLEST}x{MS_SSIM_SMALLEST} or more, not {width}x{height}")
+    if "cambi" in options.features and width not in CAMBI_WIDTHS:
+        raise BadInput(
+            "options", f"cambi needs a width of {CAMBI_WIDTHS[0]} to {CAMBI_WIDTHS[-1]}, not {width}; see --scale-to"
+        )
+    if not options.stretch and abs(reference.shape / distorted.shape - 1) > SHAPES_DIFFER:
+        raise BadInput(
+            "distorted",
+            f"its shape ({distorted.width}x{distorted.height}, {distorted.shape:.3f}:1) is not the reference's"
+            f" ({reference.width}x{reference.height}, {reference.shape:.3f}:1); crop one of them,"
+            " or stretch it over the reference with --stretch",
+        )
+
+
+def _pixel_format(reference: Clip, distorted: Clip) -> str:
+    """The reference's chroma, and the greater of the two depths."""
+    chroma = next((clip.chroma for clip in (reference, distorted) if clip.chroma in {"420", "422", "444"}), None)
+    if chroma is None:
+        chroma = "444" if "rgb" in {reference.chroma, distorted.chroma} else "420"
+    depth = max(reference.depth, distorted.depth)
+    return f"yuv{chroma}p{_suffix(depth)}"
+
+
+def _suffix(depth: int) -> str:
+    for most, suffix in ((8, ""), (10, "10le"), (12, "12le")):
+        if depth <= most:
+            return suffix
+    return "16le"
+
+
+def _full_range(reference: Clip, distorted: Clip) -> bool:
+    """The reference's range of values, else the distorted clip's, else the usual one; RGB has no say."""
+    for clip in (reference, distorted):
+        if clip.full_range is not None and clip.chroma != "rgb":
+            return clip.full_range
+    return False
+
+
+def _matrix(reference: Clip, distorted: Clip) -> str:
+    """By which RGB becomes YUV: as the other clip has it."""
+    for clip in (reference, distorted):
+        if clip.chroma != "rgb" and clip.matrix in MATRICES:
+            return MATRICES[clip.matrix]
+    return MATRICES[BT709]
+
+
+def _chain(clip: Clip, width: int, height: int, pixel_format: str, rate: str | None, *, full: bool, matrix: str) -> str:
+    own = full if clip.full_range is None else clip.full_range
+    if clip.chroma == "rgb":
+        own = True
+    scale = f"scale=w={width}:h={height}:flags=bicubic:in_range={_range(own)}:out_range={_range(full)}"
+    if clip.chroma == "rgb":
+        scale += f":out_color_matrix={matrix}"
+    timing = f"setpts=PTS-STARTPTS,fps=fps={rate}:round=near," if rate else ""
+    return f"{timing}settb=1/1000,setpts=N,{scale},format={pixel_format},setsar=1"
+
+
+def _range(full: bool) -> str:
+    return "full" if full else "limited"
+
+
+def _expected(reference: Clip, distorted: Clip, options: Options) -> int | None:
+    """How many frames there will be to score; refuses at once what differs by more than packets can mislead."""
+    if options.conform:
+        return reference.packets if reference.even else None
+    packets = [clip.packets for clip in (reference, distorted) if clip.codec not in HIDDEN_FRAMES]
+    if len(packets) == 2 and abs(packets[0] - packets[1]) > max(2, COUNTS_DIFFER * max(packets)):
+        check_counts(packets[0], packets[1], options)
+    return min(packets) if packets else None
+
+
+def _notes(reference: Clip, distorted: Clip, options: Options, width: int, height: int) -> list[str]:
+    notes = []
+    if options.size:
+        notes.append(f"both clips were scaled to {width}x{height}")
+    elif (distorted.width, distorted.height) != (width, height):
+        notes.append(
+            f"the distorted clip ({distorted.width}x{distorted.height}) was scaled to the reference's"
+            f" {width}x{height}, bicubic"
+        )
+    if options.model.startswith("vmaf_v0.6.1") and height > 1440:
+        notes.append(f"{options.model} is made for 1080p; for 2160p there is vmaf_4k_v0.6.1, or compare at 1920x1080")
+    if options.model.startswith("vmaf_4k") and height <= 1440:
+        notes.append(f"{options.model} is made for 2160p; for smaller pictures there is vmaf_v0.6.1")
+    ranges = {clip.full_range for clip in (reference, distorted)}
+    if ranges == {True, False}:
+        notes.append("one clip has full-range values, the other limited: the distorted one was converted")
+    for part, clip in (("reference", reference), ("distorted clip", distorted)):
+        if clip.transfer in HDR:
+            notes.append(f"the {part} is HDR ({HDR[clip.transfer]}); the models learnt from SDR only")
+        if clip.interlaced:
+            notes.append(f"the {part} is interlaced; fields are compared as they lie in the frames")
+    if options.conform:
+        notes.append("the distorted clip was brought to the reference's frame rate: frames were repeated or left out")
+    return notes

@@ -1,0 +1,51 @@
+"""Has the prober look at a clip, and waits no longer than a limit."""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from vmafx.api.job import RawFormat
+from vmafx.scoring.clip import Clip, ProbeTask, Refusal, raw_frame_bytes
+from vmafx.scoring.errors import BadInput, NodeFault, Part
+from vmafx.scoring.media.opened import Opened
+from vmafx.scoring.process import ended_by, output, python
+from vmafx.scoring.request import Limits, Source
+
+PROBER = str(Path(__file__).with_name("prober.py"))
+
+
+async def probe(opened: Opened, source: Source, part: Part, limits: Limits) -> Clip:
+    if source.format is not None:
+        _check_raw(opened, source.format, part)
+    with os.fdopen(opened.again(), "rb") as file:
+        task = ProbeTask(file.fileno(), source.format, limits.pixels, limits.frames, limits.memory)
+        command = python(PROBER, msgspec.json.encode(task).decode())
+        try:
+            code, out, err = await output(command, [file.fileno()], within=limits.probe_seconds)
+        except TimeoutError as error:
+            raise BadInput(part, f"it could not be read through within {limits.probe_seconds:.0f} s") from error
+    if code < 0:
+        raise BadInput(part, f"reading it ended the reader with {ended_by(code)}: it is damaged, or made to do that")
+    if code or not out:
+        raise NodeFault(f"the reader of clips failed: {(err.strip() or ended_by(code)).splitlines()[-1]}")
+    answer = _answer(out)
+    if isinstance(answer, Refusal):
+        raise BadInput(part, f"{opened.shown}: {answer.why}")
+    return answer
+
+
+def _answer(out: str) -> Clip | Refusal:
+    fields = msgspec.json.decode(out)
+    return msgspec.convert(fields, Refusal) if "why" in fields else msgspec.convert(fields, Clip)
+
+
+def _check_raw(opened: Opened, raw: RawFormat, part: Part) -> None:
+    """A size or pixel format that is wrong mostly shows: the file is then no whole number of frames."""
+    frame = raw_frame_bytes(raw)
+    whole, rest = divmod(opened.size, frame)
+    if rest or not whole:
+        said = f"{raw.width}x{raw.height} {raw.pixelFormat}"
+        raise BadInput(
+            part, f"{opened.size:,} bytes are {opened.size / frame:.2f} frames of {said}; check size and pixel format"
+        )

@@ -1,0 +1,184 @@
+"""Looks at one clip, in a process of its own: `python prober.py TASK`, the answer as JSON on standard output.
+
+A clip is hostile until it has been read: what crashes, hangs or eats memory here takes only this process with it.
+Packets are counted, one frame is decoded.
+"""
+
+import math
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import av
+import msgspec
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from vmafx.api.job import RawFormat
+from vmafx.scoring.clip import Clip, ProbeTask, Refusal
+from vmafx.scoring.formats import CONTAINERS, WITHOUT_TIMES
+
+FIRST_FRAME_WITHIN = 500  # packets
+PROTOCOLS = "fd"  # whatever a clip refers to stays closed
+
+
+class _Refused(Exception):
+    pass
+
+
+def main() -> None:
+    task = msgspec.json.decode(sys.argv[1], type=ProbeTask)
+    resource.setrlimit(resource.RLIMIT_AS, (task.memory, task.memory))
+    answer: Clip | Refusal
+    try:
+        answer = probe(task)
+    except _Refused as refused:
+        answer = Refusal(str(refused))
+    except MemoryError:
+        answer = Refusal(f"it cannot be read within {task.memory >> 20} MiB of memory")
+    except (av.FFmpegError, ValueError) as error:
+        answer = Refusal(_why(error, raw=task.raw is not None))
+    sys.stdout.buffer.write(msgspec.json.encode(answer))
+
+
+def _why(error: Exception, *, raw: bool) -> str:
+    reason = getattr(error, "strerror", None) or str(error)
+    hint = "" if raw else "; for raw video say its size and pixel format"
+    return f"ffmpeg's libraries cannot read it ({reason}){hint}"
+
+
+def probe(task: ProbeTask) -> Clip:
+    options = {"format_whitelist": ",".join(CONTAINERS), "protocol_whitelist": PROTOCOLS}
+    with (
+        os.fdopen(task.fd, "rb") as file,
+        av.open(
+            file,
+            format="rawvideo" if task.raw else None,
+            container_options=options | _raw_options(task.raw),
+        ) as container,
+    ):
+        stream = _video(container.streams.video)
+        context = stream.codec_context
+        _check_size(context.width, context.height, task.pixels)
+        context.options = {"max_pixels": str(task.pixels)}
+        packets, broken, times, frame = _walk(container, stream, task.frames)
+        if frame is None:
+            raise _Refused("no frame of it can be decoded")
+        _check_size(frame.width, frame.height, task.pixels)
+        turned = frame.rotation % 180 == 90
+        chroma = _chroma(frame)
+        aspect = float(stream.sample_aspect_ratio or 1)
+        return Clip(
+            container=container.format.name,
+            codec=context.name,
+            stream=stream.index,
+            width=frame.height if turned else frame.width,
+            height=frame.width if turned else frame.height,
+            pixel_format=frame.format.name,
+            depth=max(component.bits for component in frame.format.components),
+            chroma=chroma,
+            full_range=_full_range(frame),
+            matrix=int(frame.colorspace),
+            transfer=int(frame.color_trc),
+            pixel_aspect=1 / aspect if turned else aspect,
+            rotation=frame.rotation,
+            interlaced=bool(frame.interlaced_frame),
+            packets=packets,
+            broken=broken,
+            rate=_rate(stream, container.format.name, task.raw),
+            even=_even(times),
+        )
+
+
+def _raw_options(raw: RawFormat | None) -> dict[str, str]:
+    if raw is None:
+        return {}
+    return {
+        "video_size": f"{raw.width}x{raw.height}",
+        "pixel_format": raw.pixelFormat,
+        "framerate": str(raw.frameRate or 25),
+    }
+
+
+def _video(streams: Any) -> VideoStream:
+    """The first that is no cover picture."""
+    moving = [one for one in streams if not one.disposition & av.stream.Disposition.attached_pic]
+    if not moving:
+        raise _Refused("it has no video stream")
+    found: VideoStream = moving[0]
+    return found
+
+
+def _check_size(width: int, height: int, pixels: int) -> None:
+    if width * height > pixels:
+        raise _Refused(f"its frames of {width}x{height} are larger than the limit of {pixels:,} pixels")
+
+
+def _walk(container: Any, stream: VideoStream, limit: int) -> tuple[int, int, list[int], VideoFrame | None]:
+    """Count what will be shown, note the times, and decode the first frame."""
+    for other in container.streams:
+        if other.index != stream.index:
+            other.discard = "ALL"
+    packets = broken = 0
+    times: list[int] = []
+    frame: VideoFrame | None = None
+    for packet in container.demux(stream):
+        if frame is None and packets < FIRST_FRAME_WITHIN:
+            frame = next(_decoded(packet), None)
+        if packet.size == 0:  # the end
+            continue
+        broken += packet.is_corrupt
+        if packet.is_discard:
+            continue
+        packets += 1
+        if packets > limit:
+            raise _Refused(f"it has more than {limit:,} frames, which is the limit")
+        if packet.pts is not None and len(times) < 10_000:
+            times.append(packet.pts)
+    return packets, broken, times, frame
+
+
+def _decoded(packet: Any) -> Iterator[VideoFrame]:
+    try:
+        yield from packet.decode()
+    except av.error.InvalidDataError:  # a clip may begin in the middle of something
+        return
+
+
+def _chroma(frame: VideoFrame) -> str:
+    layout = frame.format
+    if layout.is_rgb:
+        return "rgb"
+    if len(layout.components) < 3:
+        return "gray"
+    across, down = 64 // layout.chroma_width(64), 64 // layout.chroma_height(64)
+    return {(2, 2): "420", (2, 1): "422", (1, 1): "444"}.get((across, down), "444" if across * down < 4 else "420")
+
+
+def _full_range(frame: VideoFrame) -> bool | None:
+    if frame.format.name.startswith("yuvj"):
+        return True
+    return {1: False, 2: True}.get(int(frame.color_range))
+
+
+def _rate(stream: VideoStream, container: str, raw: RawFormat | None) -> str | None:
+    if container in WITHOUT_TIMES and not (raw and raw.frameRate):
+        return None
+    rate = stream.average_rate or stream.base_rate
+    return str(rate) if rate else None
+
+
+def _even(times: list[int]) -> bool:
+    """Whether no distance between two frames is off the middle one by more than rounding explains."""
+    steps = sorted(later - earlier for earlier, later in pairwise(sorted(times)))
+    if not steps:
+        return True
+    middle = steps[len(steps) // 2]
+    return all(math.isclose(step, middle, rel_tol=0.1, abs_tol=1.5) for step in (steps[0], steps[-1]))
+
+
+if __name__ == "__main__":
+    main()

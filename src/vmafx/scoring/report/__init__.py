@@ -1,0 +1,23 @@
+"""A run's reports as files: a page for people, tables for programs. Nothing here scores, and nothing here is fetched.
+
+pictures.py   two pictures of a frame, as the page shows them
+data.py       JSON and CSV
+files.py      writes any of them, whole or not at all
+page.py       the HTML page; beside it page.css and page.js, which it carries within itself
+overview.py   several clips at a glance
+section.py    one clip: its score, curves, tables and worst frames
+clips.py      how a score came about: the run, and what the two clips were
+charts.py     curves over the frames
+bars.py       how the frames' scores are spread
+scales.py     axes, ticks, and long clips made short without losing a dip
+measures.py   what we know of each measure
+words.py      numbers, times and clips as people read them
+markup.py     elements; the one place where text becomes HTML
+"""
+
+from vmafx.scoring.report.data import csv, json
+from vmafx.scoring.report.files import check, write
+from vmafx.scoring.report.page import html
+from vmafx.scoring.report.pictures import Picture
+
+__all__ = ["Picture", "check", "csv", "html", "json", "write"]

@@ -1,0 +1,64 @@
+"""The HTML page: one file that needs nothing else, and reads well without its script."""
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from functools import cache
+from hashlib import sha256
+from importlib import resources
+
+from vmafx.scoring.report import words
+from vmafx.scoring.report.markup import Html, tag
+from vmafx.scoring.report.overview import overview
+from vmafx.scoring.report.pictures import Picture
+from vmafx.scoring.report.section import section
+from vmafx.scoring.result import Report
+
+
+def html(reports: Sequence[Report], pictures: Mapping[str, Sequence[Picture]] = {}) -> str:
+    """The page; `pictures` are of the worst frames, by the `key` of the result that they belong to."""
+    names = words.names([report.result.distorted.uri for report in reports])
+    anchors = [f"clip-{place}" for place in range(1, len(reports) + 1)]
+    sections = [
+        section(report, name, anchor, pictures.get(report.result.key, ()))
+        for report, name, anchor in zip(reports, names, anchors, strict=True)
+    ]
+    if len(reports) > 1:
+        sections.insert(0, overview(reports, names, anchors))
+    return f"<!DOCTYPE html>\n{_document(_title(reports, names), sections)}\n"
+
+
+def _title(reports: Sequence[Report], names: Sequence[str]) -> str:
+    if len(reports) == 1:
+        return f"VMAF {words.number(reports[0].result.score)}: {names[0]}"
+    return f"VMAF of {len(reports)} clips"
+
+
+def _document(title: str, sections: Sequence[Html]) -> Html:
+    style, script = _piece("page.css"), _piece("page.js")
+    policy = "; ".join((
+        "default-src 'none'",
+        "style-src 'unsafe-inline'",
+        "img-src data:",
+        f"script-src 'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ))  # fmt: skip
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("title", title),
+        tag("link", rel="icon", href="data:,"),
+        tag("style", style),
+    )
+    toggle = tag("button", "Dark", type="button", id="theme", hidden="")
+    banner = tag("header", tag("h1", "Video quality report"), toggle, class_="banner")
+    body = tag("body", banner, tag("main", *sections), tag("footer", tag("p", "Made by vmafx")), tag("script", script))
+    return tag("html", head, body, lang="en")
+
+
+@cache
+def _piece(name: str) -> Html:
+    return Html(resources.files("vmafx.scoring.report").joinpath(name).read_text(encoding="utf-8"))

@@ -1,0 +1,171 @@
+"""One ffmpeg: decodes both clips, scores them and counts their frames, in one pass and within limits."""
+
+import asyncio
+import os
+import re
+import tempfile
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+
+import msgspec
+
+from vmafx.scoring.clip import Clip
+from vmafx.scoring.engine import Engine
+from vmafx.scoring.errors import EngineFailure
+from vmafx.scoring.formats import CONTAINERS
+from vmafx.scoring.media.opened import Opened
+from vmafx.scoring.models import Model
+from vmafx.scoring.plan import Plan
+from vmafx.scoring.process import child
+from vmafx.scoring.request import Limits, Options, Source
+
+STALLED = 600.0  # seconds without a frame
+WORDS_KEPT = 40
+# ffmpeg names the input that is at fault; libraries below it do not.
+DAMAGE = re.compile(r"\[v?i(?:n|st)#(\d).*(?:corrupt|Decoding error|Error submitting packet)")
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """A clip that was opened and looked at."""
+
+    source: Source
+    opened: Opened
+    clip: Clip
+    digest: str
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """All that ffmpeg has to be told."""
+
+    reference: Ready
+    distorted: Ready
+    plan: Plan
+    options: Options
+    model: Model
+    limits: Limits
+
+
+class Outcome(msgspec.Struct):
+    """How the process ended, and what it left."""
+
+    code: int = 0
+    reference: int = 0  # frames
+    distorted: int = 0
+    scored: int = 0
+    damaged_reference: int = 0
+    damaged_distorted: int = 0
+    seconds: float = 0.0
+    said: str = ""
+    log: bytes = b""
+
+
+async def run(engine: Engine, comparison: Comparison, scored: Callable[[int], None]) -> Outcome:
+    """Run it to its end; `scored` is called with the number of frames done so far."""
+    outcome = Outcome()
+    started = time.monotonic()
+    async with AsyncExitStack() as stack:
+        log = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it; it has no name
+        clips = (comparison.distorted, comparison.reference)
+        files = [stack.enter_context(os.fdopen(clip.opened.again(), "rb")) for clip in clips]
+        lines, counters = await stack.enter_async_context(_line_pipe())
+        with ExitStack() as ours:
+            for counter in counters:
+                ours.callback(os.close, counter)
+            fds = [*(file.fileno() for file in files), log.fileno(), *counters]
+            command = _command(engine, comparison, *fds)
+            if comparison.model.fd is not None:
+                fds.append(comparison.model.fd)
+            process = await stack.enter_async_context(child(command, fds))
+        listening = asyncio.create_task(_listen(process.stderr, outcome))
+        await _count(lines, outcome, scored)
+        outcome.code = await process.wait()
+        await listening
+        log.seek(0)
+        outcome.log = log.read()
+    outcome.seconds = time.monotonic() - started
+    return outcome
+
+
+def _command(engine: Engine, comparison: Comparison, *descriptors: int) -> list[str]:
+    distorted, reference, log, *counters = descriptors
+    options, limits = comparison.options, comparison.limits
+    clips = comparison.reference.clip, comparison.distorted.clip
+    graph = comparison.plan.graph(*clips, options, comparison.model.argument, f"/dev/fd/{log}")
+    return [
+        engine.path,
+        *("-hide_banner", "-nostdin", "-nostats", "-loglevel", "level+warning"),
+        *input_arguments(distorted, comparison.distorted.source, options.cores(), limits),
+        *input_arguments(reference, comparison.reference.source, options.cores(), limits),
+        *("-filter_complex_threads", str(options.cores()), "-filter_complex", graph),
+        *_counted("[scored]", "s", counters[0]),
+        *_counted("[d]", "d", counters[1]),
+        *_counted("[r]", "r", counters[2]),
+    ]
+
+
+def input_arguments(fd: int, source: Source, threads: int, limits: Limits) -> list[str]:
+    """An input that can read the descriptor and nothing else, of a kind that needs nothing else."""
+    arguments = ["-protocol_whitelist", "fd", "-format_whitelist", ",".join(CONTAINERS)]
+    arguments += ["-max_pixels", str(limits.pixels), "-threads", str(threads), "-reinit_filter", "0"]
+    if raw := source.format:
+        arguments += ["-f", "rawvideo", "-pixel_format", raw.pixelFormat, "-video_size", f"{raw.width}x{raw.height}"]
+        arguments += ["-framerate", str(raw.frameRate or 25)]
+    return [*arguments, "-fd", str(fd), "-i", "fd:"]
+
+
+def _counted(stream: str, tag: str, counter: int) -> list[str]:
+    """An output that goes nowhere, but says a line for each of its frames."""
+    says = ("-stats_enc_post", f"/dev/fd/{counter}", "-stats_enc_post_fmt", tag)
+    return ["-map", stream, "-fps_mode", "passthrough", *says, "-f", "null", "-"]
+
+
+@asynccontextmanager
+async def _line_pipe() -> AsyncIterator[tuple[asyncio.StreamReader, tuple[int, int, int]]]:
+    """A reader, and three descriptors to write to, which the caller closes once they were passed on.
+
+    Three for one pipe: outputs that were given the same one would share a buffer, and count wrongly.
+    """
+    reading, writing = os.pipe()
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", 0)
+    )
+    try:
+        yield reader, (writing, os.dup(writing), os.dup(writing))
+    finally:
+        transport.close()
+
+
+async def _count(lines: asyncio.StreamReader, outcome: Outcome, scored: Callable[[int], None]) -> None:
+    while True:
+        try:
+            async with asyncio.timeout(STALLED):
+                chunk = await lines.read(1 << 16)
+        except TimeoutError as error:
+            raise EngineFailure(f"ffmpeg came to a halt after {outcome.scored} frames") from error
+        if not chunk:
+            return
+        outcome.distorted += chunk.count(b"d")
+        outcome.reference += chunk.count(b"r")
+        if new := chunk.count(b"s"):
+            outcome.scored += new
+            scored(outcome.scored)
+
+
+async def _listen(stderr: asyncio.StreamReader | None, outcome: Outcome) -> None:
+    """Count the damage and keep the last words. Lines longer than a reader's buffer come in pieces, which is fine."""
+    words: deque[str] = deque(maxlen=WORDS_KEPT)
+    rest = ""
+    while stderr and (chunk := await stderr.read(1 << 16)):
+        *lines, rest = (rest + chunk.decode(errors="replace"))[-(1 << 17) :].split("\n")
+        for line in lines:
+            words.append(line.strip()[:500])
+            if found := DAMAGE.search(line):
+                if found[1] == "0":
+                    outcome.damaged_distorted += 1
+                else:
+                    outcome.damaged_reference += 1
+    outcome.said = "\n".join([*words, rest.strip()]).strip()

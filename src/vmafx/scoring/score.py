@@ -1,0 +1,240 @@
+"""The flow: open both clips, look at them, plan, run, pool. Progress on the way, one Report at the end."""
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from fractions import Fraction
+from typing import Any, TypeVar
+
+import msgspec
+
+from vmafx.scoring import engine as engines
+from vmafx.scoring.cache import Cache, key_of
+from vmafx.scoring.digest import sha256
+from vmafx.scoring.engine import Engine
+from vmafx.scoring.errors import BadInput, EngineFailure, NodeFault, Part, ScoringError
+from vmafx.scoring.frames import pictures
+from vmafx.scoring.libvmaf import Log, columns, read_log
+from vmafx.scoring.media.opened import Opened, open_media
+from vmafx.scoring.media.policy import Policy
+from vmafx.scoring.models import open_model
+from vmafx.scoring.plan import check_counts, damaged, plan
+from vmafx.scoring.pooling import pool, summary
+from vmafx.scoring.probe import probe
+from vmafx.scoring.process import ended_by
+from vmafx.scoring.report.pictures import Picture
+from vmafx.scoring.request import Limits, Options, Source
+from vmafx.scoring.result import ClipFacts, EngineFacts, Progress, Report, Result
+from vmafx.scoring.run import Comparison, Outcome, Ready, run
+
+T = TypeVar("T")
+U = TypeVar("U")
+Listener = Callable[[Progress], None]
+SPACE_LEFT = 64 << 20  # below this, a disk is full
+
+
+def unheard(_progress: Progress) -> None:
+    pass
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A clip that is open, and not looked at yet."""
+
+    source: Source
+    part: Part
+    opened: Opened
+
+
+class Scorer:
+    """Scores clips with one engine, under one policy. Any number at once."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        cache: Cache | None = None,
+    ) -> None:
+        self._engine, self._policy, self._limits = engine, policy or Policy(), limits or Limits()
+        self._cache = cache
+
+    async def score(
+        self, reference: Source, distorted: Source, options: Options | None = None, listener: Listener = unheard
+    ) -> Report:
+        async with (
+            self.open(reference, "reference", listener) as first,
+            self.open(distorted, "distorted", listener) as second,
+        ):
+            listener(Progress("reading"))
+            ready = await at_once(self.look(first), self.look(second))
+            return await self.compare(*ready, options or Options(), listener)
+
+    async def stream(
+        self, reference: Source, distorted: Source, options: Options | None = None
+    ) -> AsyncIterator[Progress | Report]:
+        """As `score`, as a stream: progress, and at last the report. Leaving it early ends the work."""
+        updates: asyncio.Queue[Progress | None] = asyncio.Queue()
+        task = asyncio.create_task(self.score(reference, distorted, options, updates.put_nowait))
+        task.add_done_callback(lambda _: updates.put_nowait(None))
+        try:
+            while update := await updates.get():
+                yield update
+            yield await task
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    @asynccontextmanager
+    async def open(self, source: Source, part: Part, listener: Listener = unheard) -> AsyncIterator[Held]:
+        """A clip at hand, fetched if it is elsewhere."""
+
+        def fetched(done: int, total: int | None) -> None:
+            listener(Progress("fetching", done, total))
+
+        async with open_media(source.uri, part, self._policy, fetched) as opened:
+            yield Held(source, part, opened)
+
+    async def look(self, held: Held) -> Ready:
+        """What the clip is; several comparisons may share it."""
+        clip, digest = await at_once(
+            probe(held.opened, held.source, held.part, self._limits), self._digest(held.opened)
+        )
+        return Ready(held.source, held.opened, clip, digest)
+
+    async def _digest(self, opened: Opened) -> str:
+        return opened.digest or await sha256(opened)
+
+    async def compare(
+        self, reference: Ready, distorted: Ready, options: Options, listener: Listener = unheard
+    ) -> Report:
+        options.check()
+        async with open_model(options.model, self._policy) as model:
+            digests, sources = (reference.digest, distorted.digest), (reference.source, distorted.source)
+            key = key_of(digests, sources, model, options, self._engine)
+            if self._cache and (known := self._cache.get(key)):
+                return _as_asked(known, reference, distorted)
+            planned = plan(reference.clip, distorted.clip, options)
+            comparison = Comparison(reference, distorted, planned, options, model, self._limits)
+            outcome = await run(self._engine, comparison, _progress(planned.expected, listener))
+            await self._check(outcome, options)
+            report = _report(comparison, outcome, read_log(outcome.log), self._engine, key)
+            if self._cache:
+                self._cache.put(report)
+            return report
+
+    async def worst_frames(
+        self, reference: Ready, distorted: Ready, options: Options, report: Report, count: int
+    ) -> list[Picture]:
+        """Both sides of the frames with the lowest scores, the lowest first."""
+        scores = dict(zip(report.numbers, report.values["vmaf"], strict=True))
+        worst = sorted(scores, key=lambda number: scores[number])[:count]
+        if not worst:
+            return []
+        planned, numbers = plan(reference.clip, distorted.clip, options), sorted(worst)
+        left, right = await at_once(
+            pictures(self._engine, reference, planned.reference, numbers, self._limits),
+            pictures(self._engine, distorted, planned.distorted, numbers, self._limits),
+        )
+        shown = zip(numbers, left, right, strict=True)
+        taken = {number: Picture(number, scores[number], one, other) for number, one, other in shown}
+        return [taken[number] for number in worst]
+
+    async def _check(self, outcome: Outcome, options: Options) -> None:
+        """Whether it went well; if not, whose fault it was."""
+        if outcome.code:
+            if lacking := engines.lacks(self._engine, await engines.parts(self._engine)):
+                raise NodeFault(lacking)
+            said = outcome.said or "it said nothing"
+            if outcome.code == -9 or "Cannot allocate memory" in said:
+                raise NodeFault(f"ffmpeg ended by {ended_by(outcome.code)}: this machine has too little memory for it")
+            raise EngineFailure(f"ffmpeg ended by {ended_by(outcome.code)}: {said.splitlines()[-1]}")
+        if outcome.damaged_reference:
+            raise BadInput(
+                "reference", f"it is damaged ({outcome.damaged_reference} frames do not decode as they should)"
+            )
+        if outcome.damaged_distorted and not options.damaged:
+            raise BadInput("distorted", damaged(outcome.damaged_distorted))
+        check_counts(outcome.reference, outcome.distorted, options)
+        if not outcome.log.rstrip().endswith(b"}") and shutil.disk_usage(tempfile.gettempdir()).free < SPACE_LEFT:
+            raise NodeFault("the disk is full; libvmaf could not write its log")
+
+
+async def at_once(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
+    """Both; if one fails, the other is ended, and the failure is told as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            one, other = group.create_task(first), group.create_task(second)
+    except* ScoringError as failures:
+        raise failures.exceptions[0] from None
+    return one.result(), other.result()
+
+
+def _progress(expected: int | None, listener: Listener) -> Callable[[int], None]:
+    started = time.monotonic()
+
+    def scored(done: int) -> None:
+        fps = done / max(time.monotonic() - started, 1e-6)
+        eta = None if expected is None else max(expected - done, 0) / fps
+        listener(Progress("scoring", done, expected, fps, eta))
+
+    return scored
+
+
+def _report(comparison: Comparison, outcome: Outcome, log: Log, engine: Engine, key: str) -> Report:
+    options, planned = comparison.options, comparison.plan
+    if outcome.scored != min(outcome.reference, outcome.distorted):
+        raise EngineFailure(f"ffmpeg scored {outcome.scored} of {outcome.distorted} frames")
+    numbers, values = columns(log, outcome.scored, options.subsample, options.features)
+    notes = list(planned.notes)
+    if options.shortest and outcome.reference != outcome.distorted:
+        notes.append(f"the reference has {outcome.reference:,} frames, the distorted clip {outcome.distorted:,}")
+    if outcome.damaged_distorted:
+        notes.append(f"the distorted clip is damaged: {outcome.damaged_distorted} frames did not decode as they should")
+    result = Result(
+        score=pool(values["vmaf"], options.pooling),
+        pooling=options.pooling,
+        model=comparison.model.name,
+        frames=len(numbers),
+        fps=round(outcome.scored / outcome.seconds, 2),
+        features={name: summary(column) for name, column in values.items()},
+        reference=_facts(comparison.reference, outcome.reference),
+        distorted=_facts(comparison.distorted, outcome.distorted),
+        width=planned.width,
+        height=planned.height,
+        pixelFormat=planned.pixel_format,
+        subsample=options.subsample,
+        engine=EngineFacts(engine.version, log.version),
+        notes=tuple(notes),
+        key=key,
+    )
+    return Report(result, numbers, values)
+
+
+def _facts(ready: Ready, frames: int) -> ClipFacts:
+    clip = ready.clip
+    return ClipFacts(
+        uri=ready.opened.shown,
+        digest=f"sha256:{ready.digest}",
+        container=clip.container.partition(",")[0],
+        codec=clip.codec,
+        width=clip.width,
+        height=clip.height,
+        pixelFormat=clip.pixel_format,
+        frames=frames,
+        frameRate=round(float(Fraction(clip.rate)), 3) if clip.rate else None,
+    )
+
+
+def _as_asked(known: Report, reference: Ready, distorted: Ready) -> Report:
+    """A result of before, under the names of today."""
+    old = known.result
+    result = msgspec.structs.replace(
+        old,
+        cached=True,
+        reference=msgspec.structs.replace(old.reference, uri=reference.opened.shown),
+        distorted=msgspec.structs.replace(old.distorted, uri=distorted.opened.shown),
+    )
+    return msgspec.structs.replace(known, result=result)

@@ -1,0 +1,31 @@
+"""How much the reference moves: the mean difference between blurred neighbours in time."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tests.oracle.planes import Plane, filtered
+from tests.oracle.vif import WINDOWS
+
+BLUR = WINDOWS[2]
+
+
+def motion2(reference: Iterable[Plane]) -> list[float]:
+    """Of each frame, the lesser of the motion from the frame before and to the frame after, so that a cut between two
+    still scenes is no motion. The first frame has none, and the last only what lies before it.
+    """
+    motion = _from_the_frame_before(reference)
+    return [min(pair) for pair in zip(motion, [*motion[1:], *motion[-1:]], strict=True)]
+
+
+def _from_the_frame_before(reference: Iterable[Plane]) -> Sequence[float]:
+    motion, before = [], None
+    for plane in reference:
+        blurred = _blurred(plane)
+        motion.append(0.0 if before is None else float(np.abs(blurred - before).mean()))
+        before = blurred
+    return motion
+
+
+def _blurred(plane: Plane) -> Plane:
+    return filtered(filtered(plane, BLUR, 0, repeat_last=True), BLUR, 1, repeat_last=True)

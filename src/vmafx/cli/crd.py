@@ -10,6 +10,12 @@ from vmafx.operator import manifests
 from vmafx.operator.options import SETTINGS
 from vmafx.settings import Setting, page
 
+ERRORS: tuple[type[Exception], ...] = ()
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(crd)
+
 
 def crd(
     directory: Annotated[

@@ -18,13 +18,19 @@ from vmafx.devcluster.cluster import State
 from vmafx.devcluster.components import ALL, OPTIONAL
 from vmafx.devcluster.progress import duration
 from vmafx.kube import Client, load_config
+from vmafx.kube.errors import KubeError
 
 app = typer.Typer(
     help="A Kubernetes control plane on this machine: etcd, kube-apiserver, kube-controller-manager, kube-scheduler.",
     no_args_is_help=True,
 )
 
+ERRORS = (DevClusterError, KubeError)
 Name = Annotated[str, typer.Option("--name", help="Which cluster; several can run at once.")]
+
+
+def add_to(parent: typer.Typer) -> None:
+    parent.add_typer(app, name="dev")
 
 
 @app.command()

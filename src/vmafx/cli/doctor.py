@@ -9,6 +9,11 @@ import typer
 from vmafx.scoring.checkup import Checkup, checkup
 
 CANNOT_SCORE = 3
+ERRORS: tuple[type[Exception], ...] = ()
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(doctor)
 
 
 def doctor(

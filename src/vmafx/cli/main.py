@@ -2,45 +2,23 @@
 
 import signal
 import sys
-from importlib.metadata import version
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from vmafx.cli import crd, dev, doctor, score
-from vmafx.devcluster.errors import DevClusterError
-from vmafx.kube.errors import KubeError
-
-app = typer.Typer(
-    name="vmafx",
-    help="Video quality (VMAF) at cluster scale.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-app.add_typer(dev.app, name="dev")
-app.command(name="score")(score.score)
-app.command(name="doctor")(doctor.doctor)
-app.command(name="crd")(crd.crd)
-
-
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)
-def operator(context: typer.Context) -> None:
-    """Run the operator; the same as `vmafx-operator`, whose flags it takes."""
-    from vmafx.operator.main import main as run  # noqa: PLC0415 - only this command needs it
-
-    run(context.args)
+# Each in a module of its own name, with `add_to(app)` and `ERRORS`, its expected failures.
+COMMANDS = ("score", "doctor", "dev", "crd", "operator")
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version  # noqa: PLC0415 - slow, and seldom needed
+
         typer.echo(f"vmafx {version('vmafx')}")
         raise typer.Exit
 
 
-@app.callback()
 def options(
     _version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
@@ -57,10 +35,23 @@ def _interrupt(_number: int, _frame: object) -> None:
 def main() -> None:
     """Run, and turn an expected failure into one line and exit code 1."""
     signal.signal(signal.SIGTERM, _interrupt)
+    app, errors = build(sys.argv[1] if len(sys.argv) > 1 else "")
     try:
         app()
-    except (DevClusterError, KubeError) as error:
+    except errors as error:
         typer.echo(f"error: {' '.join(str(error).split())}", err=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def build(wanted: str) -> tuple[typer.Typer, tuple[type[Exception], ...]]:
+    """The app with the wanted command, or with all if that is none: a command pays only for its own imports."""
+    app = typer.Typer(name="vmafx", no_args_is_help=True, pretty_exceptions_enable=False)
+    app.callback()(options)
+    errors: tuple[type[Exception], ...] = ()
+    for name in (wanted,) if wanted in COMMANDS else COMMANDS:
+        module = import_module(f"vmafx.cli.{name}")
+        module.add_to(app)
+        errors += module.ERRORS
+    return app, errors

@@ -27,6 +27,13 @@ RAW_NAMES = (".yuv", ".raw")
 RAW, RESULTS, RUNNING = "Raw video", "Results", "Running"
 
 
+ERRORS: tuple[type[Exception], ...] = ()  # all are told by their own exit codes
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(score)
+
+
 class Running(msgspec.Struct, frozen=True):
     cache: bool
     parallel: int

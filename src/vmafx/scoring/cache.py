@@ -11,6 +11,7 @@ from vmafx.scoring.engine import Engine
 from vmafx.scoring.models import Model
 from vmafx.scoring.request import Options, Source
 from vmafx.scoring.result import Report
+from vmafx.scoring.whole import put_whole
 
 SIZE_MAX = 512 << 20
 NOT_IN_THE_KEY = {"threads", "model"}  # the first changes no score, and the second is there by its content
@@ -52,15 +53,9 @@ class Cache:
         return report if report.result.key == key else None
 
     def put(self, report: Report) -> None:
-        """Whole or not at all, by a file that has no name until it is complete."""
         with suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            fd = os.open(self._folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "wb") as file:
-                file.write(msgspec.json.encode(report))
-                file.flush()
-                with suppress(FileExistsError):
-                    os.link(f"/proc/self/fd/{fd}", self._path(report.result.key), follow_symlinks=True)
+            put_whole(self._path(report.result.key), msgspec.json.encode(report))
             self._prune()
 
     def _path(self, key: str) -> Path:

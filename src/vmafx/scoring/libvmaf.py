@@ -1,7 +1,6 @@
 """What libvmaf wrote of its work, read with care: it leaves out what it could not compute, and says nothing of it."""
 
 import math
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -17,7 +16,9 @@ FEATURES = {  # by our names: libvmaf's, and the column in which the values are 
     "ciede": ("ciede", "ciede"),
     "cambi": ("cambi", "cambi"),
 }
-NOT_A_NUMBER = re.compile(rb": -?(?:nan|inf)\b")
+# Of two planes without any difference these have no number, and libvmaf writes null; we say 100 (decibels).
+ENDLESS_IF_EQUAL = ("psnr_hvs", "ciede2000")
+PERFECT = 100.0
 
 
 class _Frame(msgspec.Struct):
@@ -36,9 +37,8 @@ class Log(msgspec.Struct):
 
 
 def read_log(content: bytes) -> Log:
-    """libvmaf writes nan and inf, for which JSON has no word."""
     try:
-        return msgspec.json.decode(NOT_A_NUMBER.sub(b": null", content), type=Log)
+        return msgspec.json.decode(content, type=Log)
     except msgspec.DecodeError as error:
         raise EngineFailure(f"libvmaf's log cannot be read: {error}") from error
 
@@ -52,16 +52,23 @@ def columns(log: Log, given: int, subsample: int, features: Sequence[str]) -> tu
     for wanted in ("vmaf", *(FEATURES[feature][1] for feature in features)):
         if wanted not in table:
             raise EngineFailure(f"libvmaf gave no {wanted}")
-    pooled = log.pooled_metrics.get("vmaf", _Pooled()).mean
-    if pooled is None or not math.isclose(mean(table["vmaf"]), pooled, abs_tol=1e-3):
-        raise EngineFailure(f"libvmaf's own mean ({pooled}) is not that of the frames it lists")
+    if subsample == 1:  # else libvmaf's mean leaves frames out; ours does not
+        _check_mean(table["vmaf"], log)
     return numbers, table
+
+
+def _check_mean(values: Sequence[float], log: Log) -> None:
+    pooled = log.pooled_metrics.get("vmaf", _Pooled()).mean
+    if pooled is None or not math.isclose(mean(values), pooled, abs_tol=1e-3):
+        raise EngineFailure(f"libvmaf's own mean ({pooled}) is not that of the frames it lists")
 
 
 def _column(log: Log, name: str) -> list[float]:
     column = []
     for frame in log.frames:
         value = frame.metrics.get(name)
+        if value is None and name.startswith(ENDLESS_IF_EQUAL):
+            value = PERFECT
         if value is None:
             raise EngineFailure(f"libvmaf gives no number for {name} of frame {frame.frameNum}")
         column.append(value)

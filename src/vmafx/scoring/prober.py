@@ -121,7 +121,7 @@ def _walk(container: Any, stream: VideoStream, limit: int) -> tuple[int, int, li
     """Count what will be shown, note the times, and decode the first frame."""
     for other in container.streams:
         if other.index != stream.index:
-            other.discard = "ALL"
+            other.discard = av.stream.Discard.all
     packets = broken = 0
     times: list[int] = []
     frame: VideoFrame | None = None

@@ -11,7 +11,8 @@ from vmafx.scoring.errors import NodeFault
 from vmafx.tether import tethered
 
 # Nothing of ours reaches a child that reads hostile files: no credentials, no library paths, no proxies.
-ENVIRONMENT = {"LC_ALL": "C", "PATH": os.defpath, "AV_LOG_FORCE_NOCOLOR": "1"}
+# A statically linked ffmpeg crashes on the names in a transport stream if it finds the machine's own character tables.
+ENVIRONMENT = {"LC_ALL": "C", "PATH": os.defpath, "AV_LOG_FORCE_NOCOLOR": "1", "GCONV_PATH": os.devnull}
 OUTPUT_MAX = 16 << 20
 
 

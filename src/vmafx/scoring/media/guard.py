@@ -9,11 +9,16 @@ import ipaddress
 import socket
 from typing import Any
 
+_MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 _ALL_ONES = 0xFFFF_FFFF
-# Public by its number, but answers inside a cloud with what only the machine itself may know.
-_METADATA = ipaddress.IPv4Address("168.63.129.16")
+# What `is_global` calls public, in some Python or in all: the registry's own, relays, documentation,
+# and an address inside one cloud that tells a machine its secrets.
+_BESIDES = tuple(
+    ipaddress.ip_network(one)
+    for one in ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "2001::/23", "3fff::/20")
+)
 
 Address = tuple[int, int, int, str, tuple[Any, ...]]
 
@@ -36,12 +41,11 @@ class Guard:
 def is_public(text: str) -> bool:
     """Whether the address, and the one inside it that a gateway would pass on to, are the public Internet's."""
     address = ipaddress.ip_address(text)
-    if isinstance(address, ipaddress.IPv4Address):
-        return address.is_global and not address.is_multicast and address != _METADATA
-    if address.ipv4_mapped is not None:
-        return is_public(str(address.ipv4_mapped))
-    if address in _NAT64:
-        return is_public(str(ipaddress.IPv4Address(int(address) & _ALL_ONES)))
-    if address.sixtofour is not None and not is_public(str(address.sixtofour)):
+    if not address.is_global or address.is_multicast or any(address in network for network in _BESIDES):
         return False
-    return address.is_global and address in _UNICAST
+    if isinstance(address, ipaddress.IPv4Address):
+        return True
+    inner = address.sixtofour
+    if address in _MAPPED or address in _NAT64:
+        inner = ipaddress.IPv4Address(int(address) & _ALL_ONES)
+    return address in _UNICAST if inner is None else is_public(str(inner))

@@ -39,8 +39,8 @@ def _open(place: Place, part: Part, policy: Policy) -> int:
     # O_PATH holds the file without opening it: a pipe does not wait, and a device does nothing.
     found = os.open(place.target, os.O_PATH | os.O_CLOEXEC)
     try:
-        held = f"/proc/self/fd/{found}"
-        if not _within(Path(os.readlink(held)), policy):
+        held = Path(f"/proc/self/fd/{found}")
+        if not _within(held.readlink(), policy):
             raise _outside(place, part)
         status = os.fstat(found)
         if not stat.S_ISREG(status.st_mode):

@@ -51,8 +51,6 @@ async def open_media(
 
 async def _fetch(place: Place, staging: Staging) -> None:
     # Imported when needed: who scores files pays for no HTTP client.
-    if place.scheme in {"http", "https"}:
-        from vmafx.scoring.media.web import fetch  # noqa: PLC0415
-    else:
-        from vmafx.scoring.media.store import fetch  # noqa: PLC0415
-    await fetch(place, staging)
+    from vmafx.scoring.media import store, web  # noqa: PLC0415
+
+    await (web if place.scheme in {"http", "https"} else store).fetch(place, staging)

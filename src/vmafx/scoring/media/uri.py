@@ -90,12 +90,11 @@ def _url(url: str, scheme: str) -> Place:
         raise Malformed("a URL holds no spaces, backslashes or control characters; write %20 for a space")
     try:
         parts = urlsplit(url)
-        if not parts.hostname or parts.port == 0:
-            raise Malformed("there is no host in it")
-    except Malformed:
-        raise
+        name, port = parts.hostname, parts.port
     except ValueError:  # its text shows the URL
         raise Malformed("its host or port makes no sense") from None
+    if not name or port == 0:
+        raise Malformed("there is no host in it")
     host = parts.netloc.rpartition("@")[2]
     return Place(scheme, url, printable(f"{scheme}://{host}{parts.path}"))
 

@@ -27,6 +27,16 @@ _REDIRECT = {301, 302, 303, 307, 308}
 _LATER = {408, 425, 429}
 _RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 
+_WORDS: tuple[tuple[type[Exception], str], ...] = (  # the first that fits
+    (aiohttp.ClientConnectorDNSError, "the name of its host cannot be resolved"),
+    (aiohttp.ClientConnectorSSLError, "no connection: TLS failed"),
+    (aiohttp.ClientConnectorError, "no connection: refused, or no way there"),
+    (aiohttp.ConnectionTimeoutError, "no connection in time"),
+    (aiohttp.ServerTimeoutError, "nothing came for too long"),
+    (TimeoutError, "it comes too slowly"),
+    (aiohttp.ClientResponseError, "the answer is no HTTP"),
+)
+
 
 async def fetch(place: Place, staging: Staging) -> None:
     policy = staging.policy
@@ -48,7 +58,7 @@ async def fetch(place: Place, staging: Staging) -> None:
             sock_connect=policy.connect_seconds,
             sock_read=policy.stall_seconds,
         ),
-        read_bufsize=BLOCK,
+        read_bufsize=1 << 18,
     ) as session:
         download = Download(session, guard, place, staging)
         await until_whole(download.go_on, lambda: staging.size, policy.retry, place.shown)
@@ -167,23 +177,9 @@ class Download:
     def _failed(self, error: Exception) -> Exception:
         if self._guard.refused:
             return self._bad("it leads to an address that is not public; VMAFX_MEDIA_ALLOW_PRIVATE=true allows that")
-        policy = self._staging.policy
-        match error:
-            case aiohttp.ClientConnectorCertificateError():
-                return NodeFault(f"cannot fetch {self._place.shown}: the server's certificate is not trusted here")
-            case aiohttp.ClientConnectorDNSError():
-                return Lost("the name of its host cannot be resolved")
-            case aiohttp.ClientConnectorError():
-                return Lost(f"no connection: {error.os_error.strerror or 'refused'}")
-            case aiohttp.ConnectionTimeoutError():
-                return Lost("no connection in time")
-            case aiohttp.ServerTimeoutError():
-                return Lost(f"nothing came for {policy.stall_seconds:g} s")
-            case TimeoutError():
-                return Lost("it comes too slowly")
-            case aiohttp.ClientResponseError():
-                return Lost("the server's answer is no HTTP")
-        return Lost("the connection broke")
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            return NodeFault(f"cannot fetch {self._place.shown}: the server's certificate is not trusted here")
+        return Lost(next((words for kind, words in _WORDS if isinstance(error, kind)), "the connection broke"))
 
     def _bad(self, why: str) -> BadInput:
         return BadInput(self._staging.part, f"cannot fetch {self._place.shown}: {why}")

@@ -49,7 +49,7 @@ def draw(chart: Chart) -> Html:
     return tag(
         "div",
         drawing,
-        class_=" ".join(("plot", *(["small"] if chart.small else []), *(["leveled"] if chart.levels else []))),
+        class_="plot small" if chart.small else "plot leveled" if chart.levels else "plot",
         data_from=chart.x.low,
         data_to=chart.x.high,
         data_low=chart.y.low,

@@ -11,7 +11,7 @@ def run_facts(result: Result) -> Html:
         "Model": result.model,
         "Pooling": words.pooling(result.pooling),
         "Frames scored": frames,
-        "Compared at": f"{result.width}×{result.height}, {result.pixelFormat}",
+        "Compared at": f"{words.size(result.width, result.height)}, {result.pixelFormat}",
         "Speed": "from the cache" if result.cached else f"{words.number(result.fps, 1)} fps",
         "Engine": f"libvmaf {result.engine.libvmaf}, ffmpeg {result.engine.ffmpeg}",
     }
@@ -45,7 +45,7 @@ def clip_table(result: Result) -> Html:
 def _facts(clip: ClipFacts) -> dict[str, str]:
     length = f" ({words.clock(clip.frames / clip.frameRate)})" if clip.frameRate else ""
     return {
-        "Size": f"{clip.width}×{clip.height}",
+        "Size": words.size(clip.width, clip.height),
         "Pixel format": clip.pixelFormat,
         "Frame rate": words.rate(clip.frameRate),
         "Frames": f"{clip.frames:,}{length}",
@@ -54,7 +54,7 @@ def _facts(clip: ClipFacts) -> dict[str, str]:
 
 def _short(clip: ClipFacts, name: str | None) -> str:
     rate = f"{words.rate(clip.frameRate)} fps" if clip.frameRate else None
-    return " · ".join(filter(None, (name, clip.codec, f"{clip.width}×{clip.height}", clip.pixelFormat, rate)))
+    return " · ".join(filter(None, (name, clip.codec, words.size(clip.width, clip.height), clip.pixelFormat, rate)))
 
 
 def _row(name: str, reference: str, distorted: str, *, differ: bool = False) -> Html:

@@ -17,8 +17,7 @@ from vmafx.scoring.report.page import html
 from vmafx.scoring.report.pictures import Picture
 from vmafx.scoring.result import Report
 
-Pictures = Mapping[str, Sequence[Picture]]
-Render = Callable[[Sequence[Report], Pictures], bytes]
+Render = Callable[[Sequence[Report], Mapping[str, Sequence[Picture]]], bytes]
 
 RENDER: dict[str, Render] = {
     ".html": lambda reports, pictures: html(reports, pictures).encode(),
@@ -40,7 +39,7 @@ def check(path: Path) -> None:
         raise BadInput("options", f"the report's folder {path.parent} cannot be written to")
 
 
-def write(path: Path, reports: Sequence[Report], pictures: Pictures = {}) -> None:
+def write(path: Path, reports: Sequence[Report], pictures: Mapping[str, Sequence[Picture]] = {}) -> None:
     """Write `path`, by its ending as HTML, JSON or CSV, in place of what may be there."""
     check(path)
     content = _render(path)(reports, pictures)

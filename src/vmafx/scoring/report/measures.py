@@ -31,8 +31,8 @@ KNOWN = {
     "psnr_hvs_cr": msgspec.structs.replace(PSNR, label="PSNR-HVS Cr"),
     "ssim": Measure("SSIM", span=0.005, most=1),
     "ms_ssim": Measure("MS-SSIM", span=0.005, most=1),
-    "ciede": Measure("CIEDE2000", 2, span=1, hint="colour; higher is better"),
-    "cambi": Measure("CAMBI", 3, span=0.5, hint="banding; lower is better"),
+    "ciede": Measure("CIEDE2000", 2, span=1, hint="higher is better"),
+    "cambi": Measure("CAMBI", 3, span=0.5, hint="lower is better"),
 }
 
 

@@ -44,7 +44,7 @@ def _row(place: int, report: Report, name: str, anchor: str) -> Html:
     cells = (tag("td", words.number(value)) for value in (vmaf.mean, vmaf.percentiles["p5"], vmaf.min))
     return tag(
         "tr",
-        tag("th", swatch(place), link, scope="row"),
+        tag("th", tag("span", swatch(place), link, class_="named"), scope="row"),
         tag("td", tag("b", words.number(result.score))),
         *cells,
         tag("td", gauge(result.score, vmaf, ticks=False), class_="spread"),

@@ -51,7 +51,7 @@ def thin(numbers: Sequence[int], values: Sequence[float], most: int = POINTS) ->
     return Curve(points, trend, size, left_out)
 
 
-def fit(low: float, high: float, measure: Measure, about: int = 4) -> Axis:
+def fit(low: float, high: float, measure: Measure, about: int = 5) -> Axis:
     """An axis for values from `low` to `high`: as narrow as shows them well, and never beyond what can be."""
     floor = 0.0 if low >= 0 else -math.inf
     ceiling = measure.most if measure.most is not None and high <= measure.most else math.inf
@@ -65,7 +65,7 @@ def fit(low: float, high: float, measure: Measure, about: int = 4) -> Axis:
     return _axis(first, max(last, first + 1), step)
 
 
-def frames(first: int, last: int, about: int = 8) -> Axis:
+def frames(first: int, last: int, about: int = 10) -> Axis:
     """An axis that begins and ends with the clip; its ticks are whole frames."""
     if first == last:
         return Axis(first - 0.5, last + 0.5, (first,))
@@ -79,14 +79,21 @@ def counts(most: int) -> Axis:
     return _axis(0, math.ceil(most / step), step)
 
 
-def bins(values: Sequence[float], most: int = 25) -> tuple[float, list[tuple[float, int]]]:
-    """The width of the bins, and each bin's beginning and count; empty ones between two full ones are there too."""
+def bins(values: Sequence[float], least: int = 8, most: int = 25) -> tuple[float, list[tuple[float, int]]]:
+    """The width of the bins, and each bin's beginning and count.
+
+    There are never so few that a bar fills the drawing: empty ones are put around, within 0 and 100 where scores are.
+    """
     low, high = min(values), max(values)
     width = nice(max((high - low) / most, 0.5))
     while math.floor(high / width) - math.floor(low / width) >= most:
         width = nice(width * 1.5)
     first = math.floor(low / width)
     last = max(math.ceil(high / width) - 1, first)  # the best possible score is in the last bin, not in one of its own
+    spare = max(least - (last - first + 1), 0)
+    above = min(spare // 2, max(math.floor(100 / width) - 1 - last, 0))
+    below = min(spare - above, max(first, 0))
+    first, last = first - below, last + spare - below
     tally = [0] * (last - first + 1)
     for value in values:
         tally[min(math.floor(value / width), last) - first] += 1

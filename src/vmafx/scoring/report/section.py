@@ -7,7 +7,7 @@ from vmafx.scoring.report import words
 from vmafx.scoring.report.bars import gauge, histogram
 from vmafx.scoring.report.charts import Chart, Line, draw, figure
 from vmafx.scoring.report.clips import clip_lines, clip_table, run_facts
-from vmafx.scoring.report.markup import Html, join, tag
+from vmafx.scoring.report.markup import Html, tag
 from vmafx.scoring.report.measures import VMAF, elementary, extras, is_elementary, measure
 from vmafx.scoring.report.pictures import Picture
 from vmafx.scoring.report.scales import Curve, fit, frames, thin
@@ -25,8 +25,8 @@ def section(report: Report, name: str, anchor: str, pictures: Sequence[Picture])
         tag("div", _score(report), _numbers(report), run_facts(result), class_="hero panel"),
         _curve(report, pictures),
         tag("div", _histogram(report), _summary(result, "Measures", _main(result)), class_="pair"),
-        _worst(result, pictures),
         _multiples(report, extras(report)),
+        _worst(result, pictures),
         tag("div", tag("h3", "Clips"), clip_table(result), class_="panel"),
         _elementary(report),
         id=anchor,
@@ -93,12 +93,12 @@ def _curve(report: Report, pictures: Sequence[Picture]) -> Html:
         dots=[(picture.frame, picture.score) for picture in pictures],
     )
     told = [note_on(curve)] if curve.trend else []
-    told += ["Dots mark the frames shown below."] if pictures else []
+    told += ["Dots: the frames shown below."] if pictures else []
     return figure("VMAF by frame", draw(chart), " ".join(told))
 
 
 def note_on(curve: Curve) -> str:
-    return f"The dark line is the mean of every {curve.bucket} frames, the light band reaches from their worst to their best."
+    return f"Line: mean of every {curve.bucket} frames. Band: from the worst to the best of them."
 
 
 def _histogram(report: Report) -> Html:
@@ -144,9 +144,9 @@ def _small(report: Report, column: str) -> Html:
         return figure(title, tag("p", "No frame has a finite value.", class_="muted"), heading="h4")
     low, high = min(value for _, value in curve.points), max(value for _, value in curve.points)
     chart = Chart(
-        label=f"{known.label} by frame, from {words.number(low, known.decimals)} to {words.number(high, known.decimals)}",
+        label=f"{known.label} by frame, from {low:.{known.decimals}f} to {high:.{known.decimals}f}",
         x=frames(report.numbers[0], report.numbers[-1], about=4),
-        y=fit(low, high, known, about=2),
+        y=fit(low, high, known, about=3),
         lines=[Line(known.label, curve)],
         decimals=known.decimals,
         rate=rate_of(report.result),
@@ -160,8 +160,12 @@ def _elementary(report: Report) -> Html | None:
     columns = [column for column in elementary(report) if column in report.result.features]
     if not columns:
         return None
-    inside = join(_summary(report.result, "Elementary measures", columns), _multiples(report, columns))
-    return tag("details", tag("summary", f"What VMAF is made of: {len(columns)} elementary measures"), inside)
+    inside = (_summary(report.result, "Elementary measures", columns), _multiples(report, columns))
+    return tag(
+        "details",
+        tag("summary", f"What VMAF is made of: {len(columns)} elementary measures"),
+        tag("div", *inside, class_="stack"),
+    )
 
 
 def _worst(result: Result, pictures: Sequence[Picture]) -> Html | None:

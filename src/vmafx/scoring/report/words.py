@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 
+MINUS, TIMES = "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 POOLINGS = {
     "mean": "mean",
     "harmonic_mean": "harmonic mean",
@@ -15,9 +16,13 @@ POOLINGS = {
 
 def number(value: float, decimals: int = 2) -> str:
     if not math.isfinite(value):
-        return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
+        return "\N{EN DASH}" if math.isnan(value) else f"{MINUS if value < 0 else ''}∞"
     text = f"{value:,.{decimals}f}"
-    return text.replace("-", "−") if float(text.replace(",", "")) else text.lstrip("-")
+    return text.replace("-", MINUS) if float(text.replace(",", "")) else text.lstrip("-")
+
+
+def size(width: int, height: int) -> str:
+    return f"{width}{TIMES}{height}"
 
 
 def rate(value: float | None) -> str:

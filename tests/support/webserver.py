@@ -1,0 +1,143 @@
+"""A web server on a real socket that does, request by request, what a script tells it: right, wrong or not at all."""
+
+import asyncio
+import re
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Self
+
+import msgspec
+
+
+class Request(msgspec.Struct, frozen=True):
+    target: str
+    headers: dict[str, str]  # by lower-case name
+
+
+Answer = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
+
+
+class WebServer:
+    """Each path has a list of answers; the last one is given again and again. Use as an async context manager."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self.requests: list[Request] = []
+        self.connections = 0
+        self._tls = tls
+        self._scripts: dict[str, list[Answer]] = {}
+        self._busy: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._tls)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in list(self._busy):
+            task.cancel()
+        await asyncio.gather(*self._busy, return_exceptions=True)
+        await self._server.wait_closed()
+
+    def serve(self, path: str, *answers: Answer, login: str = "", host: str = "127.0.0.1") -> str:
+        """Give these answers at `path`, and say its URL."""
+        self._scripts[path] = list(answers)
+        scheme = "https" if self._tls else "http"
+        return f"{scheme}://{login}{'@' if login else ''}{host}:{self.port}{path}"
+
+    def asked(self, header: str) -> list[str | None]:
+        return [request.headers.get(header.lower()) for request in self.requests]
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._busy.add(task)
+        try:
+            await self._converse(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self._busy.discard(task)
+            writer.transport.abort()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        target = head[0].split(" ")[1]
+        headers = dict(line.lower().split(": ", 1)[:1] + line.split(": ", 1)[1:] for line in head[1:] if line)
+        request = Request(target, headers)
+        self.requests.append(request)
+        script = self._scripts[target.partition("?")[0]]
+        await (script.pop(0) if len(script) > 1 else script[0])(request, writer)
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+
+def head(status: int, headers: dict[str, str | int]) -> bytes:
+    lines = [f"HTTP/1.1 {status} Whatever", "Connection: close"] + [f"{key}: {value}" for key, value in headers.items()]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def says(status: int, body: bytes = b"", **headers: str | int) -> Answer:
+    """A plain answer; the names of headers are written with _ for -."""
+
+    async def answer(_request: Request, writer: asyncio.StreamWriter) -> None:
+        fields = {"Content-Length": len(body)} | {key.replace("_", "-"): value for key, value in headers.items()}
+        writer.write(head(status, fields) + body)
+
+    return answer
+
+
+def has(content: bytes, *, etag: str = '"one"', cut: int | None = None, ranges: bool = True, **more: str) -> Answer:
+    """A file, as a good server has it; `cut` breaks the connection after so many bytes of this answer."""
+
+    async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
+        start, status, headers = 0, 200, {"ETag": etag} if etag else {}
+        headers |= {key.replace("_", "-"): value for key, value in more.items()}
+        asked = re.fullmatch(r"bytes=(\d+)-", request.headers.get("range", ""))
+        if ranges and asked and request.headers.get("if-range") in {etag, more.get("Last_Modified")}:
+            start, status = int(asked[1]), 206
+            headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
+        writer.write(head(status, headers | {"Content-Length": len(content) - start}))
+        writer.write(content[start:] if cut is None else content[start : start + cut])
+        await writer.drain()
+        if cut is not None:
+            writer.write_eof()
+
+    return answer
+
+
+def without_end(sent: list[int]) -> Answer:
+    """A body that never ends and does not say how long it is; `sent` counts its bytes."""
+
+    async def answer(_request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(200, {}))
+        while True:
+            writer.write(b"x" * 65536)
+            sent.append(65536)
+            await writer.drain()
+
+    return answer
+
+
+def stalls(content: bytes, after: int, *, until: asyncio.Event | None = None, etag: str = '"one"') -> Answer:
+    """Sends the beginning, and then nothing more, with the connection open."""
+
+    async def answer(_request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(200, {"ETag": etag, "Content-Length": len(content)}) + content[:after])
+        await writer.drain()
+        await (until or asyncio.Event()).wait()
+
+    return answer
+
+
+def hangs_up() -> Answer:
+    async def answer(_request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    return answer
+
+
+def redirects(location: str, status: int = 302) -> Answer:
+    return says(status, Location=location)

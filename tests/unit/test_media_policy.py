@@ -1,0 +1,67 @@
+"""What may be opened, from variables."""
+
+from pathlib import Path
+
+import pytest
+
+from vmafx.scoring.errors import BadInput
+from vmafx.scoring.media.policy import SETTINGS, Policy, in_units
+
+
+def test_without_variables_it_is_the_default() -> None:
+    assert Policy.from_environ({}) == Policy()
+
+
+def test_every_variable_counts() -> None:
+    policy = Policy.from_environ(
+        {
+            "VMAFX_MEDIA_SCHEMES": "file, HTTPS",
+            "VMAFX_MEDIA_ROOTS": "/a:/b/c:",
+            "VMAFX_MEDIA_ALLOW_PRIVATE": "true",
+            "VMAFX_MEDIA_MAX_BYTES": "10Gi",
+        }
+    )
+    assert policy == Policy(
+        schemes=frozenset({"file", "https"}), roots=(Path("/a"), Path("/b/c")), private=True, max_bytes=10 << 30
+    )
+
+
+@pytest.mark.parametrize(("text", "size"), [("1", 1), ("2Ki", 2048), ("500Mi", 500 << 20), ("2Ti", 2 << 40)])
+def test_sizes_are_written_as_in_kubernetes(text: str, size: int) -> None:
+    assert Policy.from_environ({"VMAFX_MEDIA_MAX_BYTES": text}).max_bytes == size
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("VMAFX_MEDIA_SCHEMES", "file,ftp"),
+        ("VMAFX_MEDIA_SCHEMES", ","),
+        ("VMAFX_MEDIA_ROOTS", ":"),
+        ("VMAFX_MEDIA_ROOTS", "clips"),
+        ("VMAFX_MEDIA_ALLOW_PRIVATE", "maybe"),
+        ("VMAFX_MEDIA_MAX_BYTES", "0"),
+        ("VMAFX_MEDIA_MAX_BYTES", "10GB"),
+        ("VMAFX_MEDIA_MAX_BYTES", "-1"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_the_name_of_its_variable(variable: str, text: str) -> None:
+    with pytest.raises(BadInput, match=variable) as refused:
+        Policy.from_environ({variable: text})
+    assert refused.value.part == "options"
+
+
+def test_every_setting_is_a_variable_and_no_flag() -> None:
+    assert all(one.variable.startswith("VMAFX_MEDIA_") and not one.flag for one in SETTINGS)
+
+
+def test_schemes_are_refused_by_what_is_wrong_with_them() -> None:
+    with pytest.raises(BadInput, match="ftp:// is not known"):
+        Policy().allow("ftp", "reference")
+    with pytest.raises(BadInput, match="s3:// is not allowed here, only file://"):
+        Policy(schemes=frozenset({"file"})).allow("s3", "reference")
+    Policy().allow("gs", "reference")
+
+
+@pytest.mark.parametrize(("size", "text"), [(5, "5 bytes"), (1 << 20, "1 MiB"), (1536 << 20, "1.5 GiB")])
+def test_sizes_as_people_say_them(size: int, text: str) -> None:
+    assert in_units(size) == text

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ class Model:
     vif_gain_limit: float
     adm_gain_limit: float
     transform: Transform | None
+    numbers: dict[str, Any] = field(repr=False)  # as the engine has them
 
     def score(self, features: Mapping[str, float]) -> float:
         values = np.array([features[name] for name in FEATURES])
@@ -110,6 +111,7 @@ def _read(name: str, numbers: dict[str, Any], enable_transform: bool) -> Model:
         vif_gain_limit=limits["vif_scale0"].get("vif_enhn_gain_limit", NO_LIMIT),
         adm_gain_limit=limits["adm2"].get("adm_enhn_gain_limit", NO_LIMIT),
         transform=_transform(numbers.get("score_transform", {}), enable_transform),
+        numbers=numbers,
     )
 
 

@@ -23,6 +23,7 @@ class WebServer:
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[Request] = []
         self.connections = 0
+        self.open = 0
         self._tls = tls
         self._scripts: dict[str, list[Answer]] = {}
         self._busy: set[asyncio.Task[None]] = set()
@@ -50,6 +51,7 @@ class WebServer:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.open += 1
         task = asyncio.current_task()
         assert task is not None
         self._busy.add(task)
@@ -59,6 +61,7 @@ class WebServer:
             pass
         finally:
             self._busy.discard(task)
+            self.open -= 1
             writer.transport.abort()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -68,7 +71,17 @@ class WebServer:
         request = Request(target, headers)
         self.requests.append(request)
         script = self._scripts[target.partition("?")[0]]
-        await (script.pop(0) if len(script) > 1 else script[0])(request, writer)
+        answer = asyncio.ensure_future((script.pop(0) if len(script) > 1 else script[0])(request, writer))
+        gone = asyncio.ensure_future(reader.read())
+        try:
+            await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                return
+            await answer
+        finally:
+            answer.cancel()
+            gone.cancel()
+            await asyncio.gather(answer, gone, return_exceptions=True)
         await writer.drain()
         writer.close()
         await writer.wait_closed()
@@ -121,13 +134,13 @@ def without_end(sent: list[int]) -> Answer:
     return answer
 
 
-def stalls(content: bytes, after: int, *, until: asyncio.Event | None = None, etag: str = '"one"') -> Answer:
+def stalls(content: bytes, after: int, *, etag: str = '"one"') -> Answer:
     """Sends the beginning, and then nothing more, with the connection open."""
 
     async def answer(_request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(head(200, {"ETag": etag, "Content-Length": len(content)}) + content[:after])
         await writer.drain()
-        await (until or asyncio.Event()).wait()
+        await asyncio.Event().wait()
 
     return answer
 

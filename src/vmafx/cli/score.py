@@ -118,7 +118,7 @@ def score(
         policy = Policy.from_environ(os.environ)
         if allow_private:
             policy = msgspec.structs.replace(policy, private=True)
-        pictures = worst if any(path.suffix == ".html" for path in reports) else 0
+        pictures = worst if any(path.suffix.lower() == ".html" for path in reports) else 0
         running = Running(cache, parallel, pictures)
         with Bars(distorted, quiet=quiet or json) as bars:
             outcomes = asyncio.run(_run(first, others, options, policy, bars.hear, running))
@@ -132,11 +132,18 @@ def score(
         typer.echo(scores.as_json([one.report.result for one in scored], several=len(distorted) > 1))
     elif scored:
         scores.show([one.report.result for one in scored])
-    for path in reports:
-        if scored:
+    code = _exit_code(outcomes, fail_under)
+    raise typer.Exit(max(code, _write(reports, scored)) if scored else code)
+
+
+def _write(reports: list[Path], scored: list[Scored]) -> int:
+    try:
+        for path in reports:
             write(path, [one.report for one in scored], {one.report.result.key: one.pictures for one in scored})
             typer.echo(f"wrote {path}", err=True)
-    raise typer.Exit(_exit_code(outcomes, fail_under))
+    except ScoringError as error:
+        return _complain(error)
+    return 0
 
 
 async def _run(

@@ -42,7 +42,7 @@ def find(environ: Mapping[str, str] = os.environ) -> str:
         found = shutil.which(named)
         if found is None:
             raise NodeFault(f"{BINARY.variable} names {named!r}, which is no program here")
-        return str(Path(found).resolve())
+        return str(Path(found).absolute())
     import imageio_ffmpeg  # noqa: PLC0415 - only where no other is named
 
     try:

@@ -154,11 +154,20 @@ def _suffix(depth: int) -> str:
     return "16le"
 
 
+def _range_of(clip: Clip) -> bool | None:
+    """Whether values use the full range. Who does not say is limited, but a raw or grey clip is as the other."""
+    if clip.chroma == "rgb":
+        return True
+    if clip.full_range is None and clip.container != "rawvideo" and clip.chroma != "gray":
+        return False
+    return clip.full_range
+
+
 def _full_range(reference: Clip, distorted: Clip) -> bool:
-    """The reference's range of values, else the distorted clip's, else the usual one; RGB has no say."""
+    """The range to compare in: the reference's, else the distorted clip's, else the usual one; RGB has no say."""
     for clip in (reference, distorted):
-        if clip.full_range is not None and clip.chroma != "rgb":
-            return clip.full_range
+        if clip.chroma != "rgb" and (known := _range_of(clip)) is not None:
+            return known
     return False
 
 
@@ -171,9 +180,8 @@ def _matrix(reference: Clip, distorted: Clip) -> str:
 
 
 def _chain(clip: Clip, width: int, height: int, pixel_format: str, rate: str | None, *, full: bool, matrix: str) -> str:
-    own = full if clip.full_range is None else clip.full_range
-    if clip.chroma == "rgb":
-        own = True
+    known = _range_of(clip)
+    own = full if known is None else known
     scale = f"scale=w={width}:h={height}:flags=bicubic:in_range={_range(own)}:out_range={_range(full)}"
     if clip.chroma == "rgb":
         scale += f":out_color_matrix={matrix}"
@@ -208,7 +216,7 @@ def _notes(reference: Clip, distorted: Clip, options: Options, width: int, heigh
         notes.append(f"{options.model} is made for 1080p; for 2160p there is vmaf_4k_v0.6.1, or compare at 1920x1080")
     if options.model.startswith("vmaf_4k") and height <= 1440:
         notes.append(f"{options.model} is made for 2160p; for smaller pictures there is vmaf_v0.6.1")
-    ranges = {clip.full_range for clip in (reference, distorted)}
+    ranges = {_range_of(clip) for clip in (reference, distorted) if clip.chroma != "rgb"}
     if ranges == {True, False}:
         notes.append("one clip has full-range values, the other limited: the distorted one was converted")
     for part, clip in (("reference", reference), ("distorted clip", distorted)):

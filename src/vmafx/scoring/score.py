@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -74,7 +74,7 @@ class Scorer:
 
     async def stream(
         self, reference: Source, distorted: Source, options: Options | None = None
-    ) -> AsyncIterator[Progress | Report]:
+    ) -> AsyncGenerator[Progress | Report, None]:
         """As `score`, as a stream: progress, and at last the report. Leaving it early ends the work."""
         updates: asyncio.Queue[Progress | None] = asyncio.Queue()
         task = asyncio.create_task(self.score(reference, distorted, options, updates.put_nowait))

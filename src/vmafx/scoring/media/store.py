@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
+import aiohttp
 import msgspec
 
 from vmafx.scoring.errors import BadInput, NodeFault
@@ -22,6 +23,7 @@ from vmafx.scoring.media.threads import in_thread
 from vmafx.scoring.media.uri import Place
 
 BLOCK = 8 << 20
+_NETWORK = (OSError, TimeoutError, ValueError, aiohttp.ClientError)
 # Whatever of these a store knows: if one changes, it is another object.
 _VERSION = ("size", "ETag", "etag", "generation", "VersionId", "LastModified", "mtime", "created")
 
@@ -30,7 +32,7 @@ class Store(msgspec.Struct, frozen=True):
     """How to reach a kind of store, and how to understand its failures."""
 
     connect: Callable[[], Awaitable[tuple[Any, Any]]]  # fsspec's asynchronous file system, and what to close after it
-    errors: tuple[type[Exception], ...] = (OSError, TimeoutError, ValueError)
+    errors: tuple[type[Exception], ...] = _NETWORK
     denied: Callable[[Exception], bool] = lambda error: isinstance(error, PermissionError)
     cure: str = "ask whoever keeps it"
 
@@ -134,7 +136,7 @@ async def _s3(policy: Policy) -> Store:
 
     return Store(
         connect,
-        (OSError, TimeoutError, ValueError, foreign.BotoCoreError, foreign.ClientError),
+        (*_NETWORK, foreign.BotoCoreError, foreign.ClientError),
         lambda error: isinstance(error, (PermissionError, *missing)),
         "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to an account that may read it",
     )
@@ -144,7 +146,6 @@ async def _gs(_policy: Policy) -> Store:
     gcsfs = await _package("gcsfs.core", "gs", "gcs")  # the plain one: others ask a second API about each bucket
     answers = importlib.import_module("gcsfs.retry")
     auth = importlib.import_module("google.auth.exceptions")
-    web = importlib.import_module("aiohttp")
     requests = importlib.import_module("requests.exceptions")
 
     def files() -> Any:
@@ -163,10 +164,7 @@ async def _gs(_policy: Policy) -> Store:
 
     return Store(
         connect,
-        (
-            *(OSError, TimeoutError, ValueError, web.ClientError),
-            *(answers.HttpError, auth.GoogleAuthError, requests.RequestException),
-        ),
+        (*_NETWORK, answers.HttpError, auth.GoogleAuthError, requests.RequestException),
         denied,
         "set GOOGLE_APPLICATION_CREDENTIALS to the key of an account that may read it",
     )

@@ -5,6 +5,7 @@ The only place here that knows aiohttp. Its errors show URLs with their queries,
 """
 
 import asyncio
+import base64
 import re
 import ssl
 from collections.abc import AsyncIterator
@@ -22,6 +23,7 @@ from vmafx.scoring.media.uri import Place, shown
 
 REDIRECTS = 5
 BLOCK = 1 << 20
+READ_AHEAD = 1 << 17  # aiohttp forgets what it holds when a connection breaks: little, so that little is fetched twice
 _NETWORK = (aiohttp.ClientError, TimeoutError, OSError)
 _REDIRECT = {301, 302, 303, 307, 308}
 _LATER = {408, 425, 429}
@@ -58,7 +60,7 @@ async def fetch(place: Place, staging: Staging) -> None:
             sock_connect=policy.connect_seconds,
             sock_read=policy.stall_seconds,
         ),
-        read_bufsize=1 << 18,
+        read_bufsize=READ_AHEAD,
     ) as session:
         download = Download(session, guard, place, staging)
         await until_whole(download.go_on, lambda: staging.size, policy.retry, place.shown)
@@ -148,7 +150,8 @@ class Download:
         found = _RANGE.fullmatch(answer.headers.get("Content-Range", "").strip())
         if found is None or int(found[1]) != self._staging.size or not self._staging.size:
             return False
-        if _version(answer) not in {"", self._version}:
+        said = {answer.headers.get("ETag"), answer.headers.get("Last-Modified")} - {None}
+        if said and self._version not in said:
             return False
         return found[3] == "*" or self._staging.total in {None, int(found[3])}
 
@@ -188,7 +191,7 @@ class Download:
 def _login(url: URL) -> str | None:
     if url.raw_user is None and url.raw_password is None:
         return None
-    return aiohttp.BasicAuth(url.user or "", url.password or "", encoding="utf-8").encode()
+    return "Basic " + base64.b64encode(f"{url.user or ''}:{url.password or ''}".encode()).decode()
 
 
 def _version(answer: aiohttp.ClientResponse) -> str:

@@ -2,7 +2,7 @@
 
 pictures.py   two pictures of a frame, as the page shows them
 data.py       JSON and CSV
-files.py      writes any of them, whole or not at all
+files.py      writes any of them, by the ending of the name
 page.py       the HTML page; beside it page.css and page.js, which it carries within itself
 overview.py   several clips at a glance
 section.py    one clip: its score, curves, tables and worst frames

@@ -1,0 +1,147 @@
+"""`vmafx score` and `vmafx doctor` as a person or a script meets them."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.video import ffmpeg, lossless, scene
+
+VMAFX = str(Path(sys.executable).with_name("vmafx"))
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """reference.mkv, good.mp4, poor.mp4 and short.mp4."""
+    folder = tmp_path_factory.mktemp("clips")
+    reference = lossless(scene(frames=12), folder / "reference.mkv")
+    for name, quality in (("good", "18"), ("poor", "42")):
+        ffmpeg("-i", reference, "-c:v", "libx264", "-crf", quality, folder / f"{name}.mp4")
+    ffmpeg("-i", reference, "-frames:v", "6", "-c:v", "libx264", folder / "short.mp4")
+    return folder
+
+
+@pytest.fixture
+def vmafx(clips: Path, tmp_path: Path) -> Run:
+    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "COLUMNS": "120"}
+
+    def run(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        command = [VMAFX, *arguments]
+        return subprocess.run(
+            command, cwd=clips, env=environment | variables, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    return run
+
+
+def test_a_table_for_people(vmafx: Run) -> None:
+    done = vmafx("score", "reference.mkv", "good.mp4", "--feature", "psnr", "--feature", "ssim")
+    assert done.returncode == 0
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [row[1] for row in lines if row and row[0] == "│"] == ["vmaf", "psnr_y", "psnr_cb", "psnr_cr", "ssim"]
+    assert "(the mean of 12 frames at" in done.stdout
+    assert done.stderr == ""
+    assert "known from before" in vmafx("score", "reference.mkv", "good.mp4", "--feature", "psnr,ssim").stdout
+    assert "known" not in vmafx("score", "reference.mkv", "good.mp4", "--feature", "psnr,ssim", "--no-cache").stdout
+
+
+def test_json_for_scripts(vmafx: Run) -> None:
+    one = json.loads(vmafx("score", "reference.mkv", "poor.mp4", "--json").stdout)
+    assert 0 < one["score"] < 80
+    assert one["score"] == one["features"]["vmaf"]["mean"]
+    assert one["features"]["vmaf"]["percentiles"].keys() >= {"p1", "p5", "p50", "p95", "p99"}
+    assert one["reference"]["digest"].startswith("sha256:")
+    assert (one["frames"], one["distorted"]["codec"], one["engine"]["libvmaf"]) == (12, "h264", "2.3.0")
+    pooled = json.loads(vmafx("score", "reference.mkv", "poor.mp4", "--json", "--pool", "p5").stdout)
+    assert pooled["score"] == one["features"]["vmaf"]["percentiles"]["p5"]
+
+
+def test_several_at_once(vmafx: Run) -> None:
+    both = json.loads(vmafx("score", "reference.mkv", "poor.mp4", "good.mp4", "--json").stdout)
+    assert [one["distorted"]["uri"] for one in both] == ["poor.mp4", "good.mp4"]
+    assert both[0]["score"] < both[1]["score"]
+    some = vmafx("score", "reference.mkv", "poor.mp4", "none.mp4", "good.mp4", "--json")
+    assert some.returncode == 2
+    assert [one["distorted"]["uri"] for one in json.loads(some.stdout)] == ["poor.mp4", "good.mp4"]
+    assert some.stderr.startswith("error: none.mp4: distorted: there is no file")
+
+
+def test_exit_codes(vmafx: Run, clips: Path) -> None:
+    assert vmafx("score", "reference.mkv", "good.mp4", "--fail-under", "90").returncode == 0
+    assert vmafx("score", "reference.mkv", "poor.mp4", "--fail-under", "90").returncode == 1
+    assert vmafx("score", "reference.mkv", "good.mp4", "poor.mp4", "--fail-under", "90").returncode == 1
+    for arguments, told in {
+        ("none.mkv", "good.mp4"): "error: reference: there is no file none.mkv",
+        ("reference.mkv", "short.mp4"): "error: distorted: it has 6 frames, and the reference has 12",
+        ("reference.mkv", "good.mp4", "--model", "x"): "error: model: there is no model 'x'",
+        ("reference.mkv", "good.mp4", "--pool", "most"): "error: options: pooling 'most' is none of",
+        ("reference.mkv", "good.mp4", "--feature", "x"): "error: options: there is no feature x; there are psnr,",
+        ("reference.mkv", "good.mp4", "--scale-to", "big"): "error: options: --scale-to 'big' is no size",
+        ("reference.mkv", "good.mp4", "--report", "a.pdf"): "error: options: the report a.pdf must end in one of",
+        ("reference.mkv", "good.mp4", "--report", "no/a.csv"): "error: options: the report's folder no does not exist",
+        ("a.yuv", "b.yuv", "--size", "64x64", "--pix-fmt", "nv12"): "error: options: --pix-fmt 'nv12' is none of",
+    }.items():
+        done = vmafx("score", *arguments)
+        assert (done.returncode, done.stdout) == (2, ""), arguments
+        assert done.stderr.startswith(told)
+        assert done.stderr.count("\n") == 1
+    broken = vmafx("score", "reference.mkv", "good.mp4", VMAFX_FFMPEG_BIN="/bin/true")
+    assert (broken.returncode, broken.stderr) == (3, "error: /bin/true does not say that it is ffmpeg\n")
+    assert vmafx("score", "reference.mkv").returncode == 2
+
+
+def test_reports(vmafx: Run, clips: Path) -> None:
+    names = ["all.html", "all.json", "all.csv"]
+    wanted = [part for name in names for part in ("--report", name)]
+    done = vmafx("score", "reference.mkv", "good.mp4", "poor.mp4", *wanted, "--worst", "3")
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == [f"wrote {name}" for name in names]
+    page, data, table = ((clips / name).read_text() for name in names)
+    assert page.count("data:image/jpeg;base64,") == 2 * 2 * 3
+    reports = json.loads(data)
+    assert [one["distorted"]["uri"] for one in reports] == ["good.mp4", "poor.mp4"]
+    assert reports[0]["perFrame"]["frame"] == list(range(12))
+    rows = list(csv.DictReader(table.splitlines()))
+    assert [float(row["vmaf"]) for row in rows] == [*reports[0]["perFrame"]["vmaf"], *reports[1]["perFrame"]["vmaf"]]
+
+
+def test_raw_video(vmafx: Run, clips: Path) -> None:
+    for name in ("reference.mkv", "poor.mp4"):
+        ffmpeg("-i", clips / name, "-pix_fmt", "yuv420p", "-f", "rawvideo", clips / f"{name}.yuv")
+    coded = json.loads(vmafx("score", "reference.mkv", "poor.mp4", "--json").stdout)["score"]
+    for pair in (
+        ("reference.mkv.yuv", "poor.mp4.yuv"),
+        ("reference.mkv.yuv", "poor.mp4"),
+        ("reference.mkv", "poor.mp4.yuv"),
+    ):
+        done = vmafx("score", *pair, "--size", "256x144", "--json")
+        assert json.loads(done.stdout)["score"] == coded, pair
+    small = clips / "small.yuv"
+    ffmpeg("-i", clips / "poor.mp4", "-vf", "scale=128:72", "-pix_fmt", "yuv420p10le", "-f", "rawvideo", small)
+    deep = ("--distorted-size", "128x72", "--distorted-pix-fmt", "yuv420p10le")
+    done = vmafx("score", "reference.mkv.yuv", "small.yuv", "--size", "256x144", *deep, "--json")
+    assert json.loads(done.stdout)["pixelFormat"] == "yuv420p10le"
+
+
+def test_help_names_every_exit_code(vmafx: Run) -> None:
+    shown = " ".join(vmafx("score", "--help").stdout.split())
+    assert "0 scored, 1 below --fail-under, 2 bad input, 3 the engine or this machine failed" in shown
+
+
+def test_doctor(vmafx: Run) -> None:
+    done = vmafx("doctor")
+    assert done.returncode == 0
+    assert "models     vmaf_v0.6.1, vmaf_v0.6.1neg, vmaf_4k_v0.6.1" in done.stdout
+    assert "libx264, libx265, libvpx-vp9, libaom-av1" in done.stdout
+    assert "all is well" in done.stdout
+    broken = vmafx("doctor", VMAFX_FFMPEG_BIN="/bin/true")
+    assert (broken.returncode, broken.stderr) == (3, "error: /bin/true does not say that it is ffmpeg\n")
+    found = json.loads(vmafx("doctor", "--json").stdout)
+    assert found["libvmaf"] is True
+    assert found["wrong"] == []

@@ -1,0 +1,189 @@
+"""Progress, the end of the work at any moment, and what is left behind: nothing."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from tests.support.video import lossless, scene
+from tests.support.waiting import eventually, until
+from vmafx.scoring import engine
+from vmafx.scoring.cache import Cache
+from vmafx.scoring.errors import BadInput, EngineFailure, NodeFault
+from vmafx.scoring.request import Limits, Options, Source
+from vmafx.scoring.result import Progress, Report
+from vmafx.scoring.score import Scorer
+
+VMAFX = str(Path(sys.executable).with_name("vmafx"))
+
+
+@pytest.fixture(scope="module")
+def long_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clip that takes some seconds to score with one thread."""
+    return lossless(scene(frames=150, size=(640, 360)), tmp_path_factory.mktemp("long") / "clip.mkv")
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+def reading(path: Path) -> Iterator[int]:
+    """The processes that have this file open."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                held = [os.readlink(link) for link in (entry / "fd").iterdir()]  # noqa: PTH115
+            except OSError:
+                continue
+            if str(path) in held:
+                yield int(entry.name)
+
+
+def others_reading(path: Path) -> list[int]:
+    return [pid for pid in reading(path) if pid != os.getpid()]
+
+
+async def test_progress_rises_to_the_whole_and_the_report_comes_last(long_clip: Path) -> None:
+    scorer = Scorer(await engine.ready())
+    updates = [update async for update in scorer.stream(Source(str(long_clip)), Source(str(long_clip)))]
+    *progress, report = updates
+    assert isinstance(report, Report)
+    scoring = [one for one in progress if isinstance(one, Progress) and one.stage == "scoring"]
+    assert [one.done for one in scoring] == sorted(one.done for one in scoring)
+    assert scoring[-1].done == scoring[-1].total == report.result.frames == 150
+    assert len(scoring) > 10
+    assert all(one.fps > 0 and one.eta is not None for one in scoring)
+    assert scoring[-1].eta == 0
+
+
+async def test_leaving_the_stream_ends_the_work_at_once(long_clip: Path, temporary: Path) -> None:
+    scorer = Scorer(await engine.ready())
+    clip = Source(str(long_clip))
+    async with aclosing(scorer.stream(clip, clip, Options(threads=1))) as updates:
+        async for update in updates:
+            if isinstance(update, Progress) and update.stage == "scoring":
+                break
+        assert others_reading(long_clip)
+    assert others_reading(long_clip) == []
+    assert list(temporary.iterdir()) == []
+    assert list(reading(long_clip)) == []  # nor do we hold it open
+
+
+@pytest.mark.parametrize("after", [0.0, 0.02, 0.1, 0.3, 0.6])
+async def test_a_cancelled_task_leaves_nothing(after: float, long_clip: Path, temporary: Path) -> None:
+    scorer = Scorer(await engine.ready())
+    clip = Source(str(long_clip))
+    task = asyncio.create_task(scorer.score(clip, clip, Options(threads=1)))
+    await asyncio.sleep(after)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()
+    assert list(reading(long_clip)) == []
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_killed_command_leaves_no_process_and_no_file(sign: int, long_clip: Path, tmp_path: Path) -> None:
+    for folder in ("home", "tmp", "work"):
+        (tmp_path / folder).mkdir()
+    environment = {**os.environ, "HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "tmp")}
+    command = [VMAFX, "score", str(long_clip), str(long_clip), "--threads", "1", "--report", "report.html"]
+    # A shell that runs something in the background has it ignore Ctrl-C, and that is inherited.
+    with subprocess.Popen(
+        command,
+        env=environment,
+        cwd=tmp_path / "work",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+    ) as process:
+        until(lambda: _scoring(long_clip, process.pid), "ffmpeg reads the clip")
+        process.send_signal(sign)
+        process.communicate(timeout=30)
+    assert process.returncode == (-sign if sign == signal.SIGKILL else 130)
+    until(lambda: others_reading(long_clip) == [], "no process is left")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def _scoring(clip: Path, command: int) -> bool:
+    """Whether an ffmpeg, not the prober, reads it."""
+    for pid in others_reading(clip):
+        if pid != command and "libvmaf" in Path(f"/proc/{pid}/cmdline").read_text(errors="replace"):
+            return True
+    return False
+
+
+async def test_a_killed_engine_is_told_as_what_it_is(long_clip: Path) -> None:
+    scorer = Scorer(await engine.ready())
+    clip = Source(str(long_clip))
+    for sign, error in ((signal.SIGKILL, NodeFault), (signal.SIGSEGV, EngineFailure)):
+        task = asyncio.create_task(scorer.score(clip, clip, Options(threads=1)))
+        await eventually(lambda: _scoring(long_clip, 0), "ffmpeg reads the clip")
+        for pid in others_reading(long_clip):
+            os.kill(pid, sign)
+        with pytest.raises(error, match=f"signal {signal.Signals(sign).name}"):
+            await task
+
+
+async def test_a_clip_that_needs_more_memory_than_it_may_have(tmp_path: Path) -> None:
+    clip = Source(str(lossless(scene(frames=1, size=(3840, 2160)), tmp_path / "large.mkv")))
+    with pytest.raises(BadInput, match="it cannot be read within 100 MiB of memory"):
+        await Scorer(await engine.ready(), limits=Limits(memory=100 << 20)).score(clip, clip)
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("exit 1", "failed with exit code 1: it said nothing"),
+        ("echo hello", "does not say that it is ffmpeg"),
+        ("echo ffmpeg version 4.4.2", "has no libvmaf filter"),
+    ],
+)
+async def test_an_ffmpeg_that_cannot_score(script: str, told: str, long_clip: Path, tmp_path: Path) -> None:
+    fake = tmp_path / "ffmpeg"
+    fake.write_text(f"#!/bin/sh\ncase $* in *filter_complex*) exit 8;; esac\n{script}\n")
+    fake.chmod(0o755)
+    clip = Source(str(long_clip))
+    with pytest.raises(NodeFault, match=told):
+        await Scorer(await engine.ready({"VMAFX_FFMPEG_BIN": str(fake)})).score(clip, clip)
+    with pytest.raises(NodeFault, match="VMAFX_FFMPEG_BIN names 'nowhere', which is no program here"):
+        await engine.ready({"VMAFX_FFMPEG_BIN": "nowhere"})
+
+
+async def test_the_second_time_it_is_known(long_clip: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    scorer = Scorer(await engine.ready(), cache=Cache(folder))
+    copy = tmp_path / "copy.mkv"
+    copy.write_bytes(long_clip.read_bytes())
+    first = await scorer.score(Source(str(long_clip)), Source(str(long_clip)))
+    again = await scorer.score(Source(str(long_clip)), Source(str(copy)), Options(threads=1))
+    assert (first.result.cached, again.result.cached) == (False, True)
+    assert again.values == first.values
+    assert again.result.distorted.uri == str(copy)
+    other = await scorer.score(Source(str(long_clip)), Source(str(copy)), Options(subsample=5))
+    assert not other.result.cached
+    assert other.result.key != first.result.key
+    (entry,) = (path for path in folder.iterdir() if path.stem == first.result.key)
+    entry.write_bytes(entry.read_bytes()[:100])
+    assert not (await scorer.score(Source(str(long_clip)), Source(str(copy)))).result.cached
+
+
+async def test_many_scores_in_turn_leave_no_descriptor_behind(tmp_path: Path) -> None:
+    clip = Source(str(lossless(scene(frames=2), tmp_path / "clip.mkv")))
+    scorer = Scorer(await engine.ready())
+    await scorer.score(clip, clip)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    for _ in range(10):
+        await scorer.score(clip, clip)
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208

@@ -94,6 +94,12 @@ async def test_redirects_are_followed(server: WebServer, other: WebServer) -> No
     assert other.requests[0].target == "/end%2Fclip?signature=%2Fa%2B"
 
 
+async def test_a_redirect_is_mended_where_it_cannot_be_sent_as_it_is(server: WebServer) -> None:
+    server.serve("/a%20clip", has(CLIP))
+    assert await content(server.serve("/a", redirects("/a clip?b=%2F c"))) == CLIP
+    assert server.requests[1].target.startswith("/a%20clip?b=")
+
+
 async def test_but_not_for_ever(server: WebServer) -> None:
     assert "more than 5 redirects" in await refusal(server.serve("/a", redirects("/a")))
     assert len(server.requests) == 6

@@ -197,8 +197,10 @@ async def test_a_part_that_does_not_fit_is_not_taken(
 ) -> None:
     async def misfit(request: Request, writer: asyncio.StreamWriter) -> None:
         start = int(request.headers["range"][6:-1]) + (shift or 0)
-        span = {} if shift is None else {"Content-Range": f"bytes {start}-{len(CLIP) - 1}/{total}"}
-        writer.write(head(206, {"Content-Length": len(CLIP) - start} | span | more) + CLIP[start:])
+        headers: dict[str, str | int] = {"Content-Length": len(CLIP) - start, **more}
+        if shift is not None:
+            headers["Content-Range"] = f"bytes {start}-{len(CLIP) - 1}/{total}"
+        writer.write(head(206, headers) + CLIP[start:])
 
     assert await content(server.serve("/a.mp4", has(CLIP, cut=2_000_000), misfit, has(CLIP))) == CLIP
     assert len(server.requests) == 3
@@ -210,13 +212,31 @@ async def test_a_part_of_the_part_is_taken(server: WebServer) -> None:
 
     async def little(request: Request, writer: asyncio.StreamWriter) -> None:
         start = int(request.headers["range"][6:-1])
-        span = {"Content-Range": f"bytes {start}-{start + 999}/{len(CLIP)}"}
-        writer.write(head(206, {"Content-Length": 1000, "ETag": '"one"'} | span) + CLIP[start : start + 1000])
+        span = f"bytes {start}-{start + 999}/{len(CLIP)}"
+        writer.write(
+            head(206, {"Content-Length": 1000, "ETag": '"one"', "Content-Range": span}) + CLIP[start : start + 1000]
+        )
 
     assert await content(server.serve("/a.mp4", has(CLIP, cut=2_000_000), little, has(CLIP))) == CLIP
     _, second, third = resumed(server)
     assert second is not None
     assert third == second + 1000
+
+
+async def test_a_part_tells_the_length_that_the_beginning_did_not(server: WebServer) -> None:
+    """Without it, a connection that is merely closed would pass for the end."""
+
+    async def begins(_request: Request, writer: asyncio.StreamWriter) -> None:
+        chunk = CLIP[: 2 << 20]
+        writer.write(head(200, {"Transfer-Encoding": "chunked", "ETag": '"one"'}) + b"%x\r\n" % len(chunk) + chunk)
+
+    async def goes_on(request: Request, writer: asyncio.StreamWriter) -> None:
+        start = int(request.headers["range"][6:-1])
+        span = f"bytes {start}-{len(CLIP) - 1}/{len(CLIP)}"
+        writer.write(head(206, {"ETag": '"one"', "Content-Range": span}) + CLIP[start : 4 << 20])
+
+    assert await content(server.serve("/a.mp4", begins, goes_on, has(CLIP))) == CLIP
+    assert len(server.requests) == 3
 
 
 async def test_a_range_that_cannot_be_starts_over(server: WebServer) -> None:

@@ -1,5 +1,6 @@
 """The VmafxNode controller: writes `healthy` and its condition, only when they change; never lastHeartbeat."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -16,6 +17,7 @@ from vmafx.runtime.metrics import Metrics
 
 VIEW = NODES.seen_as(NodeView)
 BY_NAMESPACE = "namespace"
+WRITES_AT_ONCE = 4  # at a start all nodes are written: a connection for each would cost more than the writes
 
 
 def nodes_informer(client: Client, namespace: str) -> Informer[NodeView]:
@@ -42,6 +44,7 @@ class NodeReconciler:
     ) -> None:
         self._client, self._nodes, self._events, self._now = client, nodes, events, now
         self.probes = Probes(address, self._namespaces, self._look_again)
+        self._writing = asyncio.Semaphore(WRITES_AT_ONCE)
 
     def controller(self, metrics: Metrics, workers: int) -> Controller:
         controller = Controller("vmafxnode", self.reconcile, metrics, workers=workers)
@@ -57,7 +60,8 @@ class NodeReconciler:
         verdict = judge(node, probe, now)
         if changes := patch(node, verdict, now):
             try:
-                await self._client.patch_status(VIEW, key, changes, version=node.metadata.resourceVersion)
+                async with self._writing:
+                    await self._client.patch_status(VIEW, key, changes, version=node.metadata.resourceVersion)
             except (Conflict, NotFound):
                 return Result.done()  # somebody was faster; what they wrote brings us back
             self._tell(node, verdict)

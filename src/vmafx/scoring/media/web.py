@@ -27,6 +27,7 @@ READ_AHEAD = 1 << 17  # aiohttp forgets what it holds when a connection breaks: 
 _NETWORK = (aiohttp.ClientError, TimeoutError, OSError)
 _REDIRECT = {301, 302, 303, 307, 308}
 _LATER = {408, 425, 429}
+_SENDABLE = re.compile(r"[!-~]*")
 _RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 
 _WORDS: tuple[tuple[type[Exception], str], ...] = (  # the first that fits
@@ -73,8 +74,7 @@ class Download:
         self._session, self._guard, self._place, self._staging = session, guard, place, staging
         self._version = ""  # what tells this file from another under the same URL: an ETag or a date
         try:
-            # What is ASCII stays as it is, since signatures are made over the very characters.
-            self._url = URL(place.target, encoded=place.target.isascii())
+            self._url = _exact(place.target)
         except ValueError:
             raise self._bad("the URL makes no sense") from None
 
@@ -110,7 +110,7 @@ class Download:
 
     def _redirect(self, url: URL, location: str) -> URL:
         try:
-            onward = url.join(URL(location, encoded=location.isascii()))
+            onward = url.join(_exact(location))
             host = onward.host
         except ValueError:
             raise self._bad("it redirects to a URL that makes no sense") from None
@@ -128,7 +128,7 @@ class Download:
                 await staging.start_over()
                 self._version = _version(answer)
                 staging.expect(answer.content_length)
-            case 206 if self._continues(answer):
+            case 206 if self._goes_on(answer):
                 pass
             case 206 | 416:
                 self._version = ""
@@ -146,14 +146,16 @@ class Download:
             named = coding if coding in {"gzip", "br", "deflate", "zstd"} else "unknown"
             raise self._bad(f"it comes compressed ({named}), which was not asked for; serve the file as it is")
 
-    def _continues(self, answer: aiohttp.ClientResponse) -> bool:
+    def _goes_on(self, answer: aiohttp.ClientResponse) -> bool:
         found = _RANGE.fullmatch(answer.headers.get("Content-Range", "").strip())
         if found is None or int(found[1]) != self._staging.size or not self._staging.size:
             return False
         said = {answer.headers.get("ETag"), answer.headers.get("Last-Modified")} - {None}
         if said and self._version not in said:
             return False
-        return found[3] == "*" or self._staging.total in {None, int(found[3])}
+        if self._staging.total is None and found[3] != "*":
+            self._staging.expect(int(found[3]))
+        return found[3] in {"*", str(self._staging.total)}
 
     async def _take(self, answer: aiohttp.ClientResponse) -> None:
         staging, patience = self._staging, self._staging.policy.block_seconds
@@ -186,6 +188,11 @@ class Download:
 
     def _bad(self, why: str) -> BadInput:
         return BadInput(self._staging.part, f"cannot fetch {self._place.shown}: {why}")
+
+
+def _exact(text: str) -> URL:
+    """What can be sent as it is stays as it is, since signatures are made over the very characters."""
+    return URL(text, encoded=_SENDABLE.fullmatch(text) is not None)
 
 
 def _login(url: URL) -> str | None:

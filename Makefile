@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format crd bench bench-client clean
+.PHONY: help setup demo test lint format crd bench bench-client bench-scoring clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ bench-client: setup ## measure decoding, cached size and the cost of a status pa
 bench: setup ## measure the operator's start beside many jobs, in turns with a Go operator (15 minutes)
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python bench/sync.py $(ARGS)
+
+bench-scoring: setup ## measure what `vmafx score` adds to ffmpeg by hand, at 1080p and 2160p (20 minutes)
+	@$(BIN)/python bench/scoring.py $(ARGS)
 
 clean: ## remove .venv and caches (built control planes stay in ~/.cache/vmafx)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

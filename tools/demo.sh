@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# The four kinds on a real API server, with the examples applied. KEEP=1 leaves the cluster running.
+# What vmafx does: encodes scored on this machine, then the four kinds on a real API server. KEEP=1 leaves that running.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 name=demo
+work=$(mktemp -d)
 finish() {
+  rm -rf "$work"
+  if [ -z "${up:-}" ]; then return; fi
   if [ -n "${KEEP:-}" ]; then
     printf '\nThe cluster runs on. Next:\n'
     printf '  eval "$(vmafx dev env --name %s)"    (vmafx is in .venv/bin)\n' "$name"
@@ -13,10 +16,21 @@ finish() {
     vmafx dev down --name "$name" > /dev/null
   fi
 }
+trap finish EXIT
 show() { printf '\n$ %s\n' "$*"; "$@"; }
 
+ffmpeg=$(python -c 'import imageio_ffmpeg; print(imageio_ffmpeg.get_ffmpeg_exe())')
+make_clip() { "$ffmpeg" -hide_banner -loglevel error -nostdin "$@"; }
+printf 'making a reference clip and two encodes of it\n'
+make_clip -f lavfi -i 'testsrc2=s=640x360:r=25:d=3,noise=alls=10:allf=t' -c:v libx264 -qp 0 -preset ultrafast "$work/reference.mp4"
+make_clip -i "$work/reference.mp4" -c:v libx264 -crf 24 "$work/h264-crf24.mp4"
+make_clip -i "$work/reference.mp4" -c:v libx265 -crf 38 -x265-params log-level=none "$work/hevc-crf38.mp4"
+(cd "$work" && show vmafx score reference.mp4 h264-crf24.mp4 hevc-crf38.mp4 --feature psnr --no-cache --report report.html)
+mkdir -p dist && cp "$work/report.html" dist/demo-report.html
+printf 'the report, with the worst frames side by side: dist/demo-report.html\n\n'
+
 vmafx dev up --name "$name"
-trap finish EXIT
+up=1
 eval "$(vmafx dev env --name "$name")"
 show kubectl wait --for=condition=Established --timeout=30s crd --all
 show kubectl apply -f examples/

@@ -5,12 +5,14 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.video import ffmpeg, lossless, scene
+from vmafx.scoring.result import Report
 
 VMAFX = str(Path(sys.executable).with_name("vmafx"))
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -145,3 +147,17 @@ def test_doctor(vmafx: Run) -> None:
     found = json.loads(vmafx("doctor", "--json").stdout)
     assert found["libvmaf"] is True
     assert found["wrong"] == []
+
+
+async def test_the_example_for_python_runs_as_printed(clips: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "scoring.md").read_text()
+    example = page.partition("```python\n")[2].partition("```")[0]
+    for name, made in (("reference.mp4", "reference.mkv"), ("encode.mp4", "good.mp4")):
+        (clips / name).write_bytes((clips / made).read_bytes())
+    monkeypatch.chdir(clips)
+    said: list[tuple[object, ...]] = []
+    names: dict[str, object] = {"print": lambda *what: said.append(what)}
+    exec(f"async def example():\n{textwrap.indent(example, '    ')}", names)  # noqa: S102 - it is our own page
+    await names["example"]()  # type: ignore[operator]
+    assert said[0][0] == pytest.approx(97, abs=3)
+    assert isinstance(said[-1][0], Report)

@@ -8,6 +8,8 @@ import typer
 from vmafx.devcluster.variables import VARIABLES
 from vmafx.operator import manifests
 from vmafx.operator.options import SETTINGS
+from vmafx.scoring import engine
+from vmafx.scoring.media import policy
 from vmafx.settings import Setting, page
 
 ERRORS: tuple[type[Exception], ...] = ()
@@ -57,6 +59,7 @@ def crd(
 def _files() -> dict[Path, str]:
     """Everything that is generated from declarations."""
     sections = {
+        "Scoring": (*engine.SETTINGS, *policy.SETTINGS),
         "The operator": SETTINGS,
         "Everywhere": (Setting("kubeconfig", "Kubeconfig files, merged as kubectl does.", variable="KUBECONFIG"),),
         "`vmafx dev`": VARIABLES,

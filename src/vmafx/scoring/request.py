@@ -53,6 +53,5 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     pixels: int = 8192 * 4320  # in a frame
     frames: int = 2_000_000
-    bytes: int = 64 << 30
     probe_seconds: float = 300.0
     memory: int = 4 << 30  # of the process that looks at a clip

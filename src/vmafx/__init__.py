@@ -6,6 +6,7 @@ The map. Imports point downwards only; `make lint` holds it.
     operator/    the reconcilers, one folder per kind
     devcluster/  etcd and kube-apiserver on this machine, for `vmafx dev` and for the tests
     scoring/     a real VMAF by ffmpeg and libvmaf: clips by URI, probing, limits, results, reports
+    scheduling/  which job goes to which node: pure, in memory
     runtime/     a small controller-runtime: informers, queues, leader election, metrics
     kube/        a typed asyncio client for the Kubernetes API
     api/         the four kinds, declared once: types, validation, CRDs and roles come from here

@@ -1,0 +1,86 @@
+"""What a job asks for, and what a node offers."""
+
+from typing import Literal, NamedTuple
+
+import msgspec
+
+Reason = Literal["NoNodes", "NoHealthyNode", "NoAgent", "BackendUnavailable", "InsufficientCapacity"]
+
+Order = tuple[int, float, str, str]  # the least goes first
+
+# The vendors that serve a backend, the best first. A CPU job runs anywhere, but GPUs are there for others.
+VENDORS: dict[str | None, tuple[str, ...]] = {
+    "cuda": ("nvidia",),
+    "hip": ("amd",),
+    "sycl": ("intel",),
+    "metal": ("apple",),
+    "cpu": ("cpu", "intel", "amd", "nvidia", "apple"),
+    None: ("nvidia", "amd", "intel", "apple", "cpu"),
+}
+
+
+class Name(NamedTuple):
+    """Of a job or a node."""
+
+    namespace: str
+    name: str
+
+
+class Terms(NamedTuple):
+    """What decides on which nodes a job may run. Jobs of the same terms wait in the same line."""
+
+    namespace: str
+    backend: str | None = None
+    selector: frozenset[tuple[str, str]] = frozenset()
+    excluded: frozenset[str] = frozenset()  # nodes to be used only if no other fits
+    pod_only: bool = False  # its credentials can be given to a Pod, not to an agent
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """A job that waits."""
+
+    job: Name
+    terms: Terms
+    created: float  # seconds; the older of two goes first
+    priority: int = 0
+
+    def order(self) -> Order:
+        return -self.priority, self.created, self.job.name, self.job.namespace
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """A node."""
+
+    node: Name
+    vendor: str
+    capacity: int = 1
+    healthy: bool = True
+    cordoned: bool = False
+    agent: bool = False
+    spoken: bool = True  # whether its agent was ever heard; true where there is none
+    labels: frozenset[tuple[str, str]] = frozenset()
+    fps: float = 0.0  # measured
+
+    def usable(self) -> bool:
+        return self.healthy and not self.cordoned and self.spoken
+
+    def fits(self, terms: Terms) -> bool:
+        """Whether its jobs could run here if all were well."""
+        return (
+            self.node.namespace == terms.namespace
+            and self.vendor in VENDORS[terms.backend]
+            and terms.selector <= self.labels
+            and not (terms.pod_only and self.agent)
+        )
+
+
+class Waiting(NamedTuple):
+    """Why a job waits, for its Scheduled condition."""
+
+    reason: Reason
+    message: str
+
+
+class Placement(NamedTuple):
+    job: Name
+    node: Name

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import logging
 import os
 import socket
@@ -82,6 +83,22 @@ async def test_a_name_that_leads_to_us_is_refused_by_where_it_leads(
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", lookup, raising=False)
     assert "an address that is not public" in await refusal(uri, GUARDED)
     assert server.connections == 0
+
+
+async def test_a_name_that_leads_elsewhere_as_well_is_reached_there(
+    server: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loopback stands in for a public address; what breaks there later is a broken connection and no refusal."""
+
+    async def lookup(*_: object, **__: object) -> list[tuple[object, ...]]:
+        addresses = [("10.255.255.1", server.port), ("127.0.0.1", server.port)]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
+
+    uri = server.serve("/a", has(CLIP, cut=100), has(CLIP), host="both.example")
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", lookup, raising=False)
+    monkeypatch.setattr("vmafx.scoring.media.guard.is_public", lambda text: text == "127.0.0.1")
+    assert await content(uri, GUARDED) == CLIP
+    assert len(server.requests) == 2
 
 
 async def test_redirects_are_followed(server: WebServer, other: WebServer) -> None:
@@ -232,6 +249,20 @@ async def test_a_refused_address_and_a_dead_host_tell_none_either(caplog: pytest
             with pytest.raises(ScoringError) as failed:
                 await content(uri, policy)
             assert SECRET not in "".join(traceback.format_exception(failed.value)) + caplog.text
+
+
+async def test_a_connection_that_does_not_come_about_tells_none_either() -> None:
+    """aiohttp's error for it shows the whole URL."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, contextlib.ExitStack() as stack:
+        for _ in range(4):  # they fill the queue, and nobody takes them out
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(deaf.getsockname())
+        uri = f"http://S3CRET:S3CRET@127.0.0.1:{deaf.getsockname()[1]}/a?S3CRET"
+        policy = msgspec.structs.replace(HERE, connect_seconds=0.2)
+        with pytest.raises(NodeFault, match="no connection in time") as failed:
+            await content(uri, policy)
+    assert SECRET not in "".join(traceback.format_exception(failed.value))
 
 
 async def test_what_is_opened_shows_none(server: WebServer) -> None:

@@ -83,6 +83,16 @@ async def test_another_frame_rate_is_refused_and_conformed_on_request(folder: Pa
     assert "frame rate" in report.result.notes[-1]
 
 
+async def test_a_gap_of_an_hour_is_not_filled_with_frames(folder: Path, tmp_path: Path) -> None:
+    """Ninety thousand frames out of twenty: conforming them would fill the memory."""
+    gap = cut(
+        folder / "reference.mkv", tmp_path / "gap.mkv", "-vf", "setpts='PTS+gte(N,10)*3600/TB'", "-fps_mode", "vfr"
+    )
+    told = await refusal(folder / "reference.mkv", gap, options=Options(conform=True, shortest=True))
+    assert "one of its frames stands for 3600 s" in told
+    assert (await score(folder / "reference.mkv", gap)).result.frames == 20
+
+
 async def test_another_shape_is_refused_and_stretched_on_request(folder: Path, tmp_path: Path) -> None:
     square = cut(folder / "reference.mkv", tmp_path / "square.mp4", "-vf", "scale=144:144,setsar=1")
     assert "its shape (144x144, 1.000:1) is not the reference's (256x144, 1.778:1)" in (

@@ -7,9 +7,7 @@ import pytest
 from vmafx.scoring.media.guard import Guard, is_public
 
 
-@pytest.mark.parametrize(
-    "address", ["8.8.8.8", "2001:4860:4860::8888", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1"]
-)
+@pytest.mark.parametrize("address", ["8.8.8.8", "2001:4860:4860::8888", "::ffff:8.8.8.8", "64:ff9b::808:808"])
 def test_the_internet_is_public(address: str) -> None:
     assert is_public(address)
 
@@ -23,7 +21,7 @@ def test_the_internet_is_public(address: str) -> None:
         *("::1", "::", "fe80::1", "fe80::1%eth0", "fd00:ec2::254", "fec0::1", "ff02::1", "ff0e::1", "2001:db8::1"),
         *("::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1", "::10.0.0.1"),
         *("64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::808:808"),
-        *("2002:7f00:1::", "2002:a00:1::1", "2001:0:808:808::1"),
+        *("2002:7f00:1::", "2002:808:808::1", "2001:0:808:808::1"),
     ],
 )
 def test_what_is_ours_or_nobodys_is_not(address: str) -> None:

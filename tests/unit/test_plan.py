@@ -22,6 +22,8 @@ CLIP = Clip(
     chroma="420",
     packets=100,
     rate="25",
+    seconds=4.0,
+    longest=0.04,
 )
 
 
@@ -93,6 +95,10 @@ def test_rates() -> None:
     assert made.distorted.startswith("setpts=PTS-STARTPTS,fps=fps=25:round=near,settb")
     assert made.expected == 100
     assert "does not say" in refused(CLIP, clip(rate=None), Options(conform=True))
+    assert "it has 150 frames, and the reference has 100" in refused(CLIP, clip(seconds=6.0), Options(conform=True))
+    assert plan(CLIP, clip(seconds=6.0), Options(conform=True, shortest=True)).expected == 100
+    gap = clip(seconds=3600.0, longest=3596.0)
+    assert "one of its frames stands for 3596 s" in refused(CLIP, gap, Options(conform=True, shortest=True))
 
 
 @given(st.integers(1, 10_000), st.integers(1, 10_000), st.booleans())

@@ -26,6 +26,8 @@ class Clip(msgspec.Struct, frozen=True, kw_only=True):
     broken: int = 0  # of these, by the container's own account
     rate: str | None = None  # frames per second as a fraction; None where only the container's default is known
     even: bool = True  # whether frames follow at even distances
+    seconds: float = 0.0  # from the first frame to the end of the last
+    longest: float = 0.0  # seconds that one frame stands
 
     @property
     def shape(self) -> float:

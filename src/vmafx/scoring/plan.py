@@ -9,7 +9,7 @@ from fractions import Fraction
 import msgspec
 
 from vmafx.scoring.clip import Clip
-from vmafx.scoring.errors import BadInput
+from vmafx.scoring.errors import BadInput, Part
 from vmafx.scoring.libvmaf import FEATURES
 from vmafx.scoring.request import Options
 
@@ -17,6 +17,7 @@ SMALLEST = 64  # below, libvmaf's wavelets see little but borders: two equal cli
 MS_SSIM_SMALLEST = 176
 CAMBI_WIDTHS = range(320, 4097)
 SHAPES_DIFFER, RATES_DIFFER, COUNTS_DIFFER = 0.02, 0.005, 0.01
+REPEATS_MOST = 250  # of one frame, to fill a gap: what is made between two frames is held in memory
 HIDDEN_FRAMES = frozenset({"vp8"})  # whose packets are not all shown
 HDR = {16: "PQ", 18: "HLG"}
 BT709 = 1
@@ -196,11 +197,24 @@ def _range(full: bool) -> str:
 def _expected(reference: Clip, distorted: Clip, options: Options) -> int | None:
     """How many frames there will be to score; refuses at once what differs by more than packets can mislead."""
     if options.conform:
-        return reference.packets if reference.even else None
+        return _conformed(reference, distorted, options)
     packets = [clip.packets for clip in (reference, distorted) if clip.codec not in HIDDEN_FRAMES]
     if len(packets) == 2 and abs(packets[0] - packets[1]) > max(2, COUNTS_DIFFER * max(packets)):
         check_counts(packets[0], packets[1], options)
     return min(packets) if packets else None
+
+
+def _conformed(reference: Clip, distorted: Clip, options: Options) -> int:
+    """How many frames the clips have once they are at one rate, by their times."""
+    rate = Fraction(reference.rate or 25)
+    parts: tuple[tuple[Part, Clip], ...] = (("reference", reference), ("distorted", distorted))
+    for part, clip in parts:
+        if clip.longest * rate > REPEATS_MOST:
+            raise BadInput(part, f"one of its frames stands for {clip.longest:.0f} s, too long to be conformed")
+    first, second = (round(clip.seconds * rate) for clip in (reference, distorted))
+    if abs(first - second) > max(2, COUNTS_DIFFER * max(first, second)):
+        check_counts(first, second, options)
+    return min(first, second)
 
 
 def _notes(reference: Clip, distorted: Clip, options: Options, width: int, height: int) -> list[str]:

@@ -22,6 +22,7 @@ from vmafx.scoring.clip import Clip, ProbeTask, Refusal
 from vmafx.scoring.formats import CONTAINERS, WITHOUT_TIMES
 
 FIRST_FRAME_WITHIN = 500  # packets
+TIMES_KEPT = 10_000
 PROTOCOLS = "fd"  # whatever a clip refers to stays closed
 
 
@@ -64,9 +65,11 @@ def probe(task: ProbeTask) -> Clip:
         context = stream.codec_context
         _check_size(context.width, context.height, task.pixels)
         context.options = {"max_pixels": str(task.pixels)}
-        packets, broken, times, frame = _walk(container, stream, task.frames)
+        seen = _walk(container, stream, task.frames)
+        frame = seen.frame
         if frame is None:
             raise _Refused("no frame of it can be decoded")
+        tick = float(stream.time_base or 0)
         _check_size(frame.width, frame.height, task.pixels)
         turned = frame.rotation % 180 == 90
         chroma = _chroma(frame)
@@ -86,10 +89,12 @@ def probe(task: ProbeTask) -> Clip:
             pixel_aspect=1 / aspect if turned else aspect,
             rotation=frame.rotation,
             interlaced=bool(frame.interlaced_frame),
-            packets=packets,
-            broken=broken,
+            packets=seen.packets,
+            broken=seen.broken,
             rate=_rate(stream, container.format.name, task.raw),
-            even=_even(times),
+            even=_even(seen.times),
+            seconds=seen.ticks() * tick,
+            longest=seen.longest * tick,
         )
 
 
@@ -117,28 +122,51 @@ def _check_size(width: int, height: int, pixels: int) -> None:
         raise _Refused(f"its frames of {width}x{height} are larger than the limit of {pixels:,} pixels")
 
 
-def _walk(container: Any, stream: VideoStream, limit: int) -> tuple[int, int, list[int], VideoFrame | None]:
+class _Seen:
+    """What came by on the way through a clip."""
+
+    def __init__(self) -> None:
+        self.packets = self.broken = self.longest = 0
+        self.times: list[int] = []  # of the first frames
+        self.frame: VideoFrame | None = None
+        self._first: int | None = None
+        self._last = self._duration = 0
+        self._before: int | None = None
+
+    def note(self, packet: Any) -> None:
+        self.packets += 1
+        if packet.pts is not None:
+            if len(self.times) < TIMES_KEPT:
+                self.times.append(packet.pts)
+            self._first = packet.pts if self._first is None else min(self._first, packet.pts)
+            if packet.pts >= self._last:
+                self._last, self._duration = packet.pts, packet.duration or 0
+        if packet.dts is not None:  # these come in order, which times of showing do not
+            if self._before is not None:
+                self.longest = max(self.longest, packet.dts - self._before)
+            self._before = packet.dts
+
+    def ticks(self) -> int:
+        return 0 if self._first is None else self._last - self._first + self._duration
+
+
+def _walk(container: Any, stream: VideoStream, limit: int) -> _Seen:
     """Count what will be shown, note the times, and decode the first frame."""
     for other in container.streams:
         if other.index != stream.index:
             other.discard = av.stream.Discard.all
-    packets = broken = 0
-    times: list[int] = []
-    frame: VideoFrame | None = None
+    seen = _Seen()
     for packet in container.demux(stream):
-        if frame is None and packets < FIRST_FRAME_WITHIN:
-            frame = next(_decoded(packet), None)
+        if seen.frame is None and seen.packets < FIRST_FRAME_WITHIN:
+            seen.frame = next(_decoded(packet), None)
         if packet.size == 0:  # the end
             continue
-        broken += packet.is_corrupt
-        if packet.is_discard:
-            continue
-        packets += 1
-        if packets > limit:
+        seen.broken += packet.is_corrupt
+        if not packet.is_discard:
+            seen.note(packet)
+        if seen.packets > limit:
             raise _Refused(f"it has more than {limit:,} frames, which is the limit")
-        if packet.pts is not None and len(times) < 10_000:
-            times.append(packet.pts)
-    return packets, broken, times, frame
+    return seen
 
 
 def _decoded(packet: Any) -> Iterator[VideoFrame]:

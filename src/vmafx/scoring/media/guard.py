@@ -13,11 +13,11 @@ _MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 _ALL_ONES = 0xFFFF_FFFF
-# What `is_global` calls public, in some Python or in all: the registry's own, relays, documentation,
+# What `is_global` calls public, in some Python or in all: the registry's own, tunnels, documentation,
 # and an address inside one cloud that tells a machine its secrets.
 _BESIDES = tuple(
     ipaddress.ip_network(one)
-    for one in ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "2001::/23", "3fff::/20")
+    for one in ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "2001::/23", "2002::/16", "3fff::/20")
 )
 
 Address = tuple[int, int, int, str, tuple[Any, ...]]
@@ -45,7 +45,6 @@ def is_public(text: str) -> bool:
         return False
     if isinstance(address, ipaddress.IPv4Address):
         return True
-    inner = address.sixtofour
     if address in _MAPPED or address in _NAT64:
-        inner = ipaddress.IPv4Address(int(address) & _ALL_ONES)
-    return address in _UNICAST if inner is None else is_public(str(inner))
+        return is_public(str(ipaddress.IPv4Address(int(address) & _ALL_ONES)))
+    return address in _UNICAST

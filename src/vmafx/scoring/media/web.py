@@ -180,7 +180,7 @@ class Download:
             raise Lost("the server sent another number of bytes than it said")
 
     def _failed(self, error: Exception) -> Exception:
-        if self._guard.refused:
+        if self._guard.refused and isinstance(error, aiohttp.ClientConnectorError):
             return self._bad("it leads to an address that is not public; VMAFX_MEDIA_ALLOW_PRIVATE=true allows that")
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return NodeFault(f"cannot fetch {self._place.shown}: the server's certificate is not trusted here")

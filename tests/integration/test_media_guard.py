@@ -9,13 +9,14 @@ import socket
 import ssl
 import subprocess
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from tests.support.webserver import WebServer, hangs_up, has, redirects, says, stalls, without_end
+from vmafx.devcluster.cluster import free_port
 from vmafx.scoring.errors import BadInput, NodeFault, ScoringError
 from vmafx.scoring.media.opened import open_media
 from vmafx.scoring.media.policy import Policy
@@ -70,35 +71,48 @@ async def test_the_same_may_be_allowed(server: WebServer) -> None:
         assert await content(server.serve("/a", has(CLIP), host=host)) == CLIP
 
 
-async def test_a_name_that_leads_to_us_is_refused_by_where_it_leads(
-    server: WebServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The name is looked up as always; only the answer is ours, as that of whoever owns the name would be."""
+@pytest.fixture
+def lookup(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Every name is looked up as always; only the answer is ours, as it would be that of whoever owns the name."""
 
-    async def lookup(*_: object, **__: object) -> list[tuple[object, ...]]:
-        addresses = [("10.255.255.1", server.port), ("127.0.0.1", server.port)]
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
+    def leads_to(port: int, *hosts: str) -> None:
+        async def answer(*_: object, **__: object) -> list[tuple[object, ...]]:
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in hosts]
 
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", answer, raising=False)
+
+    return leads_to
+
+
+@pytest.fixture
+def loopback_is_public(monkeypatch: pytest.MonkeyPatch) -> None:
+    """127.0.0.1 stands in for the Internet, and nothing else is public."""
+    monkeypatch.setattr("vmafx.scoring.media.guard.is_public", lambda text: text == "127.0.0.1")
+
+
+async def test_a_name_is_refused_by_where_it_leads(server: WebServer, lookup: Callable[..., None]) -> None:
+    lookup(server.port, "10.255.255.1", "127.0.0.1")
     uri = server.serve("/a", has(CLIP), host="rebound.example")
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", lookup, raising=False)
     assert "an address that is not public" in await refusal(uri, GUARDED)
     assert server.connections == 0
 
 
+@pytest.mark.usefixtures("loopback_is_public")
 async def test_a_name_that_leads_elsewhere_as_well_is_reached_there(
-    server: WebServer, monkeypatch: pytest.MonkeyPatch
+    server: WebServer, lookup: Callable[..., None]
 ) -> None:
-    """Loopback stands in for a public address; what breaks there later is a broken connection and no refusal."""
-
-    async def lookup(*_: object, **__: object) -> list[tuple[object, ...]]:
-        addresses = [("10.255.255.1", server.port), ("127.0.0.1", server.port)]
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
-
-    uri = server.serve("/a", has(CLIP, cut=100), has(CLIP), host="both.example")
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", lookup, raising=False)
-    monkeypatch.setattr("vmafx.scoring.media.guard.is_public", lambda text: text == "127.0.0.1")
-    assert await content(uri, GUARDED) == CLIP
+    """And what breaks there is a broken connection, no refusal."""
+    lookup(server.port, "10.255.255.1", "127.0.0.1")
+    assert await content(server.serve("/a", has(CLIP, cut=100), has(CLIP), host="both.example"), GUARDED) == CLIP
     assert len(server.requests) == 2
+
+
+@pytest.mark.usefixtures("loopback_is_public")
+@pytest.mark.parametrize("hosts", [("10.255.255.1", "127.0.0.1"), ("127.0.0.1", "10.255.255.1")])
+async def test_nobody_at_the_public_one_of_two_addresses(hosts: tuple[str, str], lookup: Callable[..., None]) -> None:
+    lookup(free_port(), *hosts)
+    with pytest.raises(NodeFault, match="no connection"):
+        await content("http://both.example/a", GUARDED)
 
 
 async def test_redirects_are_followed(server: WebServer, other: WebServer) -> None:
@@ -136,12 +150,8 @@ async def test_nor_to_a_scheme_that_is_not_allowed(server: WebServer) -> None:
     assert "not allowed" in await refusal(server.serve("/a", redirects("https://host/a")), policy)
 
 
-async def test_a_redirect_to_a_private_address_is_not_followed(
-    server: WebServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first hop is let through by calling this server's first address public; the second stays what it is."""
-    real = __import__("vmafx.scoring.media.guard", fromlist=["is_public"]).is_public
-    monkeypatch.setattr("vmafx.scoring.media.guard.is_public", lambda text: text == "127.0.0.1" or real(text))
+@pytest.mark.usefixtures("loopback_is_public")
+async def test_a_redirect_to_a_private_address_is_not_followed(server: WebServer) -> None:
     uri = server.serve("/a", redirects(f"http://127.0.0.2:{server.port}/b"))
     assert "an address that is not public" in await refusal(uri, GUARDED)
     assert server.connections == 1

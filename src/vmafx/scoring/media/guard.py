@@ -13,7 +13,7 @@ _MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 _ALL_ONES = 0xFFFF_FFFF
-# What `is_global` calls public, in some Python or in all: the registry's own, tunnels, documentation,
+# What `is_global` calls public, in some Python or in all: IANA's own, tunnels, documentation,
 # and an address inside one cloud that tells a machine its secrets.
 _BESIDES = tuple(
     ipaddress.ip_network(one)
@@ -24,16 +24,26 @@ Address = tuple[int, int, int, str, tuple[Any, ...]]
 
 
 class Guard:
-    """Makes sockets to addresses that are allowed. `refused` tells that one was not, since aiohttp does not."""
+    """Makes sockets to addresses that are allowed, and remembers, since aiohttp does not pass on why there was none."""
 
     def __init__(self, *, private: bool) -> None:
-        self.refused = False
         self._private = private
+        self._verdicts: set[bool] = set()
+
+    def begin(self) -> None:
+        """Forget the last host."""
+        self._verdicts.clear()
+
+    @property
+    def refused(self) -> bool:
+        """Whether the host has addresses, and none that is allowed."""
+        return self._verdicts == {False}
 
     def __call__(self, address: Address) -> socket.socket:
         family, kind, protocol, _, target = address
-        if not self._private and not is_public(target[0]):
-            self.refused = True
+        allowed = self._private or is_public(target[0])
+        self._verdicts.add(allowed)
+        if not allowed:
             raise PermissionError(errno.EACCES, "not a public address")
         return socket.socket(family, kind, protocol)
 

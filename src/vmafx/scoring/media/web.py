@@ -79,7 +79,6 @@ class Download:
             raise self._bad("the URL makes no sense") from None
 
     async def go_on(self) -> None:
-        self._guard.refused = False
         if not self._version:
             await self._staging.start_over()
         try:
@@ -97,6 +96,7 @@ class Download:
         url, login = self._url, _login(self._url)
         headers = {"Range": f"bytes={self._staging.size}-", "If-Range": self._version} if self._staging.size else {}
         for _ in range(REDIRECTS + 1):
+            self._guard.begin()
             authorization = {"Authorization": login} if login else {}
             target = url.with_user(None) if url.raw_user or url.raw_password else url
             async with self._session.get(target, headers=headers | authorization, allow_redirects=False) as answer:

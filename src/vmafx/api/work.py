@@ -1,0 +1,68 @@
+"""What the operator tells a worker, and what a worker tells it back: two pieces of JSON.
+
+The answer is a container's termination message, of which a kubelet keeps the last 4,096 bytes.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from vmafx.api.job import FeatureSummary, JobOptions, RawFormat
+from vmafx.api.meta import Model
+
+WORK = "VMAFX_WORK"  # the variable that holds the Work
+ANSWER_MAX = 4000  # bytes
+MESSAGE_MAX = 1000  # characters
+
+Fault = Literal["BadInput", "EngineFailure", "NodeFault"]
+EXIT_CODES: dict[str, int] = {"BadInput": 2, "EngineFailure": 3, "NodeFault": 4}
+
+
+class Work(Model):
+    """One attempt at a job."""
+
+    id: str  # the attempt
+    reference: str
+    distorted: str
+    referenceFormat: RawFormat | None = None
+    distortedFormat: RawFormat | None = None
+    model: str = "vmaf_v0.6.1"
+    options: JobOptions | None = None
+    output: str | None = None
+
+
+class Answer(Model):
+    """How it went: a score, or whose fault it was that there is none."""
+
+    id: str
+    score: float | None = None
+    frames: int | None = None
+    metrics: dict[str, FeatureSummary] = {}
+    reportURI: str | None = None
+    fault: Fault | None = None
+    message: str | None = None
+
+
+def fitted(answer: Answer) -> bytes:
+    """The answer within its limit. Measures are dropped first; the score, the frames and the fault never."""
+    if answer.message and len(answer.message) > MESSAGE_MAX:
+        answer = msgspec.structs.replace(answer, message=f"{answer.message[: MESSAGE_MAX - 1]}…")
+    kept = dict(answer.metrics)
+    while len(content := msgspec.json.encode(msgspec.structs.replace(answer, metrics=kept))) > ANSWER_MAX and kept:
+        kept.popitem()
+    if len(content) > ANSWER_MAX:
+        content = msgspec.json.encode(Answer(answer.id, answer.score, answer.frames, fault=answer.fault))
+    return content
+
+
+def read_answer(content: str, attempt: str) -> Answer | None:
+    """What a worker said of this attempt; None if it said nothing that can be trusted."""
+    try:
+        answer = msgspec.json.decode(content, type=Answer)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
+    if answer.id != attempt or (answer.score is None) == (answer.fault is None):
+        return None
+    if answer.score is not None and not 0 <= answer.score <= 100:
+        return None
+    return answer

@@ -1,0 +1,70 @@
+"""What a worker says, and what of it is believed."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vmafx.api.job import FeatureSummary
+from vmafx.api.work import ANSWER_MAX, Answer, fitted, read_answer
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+SUMMARIES = st.builds(FeatureSummary, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
+SCORED = st.builds(
+    Answer,
+    id=st.just("uid-0"),
+    score=st.floats(0, 100),
+    frames=st.integers(1, 1 << 40),
+    metrics=st.dictionaries(st.text(max_size=64), SUMMARIES, max_size=64),
+    reportURI=st.none() | st.text(max_size=2000),
+)
+FAILED = st.builds(
+    Answer,
+    id=st.just("uid-0"),
+    fault=st.sampled_from(["BadInput", "EngineFailure", "NodeFault"]),
+    message=st.text(max_size=5000),
+)
+
+
+@given(SCORED | FAILED)
+def test_an_answer_always_fits_and_keeps_what_matters(answer: Answer) -> None:
+    content = fitted(answer)
+    assert len(content) <= ANSWER_MAX
+    read = read_answer(content.decode(), "uid-0")
+    assert read is not None
+    assert (read.score, read.frames, read.fault) == (answer.score, answer.frames, answer.fault)
+    assert read.metrics.items() <= answer.metrics.items()
+
+
+def test_a_short_answer_is_whole() -> None:
+    answer = Answer("uid-0", 93.2, 300, {"vmaf": FeatureSummary(93.2, 93.1, 80.0, 99.0)}, "s3://b/r.json")
+    assert read_answer(fitted(answer).decode(), "uid-0") == answer
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "garbage",
+        "{}",
+        "[]",
+        '{"id": "uid-0"}',
+        '{"id": "uid-1", "score": 93}',
+        '{"id": "uid-0", "score": 93, "fault": "BadInput"}',
+        '{"id": "uid-0", "score": "93"}',
+        '{"id": "uid-0", "score": 101}',
+        '{"id": "uid-0", "score": -1}',
+        '{"id": "uid-0", "score": NaN}',
+        '{"id": "uid-0", "fault": "Other"}',
+        '{"id": "uid-0", "score": 93',
+        "\udcff",
+    ],
+)
+def test_what_is_not_believed(content: str) -> None:
+    assert read_answer(content, "uid-0") is None
+
+
+@given(st.text() | st.binary().map(lambda content: content.decode("utf-8", "surrogateescape")))
+def test_anything_else_is_nothing(content: str) -> None:
+    answer = read_answer(content, "uid-0")
+    assert answer is None or msgspec.json.encode(answer)

@@ -4,6 +4,7 @@ The map. Imports point downwards only; `make lint` holds it.
 
     cli/         what a person types; argument parsing only
     operator/    the reconcilers, one folder per kind
+    worker/      the container of a job that runs as a Pod: scores once, leaves its answer
     devcluster/  etcd and kube-apiserver on this machine, for `vmafx dev` and for the tests
     scoring/     a real VMAF by ffmpeg and libvmaf: clips by URI, probing, limits, results, reports
     scheduling/  which job goes to which node: pure, in memory

@@ -11,6 +11,7 @@ from vmafx.operator.options import SETTINGS
 from vmafx.scoring import engine
 from vmafx.scoring.media import policy
 from vmafx.settings import Setting, page
+from vmafx.worker import main as worker
 
 ERRORS: tuple[type[Exception], ...] = ()
 
@@ -60,6 +61,7 @@ def _files() -> dict[Path, str]:
     """Everything that is generated from declarations."""
     sections = {
         "Scoring": (*engine.SETTINGS, *policy.SETTINGS),
+        "The worker": worker.SETTINGS,
         "The operator": SETTINGS,
         "Everywhere": (Setting("kubeconfig", "Kubeconfig files, merged as kubectl does.", variable="KUBECONFIG"),),
         "`vmafx dev`": VARIABLES,

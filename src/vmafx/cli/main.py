@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 # Each in a module of its own name, with `add_to(app)` and `ERRORS`, its expected failures.
-COMMANDS = ("score", "doctor", "dev", "crd", "operator")
+COMMANDS = ("score", "doctor", "dev", "crd", "operator", "worker")
 
 
 def _show_version(wanted: bool) -> None:

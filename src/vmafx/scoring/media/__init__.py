@@ -7,6 +7,7 @@
     staging.py   where remote clips lie meanwhile: a file without a name, bounded and hashed
     web.py       http and https; guard.py which addresses they may lead to
     store.py     s3 and gs, by way of fsspec
+    deliver.py   the other way: a report to a path or URI
     retry.py     when a broken transfer goes on, and when it is given up
     threads.py   slow calls beside the event loop
 

@@ -38,7 +38,7 @@ class Lost(Exception):
 
 
 async def until_whole(
-    transfer: Callable[[], Awaitable[None]], size: Callable[[], int], retry: Retry, what: str
+    transfer: Callable[[], Awaitable[None]], size: Callable[[], int], retry: Retry, complaint: str
 ) -> None:
     """Call `transfer` until it does not raise Lost. `size` tells how far it came, which may fall when it starts over.
 
@@ -56,7 +56,7 @@ async def until_whole(
             failures, farthest = 0, size()
         failures += 1
         if failures >= retry.tries:
-            raise NodeFault(f"cannot fetch {what}: {lost.why}, {failures} times in a row; try again later")
+            raise NodeFault(f"{complaint}: {lost.why}, {failures} times in a row; try again later")
         await asyncio.sleep(retry.wait(failures, lost.after))
 
 

@@ -42,10 +42,18 @@ async def fetch(place: Place, staging: Staging) -> None:
     await copy(store, place, staging)
 
 
+async def put(place: Place, content: bytes, policy: Policy) -> None:
+    """Write an object whole; a second time gives the same."""
+    store = await (_s3 if place.scheme == "s3" else _gs)(policy)
+    async with AsyncExitStack() as stack:
+        one = Deposit(store, place, content, stack, policy)
+        await until_whole(one.go_on, lambda: 0, policy.retry, f"cannot write {place.shown}")
+
+
 async def copy(store: Store, place: Place, staging: Staging) -> None:
     async with AsyncExitStack() as stack:
         one = Copy(store, place, staging, stack)
-        await until_whole(one.go_on, lambda: staging.size, staging.policy.retry, place.shown)
+        await until_whole(one.go_on, lambda: staging.size, staging.policy.retry, f"cannot fetch {place.shown}")
 
 
 class Copy:
@@ -105,6 +113,30 @@ class Copy:
 
     def _bad(self, why: str) -> BadInput:
         return BadInput(self._staging.part, f"cannot fetch {self._place.shown}: {why}")
+
+
+class Deposit:
+    """One object, written."""
+
+    def __init__(self, store: Store, place: Place, content: bytes, stack: AsyncExitStack, policy: Policy) -> None:
+        self._store, self._place, self._content, self._stack = store, place, content, stack
+        self._patience = policy.block_seconds
+
+    async def go_on(self) -> None:
+        try:
+            files, session = await self._store.connect()
+            self._stack.push_async_callback(session.close)
+            async with asyncio.timeout(self._patience):
+                await files._pipe_file(self._place.target, self._content)  # noqa: SLF001 fsspec's async names
+        except self._store.errors as error:
+            if isinstance(error, FileNotFoundError | ValueError):
+                raise self._bad("there is no such bucket; check its name") from None
+            if self._store.denied(error):
+                raise self._bad(f"no permission; {self._store.cure}") from None
+            raise Lost(f"the store failed ({type(error).__name__})") from None
+
+    def _bad(self, why: str) -> BadInput:
+        return BadInput("options", f"cannot write {self._place.shown}: {why}")
 
 
 def _version(info: dict[str, Any]) -> tuple[str, ...]:

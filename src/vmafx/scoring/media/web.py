@@ -8,7 +8,7 @@ import asyncio
 import base64
 import re
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -16,6 +16,7 @@ from yarl import URL
 
 from vmafx.scoring.errors import BadInput, NodeFault
 from vmafx.scoring.media.guard import Guard
+from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.retry import Lost, retry_after, until_whole
 from vmafx.scoring.media.staging import Staging
 from vmafx.scoring.media.threads import in_thread
@@ -42,7 +43,21 @@ _WORDS: tuple[tuple[type[Exception], str], ...] = (  # the first that fits
 
 
 async def fetch(place: Place, staging: Staging) -> None:
-    policy = staging.policy
+    async with _session(staging.policy) as (session, guard):
+        download = Download(session, guard, place, staging)
+        complaint = f"cannot fetch {place.shown}"
+        await until_whole(download.go_on, lambda: staging.size, staging.policy.retry, complaint)
+
+
+async def put(place: Place, content: bytes, policy: Policy) -> None:
+    """Send it whole, and again if it may not have arrived: a second PUT changes nothing."""
+    async with _session(policy) as (session, guard):
+        upload = Upload(session, guard, place, content)
+        await until_whole(upload.go_on, lambda: 0, policy.retry, f"cannot write {place.shown}")
+
+
+@asynccontextmanager
+async def _session(policy: Policy) -> AsyncIterator[tuple[aiohttp.ClientSession, Guard]]:
     guard = Guard(private=policy.private)
     connector = aiohttp.TCPConnector(
         ssl=await in_thread(ssl.create_default_context),
@@ -63,8 +78,40 @@ async def fetch(place: Place, staging: Staging) -> None:
         ),
         read_bufsize=READ_AHEAD,
     ) as session:
-        download = Download(session, guard, place, staging)
-        await until_whole(download.go_on, lambda: staging.size, policy.retry, place.shown)
+        yield session, guard
+
+
+class Upload:
+    """One body. No redirects: what was signed for one place is for no other."""
+
+    def __init__(self, session: aiohttp.ClientSession, guard: Guard, place: Place, content: bytes) -> None:
+        self._session, self._guard, self._place, self._content = session, guard, place, content
+        try:
+            self._url = _exact(place.target)
+        except ValueError:
+            raise self._bad("the URL makes no sense") from None
+
+    async def go_on(self) -> None:
+        login = _login(self._url)
+        headers = {"Authorization": login} if login else {}
+        url = self._url.with_user(None) if login else self._url
+        self._guard.begin()
+        try:
+            async with self._session.put(url, data=self._content, headers=headers, allow_redirects=False) as answer:
+                self._accept(answer)
+        except (aiohttp.InvalidURL, UnicodeError):
+            raise self._bad("the URL makes no sense") from None
+        except _NETWORK as error:
+            raise _failed(error, self._guard, self._bad) from None
+
+    def _accept(self, answer: aiohttp.ClientResponse) -> None:
+        if answer.status >= 500 or answer.status in _LATER:
+            raise Lost(f"the server says {answer.status}", retry_after(answer.headers.get("Retry-After", "")))
+        if not 200 <= answer.status < 300:
+            raise self._bad(f"the server says {answer.status}; check the URL, and whether its signature has expired")
+
+    def _bad(self, why: str) -> BadInput:
+        return BadInput("options", f"cannot write {self._place.shown}: {why}")
 
 
 class Download:
@@ -88,7 +135,7 @@ class Download:
         except (aiohttp.InvalidURL, UnicodeError):  # a host name that cannot be encoded
             raise self._bad("the URL makes no sense") from None
         except _NETWORK as error:
-            raise self._failed(error) from None
+            raise _failed(error, self._guard, self._bad) from None
 
     @asynccontextmanager
     async def _answer(self) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -179,15 +226,16 @@ class Download:
                 self._version = ""
             raise Lost("the server sent another number of bytes than it said")
 
-    def _failed(self, error: Exception) -> Exception:
-        if self._guard.refused and isinstance(error, aiohttp.ClientConnectorError):
-            return self._bad("it leads to an address that is not public; VMAFX_MEDIA_ALLOW_PRIVATE=true allows that")
-        if isinstance(error, aiohttp.ClientConnectorCertificateError):
-            return NodeFault(f"cannot fetch {self._place.shown}: the server's certificate is not trusted here")
-        return Lost(next((words for kind, words in _WORDS if isinstance(error, kind)), "the connection broke"))
-
     def _bad(self, why: str) -> BadInput:
         return BadInput(self._staging.part, f"cannot fetch {self._place.shown}: {why}")
+
+
+def _failed(error: Exception, guard: Guard, bad: Callable[[str], BadInput]) -> Exception:
+    if guard.refused and isinstance(error, aiohttp.ClientConnectorError):
+        return bad("it leads to an address that is not public; VMAFX_MEDIA_ALLOW_PRIVATE=true allows that")
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return NodeFault(bad("the server's certificate is not trusted here").why)
+    return Lost(next((words for kind, words in _WORDS if isinstance(error, kind)), "the connection broke"))
 
 
 def _exact(text: str) -> URL:

@@ -16,8 +16,8 @@ markup.py     elements; the one place where text becomes HTML
 """
 
 from vmafx.scoring.report.data import csv, json
-from vmafx.scoring.report.files import check, write
+from vmafx.scoring.report.files import check, render, write
 from vmafx.scoring.report.page import html
 from vmafx.scoring.report.pictures import Picture
 
-__all__ = ["Picture", "check", "csv", "html", "json", "write"]
+__all__ = ["Picture", "check", "csv", "html", "json", "render", "write"]

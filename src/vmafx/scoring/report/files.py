@@ -4,7 +4,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from vmafx.scoring.errors import BadInput, NodeFault
 from vmafx.scoring.report.data import csv, json
@@ -41,6 +41,11 @@ def write(path: Path, reports: Sequence[Report], pictures: Mapping[str, Sequence
     content = _render(path)(reports, pictures)
     with _told_of(path):
         put_whole(path, content)
+
+
+def render(name: str, report: Report) -> bytes:
+    """One report as its name's ending asks, and as JSON where it asks for nothing we have."""
+    return RENDER.get(PurePosixPath(name).suffix.lower(), RENDER[".json"])([report], {})
 
 
 @contextmanager

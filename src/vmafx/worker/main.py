@@ -1,0 +1,88 @@
+"""`vmafx worker`: the process."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from vmafx.api.work import EXIT_CODES, WORK, Answer, Work, fitted
+from vmafx.runtime import logs
+from vmafx.runtime.logs import log
+from vmafx.scoring import engine
+from vmafx.scoring.errors import NodeFault, ScoringError
+from vmafx.scoring.media.policy import Policy
+from vmafx.scoring.media.uri import shown
+from vmafx.scoring.result import Progress
+from vmafx.scoring.score import Listener, Scorer
+from vmafx.settings import Setting
+from vmafx.worker.score import answer, failed
+
+LOG_EVERY = 10.0  # seconds
+STOPPED = 128 + signal.SIGTERM
+ANSWER = Setting(
+    "answer", "The file that the answer is written to.", default="/dev/termination-log", variable="VMAFX_ANSWER_FILE"
+)
+SETTINGS = (Setting("work", "What to score, as JSON; the operator writes it.", variable=WORK), ANSWER)
+
+
+def main(environ: Mapping[str, str] = os.environ) -> int:
+    """Score what VMAFX_WORK says; the exit code tells bad input (2) from a failed engine (3) and a bad node (4)."""
+    logs.configure("info", "json")
+    try:
+        said = asyncio.run(_until_stopped(environ))
+    except asyncio.CancelledError:
+        log.warn("stopped")
+        return STOPPED
+    if said.fault is None:
+        log.info("scored", score=said.score, frames=said.frames)
+    else:
+        log.error("not scored", fault=said.fault, why=said.message)
+    try:
+        Path(environ.get(ANSWER.variable) or ANSWER.default).write_bytes(fitted(said))
+    except OSError as error:
+        log.error("the answer cannot be written", error=error.strerror)
+        return EXIT_CODES["NodeFault"]
+    return EXIT_CODES[said.fault] if said.fault else 0
+
+
+async def _until_stopped(environ: Mapping[str, str]) -> Answer:
+    task = asyncio.current_task()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, lambda: task and task.cancel())
+    return await _answer(environ)
+
+
+async def _answer(environ: Mapping[str, str]) -> Answer:
+    try:
+        work = msgspec.json.decode(environ.get(WORK, ""), type=Work)
+    except msgspec.DecodeError as error:
+        return failed("", NodeFault(f"{WORK} cannot be understood ({error}); is this worker older than its operator?"))
+    log.info("scoring", reference=shown(work.reference), distorted=shown(work.distorted), model=work.model)
+    try:
+        policy = Policy.from_environ(environ)
+        scorer = Scorer(await engine.ready(environ), policy)
+    except ScoringError as error:
+        return failed(work.id, NodeFault(str(error)))
+    return await answer(work, scorer, policy, _logged())
+
+
+def _logged() -> Listener:
+    """A line now and then, so that `kubectl logs` shows that it goes on."""
+    last = time.monotonic()
+
+    def hear(progress: Progress) -> None:
+        nonlocal last
+        if time.monotonic() - last >= LOG_EVERY:
+            last = time.monotonic()
+            log.info(progress.stage, done=progress.done, total=progress.total, fps=round(progress.fps, 2))
+
+    return hear
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""`vmafx worker` as a Pod runs it: told by one variable, heard by one file and its exit code."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.support.video import ffmpeg, lossless, scene
+from tests.support.waiting import until
+from vmafx.api.job import JobOptions
+from vmafx.api.work import Answer, Work, read_answer
+
+VMAFX = str(Path(sys.executable).with_name("vmafx"))
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clips")
+    reference = lossless(scene(frames=12), folder / "reference.mkv")
+    ffmpeg("-i", reference, "-c:v", "libx264", "-crf", "34", folder / "distorted.mp4")
+    ffmpeg("-i", reference, "-c:v", "libx264", "-frames:v", "5", folder / "short.mp4")
+    lossless(scene(frames=150, size=(640, 360)), folder / "long.mkv")
+    return folder
+
+
+class Worker:
+    """One run, with nothing in its environment but what a Pod's would have."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.answer_file = folder / "answer"
+
+    def start(self, work: Work | str, **variables: str) -> "subprocess.Popen[str]":
+        told = work if isinstance(work, str) else msgspec.json.encode(work).decode()
+        environment = {"VMAFX_WORK": told, "VMAFX_ANSWER_FILE": str(self.answer_file), "PATH": os.environ["PATH"]}
+        return subprocess.Popen(
+            [VMAFX, "worker"], env=environment | variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def run(self, work: Work | str, **variables: str) -> tuple[int, Answer, str]:
+        with self.start(work, **variables) as process:
+            _, log = process.communicate(timeout=120)
+        attempt = work.id if isinstance(work, Work) else ""
+        answer = read_answer(self.answer_file.read_text(), attempt)
+        assert answer is not None, self.answer_file.read_text()
+        return process.returncode, answer, log
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Worker:
+    return Worker(tmp_path)
+
+
+def work(clips: Path, distorted: str = "distorted.mp4", **more: Any) -> Work:
+    return Work("uid-0", (clips / "reference.mkv").as_uri(), (clips / distorted).as_uri(), **more)
+
+
+def test_a_score_is_that_of_the_command(worker: Worker, clips: Path, tmp_path: Path) -> None:
+    options = JobOptions(subsample=2, pooling="p10", features=("psnr", "ssim"), threads=1)
+    output = tmp_path / "report.csv"
+    code, answer, log = worker.run(work(clips, options=options, output=output.as_uri()))
+    assert code == 0
+    command = [VMAFX, "score", str(clips / "reference.mkv"), str(clips / "distorted.mp4"), "--json", "--no-cache"]
+    command += ["--subsample", "2", "--pool", "p10", "--feature", "psnr,ssim"]
+    expected = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert (answer.score, answer.frames) == (expected["score"], expected["frames"]) == (answer.score, 6)
+    for name in ("vmaf", "psnr_y", "ssim"):
+        summary = msgspec.to_builtins(answer.metrics[name])
+        assert summary == {part: expected["features"][name][part] for part in ("mean", "harmonicMean", "min", "max")}
+    assert answer.reportURI == output.as_uri()
+    assert len(output.read_text().splitlines()) == 1 + 6
+    assert [json.loads(line)["msg"] for line in log.splitlines()] == ["scoring", "scored"]
+
+
+@pytest.mark.parametrize(
+    ("distorted", "more", "told"),
+    [
+        ("none.mp4", {}, "distorted: there is no file"),
+        ("short.mp4", {}, "distorted: it has 5 frames, and the reference has 12"),
+        ("distorted.mp4", {"model": "vmaf_v9"}, "model: there is no model 'vmaf_v9'"),
+        ("distorted.mp4", {"output": "file:///none/report.json"}, "output file:///none/report.json cannot be written"),
+        ("distorted.mp4", {"output": "ftp://host/x"}, "options: ftp:// is not known"),
+    ],
+)
+def test_bad_input(worker: Worker, clips: Path, distorted: str, more: dict[str, Any], told: str) -> None:
+    code, answer, _ = worker.run(work(clips, distorted, **more))
+    assert (code, answer.fault, answer.score) == (2, "BadInput", None)
+    assert answer.message is not None
+    assert told in answer.message
+
+
+def test_a_bad_node(worker: Worker, clips: Path) -> None:
+    code, answer, _ = worker.run(work(clips), VMAFX_FFMPEG_BIN="/nowhere")
+    assert (code, answer.fault) == (4, "NodeFault")
+    code, answer, _ = worker.run(work(clips), VMAFX_MEDIA_MAX_BYTES="much")
+    assert (code, answer.fault) == (4, "NodeFault")
+    code, answer, _ = worker.run("{}")
+    assert (code, answer.fault) == (4, "NodeFault")
+    assert "VMAFX_WORK cannot be understood" in (answer.message or "")
+
+
+def test_what_the_node_forbids_the_job_does_not_get(worker: Worker, clips: Path) -> None:
+    code, answer, _ = worker.run(work(clips), VMAFX_MEDIA_ROOTS="/srv/clips")
+    assert (code, answer.fault) == (2, "BadInput")
+    assert "outside the folders" in (answer.message or "")
+
+
+def test_stopped_it_leaves_no_answer_and_no_process(worker: Worker, clips: Path) -> None:
+    long = (clips / "long.mkv").as_uri()
+    with worker.start(Work("uid-0", long, long, options=JobOptions(threads=1))) as process:
+        until(lambda: "libvmaf" in _children(process.pid), "it scores")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert not worker.answer_file.exists()
+    assert _children(process.pid) == ""
+
+
+def _children(pid: int) -> str:
+    found = subprocess.run(["pgrep", "-a", "-P", str(pid)], capture_output=True, text=True, check=False)
+    return found.stdout
+
+
+def test_credentials_are_neither_logged_nor_told(worker: Worker, clips: Path) -> None:
+    secret = "https://user:pa55word@127.0.0.1:1/a.mp4?signature=t0ken"
+    code, answer, log = worker.run(Work("uid-0", secret, secret))
+    assert (code, answer.fault) == (2, "BadInput")  # 127.0.0.1 is not public
+    for word in ("pa55word", "t0ken"):
+        assert word not in log
+        assert word not in (answer.message or "")

@@ -25,6 +25,7 @@ from vmafx.devcluster import places, tools
 from vmafx.devcluster.cluster import free_port
 from vmafx.devcluster.progress import Lines
 from vmafx.scoring.errors import BadInput, NodeFault, ScoringError
+from vmafx.scoring.media.deliver import deliver
 from vmafx.scoring.media.opened import open_media
 from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.retry import Retry
@@ -373,3 +374,16 @@ async def test_a_block_of_the_wrong_length_is_asked_for_again() -> None:
     store._info = Scripted(b"")._info  # type: ignore[method-assign] # one that stays the same
     reads, digest = await store.copied()
     assert (reads, digest) == (4, hashlib.sha256(b"clip").hexdigest())
+
+
+async def test_a_report_is_stored(relay: Relay, gateway: tuple[Path, int]) -> None:
+    relay.cuts.extend([0])
+    assert await deliver("s3://clips/reports/r.json", b"{}", HERE) == "s3://clips/reports/r.json"
+    assert (gateway[0] / "reports" / "r.json").read_bytes() == b"{}"
+    with pytest.raises(BadInput, match="there is no such bucket"):
+        await deliver("s3://none/r.json", b"{}", HERE)
+
+
+async def test_a_report_is_stored_by_google(gs: Relay) -> None:
+    assert await deliver("gs://clips/reports/r.json", b"{}", HERE) == "gs://clips/reports/r.json"
+    assert await content("gs://clips/reports/r.json") == b"{}"

@@ -1,0 +1,165 @@
+"""The Pod of one attempt at a job. Pure."""
+
+from typing import Any
+
+import msgspec
+
+from vmafx.api.job import JobView
+from vmafx.api.meta import API_VERSION
+from vmafx.api.node import NodeView
+from vmafx.api.pod import PodOverlay
+from vmafx.api.work import WORK, Work
+from vmafx.kube import JOBS
+
+JOB_LABEL, ATTEMPT_LABEL, NODE_LABEL = "vmafx.dev/job", "vmafx.dev/attempt", "vmafx.dev/node"
+KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+GRACE = 30  # seconds
+USER = 65532
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+SCRATCH = "/scratch"  # for clips that are fetched: the container's own files cannot be written
+BACKENDS = {"nvidia": "cuda", "amd": "hip", "intel": "sycl", "apple": "metal", "cpu": "cpu"}
+DEVICES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}  # as a Pod's limits call a GPU
+# A machine that falls silent gives its jobs up sooner than the usual five minutes.
+TOLERATIONS = [
+    {"key": f"node.kubernetes.io/{trouble}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
+    for trouble in ("not-ready", "unreachable")
+]
+
+
+class PodSettings(msgspec.Struct, frozen=True):
+    """What is the same for all worker Pods of an operator."""
+
+    image: str
+    intel_device: str = "gpu.intel.com/i915"  # what the device plugin calls it; gpu.intel.com/xe for newer ones
+
+
+def attempt_id(job: JobView, attempt: int) -> str:
+    return f"{job.metadata.uid}-{attempt}"
+
+
+def pod_name(job: JobView, attempt: int) -> str:
+    return f"{job.metadata.name}-{attempt}"
+
+
+def pod(
+    job: JobView, node: NodeView, attempt: int, settings: PodSettings, avoid: frozenset[str] = frozenset()
+) -> dict[str, Any]:
+    """The whole object; `avoid` names Kubernetes nodes on which an earlier attempt failed."""
+    overlay = node.spec.podTemplate or PodOverlay()
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "tolerations": [*TOLERATIONS, *_plain(overlay.tolerations)],
+        "volumes": [{"name": "scratch", "emptyDir": {}}, *_plain(overlay.volumes)],
+        "containers": [_container(job, node, attempt, settings, overlay)],
+    }
+    for name in ("imagePullSecrets", "nodeSelector", "runtimeClassName", "priorityClassName"):
+        if value := getattr(overlay, name):
+            spec[name] = _plain(value)
+    if affinity := _affinity(overlay, avoid):
+        spec["affinity"] = affinity
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": _metadata(job, node, attempt), "spec": spec}
+
+
+def _metadata(job: JobView, node: NodeView, attempt: int) -> dict[str, Any]:
+    labels = {
+        "app.kubernetes.io/name": "vmafx-worker",
+        "app.kubernetes.io/managed-by": "vmafx-operator",
+        JOB_LABEL: job.metadata.name,
+        ATTEMPT_LABEL: str(attempt),
+    }
+    if len(node.metadata.name) <= 63:  # as long as a label may be
+        labels[NODE_LABEL] = node.metadata.name
+    if queue := job.metadata.labels.get(KUEUE_LABEL):
+        labels[KUEUE_LABEL] = queue
+    owner = {
+        "apiVersion": API_VERSION,
+        "kind": JOBS.kind,
+        "name": job.metadata.name,
+        "uid": job.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {
+        "name": pod_name(job, attempt),
+        "namespace": job.metadata.namespace,
+        "labels": labels,
+        "ownerReferences": [owner],
+    }
+
+
+def _container(
+    job: JobView, node: NodeView, attempt: int, settings: PodSettings, overlay: PodOverlay
+) -> dict[str, Any]:
+    env = [
+        {"name": WORK, "value": msgspec.json.encode(_work(job, attempt)).decode()},
+        {"name": "VMAFX_BACKEND", "value": job.spec.backend or BACKENDS[node.spec.gpuVendor]},
+        {"name": "TMPDIR", "value": SCRATCH},
+        {"name": "HOME", "value": SCRATCH},
+    ]
+    env_from = list(_plain(overlay.envFrom))
+    if job.spec.credentialsSecretRef is not None:
+        env_from.append({"secretRef": {"name": job.spec.credentialsSecretRef.name}})
+    container: dict[str, Any] = {
+        "name": "worker",
+        "image": node.spec.image or settings.image,
+        "command": ["vmafx", "worker"],
+        "env": [*_plain(overlay.env), *env],  # the last of a name counts: ours
+        "resources": _resources(job, node, settings, overlay),
+        "terminationMessagePolicy": "File",
+        "volumeMounts": [{"name": "scratch", "mountPath": SCRATCH}, *_plain(overlay.volumeMounts)],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    return container | ({"envFrom": env_from} if env_from else {})
+
+
+def _work(job: JobView, attempt: int) -> Work:
+    spec = job.spec
+    return Work(
+        id=attempt_id(job, attempt),
+        reference=spec.reference,
+        distorted=spec.distorted,
+        referenceFormat=spec.referenceFormat,
+        distortedFormat=spec.distortedFormat,
+        model=spec.model,
+        options=spec.options,
+        output=spec.output,
+    )
+
+
+def _resources(job: JobView, node: NodeView, settings: PodSettings, overlay: PodOverlay) -> dict[str, Any]:
+    """The node's own, and one GPU of its vendor unless the job is for the CPU."""
+    resources: dict[str, Any] = _plain(overlay.resources) if overlay.resources else {}
+    devices = DEVICES | {"intel": settings.intel_device}
+    device = devices.get(node.spec.gpuVendor)
+    if device and job.spec.backend != "cpu":
+        limits = resources.setdefault("limits", {})
+        limits.setdefault(device, "1")
+    return resources
+
+
+def _affinity(overlay: PodOverlay, avoid: frozenset[str]) -> dict[str, Any]:
+    affinity: dict[str, Any] = _plain(overlay.affinity) if overlay.affinity else {}
+    if avoid:
+        elsewhere = {"key": "metadata.name", "operator": "NotIn", "values": sorted(avoid)}
+        term = {"weight": 100, "preference": {"matchFields": [elsewhere]}}
+        nodes = affinity.setdefault("nodeAffinity", {})
+        nodes[PREFERRED] = [*nodes.get(PREFERRED, ()), term]
+    return affinity
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value)

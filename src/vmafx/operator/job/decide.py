@@ -1,0 +1,187 @@
+"""What to do about a job, from what is known of it and its Pod. Pure: every case is a unit test without a cluster."""
+
+from datetime import datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+from vmafx.api.job import JobView
+from vmafx.api.work import Answer, read_answer
+from vmafx.operator.job.pod import ATTEMPT_LABEL, attempt_id
+from vmafx.operator.job.podview import PodView, Terminated
+
+START_WITHIN = timedelta(minutes=10)
+END_WITHIN = timedelta(seconds=30)  # beyond a Pod's own grace
+LOOK_AGAIN = 5.0  # seconds, while somebody else's Pod has our name
+BACKOFF_FIRST, BACKOFF_MOST = 10.0, 300.0
+SCHEDULER = "vmafx"
+
+Reason = Literal["Cancelled", "DeadlineExceeded", "RetriesExhausted", "BadInput"]
+
+
+class Nothing(msgspec.Struct, frozen=True):
+    """All is as it should be; look again after so many seconds, if any."""
+
+    after: float | None = None
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """It waits for a node."""
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """It waits for something that is not a node: Scheduled=False with this reason; look again after so many seconds."""
+
+    reason: Literal["Suspended", "AwaitingScheduler", "Retrying"]
+    message: str
+    after: float | None = None
+
+
+class Adopt(msgspec.Struct, frozen=True):
+    """Somebody else has placed it: run it there."""
+
+    node: str
+
+
+class MakePod(msgspec.Struct, frozen=True):
+    """The attempt has no Pod, as far as we know; `look` first if this process never saw one."""
+
+    look: bool
+
+
+class Succeed(msgspec.Struct, frozen=True):
+    answer: Answer
+
+
+class Fail(msgspec.Struct, frozen=True):
+    """The end, without a score."""
+
+    reason: Reason
+    message: str
+
+
+class TryAgain(msgspec.Struct, frozen=True):
+    """This attempt is over. `failed`: it counts as a failure, and its node is avoided from now on."""
+
+    message: str
+    failed: bool = True
+
+
+class Suspend(msgspec.Struct, frozen=True):
+    """Stop the work, and let it wait until it may go on."""
+
+
+Step = Nothing | Queue | Hold | Adopt | MakePod | Succeed | Fail | TryAgain | Suspend
+
+
+def decide(job: JobView, pod: PodView | None, now: datetime, *, seen: bool) -> Step:
+    """`pod` has the name of the job's current attempt; `seen`: this process has seen that attempt's Pod before."""
+    if job.metadata.deletionTimestamp is not None:
+        return Nothing()
+    return _pending(job, now) if job.status.phase == "Pending" else _running(job, pod, now, seen=seen)
+
+
+def _pending(job: JobView, now: datetime) -> Step:
+    if job.spec.cancel:
+        return Fail("Cancelled", "cancelled before it ran")
+    if (left := _left(job, now)) is not None and left <= 0:
+        return _too_late(job)
+    if job.spec.suspend:
+        return Hold("Suspended", "suspended; set spec.suspend to false to let it run")
+    if job.status.assignedNode:
+        return Adopt(job.status.assignedNode)
+    if job.spec.schedulerName != SCHEDULER or job.status.controllerJobID:
+        return Hold("AwaitingScheduler", f"waits for {job.spec.schedulerName} to place it", left)
+    if (pause := _pause(job, now)) > 0:
+        return Hold("Retrying", _said(job) or "tried again in a moment", pause if left is None else min(pause, left))
+    return Queue()
+
+
+def _running(job: JobView, pod: PodView | None, now: datetime, *, seen: bool) -> Step:
+    ours = pod if pod is not None and _is_ours(pod, job) else None
+    if ours is not None and (ended := ours.ended()) is not None:
+        return _result(job, ours, ended)
+    if job.spec.cancel:  # a result that came at the same moment has won already
+        return Fail("Cancelled", "cancelled while it ran")
+    if job.spec.suspend:
+        return Suspend()
+    left = _left(job, now)
+    if left is not None and left <= 0:
+        return _too_late(job)
+    if pod is None:
+        return TryAgain("its Pod disappeared") if seen else MakePod(look=True)
+    if ours is None:
+        return Nothing(LOOK_AGAIN)  # a Pod of another job, or of one that had our name: it goes, or somebody moves it
+    return _under_way(job, ours, now, left)
+
+
+def _is_ours(pod: PodView, job: JobView) -> bool:
+    owned = any(owner.uid == job.metadata.uid for owner in pod.metadata.ownerReferences)
+    attempt = pod.metadata.labels.get(ATTEMPT_LABEL, "")
+    return owned and attempt.isdecimal() and attempt_id(job, int(attempt)) == job.status.controllerJobID
+
+
+def _result(job: JobView, pod: PodView, ended: Terminated) -> Step:
+    answer = read_answer(ended.message, job.status.controllerJobID or "")
+    if answer is not None and answer.score is not None:
+        return Succeed(answer)
+    if answer is not None and answer.fault == "BadInput":
+        return Fail("BadInput", answer.message or "the worker does not say what is wrong")
+    if answer is not None:
+        return _failed(job, f"{answer.fault}: {answer.message}")
+    if pod.disrupted():
+        return TryAgain("the cluster took its Pod away", failed=False)
+    reason = ended.reason or pod.status.reason or "no reason given"
+    if ended.exitCode == 0:
+        return _failed(job, "the worker ended well and left no answer that makes sense")
+    return _failed(job, f"the worker ended with exit code {ended.exitCode} ({reason}) and left no answer")
+
+
+def _under_way(job: JobView, pod: PodView, now: datetime, left: float | None) -> Step:
+    if pod.metadata.deletionTimestamp is not None:
+        over = (pod.metadata.deletionTimestamp + END_WITHIN - now).total_seconds()
+        if over > 0:
+            return Nothing(over)
+        if pod.disrupted():
+            return TryAgain("the cluster took its Pod away", failed=False)
+        return _failed(job, "its Pod was deleted and does not end")
+    if pod.status.phase == "Pending" and pod.metadata.creationTimestamp is not None:
+        gated = pod.condition("PodScheduled")
+        if gated is not None and gated.reason == "SchedulingGated":  # a queue holds it back, and says when
+            return Nothing(left)
+        over = (pod.metadata.creationTimestamp + START_WITHIN - now).total_seconds()
+        if over <= 0:
+            return _failed(job, f"its Pod did not start within 10 minutes ({pod.waits_for()})")
+        return Nothing(over if left is None else min(over, left))
+    return Nothing(left)
+
+
+def _failed(job: JobView, message: str) -> Step:
+    if job.status.failures >= job.spec.retryLimit:
+        tries = job.status.failures + 1
+        return Fail("RetriesExhausted", message if tries == 1 else f"failed {tries} times, at last: {message}")
+    return TryAgain(message)
+
+
+def _left(job: JobView, now: datetime) -> float | None:
+    """Seconds until the deadline, which runs from the first start over all attempts."""
+    if job.spec.activeDeadlineSeconds is None or job.status.startedAt is None:
+        return None
+    return (job.status.startedAt - now).total_seconds() + job.spec.activeDeadlineSeconds
+
+
+def _too_late(job: JobView) -> Fail:
+    return Fail("DeadlineExceeded", f"not done within {job.spec.activeDeadlineSeconds} s of its start")
+
+
+def _pause(job: JobView, now: datetime) -> float:
+    """Seconds until a job that failed is tried again: ten, twenty, forty, at most five minutes after the failure."""
+    scheduled = next((one for one in job.status.conditions if one.type == "Scheduled"), None)
+    if not job.status.failures or scheduled is None or scheduled.reason != "Retrying":
+        return 0.0
+    pause = min(BACKOFF_FIRST * 2.0 ** (job.status.failures - 1), BACKOFF_MOST)
+    return pause - (now - scheduled.lastTransitionTime).total_seconds()
+
+
+def _said(job: JobView) -> str:
+    return next((one.message for one in job.status.conditions if one.type == "Scheduled"), "")

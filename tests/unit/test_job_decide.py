@@ -1,0 +1,218 @@
+"""Every turn that a job can take, without a cluster."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from vmafx.api.job import JobSpecView, JobStatusView, JobView
+from vmafx.api.meta import Condition, MetaView, OwnerReference
+from vmafx.api.work import Answer, fitted
+from vmafx.operator.job.decide import (
+    Adopt,
+    Fail,
+    Hold,
+    MakePod,
+    Nothing,
+    Queue,
+    Step,
+    Succeed,
+    Suspend,
+    TryAgain,
+    decide,
+)
+from vmafx.operator.job.podview import (
+    ContainerStatus,
+    PodCondition,
+    PodMeta,
+    PodSpec,
+    PodStatus,
+    PodView,
+    State,
+    Terminated,
+    Waiting,
+)
+
+NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+SCORED = Answer("u1-0", 93.2, 300)
+SUSPENDED = Hold("Suspended", "suspended; set spec.suspend to false to let it run")
+BAD = Answer("u1-0", fault="BadInput", message="distorted: no")
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def pending(spec: dict[str, Any] | None = None, **status: Any) -> JobView:
+    meta = MetaView("clip", "x", "u1")
+    return JobView(meta, JobSpecView("s3://b/r", "s3://b/d", **(spec or {})), JobStatusView(**status))
+
+
+def running(spec: dict[str, Any] | None = None, **status: Any) -> JobView:
+    status = {"phase": "Running", "assignedNode": "n", "controllerJobID": "u1-0", "startedAt": ago(60)} | status
+    return pending(spec, **status)
+
+
+def pod(phase: str = "Running", *, ended: Terminated | None = None, **changes: Any) -> PodView:
+    status: dict[str, Any] = {"phase": phase}
+    status["containerStatuses"] = (ContainerStatus(State(terminated=ended)),) if ended else ()
+    status |= changes.pop("status", {})
+    meta: dict[str, Any] = {
+        "labels": {"vmafx.dev/attempt": "0"},
+        "ownerReferences": (OwnerReference("vmafx.dev/v1", "VmafxJob", "clip", "u1", True),),
+        "creationTimestamp": ago(30),
+    } | changes
+    return PodView(PodMeta("clip-0", "x", "p1", **meta), PodSpec("k8s-1"), PodStatus(**status))
+
+
+def said(answer: Answer, code: int = 0) -> PodView:
+    return pod("Succeeded" if code == 0 else "Failed", ended=Terminated(code, "Error", fitted(answer).decode()))
+
+
+def look(job: JobView, found: PodView | None = None, *, seen: bool = True) -> Step:
+    return decide(job, found, NOW, seen=seen)
+
+
+def condition(reason: str, at: datetime) -> tuple[Condition, ...]:
+    return (Condition("Scheduled", "False", at, reason, "EngineFailure: no luck"),)
+
+
+@pytest.mark.parametrize(
+    ("job", "step"),
+    [
+        (pending(), Queue()),
+        (pending({"cancel": True}), Fail("Cancelled", "cancelled before it ran")),
+        (pending({"suspend": True}), SUSPENDED),
+        (pending({"cancel": True, "suspend": True}), Fail("Cancelled", "cancelled before it ran")),
+        (pending({"schedulerName": "other"}), Hold("AwaitingScheduler", "waits for other to place it")),
+        (pending({"schedulerName": "other"}, assignedNode="n"), Adopt("n")),
+        (pending(assignedNode="n"), Adopt("n")),
+        (
+            pending({"suspend": True}, assignedNode="n"),
+            Hold("Suspended", "suspended; set spec.suspend to false to let it run"),
+        ),
+        (pending(controllerJobID="theirs"), Hold("AwaitingScheduler", "waits for vmafx to place it")),
+        (
+            pending({"activeDeadlineSeconds": 60}, startedAt=ago(61)),
+            Fail("DeadlineExceeded", "not done within 60 s of its start"),
+        ),
+        (pending({"activeDeadlineSeconds": 60}), Queue()),  # it has not started, so nothing runs out
+        (
+            pending(failures=2, attempts=2, conditions=condition("Retrying", ago(5))),
+            Hold("Retrying", "EngineFailure: no luck", 15.0),
+        ),
+        (pending(failures=2, attempts=2, conditions=condition("Retrying", ago(20))), Queue()),
+        (
+            pending(failures=9, conditions=condition("Retrying", ago(0))),
+            Hold("Retrying", "EngineFailure: no luck", 300.0),
+        ),
+        (pending(failures=1, conditions=condition("InsufficientCapacity", ago(0))), Queue()),
+    ],
+)
+def test_pending(job: JobView, step: Step) -> None:
+    assert look(job) == step
+
+
+@pytest.mark.parametrize(
+    ("job", "found", "step"),
+    [
+        (running(), pod(), Nothing()),
+        (running({"activeDeadlineSeconds": 100}), pod(), Nothing(40.0)),
+        (running(), said(SCORED), Succeed(SCORED)),
+        (running({"cancel": True}), said(SCORED), Succeed(SCORED)),  # the result wins
+        (running({"suspend": True}), said(SCORED), Succeed(SCORED)),
+        (running({"cancel": True}), pod(), Fail("Cancelled", "cancelled while it ran")),
+        (running({"cancel": True}), None, Fail("Cancelled", "cancelled while it ran")),
+        (running({"suspend": True}), pod(), Suspend()),
+        (running({"activeDeadlineSeconds": 60}), pod(), Fail("DeadlineExceeded", "not done within 60 s of its start")),
+        (
+            running(),
+            said(Answer("u1-0", fault="BadInput", message="distorted: no"), 2),
+            Fail("BadInput", "distorted: no"),
+        ),
+        (running(), said(Answer("u1-0", fault="NodeFault", message="no disk"), 4), TryAgain("NodeFault: no disk")),
+        (running(), said(Answer("u1-0", fault="EngineFailure", message="oh"), 3), TryAgain("EngineFailure: oh")),
+        (
+            running({"retryLimit": 0}),
+            said(Answer("u1-0", fault="NodeFault", message="no disk"), 4),
+            Fail("RetriesExhausted", "NodeFault: no disk"),
+        ),
+        (
+            running(failures=3),
+            said(Answer("u1-0", fault="NodeFault", message="no disk"), 4),
+            Fail("RetriesExhausted", "failed 4 times, at last: NodeFault: no disk"),
+        ),
+        (
+            running(),
+            pod("Succeeded", ended=Terminated(0, "Completed", "garbage")),
+            TryAgain("the worker ended well and left no answer that makes sense"),
+        ),
+        (
+            running(),
+            said(Answer("u1-7", 93.2, 300)),  # of another attempt
+            TryAgain("the worker ended well and left no answer that makes sense"),
+        ),
+        (
+            running(),
+            pod("Failed", ended=Terminated(137, "OOMKilled")),
+            TryAgain("the worker ended with exit code 137 (OOMKilled) and left no answer"),
+        ),
+        (
+            running(),
+            pod("Failed", status={"reason": "Evicted"}),
+            TryAgain("the worker ended with exit code -1 (Evicted) and left no answer"),
+        ),
+        (
+            running(),
+            pod("Failed", status={"conditions": (PodCondition("DisruptionTarget", "True"),)}),
+            TryAgain("the cluster took its Pod away", failed=False),
+        ),
+        (running(), None, TryAgain("its Pod disappeared")),
+        (running(), pod(ownerReferences=()), Nothing(5.0)),
+        (running(), pod(labels={"vmafx.dev/attempt": "3"}), Nothing(5.0)),
+        (running(), pod(deletionTimestamp=ago(10)), Nothing(20.0)),
+        (running(), pod(deletionTimestamp=ago(31)), TryAgain("its Pod was deleted and does not end")),
+        (running(), pod("Pending"), Nothing(570.0)),
+        (running({"activeDeadlineSeconds": 100}), pod("Pending"), Nothing(40.0)),
+        (
+            running(),
+            pod(
+                "Pending",
+                creationTimestamp=ago(601),
+                status={"containerStatuses": (ContainerStatus(State(Waiting("ImagePullBackOff", "no such image"))),)},
+            ),
+            TryAgain("its Pod did not start within 10 minutes (ImagePullBackOff: no such image)"),
+        ),
+        (
+            running(),
+            pod(
+                "Pending",
+                creationTimestamp=ago(601),
+                status={"conditions": (PodCondition("PodScheduled", "False", "Unschedulable", "0/3 nodes"),)},
+            ),
+            TryAgain("its Pod did not start within 10 minutes (Unschedulable: 0/3 nodes)"),
+        ),
+        (
+            running(),
+            pod(
+                "Pending",
+                creationTimestamp=ago(6000),
+                status={"conditions": (PodCondition("PodScheduled", "False", "SchedulingGated", ""),)},
+            ),
+            Nothing(),
+        ),
+    ],
+)
+def test_running(job: JobView, found: PodView | None, step: Step) -> None:
+    assert look(job, found) == step
+
+
+def test_a_pod_never_seen_is_looked_for_before_it_is_made() -> None:
+    assert look(running(), None, seen=False) == MakePod(look=True)
+
+
+def test_a_job_that_goes_is_left_alone() -> None:
+    for job in (pending(), running()):
+        gone = msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, deletionTimestamp=NOW))
+        assert look(gone, pod()) == Nothing()

@@ -70,7 +70,12 @@ def test_several_at_once(vmafx: Run) -> None:
     assert both[0]["score"] < both[1]["score"]
     some = vmafx("score", "reference.mkv", "poor.mp4", "none.mp4", "good.mp4", "--json")
     assert some.returncode == 2
-    assert [one["distorted"]["uri"] for one in json.loads(some.stdout)] == ["poor.mp4", "good.mp4"]
+    told = json.loads(some.stdout)
+    assert [one["distorted"]["uri"] for one in told] == ["poor.mp4", "none.mp4", "good.mp4"]
+    assert told[1]["error"]["kind"] == "BadInput"
+    assert "score" not in told[1]
+    all_of_them = json.loads(vmafx("score", "none.mkv", "poor.mp4", "good.mp4", "--json").stdout)
+    assert [one["error"]["message"][:9] for one in all_of_them] == ["reference"] * 2
     assert some.stderr.startswith("error: none.mp4: distorted: there is no file")
 
 
@@ -88,6 +93,10 @@ def test_exit_codes(vmafx: Run, clips: Path) -> None:
         ("reference.mkv", "good.mp4", "--report", "a.pdf"): "error: options: the report a.pdf must end in one of",
         ("reference.mkv", "good.mp4", "--report", "no/a.csv"): "error: options: the report's folder no does not exist",
         ("a.yuv", "b.yuv", "--size", "64x64", "--pix-fmt", "nv12"): "error: options: --pix-fmt 'nv12' is none of",
+        ("reference.mkv", "good.mp4", "--pix-fmt", "yuv420p"): "error: options: --pix-fmt and --fps are for raw video",
+        ("reference.mkv", "good.mp4", "--fail-under", "nan"): "error: options: --fail-under nan is no number",
+        ("reference.mkv", "good.mp4", "--threads", "9999"): "error: options: threads must be 1 to 128",
+        ("reference.mkv", "good.mp4", "--scale-to", "9999x9999"): "error: options: 9999x9999 is more than the limit",
     }.items():
         done = vmafx("score", *arguments)
         assert (done.returncode, done.stdout) == (2, ""), arguments
@@ -161,3 +170,26 @@ async def test_the_example_for_python_runs_as_printed(clips: Path, monkeypatch: 
     await names["example"]()  # type: ignore[operator]
     assert said[0][0] == pytest.approx(97, abs=3)
     assert isinstance(said[-1][0], Report)
+
+
+def test_names_are_shown_without_credentials_and_control_characters(vmafx: Run, clips: Path) -> None:
+    secret = "https://user:pa55word@127.0.0.1:1/a.mp4?signature=t0ken"
+    done = vmafx("score", "reference.mkv", secret, "no\x1b]0;owned\x07.mp4")
+    assert done.returncode == 2
+    for word in ("pa55word", "t0ken", "\x1b", "\x07"):
+        assert word not in done.stderr + done.stdout
+    assert "https://127.0.0.1:1/a.mp4" in done.stderr
+
+
+def test_numbers_are_never_cut(vmafx: Run) -> None:
+    for columns in ("40", "60", "80", "120"):
+        shown = vmafx("score", "reference.mkv", "good.mp4", "--feature", "psnr", COLUMNS=columns).stdout
+        assert "…" not in shown
+        assert "psnr_cb" in shown
+
+
+def test_output_that_nobody_takes_is_not_taken_for_a_bad_score(vmafx: Run, clips: Path, tmp_path: Path) -> None:
+    command = [VMAFX, "score", "reference.mkv", "good.mp4", "--json"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, cwd=clips, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (3, "error: the result cannot be printed: No space left on device\n")

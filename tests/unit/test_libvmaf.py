@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from vmafx.scoring.errors import EngineFailure
-from vmafx.scoring.libvmaf import columns, read_log
+from vmafx.scoring.libvmaf import asked_for, columns, read_log
 
 
 def log(frames: list[dict[str, Any]], mean: float | None = None, numbers: list[int] | None = None) -> bytes:
@@ -44,5 +44,15 @@ def test_what_is_missing_is_told(content: bytes, given: int, features: tuple[str
 
 
 def test_no_difference_is_a_hundred_where_it_would_be_endless() -> None:
-    _, table = columns(read_log(log([{"vmaf": 90.0, "psnr_hvs_cb": None, "ciede2000": None}])), 1, 1, ("ciede",))
-    assert (table["psnr_hvs_cb"], table["ciede"]) == ([100.0], [100.0])
+    frame = {"vmaf": 90.0, "psnr_y": 41.0, "psnr_cb": 60.0, "psnr_cr": 60.0, "psnr_hvs_cb": None}
+    _, table = columns(read_log(log([frame])), 1, 1, ())
+    assert table["psnr_hvs_cb"] == [100.0]
+    for name in ("psnr_hvs_y", "psnr_hvs", "ciede2000"):  # luma does differ
+        with pytest.raises(EngineFailure, match=f"gives no number for {name}"):
+            columns(read_log(log([frame | {name: None}])), 1, 1, ())
+
+
+def test_what_may_be_endless_is_measured_with_psnr() -> None:
+    assert asked_for(("ssim",)) == ["float_ssim"]
+    assert asked_for(("ciede",)) == ["ciede", "psnr"]
+    assert asked_for(("psnr", "psnr_hvs")) == ["psnr", "psnr_hvs"]

@@ -2,13 +2,18 @@
 
 import signal
 import sys
+import traceback
 from importlib import import_module
 from typing import Annotated
 
 import typer
 
 # Each in a module of its own name, with `add_to(app)` and `ERRORS`, its expected failures.
+SOFTWARE = 70  # sysexits.h
 COMMANDS = ("score", "doctor", "dev", "crd", "operator", "worker")
+
+
+HELP = {"help_option_names": ["-h", "--help"]}
 
 
 def _show_version(wanted: bool) -> None:
@@ -43,11 +48,14 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception:  # noqa: BLE001 - a fault of ours: told in full, and by an exit code that means nothing else
+        traceback.print_exc()
+        sys.exit(SOFTWARE)
 
 
 def build(wanted: str) -> tuple[typer.Typer, tuple[type[Exception], ...]]:
     """The app with the wanted command, or with all if that is none: a command pays only for its own imports."""
-    app = typer.Typer(name="vmafx", no_args_is_help=True, pretty_exceptions_enable=False)
+    app = typer.Typer(name="vmafx", no_args_is_help=True, pretty_exceptions_enable=False, context_settings=HELP)
     app.callback()(options)
     errors: tuple[type[Exception], ...] = ()
     for name in (wanted,) if wanted in COMMANDS else COMMANDS:

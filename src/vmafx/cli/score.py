@@ -1,8 +1,10 @@
 """`vmafx score`: what a person types, and what they see."""
 
 import asyncio
+import math
 import os
 import re
+import signal
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -17,11 +19,13 @@ from vmafx.scoring.batch import Batch, Failed, Listener, Scored
 from vmafx.scoring.cache import Cache
 from vmafx.scoring.errors import BadInput, ScoringError
 from vmafx.scoring.media.policy import Policy
+from vmafx.scoring.media.uri import shown
 from vmafx.scoring.report import check as check_path
 from vmafx.scoring.report import write
 from vmafx.scoring.request import DEFAULT_MODEL, Options, Source
 from vmafx.scoring.score import Scorer
 
+HELP = {"help_option_names": ["-h", "--help"]}
 BELOW_THE_FLOOR, BAD_INPUT, ENGINE = 1, 2, 3
 RAW_NAMES = (".yuv", ".raw")
 RAW, RESULTS, RUNNING = "Raw video", "Results", "Running"
@@ -31,7 +35,7 @@ ERRORS: tuple[type[Exception], ...] = ()  # all are told by their own exit codes
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command()(score)
+    app.command(context_settings=HELP)(score)
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -62,7 +66,7 @@ def score(
     stretch: Annotated[bool, typer.Option("--stretch", help="Compare clips of different shapes.")] = False,
     damaged: Annotated[bool, typer.Option("--damaged", help="Score a damaged distorted clip as it decodes.")] = False,
     size: Annotated[str, typer.Option(metavar="WxH", help="Size of a raw clip.", rich_help_panel=RAW)] = "",
-    pix_fmt: Annotated[str, typer.Option(help="Its pixel format.", rich_help_panel=RAW)] = "yuv420p",
+    pix_fmt: Annotated[str, typer.Option(help="Its pixel format; yuv420p if not said.", rich_help_panel=RAW)] = "",
     fps: Annotated[float | None, typer.Option(help="Its frames per second.", rich_help_panel=RAW)] = None,
     distorted_size: Annotated[
         str, typer.Option(metavar="WxH", help="Size of the distorted one, if another.", rich_help_panel=RAW)
@@ -94,6 +98,7 @@ def score(
     Exit codes: 0 scored, 1 below --fail-under, 2 bad input, 3 the engine or this machine failed.
     """
     reports = report or []
+    names = [shown(name) for name in distorted]
     try:
         for path in reports:
             check_path(path)
@@ -109,6 +114,7 @@ def score(
             stretch=stretch,
             damaged=damaged,
         )
+        floor = _floor(fail_under)
         first, others = _sources(
             reference,
             distorted,
@@ -120,20 +126,36 @@ def score(
             policy = msgspec.structs.replace(policy, private=True)
         pictures = worst if any(path.suffix.lower() == ".html" for path in reports) else 0
         running = Running(cache, parallel, pictures)
-        with Bars(distorted, quiet=quiet or json) as bars:
+        with Bars(names, quiet=quiet or json) as bars:
             outcomes = asyncio.run(_run(first, others, options, policy, bars.hear, running))
-    except ScoringError as error:
-        raise typer.Exit(_complain(error)) from error
-    scored = [outcome for outcome in outcomes if isinstance(outcome, Scored)]
-    for outcome, name in zip(outcomes, distorted, strict=True):
+    except ScoringError as error:  # it concerns all of them
+        outcomes, floor = [Failed(error)], None
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    raise typer.Exit(_tell(outcomes, names, reports, json=json, floor=floor))
+
+
+def _tell(
+    outcomes: list[Scored | Failed], names: list[str], reports: list[Path], *, json: bool, floor: float | None
+) -> int:
+    """Print and write what came of it; the exit code is that of the gravest."""
+    codes = [0]
+    for outcome, name in zip(outcomes, names, strict=False):
         if isinstance(outcome, Failed):
-            _complain(outcome.error, name if len(distorted) > 1 else "")
-    if json:
-        typer.echo(scores.as_json([one.report.result for one in scored], several=len(distorted) > 1))
-    elif scored:
-        scores.show([one.report.result for one in scored])
-    code = _exit_code(outcomes, fail_under)
-    raise typer.Exit(max(code, _write(reports, scored)) if scored else code)
+            codes.append(_complain(outcome.error, name if len(outcomes) > 1 else ""))
+        elif floor is not None and outcome.report.result.score < floor:
+            codes.append(BELOW_THE_FLOOR)
+    scored = [outcome for outcome in outcomes if isinstance(outcome, Scored)]
+    codes.append(_write(reports, scored) if scored else 0)
+    try:
+        if json:
+            typer.echo(scores.as_json(outcomes, names))
+        elif scored:
+            scores.show([one.report.result for one in scored])
+    except OSError as error:  # left to others, it would end with the code of a score below the floor
+        typer.echo(f"error: the result cannot be printed: {error.strerror}", err=True)
+        return ENGINE
+    return max(codes)
 
 
 def _write(reports: list[Path], scored: list[Scored]) -> int:
@@ -146,6 +168,12 @@ def _write(reports: list[Path], scored: list[Scored]) -> int:
     return 0
 
 
+def _floor(text: float | None) -> float | None:
+    if text is not None and not math.isfinite(text):
+        raise BadInput("options", f"--fail-under {text} is no number to compare with")
+    return text
+
+
 async def _run(
     reference: Source,
     distorted: list[Source],
@@ -154,6 +182,9 @@ async def _run(
     listener: Listener,
     running: Running,
 ) -> list[Scored | Failed]:
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     scorer = Scorer(await engine.ready(), policy, cache=Cache() if running.cache else None)
     batch = Batch(scorer, options, parallel=running.parallel, worst=running.pictures)
     return await batch.score(reference, distorted, listener)
@@ -179,7 +210,10 @@ def _size(text: str, option: str) -> tuple[int, int]:
 
 def _raw(size: str, pix_fmt: str, fps: float | None) -> RawFormat | None:
     if not size:
+        if pix_fmt or fps is not None:
+            raise BadInput("options", "--pix-fmt and --fps are for raw video, which needs --size too")
         return None
+    pix_fmt = pix_fmt or "yuv420p"
     width, height = _size(size, "--size")
     fields = {"width": width, "height": height, "pixelFormat": pix_fmt, "frameRate": fps}
     try:
@@ -208,14 +242,3 @@ def _complain(error: ScoringError, name: str = "") -> int:
     """One line, and the exit code that goes with it."""
     typer.echo(f"error: {name + ': ' if name else ''}{' '.join(str(error).split())}", err=True)
     return BAD_INPUT if isinstance(error, BadInput) else ENGINE
-
-
-def _exit_code(outcomes: list[Scored | Failed], floor: float | None) -> int:
-    """The gravest of all."""
-    codes = [0]
-    for outcome in outcomes:
-        if isinstance(outcome, Failed):
-            codes.append(BAD_INPUT if isinstance(outcome.error, BadInput) else ENGINE)
-        elif floor is not None and outcome.report.result.score < floor:
-            codes.append(BELOW_THE_FLOOR)
-    return max(codes)

@@ -5,10 +5,14 @@
     media/       clips by path or URI, opened once
     prober.py    looks at a clip, in a process of its own; clip.py is what it tells
     plan.py      from two clips and the options to one filter graph; pure; refuses what would score wrongly
+    notes.py     what a reader of the score should know
     engine.py    the ffmpeg at hand, and what it can do; models.py which model is meant
+    run.py       one ffmpeg on two clips; heard.py what it says meanwhile; libvmaf.py what libvmaf wrote
     process.py   children that never outlive us
     pooling.py   from frames to one number; result.py what comes out; cache.py what was scored before
+    batch.py     several clips against one reference; frames.py single frames as pictures
     report/      HTML, JSON and CSV
+    checkup.py   what this machine can score, found out by trying
 
 Nothing here knows Kubernetes. Every failure is one of errors.py, and says whose it is.
 """

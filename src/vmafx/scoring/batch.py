@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from vmafx.scoring.errors import ScoringError
+from vmafx.scoring.errors import EngineFailure, ScoringError
 from vmafx.scoring.report.pictures import Picture
 from vmafx.scoring.request import Options, Source
 from vmafx.scoring.result import Progress, Report
@@ -65,10 +65,18 @@ class Batch:
                     await asyncio.wait([reference])
                     first = reference.result()
                     report = await self._scorer.compare(first, second, options, hear)
-                    taken = await self._scorer.worst_frames(first, second, options, report, self._worst)
-                    return Scored(report, tuple(taken))
+                    return Scored(report, await self._pictures(first, second, options, report))
             except ScoringError as error:
                 return Failed(error)
+
+    async def _pictures(
+        self, reference: Ready, distorted: Ready, options: Options, report: Report
+    ) -> tuple[Picture, ...]:
+        """A score without pictures is better than none."""
+        try:
+            return tuple(await self._scorer.worst_frames(reference, distorted, options, report, self._worst))
+        except EngineFailure:
+            return ()
 
 
 def _numbered(listener: Listener, number: int) -> Callable[[Progress], None]:

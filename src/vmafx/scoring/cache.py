@@ -14,11 +14,16 @@ from vmafx.scoring.result import Report
 from vmafx.scoring.whole import put_whole
 
 SIZE_MAX = 512 << 20
+REVISION = 1  # raised when the same input scores otherwise than before: what is kept of then is not used
 NOT_IN_THE_KEY = {"threads", "model"}  # the first changes no score, and the second is there by its content
 
 
-def default_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vmafx" / "results"
+def default_folder() -> Path | None:
+    """None for who has no home, as users of containers may have none."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vmafx" / "results"
+    except RuntimeError:
+        return None
 
 
 def key_of(
@@ -31,8 +36,8 @@ def key_of(
         "formats": [source.format for source in sources],
         "model": model.identity,
         "options": chosen,
-        "engine": engine.version,
-        "schema": 1,
+        "engine": [engine.version, *engine.identity()],
+        "revision": REVISION,
     }
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
 
@@ -44,26 +49,34 @@ class Cache:
         self._folder = folder or default_folder()
 
     def get(self, key: str) -> Report | None:
-        path = self._path(key)
+        if self._folder is None:
+            return None
+        path = self._path(self._folder, key)
         try:
+            if not path.is_file():
+                return None
             report = msgspec.json.decode(path.read_bytes(), type=Report)
             os.utime(path)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
-        return report if report.result.key == key else None
+        whole = {len(report.numbers), *map(len, report.values.values())} == {report.result.frames}
+        return report if whole and report.result.key == key else None
 
     def put(self, report: Report) -> None:
-        with suppress(OSError):
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            put_whole(self._path(report.result.key), msgspec.json.encode(report))
-            self._prune()
+        if self._folder is not None:
+            with suppress(OSError):
+                self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                put_whole(self._path(self._folder, report.result.key), msgspec.json.encode(report))
+                self._prune(self._folder)
 
-    def _path(self, key: str) -> Path:
-        return self._folder / f"{key}.json"
+    @staticmethod
+    def _path(folder: Path, key: str) -> Path:
+        return folder / f"{key}.json"
 
-    def _prune(self) -> None:
+    @staticmethod
+    def _prune(folder: Path) -> None:
         """The longest unused go first."""
-        files = sorted(((path.stat(), path) for path in self._folder.glob("*.json")), key=lambda one: one[0].st_mtime)
+        files = sorted(((path.stat(), path) for path in folder.glob("*.json")), key=lambda one: one[0].st_mtime)
         size = sum(status.st_size for status, _ in files)
         for status, path in files:
             if size <= SIZE_MAX:

@@ -14,8 +14,7 @@ from vmafx.scoring import engine as engines
 from vmafx.scoring.cache import default_folder
 from vmafx.scoring.engine import Engine, Parts
 from vmafx.scoring.errors import NodeFault
-from vmafx.scoring.models import BUILT_IN
-from vmafx.scoring.process import output
+from vmafx.scoring.models import BUILT_IN, tried
 
 ENCODERS = ("libx264", "libx265", "libvpx-vp9", "libaom-av1", "libsvtav1")
 
@@ -52,7 +51,7 @@ async def checkup() -> Checkup:
         cores=len(os.sched_getaffinity(0)),
         temporary=folder,
         temporaryFree=shutil.disk_usage(folder).free,
-        cache=str(default_folder()),
+        cache=str(default_folder() or "none: there is no home folder"),
         machine=f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
         wrong=tuple(wrong),
     )
@@ -77,16 +76,5 @@ def _extras() -> tuple[str, ...]:
 
 async def _models(engine: Engine) -> tuple[str, ...]:
     """Those with which two generated frames can be scored."""
-    works = await asyncio.gather(*(_scores(engine, name) for name in BUILT_IN))
+    works = await asyncio.gather(*(tried(engine, f"version={name}") for name in BUILT_IN))
     return tuple(name for name, can in zip(BUILT_IN, works, strict=True) if can)
-
-
-async def _scores(engine: Engine, model: str) -> bool:
-    source = ("-f", "lavfi", "-i", "testsrc2=s=128x128:r=25:d=0.08,format=yuv420p")
-    judge = f"[0][1]libvmaf=model=version={model}"
-    command = [engine.path, "-hide_banner", "-nostdin", "-loglevel", "error", *source, *source]
-    try:
-        code, _, _ = await output([*command, "-lavfi", judge, "-f", "null", "-"])
-    except TimeoutError:
-        return False
-    return code == 0

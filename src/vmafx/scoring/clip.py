@@ -28,6 +28,8 @@ class Clip(msgspec.Struct, frozen=True, kw_only=True):
     even: bool = True  # whether frames follow at even distances
     seconds: float = 0.0  # from the first frame to the end of the last
     longest: float = 0.0  # seconds that one frame stands
+    jumps: tuple[tuple[int, float], ...] | None = ()  # frames that come late, by how many frames; None: too many to say
+    streams: int = 1  # of video, this one being the first or the one marked as default
 
     @property
     def shape(self) -> float:

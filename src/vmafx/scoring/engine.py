@@ -27,6 +27,11 @@ class Engine(msgspec.Struct, frozen=True):
     path: str
     version: str
 
+    def identity(self) -> tuple[int, int]:
+        """Tells it from another of the same version."""
+        status = Path(self.path).stat()
+        return status.st_size, status.st_mtime_ns
+
 
 class Parts(msgspec.Struct, frozen=True):
     """What an ffmpeg is made of."""

@@ -25,7 +25,10 @@ async def pictures(engine: Engine, ready: Ready, chain: str, numbers: list[int],
         command += ["-filter_complex", graph, "-map", "[chosen]", "-fps_mode", "passthrough"]
         command += ["-frames:v", str(len(numbers)), "-c:v", "mjpeg", "-q:v", "3", "-f", "mjpeg"]
         command += ["-fd", str(file.fileno()), "fd:"]
-        code, _, said = await output(command, [clip.fileno(), file.fileno()], within=PATIENCE)
+        try:
+            code, _, said = await output(command, [clip.fileno(), file.fileno()], within=PATIENCE)
+        except TimeoutError:
+            raise EngineFailure(f"no pictures of {ready.opened.shown}: it takes too long") from None
         file.seek(0)
         content = file.read()
     found = [picture + JPEG_END for picture in content.split(JPEG_END) if picture]

@@ -17,8 +17,16 @@ FEATURES = {  # by our names: libvmaf's, and the column in which the values are 
     "cambi": ("cambi", "cambi"),
 }
 # Of two planes without any difference these have no number, and libvmaf writes null; we say 100 (decibels).
-ENDLESS_IF_EQUAL = ("psnr_hvs", "ciede2000")
+PLANES = ("psnr_y", "psnr_cb", "psnr_cr")
+ENDLESS_IF_EQUAL = {
+    "psnr_hvs": PLANES,
+    "psnr_hvs_y": PLANES[:1],
+    "psnr_hvs_cb": PLANES[1:2],
+    "psnr_hvs_cr": PLANES[2:],
+    "ciede2000": PLANES,
+}
 PERFECT = 100.0
+CAPS = {6.0 * depth + 12 for depth in (8, 10, 12, 16)}
 
 
 class _Frame(msgspec.Struct):
@@ -67,12 +75,24 @@ def _column(log: Log, name: str) -> list[float]:
     column = []
     for frame in log.frames:
         value = frame.metrics.get(name)
-        if value is None and name.startswith(ENDLESS_IF_EQUAL):
+        if value is None and _equal(frame, ENDLESS_IF_EQUAL.get(name, ())):
             value = PERFECT
         if value is None:
             raise EngineFailure(f"libvmaf gives no number for {name} of frame {frame.frameNum}")
         column.append(value)
     return column
+
+
+def _equal(frame: _Frame, planes: Sequence[str]) -> bool:
+    """Whether these planes do not differ: libvmaf's psnr then stands at its cap, of 60 at 8 bit and more beyond."""
+    values = [frame.metrics.get(plane) for plane in planes]
+    return bool(values) and all(value in CAPS for value in values)
+
+
+def asked_for(features: Sequence[str]) -> list[str]:
+    """What libvmaf is told to measure: with some also psnr, which tells whether planes are equal."""
+    wanted = [FEATURES[feature][0] for feature in features]
+    return [*wanted, "psnr"] if {"psnr_hvs", "ciede"} & set(features) and "psnr" not in features else wanted
 
 
 def _plain(name: str) -> str:

@@ -1,15 +1,19 @@
 """Which VMAF model is meant: one that is built into libvmaf, or a file."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from vmafx.scoring.digest import sha256
+from vmafx.scoring.engine import Engine
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.media.opened import open_media
 from vmafx.scoring.media.policy import Policy
+from vmafx.scoring.process import output
 
 BUILT_IN = ("vmaf_v0.6.1", "vmaf_v0.6.1neg", "vmaf_4k_v0.6.1")
 FILE_MAX = 32 << 20
@@ -25,7 +29,10 @@ class Model(msgspec.Struct, frozen=True):
 class _Dict(msgspec.Struct):
     model: str
     model_type: str
-    feature_names: list[str]
+    feature_names: Annotated[list[str], Meta(min_length=1)]
+    slopes: list[float]
+    intercepts: list[float]
+    score_clip: tuple[float, float]  # without it a score has no bounds
 
 
 class _File(msgspec.Struct):
@@ -59,3 +66,17 @@ def _check(content: bytes, shown: str) -> None:
         raise BadInput("model", f"{shown} is no VMAF model in JSON: {error}") from error
     if found.model_dict.model_type not in {"LIBSVMNUSVR", "RESIDUEBOOTSTRAP_LIBSVMNUSVR"}:
         raise BadInput("model", f"{shown} is a model of type {found.model_dict.model_type!r}, which libvmaf has not")
+    wanted = len(found.model_dict.feature_names) + 1
+    if {len(found.model_dict.slopes), len(found.model_dict.intercepts)} != {wanted}:
+        raise BadInput("model", f"{shown} needs {wanted} slopes and intercepts: of the score, and of each feature")
+
+
+async def tried(engine: Engine, argument: str, fds: Iterable[int] = ()) -> bool:
+    """Whether two generated frames can be scored with this model."""
+    source = ("-f", "lavfi", "-i", "testsrc2=s=128x128:r=25:d=0.08,format=yuv420p")
+    command = [engine.path, "-hide_banner", "-nostdin", "-loglevel", "error", *source, *source]
+    try:
+        code, _, _ = await output([*command, "-lavfi", f"[0][1]libvmaf=model={argument}", "-f", "null", "-"], fds)
+    except TimeoutError:
+        return False
+    return code == 0

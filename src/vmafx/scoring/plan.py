@@ -10,18 +10,21 @@ import msgspec
 
 from vmafx.scoring.clip import Clip
 from vmafx.scoring.errors import BadInput, Part
-from vmafx.scoring.libvmaf import FEATURES
-from vmafx.scoring.request import Options
+from vmafx.scoring.libvmaf import asked_for
+from vmafx.scoring.notes import MATRICES, notes_on
+from vmafx.scoring.notes import range_of as _range_of
+from vmafx.scoring.request import Limits, Options
 
 SMALLEST = 64  # below, libvmaf's wavelets see little but borders: two equal clips of 31x31 "score" 80
 MS_SSIM_SMALLEST = 176
 CAMBI_WIDTHS = range(320, 4097)
-SHAPES_DIFFER, RATES_DIFFER, COUNTS_DIFFER = 0.02, 0.005, 0.01
+DEPTH_MOST = {"cambi": 10, "psnr_hvs": 12}  # bits; beyond them libvmaf crashes, or says nothing
+STANDARD_HEIGHT = 576  # up to which untagged video is taken to be BT.601
+SHAPES_DIFFER, RATES_DIFFER = 0.02, 0.005
+# Packets may differ in number from the frames they give: only what is far apart is refused by their count.
+COUNTS_DIFFER, COUNTS_APART = 0.1, 10
 REPEATS_MOST = 250  # of one frame, to fill a gap: what is made between two frames is held in memory
 HIDDEN_FRAMES = frozenset({"vp8"})  # whose packets are not all shown
-HDR = {16: "PQ", 18: "HLG"}
-BT709 = 1
-MATRICES = {1: "bt709", 4: "fcc", 5: "bt601", 6: "bt601", 7: "smpte240m", 9: "bt2020", 10: "bt2020"}
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -37,7 +40,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     def graph(self, reference: Clip, distorted: Clip, options: Options, model: str, log: str) -> str:
         """The whole: [scored] comes out of libvmaf, [d] and [r] are there to be counted."""
-        features = "|".join(f"name={FEATURES[feature][0]}" for feature in options.features)
+        features = "|".join(f"name={name}" for name in asked_for(options.features))
         settings = {
             "log_fmt": "json",
             "log_path": log,
@@ -54,21 +57,22 @@ class Plan(msgspec.Struct, frozen=True):
         )
 
 
-def plan(reference: Clip, distorted: Clip, options: Options) -> Plan:
+def plan(reference: Clip, distorted: Clip, options: Options, limits: Limits | None = None) -> Plan:
     """Raises BadInput where a score would not mean what it seems to."""
     _check_damage(reference, distorted, options)
     rate = _common_rate(reference, distorted, options)
     width, height = options.size or (reference.width, reference.height)
-    _check_sizes(reference, distorted, options, width, height)
-    pixel_format = _pixel_format(reference, distorted)
-    full = _full_range(reference, distorted)
-    matrix = _matrix(reference, distorted)
-    chains = [
-        _chain(clip, width, height, pixel_format, rate, full=full, matrix=matrix) for clip in (reference, distorted)
-    ]
+    limits = limits or Limits()
+    _check_sizes(reference, distorted, options, limits)
+    pixel_format = _pixel_format(reference, distorted, options)
+    target = _Target(
+        width, height, pixel_format, rate, _full_range(reference, distorted), _matrix(reference, distorted, height)
+    )
     expected = _expected(reference, distorted, options)
-    notes = tuple(_notes(reference, distorted, options, width, height))
-    return Plan(width, height, pixel_format, chains[0], chains[1], expected, notes)
+    if expected is not None and expected > limits.frames:
+        raise BadInput("options", f"there would be {expected:,} frames to score, and {limits.frames:,} is the limit")
+    notes = tuple(notes_on(reference, distorted, options, pixel_format, target.matrix))
+    return Plan(width, height, pixel_format, target.chain(reference), target.chain(distorted), expected, notes)
 
 
 def check_counts(reference: int, distorted: int, options: Options) -> None:
@@ -82,10 +86,10 @@ def check_counts(reference: int, distorted: int, options: Options) -> None:
 
 
 def _check_damage(reference: Clip, distorted: Clip, options: Options) -> None:
-    if reference.broken:
-        raise BadInput("reference", f"it is damaged or cut off ({_times(reference.broken)} by its container's account)")
-    if distorted.broken and not options.damaged:
-        raise BadInput("distorted", damaged(distorted.broken))
+    parts: tuple[tuple[Part, Clip], ...] = (("reference", reference), ("distorted", distorted))
+    for part, clip in parts:
+        if clip.broken and not options.damaged:
+            raise BadInput(part, damaged(clip.broken))
 
 
 def damaged(times: int) -> str:
@@ -118,7 +122,10 @@ def _per_second(rate: Fraction) -> str:
     return f"{float(rate):.5g}"
 
 
-def _check_sizes(reference: Clip, distorted: Clip, options: Options, width: int, height: int) -> None:
+def _check_sizes(reference: Clip, distorted: Clip, options: Options, limits: Limits) -> None:
+    width, height = options.size or (reference.width, reference.height)
+    if width * height > limits.pixels:
+        raise BadInput("options", f"{width}x{height} is more than the limit of {limits.pixels:,} pixels")
     if min(width, height) < SMALLEST:
         raise BadInput(
             "options" if options.size else "reference",
@@ -139,12 +146,14 @@ def _check_sizes(reference: Clip, distorted: Clip, options: Options, width: int,
         )
 
 
-def _pixel_format(reference: Clip, distorted: Clip) -> str:
-    """The reference's chroma, and the greater of the two depths."""
+def _pixel_format(reference: Clip, distorted: Clip, options: Options) -> str:
+    """The reference's chroma, and the greater of the two depths, as far as the features can bear them."""
     chroma = next((clip.chroma for clip in (reference, distorted) if clip.chroma in {"420", "422", "444"}), None)
     if chroma is None:
         chroma = "444" if "rgb" in {reference.chroma, distorted.chroma} else "420"
-    depth = max(reference.depth, distorted.depth)
+    if "ciede" in options.features and chroma == "444":  # with which libvmaf 2.3 writes where it must not
+        chroma = "420"
+    depth = min([max(reference.depth, distorted.depth), *(DEPTH_MOST.get(name, 16) for name in options.features)])
     return f"yuv{chroma}p{_suffix(depth)}"
 
 
@@ -155,15 +164,6 @@ def _suffix(depth: int) -> str:
     return "16le"
 
 
-def _range_of(clip: Clip) -> bool | None:
-    """Whether values use the full range. Who does not say is limited, but a raw or grey clip is as the other."""
-    if clip.chroma == "rgb":
-        return True
-    if clip.full_range is None and clip.container != "rawvideo" and clip.chroma != "gray":
-        return False
-    return clip.full_range
-
-
 def _full_range(reference: Clip, distorted: Clip) -> bool:
     """The range to compare in: the reference's, else the distorted clip's, else the usual one; RGB has no say."""
     for clip in (reference, distorted):
@@ -172,22 +172,40 @@ def _full_range(reference: Clip, distorted: Clip) -> bool:
     return False
 
 
-def _matrix(reference: Clip, distorted: Clip) -> str:
-    """By which RGB becomes YUV: as the other clip has it."""
+def _matrix(reference: Clip, distorted: Clip, height: int) -> str:
+    """By which RGB becomes YUV: as the other clip has it, or as clips of that size mostly do."""
     for clip in (reference, distorted):
         if clip.chroma != "rgb" and clip.matrix in MATRICES:
             return MATRICES[clip.matrix]
-    return MATRICES[BT709]
+    return "bt601" if height <= STANDARD_HEIGHT else "bt709"
 
 
-def _chain(clip: Clip, width: int, height: int, pixel_format: str, rate: str | None, *, full: bool, matrix: str) -> str:
-    known = _range_of(clip)
-    own = full if known is None else known
-    scale = f"scale=w={width}:h={height}:flags=bicubic:in_range={_range(own)}:out_range={_range(full)}"
-    if clip.chroma == "rgb":
-        scale += f":out_color_matrix={matrix}"
-    timing = f"setpts=PTS-STARTPTS,fps=fps={rate}:round=near," if rate else ""
-    return f"{timing}settb=1/1000,setpts=N,{scale},format={pixel_format},setsar=1"
+class _Target(msgspec.Struct, frozen=True):
+    """What both clips are brought to."""
+
+    width: int
+    height: int
+    pixel_format: str
+    rate: str | None
+    full: bool
+    matrix: str
+
+    def chain(self, clip: Clip) -> str:
+        known = _range_of(clip)
+        own = self.full if known is None else known
+        scale = (
+            f"scale=w={self.width}:h={self.height}:flags=bicubic:in_range={_range(own)}:out_range={_range(self.full)}"
+        )
+        if clip.chroma == "rgb":
+            scale += f":out_color_matrix={self.matrix}"
+        return f"{self._timing(clip)}settb=1/1000,setpts=N,{scale},format={self.pixel_format},setsar=1"
+
+    def _timing(self, clip: Clip) -> str:
+        """At even distances a frame's number tells its time better than the container, which rounds it."""
+        if self.rate is None:
+            return ""
+        times = f"settb={1 / Fraction(clip.rate)},setpts=N" if clip.even and clip.rate else "setpts=PTS-STARTPTS"
+        return f"{times},fps=fps={self.rate}:round=near,"
 
 
 def _range(full: bool) -> str:
@@ -199,8 +217,8 @@ def _expected(reference: Clip, distorted: Clip, options: Options) -> int | None:
     if options.conform:
         return _conformed(reference, distorted, options)
     packets = [clip.packets for clip in (reference, distorted) if clip.codec not in HIDDEN_FRAMES]
-    if len(packets) == 2 and abs(packets[0] - packets[1]) > max(2, COUNTS_DIFFER * max(packets)):
-        check_counts(packets[0], packets[1], options)
+    if len(packets) == 2:
+        _check_far_apart(packets[0], packets[1], options)
     return min(packets) if packets else None
 
 
@@ -212,32 +230,10 @@ def _conformed(reference: Clip, distorted: Clip, options: Options) -> int:
         if clip.longest * rate > REPEATS_MOST:
             raise BadInput(part, f"one of its frames stands for {clip.longest:.0f} s, too long to be conformed")
     first, second = (round(clip.seconds * rate) for clip in (reference, distorted))
-    if abs(first - second) > max(2, COUNTS_DIFFER * max(first, second)):
-        check_counts(first, second, options)
+    _check_far_apart(first, second, options)
     return min(first, second)
 
 
-def _notes(reference: Clip, distorted: Clip, options: Options, width: int, height: int) -> list[str]:
-    notes = []
-    if options.size:
-        notes.append(f"both clips were scaled to {width}x{height}")
-    elif (distorted.width, distorted.height) != (width, height):
-        notes.append(
-            f"the distorted clip ({distorted.width}x{distorted.height}) was scaled to the reference's"
-            f" {width}x{height}, bicubic"
-        )
-    if options.model.startswith("vmaf_v0.6.1") and height > 1440:
-        notes.append(f"{options.model} is made for 1080p; for 2160p there is vmaf_4k_v0.6.1, or compare at 1920x1080")
-    if options.model.startswith("vmaf_4k") and height <= 1440:
-        notes.append(f"{options.model} is made for 2160p; for smaller pictures there is vmaf_v0.6.1")
-    ranges = {_range_of(clip) for clip in (reference, distorted) if clip.chroma != "rgb"}
-    if ranges == {True, False}:
-        notes.append("one clip has full-range values, the other limited: the distorted one was converted")
-    for part, clip in (("reference", reference), ("distorted clip", distorted)):
-        if clip.transfer in HDR:
-            notes.append(f"the {part} is HDR ({HDR[clip.transfer]}); the models learnt from SDR only")
-        if clip.interlaced:
-            notes.append(f"the {part} is interlaced; fields are compared as they lie in the frames")
-    if options.conform:
-        notes.append("the distorted clip was brought to the reference's frame rate: frames were repeated or left out")
-    return notes
+def _check_far_apart(first: int, second: int, options: Options) -> None:
+    if abs(first - second) > max(COUNTS_APART, COUNTS_DIFFER * max(first, second)):
+        check_counts(first, second, options)

@@ -12,6 +12,7 @@ from vmafx.scoring.media.opened import Opened
 from vmafx.scoring.process import ended_by, output, python
 from vmafx.scoring.request import Limits, Source
 
+SLOWEST = 20e6  # bytes a second, of a disk that is waited for
 PROBER = str(Path(__file__).with_name("prober.py"))
 
 
@@ -21,10 +22,11 @@ async def probe(opened: Opened, source: Source, part: Part, limits: Limits) -> C
     with os.fdopen(opened.again(), "rb") as file:
         task = ProbeTask(file.fileno(), source.format, limits.pixels, limits.frames, limits.memory)
         command = python(PROBER, msgspec.json.encode(task).decode())
+        patience = limits.probe_seconds + opened.size / SLOWEST
         try:
-            code, out, err = await output(command, [file.fileno()], within=limits.probe_seconds)
+            code, out, err = await output(command, [file.fileno()], within=patience)
         except TimeoutError as error:
-            raise BadInput(part, f"it could not be read through within {limits.probe_seconds:.0f} s") from error
+            raise NodeFault(f"{opened.shown} could not be read through in {patience:.0f} s") from error
     if code < 0:
         raise BadInput(part, f"reading it ended the reader with {ended_by(code)}: it is damaged, or made to do that")
     if code or not out:

@@ -8,7 +8,9 @@ import math
 import os
 import resource
 import sys
+from array import array
 from collections.abc import Iterator
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -22,7 +24,11 @@ from vmafx.scoring.clip import Clip, ProbeTask, Refusal
 from vmafx.scoring.formats import CONTAINERS, WITHOUT_TIMES
 
 FIRST_FRAME_WITHIN = 500  # packets
-TIMES_KEPT = 10_000
+RATE_NEEDS = 4  # packets
+USUAL_RATES = (*map(Fraction, (12, 15, 24, 25, 30, 48, 50, 60, 90, 100, 120)),
+               *(Fraction(rate * 1000, 1001) for rate in (24, 30, 48, 60, 120)))  # fmt: skip
+NEARLY = 3e-4  # less than between 24 and 23.976
+JUMP, JUMPS_KEPT = 0.5, 200
 PROTOCOLS = "fd"  # whatever a clip refers to stays closed
 
 
@@ -59,10 +65,14 @@ def probe(task: ProbeTask) -> Clip:
             file,
             format="rawvideo" if task.raw else None,
             container_options=options | _raw_options(task.raw),
+            metadata_errors="replace",
         ) as container,
     ):
-        stream = _video(container.streams.video)
+        moving = _moving(container.streams.video)
+        stream = moving[0]
         context = stream.codec_context
+        if context is None:
+            raise _Refused("its codec is not known to ffmpeg's libraries")
         _check_size(context.width, context.height, task.pixels)
         context.options = {"max_pixels": str(task.pixels)}
         seen = _walk(container, stream, task.frames)
@@ -91,10 +101,12 @@ def probe(task: ProbeTask) -> Clip:
             interlaced=bool(frame.interlaced_frame),
             packets=seen.packets,
             broken=seen.broken,
-            rate=_rate(stream, container.format.name, task.raw),
-            even=_even(seen.times),
+            rate=_rate(stream, container.format.name, task.raw, seen.packets),
+            even=_even(seen.steps()),
             seconds=seen.ticks() * tick,
             longest=seen.longest * tick,
+            jumps=_jumps(seen.steps()),
+            streams=len(moving),
         )
 
 
@@ -108,13 +120,13 @@ def _raw_options(raw: RawFormat | None) -> dict[str, str]:
     }
 
 
-def _video(streams: Any) -> VideoStream:
-    """The first that is no cover picture."""
-    moving = [one for one in streams if not one.disposition & av.stream.Disposition.attached_pic]
+def _moving(streams: Any) -> list[VideoStream]:
+    """Those that are no cover pictures, the one to be shown by default first."""
+    kinds = av.stream.Disposition
+    moving = [one for one in streams if not one.disposition & kinds.attached_pic]
     if not moving:
         raise _Refused("it has no video stream")
-    found: VideoStream = moving[0]
-    return found
+    return sorted(moving, key=lambda one: not one.disposition & kinds.default)
 
 
 def _check_size(width: int, height: int, pixels: int) -> None:
@@ -127,27 +139,27 @@ class _Seen:
 
     def __init__(self) -> None:
         self.packets = self.broken = self.longest = 0
-        self.times: list[int] = []  # of the first frames
         self.frame: VideoFrame | None = None
-        self._first: int | None = None
-        self._last = self._duration = 0
+        self._times = array("q")  # of showing; not in order
+        self._duration = 0
         self._before: int | None = None
 
     def note(self, packet: Any) -> None:
         self.packets += 1
         if packet.pts is not None:
-            if len(self.times) < TIMES_KEPT:
-                self.times.append(packet.pts)
-            self._first = packet.pts if self._first is None else min(self._first, packet.pts)
-            if packet.pts >= self._last:
-                self._last, self._duration = packet.pts, packet.duration or 0
+            self._times.append(packet.pts)
+            self._duration = packet.duration or self._duration
         if packet.dts is not None:  # these come in order, which times of showing do not
             if self._before is not None:
                 self.longest = max(self.longest, packet.dts - self._before)
             self._before = packet.dts
 
     def ticks(self) -> int:
-        return 0 if self._first is None else self._last - self._first + self._duration
+        return max(self._times) - min(self._times) + self._duration if self._times else 0
+
+    def steps(self) -> list[int]:
+        """From frame to frame, as they are shown."""
+        return [later - earlier for earlier, later in pairwise(sorted(self._times))]
 
 
 def _walk(container: Any, stream: VideoStream, limit: int) -> _Seen:
@@ -178,8 +190,8 @@ def _decoded(packet: Any) -> Iterator[VideoFrame]:
 
 def _chroma(frame: VideoFrame) -> str:
     layout = frame.format
-    if layout.is_rgb:
-        return "rgb"
+    if layout.is_rgb or layout.name == "pal8" or layout.name.startswith("xyz"):
+        return "rgb"  # or a palette of it
     if len(layout.components) < 3:
         return "gray"
     across, down = 64 // layout.chroma_width(64), 64 // layout.chroma_height(64)
@@ -192,20 +204,38 @@ def _full_range(frame: VideoFrame) -> bool | None:
     return {1: False, 2: True}.get(int(frame.color_range))
 
 
-def _rate(stream: VideoStream, container: str, raw: RawFormat | None) -> str | None:
+def _rate(stream: VideoStream, container: str, raw: RawFormat | None, packets: int) -> str | None:
     if container in WITHOUT_TIMES and not (raw and raw.frameRate):
         return None
+    if raw is None and packets < RATE_NEEDS:  # some containers then tell fields for frames
+        return None
     rate = stream.average_rate or stream.base_rate
-    return str(rate) if rate else None
+    return str(_usual(rate)) if rate else None
 
 
-def _even(times: list[int]) -> bool:
+def _usual(rate: Fraction) -> Fraction:
+    """A rate that is nearly one of the usual ones is that one: containers tell it by times that they have rounded."""
+    return next((usual for usual in USUAL_RATES if abs(rate / usual - 1) < NEARLY), rate)
+
+
+def _even(steps: list[int]) -> bool:
     """Whether no distance between two frames is off the middle one by more than rounding explains."""
-    steps = sorted(later - earlier for earlier, later in pairwise(sorted(times)))
     if not steps:
         return True
-    middle = steps[len(steps) // 2]
-    return all(math.isclose(step, middle, rel_tol=0.1, abs_tol=1.5) for step in (steps[0], steps[-1]))
+    ranked = sorted(steps)
+    middle = ranked[len(ranked) // 2]
+    return all(math.isclose(step, middle, rel_tol=0.1, abs_tol=1.5) for step in (ranked[0], ranked[-1]))
+
+
+def _jumps(steps: list[int]) -> tuple[tuple[int, float], ...] | None:
+    """The frames that come later than they should, or sooner, and by how many frames."""
+    if not steps:
+        return ()
+    middle = sorted(steps)[len(steps) // 2]
+    if middle <= 0:
+        return None
+    late = [(number + 1, step / middle - 1) for number, step in enumerate(steps) if abs(step / middle - 1) > JUMP]
+    return tuple(late) if len(late) <= JUMPS_KEPT else None
 
 
 if __name__ == "__main__":

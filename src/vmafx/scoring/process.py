@@ -17,13 +17,15 @@ OUTPUT_MAX = 16 << 20
 
 
 @asynccontextmanager
-async def child(command: Sequence[str], fds: Iterable[int] = ()) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process that has ended, with all it started, when the block is left."""
+async def child(
+    command: Sequence[str], fds: Iterable[int] = (), *, stdout: int = asyncio.subprocess.DEVNULL
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process that has ended, with all it started, when the block is left. Its standard error is to be read."""
     try:
         process = await asyncio.create_subprocess_exec(
             *tethered(list(command)),
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
+            stdout=stdout,
             stderr=asyncio.subprocess.PIPE,
             pass_fds=tuple(fds),
             env=ENVIRONMENT,
@@ -41,7 +43,7 @@ async def child(command: Sequence[str], fds: Iterable[int] = ()) -> AsyncIterato
 
 async def output(command: Sequence[str], fds: Iterable[int] = (), within: float = 60.0) -> tuple[int, str, str]:
     """Run to the end: exit code, standard output, standard error. TimeoutError after `within` seconds."""
-    async with child(command, fds) as process:
+    async with child(command, fds, stdout=asyncio.subprocess.PIPE) as process:
         async with asyncio.timeout(within):
             out, err = await asyncio.gather(_all(process.stdout), _all(process.stderr))
             return await process.wait(), out, err

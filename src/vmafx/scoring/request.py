@@ -9,6 +9,7 @@ from vmafx.api.job import Feature, RawFormat
 from vmafx.scoring.errors import BadInput
 
 DEFAULT_MODEL = "vmaf_v0.6.1"
+THREADS_MOST = 128  # with more, ffmpeg only gets slower
 POOLINGS = re.compile(r"mean|harmonic_mean|min|max|median|p[1-9][0-9]?")
 
 
@@ -41,11 +42,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.subsample < 1:
             raise BadInput("options", f"subsample must be 1 or more, not {self.subsample}")
-        if self.threads < 0:
-            raise BadInput("options", f"threads must be 1 or more, not {self.threads}")
+        if not 0 <= self.threads <= THREADS_MOST:
+            raise BadInput("options", f"threads must be 1 to {THREADS_MOST}, not {self.threads}")
 
     def cores(self) -> int:
-        return self.threads or len(os.sched_getaffinity(0))
+        return self.threads or min(len(os.sched_getaffinity(0)), THREADS_MOST)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,10 +2,8 @@
 
 import asyncio
 import os
-import re
 import tempfile
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
@@ -13,8 +11,9 @@ import msgspec
 
 from vmafx.scoring.clip import Clip
 from vmafx.scoring.engine import Engine
-from vmafx.scoring.errors import EngineFailure
+from vmafx.scoring.errors import BadInput, EngineFailure, Part
 from vmafx.scoring.formats import CONTAINERS
+from vmafx.scoring.heard import Heard, listen
 from vmafx.scoring.media.opened import Opened
 from vmafx.scoring.models import Model
 from vmafx.scoring.plan import Plan
@@ -22,9 +21,7 @@ from vmafx.scoring.process import child
 from vmafx.scoring.request import Limits, Options, Source
 
 STALLED = 600.0  # seconds without a frame
-WORDS_KEPT = 40
-# ffmpeg names the input that is at fault; libraries below it do not.
-DAMAGE = re.compile(r"\[v?i(?:n|st)#(\d).*(?:corrupt|Decoding error|Error submitting packet)")
+QUIET = ("-hide_banner", "-nostdin", "-nostats", "-loglevel", "level+warning")
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -54,10 +51,8 @@ class Outcome(msgspec.Struct):
     reference: int = 0  # frames
     distorted: int = 0
     scored: int = 0
-    damaged_reference: int = 0
-    damaged_distorted: int = 0
     seconds: float = 0.0
-    said: str = ""
+    heard: Heard = msgspec.field(default_factory=Heard)
     log: bytes = b""
 
 
@@ -78,10 +73,13 @@ async def run(engine: Engine, comparison: Comparison, scored: Callable[[int], No
             if comparison.model.fd is not None:
                 fds.append(comparison.model.fd)
             process = await stack.enter_async_context(child(command, fds))
-        listening = asyncio.create_task(_listen(process.stderr, outcome))
-        await _count(lines, outcome, scored)
-        outcome.code = await process.wait()
-        await listening
+        listening = asyncio.create_task(listen(process.stderr, outcome.heard))
+        try:
+            await _count(lines, outcome, comparison.limits, scored)
+            outcome.code = await process.wait()
+            await listening
+        finally:
+            listening.cancel()
         log.seek(0)
         outcome.log = log.read()
     outcome.seconds = time.monotonic() - started
@@ -95,7 +93,7 @@ def _command(engine: Engine, comparison: Comparison, *descriptors: int) -> list[
     graph = comparison.plan.graph(*clips, options, comparison.model.argument, f"/dev/fd/{log}")
     return [
         engine.path,
-        *("-hide_banner", "-nostdin", "-nostats", "-loglevel", "level+warning"),
+        *QUIET,
         *input_arguments(distorted, comparison.distorted.source, options.cores(), limits),
         *input_arguments(reference, comparison.reference.source, options.cores(), limits),
         *("-filter_complex_threads", str(options.cores()), "-filter_complex", graph),
@@ -139,7 +137,7 @@ async def _line_pipe() -> AsyncIterator[tuple[asyncio.StreamReader, tuple[int, i
         transport.close()
 
 
-async def _count(lines: asyncio.StreamReader, outcome: Outcome, scored: Callable[[int], None]) -> None:
+async def _count(lines: asyncio.StreamReader, outcome: Outcome, limits: Limits, scored: Callable[[int], None]) -> None:
     while True:
         try:
             async with asyncio.timeout(STALLED):
@@ -150,22 +148,22 @@ async def _count(lines: asyncio.StreamReader, outcome: Outcome, scored: Callable
             return
         outcome.distorted += chunk.count(b"d")
         outcome.reference += chunk.count(b"r")
+        if max(outcome.distorted, outcome.reference) > limits.frames:
+            part: Part = "distorted" if outcome.distorted > limits.frames else "reference"
+            raise BadInput(part, f"it has more than {limits.frames:,} frames, which is the limit")
         if new := chunk.count(b"s"):
             outcome.scored += new
             scored(outcome.scored)
 
 
-async def _listen(stderr: asyncio.StreamReader | None, outcome: Outcome) -> None:
-    """Count the damage and keep the last words. Lines longer than a reader's buffer come in pieces, which is fine."""
-    words: deque[str] = deque(maxlen=WORDS_KEPT)
-    rest = ""
-    while stderr and (chunk := await stderr.read(1 << 16)):
-        *lines, rest = (rest + chunk.decode(errors="replace"))[-(1 << 17) :].split("\n")
-        for line in lines:
-            words.append(line.strip()[:500])
-            if found := DAMAGE.search(line):
-                if found[1] == "0":
-                    outcome.damaged_distorted += 1
-                else:
-                    outcome.damaged_reference += 1
-    outcome.said = "\n".join([*words, rest.strip()]).strip()
+async def look_through(engine: Engine, ready: Ready, chain: str, limits: Limits) -> Heard:
+    """What ffmpeg has to say of one clip alone: of two, its words do not tell for sure which of them it means."""
+    heard = Heard()
+    with os.fdopen(ready.opened.again(), "rb") as clip:
+        command = [engine.path, *QUIET, *input_arguments(clip.fileno(), ready.source, 0, limits)]
+        command += ["-filter_complex", f"[0:{ready.clip.stream}]{chain}[all]", "-map", "[all]"]
+        command += ["-fps_mode", "passthrough", "-f", "null", "-"]
+        async with child(command, [clip.fileno()]) as process:
+            await listen(process.stderr, heard)
+            await process.wait()
+    return heard

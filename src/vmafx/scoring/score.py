@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
@@ -20,7 +21,7 @@ from vmafx.scoring.frames import pictures
 from vmafx.scoring.libvmaf import Log, columns, read_log
 from vmafx.scoring.media.opened import Opened, open_media
 from vmafx.scoring.media.policy import Policy
-from vmafx.scoring.models import open_model
+from vmafx.scoring.models import open_model, tried
 from vmafx.scoring.plan import check_counts, damaged, plan
 from vmafx.scoring.pooling import pool, summary
 from vmafx.scoring.probe import probe
@@ -28,7 +29,7 @@ from vmafx.scoring.process import ended_by
 from vmafx.scoring.report.pictures import Picture
 from vmafx.scoring.request import Limits, Options, Source
 from vmafx.scoring.result import ClipFacts, EngineFacts, Progress, Report, Result
-from vmafx.scoring.run import Comparison, Outcome, Ready, run
+from vmafx.scoring.run import Comparison, Outcome, Ready, look_through, run
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -115,11 +116,11 @@ class Scorer:
             digests, sources = (reference.digest, distorted.digest), (reference.source, distorted.source)
             key = key_of(digests, sources, model, options, self._engine)
             if self._cache and (known := self._cache.get(key)):
-                return _as_asked(known, reference, distorted)
-            planned = plan(reference.clip, distorted.clip, options)
+                return _as_asked(known, reference, distorted, model.name)
+            planned = plan(reference.clip, distorted.clip, options, self._limits)
             comparison = Comparison(reference, distorted, planned, options, model, self._limits)
             outcome = await run(self._engine, comparison, _progress(planned.expected, listener))
-            await self._check(outcome, options)
+            await self._check(comparison, outcome)
             report = _report(comparison, outcome, read_log(outcome.log), self._engine, key)
             if self._cache:
                 self._cache.put(report)
@@ -133,7 +134,7 @@ class Scorer:
         worst = sorted(scores, key=lambda number: scores[number])[:count]
         if not worst:
             return []
-        planned, numbers = plan(reference.clip, distorted.clip, options), sorted(worst)
+        planned, numbers = plan(reference.clip, distorted.clip, options, self._limits), sorted(worst)
         left, right = await at_once(
             pictures(self._engine, reference, planned.reference, numbers, self._limits),
             pictures(self._engine, distorted, planned.distorted, numbers, self._limits),
@@ -142,24 +143,38 @@ class Scorer:
         taken = {number: Picture(number, scores[number], one, other) for number, one, other in shown}
         return [taken[number] for number in worst]
 
-    async def _check(self, outcome: Outcome, options: Options) -> None:
+    async def _check(self, comparison: Comparison, outcome: Outcome) -> None:
         """Whether it went well; if not, whose fault it was."""
+        options, heard = comparison.options, outcome.heard
         if outcome.code:
-            if lacking := engines.lacks(self._engine, await engines.parts(self._engine)):
-                raise NodeFault(lacking)
-            said = outcome.said or "it said nothing"
-            if outcome.code == -9 or "Cannot allocate memory" in said:
-                raise NodeFault(f"ffmpeg ended by {ended_by(outcome.code)}: this machine has too little memory for it")
-            raise EngineFailure(f"ffmpeg ended by {ended_by(outcome.code)}: {said.splitlines()[-1]}")
-        if outcome.damaged_reference:
-            raise BadInput(
-                "reference", f"it is damaged ({outcome.damaged_reference} frames do not decode as they should)"
-            )
-        if outcome.damaged_distorted and not options.damaged:
-            raise BadInput("distorted", damaged(outcome.damaged_distorted))
+            raise await self._failure(comparison, outcome)
+        if heard.changes or (heard.damage and not options.damaged):
+            await self._check_reference(comparison)
+            if heard.damage and not options.damaged:
+                raise BadInput("distorted", damaged(heard.damage))
+            if change := next((one for one in heard.changed(0) if not one.size_only), None):
+                raise BadInput("distorted", f"its picture changes on the way, {change.what}; make it one format first")
         check_counts(outcome.reference, outcome.distorted, options)
         if not outcome.log.rstrip().endswith(b"}") and shutil.disk_usage(tempfile.gettempdir()).free < SPACE_LEFT:
             raise NodeFault("the disk is full; libvmaf could not write its log")
+
+    async def _check_reference(self, comparison: Comparison) -> None:
+        """By a look at it alone: what was heard of two clips may be meant for either, or be written in one of them."""
+        alone = await look_through(self._engine, comparison.reference, comparison.plan.reference, comparison.limits)
+        if alone.damage and not comparison.options.damaged:
+            raise BadInput("reference", damaged(alone.damage))
+        if alone.changes:
+            raise BadInput("reference", f"its picture changes on the way, {alone.changes[0].what}")
+
+    async def _failure(self, comparison: Comparison, outcome: Outcome) -> ScoringError:
+        if lacking := engines.lacks(self._engine, await engines.parts(self._engine)):
+            return NodeFault(lacking)
+        model, how = comparison.model, f"ffmpeg ended by {ended_by(outcome.code)}"
+        if model.fd is not None and not await tried(self._engine, model.argument, [model.fd]):
+            return BadInput("model", f"libvmaf cannot use {model.name}: it fails on any clip")
+        if outcome.code == -signal.SIGKILL or any("Cannot allocate memory" in word for word in outcome.heard.words):
+            return NodeFault(f"{how}: this machine has too little memory for it")
+        return EngineFailure(f"{how}: {outcome.heard.last()}")
 
 
 async def at_once(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
@@ -191,8 +206,10 @@ def _report(comparison: Comparison, outcome: Outcome, log: Log, engine: Engine, 
     notes = list(planned.notes)
     if options.shortest and outcome.reference != outcome.distorted:
         notes.append(f"the reference has {outcome.reference:,} frames, the distorted clip {outcome.distorted:,}")
-    if outcome.damaged_distorted:
-        notes.append(f"the distorted clip is damaged: {outcome.damaged_distorted} frames did not decode as they should")
+    if outcome.heard.damage:
+        notes.append(f"a clip is damaged: ffmpeg complained {outcome.heard.damage} times while decoding")
+    if outcome.heard.changed(0):
+        notes.append(f"the distorted clip changes its size on the way, {outcome.heard.changed(0)[0].what}")
     result = Result(
         score=pool(values["vmaf"], options.pooling),
         pooling=options.pooling,
@@ -200,8 +217,8 @@ def _report(comparison: Comparison, outcome: Outcome, log: Log, engine: Engine, 
         frames=len(numbers),
         fps=round(outcome.scored / outcome.seconds, 2),
         features={name: summary(column) for name, column in values.items()},
-        reference=_facts(comparison.reference, outcome.reference),
-        distorted=_facts(comparison.distorted, outcome.distorted),
+        reference=_facts(comparison.reference, outcome.reference, options),
+        distorted=_facts(comparison.distorted, outcome.distorted, options),
         width=planned.width,
         height=planned.height,
         pixelFormat=planned.pixel_format,
@@ -213,7 +230,8 @@ def _report(comparison: Comparison, outcome: Outcome, log: Log, engine: Engine, 
     return Report(result, numbers, values)
 
 
-def _facts(ready: Ready, frames: int) -> ClipFacts:
+def _facts(ready: Ready, frames: int, options: Options) -> ClipFacts:
+    """Conformed, as many frames came out as the rate asks for: the clip itself has its own number."""
     clip = ready.clip
     return ClipFacts(
         uri=ready.opened.shown,
@@ -223,17 +241,18 @@ def _facts(ready: Ready, frames: int) -> ClipFacts:
         width=clip.width,
         height=clip.height,
         pixelFormat=clip.pixel_format,
-        frames=frames,
+        frames=clip.packets if options.conform else frames,
         frameRate=round(float(Fraction(clip.rate)), 3) if clip.rate else None,
     )
 
 
-def _as_asked(known: Report, reference: Ready, distorted: Ready) -> Report:
+def _as_asked(known: Report, reference: Ready, distorted: Ready, model: str) -> Report:
     """A result of before, under the names of today."""
     old = known.result
     result = msgspec.structs.replace(
         old,
         cached=True,
+        model=model,
         reference=msgspec.structs.replace(old.reference, uri=reference.opened.shown),
         distorted=msgspec.structs.replace(old.distorted, uri=distorted.opened.shown),
     )

@@ -51,4 +51,12 @@ SETTINGS = (
         "controller_address", "Where the controller of a namespace answers /healthz; {namespace} is filled in.",
         DEFAULT_ADDRESS, "", "VMAFX_CONTROLLER_HTTP_ADDR",
     ),
+    Setting(
+        "worker_image", "The image that jobs run in, where their VmafxNode names none.", "vmafx:latest",
+        "", "VMAFX_WORKER_IMAGE",
+    ),
+    Setting(
+        "intel_device", "What the cluster calls an Intel GPU; gpu.intel.com/xe for the newer driver.",
+        "gpu.intel.com/i915", "", "VMAFX_INTEL_DEVICE",
+    ),
 )  # fmt: skip

@@ -98,7 +98,7 @@ def _pending(job: JobView, now: datetime) -> Step:
 
 
 def _running(job: JobView, pod: PodView | None, now: datetime, *, seen: bool) -> Step:
-    ours = pod if pod is not None and _is_ours(pod, job) else None
+    ours = pod if pod is not None and is_current(pod, job) else None
     if ours is not None and (ended := ours.ended()) is not None:
         return _result(job, ours, ended)
     if job.spec.cancel:  # a result that came at the same moment has won already
@@ -115,10 +115,24 @@ def _running(job: JobView, pod: PodView | None, now: datetime, *, seen: bool) ->
     return _under_way(job, ours, now, left)
 
 
-def _is_ours(pod: PodView, job: JobView) -> bool:
+def is_current(pod: PodView, job: JobView) -> bool:
+    """Whether it is the Pod of the attempt that counts."""
     owned = any(owner.uid == job.metadata.uid for owner in pod.metadata.ownerReferences)
     attempt = pod.metadata.labels.get(ATTEMPT_LABEL, "")
     return owned and attempt.isdecimal() and attempt_id(job, int(attempt)) == job.status.controllerJobID
+
+
+def goes_on(pod: PodView) -> bool:
+    return pod.ended() is None and pod.metadata.deletionTimestamp is None
+
+
+def is_left_over(pod: PodView, job: JobView) -> bool:
+    """Whether it is of an attempt that the job has given up. One that the job does not know yet is none of these."""
+    owned = any(owner.uid == job.metadata.uid for owner in pod.metadata.ownerReferences)
+    attempt = pod.metadata.labels.get(ATTEMPT_LABEL, "")
+    known = attempt.isdecimal() and int(attempt) < job.status.attempts
+    over = job.status.phase in {"Succeeded", "Failed"}
+    return owned and known and (over or not is_current(pod, job))
 
 
 def _result(job: JobView, pod: PodView, ended: Terminated) -> Step:

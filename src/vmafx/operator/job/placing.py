@@ -1,0 +1,113 @@
+"""The scheduler, kept in step with the caches, and asked when something changed."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+
+from vmafx.api.job import JobView
+from vmafx.api.node import NodeView
+from vmafx.kube import Key
+from vmafx.operator.job.decide import Queue, decide
+from vmafx.runtime.store import Change
+from vmafx.scheduling.scheduler import Scheduler
+from vmafx.scheduling.terms import Name, Offer, Request, Terms, Waiting
+
+
+class Placing:
+    """Hears of every job and node. While it leads, it gives out places; `placed` is told who got one."""
+
+    def __init__(self, now: Callable[[], datetime], placed: Callable[[Key], None]) -> None:
+        self.scheduler = Scheduler()
+        self._now, self._placed = now, placed
+        self._places: dict[Key, str] = {}  # given out, and not yet written
+        self._leading = self._soon = False
+
+    def lead(self) -> None:
+        self._leading = True
+        self._ask_soon()
+
+    def place_of(self, key: Key) -> str | None:
+        """The node it was given, until that is written or given up."""
+        return self._places.get(key)
+
+    def written(self, key: Key) -> None:
+        self._places.pop(key, None)
+
+    def why(self, key: Key) -> Waiting | None:
+        return self.scheduler.why(_name(key))
+
+    def job_changed(self, change: Change[JobView]) -> None:
+        key, job = change.key, change.new
+        if job is None or job.status.phase in {"Succeeded", "Failed"} or job.metadata.deletionTimestamp is not None:
+            self._places.pop(key, None)
+            self.scheduler.forget(_name(key))
+        elif job.status.phase == "Running":
+            self._places.pop(key, None)
+            if job.status.assignedNode:
+                self.scheduler.hold(_name(key), Name(key.namespace, job.status.assignedNode))
+        else:
+            self.look_at(key, job)
+        self._ask_soon()
+
+    def look_at(self, key: Key, job: JobView) -> None:
+        """A pending job: in the queue, or not yet, or no longer."""
+        if key in self._places and decide(job, None, self._now(), seen=False) == Queue():
+            return  # it has a place, and is about to be told
+        self._places.pop(key, None)
+        if decide(job, None, self._now(), seen=False) == Queue():
+            self.scheduler.wait(_request(key, job))
+        else:
+            self.scheduler.forget(_name(key))
+        self._ask_soon()
+
+    def node_changed(self, change: Change[NodeView]) -> None:
+        if change.new is None:
+            self.scheduler.withdraw(_name(change.key))
+        else:
+            self.scheduler.offer(_offer(change.key, change.new))
+        self._ask_soon()
+
+    def _ask_soon(self) -> None:
+        """Once for all that changed in this turn of the loop."""
+        if self._leading and not self._soon:
+            self._soon = True
+            asyncio.get_running_loop().call_soon(self._ask)
+
+    def _ask(self) -> None:
+        self._soon = False
+        for placement in self.scheduler.place():
+            key = Key(*placement.job)
+            self._places[key] = placement.node.name
+            self._placed(key)
+
+
+def _name(key: Key) -> Name:
+    return Name(key.namespace, key.name)
+
+
+def _request(key: Key, job: JobView) -> Request:
+    spec = job.spec
+    terms = Terms(
+        key.namespace,
+        spec.backend,
+        frozenset(spec.nodeSelector.items()),
+        frozenset(job.status.excludedNodes),
+        spec.credentialsSecretRef is not None,
+    )
+    created = job.metadata.creationTimestamp
+    return Request(_name(key), terms, created.timestamp() if created else 0.0, spec.priority)
+
+
+def _offer(key: Key, node: NodeView) -> Offer:
+    agent = node.spec.runtime == "Agent"
+    return Offer(
+        node=_name(key),
+        vendor=node.spec.gpuVendor,
+        capacity=node.spec.capacity,
+        healthy=node.status.healthy is True and node.metadata.deletionTimestamp is None,
+        cordoned=node.spec.unschedulable,
+        agent=agent,
+        spoken=not agent or node.status.agentSession is not None,
+        labels=frozenset(node.metadata.labels.items()),
+        fps=node.status.throughput or 0.0,
+    )

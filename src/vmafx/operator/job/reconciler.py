@@ -1,0 +1,232 @@
+"""The VmafxJob controller: places jobs, runs each attempt as a Pod, and writes down what came of it."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from vmafx.api.job import JobView
+from vmafx.api.meta import API_VERSION
+from vmafx.api.node import NodeView
+from vmafx.kube import JOBS, Client, Key, Resource
+from vmafx.kube.errors import AlreadyExists, Conflict, NotFound
+from vmafx.kube.resources import Untyped
+from vmafx.operator.job import decide as steps
+from vmafx.operator.job import status
+from vmafx.operator.job.placing import Placing
+from vmafx.operator.job.pod import JOB_LABEL, PodSettings, pod
+from vmafx.operator.job.podview import PodView
+from vmafx.runtime.controller import Controller, Result
+from vmafx.runtime.events import EventRecorder, Regarding
+from vmafx.runtime.informer import Informer
+from vmafx.runtime.metrics import Metrics
+from vmafx.runtime.store import Change
+
+VIEW = JOBS.seen_as(JobView)
+PODS: Resource[Untyped] = Resource("", "v1", "pods", "Pod", dict)
+BY_JOB = "job"
+Leaving = steps.Succeed | steps.Fail | steps.TryAgain | steps.Suspend
+
+
+def pods_informer(client: Client, namespace: str) -> Informer[PodView]:
+    """The Pods of jobs, and no others."""
+    indexes = {BY_JOB: lambda one: (Key(one.metadata.namespace, one.metadata.labels.get(JOB_LABEL, "")),)}
+    return Informer(client, PODS.seen_as(PodView), namespace=namespace, labels=JOB_LABEL, indexes=indexes)
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class JobReconciler:
+    """One writer for the life of a job, from Pending to its end."""
+
+    def __init__(
+        self,
+        client: Client,
+        jobs: Informer[JobView],
+        nodes: Informer[NodeView],
+        pods: Informer[PodView],
+        events: EventRecorder,
+        settings: PodSettings,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._client, self._jobs, self._nodes, self._pods = client, jobs, nodes, pods
+        self._events, self._settings, self._now = events, settings, now
+        self.placing = Placing(now, self._look_again)
+        self._seen: dict[Key, str] = {}  # the attempt of each job whose Pod the cache has shown
+        self._made: dict[Key, str] = {}  # and whose Pod we made, whether or not the cache shows it yet
+        self._written: dict[Key, int] = {}  # versions of our own writes that the cache does not show yet
+        jobs.on_change(self._job_changed)
+        nodes.on_change(self.placing.node_changed)
+        pods.on_change(self._pod_changed)
+
+    def controller(self, metrics: Metrics, workers: int) -> Controller:
+        controller = Controller("vmafxjob", self.reconcile, metrics, workers=workers)
+        controller.watches(self._jobs)
+        controller.watches(self._pods, to=lambda one: (Key(one.metadata.namespace, one.metadata.labels[JOB_LABEL]),))
+        self._queue = controller.queue
+        return controller
+
+    async def lead(self) -> None:
+        self.placing.lead()
+
+    def _look_again(self, key: Key) -> None:
+        self._queue.add(key)
+
+    def _job_changed(self, change: Change[JobView]) -> None:
+        if change.new is None or change.new.status.phase in {"Succeeded", "Failed"}:
+            for memory in (self._seen, self._made, self._written):
+                memory.pop(change.key, None)
+        if change.new is None or not self._is_old(change.key, change.new):
+            self.placing.job_changed(change)
+
+    def _pod_changed(self, change: Change[PodView]) -> None:
+        one = change.new
+        if one is not None:
+            job = Key(one.metadata.namespace, one.metadata.labels.get(JOB_LABEL, ""))
+            known = self._jobs.store.get(job)
+            if known is not None and steps.is_current(one, known):
+                self._seen[job] = known.status.controllerJobID or ""
+
+    def _is_old(self, key: Key, job: JobView) -> bool:
+        """Whether this is from before our last write: deciding on it would decide the same again."""
+        return int(job.metadata.resourceVersion or 0) < self._written.get(key, 0)
+
+    async def reconcile(self, key: Key) -> Result:
+        job = self._jobs.store.get(key)
+        if job is not None and self._is_old(key, job):
+            return Result.done()
+        await self._sweep(key, job)
+        if job is None:
+            return Result.done()
+        self._written.pop(key, None)
+        if job.status.phase == "Pending" and (node := self.placing.place_of(key)) is not None:
+            return await self._place(key, job, node)
+        found = self._pods.store.get(Key(key.namespace, f"{key.name}-{job.status.attempts - 1}"))
+        seen = bool(job.status.controllerJobID) and self._seen.get(key) == job.status.controllerJobID
+        return await self._do(key, job, steps.decide(job, found, self._now(), seen=seen))
+
+    async def _do(self, key: Key, job: JobView, step: steps.Step) -> Result:
+        now = self._now()
+        match step:
+            case steps.Nothing(after):
+                return Result.done() if after is None else Result.after(after)
+            case steps.Queue():
+                return await self._queued(key, job)
+            case steps.Hold(reason, message, after):
+                self.placing.look_at(key, job)
+                await self._write(key, job, status.waiting(job, reason, message, now))
+                return Result.done() if after is None else Result.after(after)
+            case steps.Adopt(node):
+                return await self._place(key, job, node)
+            case steps.MakePod():
+                return await self._make_pod(key, job, look=step.look)
+            case _:
+                await self._leave(key, job, step)
+                return Result.done()
+
+    async def _leave(
+        self, key: Key, job: JobView, step: steps.Succeed | steps.Fail | steps.TryAgain | steps.Suspend
+    ) -> None:
+        """The attempt is over, and maybe the job; people are told unless all went well."""
+        now = self._now()
+        match step:
+            case steps.Succeed():
+                await self._write(key, job, status.succeeded(job, step, now))
+            case steps.Fail(reason, message):
+                if await self._write(key, job, status.failed(job, step, now)):
+                    self._tell(job, "Warning", reason, message)
+            case steps.TryAgain(message):
+                if await self._write(key, job, status.to_try_again(job, step, now)):
+                    self._tell(job, "Warning" if step.failed else "Normal", "Retrying", message)
+            case steps.Suspend():
+                if await self._write(key, job, status.suspended(job, now)):
+                    self._tell(job, "Normal", "Suspended", "stopped, since spec.suspend is true")
+
+    async def _queued(self, key: Key, job: JobView) -> Result:
+        """It waits for a node; after a while its status, and then an event, says why."""
+        self.placing.look_at(key, job)
+        why = self.placing.why(key)
+        if why is None or self.placing.place_of(key) is not None:
+            return Result.done()
+        await self._write(key, job, status.waiting(job, why.reason, why.message, self._now()))
+        return Result.done()
+
+    async def _place(self, key: Key, job: JobView, node: str) -> Result:
+        """Write the placement, then make its Pod: the status is the fence behind which no other attempt counts."""
+        target = self._nodes.store.get(Key(key.namespace, node))
+        if target is None:
+            self.placing.written(key)
+            await self._write(key, job, status.waiting(job, "NoNodes", f"there is no VmafxNode {node}", self._now()))
+            return Result.done()
+        placed = await self._write(key, job, status.placed(job, node, self._now()))
+        if placed is None:
+            return Result.retry()
+        self.placing.written(key)
+        return await self._make_pod(key, placed, look=False)
+
+    async def _make_pod(self, key: Key, job: JobView, *, look: bool) -> Result:
+        if self._made.get(key) == job.status.controllerJobID:
+            return Result.done()  # the cache is about to show it
+        node = self._nodes.store.get(Key(key.namespace, job.status.assignedNode or ""))
+        if node is None:
+            step = steps.TryAgain(f"its node {job.status.assignedNode} is gone", failed=False)
+            await self._write(key, job, status.to_try_again(job, step, self._now()))
+            return Result.done()
+        if node.spec.runtime == "Agent":
+            return Result.done()
+        attempt = job.status.attempts - 1
+        made = pod(job, node, attempt, self._settings, self._failed_on(key))
+        if look:
+            try:
+                await self._client.get(PODS, Key(key.namespace, made["metadata"]["name"]))
+            except NotFound:
+                pass
+            else:
+                return Result.after(steps.LOOK_AGAIN)  # the cache is about to show it
+        try:
+            await self._client.create(PODS, made, key.namespace)
+        except AlreadyExists:
+            return Result.after(steps.LOOK_AGAIN)
+        self._made[key] = job.status.controllerJobID or ""
+        return Result.done()
+
+    def _failed_on(self, key: Key) -> frozenset[str]:
+        """The Kubernetes nodes on which earlier attempts ended."""
+        return frozenset(
+            one.spec.nodeName for one in self._pods.store.by(BY_JOB, key) if one.spec.nodeName and one.ended()
+        )
+
+    async def _sweep(self, key: Key, job: JobView | None) -> None:
+        """End Pods of attempts that are no longer the job's: cancelled, suspended, given up."""
+        going = [one for one in self._pods.store.by(BY_JOB, key) if steps.goes_on(one)]
+        if job is None and going:
+            job = await self._over(key)
+        for one in going:
+            if job is not None and steps.is_left_over(one, job):
+                with suppress(NotFound, Conflict):
+                    await self._client.delete(PODS, Key(key.namespace, one.metadata.name), uid=one.metadata.uid)
+
+    async def _over(self, key: Key) -> JobView | None:
+        """A job that the cache does not have: over, or gone, in which case its Pods go without us; or not yet there."""
+        try:
+            return await self._client.get(VIEW, key)
+        except NotFound:
+            return None
+
+    async def _write(self, key: Key, job: JobView, changes: dict[str, Any]) -> JobView | None:
+        """Write if nobody wrote since; None if somebody did, whose write brings us back here."""
+        if not changes:
+            return job
+        try:
+            new = await self._client.patch_status(VIEW, key, changes, version=job.metadata.resourceVersion)
+        except (Conflict, NotFound):
+            return None
+        self._written[key] = int(new.metadata.resourceVersion)
+        return new
+
+    def _tell(self, job: JobView, kind: Any, reason: str, note: str) -> None:
+        meta = job.metadata
+        about = Regarding(API_VERSION, JOBS.kind, meta.namespace, meta.name, meta.uid)
+        self._events.emit(about, kind, reason, "Run", note)

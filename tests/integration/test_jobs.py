@@ -1,0 +1,283 @@
+"""Jobs from `kubectl apply` to a score: the real API server, the real worker, and a kubelet that runs it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Kubectl
+from tests.support.kubelet import Kubelet
+from tests.support.video import ffmpeg, lossless, scene
+from tests.support.waiting import eventually
+from vmafx.api.job import VmafxJob, VmafxJobSpec
+from vmafx.api.meta import ObjectMeta
+from vmafx.api.node import VmafxNode, VmafxNodeSpec
+from vmafx.api.work import Answer, fitted
+from vmafx.kube import JOBS, NODES, Client, Key, Resource
+from vmafx.kube.errors import AlreadyExists
+from vmafx.kube.resources import Untyped
+from vmafx.operator.job.cache import jobs_informer
+from vmafx.operator.job.pod import PodSettings
+from vmafx.operator.job.reconciler import PODS, JobReconciler, pods_informer
+from vmafx.operator.node.reconciler import nodes_informer
+from vmafx.runtime.events import EventRecorder
+from vmafx.runtime.manager import Manager
+from vmafx.runtime.metrics import Metrics
+
+ACCOUNTS: Resource[Untyped] = Resource("", "v1", "serviceaccounts", "ServiceAccount", dict)
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clips")
+    reference = lossless(scene(frames=6), folder / "reference.mkv")
+    ffmpeg("-i", reference, "-c:v", "libx264", "-crf", "34", folder / "distorted.mp4")
+    lossless(scene(frames=200, size=(640, 360)), folder / "long.mkv")
+    return folder
+
+
+@asynccontextmanager
+async def operating(client: Client, namespace: str) -> AsyncIterator[JobReconciler]:
+    """The job controller alone, as the operator runs it."""
+    metrics = Metrics()
+    manager = Manager(metrics, probes=None, metrics_at=None, election=None)
+    events = EventRecorder(client, "vmafx-operator", "test")
+    manager.in_background(events.run)
+    jobs, pods, nodes = (make(client, namespace) for make in (jobs_informer, pods_informer, nodes_informer))
+    for informer in (jobs, pods, nodes):
+        manager.add_informer(informer)
+    made = JobReconciler(client, jobs, nodes, pods, events, PodSettings("worker:1"))  # type: ignore[arg-type]
+    manager.add_controller(made.controller(metrics, workers=8))
+    manager.while_leading(made.lead)
+    stop = asyncio.Event()
+    running = asyncio.create_task(manager.run(stop))
+    try:
+        yield made
+    finally:
+        stop.set()
+        await running
+
+
+@pytest.fixture
+async def fleet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[Kubelet]:
+    """A node of two slots, the operator, and a kubelet."""
+    with suppress(AlreadyExists):
+        await client.create(ACCOUNTS, {"metadata": {"name": "default"}}, namespace)
+    await add_node(client, namespace, "pool", capacity=2)
+    async with Kubelet(client, namespace, tmp_path) as kubelet, operating(client, namespace):
+        yield kubelet
+
+
+async def add_node(client: Client, namespace: str, name: str, **spec: Any) -> None:
+    node = VmafxNode(metadata=ObjectMeta(name=name), spec=VmafxNodeSpec("cpu", **spec))
+    await client.create(NODES, node, namespace)
+    await client.patch_status(NODES, Key(namespace, name), {"healthy": True})
+
+
+async def submit(client: Client, namespace: str, name: str, clips: Path, distorted: str = "", **spec: Any) -> Key:
+    reference = "long.mkv" if distorted == "long.mkv" else "reference.mkv"
+    wanted = VmafxJobSpec((clips / reference).as_uri(), (clips / (distorted or "distorted.mp4")).as_uri(), **spec)
+    await client.create(JOBS, VmafxJob(metadata=ObjectMeta(name=name), spec=wanted), namespace)
+    return Key(namespace, name)
+
+
+async def reaches(client: Client, key: Key, holds: Callable[[VmafxJob], bool], what: str) -> VmafxJob:
+    async def look() -> bool:
+        return holds(await client.get(JOBS, key))
+
+    try:
+        await eventually(look, what)
+    except AssertionError:
+        job = await client.get(JOBS, key)
+        pods = [(one["metadata"]["name"], one.get("status")) for one in (await client.list(PODS, key.namespace)).items]
+        raise AssertionError(f"{what}: {job.status} {pods}") from None
+    return await client.get(JOBS, key)
+
+
+def phase(wanted: str) -> Callable[[VmafxJob], bool]:
+    return lambda job: job.status.phase == wanted
+
+
+def condition(job: VmafxJob, kind: str) -> tuple[str, str]:
+    return next((one.status, one.reason) for one in job.status.conditions if one.type == kind)
+
+
+async def test_a_job_is_scored_and_kubectl_waits_for_it(
+    fleet: Kubelet, client: Client, namespace: str, clips: Path, kubectl: Kubectl
+) -> None:
+    keys = [await submit(client, namespace, f"job-{number}", clips) for number in range(5)]
+    await asyncio.to_thread(
+        kubectl, "wait", "--for=condition=Complete", "--timeout=60s", *(f"vmjob/{key.name}" for key in keys)
+    )
+    jobs = [await client.get(JOBS, key) for key in keys]
+    assert {job.status.phase for job in jobs} == {"Succeeded"}
+    assert len({job.status.score for job in jobs}) == 1
+    one = jobs[0]
+    assert (one.status.frames, one.status.attempts, one.status.failures) == (6, 1, 0)
+    assert one.status.assignedNode == "pool"
+    assert one.status.metrics["vmaf"].mean == one.status.score
+    assert condition(one, "Scheduled") == ("True", "Placed")
+    assert sorted(fleet.started) == [f"{key.name}-0" for key in keys]
+    shown = await asyncio.to_thread(kubectl, "get", "vmjob", "job-0")
+    assert str(one.status.score) in shown.stdout
+
+
+@pytest.mark.parametrize(("distorted", "told"), [("none.mp4", "distorted: there is no file"), ("reference.mkv", "")])
+async def test_bad_input_fails_in_one_try(
+    fleet: Kubelet, client: Client, namespace: str, clips: Path, distorted: str, told: str
+) -> None:
+    spec = {} if told else {"model": "vmaf_v9"}
+    key = await submit(client, namespace, "bad", clips, distorted, **spec)
+    job = await reaches(client, key, phase("Failed"), "it fails")
+    assert condition(job, "Failed") == ("True", "BadInput")
+    assert (told or "model: there is no model 'vmaf_v9'") in (job.status.message or "")
+    assert fleet.started == ["bad-0"]
+
+
+async def test_a_failing_node_is_avoided_and_the_job_tried_elsewhere(
+    fleet: Kubelet, client: Client, namespace: str, clips: Path
+) -> None:
+    await add_node(client, namespace, "spare")
+    key = Key(namespace, "again")
+    uid = ""
+    fleet.hold.clear()
+    await submit(client, namespace, "again", clips)
+    job = await reaches(client, key, phase("Running"), "it is placed")
+    uid, first = job.metadata.uid, job.status.assignedNode
+    fault = Answer(f"{uid}-0", fault="NodeFault", message="the disk is full")
+    fleet.answers["again-0"] = (4, fitted(fault).decode())
+    fleet.hold.set()
+    job = await reaches(client, key, lambda one: one.status.failures == 1, "the failure is counted")
+    assert (job.status.phase, job.status.assignedNode, job.status.excludedNodes) == ("Pending", None, (first,))
+    assert condition(job, "Scheduled") == ("False", "Retrying")
+    job = await reaches(client, key, phase("Succeeded"), "it is scored elsewhere, after ten seconds")
+    assert (job.status.attempts, job.status.failures) == (2, 1)
+    assert job.status.assignedNode == ({"pool", "spare"} - {first}).pop()
+
+
+@pytest.mark.parametrize("answer", ["", "garbage", '{"id": "other-0", "score": 50}'])
+async def test_an_answer_that_makes_no_sense_is_no_score(
+    fleet: Kubelet, client: Client, namespace: str, clips: Path, answer: str
+) -> None:
+    fleet.answers["odd-0"] = (0, answer)
+    key = await submit(client, namespace, "odd", clips, retryLimit=0)
+    job = await reaches(client, key, phase("Failed"), "it fails")
+    assert condition(job, "Failed") == ("True", "RetriesExhausted")
+    assert job.status.score is None
+
+
+async def test_suspend_stops_the_work_and_resume_starts_it_anew(
+    fleet: Kubelet, client: Client, namespace: str, clips: Path
+) -> None:
+    key = await submit(client, namespace, "pause", clips, "long.mkv", options=None)
+    await reaches(client, key, phase("Running"), "it runs")
+    await eventually(lambda: fleet.started == ["pause-0"], "its Pod runs")
+    await client.merge_patch(JOBS, key, {"spec": {"suspend": True}})
+    job = await reaches(client, key, phase("Pending"), "it stops")
+    assert (job.status.assignedNode, job.status.controllerJobID, job.status.startedAt) == (None, None, None)
+    assert condition(job, "Scheduled") == ("False", "Suspended")
+
+    async def gone() -> bool:
+        return (await client.list(PODS, namespace)).items == []
+
+    await eventually(gone, "its Pod is ended")
+    await client.merge_patch(JOBS, key, {"spec": {"suspend": False}})
+    job = await reaches(client, key, phase("Succeeded"), "it is scored")
+    assert (job.status.attempts, job.status.failures, fleet.started) == (2, 0, ["pause-0", "pause-1"])
+
+
+async def test_cancel_ends_it_for_good(fleet: Kubelet, client: Client, namespace: str, clips: Path) -> None:
+    key = await submit(client, namespace, "stop", clips, "long.mkv")
+    await eventually(lambda: fleet.started == ["stop-0"], "its Pod runs")
+    await client.merge_patch(JOBS, key, {"spec": {"cancel": True}})
+    job = await reaches(client, key, phase("Failed"), "it ends")
+    assert condition(job, "Failed") == ("True", "Cancelled")
+
+    async def gone() -> bool:
+        return (await client.list(PODS, namespace)).items == []
+
+    await eventually(gone, "its Pod is ended")
+
+
+async def test_a_deadline(fleet: Kubelet, client: Client, namespace: str, clips: Path) -> None:
+    fleet.hold.clear()
+    key = await submit(client, namespace, "late", clips, activeDeadlineSeconds=2)
+    job = await reaches(client, key, phase("Failed"), "it ends")
+    assert condition(job, "Failed") == ("True", "DeadlineExceeded")
+
+
+async def test_why_a_job_waits_and_that_it_goes_on(fleet: Kubelet, client: Client, namespace: str, clips: Path) -> None:
+    key = await submit(client, namespace, "gpu", clips, backend="cuda")
+    job = await reaches(client, key, lambda one: bool(one.status.conditions), "it says why it waits")
+    assert condition(job, "Scheduled") == ("False", "BackendUnavailable")
+    node = VmafxNode(metadata=ObjectMeta(name="gpu"), spec=VmafxNodeSpec("nvidia"))
+    await client.create(NODES, node, namespace)
+    await client.patch_status(NODES, Key(namespace, "gpu"), {"healthy": True})
+    job = await reaches(client, key, phase("Succeeded"), "it is scored")
+    assert job.status.assignedNode == "gpu"
+
+
+async def test_never_more_than_fit_and_the_most_urgent_first(
+    fleet: Kubelet, client: Client, namespace: str, clips: Path
+) -> None:
+    await client.merge_patch(NODES, Key(namespace, "pool"), {"spec": {"unschedulable": True}})
+    for number, priority in enumerate((0, 5, 9, 5)):
+        await submit(client, namespace, f"job-{number}", clips, priority=priority)
+    fleet.hold.clear()
+    await client.merge_patch(NODES, Key(namespace, "pool"), {"spec": {"unschedulable": False}})
+
+    async def running() -> list[str]:
+        page = await client.list(JOBS, namespace, fields="status.phase=Running")
+        return sorted(job.metadata.name for job in page.items)
+
+    async def two() -> bool:
+        return len(await running()) == 2
+
+    await eventually(two, "both slots are taken")
+    assert await running() == ["job-1", "job-2"]
+    waiting = await client.get(JOBS, Key(namespace, "job-3"))
+    assert condition(waiting, "Scheduled")[0] == "False"
+    fleet.hold.set()
+    for number in range(4):
+        await reaches(client, Key(namespace, f"job-{number}"), phase("Succeeded"), "all are scored")
+
+
+async def test_somebody_elses_placement_is_kept(fleet: Kubelet, client: Client, namespace: str, clips: Path) -> None:
+    key = await submit(client, namespace, "other", clips, schedulerName="other")
+    job = await reaches(client, key, lambda one: bool(one.status.conditions), "it waits for the other scheduler")
+    assert condition(job, "Scheduled") == ("False", "AwaitingScheduler")
+    await client.patch_status(JOBS, key, {"assignedNode": "pool"})
+    job = await reaches(client, key, phase("Succeeded"), "it is scored")
+    assert job.status.assignedNode == "pool"
+
+
+async def test_a_pod_deleted_under_a_job_is_a_lost_attempt(
+    fleet: Kubelet, client: Client, namespace: str, clips: Path
+) -> None:
+    key = await submit(client, namespace, "robbed", clips, "long.mkv", retryLimit=1)
+    await eventually(lambda: fleet.started == ["robbed-0"], "its Pod runs")
+    await client.delete(PODS, Key(namespace, "robbed-0"))
+    job = await reaches(client, key, lambda one: one.status.failures == 1, "the loss is seen")
+    assert "its Pod" in (job.status.message or "")
+
+
+async def test_a_restarted_operator_goes_on_where_it_was(
+    client: Client, namespace: str, clips: Path, tmp_path: Path
+) -> None:
+    with suppress(AlreadyExists):
+        await client.create(ACCOUNTS, {"metadata": {"name": "default"}}, namespace)
+    await add_node(client, namespace, "pool", capacity=2)
+    async with Kubelet(client, namespace, tmp_path) as kubelet:
+        kubelet.hold.clear()
+        async with operating(client, namespace):
+            keys = [await submit(client, namespace, f"job-{number}", clips) for number in range(4)]
+            await reaches(client, keys[0], phase("Running"), "one runs")
+        kubelet.hold.set()
+        async with operating(client, namespace):
+            for key in keys:
+                job = await reaches(client, key, phase("Succeeded"), "all are scored")
+                assert job.status.attempts == 1
+    assert sorted(kubelet.started) == [f"job-{number}-0" for number in range(4)]

@@ -189,7 +189,7 @@ async def test_ready_means_that_the_caches_are_synced(
     try:
         with operator(cluster, namespace, tmp_path) as running:
             until(lambda: running.probe("/healthz") == (200, "ok\n"), "it lives")
-            assert running.probe("/readyz") == (503, "caches not synced: vmafxnodes, vmafxjobs\n")
+            assert running.probe("/readyz") == (503, "caches not synced: vmafxnodes, vmafxjobs, pods\n")
             os.kill(apiserver.pid, signal.SIGCONT)
             until(running.ready, "the caches are synced")
     finally:

@@ -161,7 +161,9 @@ class VmafxJobStatus(Model):
     controllerJobID: Annotated[
         Identifier | None, doc("Names the current attempt: results for any other are refused.")
     ] = None
-    startedAt: Annotated[Time | None, doc("When the current attempt was placed.")] = None
+    startedAt: Annotated[
+        Time | None, doc("When the job first ran since it was created or resumed; deadlines run from here.")
+    ] = None
     finishedAt: Annotated[Time | None, doc("When the job ended.")] = None
     message: Annotated[Message | None, doc("What happened, for people.")] = None
     attempts: Annotated[SmallCount, doc("Placements so far.")] = 0

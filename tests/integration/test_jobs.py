@@ -281,3 +281,59 @@ async def test_a_restarted_operator_goes_on_where_it_was(
                 job = await reaches(client, key, phase("Succeeded"), "all are scored")
                 assert job.status.attempts == 1
     assert sorted(kubelet.started) == [f"job-{number}-0" for number in range(4)]
+
+
+async def test_a_job_goes_when_its_time_is_up_and_one_without_a_time_stays(
+    fleet: Kubelet, client: Client, namespace: str, clips: Path
+) -> None:
+    stays = await submit(client, namespace, "stays", clips)
+    goes = await submit(client, namespace, "goes", clips, ttlSecondsAfterFinished=1)
+    longer = await submit(client, namespace, "longer", clips, ttlSecondsAfterFinished=3600)
+    for key in (stays, longer):
+        await reaches(client, key, phase("Succeeded"), "it is scored")
+
+    async def names() -> set[str]:
+        return {job.metadata.name for job in (await client.list(JOBS, namespace)).items}
+
+    async def gone() -> bool:
+        return await names() == {"stays", "longer"}
+
+    await eventually(gone, f"{goes} is deleted")
+    await client.merge_patch(JOBS, longer, {"spec": {"ttlSecondsAfterFinished": 0}})  # may be changed afterwards
+
+    async def gone_too() -> bool:
+        return await names() == {"stays"}
+
+    await eventually(gone_too, "the other is deleted too")
+
+
+async def test_jobs_that_ended_before_the_operator_came_go_too(client: Client, namespace: str, clips: Path) -> None:
+    lives: dict[str, dict[str, Any]] = {
+        "a": {"ttlSecondsAfterFinished": 1},
+        "b": {"ttlSecondsAfterFinished": 0},
+        "c": {},
+    }
+    for name, spec in lives.items():
+        key = await submit(client, namespace, name, clips, **spec)
+        await client.patch_status(JOBS, key, {"phase": "Failed", "finishedAt": "2026-01-01T00:00:00Z"})
+    mortal = await client.list(JOBS, namespace, fields="status.phase=Failed,spec.ttlSecondsAfterFinished!=")
+    assert [job.metadata.name for job in mortal.items] == ["a", "b"]
+
+    async def gone() -> bool:
+        return [job.metadata.name for job in (await client.list(JOBS, namespace)).items] == ["c"]
+
+    async with operating(client, namespace):
+        await eventually(gone, "those with a time to live are deleted")
+
+
+async def test_a_node_tells_how_many_jobs_it_has(fleet: Kubelet, client: Client, namespace: str, clips: Path) -> None:
+    fleet.hold.clear()
+    for number in range(3):
+        await submit(client, namespace, f"job-{number}", clips)
+
+    async def assigned(count: int) -> bool:
+        return (await client.get(NODES, Key(namespace, "pool"))).status.assignedJobs == count
+
+    await eventually(lambda: assigned(2), "two of the three are there")
+    fleet.hold.set()
+    await eventually(lambda: assigned(0), "none is left")

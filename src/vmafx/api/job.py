@@ -214,7 +214,7 @@ class VmafxJob(CustomObject, kw_only=True, tag_field="kind", tag="VmafxJob"):
             Column(name="Priority", path=".spec.priority", type="integer", wide=True),
             Column(name="Message", path=".status.message", wide=True),
         ),
-        selectable=(".status.phase", ".status.assignedNode", ".spec.backend"),
+        selectable=(".status.phase", ".status.assignedNode", ".spec.backend", ".spec.ttlSecondsAfterFinished"),
     )
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

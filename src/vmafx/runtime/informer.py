@@ -59,7 +59,7 @@ class Informer(Generic[T]):
         self.state = State.LISTING
         self.synced = asyncio.Event()
         self.version = ""
-        self._client, self._namespace, self._labels = client, namespace, labels
+        self._client, self.namespace, self._labels = client, namespace, labels
         self._keep: Keep[T] = keep or Keep(lambda _: True)
         self._streaming = streaming
         self._handlers: list[Handler[T]] = []
@@ -101,7 +101,7 @@ class Informer(Generic[T]):
 
     async def _read_pages(self) -> None:
         async for page in self._client.pages(
-            self.resource, self._namespace, labels=self._labels, fields=self._keep.fields
+            self.resource, self.namespace, labels=self._labels, fields=self._keep.fields
         ):
             for one in page.unreadable:
                 self._set_aside(one)
@@ -121,7 +121,7 @@ class Informer(Generic[T]):
     async def _follow(self) -> None:
         """Watch from where we stand; while LISTING, from nowhere, which begins with all that is there."""
         version = "" if self.state is State.LISTING else self.version
-        watch = self._client.watch(self.resource, self._namespace, version=version, labels=self._labels)
+        watch = self._client.watch(self.resource, self.namespace, version=version, labels=self._labels)
         async with aclosing(aiter(watch)) as batches:
             async for batch in batches:
                 for event in batch:

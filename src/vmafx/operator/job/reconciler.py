@@ -1,5 +1,6 @@
 """The VmafxJob controller: places jobs, runs each attempt as a Pod, and writes down what came of it."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -13,6 +14,8 @@ from vmafx.kube.errors import AlreadyExists, Conflict, NotFound
 from vmafx.kube.resources import Untyped
 from vmafx.operator.job import decide as steps
 from vmafx.operator.job import status
+from vmafx.operator.job.counting import Counting
+from vmafx.operator.job.finished import Finished
 from vmafx.operator.job.placing import Placing
 from vmafx.operator.job.pod import JOB_LABEL, PodSettings, pod
 from vmafx.operator.job.podview import PodView
@@ -57,6 +60,9 @@ class JobReconciler:
         self._seen: dict[Key, str] = {}  # the attempt of each job whose Pod the cache has shown
         self._made: dict[Key, str] = {}  # and whose Pod we made, whether or not the cache shows it yet
         self._written: dict[Key, int] = {}  # versions of our own writes that the cache does not show yet
+        self.finished = Finished(client, jobs.namespace, now)
+        self.counting = Counting(client, nodes, self.placing.scheduler)
+        jobs.on_change(self.finished.job_changed)
         jobs.on_change(self._job_changed)
         nodes.on_change(self.placing.node_changed)
         pods.on_change(self._pod_changed)
@@ -69,7 +75,11 @@ class JobReconciler:
         return controller
 
     async def lead(self) -> None:
+        """What only a leader does beside reconciling."""
         self.placing.lead()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.finished.run())
+            group.create_task(self.counting.run())
 
     def _look_again(self, key: Key) -> None:
         self._queue.add(key)

@@ -49,7 +49,7 @@ bench-client: setup ## measure decoding, cached size and the cost of a status pa
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python bench/client.py
 
-bench: setup ## measure the operator's start beside many jobs, in turns with a Go operator (15 minutes)
+bench: setup ## measure the operator's start beside many jobs, in turns with Go and kopf (25 minutes)
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python bench/sync.py $(ARGS)
 

@@ -46,7 +46,7 @@ class Running(msgspec.Struct, frozen=True):
 
 def score(
     reference: Annotated[str, typer.Argument(help="The pristine clip: a path or URI.", metavar="REFERENCE")],
-    distorted: Annotated[list[str], typer.Argument(help="The clips to judge.", metavar="DISTORTED...")],
+    distorted: Annotated[list[str], typer.Argument(help="The clips to judge.", metavar="DISTORTED")],
     model: Annotated[str, typer.Option(help="A built-in model, or the path or URI of one.")] = DEFAULT_MODEL,
     feature: Annotated[
         list[str] | None,
@@ -60,11 +60,9 @@ def score(
         str, typer.Option(metavar="WxH", help="Compare both at this size, not at the reference's.")
     ] = "",
     shortest: Annotated[bool, typer.Option("--shortest", help="Clips of different length: the common part.")] = False,
-    conform: Annotated[
-        bool, typer.Option("--conform", help="Bring the distorted clip to the reference's frame rate.")
-    ] = False,
+    conform: Annotated[bool, typer.Option("--conform", help="Bring both to the reference's frame rate.")] = False,
     stretch: Annotated[bool, typer.Option("--stretch", help="Compare clips of different shapes.")] = False,
-    damaged: Annotated[bool, typer.Option("--damaged", help="Score a damaged distorted clip as it decodes.")] = False,
+    damaged: Annotated[bool, typer.Option("--damaged", help="Score damaged clips as they decode.")] = False,
     size: Annotated[str, typer.Option(metavar="WxH", help="Size of a raw clip.", rich_help_panel=RAW)] = "",
     pix_fmt: Annotated[str, typer.Option(help="Its pixel format; yuv420p if not said.", rich_help_panel=RAW)] = "",
     fps: Annotated[float | None, typer.Option(help="Its frames per second.", rich_help_panel=RAW)] = None,
@@ -85,8 +83,12 @@ def score(
     fail_under: Annotated[
         float | None, typer.Option(help="Exit with 1 if a score is below this.", rich_help_panel=RESULTS)
     ] = None,
-    threads: Annotated[int, typer.Option(min=0, help="Threads for each score.", rich_help_panel=RUNNING)] = 0,
-    parallel: Annotated[int, typer.Option(min=0, help="Clips to score at once.", rich_help_panel=RUNNING)] = 0,
+    threads: Annotated[
+        int, typer.Option(min=0, help="Threads for each score; 0 for all cores.", rich_help_panel=RUNNING)
+    ] = 0,
+    parallel: Annotated[
+        int, typer.Option(min=0, help="Clips to score at once; 0 for one a core.", rich_help_panel=RUNNING)
+    ] = 0,
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse results.", rich_help_panel=RUNNING)] = True,
     allow_private: Annotated[
         bool, typer.Option("--allow-private", help="Fetch from private addresses too.", rich_help_panel=RUNNING)

@@ -46,10 +46,12 @@ async def operating(client: Client, namespace: str) -> AsyncIterator[JobReconcil
     manager = Manager(metrics, probes=None, metrics_at=None, election=None)
     events = EventRecorder(client, "vmafx-operator", "test")
     manager.in_background(events.run)
-    jobs, pods, nodes = (make(client, namespace) for make in (jobs_informer, pods_informer, nodes_informer))
-    for informer in (jobs, pods, nodes):
-        manager.add_informer(informer)
-    made = JobReconciler(client, jobs, nodes, pods, events, PodSettings("worker:1"))  # type: ignore[arg-type]
+    jobs, nodes = jobs_informer(client, namespace), nodes_informer(client, namespace)
+    pods = pods_informer(client, namespace)
+    manager.add_informer(jobs)
+    manager.add_informer(nodes)
+    manager.add_informer(pods)
+    made = JobReconciler(client, jobs, nodes, pods, events, PodSettings("worker:1"))
     manager.add_controller(made.controller(metrics, workers=8))
     manager.while_leading(made.lead)
     stop = asyncio.Event()
@@ -249,9 +251,11 @@ async def test_somebody_elses_placement_is_kept(fleet: Kubelet, client: Client, 
     key = await submit(client, namespace, "other", clips, schedulerName="other")
     job = await reaches(client, key, lambda one: bool(one.status.conditions), "it waits for the other scheduler")
     assert condition(job, "Scheduled") == ("False", "AwaitingScheduler")
-    await client.patch_status(JOBS, key, {"assignedNode": "pool"})
-    job = await reaches(client, key, phase("Succeeded"), "it is scored")
-    assert job.status.assignedNode == "pool"
+    await client.patch_status(JOBS, key, {"assignedNode": "late"})
+    await reaches(client, key, lambda one: condition(one, "Scheduled")[1] == "NoNodes", "its node is missed")
+    await add_node(client, namespace, "late")
+    job = await reaches(client, key, phase("Succeeded"), "it is scored once its node is there")
+    assert job.status.assignedNode == "late"
 
 
 async def test_a_pod_deleted_under_a_job_is_a_lost_attempt(

@@ -209,7 +209,7 @@ def test_running(job: JobView, found: PodView | None, step: Step) -> None:
 
 
 def test_a_pod_never_seen_is_looked_for_before_it_is_made() -> None:
-    assert look(running(), None, seen=False) == MakePod(look=True)
+    assert look(running(), None, seen=False) == MakePod()
 
 
 def test_a_job_that_goes_is_left_alone() -> None:

@@ -38,6 +38,7 @@ from vmafx.api.meta import (
 
 Backend = Literal["cpu", "cuda", "hip", "sycl", "metal"]
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
+FINISHED = ("Succeeded", "Failed")
 Feature = Literal["psnr", "ssim", "ms_ssim", "psnr_hvs", "ciede", "cambi"]
 PixelFormat = Literal[
     "yuv420p", "yuv422p", "yuv444p",

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from vmafx.cli.help import HELP
 from vmafx.devcluster.variables import VARIABLES
 from vmafx.operator import manifests
 from vmafx.operator.options import SETTINGS
@@ -17,7 +18,7 @@ ERRORS: tuple[type[Exception], ...] = ()
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command()(crd)
+    app.command(context_settings=HELP)(crd)
 
 
 def crd(

@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from vmafx.cli.help import HELP
 from vmafx.scoring.checkup import Checkup, checkup
 
 CANNOT_SCORE = 3
@@ -13,7 +14,7 @@ ERRORS: tuple[type[Exception], ...] = ()
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command()(doctor)
+    app.command(context_settings=HELP)(doctor)
 
 
 def doctor(

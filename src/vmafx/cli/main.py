@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 
-# Each in a module of its own name, with `add_to(app)` and `ERRORS`, its expected failures.
+from vmafx.cli.help import HELP
+
 SOFTWARE = 70  # sysexits.h
+# Each in a module of its own name, with `add_to(app)` and `ERRORS`, its expected failures.
 COMMANDS = ("score", "doctor", "dev", "crd", "operator", "worker")
-
-
-HELP = {"help_option_names": ["-h", "--help"]}
 
 
 def _show_version(wanted: bool) -> None:

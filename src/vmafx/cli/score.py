@@ -14,6 +14,7 @@ import typer
 from vmafx.api.job import Feature, PixelFormat, RawFormat
 from vmafx.cli import scores
 from vmafx.cli.bars import Bars
+from vmafx.cli.help import HELP
 from vmafx.scoring import engine
 from vmafx.scoring.batch import Batch, Failed, Listener, Scored
 from vmafx.scoring.cache import Cache
@@ -25,7 +26,6 @@ from vmafx.scoring.report import write
 from vmafx.scoring.request import DEFAULT_MODEL, Options, Source
 from vmafx.scoring.score import Scorer
 
-HELP = {"help_option_names": ["-h", "--help"]}
 BELOW_THE_FLOOR, BAD_INPUT, ENGINE = 1, 2, 3
 RAW_NAMES = (".yuv", ".raw")
 RAW, RESULTS, RUNNING = "Raw video", "Results", "Running"

@@ -2,11 +2,13 @@
 
 import typer
 
+from vmafx.cli.help import HELP
+
 ERRORS: tuple[type[Exception], ...] = ()
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command()(worker)
+    app.command(context_settings=HELP)(worker)
 
 
 def worker() -> None:

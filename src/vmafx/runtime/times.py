@@ -12,3 +12,8 @@ def loop_time() -> float:
 def micro_time() -> str:
     """Now, as metav1.MicroTime wants it: always with six digits."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def utc_now() -> datetime:
+    """The time of day, for what is written down."""
+    return datetime.now(UTC)

@@ -65,18 +65,18 @@ class Batch:
                     await asyncio.wait([reference])
                     first = reference.result()
                     report = await self._scorer.compare(first, second, options, hear)
-                    return Scored(report, await self._pictures(first, second, options, report))
+                    return await self._with_pictures(first, second, options, report)
             except ScoringError as error:
                 return Failed(error)
 
-    async def _pictures(
-        self, reference: Ready, distorted: Ready, options: Options, report: Report
-    ) -> tuple[Picture, ...]:
-        """A score without pictures is better than none."""
+    async def _with_pictures(self, reference: Ready, distorted: Ready, options: Options, report: Report) -> Scored:
+        """A score without pictures is better than none; why there are none is noted."""
         try:
-            return tuple(await self._scorer.worst_frames(reference, distorted, options, report, self._worst))
-        except EngineFailure:
-            return ()
+            taken = await self._scorer.worst_frames(reference, distorted, options, report, self._worst)
+        except EngineFailure as error:
+            result = msgspec.structs.replace(report.result, notes=(*report.result.notes, str(error)))
+            return Scored(msgspec.structs.replace(report, result=result))
+        return Scored(report, tuple(taken))
 
 
 def _numbered(listener: Listener, number: int) -> Callable[[Progress], None]:

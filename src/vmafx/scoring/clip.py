@@ -53,6 +53,15 @@ class ProbeTask(msgspec.Struct, frozen=True):
     memory: int
 
 
+def raw_options(raw: RawFormat) -> dict[str, str]:
+    """What ffmpeg's reader of raw video has to be told."""
+    return {
+        "video_size": f"{raw.width}x{raw.height}",
+        "pixel_format": raw.pixelFormat,
+        "framerate": str(raw.frameRate or 25),
+    }
+
+
 def raw_frame_bytes(raw: RawFormat) -> int:
     """The size of one frame of a raw clip."""
     name, _, depth = raw.pixelFormat.removesuffix("le").partition("gray" if raw.pixelFormat.startswith("gray") else "p")

@@ -20,7 +20,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from vmafx.api.job import RawFormat
-from vmafx.scoring.clip import Clip, ProbeTask, Refusal
+from vmafx.scoring.clip import Clip, ProbeTask, Refusal, raw_options
 from vmafx.scoring.formats import CONTAINERS, WITHOUT_TIMES
 
 FIRST_FRAME_WITHIN = 500  # packets
@@ -64,7 +64,7 @@ def probe(task: ProbeTask) -> Clip:
         av.open(
             file,
             format="rawvideo" if task.raw else None,
-            container_options=options | _raw_options(task.raw),
+            container_options=options | (raw_options(task.raw) if task.raw else {}),
             metadata_errors="replace",
         ) as container,
     ):
@@ -108,16 +108,6 @@ def probe(task: ProbeTask) -> Clip:
             jumps=_jumps(seen.steps()),
             streams=len(moving),
         )
-
-
-def _raw_options(raw: RawFormat | None) -> dict[str, str]:
-    if raw is None:
-        return {}
-    return {
-        "video_size": f"{raw.width}x{raw.height}",
-        "pixel_format": raw.pixelFormat,
-        "framerate": str(raw.frameRate or 25),
-    }
 
 
 def _moving(streams: Any) -> list[VideoStream]:

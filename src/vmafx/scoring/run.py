@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
 import msgspec
 
-from vmafx.scoring.clip import Clip
+from vmafx.scoring.clip import Clip, raw_options
 from vmafx.scoring.engine import Engine
 from vmafx.scoring.errors import BadInput, EngineFailure, Part
 from vmafx.scoring.formats import CONTAINERS
@@ -108,8 +108,9 @@ def input_arguments(fd: int, source: Source, threads: int, limits: Limits) -> li
     arguments = ["-protocol_whitelist", "fd", "-format_whitelist", ",".join(CONTAINERS)]
     arguments += ["-max_pixels", str(limits.pixels), "-threads", str(threads), "-reinit_filter", "0"]
     if raw := source.format:
-        arguments += ["-f", "rawvideo", "-pixel_format", raw.pixelFormat, "-video_size", f"{raw.width}x{raw.height}"]
-        arguments += ["-framerate", str(raw.frameRate or 25)]
+        arguments += ["-f", "rawvideo"]
+        for name, value in raw_options(raw).items():
+            arguments += [f"-{name}", value]
     return [*arguments, "-fd", str(fd), "-i", "fd:"]
 
 

@@ -1,10 +1,9 @@
 """The cache of jobs: those that still need something. Of a finished one nothing is kept, and old ones are not read."""
 
-from vmafx.api.job import JobView
+from vmafx.api.job import FINISHED, JobView
 from vmafx.kube import JOBS, Client
 from vmafx.runtime.informer import Informer, Keep
 
-FINISHED = ("Succeeded", "Failed")
 UNFINISHED: Keep[JobView] = Keep(
     wanted=lambda job: job.status.phase not in FINISHED,
     fields=",".join(f"status.phase!={phase}" for phase in FINISHED),

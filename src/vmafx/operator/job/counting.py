@@ -1,12 +1,12 @@
 """How many jobs each node has, told in its status: not at every change, but soon after."""
 
 import asyncio
-from contextlib import suppress
 
 from vmafx.api.node import NodeView
 from vmafx.kube import NODES, Client, Key
 from vmafx.kube.errors import KubeError
 from vmafx.runtime.informer import Informer
+from vmafx.runtime.logs import log
 from vmafx.scheduling.scheduler import Scheduler
 from vmafx.scheduling.terms import Name
 
@@ -25,5 +25,7 @@ class Counting:
                 name = Name(node.metadata.namespace, node.metadata.name)
                 used = self._scheduler.used(name)
                 if used != node.status.assignedJobs:
-                    with suppress(KubeError):  # it is told again in a moment
+                    try:
                         await self._client.patch_status(VIEW, Key(*name), {"assignedJobs": used})
+                    except KubeError as error:  # it is told again in a moment
+                        log.debug("a node's jobs were not told", node=str(Key(*name)), error=str(error))

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from vmafx.api.job import JobView
+from vmafx.api.job import FINISHED, JobView
 from vmafx.api.work import Answer, read_answer
 from vmafx.operator.job.pod import ATTEMPT_LABEL, attempt_id
 from vmafx.operator.job.podview import PodView, Terminated
@@ -44,9 +44,7 @@ class Adopt(msgspec.Struct, frozen=True):
 
 
 class MakePod(msgspec.Struct, frozen=True):
-    """The attempt has no Pod, as far as we know; `look` first if this process never saw one."""
-
-    look: bool
+    """The attempt has no Pod, as far as this process ever saw: look for it, and make it if there is none."""
 
 
 class Succeed(msgspec.Struct, frozen=True):
@@ -109,7 +107,7 @@ def _running(job: JobView, pod: PodView | None, now: datetime, *, seen: bool) ->
     if left is not None and left <= 0:
         return _too_late(job)
     if pod is None:
-        return TryAgain("its Pod disappeared") if seen else MakePod(look=True)
+        return TryAgain("its Pod disappeared") if seen else MakePod()
     if ours is None:
         return Nothing(LOOK_AGAIN)  # a Pod of another job, or of one that had our name: it goes, or somebody moves it
     return _under_way(job, ours, now, left)
@@ -117,9 +115,15 @@ def _running(job: JobView, pod: PodView | None, now: datetime, *, seen: bool) ->
 
 def is_current(pod: PodView, job: JobView) -> bool:
     """Whether it is the Pod of the attempt that counts."""
+    attempt = _attempt_of(pod, job)
+    return attempt is not None and attempt_id(job, attempt) == job.status.controllerJobID
+
+
+def _attempt_of(pod: PodView, job: JobView) -> int | None:
+    """Which attempt at this job it is; None if it is none of this job's."""
     owned = any(owner.uid == job.metadata.uid for owner in pod.metadata.ownerReferences)
     attempt = pod.metadata.labels.get(ATTEMPT_LABEL, "")
-    return owned and attempt.isdecimal() and attempt_id(job, int(attempt)) == job.status.controllerJobID
+    return int(attempt) if owned and attempt.isdecimal() else None
 
 
 def goes_on(pod: PodView) -> bool:
@@ -128,11 +132,10 @@ def goes_on(pod: PodView) -> bool:
 
 def is_left_over(pod: PodView, job: JobView) -> bool:
     """Whether it is of an attempt that the job has given up. One that the job does not know yet is none of these."""
-    owned = any(owner.uid == job.metadata.uid for owner in pod.metadata.ownerReferences)
-    attempt = pod.metadata.labels.get(ATTEMPT_LABEL, "")
-    known = attempt.isdecimal() and int(attempt) < job.status.attempts
-    over = job.status.phase in {"Succeeded", "Failed"}
-    return owned and known and (over or not is_current(pod, job))
+    attempt = _attempt_of(pod, job)
+    if attempt is None or attempt >= job.status.attempts:
+        return False
+    return job.status.phase in FINISHED or not is_current(pod, job)
 
 
 def _result(job: JobView, pod: PodView, ended: Terminated) -> Step:

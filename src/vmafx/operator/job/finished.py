@@ -10,10 +10,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from vmafx.api.job import JobView
+from vmafx.api.job import FINISHED, JobView
 from vmafx.kube import JOBS, Client, Key
 from vmafx.kube.errors import Conflict, KubeError, NotFound
-from vmafx.operator.job.cache import FINISHED
 from vmafx.runtime.logs import log
 from vmafx.runtime.store import Change
 
@@ -47,12 +46,19 @@ class Finished:
 
     async def _look_back(self) -> None:
         for phase in FINISHED:
-            with suppress(KubeError):  # the next leader, or the next start, looks again
-                mortal = f"status.phase={phase},spec.ttlSecondsAfterFinished!="
-                async for page in self._client.pages(VIEW, self._namespace, fields=mortal):
-                    for job in page.items:
-                        self.job_changed(Change(Key(job.metadata.namespace, job.metadata.name), None, job))
-                    await asyncio.sleep(BETWEEN_PAGES)
+            while True:
+                try:
+                    await self._read(f"status.phase={phase},spec.ttlSecondsAfterFinished!=")
+                    break
+                except KubeError as error:
+                    log.warn("jobs that are over cannot be read; trying again", error=str(error))
+                    await asyncio.sleep(AGAIN_AFTER)
+
+    async def _read(self, mortal: str) -> None:
+        async for page in self._client.pages(VIEW, self._namespace, fields=mortal):
+            for job in page.items:
+                self.job_changed(Change(Key(job.metadata.namespace, job.metadata.name), None, job))
+            await asyncio.sleep(BETWEEN_PAGES)
 
     async def _delete_when_due(self) -> None:
         while True:

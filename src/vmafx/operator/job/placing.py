@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime
 
-from vmafx.api.job import JobView
+from vmafx.api.job import FINISHED, JobView
 from vmafx.api.node import NodeView
 from vmafx.kube import Key
 from vmafx.operator.job.decide import Queue, decide
@@ -38,9 +38,8 @@ class Placing:
 
     def job_changed(self, change: Change[JobView]) -> None:
         key, job = change.key, change.new
-        if job is None or job.status.phase in {"Succeeded", "Failed"} or job.metadata.deletionTimestamp is not None:
-            self._places.pop(key, None)
-            self.scheduler.forget(_name(key))
+        if job is None or job.status.phase in FINISHED or job.metadata.deletionTimestamp is not None:
+            self.give_up(key)
         elif job.status.phase == "Running":
             self._places.pop(key, None)
             if job.status.assignedNode:
@@ -51,14 +50,18 @@ class Placing:
 
     def look_at(self, key: Key, job: JobView) -> None:
         """A pending job: in the queue, or not yet, or no longer."""
-        if key in self._places and decide(job, None, self._now(), seen=False) == Queue():
+        queued = decide(job, None, self._now(), seen=False) == Queue()
+        if queued and key in self._places:
             return  # it has a place, and is about to be told
-        self._places.pop(key, None)
-        if decide(job, None, self._now(), seen=False) == Queue():
+        self.give_up(key)
+        if queued:
             self.scheduler.wait(_request(key, job))
-        else:
-            self.scheduler.forget(_name(key))
         self._ask_soon()
+
+    def give_up(self, key: Key) -> None:
+        """It has no place, and waits for none."""
+        self._places.pop(key, None)
+        self.scheduler.forget(_name(key))
 
     def node_changed(self, change: Change[NodeView]) -> None:
         if change.new is None:

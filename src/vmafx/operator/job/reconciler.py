@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from vmafx.api.job import JobView
+from vmafx.api.job import FINISHED, JobView
 from vmafx.api.meta import API_VERSION
 from vmafx.api.node import NodeView
 from vmafx.kube import JOBS, Client, Key, Resource
@@ -24,6 +24,7 @@ from vmafx.runtime.events import EventRecorder, Regarding
 from vmafx.runtime.informer import Informer
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.store import Change
+from vmafx.runtime.times import utc_now
 
 VIEW = JOBS.seen_as(JobView)
 PODS: Resource[Untyped] = Resource("", "v1", "pods", "Pod", dict)
@@ -35,10 +36,6 @@ def pods_informer(client: Client, namespace: str) -> Informer[PodView]:
     """The Pods of jobs, and no others."""
     indexes = {BY_JOB: lambda one: (Key(one.metadata.namespace, one.metadata.labels.get(JOB_LABEL, "")),)}
     return Informer(client, PODS.seen_as(PodView), namespace=namespace, labels=JOB_LABEL, indexes=indexes)
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 class JobReconciler:
@@ -85,7 +82,7 @@ class JobReconciler:
         self._queue.add(key)
 
     def _job_changed(self, change: Change[JobView]) -> None:
-        if change.new is None or change.new.status.phase in {"Succeeded", "Failed"}:
+        if change.new is None or change.new.status.phase in FINISHED:
             for memory in (self._seen, self._made, self._written):
                 memory.pop(change.key, None)
         if change.new is None or not self._is_old(change.key, change.new):
@@ -131,14 +128,12 @@ class JobReconciler:
             case steps.Adopt(node):
                 return await self._place(key, job, node)
             case steps.MakePod():
-                return await self._make_pod(key, job, look=step.look)
+                return await self._make_pod(key, job, look=True)
             case _:
                 await self._leave(key, job, step)
                 return Result.done()
 
-    async def _leave(
-        self, key: Key, job: JobView, step: steps.Succeed | steps.Fail | steps.TryAgain | steps.Suspend
-    ) -> None:
+    async def _leave(self, key: Key, job: JobView, step: Leaving) -> None:
         """The attempt is over, and maybe the job; people are told unless all went well."""
         now = self._now()
         match step:
@@ -155,7 +150,7 @@ class JobReconciler:
                     self._tell(job, "Normal", "Suspended", "stopped, since spec.suspend is true")
 
     async def _queued(self, key: Key, job: JobView) -> Result:
-        """It waits for a node; after a while its status, and then an event, says why."""
+        """It waits for a node, and its status says why."""
         self.placing.look_at(key, job)
         why = self.placing.why(key)
         if why is None or self.placing.place_of(key) is not None:
@@ -166,10 +161,11 @@ class JobReconciler:
     async def _place(self, key: Key, job: JobView, node: str) -> Result:
         """Write the placement, then make its Pod: the status is the fence behind which no other attempt counts."""
         target = self._nodes.store.get(Key(key.namespace, node))
-        if target is None:
-            self.placing.written(key)
+        if target is None:  # gone since, or named by somebody else and not there yet
+            self.placing.give_up(key)
+            self.placing.look_at(key, job)
             await self._write(key, job, status.waiting(job, "NoNodes", f"there is no VmafxNode {node}", self._now()))
-            return Result.done()
+            return Result.after(steps.LOOK_AGAIN)
         placed = await self._write(key, job, status.placed(job, node, self._now()))
         if placed is None:
             return Result.retry()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from vmafx.api.meta import API_VERSION
 from vmafx.api.node import NodeView
@@ -14,6 +14,7 @@ from vmafx.runtime.controller import Controller, Result
 from vmafx.runtime.events import EventRecorder, Regarding
 from vmafx.runtime.informer import Informer
 from vmafx.runtime.metrics import Metrics
+from vmafx.runtime.times import utc_now
 
 VIEW = NODES.seen_as(NodeView)
 BY_NAMESPACE = "namespace"
@@ -24,10 +25,6 @@ def nodes_informer(client: Client, namespace: str) -> Informer[NodeView]:
     """The cache of nodes, shared by all controllers."""
     indexes = {BY_NAMESPACE: lambda node: (node.metadata.namespace,)}
     return Informer(client, VIEW, namespace=namespace, indexes=indexes)
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 class NodeReconciler:

@@ -7,7 +7,6 @@ import logging
 import os
 import socket
 import ssl
-import subprocess
 import traceback
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 
 from tests.support.webserver import WebServer, hangs_up, has, redirects, says, stalls, without_end
 from vmafx.devcluster.cluster import free_port
+from vmafx.devcluster.pki import Authority
 from vmafx.scoring.errors import BadInput, NodeFault, ScoringError
 from vmafx.scoring.media.opened import open_media
 from vmafx.scoring.media.policy import Policy
@@ -178,11 +178,10 @@ async def test_proxies_of_the_environment_are_not_used(server: WebServer, monkey
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A server's key and certificate, with that of its authority."""
+    authority = Authority()
     file = tmp_path_factory.mktemp("tls") / "both.pem"
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=here -addext subjectAltName=IP:127.0.0.1"
-    files = ["-keyout", str(file), "-out", str(file.with_name("cert.pem"))]
-    subprocess.run([*command.split(), *files], check=True, capture_output=True)
-    file.write_text(file.read_text() + file.with_name("cert.pem").read_text())
+    file.write_bytes(b"".join([*authority.server(), authority.certificate]))
     return file
 
 

@@ -1,6 +1,7 @@
 """Which job goes to which node: pure and in memory. No I/O, no clock, no Kubernetes.
 
     terms.py      what a job asks for, what a node offers, and which backend runs on whose GPU
+    reading.py    jobs and nodes of the API, in these terms
     group.py      jobs that ask for the same, in their order, and the nodes that fit them, the best first
     scheduler.py  all groups: takes the next job, gives it the best node, and tells the others why they wait
 

@@ -9,8 +9,9 @@ from vmafx.api.node import NodeView
 from vmafx.kube import Key
 from vmafx.operator.job.decide import Queue, decide
 from vmafx.runtime.store import Change
+from vmafx.scheduling.reading import offer_of, request_of
 from vmafx.scheduling.scheduler import Scheduler
-from vmafx.scheduling.terms import Name, Offer, Request, Terms, Waiting
+from vmafx.scheduling.terms import Name, Waiting
 
 
 class Placing:
@@ -55,7 +56,7 @@ class Placing:
             return  # it has a place, and is about to be told
         self.give_up(key)
         if queued:
-            self.scheduler.wait(_request(key, job))
+            self.scheduler.wait(request_of(job))
         self._ask_soon()
 
     def give_up(self, key: Key) -> None:
@@ -67,7 +68,7 @@ class Placing:
         if change.new is None:
             self.scheduler.withdraw(_name(change.key))
         else:
-            self.scheduler.offer(_offer(change.key, change.new))
+            self.scheduler.offer(offer_of(change.new))
         self._ask_soon()
 
     def _ask_soon(self) -> None:
@@ -86,31 +87,3 @@ class Placing:
 
 def _name(key: Key) -> Name:
     return Name(key.namespace, key.name)
-
-
-def _request(key: Key, job: JobView) -> Request:
-    spec = job.spec
-    terms = Terms(
-        key.namespace,
-        spec.backend,
-        frozenset(spec.nodeSelector.items()),
-        frozenset(job.status.excludedNodes),
-        spec.credentialsSecretRef is not None,
-    )
-    created = job.metadata.creationTimestamp
-    return Request(_name(key), terms, created.timestamp() if created else 0.0, spec.priority)
-
-
-def _offer(key: Key, node: NodeView) -> Offer:
-    agent = node.spec.runtime == "Agent"
-    return Offer(
-        node=_name(key),
-        vendor=node.spec.gpuVendor,
-        capacity=node.spec.capacity,
-        healthy=node.status.healthy is True and node.metadata.deletionTimestamp is None,
-        cordoned=node.spec.unschedulable,
-        agent=agent,
-        spoken=not agent or node.status.agentSession is not None,
-        labels=frozenset(node.metadata.labels.items()),
-        fps=node.status.throughput or 0.0,
-    )

@@ -13,7 +13,7 @@ import pytest
 from tests.integration.test_client import SLIM, Picky, make
 from tests.integration.test_devcluster import QUICK
 from tests.support.faults import forget_the_past, kill, start
-from tests.support.proxy import CutStream, Delay, FaultyProxy, LoseRequest, Refuse
+from tests.support.proxy import CutStream, Delay, FaultyProxy, LoseRequest, Refuse, Stall
 from tests.support.waiting import eventually
 from vmafx.api.job import JobSpecView, JobView
 from vmafx.api.meta import MetaView, ObjectMeta
@@ -185,6 +185,26 @@ async def test_what_ended_while_nobody_watched_is_told_as_ended_and_not_as_gone(
             await client.delete(JOBS, goes)
             await listener.heard(lambda: not len(informer.store))
             assert {key: job.status.phase for key, job in listener.known.items()} == {ends: "Succeeded"}
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_a_refreshed_cache_knows_what_its_silent_watch_did_not_tell(
+    client: Client, namespace: str, streaming: bool
+) -> None:
+    before, _ = await make(client, namespace, "before")
+    async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
+        if not streaming:
+            proxy.faults.extend([None, Stall()])  # the list passes, the watch never says a word
+        informer = Informer(through, SLIM, namespace=namespace, streaming=streaming)
+        async with running(informer):
+            await proxy.saw(1 if streaming else 2)
+            after, _ = await make(client, namespace, "after")
+            if not streaming:
+                assert list(informer.store) == [before]
+            await asyncio.gather(informer.refresh(), informer.refresh())
+            assert set(informer.store) == {before, after}
+            later, _ = await make(client, namespace, "later")
+            await eventually(lambda: informer.store.get(later) is not None, "it goes on watching")
 
 
 async def test_one_that_can_no_longer_be_read_does_not_keep_the_others_from_being_listed_again(

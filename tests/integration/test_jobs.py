@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ from vmafx.api.work import Answer, fitted
 from vmafx.kube import JOBS, NODES, Client, Key, Resource
 from vmafx.kube.errors import AlreadyExists
 from vmafx.kube.resources import Untyped
-from vmafx.operator.job.cache import jobs_informer
+from vmafx.operator.job.cache import PODS, Caches, jobs_informer, pods_informer
 from vmafx.operator.job.pod import PodSettings
-from vmafx.operator.job.reconciler import PODS, JobReconciler, pods_informer
+from vmafx.operator.job.reconciler import JobReconciler
 from vmafx.operator.node.reconciler import nodes_informer
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
+from vmafx.runtime.times import utc_now
 
 ACCOUNTS: Resource[Untyped] = Resource("", "v1", "serviceaccounts", "ServiceAccount", dict)
 
@@ -40,9 +42,11 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @asynccontextmanager
-async def operating(client: Client, namespace: str) -> AsyncIterator[JobReconciler]:
+async def operating(
+    client: Client, namespace: str, now: Callable[[], datetime] = utc_now, metrics: Metrics | None = None
+) -> AsyncIterator[JobReconciler]:
     """The job controller alone, as the operator runs it."""
-    metrics = Metrics()
+    metrics = metrics or Metrics()
     manager = Manager(metrics, probes=None, metrics_at=None, election=None)
     events = EventRecorder(client, "vmafx-operator", "test")
     manager.in_background(events.run)
@@ -51,8 +55,8 @@ async def operating(client: Client, namespace: str) -> AsyncIterator[JobReconcil
     manager.add_informer(jobs)
     manager.add_informer(nodes)
     manager.add_informer(pods)
-    made = JobReconciler(client, jobs, nodes, pods, events, PodSettings("worker:1"))
-    manager.add_controller(made.controller(metrics, workers=8))
+    made = JobReconciler(client, Caches(jobs, nodes, pods), events, metrics, PodSettings("worker:1"), now)
+    manager.add_controller(made.controller(workers=8))
     manager.while_leading(made.lead)
     stop = asyncio.Event()
     running = asyncio.create_task(manager.run(stop))

@@ -165,9 +165,14 @@ async def test_a_node_is_healthy_while_the_controller_answers_and_stale_when_its
         (ready,) = status["conditions"]
         assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "False", "HeartbeatStale")
         assert "is the agent running?" in ready["message"]
+
         # Told of: a node whose agent fell silent or spoke again, not that the controller was away, which hits all.
-        told = {event["regarding"]["name"]: event["reason"] for event in (await client.list(EVENTS, namespace)).items}
-        assert told == {"fading": "HeartbeatStale", "silent": "Healthy", "agentless": "Healthy"}
+        async def told() -> bool:
+            events = (await client.list(EVENTS, namespace)).items
+            reasons = {event["regarding"]["name"]: event["reason"] for event in events}
+            return reasons == {"fading": "HeartbeatStale", "silent": "Healthy", "agentless": "Healthy"}
+
+        await eventually(told, "events tell of those that turned")
         # One probe serves all nodes of the namespace, and nothing is written unless it changed.
         assert controller.asked < 10
         writes = running.metric(

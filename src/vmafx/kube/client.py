@@ -72,6 +72,12 @@ class Client:
                 return
             query["continue"] = part.metadata.continue_
 
+    async def count(self, resource: Resource[Any], namespace: str = "") -> int:
+        """How many there are, of one namespace or of all, without reading more than one."""
+        request = Request("GET", resource.collection(namespace), {"limit": "1"}, idempotent=True)
+        page = decode_page(await self._transport.call(request), msgspec.Raw)
+        return len(page.items) + page.metadata.remainingItemCount
+
     def watch(
         self, resource: Resource[T], namespace: str = "", *, version: str = "", labels: str = "", fields: str = ""
     ) -> Watch[T]:

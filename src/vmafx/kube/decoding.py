@@ -21,6 +21,7 @@ class Unreadable(msgspec.Struct, frozen=True):
 class ListMeta(msgspec.Struct, frozen=True):
     resourceVersion: str = ""
     continue_: str = msgspec.field(name="continue", default="")
+    remainingItemCount: int = 0
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):

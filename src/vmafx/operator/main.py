@@ -12,9 +12,9 @@ from uuid import uuid4
 from vmafx.kube import Client, Key, load_config
 from vmafx.kube.errors import KubeError
 from vmafx.kube.metrics import ClientMetrics
-from vmafx.operator.job.cache import jobs_informer
+from vmafx.operator.job.cache import Caches, jobs_informer, pods_informer
 from vmafx.operator.job.pod import PodSettings
-from vmafx.operator.job.reconciler import JobReconciler, pods_informer
+from vmafx.operator.job.reconciler import JobReconciler
 from vmafx.operator.node.reconciler import NodeReconciler, nodes_informer
 from vmafx.operator.options import ABOUT, PROGRAM, SETTINGS
 from vmafx.operator.rbac import LEASE
@@ -59,13 +59,13 @@ async def run(settings: dict[str, Any]) -> None:
         events = EventRecorder(client, PROGRAM, identity)
         manager.in_background(events.run)
         nodes = nodes_informer(client, settings["namespace"])
-        manager.add_informer(nodes)
+        manager.add_informer(nodes, fresh=True)
         jobs, pods = jobs_informer(client, settings["namespace"]), pods_informer(client, settings["namespace"])
-        manager.add_informer(jobs)
+        manager.add_informer(jobs, fresh=True)
         manager.add_informer(pods)
         workers = PodSettings(settings["worker_image"], settings["intel_device"])
-        running = JobReconciler(client, jobs, nodes, pods, events, workers)
-        manager.add_controller(running.controller(metrics, workers=settings["workers"]))
+        running = JobReconciler(client, Caches(jobs, nodes, pods), events, metrics, workers)
+        manager.add_controller(running.controller(settings["workers"]))
         manager.while_leading(running.lead)
         health = NodeReconciler(client, nodes, events, address=settings["controller_address"])
         manager.add_controller(health.controller(metrics, workers=settings["workers"]))

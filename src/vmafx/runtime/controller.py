@@ -92,23 +92,27 @@ class Controller:
 
         self.watches(informer, to=owner, when=when)
 
-    async def run(self) -> None:
-        """Work until the queue is closed and empty.
+    async def run(self, leads: Callable[[], bool] = lambda: True) -> None:
+        """Work until the queue is closed and empty, or until we no longer lead.
 
         Until then nothing is queued: who waits to lead would only pile up keys. What is there is queued now.
+        A process that was stopped wakes up in the middle of its work: `leads` is asked before each key, since to be
+        told that the lease is lost takes a moment.
         """
         self._running = True
         for enqueue_all in self._sources:
             enqueue_all()
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
-                group.create_task(self._work(), name=f"{self.name}-{number}")
+                group.create_task(self._work(leads), name=f"{self.name}-{number}")
 
-    async def _work(self) -> None:
+    async def _work(self, leads: Callable[[], bool]) -> None:
         while True:
             try:
                 key = await self.queue.get()
             except Closed:
+                return
+            if not leads():
                 return
             self._metrics.active.inc()
             try:

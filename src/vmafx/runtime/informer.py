@@ -1,6 +1,6 @@
 """Keeps a store equal to what the server has, for as long as it runs.
 
-    LISTING ──all read, store swapped──> WATCHING ──410, the version is too old──> LISTING
+    LISTING ──all read, store swapped──> WATCHING ──410, the version is too old, or `refresh`──> LISTING
        └──no answer, or a no: wait, and once more
 
 All that is there is read in pages, or as the first part of the watch itself (streaming); the watch then resumes by
@@ -64,6 +64,9 @@ class Informer(Generic[T]):
         self._streaming = streaming
         self._handlers: list[Handler[T]] = []
         self._events = 0
+        self._lists_begun = self._lists_done = self._lists_wanted = 0
+        self._list_done = asyncio.Event()  # a new one for each list
+        self._following: asyncio.Timeout | None = None
         # While LISTING: what has been read so far to be kept, and what was in the store and is no longer wanted.
         self._listed: dict[Key, T] = {}
         self._ended: dict[Key, T] = {}
@@ -77,15 +80,32 @@ class Informer(Generic[T]):
         failures = 0
         while True:
             before, self._listed, self._ended = self._events, {}, {}
+            self._lists_begun += 1
             try:
-                if self.state is State.LISTING and not self._streaming:
+                if not self._streaming:
                     await self._read_pages()
-                await self._follow()
+                if self._lists_wanted <= self._lists_begun:
+                    async with asyncio.timeout(None) as self._following:
+                        await self._follow()
+            except TimeoutError:
+                self._log.debug("listing again, as asked")
             except KubeError as error:
                 # A watch that told something was good: list again at once. If not, with growing patience.
                 failures = 0 if self._events > before else failures + 1
                 await self._recover(error, failures)
-            self.state = State.LISTING
+            self.state, self._following = State.LISTING, None
+
+    async def refresh(self) -> None:
+        """List again, and come back when the store is at least as new as the server was when this was called.
+
+        A watch alone cannot tell: it may be behind without knowing.
+        """
+        wanted = self._lists_wanted = self._lists_begun + 1
+        if self._following is not None:
+            self._following.reschedule(0)
+            self._following = None
+        while self._lists_done < wanted:
+            await self._list_done.wait()
 
     async def _recover(self, error: KubeError, failures: int) -> None:
         if isinstance(error, Invalid) and self._streaming:
@@ -146,6 +166,9 @@ class Informer(Generic[T]):
         self._listed, self._ended, self.state = {}, {}, State.WATCHING
         for change in changes:
             self._tell(change if change.new is not None else Change(change.key, change.old, ended.get(change.key)))
+        self._lists_done = self._lists_begun
+        self._list_done.set()
+        self._list_done = asyncio.Event()
         self.synced.set()
 
     def _apply(self, event: Event[T]) -> None:

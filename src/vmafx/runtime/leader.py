@@ -85,6 +85,10 @@ class LeaderElection:
             except TimeoutError:
                 raise self._lost(f"not renewed for {RENEW_WITHIN:.0f} s") from None
 
+    def holds(self) -> bool:
+        """Whether nobody else can have it yet: true for no longer than RENEW_WITHIN after it was last renewed."""
+        return loop_time() < self._renewed_at + RENEW_WITHIN
+
     async def release(self) -> None:
         """Give the lease back, so that the next one need not wait until it runs out."""
         self._status.set(0)

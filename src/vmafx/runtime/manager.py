@@ -29,12 +29,16 @@ class Manager:
         self._metrics, self._election = metrics, election
         self._probes_at, self._metrics_at = probes, metrics_at
         self._informers: list[Informer[Any]] = []
+        self._fresh: list[Informer[Any]] = []
         self._controllers: list[Controller] = []
         self._background: list[Work] = []
         self._leading: list[Work] = []
 
-    def add_informer(self, informer: Informer[Any]) -> None:
+    def add_informer(self, informer: Informer[Any], *, fresh: bool = False) -> None:
+        """With `fresh`, who takes the lease reads it anew first: the last leader's last writes may be on their way."""
         self._informers.append(informer)
+        if fresh:
+            self._fresh.append(informer)
 
     def add_controller(self, controller: Controller) -> None:
         self._controllers.append(controller)
@@ -64,11 +68,13 @@ class Manager:
             if not await _unless(stop, self._synced()):
                 return
             if self._election is None:
-                await self._lead(stop)
+                await self._lead(stop, lambda: True)
             else:
                 try:
                     if await _unless(stop, self._election.acquire()):
-                        await self._lead(stop, self._election.hold())
+                        async with _beside(self._election.hold()):
+                            if await _unless(stop, self._refreshed()):
+                                await self._lead(stop, self._election.holds)
                 finally:
                     await self._election.release()
 
@@ -77,14 +83,17 @@ class Manager:
             await informer.synced.wait()
         log.info("caches are synced", objects=sum(len(informer.store) for informer in self._informers))
 
-    async def _lead(self, stop: asyncio.Event, *more: Coroutine[Any, Any, None]) -> None:
+    async def _refreshed(self) -> None:
+        await asyncio.gather(*(informer.refresh() for informer in self._fresh))
+
+    async def _lead(self, stop: asyncio.Event, leads: Callable[[], bool]) -> None:
         """Run the controllers until told to stop, then let them finish what they have in hand.
 
         If a part fails, or the lease is lost, they are cancelled instead: not one write more.
         """
         async with (
-            _beside(*more, *(work() for work in self._leading)),
-            _beside(*(controller.run() for controller in self._controllers)) as working,
+            _beside(*(work() for work in self._leading)),
+            _beside(*(controller.run(leads) for controller in self._controllers)) as working,
         ):
             await stop.wait()
             for controller in self._controllers:

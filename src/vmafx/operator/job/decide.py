@@ -26,7 +26,9 @@ class Nothing(msgspec.Struct, frozen=True):
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """It waits for a node."""
+    """It waits for a node; look again after so many seconds, if any."""
+
+    after: float | None = None
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -69,7 +71,8 @@ class Suspend(msgspec.Struct, frozen=True):
     """Stop the work, and let it wait until it may go on."""
 
 
-Step = Nothing | Queue | Hold | Adopt | MakePod | Succeed | Fail | TryAgain | Suspend
+Leaving = Succeed | Fail | TryAgain | Suspend  # an attempt, and maybe the job, is over
+Step = Nothing | Queue | Hold | Adopt | MakePod | Leaving
 
 
 def decide(job: JobView, pod: PodView | None, now: datetime, *, seen: bool) -> Step:
@@ -92,7 +95,7 @@ def _pending(job: JobView, now: datetime) -> Step:
         return Hold("AwaitingScheduler", f"waits for {job.spec.schedulerName} to place it", left)
     if (pause := _pause(job, now)) > 0:
         return Hold("Retrying", _said(job) or "tried again in a moment", pause if left is None else min(pause, left))
-    return Queue()
+    return Queue(left)
 
 
 def _running(job: JobView, pod: PodView | None, now: datetime, *, seen: bool) -> Step:

@@ -39,10 +39,12 @@ class Placing:
 
     def job_changed(self, change: Change[JobView]) -> None:
         key, job = change.key, change.new
+        if change.old is not None and job is not None and change.old.metadata.uid != job.metadata.uid:
+            self.give_up(key)  # a namesake: what was given to the other is not its
         if job is None or job.status.phase in FINISHED or job.metadata.deletionTimestamp is not None:
             self.give_up(key)
         elif job.status.phase == "Running":
-            self._places.pop(key, None)
+            self.written(key)
             if job.status.assignedNode:
                 self.scheduler.hold(_name(key), Name(key.namespace, job.status.assignedNode))
         else:
@@ -51,7 +53,7 @@ class Placing:
 
     def look_at(self, key: Key, job: JobView) -> None:
         """A pending job: in the queue, or not yet, or no longer."""
-        queued = decide(job, None, self._now(), seen=False) == Queue()
+        queued = isinstance(decide(job, None, self._now(), seen=False), Queue)
         if queued and key in self._places:
             return  # it has a place, and is about to be told
         self.give_up(key)

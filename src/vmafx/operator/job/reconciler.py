@@ -8,34 +8,26 @@ from typing import Any
 
 from vmafx.api.job import FINISHED, JobView
 from vmafx.api.meta import API_VERSION
-from vmafx.api.node import NodeView
-from vmafx.kube import JOBS, Client, Key, Resource
+from vmafx.kube import JOBS, Client, Key
 from vmafx.kube.errors import AlreadyExists, Conflict, NotFound
-from vmafx.kube.resources import Untyped
 from vmafx.operator.job import decide as steps
 from vmafx.operator.job import status
+from vmafx.operator.job.cache import BY_JOB, PODS, Caches
 from vmafx.operator.job.counting import Counting
 from vmafx.operator.job.finished import Finished
+from vmafx.operator.job.metrics import FleetGauges, JobMetrics
 from vmafx.operator.job.placing import Placing
 from vmafx.operator.job.pod import JOB_LABEL, PodSettings, pod
 from vmafx.operator.job.podview import PodView
+from vmafx.operator.job.tally import FinishedTally
 from vmafx.runtime.controller import Controller, Result
 from vmafx.runtime.events import EventRecorder, Regarding
-from vmafx.runtime.informer import Informer
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.store import Change
 from vmafx.runtime.times import utc_now
 
 VIEW = JOBS.seen_as(JobView)
-PODS: Resource[Untyped] = Resource("", "v1", "pods", "Pod", dict)
-BY_JOB = "job"
-Leaving = steps.Succeed | steps.Fail | steps.TryAgain | steps.Suspend
-
-
-def pods_informer(client: Client, namespace: str) -> Informer[PodView]:
-    """The Pods of jobs, and no others."""
-    indexes = {BY_JOB: lambda one: (Key(one.metadata.namespace, one.metadata.labels.get(JOB_LABEL, "")),)}
-    return Informer(client, PODS.seen_as(PodView), namespace=namespace, labels=JOB_LABEL, indexes=indexes)
+TELL_AFTER = 30.0  # seconds of waiting
 
 
 class JobReconciler:
@@ -44,28 +36,33 @@ class JobReconciler:
     def __init__(
         self,
         client: Client,
-        jobs: Informer[JobView],
-        nodes: Informer[NodeView],
-        pods: Informer[PodView],
+        caches: Caches,
         events: EventRecorder,
+        metrics: Metrics,
         settings: PodSettings,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
+        jobs, nodes, pods = caches
         self._client, self._jobs, self._nodes, self._pods = client, jobs, nodes, pods
         self._events, self._settings, self._now = events, settings, now
         self.placing = Placing(now, self._look_again)
         self._seen: dict[Key, str] = {}  # the attempt of each job whose Pod the cache has shown
         self._made: dict[Key, str] = {}  # and whose Pod we made, whether or not the cache shows it yet
         self._written: dict[Key, int] = {}  # versions of our own writes that the cache does not show yet
+        self._to_tell: set[Key] = set()  # jobs that wait, but not yet for long
         self.finished = Finished(client, jobs.namespace, now)
-        self.counting = Counting(client, nodes, self.placing.scheduler)
-        jobs.on_change(self.finished.job_changed)
-        jobs.on_change(self._job_changed)
+        self._tally = FinishedTally(client, jobs)
+        self._counting = Counting(client, nodes, self.placing.scheduler)
+        self._all_metrics, self._metrics = metrics, JobMetrics(metrics)
+        self._gauges = FleetGauges(jobs, nodes, self.placing.scheduler, self._tally.counts)
+        metrics.registry.register(self._gauges)
+        for handler in (self.finished.job_changed, self._tally.job_changed, self._job_changed):
+            jobs.on_change(handler)
         nodes.on_change(self.placing.node_changed)
         pods.on_change(self._pod_changed)
 
-    def controller(self, metrics: Metrics, workers: int) -> Controller:
-        controller = Controller("vmafxjob", self.reconcile, metrics, workers=workers)
+    def controller(self, workers: int) -> Controller:
+        controller = Controller("vmafxjob", self.reconcile, self._all_metrics, workers=workers)
         controller.watches(self._jobs)
         controller.watches(self._pods, to=lambda one: (Key(one.metadata.namespace, one.metadata.labels[JOB_LABEL]),))
         self._queue = controller.queue
@@ -73,10 +70,11 @@ class JobReconciler:
 
     async def lead(self) -> None:
         """What only a leader does beside reconciling."""
+        self._gauges.leads = True
         self.placing.lead()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.finished.run())
-            group.create_task(self.counting.run())
+            for part in (self.finished, self._tally, self._counting):
+                group.create_task(part.run())
 
     def _look_again(self, key: Key) -> None:
         self._queue.add(key)
@@ -85,6 +83,7 @@ class JobReconciler:
         if change.new is None or change.new.status.phase in FINISHED:
             for memory in (self._seen, self._made, self._written):
                 memory.pop(change.key, None)
+            self._to_tell.discard(change.key)
         if change.new is None or not self._is_old(change.key, change.new):
             self.placing.job_changed(change)
 
@@ -119,8 +118,8 @@ class JobReconciler:
         match step:
             case steps.Nothing(after):
                 return Result.done() if after is None else Result.after(after)
-            case steps.Queue():
-                return await self._queued(key, job)
+            case steps.Queue(after):
+                return await self._queued(key, job, after)
             case steps.Hold(reason, message, after):
                 self.placing.look_at(key, job)
                 await self._write(key, job, status.waiting(job, reason, message, now))
@@ -133,30 +132,36 @@ class JobReconciler:
                 await self._leave(key, job, step)
                 return Result.done()
 
-    async def _leave(self, key: Key, job: JobView, step: Leaving) -> None:
+    async def _leave(self, key: Key, job: JobView, step: steps.Leaving) -> None:
         """The attempt is over, and maybe the job; people are told unless all went well."""
         now = self._now()
+        if await self._write(key, job, status.left(job, step, now)) is None:
+            return
+        self._metrics.left(job, step, now)
         match step:
-            case steps.Succeed():
-                await self._write(key, job, status.succeeded(job, step, now))
             case steps.Fail(reason, message):
-                if await self._write(key, job, status.failed(job, step, now)):
-                    self._tell(job, "Warning", reason, message)
+                self._tell(job, "Warning", reason, message)
             case steps.TryAgain(message):
-                if await self._write(key, job, status.to_try_again(job, step, now)):
-                    self._tell(job, "Warning" if step.failed else "Normal", "Retrying", message)
+                self._tell(job, "Warning" if step.failed else "Normal", "Retrying", message)
             case steps.Suspend():
-                if await self._write(key, job, status.suspended(job, now)):
-                    self._tell(job, "Normal", "Suspended", "stopped, since spec.suspend is true")
+                self._tell(job, "Normal", "Suspended", "stopped, since spec.suspend is true")
 
-    async def _queued(self, key: Key, job: JobView) -> Result:
-        """It waits for a node, and its status says why."""
+    async def _queued(self, key: Key, job: JobView, after: float | None) -> Result:
+        """It waits for a node, and its status says why; if it waits for long, an event says so too."""
         self.placing.look_at(key, job)
         why = self.placing.why(key)
         if why is None or self.placing.place_of(key) is not None:
             return Result.done()
-        await self._write(key, job, status.waiting(job, why.reason, why.message, self._now()))
-        return Result.done()
+        now = self._now()
+        await self._write(key, job, status.waiting(job, why.reason, why.message, now))
+        to_tell = TELL_AFTER - (now - status.waits_since(job, now)).total_seconds()
+        if to_tell > 0:
+            self._to_tell.add(key)
+            return Result.after(to_tell if after is None else min(to_tell, after))
+        if key in self._to_tell:
+            self._to_tell.discard(key)
+            self._tell(job, "Warning", why.reason, f"waits for a node: {why.message}")
+        return Result.done() if after is None else Result.after(after)
 
     async def _place(self, key: Key, job: JobView, node: str) -> Result:
         """Write the placement, then make its Pod: the status is the fence behind which no other attempt counts."""
@@ -166,10 +171,13 @@ class JobReconciler:
             self.placing.look_at(key, job)
             await self._write(key, job, status.waiting(job, "NoNodes", f"there is no VmafxNode {node}", self._now()))
             return Result.after(steps.LOOK_AGAIN)
-        placed = await self._write(key, job, status.placed(job, node, self._now()))
+        now = self._now()
+        placed = await self._write(key, job, status.placed(job, node, now))
         if placed is None:
             return Result.retry()
         self.placing.written(key)
+        self._to_tell.discard(key)
+        self._metrics.placed(job, now)
         return await self._make_pod(key, placed, look=False)
 
     async def _make_pod(self, key: Key, job: JobView, *, look: bool) -> Result:
@@ -195,7 +203,8 @@ class JobReconciler:
             await self._client.create(PODS, made, key.namespace)
         except AlreadyExists:
             return Result.after(steps.LOOK_AGAIN)
-        self._made[key] = job.status.controllerJobID or ""
+        if self._jobs.store.get(key) is not None:
+            self._made[key] = job.status.controllerJobID or ""
         return Result.done()
 
     def _failed_on(self, key: Key) -> frozenset[str]:
@@ -229,7 +238,9 @@ class JobReconciler:
             new = await self._client.patch_status(VIEW, key, changes, version=job.metadata.resourceVersion)
         except (Conflict, NotFound):
             return None
-        self._written[key] = int(new.metadata.resourceVersion)
+        seen = self._jobs.store.get(key)
+        if seen is not None and int(seen.metadata.resourceVersion) < int(new.metadata.resourceVersion):
+            self._written[key] = int(new.metadata.resourceVersion)  # the watch may well be faster than the answer
         return new
 
     def _tell(self, job: JobView, kind: Any, reason: str, note: str) -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from vmafx.api.job import JobView
 from vmafx.api.meta import Condition
-from vmafx.operator.job.decide import Fail, Succeed, TryAgain
+from vmafx.operator.job.decide import Fail, Leaving, Succeed, Suspend, TryAgain
 from vmafx.operator.job.pod import attempt_id
 
 EXCLUDED_MOST, MESSAGE_MOST = 128, 1024
@@ -26,6 +26,19 @@ def placed(job: JobView, node: str, now: datetime) -> dict[str, Any]:
         "observedGeneration": job.metadata.generation,
         "conditions": _with(job, "Scheduled", "True", "Placed", f"on {node}", now),
     }
+
+
+def left(job: JobView, step: Leaving, now: datetime) -> dict[str, Any]:
+    """An attempt is over, and maybe the job."""
+    match step:
+        case Succeed():
+            return succeeded(job, step, now)
+        case Fail():
+            return failed(job, step, now)
+        case TryAgain():
+            return to_try_again(job, step, now)
+        case Suspend():
+            return suspended(job, now)
 
 
 def succeeded(job: JobView, step: Succeed, now: datetime) -> dict[str, Any]:
@@ -94,6 +107,12 @@ def waiting(job: JobView, reason: str, message: str, now: datetime) -> dict[str,
     if said is not None and (said.status, said.reason, said.message) == ("False", reason, message):
         return {}
     return {"conditions": _with(job, "Scheduled", "False", reason, message, now)}
+
+
+def waits_since(job: JobView, now: datetime) -> datetime:
+    """Since when it says that it waits."""
+    said = next((one for one in job.status.conditions if one.type == "Scheduled"), None)
+    return said.lastTransitionTime if said is not None and said.status == "False" else now
 
 
 def _with(

@@ -1,0 +1,85 @@
+"""What the operator tells of its jobs beside their status: numbers for Prometheus, events for people."""
+
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from tests.integration.test_jobs import ACCOUNTS, add_node, clips, operating, phase, reaches, submit
+from tests.support.kubelet import Kubelet
+from tests.support.waiting import eventually
+from vmafx.kube import JOBS, NODES, Client, Key
+from vmafx.kube.errors import AlreadyExists
+from vmafx.runtime.events import EVENTS
+from vmafx.runtime.metrics import Metrics
+
+__all__ = ["clips"]
+
+
+def read(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, labels)
+
+
+async def test_the_fleet_in_numbers(client: Client, namespace: str, clips: Path, tmp_path: Path) -> None:
+    with suppress(AlreadyExists):
+        await client.create(ACCOUNTS, {"metadata": {"name": "default"}}, namespace)
+    for name, ended in (("old", "Succeeded"), ("older", "Failed")):
+        await client.patch_status(JOBS, await submit(client, namespace, name, clips), {"phase": ended})
+    await add_node(client, namespace, "pool", capacity=2)
+    await add_node(client, namespace, "apart", unschedulable=True)
+    metrics = Metrics()
+    async with (
+        Kubelet(client, namespace, tmp_path) as kubelet,
+        operating(client, namespace, metrics=metrics),
+    ):
+        assert read(metrics, "vmafx_job_attempts_total", outcome="disrupted") == 0  # there before it ever happened
+        await eventually(lambda: read(metrics, "vmafx_jobs", phase="Succeeded") == 1, "the old ones are counted")
+        assert read(metrics, "vmafx_jobs", phase="Failed") == 1
+        kubelet.hold.clear()
+        keys = [await submit(client, namespace, f"job-{number}", clips) for number in range(3)]
+        await eventually(lambda: read(metrics, "vmafx_jobs", phase="Running") == 2, "two of three have a place")
+        await eventually(lambda: read(metrics, "vmafx_jobs", phase="Pending") == 1, "the third waits")
+        assert read(metrics, "vmafx_slots", vendor="cpu", state="used") == 2
+        assert read(metrics, "vmafx_slots", vendor="cpu", state="free") == 1
+        assert read(metrics, "vmafx_nodes", vendor="cpu", health="healthy") == 1
+        assert read(metrics, "vmafx_nodes", vendor="cpu", health="cordoned") == 1
+        assert read(metrics, "vmafx_nodes", vendor="nvidia", health="healthy") == 0
+        bad = await submit(client, namespace, "bad", clips, "none.mp4", priority=9)
+        kubelet.hold.set()
+        for key in keys:
+            await reaches(client, key, phase("Succeeded"), "it is scored")
+        await reaches(client, bad, phase("Failed"), "it fails")
+        await eventually(lambda: read(metrics, "vmafx_jobs", phase="Succeeded") == 4, "all are counted")
+        assert read(metrics, "vmafx_jobs", phase="Failed") == 2
+        assert read(metrics, "vmafx_jobs", phase="Running") == 0
+        assert read(metrics, "vmafx_frames_scored_total") == 18
+        assert read(metrics, "vmafx_job_queue_wait_seconds_count") == 4
+        assert read(metrics, "vmafx_job_run_seconds_count") == 3
+        assert read(metrics, "vmafx_job_attempts_total", outcome="succeeded") == 3
+        assert read(metrics, "vmafx_job_attempts_total", outcome="refused") == 1
+        assert read(metrics, "vmafx_jobs_finished_total", phase="Failed", reason="BadInput") == 1
+        await client.delete(JOBS, Key(namespace, "old"))
+        await eventually(lambda: read(metrics, "vmafx_jobs", phase="Succeeded") == 3, "a deleted one is not counted")
+
+
+async def test_a_long_wait_is_told_once_and_a_short_one_not(client: Client, namespace: str, clips: Path) -> None:
+    ahead = timedelta()
+    await add_node(client, namespace, "pool", unschedulable=True)
+
+    async def told() -> list[tuple[str, str]]:
+        events = (await client.list(EVENTS, namespace)).items
+        return [(one["reason"], one["note"]) for one in events if one["regarding"]["name"] == "patient"]
+
+    async with operating(client, namespace, lambda: datetime.now(UTC) + ahead):
+        key = await submit(client, namespace, "patient", clips)
+        await reaches(client, key, lambda one: bool(one.status.conditions), "it says why it waits")
+        await client.merge_patch(JOBS, key, {"spec": {"priority": 1}})
+        assert await told() == []
+        for seconds in (31, 90):
+            ahead = timedelta(seconds=seconds)
+            await client.merge_patch(JOBS, key, {"spec": {"priority": seconds}})  # looked at again, as in 30 s
+            await eventually(told, "it is told")
+        ((reason, note),) = await told()
+        assert reason == "NoHealthyNode"
+        assert note.startswith("waits for a node: none of the one node that fit is healthy and not cordoned")
+        await client.merge_patch(NODES, Key(namespace, "pool"), {"spec": {"unschedulable": False}})
+        await reaches(client, key, phase("Running"), "it goes on")

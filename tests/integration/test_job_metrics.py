@@ -1,18 +1,21 @@
 """What the operator tells of its jobs beside their status: numbers for Prometheus, events for people."""
 
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tests.integration.test_jobs import ACCOUNTS, add_node, clips, operating, phase, reaches, submit
+import pytest
+
+from tests.support.fleet import add_node, allow_pods, make_clips, operating, phase, reaches, submit
 from tests.support.kubelet import Kubelet
 from tests.support.waiting import eventually
 from vmafx.kube import JOBS, NODES, Client, Key
-from vmafx.kube.errors import AlreadyExists
 from vmafx.runtime.events import EVENTS
 from vmafx.runtime.metrics import Metrics
 
-__all__ = ["clips"]
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_clips(tmp_path_factory.mktemp("clips"))
 
 
 def read(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -20,8 +23,7 @@ def read(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 
 async def test_the_fleet_in_numbers(client: Client, namespace: str, clips: Path, tmp_path: Path) -> None:
-    with suppress(AlreadyExists):
-        await client.create(ACCOUNTS, {"metadata": {"name": "default"}}, namespace)
+    await allow_pods(client, namespace)
     for name, ended in (("old", "Succeeded"), ("older", "Failed")):
         await client.patch_status(JOBS, await submit(client, namespace, name, clips), {"phase": ended})
     await add_node(client, namespace, "pool", capacity=2)

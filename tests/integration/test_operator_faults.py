@@ -14,16 +14,9 @@ import pytest
 
 from tests.integration.test_client import SLIM, make
 from tests.integration.test_informer import own_cluster, running, settled
-from tests.integration.test_operator import (
-    LEASE,
-    Controller,
-    controller,
-    create_node,
-    leader_flags,
-    operator,
-    status_of,
-)
+from tests.integration.test_operator import controller, create_node, leader_flags, status_of
 from tests.support.faults import kill, start
+from tests.support.operators import LEASE, Controller, operator
 from tests.support.proxy import FaultyProxy, Refuse
 from tests.support.waiting import eventually
 from vmafx.devcluster import DevCluster, crds

@@ -1,0 +1,111 @@
+"""A fleet that scores: the operator on the real API server, nodes, jobs, and a kubelet that runs the real worker."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from tests.support.kubelet import Kubelet
+from tests.support.video import ffmpeg, lossless, scene
+from tests.support.waiting import eventually
+from vmafx.api.job import VmafxJob, VmafxJobSpec
+from vmafx.api.meta import ObjectMeta
+from vmafx.api.node import VmafxNode, VmafxNodeSpec
+from vmafx.kube import JOBS, NODES, Client, Key, Resource
+from vmafx.kube.errors import AlreadyExists
+from vmafx.kube.resources import Untyped
+from vmafx.operator.job.cache import PODS, Caches, jobs_informer, pods_informer
+from vmafx.operator.job.pod import PodSettings
+from vmafx.operator.job.reconciler import JobReconciler
+from vmafx.operator.node.reconciler import nodes_informer
+from vmafx.runtime.events import EventRecorder
+from vmafx.runtime.manager import Manager
+from vmafx.runtime.metrics import Metrics
+from vmafx.runtime.times import utc_now
+
+ACCOUNTS: Resource[Untyped] = Resource("", "v1", "serviceaccounts", "ServiceAccount", dict)
+
+
+def make_clips(folder: Path) -> Path:
+    """reference.mkv and distorted.mp4, scored in a moment, and long.mkv, which takes a while."""
+    reference = lossless(scene(frames=6), folder / "reference.mkv")
+    ffmpeg("-i", reference, "-c:v", "libx264", "-crf", "34", folder / "distorted.mp4")
+    lossless(scene(frames=200, size=(640, 360)), folder / "long.mkv")
+    return folder
+
+
+@asynccontextmanager
+async def operating(
+    client: Client, namespace: str, now: Callable[[], datetime] = utc_now, metrics: Metrics | None = None
+) -> AsyncIterator[JobReconciler]:
+    """The job controller alone, as the operator runs it."""
+    metrics = metrics or Metrics()
+    manager = Manager(metrics, probes=None, metrics_at=None, election=None)
+    events = EventRecorder(client, "vmafx-operator", "test")
+    manager.in_background(events.run)
+    jobs, nodes = jobs_informer(client, namespace), nodes_informer(client, namespace)
+    pods = pods_informer(client, namespace)
+    manager.add_informer(jobs)
+    manager.add_informer(nodes)
+    manager.add_informer(pods)
+    made = JobReconciler(client, Caches(jobs, nodes, pods), events, metrics, PodSettings("worker:1"), now)
+    manager.add_controller(made.controller(workers=8))
+    manager.while_leading(made.lead)
+    stop = asyncio.Event()
+    running = asyncio.create_task(manager.run(stop))
+    try:
+        yield made
+    finally:
+        stop.set()
+        await running
+
+
+@asynccontextmanager
+async def scoring_fleet(client: Client, namespace: str, folder: Path) -> AsyncIterator[Kubelet]:
+    """A node of two slots, the operator, and a kubelet."""
+    await allow_pods(client, namespace)
+    await add_node(client, namespace, "pool", capacity=2)
+    async with Kubelet(client, namespace, folder) as kubelet, operating(client, namespace):
+        yield kubelet
+
+
+async def allow_pods(client: Client, namespace: str) -> None:
+    """The account without which the API server takes no Pod; a controller manager would make it."""
+    with suppress(AlreadyExists):
+        await client.create(ACCOUNTS, {"metadata": {"name": "default"}}, namespace)
+
+
+async def add_node(client: Client, namespace: str, name: str, **spec: Any) -> None:
+    node = VmafxNode(metadata=ObjectMeta(name=name), spec=VmafxNodeSpec("cpu", **spec))
+    await client.create(NODES, node, namespace)
+    await client.patch_status(NODES, Key(namespace, name), {"healthy": True})
+
+
+async def submit(client: Client, namespace: str, name: str, clips: Path, distorted: str = "", **spec: Any) -> Key:
+    reference = "long.mkv" if distorted == "long.mkv" else "reference.mkv"
+    wanted = VmafxJobSpec((clips / reference).as_uri(), (clips / (distorted or "distorted.mp4")).as_uri(), **spec)
+    await client.create(JOBS, VmafxJob(metadata=ObjectMeta(name=name), spec=wanted), namespace)
+    return Key(namespace, name)
+
+
+async def reaches(client: Client, key: Key, holds: Callable[[VmafxJob], bool], what: str) -> VmafxJob:
+    async def look() -> bool:
+        return holds(await client.get(JOBS, key))
+
+    try:
+        await eventually(look, what)
+    except AssertionError:
+        job = await client.get(JOBS, key)
+        pods = [(one["metadata"]["name"], one.get("status")) for one in (await client.list(PODS, key.namespace)).items]
+        raise AssertionError(f"{what}: {job.status} {pods}") from None
+    return await client.get(JOBS, key)
+
+
+def phase(wanted: str) -> Callable[[VmafxJob], bool]:
+    return lambda job: job.status.phase == wanted
+
+
+def condition(job: VmafxJob, kind: str) -> tuple[str, str]:
+    return next((one.status, one.reason) for one in job.status.conditions if one.type == kind)

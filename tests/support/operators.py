@@ -1,0 +1,95 @@
+"""`vmafx-operator` as a process, and what it asks whether the fleet's controller is there."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from aiohttp import web
+
+from vmafx.devcluster import DevCluster
+from vmafx.devcluster.cluster import free_port
+
+OPERATOR = str(Path(sys.executable).with_name("vmafx-operator"))
+LEASE = "vmafx-operator.vmafx.dev"
+
+
+class Operator:
+    """One process, and what it says of itself."""
+
+    def __init__(self, process: "subprocess.Popen[str]", probes: int, metrics: int, log: Path) -> None:
+        self.process, self._probes, self._metrics, self._log = process, probes, metrics, log
+
+    def probe(self, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._probes}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except (urllib.error.URLError, OSError):
+            return 0, ""
+
+    def metric(self, name: str) -> float | None:
+        """The value of one sample, named with its labels."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics", timeout=5) as answer:
+            for line in answer.read().decode().splitlines():
+                if line.startswith(f"{name} "):
+                    return float(line.rpartition(" ")[2])
+        return None
+
+    def ready(self) -> bool:
+        return self.probe("/readyz")[0] == 200
+
+    def leads(self) -> bool:
+        return self.ready() and self.metric(f'leader_election_master_status{{name="{LEASE}"}}') == 1
+
+    def log(self) -> list[dict[str, object]]:
+        return [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
+
+
+@contextmanager
+def operator(cluster: DevCluster, namespace: str, folder: Path, *flags: str, **variables: str) -> Iterator[Operator]:
+    probes, metrics = free_port(), free_port()
+    log = folder / f"operator-{probes}.log"
+    command = [
+        OPERATOR, "--namespace", namespace, "--health-probe-bind-address", f"127.0.0.1:{probes}",
+        "--metrics-bind-address", f"127.0.0.1:{metrics}", *flags,
+    ]  # fmt: skip
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), **variables}
+    with log.open("w") as out, subprocess.Popen(command, env=environment, stderr=out, text=True) as process:
+        try:
+            yield Operator(process, probes, metrics, log)
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+                try:
+                    process.wait(30)
+                finally:
+                    process.kill()
+
+
+class Controller:
+    """What answers /healthz in a namespace."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.asked = 0
+
+    async def start(self) -> None:
+        app = web.Application()
+        app.router.add_get("/healthz", self._answer)
+        self.runner = web.AppRunner(app)
+        await self.runner.setup()
+        await web.TCPSite(self.runner, "127.0.0.1", 0).start()
+        self.address = f"http://127.0.0.1:{self.runner.addresses[0][1]}"
+
+    async def _answer(self, _request: web.Request) -> web.Response:
+        self.asked += 1
+        return web.Response(status=self.status)

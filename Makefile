@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format crd bench bench-client bench-scoring clean
+.PHONY: help setup demo test soak lint format crd bench bench-client bench-scoring clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,10 @@ demo: setup ## run the product's main job (KEEP=1 leaves it running)
 test: setup ## run all tests, on a real API server
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/pytest $(ARGS)
+
+soak: setup ## 500 jobs through kills, stops and edits, judged by their whole history (ARGS="--seed 7 --jobs 200")
+	@$(BIN)/vmafx dev fetch
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 lint: setup ## check style, types, imports and generated files
 	$(BIN)/ruff check .

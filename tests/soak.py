@@ -1,0 +1,52 @@
+"""`make soak`: hundreds of jobs through every fault we know, for as long as it takes; judged by the whole history.
+
+The same seed makes the same plan: the same jobs, edits and faults in the same order. When the machine gets to each is
+its own affair, so a run that failed may have to be repeated a few times.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.support.chaos import Chaos, Fault, make_plan
+from vmafx.devcluster import DevCluster, Options
+from vmafx.devcluster.components import SCHEDULER
+
+# So many in a hundred jobs.
+FAULTS: dict[Fault, float] = {
+    "kill operator": 2.0, "stop leader": 0.6, "kill apiserver": 1.0, "kill etcd": 0.8, "delete node": 0.8,
+    "cordon node": 0.8,
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--within", type=float, default=3600.0, help="seconds after which it has failed")
+    arguments = parser.parse_args()
+    faults = Counter({fault: max(1, round(arguments.jobs * share / 100)) for fault, share in FAULTS.items()})
+    plan, began = make_plan(arguments.seed, arguments.jobs, faults), time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
+
+    say(f"seed {arguments.seed}: {arguments.jobs} jobs, {faults.total()} faults")
+    with tempfile.TemporaryDirectory() as folder:
+        options = Options(without=frozenset({SCHEDULER}), tethered=True)
+        with DevCluster(Path(folder) / "cluster", options) as cluster:
+            chaos = Chaos(cluster, Path(folder), plan, replicas=2, say=say)
+            try:
+                asyncio.run(chaos.run(arguments.within))
+            except AssertionError as wrong:
+                sys.exit(f"seed {arguments.seed} failed:\n{wrong}")
+    ended = ", ".join(f"{count} {phase}" for phase, count in sorted(chaos.done.items()) if count)
+    say(f"all is well: {ended}; {chaos.moments} versions of jobs, Pods and nodes broke no law")
+
+
+if __name__ == "__main__":
+    main()

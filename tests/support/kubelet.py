@@ -17,10 +17,13 @@ from vmafx.kube import Client, Key, Resource
 from vmafx.kube.errors import Conflict, Invalid, KubeError, NotFound
 from vmafx.kube.resources import Untyped
 from vmafx.kube.watch import Added, Deleted, Modified
+from vmafx.runtime.leader import LEASES
+from vmafx.runtime.times import micro_time
 
 PODS: Resource[Untyped] = Resource("", "v1", "pods", "Pod", dict)
 VMAFX = str(Path(sys.executable).with_name("vmafx"))
-AGAIN = 0.2  # seconds
+MACHINES: Resource[Untyped] = Resource("", "v1", "nodes", "Node", dict, namespaced=False)
+AGAIN, KILLED_AFTER, ALIVE_EVERY = 0.2, 0.3, 10.0  # seconds
 
 Fate = Literal["killed", "oom", "evicted", "empty", "garbage", "stuck"]
 
@@ -60,8 +63,10 @@ class Kubelet:
 
     def __init__(self, client: Client, namespace: str, folder: Path) -> None:
         self._client, self._namespace, self._folder = client, namespace, folder
+        self.node = f"kubelet-{namespace}"
         self._running: dict[str, asyncio.Task[None]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
+        self._stopped: dict[str, asyncio.Event] = {}
         self.started: list[str] = []
         self.hold = asyncio.Event()  # while cleared, Pods are not started
         self.hold.set()
@@ -69,14 +74,30 @@ class Kubelet:
         self.fate: Callable[[str], Fate | None] = lambda _: None  # what befalls a Pod
 
     async def __aenter__(self) -> Self:
-        self._watching = asyncio.create_task(self._watch())
+        await _until_heard(lambda: self._client.create(MACHINES, {"metadata": {"name": self.node}}))
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "it is a test"}
+        await _until_heard(lambda: self._client.patch_status(MACHINES, Key("", self.node), {"conditions": [ready]}))
+        self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._live())]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        tasks = [self._watching, *self._running.values(), *self._ending.values()]
+        for stopped in self._stopped.values():
+            stopped.set()
+        tasks = [*self._tasks, *self._running.values(), *self._ending.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await _until_heard(lambda: self._client.delete(MACHINES, Key("", self.node)))
+
+    async def _live(self) -> None:
+        """Say that the machine is alive: one that falls silent loses its Pods."""
+        lease = {"metadata": {"name": self.node}, "spec": {"holderIdentity": self.node, "leaseDurationSeconds": 40}}
+        await _until_heard(lambda: self._client.create(LEASES.seen_as(dict), lease, "kube-node-lease"))
+        while True:
+            renewed = {"spec": {"renewTime": micro_time()}}
+            key = Key("kube-node-lease", self.node)
+            await _until_heard(lambda: self._client.merge_patch(LEASES.seen_as(dict), key, renewed))  # noqa: B023
+            await asyncio.sleep(ALIVE_EVERY)
 
     async def _watch(self) -> None:
         while True:
@@ -89,16 +110,16 @@ class Kubelet:
         page = await self._client.list(PODS, self._namespace)
         for one in page.items:
             self._see(one)
-        for uid in self._running.keys() - {one["metadata"]["uid"] for one in page.items}:
-            self._running[uid].cancel()
+        for uid in self._stopped.keys() - {one["metadata"]["uid"] for one in page.items}:
+            self._stopped[uid].set()
         watch = self._client.watch(PODS, self._namespace, version=page.metadata.resourceVersion)
         async with aclosing(aiter(watch)) as batches:
             async for batch in batches:
                 for event in batch:
                     if isinstance(event, Added | Modified):
                         self._see(event.object)
-                    elif isinstance(event, Deleted) and (task := self._running.get(event.object["metadata"]["uid"])):
-                        task.cancel()
+                    elif isinstance(event, Deleted) and (stopped := self._stopped.get(event.object["metadata"]["uid"])):
+                        stopped.set()
 
     def _see(self, pod: Untyped) -> None:
         uid = pod["metadata"]["uid"]
@@ -106,22 +127,25 @@ class Kubelet:
             if uid not in self._ending:
                 self._ending[uid] = asyncio.create_task(self._end(pod))
         elif uid not in self._running and pod.get("status", {}).get("phase", "Pending") == "Pending":
-            self._running[uid] = asyncio.create_task(self._run(pod))
+            self._stopped[uid] = asyncio.Event()
+            self._running[uid] = asyncio.create_task(self._run(pod, self._stopped[uid]))
 
     async def _end(self, pod: Untyped) -> None:
-        """A Pod that is to go: its worker ends first."""
+        """A Pod that is to go: its worker ends first, and how is told."""
         uid = pod["metadata"]["uid"]
         if task := self._running.get(uid):
-            task.cancel()
+            self._stopped[uid].set()
             await asyncio.gather(task, return_exceptions=True)
         await _until_heard(lambda: self._client.delete(PODS, _key(pod), uid=uid, grace_seconds=0))
 
-    async def _run(self, pod: Untyped) -> None:
+    async def _run(self, pod: Untyped, stopped: asyncio.Event) -> None:
         name = pod["metadata"]["name"]
+        binding = {"metadata": {"name": name}, "target": {"apiVersion": "v1", "kind": "Node", "name": self.node}}
+        path = Resource("", "v1", f"pods/{name}/binding", "Binding", dict)
+        await _until_heard(lambda: self._client.create(path, binding, self._namespace))
         fate = self.fate(name)
-        if fate == "stuck":
+        if fate == "stuck" or not await _unless(stopped, self.hold):
             return
-        await self.hold.wait()
         self.started.append(name)
         await self._tell(pod, {"phase": "Running"})
         if name in self.answers:
@@ -129,10 +153,10 @@ class Kubelet:
         elif fate in ENDS:
             end = ENDS[fate]
         else:
-            end = await self._work(pod, killed=fate == "killed")
+            end = await self._work(pod, stopped, killed=fate == "killed")
         await self._tell(pod, end.status())
 
-    async def _work(self, pod: Untyped, *, killed: bool) -> End:
+    async def _work(self, pod: Untyped, stopped: asyncio.Event, *, killed: bool) -> End:
         (container,) = pod["spec"]["containers"]
         answer = self._folder / pod["metadata"]["uid"]
         told = {one["name"]: one.get("value", "") for one in container["env"]}
@@ -143,24 +167,35 @@ class Kubelet:
             VMAFX, "worker", env=environment, stderr=asyncio.subprocess.DEVNULL
         )
         if killed:
-            asyncio.get_running_loop().call_later(0.3, _kill, process)
+            asyncio.get_running_loop().call_later(KILLED_AFTER, _signal, process, signal.SIGKILL)
+        stopping = asyncio.create_task(stopped.wait())
+        stopping.add_done_callback(lambda _: _signal(process, signal.SIGTERM))
         try:
             code = await process.wait()
-        except asyncio.CancelledError:
-            process.terminate()
+        finally:
+            stopping.cancel()
             await process.wait()
-            raise
-        reason = "" if code >= 0 else "Error"
-        return End(code if code >= 0 else 128 - code, answer.read_text() if answer.exists() else "", reason)
+        return End(code if code >= 0 else 128 - code, answer.read_text() if answer.exists() else "")
 
     async def _tell(self, pod: Untyped, status: dict[str, Any]) -> None:
         said = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
         await _until_heard(lambda: self._client.merge_patch(PODS, _key(pod), said, "status"))
 
 
-def _kill(process: asyncio.subprocess.Process) -> None:
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
     if process.returncode is None:
-        process.send_signal(signal.SIGKILL)
+        process.send_signal(number)
+
+
+async def _unless(stopped: asyncio.Event, wanted: asyncio.Event) -> bool:
+    """Whether what is wanted came before the end."""
+    waiting = [asyncio.create_task(event.wait()) for event in (stopped, wanted)]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
+    return not stopped.is_set()
 
 
 async def _until_heard(say: Callable[[], Awaitable[object]]) -> None:

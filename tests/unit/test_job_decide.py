@@ -169,6 +169,16 @@ def test_pending(job: JobView, step: Step) -> None:
             TryAgain("the cluster took its Pod away", failed=False),
         ),
         (running(), None, TryAgain("its Pod disappeared")),
+        (
+            running(failures=3),
+            None,
+            Fail("RetriesExhausted", "failed 4 times, at last: its Pod disappeared"),
+        ),
+        (
+            running(),
+            pod("Failed", ended=Terminated(143, "Error"), deletionTimestamp=ago(1)),
+            TryAgain("its Pod was deleted while it ran"),
+        ),
         (running(), pod(ownerReferences=()), Nothing(5.0)),
         (running(), pod(labels={"vmafx.dev/attempt": "3"}), Nothing(5.0)),
         (running(), pod(deletionTimestamp=ago(10)), Nothing(20.0)),

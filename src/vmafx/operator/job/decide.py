@@ -110,7 +110,7 @@ def _running(job: JobView, pod: PodView | None, now: datetime, *, seen: bool) ->
     if left is not None and left <= 0:
         return _too_late(job)
     if pod is None:
-        return TryAgain("its Pod disappeared") if seen else MakePod()
+        return _failed(job, "its Pod disappeared") if seen else MakePod()
     if ours is None:
         return Nothing(LOOK_AGAIN)  # a Pod of another job, or of one that had our name: it goes, or somebody moves it
     return _under_way(job, ours, now, left)
@@ -151,6 +151,8 @@ def _result(job: JobView, pod: PodView, ended: Terminated) -> Step:
         return _failed(job, f"{answer.fault}: {answer.message}")
     if pod.disrupted():
         return TryAgain("the cluster took its Pod away", failed=False)
+    if pod.metadata.deletionTimestamp is not None:
+        return _failed(job, "its Pod was deleted while it ran")
     reason = ended.reason or pod.status.reason or "no reason given"
     if ended.exitCode == 0:
         return _failed(job, "the worker ended well and left no answer that makes sense")

@@ -1,0 +1,180 @@
+"""What can befall a worker's Pod or its node, one at a time, and what becomes of the job."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.fleet import add_node, allow_pods, condition, make_clips, operating, phase, reaches, submit
+from tests.support.kubelet import Fate, Kubelet
+from tests.support.waiting import eventually
+from vmafx.kube import JOBS, NODES, Client, Key
+from vmafx.operator.job.cache import PODS
+from vmafx.runtime.events import EVENTS
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_clips(tmp_path_factory.mktemp("clips"))
+
+
+class Fleet:
+    """One node of two slots, a kubelet, and an operator whose clock can be set ahead."""
+
+    def __init__(self, client: Client, namespace: str, kubelet: Kubelet, clips: Path) -> None:
+        self.client, self.namespace, self.kubelet, self._clips = client, namespace, kubelet, clips
+        self.ahead = timedelta()
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.ahead
+
+    def befalls(self, **fates: Fate) -> None:
+        """What befalls the Pods of these names, with _ for -."""
+        self.kubelet.fate = lambda pod: fates.get(pod.replace("-", "_"))
+
+    async def submit(self, name: str, distorted: str = "", **spec: Any) -> Key:
+        return await submit(self.client, self.namespace, name, self._clips, distorted, **spec)
+
+    async def events(self, name: str) -> list[tuple[str, str]]:
+        found = (await self.client.list(EVENTS, self.namespace)).items
+        return [(one["type"], one["reason"]) for one in found if one["regarding"]["name"] == name]
+
+
+@pytest.fixture
+async def fleet(client: Client, namespace: str, tmp_path: Path, clips: Path) -> AsyncIterator[Fleet]:
+    await allow_pods(client, namespace)
+    await add_node(client, namespace, "pool", capacity=2)
+    async with Kubelet(client, namespace, tmp_path) as kubelet:
+        fleet = Fleet(client, namespace, kubelet, clips)
+        async with operating(client, namespace, fleet.now):
+            yield fleet
+
+
+async def test_an_evicted_pod_is_nobodys_fault(fleet: Fleet) -> None:
+    fleet.befalls(moved_0="evicted")
+    key = await fleet.submit("moved", retryLimit=0)
+    job = await reaches(fleet.client, key, phase("Succeeded"), "it is scored at the second attempt")
+    assert (job.status.attempts, job.status.failures, job.status.excludedNodes) == (2, 0, ())
+
+    async def told() -> bool:
+        return await fleet.events("moved") == [("Normal", "Retrying")]
+
+    await eventually(told, "that it began again is told")
+
+
+@pytest.mark.parametrize(
+    ("fate", "said"),
+    [
+        ("oom", "the worker ended with exit code 137 (OOMKilled) and left no answer"),
+        ("killed", "the worker ended with exit code 137 (Error) and left no answer"),
+        ("empty", "the worker ended well and left no answer that makes sense"),
+        ("garbage", "the worker ended well and left no answer that makes sense"),
+    ],
+)
+async def test_a_worker_that_died_is_tried_again_after_a_pause(fleet: Fleet, fate: Fate, said: str) -> None:
+    fleet.befalls(died_0=fate)
+    key = await fleet.submit("died", retryLimit=1)
+    job = await reaches(fleet.client, key, lambda one: one.status.failures == 1, "the failure is counted")
+    assert (job.status.phase, job.status.message, job.status.excludedNodes) == ("Pending", said, ("pool",))
+    fleet.ahead = timedelta(seconds=11)
+    await fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # looked at again, as in ten seconds
+    job = await reaches(fleet.client, key, phase("Succeeded"), "it is scored, on the same node for want of another")
+    assert (job.status.attempts, job.status.failures) == (2, 1)
+
+
+async def test_a_pod_that_does_not_start_is_given_up(fleet: Fleet) -> None:
+    fleet.befalls(stuck_0="stuck")
+    key = await fleet.submit("stuck", retryLimit=0)
+    pod = Key(fleet.namespace, "stuck-0")
+
+    async def bound() -> bool:
+        return any(one["spec"].get("nodeName") for one in (await fleet.client.list(PODS, fleet.namespace)).items)
+
+    await eventually(bound, "its Pod is there")
+    waiting = {"name": "worker", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+    waiting["state"] = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    fleet.ahead = timedelta(minutes=10, seconds=1)
+    await fleet.client.patch_status(PODS, pod, {"containerStatuses": [waiting]})
+    job = await reaches(fleet.client, key, phase("Failed"), "it is given up")
+    assert condition(job, "Failed") == ("True", "RetriesExhausted")
+    assert job.status.message == "its Pod did not start within 10 minutes (ImagePullBackOff: no such image)"
+
+    async def gone() -> bool:
+        return (await fleet.client.list(PODS, fleet.namespace)).items == []
+
+    await eventually(gone, "its Pod is ended")
+
+
+async def test_a_pod_that_does_not_end_is_given_up(client: Client, namespace: str, clips: Path) -> None:
+    """Its machine fell silent: the Pod is to go, and nobody says that it went."""
+    await allow_pods(client, namespace)
+    await add_node(client, namespace, "pool")
+    ahead = timedelta()
+    async with operating(client, namespace, lambda: datetime.now(UTC) + ahead):
+        key, pod = await submit(client, namespace, "lost", clips, retryLimit=0), Key(namespace, "lost-0")
+        job = await reaches(client, key, phase("Running"), "it is placed")
+
+        async def there() -> bool:
+            return bool((await client.list(PODS, namespace)).items)
+
+        await eventually(there, "its Pod is there")
+        await client.merge_patch(PODS, pod, {"metadata": {"finalizers": ["test/keeps-it"]}})
+        await client.delete(PODS, pod)
+        job = await client.get(JOBS, key)
+        assert job.status.phase == "Running"  # it may still tell its score
+        ahead = timedelta(seconds=61)
+        await client.merge_patch(PODS, pod, {"metadata": {"labels": {"touched": "yes"}}})
+        job = await reaches(client, key, phase("Failed"), "it is given up")
+        assert job.status.message == "its Pod was deleted and does not end"
+        await client.merge_patch(PODS, pod, {"metadata": {"finalizers": None}})
+
+
+@pytest.mark.parametrize("harm", ["deleted", "cordoned", "unhealthy"])
+async def test_what_happens_to_its_node_does_not_disturb_a_running_job(fleet: Fleet, harm: str) -> None:
+    key, node = await fleet.submit("runs", "long.mkv"), Key(fleet.namespace, "pool")
+    await eventually(lambda: fleet.kubelet.started == ["runs-0"], "its Pod runs")
+    if harm == "deleted":
+        await fleet.client.delete(NODES, node)
+    elif harm == "cordoned":
+        await fleet.client.merge_patch(NODES, node, {"spec": {"unschedulable": True}})
+    else:
+        await fleet.client.patch_status(NODES, node, {"healthy": False})
+    next_one = await fleet.submit("next")
+    waits = await reaches(fleet.client, next_one, lambda one: bool(one.status.conditions), "the next one waits")
+    wanted = "NoNodes" if harm == "deleted" else "NoHealthyNode"
+    assert condition(waits, "Scheduled") == ("False", wanted)
+    job = await reaches(fleet.client, key, phase("Succeeded"), "it is scored all the same")
+    assert (job.status.attempts, job.status.assignedNode) == (1, "pool")
+
+
+async def test_a_node_that_goes_between_placement_and_pod_costs_no_failure(
+    fleet: Fleet, client: Client, namespace: str
+) -> None:
+    key = await fleet.submit("early", schedulerName="other")
+    uid = (await client.get(JOBS, key)).metadata.uid
+    placed = {"phase": "Running", "assignedNode": "gone", "controllerJobID": f"{uid}-0", "attempts": 1}
+    await client.patch_status(JOBS, key, placed)
+    job = await reaches(client, key, phase("Pending"), "it waits again")
+    assert (job.status.failures, job.status.message) == (0, "its node gone is gone")
+
+
+async def test_a_namesake_waits_for_the_pod_of_the_other_to_go(fleet: Fleet, client: Client, namespace: str) -> None:
+    fleet.kubelet.hold.clear()
+    key = await fleet.submit("twin", "long.mkv")
+    first = await reaches(client, key, phase("Running"), "the first is placed")
+
+    async def there() -> bool:
+        return bool((await client.list(PODS, namespace)).items)
+
+    await eventually(there, "its Pod is there")
+    await client.merge_patch(PODS, Key(namespace, "twin-0"), {"metadata": {"finalizers": ["test/keeps-it"]}})
+    await client.delete(JOBS, key)
+    await fleet.submit("twin")
+    second = await reaches(client, key, phase("Running"), "the second is placed")
+    assert second.metadata.uid != first.metadata.uid
+    fleet.kubelet.hold.set()
+    await client.merge_patch(PODS, Key(namespace, "twin-0"), {"metadata": {"finalizers": None}})
+    done = await reaches(client, key, phase("Succeeded"), "the second is scored")
+    assert (done.metadata.uid, done.status.attempts, done.status.frames) == (second.metadata.uid, 1, 6)

@@ -53,6 +53,13 @@ def test_a_struct_becomes_an_object_with_descriptions_bounds_defaults_and_rules(
     assert schema_of(Outer)["x-kubernetes-validations"] == [{"rule": "self.inner.size > 0", "message": "too small"}]
 
 
+def test_a_struct_without_a_docstring_does_not_speak_with_its_base() -> None:
+    assert "description" not in schema_of(Outer)
+    assert Model.__doc__
+    for kind in KINDS:
+        assert Model.__doc__ not in str(definition(kind))
+
+
 def test_a_status_has_no_defaults() -> None:
     assert "default" not in str(schema_of(Outer, defaults=False))
 

@@ -15,7 +15,7 @@ Schema = dict[str, Any]
 def object_schema(struct: types.StructType, *, defaults: bool) -> Schema:
     """The schema of a Struct. With `defaults`, what the Struct takes for an absent field the server fills in too."""
     out: Schema = {"type": "object"}
-    if text := inspect.getdoc(struct.cls):
+    if text := description_of(struct.cls):
         out["description"] = text
     if required := [field.encode_name for field in struct.fields if field.required]:
         out["required"] = required
@@ -23,6 +23,11 @@ def object_schema(struct: types.StructType, *, defaults: bool) -> Schema:
     if rules := rules_of(struct.cls):
         out[RULES] = rules
     return out
+
+
+def description_of(cls: type) -> str:
+    """What a Struct says of itself; a docstring that it only inherits is about something else."""
+    return inspect.cleandoc(cls.__doc__ or "")
 
 
 def struct_fields(cls: type) -> tuple[types.Field, ...]:

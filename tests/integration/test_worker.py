@@ -135,8 +135,9 @@ def _children(pid: int) -> str:
 
 def test_credentials_are_neither_logged_nor_told(worker: Worker, clips: Path) -> None:
     secret = "https://user:pa55word@127.0.0.1:1/a.mp4?signature=t0ken"
-    code, answer, log = worker.run(Work("uid-0", secret, secret))
+    code, answer, log = worker.run(Work("uid-0", secret, secret, model=secret))
     assert (code, answer.fault) == (2, "BadInput")  # 127.0.0.1 is not public
+    assert '"model":"https://127.0.0.1:1/a.mp4"' in log.replace(" ", "")
     for word in ("pa55word", "t0ken"):
         assert word not in log
         assert word not in (answer.message or "")

@@ -62,7 +62,7 @@ async def _answer(environ: Mapping[str, str]) -> Answer:
         work = msgspec.json.decode(environ.get(WORK, ""), type=Work)
     except msgspec.DecodeError as error:
         return failed("", NodeFault(f"{WORK} cannot be understood ({error}); is this worker older than its operator?"))
-    log.info("scoring", reference=shown(work.reference), distorted=shown(work.distorted), model=work.model)
+    log.info("scoring", reference=shown(work.reference), distorted=shown(work.distorted), model=shown(work.model))
     try:
         policy = Policy.from_environ(environ)
         scorer = Scorer(await engine.ready(environ), policy)

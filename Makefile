@@ -46,7 +46,7 @@ format: setup ## put the code into the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-crd: setup ## write the CRDs and roles from the declarations
+crd: setup ## write the CRDs, the roles and docs/api.md from the declarations
 	$(BIN)/vmafx crd
 
 bench-client: setup ## measure decoding, cached size and the cost of a status patch

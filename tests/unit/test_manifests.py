@@ -5,14 +5,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from vmafx.cli import crd
 from vmafx.operator import manifests
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("path", manifests.files(), ids=str)
+@pytest.mark.parametrize("path", crd.files(), ids=str)
 def test_what_is_committed_is_what_is_declared(path: Path) -> None:
-    assert (ROOT / path).read_text() == manifests.files()[path]
+    assert (ROOT / path).read_text() == crd.files()[path]
 
 
 def test_the_chart_carries_the_same_crds() -> None:

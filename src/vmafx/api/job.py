@@ -193,6 +193,7 @@ def _unchangeable(name: str) -> Rule:
     return Rule(
         check=f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})",
         message=f"{name} cannot be changed after creation; create a new job instead",
+        keeps=name,
     )
 
 

@@ -22,6 +22,7 @@ class Rule(Model):
 
     check: str
     message: str
+    keeps: str = ""  # the field that must stay as it was created, if that is the rule
 
 
 class OwnerReference(Model):

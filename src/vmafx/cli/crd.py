@@ -1,10 +1,12 @@
-"""`vmafx crd`: the CRDs and roles, written from the declarations or compared with them."""
+"""`vmafx crd`: the CRDs, the roles and the reference pages, written from the declarations or compared with them."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from vmafx.api import KINDS, reference
+from vmafx.api.reasons import REASONS
 from vmafx.cli.help import HELP
 from vmafx.devcluster.variables import VARIABLES
 from vmafx.operator import manifests
@@ -32,11 +34,11 @@ def crd(
         bool, typer.Option("--print", help="Print the CRDs, for `vmafx crd --print | kubectl apply -f -`.")
     ] = False,
 ) -> None:
-    """Write what is generated from declarations: the CRDs, the roles, and docs/environment.md."""
+    """Write what is generated from declarations: the CRDs, the roles, docs/api.md and docs/environment.md."""
     if show:
         typer.echo(manifests.crds_as_one())
         return
-    wanted = {directory / path: content for path, content in _files().items()}
+    wanted = {directory / path: content for path, content in files().items()}
     different = [path for path, content in wanted.items() if _read(path) != content]
     if check:
         for path in different:
@@ -58,7 +60,7 @@ def crd(
         typer.echo(f"{len(wanted)} files are as they should be")
 
 
-def _files() -> dict[Path, str]:
+def files() -> dict[Path, str]:
     """Everything that is generated from declarations."""
     sections = {
         "Scoring": (*engine.SETTINGS, *policy.SETTINGS),
@@ -67,7 +69,8 @@ def _files() -> dict[Path, str]:
         "Everywhere": (Setting("kubeconfig", "Kubeconfig files, merged as kubectl does.", variable="KUBECONFIG"),),
         "`vmafx dev`": VARIABLES,
     }
-    return {**manifests.files(), Path("docs/environment.md"): page(sections)}
+    pages = {Path("docs/api.md"): reference.page(KINDS, REASONS), Path("docs/environment.md"): page(sections)}
+    return {**manifests.files(), **pages}
 
 
 def _read(path: Path) -> str | None:

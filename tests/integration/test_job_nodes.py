@@ -12,7 +12,8 @@ from tests.support.kubelet import Kubelet
 from tests.support.waiting import eventually
 from vmafx.kube import JOBS, NODES, Client, Key
 from vmafx.kube.errors import NotFound
-from vmafx.operator.job.cache import PODS, JobReconciler
+from vmafx.operator.job.cache import PODS
+from vmafx.operator.job.reconciler import JobReconciler
 
 Change = Callable[[Client, Key], Awaitable[object]]
 

@@ -82,6 +82,6 @@ async def test_a_long_wait_is_told_once_and_a_short_one_not(client: Client, name
             await eventually(told, "it is told")
         ((reason, note),) = await told()
         assert reason == "NoHealthyNode"
-        assert note.startswith("waits for a node: none of the one node that fit is healthy and not cordoned")
+        assert note.startswith("waits for a node: the one node that fits is unhealthy or cordoned")
         await client.merge_patch(NODES, Key(namespace, "pool"), {"spec": {"unschedulable": False}})
         await reaches(client, key, phase("Running"), "it goes on")

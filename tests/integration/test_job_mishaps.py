@@ -1,6 +1,6 @@
 """What can befall a worker's Pod or its node, one at a time, and what becomes of the job."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,9 @@ import pytest
 from tests.support.fleet import add_node, allow_pods, condition, make_clips, operating, phase, reaches, submit
 from tests.support.kubelet import Fate, Kubelet
 from tests.support.waiting import eventually
-from vmafx.kube import JOBS, NODES, Client, Key
+from vmafx.api.job import VmafxJob
+from vmafx.kube import JOBS, NODES, Client, Key, Resource
+from vmafx.kube.resources import Untyped
 from vmafx.operator.job.cache import PODS
 from vmafx.runtime.events import EVENTS
 
@@ -158,6 +160,64 @@ async def test_a_node_that_goes_between_placement_and_pod_costs_no_failure(
     await client.patch_status(JOBS, key, placed)
     job = await reaches(client, key, phase("Pending"), "it waits again")
     assert (job.status.failures, job.status.message) == (0, "its node gone is gone")
+
+
+async def test_a_pod_that_its_node_spoils_is_a_failure_of_that_node(
+    fleet: Fleet, client: Client, namespace: str
+) -> None:
+    spoilt = {"podTemplate": {"env": [{"name": "not a=name", "value": "x"}]}}
+    await client.merge_patch(NODES, Key(namespace, "pool"), {"spec": spoilt})
+    key = await fleet.submit("spoilt", retryLimit=0)
+    job = await reaches(client, key, phase("Failed"), "it fails")
+    assert condition(job, "Failed") == ("True", "RetriesExhausted")
+    assert "its Pod was refused: " in (job.status.message or "")
+    assert "not a=name" in (job.status.message or "")
+
+
+async def test_a_pod_that_is_not_allowed_is_asked_for_again(fleet: Fleet, client: Client, namespace: str) -> None:
+    quotas: Resource[Untyped] = Resource("", "v1", "resourcequotas", "ResourceQuota", dict)
+    await client.create(quotas, {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}, namespace)
+
+    async def counted() -> bool:
+        (quota,) = (await client.list(quotas, namespace)).items
+        return bool(quota.get("status", {}).get("hard"))
+
+    await eventually(counted, "the quota holds")
+    key = await fleet.submit("limited", retryLimit=0)
+    job = await reaches(client, key, lambda one: bool(one.status.message), "it says what keeps it")
+    assert "its Pod is not allowed, and asked for again: " in (job.status.message or "")
+    assert "exceeded quota: none" in (job.status.message or "")
+    assert (job.status.phase, job.status.failures) == ("Running", 0)
+    await eventually(lambda: fleet.events("limited"), "it is told")
+    assert await fleet.events("limited") == [("Warning", "FailedCreate")]
+    await client.delete(quotas, Key(namespace, "none"))
+    job = await reaches(client, key, phase("Succeeded"), "it is scored as soon as it may")
+    assert (job.status.attempts, job.status.message) == (1, None)
+
+
+async def test_a_pod_that_is_never_allowed_is_given_up(fleet: Fleet, client: Client, namespace: str) -> None:
+    unknown = {"podTemplate": {"runtimeClassName": "nowhere"}}
+    await client.merge_patch(NODES, Key(namespace, "pool"), {"spec": unknown})
+    key = await fleet.submit("refused", retryLimit=0)
+    await reaches(client, key, lambda one: bool(one.status.message), "it says what keeps it")
+    fleet.ahead = timedelta(minutes=10, seconds=1)
+    await client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # looked at again, as in ten seconds
+    job = await reaches(client, key, phase("Failed"), "it is given up")
+    assert (job.status.message or "").startswith("its Pod was not allowed for 10 minutes: ")
+
+
+async def test_a_job_that_waits_says_why_it_waits_now(fleet: Fleet, client: Client, namespace: str) -> None:
+    key = await fleet.submit("patient", nodeSelector={"rack": "a"})
+
+    def because(reason: str) -> Callable[[VmafxJob], bool]:
+        return lambda job: bool(job.status.conditions) and condition(job, "Scheduled")[1] == reason
+
+    await reaches(client, key, because("NoNodes"), "no node has its labels")
+    await client.merge_patch(NODES, Key(namespace, "pool"), {"spec": {"unschedulable": True}})
+    await client.merge_patch(NODES, Key(namespace, "pool"), {"metadata": {"labels": {"rack": "a"}}})
+    await reaches(client, key, because("NoHealthyNode"), "one has, and is cordoned")
+    await client.merge_patch(NODES, Key(namespace, "pool"), {"spec": {"unschedulable": False}})
+    await reaches(client, key, phase("Succeeded"), "it is scored")
 
 
 async def test_a_namesake_waits_for_the_pod_of_the_other_to_go(fleet: Fleet, client: Client, namespace: str) -> None:

@@ -52,10 +52,10 @@ SCENARIOS = {
         labels={"rack": "b"},
     ),
     "no-gpu": Scenario("BackendUnavailable", "no node has a GPU for backend cuda", {"backend": "cuda"}),
-    "unhealthy": Scenario("NoHealthyNode", "none of the 2 nodes that fit is healthy", nodes=(CPU, CPU), healthy=False),
-    "cordoned": Scenario("NoHealthyNode", "none of the one node that fit is", nodes=(CORDONED,)),
+    "unhealthy": Scenario("NoHealthyNode", "the 2 nodes that fit are unhealthy", nodes=(CPU, CPU), healthy=False),
+    "cordoned": Scenario("NoHealthyNode", "the one node that fits is unhealthy or cordoned", nodes=(CORDONED,)),
     "no-agent": Scenario("NoAgent", "no agent has spoken yet for", nodes=(AGENT,)),
-    "full": Scenario("InsufficientCapacity", "all 1 slots of the one node that fit are taken", runs=False, others=1),
+    "full": Scenario("InsufficientCapacity", "the only slot of the one node that fits is taken", runs=False, others=1),
     "suspended": Scenario("Suspended", "suspended; set spec.suspend to false to let it run", {"suspend": True}),
     "elsewhere": Scenario("AwaitingScheduler", "waits for mine to place it", {"schedulerName": "mine"}),
     "tried-again": Scenario(

@@ -222,12 +222,12 @@ def test_an_excluded_node_is_used_only_if_no_other_fits() -> None:
         (
             [Offer(Name("x", "n"), "cpu", healthy=False), Offer(Name("x", "m"), "cpu", cordoned=True)],
             {},
-            ("NoHealthyNode", "none of the 2 nodes that fit is healthy and not cordoned"),
+            ("NoHealthyNode", "the 2 nodes that fit are unhealthy or cordoned"),
         ),
         (
             [Offer(Name("x", "n"), "cpu", agent=True, spoken=False)],
             {},
-            ("NoAgent", "no agent has spoken yet for the one node that fit"),
+            ("NoAgent", "no agent has spoken yet for the one node that fits"),
         ),
     ],
 )

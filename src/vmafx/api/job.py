@@ -48,7 +48,8 @@ PixelFormat = Literal[
     "gray", "gray10le", "gray12le", "gray16le",
 ]  # fmt: skip
 FrameRate = Annotated[float, Meta(gt=0, le=1000)]
-Threads = Annotated[int, Meta(ge=1, le=1024), schema(format="int32")]
+THREADS_MOST = 128  # with more, ffmpeg only gets slower
+Threads = Annotated[int, Meta(ge=1, le=THREADS_MOST), schema(format="int32")]
 Side = Annotated[int, Meta(ge=1, le=16384), schema(format="int32")]
 
 MUTABLE = frozenset({"suspend", "cancel", "priority", "ttlSecondsAfterFinished"})

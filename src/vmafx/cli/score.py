@@ -242,5 +242,6 @@ def _sources(
 
 def _complain(error: ScoringError, name: str = "") -> int:
     """One line, and the exit code that goes with it."""
-    typer.echo(f"error: {name + ': ' if name else ''}{' '.join(str(error).split())}", err=True)
+    remedy = f"; {error.remedy}" if isinstance(error, BadInput) and error.remedy else ""
+    typer.echo(f"error: {name + ': ' if name else ''}{' '.join(str(error).split())}{remedy}", err=True)
     return BAD_INPUT if isinstance(error, BadInput) else ENGINE

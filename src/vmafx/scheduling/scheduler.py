@@ -2,7 +2,7 @@
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import count
 
 from vmafx.scheduling.group import Group
@@ -48,11 +48,11 @@ class Scheduler:
         self._withdraw(job)
         self._leave(job)
 
-    def offer(self, offer: Offer) -> None:
-        """A node is there, or has changed."""
+    def offer(self, offer: Offer) -> bool:
+        """A node is there, or has changed; False if it is as it was."""
         before = self._nodes.get(offer.node)
         if before == offer:
-            return
+            return False
         self._nodes[offer.node] = offer
         self._nodes_in[offer.node.namespace].add(offer.node)
         if before is not None and (before.vendor, before.labels, before.agent) != (
@@ -62,6 +62,7 @@ class Scheduler:
         ):
             self._lose(offer.node)
         self._look_at(offer.node)
+        return True
 
     def withdraw(self, node: Name) -> None:
         """A node is gone; jobs that had it keep it until told otherwise."""
@@ -88,6 +89,11 @@ class Scheduler:
         """Why this job waits; None if it does not."""
         terms = self._terms.get(job)
         return None if terms is None else self._why(terms)
+
+    def lines(self, namespace: str) -> Iterator[tuple[Terms, Waiting, Collection[Name]]]:
+        """Jobs of a namespace that wait on the same terms, and so for the same reason."""
+        for terms in self._in_namespace[namespace]:
+            yield terms, self._why(terms), self._groups[terms].jobs.keys()
 
     def used(self, node: Name) -> int:
         return self._used[node]
@@ -164,13 +170,18 @@ class Scheduler:
             return Waiting("BackendUnavailable", f"no node has a GPU for backend {terms.backend}")
         healthy = [offer for offer in fitting if offer.healthy and not offer.cordoned]
         if not healthy:
-            return Waiting("NoHealthyNode", f"none of {_nodes(len(fitting))} that fit is healthy and not cordoned")
+            return Waiting("NoHealthyNode", f"{_that_fit(len(fitting))} {_are(len(fitting))} unhealthy or cordoned")
         spoken = [offer for offer in healthy if offer.spoken]
         if not spoken:
-            return Waiting("NoAgent", f"no agent has spoken yet for {_nodes(len(healthy))} that fit")
+            return Waiting("NoAgent", f"no agent has spoken yet for {_that_fit(len(healthy))}")
         slots = sum(offer.capacity for offer in spoken)
-        return Waiting("InsufficientCapacity", f"all {slots} slots of {_nodes(len(spoken))} that fit are taken")
+        taken = "the only slot" if slots == 1 else f"all {slots} slots"
+        return Waiting("InsufficientCapacity", f"{taken} of {_that_fit(len(spoken))} {_are(slots)} taken")
 
 
-def _nodes(count: int) -> str:
-    return "the one node" if count == 1 else f"the {count} nodes"
+def _that_fit(nodes: int) -> str:
+    return "the one node that fits" if nodes == 1 else f"the {nodes} nodes that fit"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"

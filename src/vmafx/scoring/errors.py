@@ -16,11 +16,11 @@ class ScoringError(Exception):
 
 
 class BadInput(ScoringError):
-    """Names the part that is wrong, and why."""
+    """Names the part that is wrong, and why; `remedy` is what `vmafx score` offers, and a job does not."""
 
-    def __init__(self, part: Part, why: str) -> None:
+    def __init__(self, part: Part, why: str, remedy: str = "") -> None:
         super().__init__(f"{part}: {why}")
-        self.part, self.why = part, why
+        self.part, self.why, self.remedy = part, why, remedy
 
 
 class EngineFailure(ScoringError):

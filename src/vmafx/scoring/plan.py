@@ -82,18 +82,18 @@ def check_counts(reference: int, distorted: int, options: Options) -> None:
     remedy = "score their common part with --shortest"
     if not options.conform:
         remedy += ", or, if the frame rates differ, bring them together with --conform"
-    raise BadInput("distorted", f"it has {distorted:,} frames, and the reference has {reference:,}; {remedy}")
+    raise BadInput("distorted", f"it has {distorted:,} frames, and the reference has {reference:,}", remedy)
 
 
 def _check_damage(reference: Clip, distorted: Clip, options: Options) -> None:
     parts: tuple[tuple[Part, Clip], ...] = (("reference", reference), ("distorted", distorted))
     for part, clip in parts:
         if clip.broken and not options.damaged:
-            raise BadInput(part, damaged(clip.broken))
+            raise damaged(part, clip.broken)
 
 
-def damaged(times: int) -> str:
-    return f"it is damaged or cut off ({_times(times)}); score it as it decodes with --damaged"
+def damaged(part: Part, times: int) -> BadInput:
+    return BadInput(part, f"it is damaged or cut off ({_times(times)})", "score it as it decodes with --damaged")
 
 
 def _times(count: int) -> str:
@@ -112,8 +112,8 @@ def _common_rate(reference: Clip, distorted: Clip, options: Options) -> str | No
         if abs(first / second - 1) > RATES_DIFFER:
             raise BadInput(
                 "distorted",
-                f"it has {_per_second(second)} frames a second, and the reference has {_per_second(first)};"
-                " bring it to the reference's rate with --conform",
+                f"it has {_per_second(second)} frames a second, and the reference has {_per_second(first)}",
+                "bring it to the reference's rate with --conform",
             )
     return None
 
@@ -129,20 +129,23 @@ def _check_sizes(reference: Clip, distorted: Clip, options: Options, limits: Lim
     if min(width, height) < SMALLEST:
         raise BadInput(
             "options" if options.size else "reference",
-            f"{width}x{height} is too small for VMAF, which needs {SMALLEST}x{SMALLEST}; see --scale-to",
+            f"{width}x{height} is too small for VMAF, which needs {SMALLEST}x{SMALLEST}",
+            "see --scale-to",
         )
     if "ms_ssim" in options.features and min(width, height) < MS_SSIM_SMALLEST:
         raise BadInput("options", f"ms_ssim needs {MS_SSIM_SMALLEST}x{MS_SSIM_SMALLEST} or more, not {width}x{height}")
     if "cambi" in options.features and width not in CAMBI_WIDTHS:
         raise BadInput(
-            "options", f"cambi needs a width of {CAMBI_WIDTHS[0]} to {CAMBI_WIDTHS[-1]}, not {width}; see --scale-to"
+            "options",
+            f"cambi needs a width of {CAMBI_WIDTHS[0]} to {CAMBI_WIDTHS[-1]}, not {width}",
+            "see --scale-to",
         )
     if not options.stretch and abs(reference.shape / distorted.shape - 1) > SHAPES_DIFFER:
         raise BadInput(
             "distorted",
             f"its shape ({distorted.width}x{distorted.height}, {distorted.shape:.3f}:1) is not the reference's"
-            f" ({reference.width}x{reference.height}, {reference.shape:.3f}:1); crop one of them,"
-            " or stretch it over the reference with --stretch",
+            f" ({reference.width}x{reference.height}, {reference.shape:.3f}:1)",
+            "crop one of them, or stretch it over the reference with --stretch",
         )
 
 

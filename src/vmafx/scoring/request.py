@@ -5,11 +5,10 @@ import re
 
 import msgspec
 
-from vmafx.api.job import Feature, RawFormat
+from vmafx.api.job import THREADS_MOST, Feature, RawFormat
 from vmafx.scoring.errors import BadInput
 
 DEFAULT_MODEL = "vmaf_v0.6.1"
-THREADS_MOST = 128  # with more, ffmpeg only gets slower
 POOLINGS = re.compile(r"mean|harmonic_mean|min|max|median|p[1-9][0-9]?")
 
 

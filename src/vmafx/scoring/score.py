@@ -151,7 +151,7 @@ class Scorer:
         if heard.changes or (heard.damage and not options.damaged):
             await self._check_reference(comparison)
             if heard.damage and not options.damaged:
-                raise BadInput("distorted", damaged(heard.damage))
+                raise damaged("distorted", heard.damage)
             if change := next((one for one in heard.changed(0) if not one.size_only), None):
                 raise BadInput("distorted", f"its picture changes on the way, {change.what}; make it one format first")
         check_counts(outcome.reference, outcome.distorted, options)
@@ -162,7 +162,7 @@ class Scorer:
         """By a look at it alone: what was heard of two clips may be meant for either, or be written in one of them."""
         alone = await look_through(self._engine, comparison.reference, comparison.plan.reference, comparison.limits)
         if alone.damage and not comparison.options.damaged:
-            raise BadInput("reference", damaged(alone.damage))
+            raise damaged("reference", alone.damage)
         if alone.changes:
             raise BadInput("reference", f"its picture changes on the way, {alone.changes[0].what}")
 

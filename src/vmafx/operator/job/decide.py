@@ -110,7 +110,7 @@ def _running(job: JobView, pod: PodView | None, now: datetime, *, seen: bool) ->
     if left is not None and left <= 0:
         return _too_late(job)
     if pod is None:
-        return _failed(job, "its Pod disappeared") if seen else MakePod()
+        return failed(job, "its Pod disappeared") if seen else MakePod()
     if ours is None:
         return Nothing(LOOK_AGAIN)  # a Pod of another job, or of one that had our name: it goes, or somebody moves it
     return _under_way(job, ours, now, left)
@@ -148,15 +148,15 @@ def _result(job: JobView, pod: PodView, ended: Terminated) -> Step:
     if answer is not None and answer.fault == "BadInput":
         return Fail("BadInput", answer.message or "the worker does not say what is wrong")
     if answer is not None:
-        return _failed(job, f"{answer.fault}: {answer.message}")
+        return failed(job, f"{answer.fault}: {answer.message}")
     if pod.disrupted():
         return TryAgain("the cluster took its Pod away", failed=False)
     if pod.metadata.deletionTimestamp is not None:
-        return _failed(job, "its Pod was deleted while it ran")
+        return failed(job, "its Pod was deleted while it ran")
     reason = ended.reason or pod.status.reason or "no reason given"
     if ended.exitCode == 0:
-        return _failed(job, "the worker ended well and left no answer that makes sense")
-    return _failed(job, f"the worker ended with exit code {ended.exitCode} ({reason}) and left no answer")
+        return failed(job, "the worker ended well and left no answer that makes sense")
+    return failed(job, f"the worker ended with exit code {ended.exitCode} ({reason}) and left no answer")
 
 
 def _under_way(job: JobView, pod: PodView, now: datetime, left: float | None) -> Step:
@@ -166,19 +166,20 @@ def _under_way(job: JobView, pod: PodView, now: datetime, left: float | None) ->
             return Nothing(over)
         if pod.disrupted():
             return TryAgain("the cluster took its Pod away", failed=False)
-        return _failed(job, "its Pod was deleted and does not end")
+        return failed(job, "its Pod was deleted and does not end")
     if pod.status.phase == "Pending" and pod.metadata.creationTimestamp is not None:
         gated = pod.condition("PodScheduled")
         if gated is not None and gated.reason == "SchedulingGated":  # a queue holds it back, and says when
             return Nothing(left)
         over = (pod.metadata.creationTimestamp + START_WITHIN - now).total_seconds()
         if over <= 0:
-            return _failed(job, f"its Pod did not start within 10 minutes ({pod.waits_for()})")
+            return failed(job, f"its Pod did not start within 10 minutes ({pod.waits_for()})")
         return Nothing(over if left is None else min(over, left))
     return Nothing(left)
 
 
-def _failed(job: JobView, message: str) -> Step:
+def failed(job: JobView, message: str) -> Fail | TryAgain:
+    """An attempt came to nothing: once more, or once too often."""
     if job.status.failures >= job.spec.retryLimit:
         tries = job.status.failures + 1
         return Fail("RetriesExhausted", message if tries == 1 else f"failed {tries} times, at last: {message}")

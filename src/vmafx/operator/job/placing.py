@@ -11,17 +11,24 @@ from vmafx.operator.job.decide import Queue, decide
 from vmafx.runtime.store import Change
 from vmafx.scheduling.reading import offer_of, request_of
 from vmafx.scheduling.scheduler import Scheduler
-from vmafx.scheduling.terms import Name, Waiting
+from vmafx.scheduling.terms import Name, Terms, Waiting
+
+REASONS_AFTER = 1.0  # seconds after a node changed
 
 
 class Placing:
-    """Hears of every job and node. While it leads, it gives out places; `placed` is told who got one."""
+    """Hears of every job and node. While it leads, it gives out places.
 
-    def __init__(self, now: Callable[[], datetime], placed: Callable[[Key], None]) -> None:
+    `look_at_job` is told who got a place, and who waits for another reason than before.
+    """
+
+    def __init__(self, now: Callable[[], datetime], look_at_job: Callable[[Key], None]) -> None:
         self.scheduler = Scheduler()
-        self._now, self._placed = now, placed
+        self._now, self._look_at_job = now, look_at_job
         self._places: dict[Key, str] = {}  # given out, and not yet written
+        self._reasons: dict[str, dict[Terms, str]] = {}  # why each line of a namespace waits, as last looked at
         self._leading = self._soon = False
+        self._asking: set[str] = set()  # namespaces whose lines are looked at in a moment
 
     def lead(self) -> None:
         self._leading = True
@@ -69,9 +76,10 @@ class Placing:
     def node_changed(self, change: Change[NodeView]) -> None:
         if change.new is None:
             self.scheduler.withdraw(_name(change.key))
-        else:
-            self.scheduler.offer(offer_of(change.new))
+        elif not self.scheduler.offer(offer_of(change.new)):
+            return
         self._ask_soon()
+        self._ask_why_soon(change.key.namespace)
 
     def _ask_soon(self) -> None:
         """Once for all that changed in this turn of the loop."""
@@ -84,7 +92,23 @@ class Placing:
         for placement in self.scheduler.place():
             key = Key(*placement.job)
             self._places[key] = placement.node.name
-            self._placed(key)
+            self._look_at_job(key)
+
+    def _ask_why_soon(self, namespace: str) -> None:
+        """Once for all nodes that change within a second."""
+        if self._leading and namespace not in self._asking:
+            self._asking.add(namespace)
+            asyncio.get_running_loop().call_later(REASONS_AFTER, self._ask_why, namespace)
+
+    def _ask_why(self, namespace: str) -> None:
+        self._asking.discard(namespace)
+        before, now = self._reasons.get(namespace, {}), dict[Terms, str]()
+        for terms, why, jobs in self.scheduler.lines(namespace):
+            now[terms] = why.reason
+            if before.get(terms) != why.reason:
+                for job in jobs:
+                    self._look_at_job(Key(*job))
+        self._reasons[namespace] = now
 
 
 def _name(key: Key) -> Name:

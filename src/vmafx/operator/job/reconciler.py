@@ -9,15 +9,16 @@ from typing import Any
 from vmafx.api.job import FINISHED, JobView
 from vmafx.api.meta import API_VERSION
 from vmafx.kube import JOBS, Client, Key
-from vmafx.kube.errors import AlreadyExists, Conflict, NotFound
+from vmafx.kube.errors import Conflict, NotFound
 from vmafx.operator.job import decide as steps
 from vmafx.operator.job import status
 from vmafx.operator.job.cache import BY_JOB, PODS, Caches
 from vmafx.operator.job.counting import Counting
 from vmafx.operator.job.finished import Finished
+from vmafx.operator.job.making import Made, NotAllowed, PodMaking
 from vmafx.operator.job.metrics import FleetGauges, JobMetrics
 from vmafx.operator.job.placing import Placing
-from vmafx.operator.job.pod import JOB_LABEL, PodSettings, pod
+from vmafx.operator.job.pod import JOB_LABEL, PodSettings
 from vmafx.operator.job.podview import PodView
 from vmafx.operator.job.tally import FinishedTally
 from vmafx.runtime.controller import Controller, Result
@@ -44,10 +45,10 @@ class JobReconciler:
     ) -> None:
         jobs, nodes, pods = caches
         self._client, self._jobs, self._nodes, self._pods = client, jobs, nodes, pods
-        self._events, self._settings, self._now = events, settings, now
+        self._events, self._now = events, now
         self.placing = Placing(now, self._look_again)
+        self._making = PodMaking(client, caches, settings, now)
         self._seen: dict[Key, str] = {}  # the attempt of each job whose Pod the cache has shown
-        self._made: dict[Key, str] = {}  # and whose Pod we made, whether or not the cache shows it yet
         self._written: dict[Key, int] = {}  # versions of our own writes that the cache does not show yet
         self._to_tell: set[Key] = set()  # jobs that wait, but not yet for long
         self.finished = Finished(client, jobs.namespace, now)
@@ -81,8 +82,9 @@ class JobReconciler:
 
     def _job_changed(self, change: Change[JobView]) -> None:
         if change.new is None or change.new.status.phase in FINISHED:
-            for memory in (self._seen, self._made, self._written):
+            for memory in (self._seen, self._written):
                 memory.pop(change.key, None)
+            self._making.forget(change.key)
             self._to_tell.discard(change.key)
         if change.new is None or not self._is_old(change.key, change.new):
             self.placing.job_changed(change)
@@ -181,37 +183,19 @@ class JobReconciler:
         return await self._make_pod(key, placed, look=False)
 
     async def _make_pod(self, key: Key, job: JobView, *, look: bool) -> Result:
-        if self._made.get(key) == job.status.controllerJobID:
-            return Result.done()  # the cache is about to show it
-        node = self._nodes.store.get(Key(key.namespace, job.status.assignedNode or ""))
-        if node is None:
-            step = steps.TryAgain(f"its node {job.status.assignedNode} is gone", failed=False)
-            await self._write(key, job, status.to_try_again(job, step, self._now()))
-            return Result.done()
-        if node.spec.runtime == "Agent":
-            return Result.done()
-        attempt = job.status.attempts - 1
-        made = pod(job, node, attempt, self._settings, self._failed_on(key))
-        if look:
-            try:
-                await self._client.get(PODS, Key(key.namespace, made["metadata"]["name"]))
-            except NotFound:
-                pass
-            else:
-                return Result.after(steps.LOOK_AGAIN)  # the cache is about to show it
-        try:
-            await self._client.create(PODS, made, key.namespace)
-        except AlreadyExists:
-            return Result.after(steps.LOOK_AGAIN)
-        if self._jobs.store.get(key) is not None:
-            self._made[key] = job.status.controllerJobID or ""
-        return Result.done()
-
-    def _failed_on(self, key: Key) -> frozenset[str]:
-        """The Kubernetes nodes on which earlier attempts ended."""
-        return frozenset(
-            one.spec.nodeName for one in self._pods.store.by(BY_JOB, key) if one.spec.nodeName and one.ended()
-        )
+        match await self._making.make(key, job, look=look):
+            case Made(after, at_last):
+                if at_last:
+                    await self._write(key, job, {"message": None})
+                return Result.done() if after is None else Result.after(after)
+            case NotAllowed(error, first, after):
+                if first:
+                    self._tell(job, "Warning", "FailedCreate", f"its Pod is not allowed: {error}")
+                    await self._write(key, job, status.says(f"its Pod is not allowed, and asked for again: {error}"))
+                return Result.after(after)
+            case over:
+                await self._leave(key, job, over)
+                return Result.done()
 
     async def _sweep(self, key: Key, job: JobView | None) -> None:
         """End Pods of attempts that are no longer the job's: cancelled, suspended, given up."""

@@ -109,6 +109,10 @@ def waiting(job: JobView, reason: str, message: str, now: datetime) -> dict[str,
     return {"conditions": _with(job, "Scheduled", "False", reason, message, now)}
 
 
+def says(message: str) -> dict[str, Any]:
+    return {"message": message[:MESSAGE_MOST]}
+
+
 def waits_since(job: JobView, now: datetime) -> datetime:
     """Since when it says that it waits."""
     said = next((one for one in job.status.conditions if one.type == "Scheduled"), None)

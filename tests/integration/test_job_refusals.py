@@ -60,7 +60,6 @@ CASES = {
     "wrong-model": Case({"model": "wrong.json"}, "model", "is no VMAF model in JSON"),
     "small-for-ms-ssim": Case({"options": {"features": ["ms_ssim"]}}, "options", "ms_ssim needs 176x176"),
     "narrow-for-cambi": Case({"options": {"features": ["psnr", "cambi"]}}, "options", "cambi needs a width of 320"),
-    "threads": Case({"options": {"threads": 1000}}, "options", "threads must be 1 to 128, not 1000"),
     "output": Case({"output": "file:///none/report.json"}, "options", "output file:///none/report.json cannot be"),
     "output-scheme": Case({"output": "ftp://reports.example.com/a"}, "options", "ftp:// is not known"),
 }

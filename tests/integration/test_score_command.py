@@ -85,7 +85,8 @@ def test_exit_codes(vmafx: Run, clips: Path) -> None:
     assert vmafx("score", "reference.mkv", "good.mp4", "poor.mp4", "--fail-under", "90").returncode == 1
     for arguments, told in {
         ("none.mkv", "good.mp4"): "error: reference: there is no file none.mkv",
-        ("reference.mkv", "short.mp4"): "error: distorted: it has 6 frames, and the reference has 12",
+        ("reference.mkv", "short.mp4"): "error: distorted: it has 6 frames, and the reference has 12; score their"
+        " common part with --shortest, or, if the frame rates differ, bring them together with --conform",
         ("reference.mkv", "good.mp4", "--model", "x"): "error: model: there is no model 'x'",
         ("reference.mkv", "good.mp4", "--pool", "most"): "error: options: pooling 'most' is none of",
         ("reference.mkv", "good.mp4", "--feature", "x"): "error: options: there is no feature x; there are psnr,",

@@ -51,10 +51,7 @@ def cut(source: Path, out: Path, *options: str) -> Path:
 async def test_a_shorter_clip_is_refused_and_its_common_part_scored_on_request(folder: Path, tmp_path: Path) -> None:
     reference = folder / "reference.mkv"
     short = cut(reference, tmp_path / "short.mp4", "-frames:v", "10")
-    assert await refusal(reference, short) == (
-        "distorted: it has 10 frames, and the reference has 20; score their common part with --shortest,"
-        " or, if the frame rates differ, bring them together with --conform"
-    )
+    assert await refusal(reference, short) == "distorted: it has 10 frames, and the reference has 20"
     assert "it has 20 frames, and the reference has 10" in await refusal(short, reference)
     common = await score(reference, short, Options(shortest=True))
     ffmpeg("-i", reference, "-frames:v", "10", "-c:v", "ffv1", tmp_path / "ten.mkv")
@@ -73,10 +70,8 @@ async def test_one_frame_less_shows_only_when_they_are_counted(folder: Path, tmp
 
 async def test_another_frame_rate_is_refused_and_conformed_on_request(folder: Path, tmp_path: Path) -> None:
     twice = cut(folder / "reference.mkv", tmp_path / "twice.mp4", "-vf", "fps=50")
-    assert await refusal(folder / "reference.mkv", twice) == (
-        "distorted: it has 50 frames a second, and the reference has 25;"
-        " bring it to the reference's rate with --conform"
-    )
+    wrong = "distorted: it has 50 frames a second, and the reference has 25"
+    assert await refusal(folder / "reference.mkv", twice) == wrong
     report = await score(folder / "reference.mkv", twice, Options(conform=True))
     assert report.result.frames == 20
     assert min(report.values["vmaf"]) > 50

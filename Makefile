@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint format crd bench bench-client bench-scoring clean
+.PHONY: help setup demo test soak lint format crd proto bench bench-client bench-scoring clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,7 @@ lint: setup ## check style, types, imports and generated files
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/vmafx crd --check
+	$(BIN)/python tools/proto.py --check
 
 format: setup ## put the code into the project's format
 	$(BIN)/ruff check --fix .
@@ -48,6 +49,9 @@ format: setup ## put the code into the project's format
 
 crd: setup ## write the CRDs, the roles and docs/api.md from the declarations
 	$(BIN)/vmafx crd
+
+proto: setup ## write the controller's messages and calls from proto/
+	$(BIN)/python tools/proto.py
 
 bench-client: setup ## measure decoding, cached size and the cost of a status patch
 	@$(BIN)/vmafx dev fetch

@@ -11,4 +11,5 @@ The map. Imports point downwards only; `make lint` holds it.
     runtime/     a small controller-runtime: informers, queues, leader election, metrics
     kube/        a typed asyncio client for the Kubernetes API
     api/         the four kinds, declared once: types, validation, CRDs and roles come from here
+    wire/        the controller's gRPC messages and calls, generated from proto/
 """

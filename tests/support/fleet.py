@@ -38,7 +38,7 @@ def make_clips(folder: Path) -> Path:
 
 @asynccontextmanager
 async def operating(
-    client: Client, namespace: str, now: Callable[[], datetime] = utc_now, metrics: Metrics | None = None
+    client: Client, namespace: str, now: Callable[[], datetime] = utc_now, metrics: Metrics | None = None, **parts: Any
 ) -> AsyncIterator[JobReconciler]:
     """The job controller alone, as the operator runs it."""
     metrics = metrics or Metrics()
@@ -50,7 +50,7 @@ async def operating(
     manager.add_informer(jobs)
     manager.add_informer(nodes)
     manager.add_informer(pods)
-    made = JobReconciler(client, Caches(jobs, nodes, pods), events, metrics, PodSettings("worker:1"), now)
+    made = JobReconciler(client, Caches(jobs, nodes, pods), events, metrics, PodSettings("worker:1"), now, **parts)
     manager.add_controller(made.controller(workers=8))
     manager.while_leading(made.lead)
     stop = asyncio.Event()

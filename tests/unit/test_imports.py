@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-HEAVY = {"kubernetes", "numpy", "torch", "typer", "rich", "structlog", "grpc", "cryptography"}
+HEAVY = {"kubernetes", "numpy", "torch", "typer", "rich", "structlog", "grpc", "google", "cryptography"}
 
 
 @pytest.mark.parametrize("module", ["vmafx.api", "vmafx.kube", "vmafx.operator.main", "vmafx.operator.manifests"])
@@ -14,6 +14,25 @@ def test_a_package_does_not_import_what_is_heavy(module: str) -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "msgspec" in loaded
     assert HEAVY & set(loaded) == set()
+
+
+def test_the_operator_follows_others_without_grpc_until_there_is_one_to_follow() -> None:
+    code = """
+import asyncio, sys
+from vmafx.operator.job.following import Following, Line
+def loaded():
+    return sorted({"grpc", "google"} & set(sys.modules))
+async def main():
+    task = asyncio.create_task(Following("c:1", print).run())
+    await asyncio.sleep(0)
+    before = loaded()
+    task.cancel()
+    await Line("c:1", print).run()  # with nobody to ask about, it ends
+    print(before, loaded())
+asyncio.run(main())
+"""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed == "[] ['google', 'grpc']\n"
 
 
 def test_the_api_knows_no_network() -> None:

@@ -12,6 +12,7 @@ from vmafx.api.work import Answer, fitted
 from vmafx.operator.job.decide import (
     Adopt,
     Fail,
+    Follow,
     Hold,
     MakePod,
     Nothing,
@@ -70,7 +71,7 @@ def said(answer: Answer, code: int = 0) -> PodView:
     return pod("Succeeded" if code == 0 else "Failed", ended=Terminated(code, "Error", fitted(answer).decode()))
 
 
-def look(job: JobView, found: PodView | None = None, *, seen: bool = True) -> Step:
+def look(job: JobView, found: PodView | None = None, *, seen: bool = True) -> Step | Follow:
     return decide(job, found, NOW, seen=seen)
 
 
@@ -92,7 +93,7 @@ def condition(reason: str, at: datetime) -> tuple[Condition, ...]:
             pending({"suspend": True}, assignedNode="n"),
             Hold("Suspended", "suspended; set spec.suspend to false to let it run"),
         ),
-        (pending(controllerJobID="theirs"), Hold("AwaitingScheduler", "waits for vmafx to place it")),
+        (pending(controllerJobID="u1-0"), Queue()),  # one of ours, and no longer anywhere
         (
             pending({"activeDeadlineSeconds": 60}, startedAt=ago(61)),
             Fail("DeadlineExceeded", "not done within 60 s of its start"),
@@ -216,6 +217,33 @@ def test_pending(job: JobView, step: Step) -> None:
 )
 def test_running(job: JobView, found: PodView | None, step: Step) -> None:
     assert look(job, found) == step
+
+
+CANCELLED = Follow(Fail("Cancelled", "cancelled while another controller had it"))
+LATE = Follow(Fail("DeadlineExceeded", "not done within 60 s of its start"), 0.0)
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running"])
+@pytest.mark.parametrize("assigned", [None, "n"])
+@pytest.mark.parametrize("theirs", ["theirs", "u2-0", "u1", "u1-", "u1-x", "u1-0-0", "-0"])
+def test_what_another_controller_has_is_followed_and_never_run(phase: str, assigned: str | None, theirs: str) -> None:
+    status: dict[str, Any] = {"phase": phase, "assignedNode": assigned, "controllerJobID": theirs}
+    for seen in (True, False):
+        for found in (None, pod(), said(SCORED)):
+            assert look(pending(**status), found, seen=seen) == Follow()
+            assert look(pending({"suspend": True}, **status), found, seen=seen) == Follow()
+            assert look(pending({"cancel": True}, **status), found, seen=seen) == CANCELLED
+    late = {"activeDeadlineSeconds": 60}
+    assert look(pending(late, startedAt=ago(60), **status)) == LATE
+    assert look(pending(late, startedAt=ago(50), **status)) == Follow(left=10.0)
+    assert look(pending(late, **status)) == Follow()
+
+
+def test_what_somebody_else_let_run_is_run_where_they_said_or_taken_back() -> None:
+    assert look(running(controllerJobID=None), seen=False) == Adopt("n")
+    assert look(running({"cancel": True}, controllerJobID=None)) == Fail("Cancelled", "cancelled while it ran")
+    back = TryAgain("whoever had it gave it back", failed=False)
+    assert look(running(controllerJobID=None, assignedNode=None), seen=False) == back
 
 
 def test_a_pod_never_seen_is_looked_for_before_it_is_made() -> None:

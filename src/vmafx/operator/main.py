@@ -64,7 +64,8 @@ async def run(settings: dict[str, Any]) -> None:
         manager.add_informer(jobs, fresh=True)
         manager.add_informer(pods)
         workers = PodSettings(settings["worker_image"], settings["intel_device"])
-        running = JobReconciler(client, Caches(jobs, nodes, pods), events, metrics, workers)
+        addresses = settings["following_address"]
+        running = JobReconciler(client, Caches(jobs, nodes, pods), events, metrics, workers, controllers=addresses)
         manager.add_controller(running.controller(settings["workers"]))
         manager.while_leading(running.lead)
         health = NodeReconciler(client, nodes, events, address=settings["controller_address"])

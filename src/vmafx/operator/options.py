@@ -1,5 +1,6 @@
 """How the operator is configured."""
 
+from vmafx.operator.job import following
 from vmafx.operator.node.probes import DEFAULT_ADDRESS
 from vmafx.runtime.logs import LEVELS
 from vmafx.runtime.server import Address
@@ -50,6 +51,11 @@ SETTINGS = (
     Setting(
         "controller_address", "Where the controller of a namespace answers /healthz; {namespace} is filled in.",
         DEFAULT_ADDRESS, "", "VMAFX_CONTROLLER_HTTP_ADDR",
+    ),
+    Setting(
+        "following_address",
+        "Where another controller is asked about the jobs it has, by gRPC; {namespace} is filled in.",
+        following.DEFAULT_ADDRESS, "", "VMAFX_CONTROLLER_GRPC_ADDR", following.address,
     ),
     Setting(
         "worker_image", "The image that jobs run in, where their VmafxNode names none.", "vmafx:latest",

@@ -16,7 +16,7 @@ LOOK_AGAIN = 5.0  # seconds, while somebody else's Pod has our name
 BACKOFF_FIRST, BACKOFF_MOST = 10.0, 300.0
 SCHEDULER = "vmafx"
 
-Reason = Literal["Cancelled", "DeadlineExceeded", "RetriesExhausted", "BadInput"]
+Reason = Literal["Cancelled", "DeadlineExceeded", "RetriesExhausted", "BadInput", "ExternalFailure"]
 
 
 class Nothing(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class Queue(msgspec.Struct, frozen=True):
 class Hold(msgspec.Struct, frozen=True):
     """It waits for something that is not a node: Scheduled=False with this reason; look again after so many seconds."""
 
-    reason: Literal["Suspended", "AwaitingScheduler", "Retrying"]
+    reason: Literal["Suspended", "Suspending", "AwaitingScheduler", "Retrying"]
     message: str
     after: float | None = None
 
@@ -71,14 +71,31 @@ class Suspend(msgspec.Struct, frozen=True):
     """Stop the work, and let it wait until it may go on."""
 
 
+class Mirror(msgspec.Struct, frozen=True):
+    """It stands as another controller says; look again after so many seconds, if any."""
+
+    phase: Literal["Pending", "Running"]
+    message: str
+    after: float | None = None
+
+
 Leaving = Succeed | Fail | TryAgain | Suspend  # an attempt, and maybe the job, is over
-Step = Nothing | Queue | Hold | Adopt | MakePod | Leaving
+Step = Nothing | Queue | Hold | Adopt | MakePod | Leaving | Mirror
 
 
-def decide(job: JobView, pod: PodView | None, now: datetime, *, seen: bool) -> Step:
+class Follow(msgspec.Struct, frozen=True):
+    """Another controller has it, and is asked how it does. `end`: what it comes to unless there is a result already."""
+
+    end: Fail | None = None
+    left: float | None = None  # seconds until its deadline
+
+
+def decide(job: JobView, pod: PodView | None, now: datetime, *, seen: bool) -> Step | Follow:
     """`pod` has the name of the job's current attempt; `seen`: this process has seen that attempt's Pod before."""
     if job.metadata.deletionTimestamp is not None:
         return Nothing()
+    if is_foreign(job):
+        return _followed(job, now)
     return _pending(job, now) if job.status.phase == "Pending" else _running(job, pod, now, seen=seen)
 
 
@@ -91,7 +108,7 @@ def _pending(job: JobView, now: datetime) -> Step:
         return Hold("Suspended", "suspended; set spec.suspend to false to let it run")
     if job.status.assignedNode:
         return Adopt(job.status.assignedNode)
-    if job.spec.schedulerName != SCHEDULER or job.status.controllerJobID:
+    if job.spec.schedulerName != SCHEDULER:
         return Hold("AwaitingScheduler", f"waits for {job.spec.schedulerName} to place it", left)
     if (pause := _pause(job, now)) > 0:
         return Hold("Retrying", _said(job) or "tried again in a moment", pause if left is None else min(pause, left))
@@ -109,11 +126,27 @@ def _running(job: JobView, pod: PodView | None, now: datetime, *, seen: bool) ->
     left = _left(job, now)
     if left is not None and left <= 0:
         return _too_late(job)
+    if not job.status.controllerJobID:  # somebody else let it run, on a node that we know; or has given it back
+        node = job.status.assignedNode
+        return Adopt(node) if node else TryAgain("whoever had it gave it back", failed=False)
     if pod is None:
         return failed(job, "its Pod disappeared") if seen else MakePod()
     if ours is None:
         return Nothing(LOOK_AGAIN)  # a Pod of another job, or of one that had our name: it goes, or somebody moves it
     return _under_way(job, ours, now, left)
+
+
+def is_foreign(job: JobView) -> bool:
+    """Whether another controller has it: its controllerJobID is none that the operator gives to attempts at it."""
+    uid, _, attempt = (job.status.controllerJobID or "").rpartition("-")
+    return bool(job.status.controllerJobID) and not (uid == job.metadata.uid and attempt.isdecimal())
+
+
+def _followed(job: JobView, now: datetime) -> Follow:
+    left = _left(job, now)
+    if job.spec.cancel:
+        return Follow(Fail("Cancelled", "cancelled while another controller had it"))
+    return Follow(_too_late(job) if left is not None and left <= 0 else None, left)
 
 
 def is_current(pod: PodView, job: JobView) -> bool:

@@ -54,6 +54,8 @@ class Placing:
             self.written(key)
             if job.status.assignedNode:
                 self.scheduler.hold(_name(key), Name(key.namespace, job.status.assignedNode))
+            else:  # another controller's
+                self.scheduler.forget(_name(key))
         else:
             self.look_at(key, job)
         self._ask_soon()

@@ -15,6 +15,7 @@ from vmafx.operator.job import status
 from vmafx.operator.job.cache import BY_JOB, PODS, Caches
 from vmafx.operator.job.counting import Counting
 from vmafx.operator.job.finished import Finished
+from vmafx.operator.job.following import DEFAULT_ADDRESS, Following
 from vmafx.operator.job.making import Made, NotAllowed, PodMaking
 from vmafx.operator.job.metrics import FleetGauges, JobMetrics
 from vmafx.operator.job.placing import Placing
@@ -42,23 +43,27 @@ class JobReconciler:
         metrics: Metrics,
         settings: PodSettings,
         now: Callable[[], datetime] = utc_now,
+        *,
+        controllers: str = DEFAULT_ADDRESS,
     ) -> None:
         jobs, nodes, pods = caches
         self._client, self._jobs, self._nodes, self._pods = client, jobs, nodes, pods
         self._events, self._now = events, now
         self.placing = Placing(now, self._look_again)
         self._making = PodMaking(client, caches, settings, now)
+        self._following = Following(controllers, self._look_again)
         self._seen: dict[Key, str] = {}  # the attempt of each job whose Pod the cache has shown
         self._written: dict[Key, int] = {}  # versions of our own writes that the cache does not show yet
         self._to_tell: set[Key] = set()  # jobs that wait, but not yet for long
-        self.finished = Finished(client, jobs.namespace, now)
+        self._finished = Finished(client, jobs.namespace, now)
         self._tally = FinishedTally(client, jobs)
         self._counting = Counting(client, nodes, self.placing.scheduler)
         self._all_metrics, self._metrics = metrics, JobMetrics(metrics)
         self._gauges = FleetGauges(jobs, nodes, self.placing.scheduler, self._tally.counts)
         metrics.registry.register(self._gauges)
-        for handler in (self.finished.job_changed, self._tally.job_changed, self._job_changed):
-            jobs.on_change(handler)
+        for part in (self._finished, self._tally, self._following):
+            jobs.on_change(part.job_changed)
+        jobs.on_change(self._job_changed)
         nodes.on_change(self.placing.node_changed)
         pods.on_change(self._pod_changed)
 
@@ -74,7 +79,7 @@ class JobReconciler:
         self._gauges.leads = True
         self.placing.lead()
         async with asyncio.TaskGroup() as group:
-            for part in (self.finished, self._tally, self._counting):
+            for part in (self._finished, self._tally, self._counting, self._following):
                 group.create_task(part.run())
 
     def _look_again(self, key: Key) -> None:
@@ -113,26 +118,32 @@ class JobReconciler:
             return await self._place(key, job, node)
         found = self._pods.store.get(Key(key.namespace, f"{key.name}-{job.status.attempts - 1}"))
         seen = bool(job.status.controllerJobID) and self._seen.get(key) == job.status.controllerJobID
-        return await self._do(key, job, steps.decide(job, found, self._now(), seen=seen))
+        step = steps.decide(job, found, self._now(), seen=seen)
+        if isinstance(step, steps.Follow):
+            step = self._following.step(key, job, step)
+        return await self._do(key, job, step)
 
     async def _do(self, key: Key, job: JobView, step: steps.Step) -> Result:
         now = self._now()
+        after: float | None = None
         match step:
             case steps.Nothing(after):
-                return Result.done() if after is None else Result.after(after)
+                pass
             case steps.Queue(after):
                 return await self._queued(key, job, after)
             case steps.Hold(reason, message, after):
-                self.placing.look_at(key, job)
+                if job.status.phase == "Pending":
+                    self.placing.look_at(key, job)
                 await self._write(key, job, status.waiting(job, reason, message, now))
-                return Result.done() if after is None else Result.after(after)
+            case steps.Mirror(after=after):
+                await self._write(key, job, status.mirrored(job, step, now))
             case steps.Adopt(node):
                 return await self._place(key, job, node)
             case steps.MakePod():
                 return await self._make_pod(key, job, look=True)
             case _:
                 await self._leave(key, job, step)
-                return Result.done()
+        return Result.done() if after is None else Result.after(after)
 
     async def _leave(self, key: Key, job: JobView, step: steps.Leaving) -> None:
         """The attempt is over, and maybe the job; people are told unless all went well."""

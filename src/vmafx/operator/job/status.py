@@ -7,7 +7,7 @@ import msgspec
 
 from vmafx.api.job import JobView
 from vmafx.api.meta import Condition
-from vmafx.operator.job.decide import Fail, Leaving, Succeed, Suspend, TryAgain
+from vmafx.operator.job.decide import Fail, Leaving, Mirror, Succeed, Suspend, TryAgain
 from vmafx.operator.job.pod import attempt_id
 
 EXCLUDED_MOST, MESSAGE_MOST = 128, 1024
@@ -103,8 +103,7 @@ def suspended(job: JobView, now: datetime) -> dict[str, Any]:
 
 def waiting(job: JobView, reason: str, message: str, now: datetime) -> dict[str, Any]:
     """Why it waits; empty if its status says so already."""
-    said = next((one for one in job.status.conditions if one.type == "Scheduled"), None)
-    if said is not None and (said.status, said.reason, said.message) == ("False", reason, message):
+    if _says(job, "False", reason, message):
         return {}
     return {"conditions": _with(job, "Scheduled", "False", reason, message, now)}
 
@@ -117,6 +116,25 @@ def waits_since(job: JobView, now: datetime) -> datetime:
     """Since when it says that it waits."""
     said = next((one for one in job.status.conditions if one.type == "Scheduled"), None)
     return said.lastTransitionTime if said is not None and said.status == "False" else now
+
+
+def mirrored(job: JobView, step: Mirror, now: datetime) -> dict[str, Any]:
+    """How it stands with another controller, whose node and name for it stay; empty if its status says so already."""
+    status: Literal["True", "False"] = "True" if step.phase == "Running" else "False"
+    reason = "Placed" if step.phase == "Running" else "AwaitingScheduler"
+    if step.phase == job.status.phase and _says(job, status, reason, step.message):
+        return {}
+    return {
+        "phase": step.phase,
+        "startedAt": job.status.startedAt or (now if step.phase == "Running" else None),
+        "observedGeneration": job.metadata.generation,
+        "conditions": _with(job, "Scheduled", status, reason, step.message, now),
+    }
+
+
+def _says(job: JobView, status: str, reason: str, message: str) -> bool:
+    said = next((one for one in job.status.conditions if one.type == "Scheduled"), None)
+    return said is not None and (said.status, said.reason, said.message) == (status, reason, message[:MESSAGE_MOST])
 
 
 def _with(

@@ -1,0 +1,197 @@
+"""The jobs that other controllers have: each is asked after every few seconds, while we lead and there is one."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vmafx.api.job import FINISHED, JobView
+from vmafx.kube import Key
+from vmafx.operator.job.decide import Follow, Step, is_foreign
+from vmafx.operator.job.foreign import Heard, Said, is_to_stop, judge
+from vmafx.runtime.logs import log
+from vmafx.runtime.store import Change
+from vmafx.runtime.times import loop_time
+
+if TYPE_CHECKING:
+    from vmafx.operator.job.asking import Controller
+
+EVERY, LONGEST = 5.0, 30.0  # seconds between questions; the longest when there is no answer
+AT_ONCE = 8  # questions to one controller
+DEFAULT_ADDRESS = "vmafx-controller.{namespace}.svc.cluster.local:9090"
+
+
+def address(text: str) -> str:
+    """Where controllers are: `host:port`, or `unix:` and a path."""
+    host, _, port = text.rpartition(":")
+    if text.startswith("unix:") or (host and "/" not in host and port.isdecimal() and 0 < int(port) < 65536):
+        return text
+    raise ValueError(f"{text!r} must be HOST:PORT, without a scheme, such as {DEFAULT_ADDRESS}")
+
+
+class Following:
+    """Knows what other controllers say of their jobs; `look_again` is told whose state is no longer what it was."""
+
+    def __init__(self, at: str, look_again: Callable[[Key], None]) -> None:
+        self._at, self._look_again = at, look_again
+        self._lines: dict[str, Line] = {}
+        self._opened = asyncio.Event()
+
+    def step(self, key: Key, job: JobView, follow: Follow) -> Step:
+        """What to do about such a job, by what is known; what is not known yet is asked for."""
+        at = self._address_for(key)
+        line = self._lines.get(at)
+        if line is None:
+            line = self._lines[at] = Line(at, self._look_again)
+            self._opened.set()
+        talk = line.about(key, job.status.controllerJobID or "")
+        waited = line.stop(talk) if is_to_stop(job, follow) else line.let_go_on(talk)
+        return judge(job, follow, at, talk.said, waited)
+
+    def job_changed(self, change: Change[JobView]) -> None:
+        """Forget one that is over, gone, or no longer another controller's."""
+        job = change.new
+        if not self._lines or (job is not None and _is_followed(job)):
+            return
+        at = self._address_for(change.key)
+        if (line := self._lines.get(at)) is not None and line.forget(change.key):
+            del self._lines[at]
+
+    async def run(self) -> None:
+        """While leading: a task for each controller that has jobs."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._opened.clear()
+                for line in self._lines.values():
+                    if not line.taken_up:
+                        line.taken_up = True
+                        group.create_task(line.run())
+                await self._opened.wait()
+
+    def _address_for(self, key: Key) -> str:
+        return self._at.replace("{namespace}", key.namespace)
+
+
+def _is_followed(job: JobView) -> bool:
+    return is_foreign(job) and job.status.phase not in FINISHED and job.metadata.deletionTimestamp is None
+
+
+class Talk(msgspec.Struct, eq=False):
+    """With one controller about one job."""
+
+    job: str  # by the name that it has there
+    said: Said = Said()
+    stop_since: float | None = None  # when it was first to be asked to stop the job
+    urgent: bool = True
+
+    @property
+    def is_over(self) -> bool:
+        return self.said.heard.final
+
+
+class Line:
+    """One controller, and our talks with it. It ends when there is nothing left to talk about."""
+
+    def __init__(self, at: str, look_again: Callable[[Key], None]) -> None:
+        self._at, self._look_again = at, look_again
+        self._talks: dict[Key, Talk] = {}
+        self._needed = asyncio.Event()
+        self._silences = 0  # rounds in a row that it did not answer
+        self.taken_up = False
+
+    def about(self, key: Key, job: str) -> Talk:
+        talk = self._talks.get(key)
+        if talk is None or talk.job != job:
+            talk = self._talks[key] = Talk(job)
+            self._needed.set()
+        return talk
+
+    def stop(self, talk: Talk) -> float:
+        """Let it be asked to stop the job, at once. Since how many seconds that is so."""
+        if talk.stop_since is None:
+            talk.stop_since, talk.urgent = loop_time(), True
+            self._needed.set()
+        return loop_time() - talk.stop_since
+
+    def let_go_on(self, talk: Talk) -> float:
+        talk.stop_since = None
+        return 0.0
+
+    def forget(self, key: Key) -> bool:
+        """True if that was the last."""
+        self._talks.pop(key, None)
+        self._needed.set()
+        return not self._talks
+
+    async def run(self) -> None:
+        """Ask about all every EVERY seconds, less often while it is silent; about what is urgent, at once."""
+        from vmafx.operator.job.asking import Controller  # noqa: PLC0415 - see there
+
+        controller, due = Controller(self._at), loop_time()
+        try:
+            while self._talks:
+                self._needed.clear()
+                before, everything = self._silences, loop_time() >= due
+                await self._ask_about(controller, everything=everything)
+                if self._silences > before:
+                    await controller.reopen()
+                if self._silences > before or everything:
+                    due = loop_time() + min(EVERY * 2.0 ** max(self._silences - 1, 0), LONGEST)
+                elif self._silences < before:  # it is back: ask about everything now
+                    due = loop_time()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(due):
+                        await self._needed.wait()
+        finally:
+            await controller.close()
+
+    async def _ask_about(self, controller: "Controller", *, everything: bool) -> None:
+        """One first: if the controller is silent that one finds out, and the others need not."""
+        left = deque(key for key, talk in self._talks.items() if not talk.is_over and (everything or talk.urgent))
+        if not left:
+            return
+        answered = await self._ask(controller, left.popleft())
+
+        async def ask_on() -> None:
+            nonlocal answered
+            while left and answered:
+                answered = await self._ask(controller, left.popleft()) and answered
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(AT_ONCE, len(left))):
+                group.create_task(ask_on())
+        self._count(answered=answered)
+        for key in left:
+            self._hear(key, self._talks.get(key), Said(Heard("SILENCE")))
+
+    async def _ask(self, controller: "Controller", key: Key) -> bool:
+        """Whether there was an answer."""
+        talk = self._talks.get(key)
+        if talk is None:  # forgotten in the meantime
+            return True
+        talk.urgent = False
+        said = await controller.ask(talk.job, stop=talk.stop_since is not None and not talk.said.stopped)
+        self._hear(key, talk, said)
+        if said.heard.says != "SILENCE":
+            return True
+        if self._talks.get(key) is talk:  # next time last: it might be only this job that gets no answer
+            self._talks[key] = self._talks.pop(key)
+        return False
+
+    def _hear(self, key: Key, talk: Talk | None, said: Said) -> None:
+        if talk is None or self._talks.get(key) is not talk:
+            return  # the job is gone, or another's by now
+        said = msgspec.structs.replace(said, stopped=said.stopped or talk.said.stopped)
+        if said != talk.said:
+            talk.said = said
+            self._look_again(key)
+
+    def _count(self, *, answered: bool) -> None:
+        if not answered and not self._silences:
+            log.warn("another controller does not answer; it is asked again until it does", address=self._at)
+        elif answered and self._silences:
+            log.info("another controller answers again", address=self._at)
+        self._silences = 0 if answered else self._silences + 1

@@ -4,18 +4,19 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
 
 from tests.support.virtual import run
 from vmafx.api.job import JobSpecView, JobStatusView, JobView
-from vmafx.api.meta import MetaView
+from vmafx.api.meta import Condition, MetaView
 from vmafx.kube import Key
 from vmafx.operator.job import asking
-from vmafx.operator.job.decide import Fail, Follow, Step
+from vmafx.operator.job.decide import Fail, Follow, Hold, Mirror, Nothing, Step
 from vmafx.operator.job.following import AT_ONCE, EVERY, LONGEST, Following, address
-from vmafx.operator.job.foreign import Heard, Said, Says
+from vmafx.operator.job.foreign import PATIENCE, Heard, Said, Says
 from vmafx.runtime.store import Change
 from vmafx.runtime.times import loop_time
 
@@ -29,6 +30,7 @@ class Controllers:
     def __init__(self) -> None:
         self.says: dict[str, Says] = {}
         self.silent: set[str] = set()  # addresses, or jobs
+        self.refuses: set[str] = set()
         self.asked: list[tuple[float, str, str, bool]] = []
         self.open: Counter[str] = Counter()
         self.reopened = self.at_once = self.most_at_once = 0
@@ -53,7 +55,10 @@ class Connection:
         silent = bool({self._at, job} & known.silent)
         await asyncio.sleep(5.0 if silent else 0.01)
         known.at_once -= 1
-        return Said(Heard("SILENCE")) if silent else Said(Heard(known.says.get(job, "RUNNING")), stopped=stop)
+        if silent:
+            return Said(Heard("SILENCE"))
+        heard, refuses = Heard(known.says.get(job, "RUNNING")), job in known.refuses
+        return Said(heard, stopped=stop and not refuses, refusal="no" if stop and refuses else "")
 
     async def reopen(self) -> None:
         assert self._all.at_once == 0
@@ -84,9 +89,15 @@ class Jobs:
         self.following.job_changed(Change(Key(namespace, name), job(name, namespace), None))
 
 
-def job(name: str, namespace: str = "x", **status: str) -> JobView:
+def job(name: str, namespace: str = "x") -> JobView:
     meta = MetaView(name, namespace, "u1")
-    return JobView(meta, JobSpecView("s3://r", "s3://d"), JobStatusView(controllerJobID=name, **status))  # type: ignore[arg-type]
+    return JobView(meta, JobSpecView("s3://r", "s3://d"), JobStatusView(controllerJobID=name))
+
+
+def suspended(name: str) -> JobView:
+    began = Condition("Scheduled", "False", datetime(2026, 1, 1, tzinfo=UTC), "Suspending", "")
+    status = JobStatusView(controllerJobID=name, conditions=(began,))
+    return JobView(MetaView(name, "x", "u1"), JobSpecView("s3://r", "s3://d", suspend=True), status)
 
 
 @asynccontextmanager
@@ -203,6 +214,22 @@ def test_a_stop_is_asked_for_at_once_and_once_if_it_is_agreed_to(controllers: Co
             assert jobs.look("a", CANCEL) == CANCEL.end
             await asyncio.sleep(60)
             assert [stop for *_, stop in controllers.asked].count(True) == 1
+
+    run(body())
+
+
+def test_cancel_is_asked_for_anew_after_a_suspension_that_was_refused(controllers: Controllers) -> None:
+    async def body() -> None:
+        async with following() as jobs:
+            controllers.refuses.add("a")
+            key = Key("x", "a")
+            jobs.following.step(key, suspended("a"), PLAIN)
+            await asyncio.sleep(3600)
+            assert isinstance(jobs.following.step(key, suspended("a"), PLAIN), Hold)
+            controllers.says["a"] = "COMPLETED"
+            assert jobs.look("a", CANCEL) == Nothing(PATIENCE)
+            await asyncio.sleep(0.1)
+            assert isinstance(jobs.look("a", CANCEL), Mirror)  # on its way to Succeeded: the result wins
 
     run(body())
 

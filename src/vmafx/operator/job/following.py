@@ -48,7 +48,11 @@ class Following:
             line = self._lines[at] = Line(at, self._look_again)
             self._opened.set()
         talk = line.about(key, job.status.controllerJobID or "")
-        waited = line.stop(talk) if is_to_stop(job, follow) else line.let_go_on(talk)
+        waited = 0.0
+        if is_to_stop(job, follow):
+            waited = line.stop(talk, for_good=follow.end is not None)
+        else:
+            talk.stop_since = None
         return judge(job, follow, at, talk.said, waited)
 
     def job_changed(self, change: Change[JobView]) -> None:
@@ -85,6 +89,7 @@ class Talk(msgspec.Struct, eq=False):
     job: str  # by the name that it has there
     said: Said = Said()
     stop_since: float | None = None  # when it was first to be asked to stop the job
+    for_good: bool = False  # and not only until it is resumed
     urgent: bool = True
 
     @property
@@ -109,16 +114,13 @@ class Line:
             self._needed.set()
         return talk
 
-    def stop(self, talk: Talk) -> float:
-        """Let it be asked to stop the job, at once. Since how many seconds that is so."""
-        if talk.stop_since is None:
-            talk.stop_since, talk.urgent = loop_time(), True
+    def stop(self, talk: Talk, *, for_good: bool) -> float:
+        """Let it be asked at once to stop the job, and anew if it is now for good. Seconds since that is so."""
+        if talk.stop_since is None or talk.for_good != for_good:
+            talk.stop_since, talk.for_good, talk.urgent = loop_time(), for_good, True
+            talk.said = msgspec.structs.replace(talk.said, refusal="")
             self._needed.set()
         return loop_time() - talk.stop_since
-
-    def let_go_on(self, talk: Talk) -> float:
-        talk.stop_since = None
-        return 0.0
 
     def forget(self, key: Key) -> bool:
         """True if that was the last."""

@@ -130,7 +130,8 @@ def test_no_reason_is_left_out() -> None:
             reason = call.args[3]
             written |= {reason.value} if isinstance(reason, ast.Constant) else set()
     assert written == {one.reason for one in REASONS[VmafxJob]}
-    assert {one.reason for one in SCENARIOS.values()} == written
+    with_another_controller = {"Suspending", "ExternalFailure"}  # reached in test_following.py
+    assert {one.reason for one in SCENARIOS.values()} | with_another_controller == written
 
 
 @pytest.mark.parametrize(("name", "told"), [("bad-model", "BadInput"), ("given-up", "RetriesExhausted")])

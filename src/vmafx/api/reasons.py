@@ -26,6 +26,7 @@ REASONS: dict[type[CustomObject], tuple[Reason, ...]] = {
         Reason("Scheduled", "False", "NoAgent", "The nodes that fit wait for their agent."),
         Reason("Scheduled", "False", "InsufficientCapacity", "All slots of the nodes that fit are taken."),
         Reason("Scheduled", "False", "Suspended", "`suspend` is true."),
+        Reason("Scheduled", "False", "Suspending", "`suspend` is true; another controller is to stop the work first."),
         Reason("Scheduled", "False", "AwaitingScheduler", "The scheduler that `schedulerName` names is to place it."),
         Reason("Scheduled", "False", "Retrying", "An attempt ended without a result; the next one follows."),
         Reason("Complete", "True", "Scored", "The score is there."),
@@ -33,6 +34,7 @@ REASONS: dict[type[CustomObject], tuple[Reason, ...]] = {
         Reason("Failed", "True", "RetriesExhausted", "It failed once more than `retryLimit` allows."),
         Reason("Failed", "True", "DeadlineExceeded", "It was not done within `activeDeadlineSeconds`."),
         Reason("Failed", "True", "Cancelled", "`cancel` was set."),
+        Reason("Failed", "True", "ExternalFailure", "Another controller, which had it, says that it failed."),
     ),
     VmafxNode: (
         Reason("Ready", "True", "Healthy", "The controller answers, and the agent, if there is one, was heard."),

@@ -112,7 +112,13 @@ class Transport:
             except Unauthorized:
                 header = await self._config.credentials.header(header)
                 answer = await stack.enter_async_context(self._answer(request, limits, header))
-            yield answer.content
+            try:
+                yield answer.content
+            finally:
+                # A watch is left in the middle. To say goodbye takes a while that nobody waits for: the socket would
+                # outlive the client.
+                if not answer.content.is_eof() and answer.connection and answer.connection.transport:
+                    answer.connection.transport.abort()
 
     @asynccontextmanager
     async def _answer(

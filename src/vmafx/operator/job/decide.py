@@ -9,12 +9,11 @@ from vmafx.api.job import FINISHED, JobView
 from vmafx.api.work import Answer, read_answer
 from vmafx.operator.job.pod import ATTEMPT_LABEL, attempt_id
 from vmafx.operator.job.podview import PodView, Terminated
+from vmafx.scheduling.standing import SCHEDULER, pause_left
 
 START_WITHIN = timedelta(minutes=10)
 END_WITHIN = timedelta(seconds=30)  # beyond a Pod's own grace
 LOOK_AGAIN = 5.0  # seconds, while somebody else's Pod has our name
-BACKOFF_FIRST, BACKOFF_MOST = 10.0, 300.0
-SCHEDULER = "vmafx"
 
 Reason = Literal["Cancelled", "DeadlineExceeded", "RetriesExhausted", "BadInput", "ExternalFailure"]
 
@@ -110,7 +109,7 @@ def _pending(job: JobView, now: datetime) -> Step:
         return Adopt(job.status.assignedNode)
     if job.spec.schedulerName != SCHEDULER:
         return Hold("AwaitingScheduler", f"waits for {job.spec.schedulerName} to place it", left)
-    if (pause := _pause(job, now)) > 0:
+    if (pause := pause_left(job, now)) > 0:
         return Hold("Retrying", _said(job) or "tried again in a moment", pause if left is None else min(pause, left))
     return Queue(left)
 
@@ -228,15 +227,6 @@ def _left(job: JobView, now: datetime) -> float | None:
 
 def _too_late(job: JobView) -> Fail:
     return Fail("DeadlineExceeded", f"not done within {job.spec.activeDeadlineSeconds} s of its start")
-
-
-def _pause(job: JobView, now: datetime) -> float:
-    """Seconds until a job that failed is tried again: ten, twenty, forty, at most five minutes after the failure."""
-    scheduled = next((one for one in job.status.conditions if one.type == "Scheduled"), None)
-    if not job.status.failures or scheduled is None or scheduled.reason != "Retrying":
-        return 0.0
-    pause = min(BACKOFF_FIRST * 2.0 ** (job.status.failures - 1), BACKOFF_MOST)
-    return pause - (now - scheduled.lastTransitionTime).total_seconds()
 
 
 def _said(job: JobView) -> str:

@@ -1,0 +1,316 @@
+"""The forecast against the plainest one, and against what the scheduler then really does."""
+
+import random
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.test_scheduling import NODES, OFFERS, Plain, requests
+from vmafx.api.job import JobProgress, JobSpecView, JobStatusView, JobView
+from vmafx.api.meta import Condition, MetaView
+from vmafx.operator.job.decide import Hold, Queue, decide
+from vmafx.scheduling.durations import KEPT, Durations, Kind, Run
+from vmafx.scheduling.forecast import Lasting, Outlook, Runner, Start, Waiter, forecast
+from vmafx.scheduling.prospects import run_of, runner_of, waiter_of
+from vmafx.scheduling.scheduler import Scheduler
+from vmafx.scheduling.standing import held
+from vmafx.scheduling.terms import Name, Offer, Request, Terms, Waiting
+
+NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+SECONDS = {"cpu": 30.0, "nvidia": 10.0, "amd": None}
+
+
+def by_vendor(_terms: Terms, offer: Offer) -> float | None:
+    return SECONDS[offer.vendor]
+
+
+def always(seconds: float | None) -> Lasting:
+    return lambda _terms, _offer: seconds
+
+
+WAITERS = st.lists(
+    st.builds(Waiter, requests(), st.sampled_from([0.0, 0.0, 0.0, 15.0, None])),
+    max_size=12,
+    unique_by=lambda one: one.request.job,
+)
+FLEETS = st.lists(OFFERS, max_size=5, unique_by=lambda one: one.node)
+RUNNERS = st.lists(
+    st.tuples(NODES, st.sampled_from([None, 0.0, 5.0, 5.0, 20.0])),
+    max_size=4,
+).map(lambda drawn: [Runner(Name(node.namespace, f"old-{n}"), node, left) for n, (node, left) in enumerate(drawn)])
+
+
+def plainly(waiters: list[Waiter], runners: list[Runner], offers: list[Offer], lasting: Lasting) -> dict[Name, Start]:
+    """Moment by moment, with the scheduler that looks at everything every time."""
+    plain = Plain(nodes={offer.node: offer for offer in offers}, on={one.job: one.node for one in runners})
+    asked = {one.request.job: one.request for one in waiters}
+    coming = {one.request.job: one.after for one in waiters if one.after is not None}
+    ending = {one.job: one.left for one in runners if one.left is not None}
+    starts: dict[Name, Start] = {}
+    now, ended = 0.0, -1.0  # what ends now has not ended yet
+    while True:
+        for job in [job for job, at in ending.items() if at <= ended]:
+            del ending[job], plain.on[job]
+        for job in [job for job, at in coming.items() if at <= now]:
+            del coming[job]
+            plain.waiting[job] = asked[job]
+        for job, node in plain.place():
+            lasts = lasting(asked[job].terms, plain.nodes[node])
+            starts[job] = Start(job, node, now, None if lasts is None else now + lasts)
+            if lasts is not None:
+                ending[job] = now + lasts
+        moments = [*ending.values(), *coming.values()]
+        if not moments:
+            return starts
+        now = ended = min(moments)
+
+
+@given(WAITERS, RUNNERS, FLEETS)
+def test_it_foresees_what_the_plain_one_does(waiters: list[Waiter], runners: list[Runner], offers: list[Offer]) -> None:
+    seen = forecast(waiters, runners, offers, by_vendor)
+    assert seen.keys() == {one.request.job for one in waiters}
+    assert {job: one.start for job, one in seen.items() if one.start} == plainly(waiters, runners, offers, by_vendor)
+    for waiter in waiters:
+        outlook = seen[waiter.request.job]
+        if outlook.start is not None:
+            assert outlook.start.starts >= (waiter.after or 0.0)
+            assert outlook.start.ends is None or outlook.start.ends >= outlook.start.starts
+        if waiter.after is None:
+            assert outlook.start is None
+        if outlook.why is None:
+            assert waiter.after != 0 or (outlook.start is not None and outlook.start.starts == 0)
+        else:
+            assert waiter.after == 0
+
+
+@given(WAITERS, RUNNERS, FLEETS, st.randoms(use_true_random=False))
+def test_the_same_facts_in_another_order_give_the_same(
+    waiters: list[Waiter], runners: list[Runner], offers: list[Offer], chance: random.Random
+) -> None:
+    first = forecast(waiters, runners, offers, by_vendor)
+    for facts in (waiters, runners, offers):
+        chance.shuffle(facts)
+    assert list(forecast(waiters, runners, offers, by_vendor).items()) == list(first.items())
+
+
+@given(WAITERS, RUNNERS, FLEETS)
+def test_no_more_start_on_a_jobs_nodes_before_it_than_its_position_says(
+    waiters: list[Waiter], runners: list[Runner], offers: list[Offer]
+) -> None:
+    waiters = [one for one in waiters if one.after in {0.0, None}]  # who comes later is overtaken meanwhile
+    seen = forecast(waiters, runners, offers, always(10.0))
+    order = list(seen)
+    starts = sorted((one.start.starts, order.index(job)) for job, one in seen.items() if one.start)
+    for waiter in waiters:
+        job, terms = waiter.request.job, waiter.request.terms
+        own = seen[job].start
+        usable = [offer for offer in offers if offer.usable() and offer.fits(terms)]
+        mine = {one.node for one in usable if one.node.name not in terms.excluded} or {one.node for one in usable}
+        before = [
+            order[place]
+            for when, place in starts
+            if (own is None or when < own.starts) and seen[order[place]].start.node in mine  # type: ignore[union-attr]
+        ]
+        if waiter.after is not None:
+            assert len(before) < seen[job].position
+            assert all(order.index(one) < order.index(job) for one in before)
+
+
+@given(WAITERS)
+def test_jobs_of_the_same_terms_stand_in_their_order(waiters: list[Waiter]) -> None:
+    """Whether or not there is a node for them."""
+    seen = forecast(waiters, [], [], always(None))
+    lines: dict[Any, list[int]] = {}
+    for waiter in sorted(waiters, key=lambda one: one.request.order()):
+        terms = waiter.request.terms._replace(excluded=frozenset())
+        ahead = lines.setdefault(terms, [])
+        assert seen[waiter.request.job].position == len(ahead) + 1
+        if waiter.after is not None:
+            ahead.append(1)
+
+
+@given(WAITERS, FLEETS)
+def test_the_scheduler_then_does_so(waiters: list[Waiter], offers: list[Offer]) -> None:
+    """Jobs of equal length, ended in the order foretold: each placement comes when it was foretold."""
+    waiters = [Waiter(one.request) for one in waiters]
+    foretold = [one.start for one in forecast(waiters, [], offers, always(10.0)).values() if one.start]
+    scheduler = Scheduler()
+    for offer in offers:
+        scheduler.offer(offer)
+    for waiter in waiters:
+        scheduler.wait(waiter.request)
+    for moment in sorted({start.starts for start in foretold}):
+        for over in foretold:
+            if over.ends == moment:
+                scheduler.forget(over.job)
+        assert set(scheduler.place()) == {(one.job, one.node) for one in foretold if one.starts == moment}
+
+
+def request(name: str, created: float = 0, priority: int = 0, **terms: Any) -> Request:
+    return Request(Name("x", name), Terms("x", **terms), created, priority)
+
+
+def test_two_slots_and_five_jobs() -> None:
+    offers = [Offer(Name("x", "pool"), "cpu", capacity=2)]
+    runners = [Runner(Name("x", "old"), Name("x", "pool"), 12.0)]
+    waiters = [Waiter(request(f"job-{number}", number)) for number in range(5)]
+    seen = forecast(waiters, runners, offers, always(30.0))
+    assert [(one.position, one.start.starts, one.start.ends) for one in seen.values() if one.start] == [
+        (1, 0.0, 30.0), (2, 12.0, 42.0), (3, 30.0, 60.0), (4, 42.0, 72.0), (5, 60.0, 90.0),
+    ]  # fmt: skip
+    full = Waiting("InsufficientCapacity", "all 2 slots of the one node that fit are taken")
+    assert [one.why for one in seen.values()] == [None, full, full, full, full]
+
+
+def test_of_slots_that_become_free_together_the_best_is_taken() -> None:
+    offers = [Offer(Name("x", "slow"), "cpu", fps=1.0), Offer(Name("x", "fast"), "cpu", fps=9.0)]
+    for names in ("ab", "ba"):
+        runners = [Runner(Name("x", name), offer.node, 5.0) for name, offer in zip(names, offers, strict=True)]
+        (outlook,) = forecast([Waiter(request("job"))], runners, offers, always(1.0)).values()
+        assert outlook.start == Start(Name("x", "job"), Name("x", "fast"), 5.0, 6.0)
+
+
+def test_what_is_not_known_is_not_said() -> None:
+    offers = [Offer(Name("x", "pool"), "cpu")]
+    waiters = [Waiter(request("a", 0)), Waiter(request("b", 1))]
+    pool = Name("x", "pool")
+    seen = forecast(waiters, [], offers, always(None))
+    assert [one.start for one in seen.values()] == [Start(Name("x", "a"), pool, 0.0, None), None]
+    seen = forecast(waiters, [Runner(Name("x", "old"), pool, None)], offers, always(9.0))
+    assert [(one.position, one.start) for one in seen.values()] == [(1, None), (2, None)]
+
+
+def test_positions_are_those_among_rivals() -> None:
+    offers = [Offer(Name("x", "gpu"), "nvidia"), Offer(Name("x", "cpu"), "cpu")]
+    runners = [Runner(Name("x", f"on-{one.node.name}"), one.node) for one in offers]
+    waiters = [
+        Waiter(request("cuda-1", 0, backend="cuda")),
+        Waiter(request("hip-1", 1, backend="hip")),
+        Waiter(request("any-1", 2)),
+        Waiter(request("suspended", 3), None),
+        Waiter(request("cuda-2", 4, backend="cuda")),
+        Waiter(request("hip-2", 5, backend="hip")),
+        Waiter(request("urgent", 6, priority=5, backend="cuda")),
+    ]
+    seen = forecast(waiters, runners, offers, always(1.0))
+    assert {job.name: one.position for job, one in seen.items()} == {
+        "urgent": 1, "cuda-1": 2, "hip-1": 1, "any-1": 3, "suspended": 4, "cuda-2": 4, "hip-2": 2,
+    }  # fmt: skip
+
+
+def test_a_fleet_that_takes_no_jobs_has_a_queue_all_the_same() -> None:
+    offers = [Offer(Name("x", "a"), "cpu", cordoned=True), Offer(Name("x", "b"), "nvidia", healthy=False)]
+    waiters = [Waiter(request("a", 0)), Waiter(request("b", 1, backend="cuda")), Waiter(request("c", 2))]
+    seen = forecast(waiters, [], offers, always(1.0))
+    assert [(one.position, one.start, one.why.reason) for one in seen.values() if one.why] == [
+        (number, None, "NoHealthyNode") for number in (1, 2, 3)
+    ]
+    offers[0] = Offer(Name("x", "a"), "cpu")  # b has no node that takes jobs; it is not in the way of those that have
+    assert [one.position for one in forecast(waiters, [], offers, always(1.0)).values()] == [1, 1, 2]
+
+
+def test_durations_are_those_of_the_latest_runs_of_the_kind() -> None:
+    terms, cpu, gpu = Terms("x"), Offer(Name("x", "c"), "cpu"), Offer(Name("x", "g"), "nvidia")
+    runs = [Run(Kind("x", "cpu"), float(number), 10.0) for number in range(KEPT)]
+    runs += [Run(Kind("x", "cpu"), 1e6 + number, 20.0) for number in range(KEPT)]
+    runs += [Run(Kind("x", "nvidia"), 1.0, seconds) for seconds in (1.0, 2.0, 6.0, 9.0, -5.0)]
+    known = Durations(runs)
+    assert (known.whole(terms, cpu), known.whole(terms, gpu)) == (20.0, 4.0)
+    assert known.whole(Terms("x", "cpu"), gpu) == 20.0  # computed by the CPU, on whatever node
+    assert known.whole(Terms("y"), cpu) is None
+    assert Durations().whole(terms, cpu) is None
+
+
+@pytest.mark.parametrize(
+    ("so_far", "rest"), [(0.0, 4.0), (1.5, 4.5), (6.0, 3.0), (9.0, 0.0), (18.0, 0.0), (18.1, None)]
+)
+def test_the_rest_of_a_run_is_that_of_those_not_over_by_then(so_far: float, rest: float | None) -> None:
+    known = Durations([Run(Kind("x", "cpu"), 1.0, seconds) for seconds in (1.0, 2.0, 6.0, 9.0)])
+    assert known.rest(Terms("x"), Offer(Name("x", "c"), "cpu"), so_far) == rest
+
+
+def job(spec: Mapping[str, Any] = {}, **status: Any) -> JobView:
+    meta = MetaView("clip", "x", "u1", creationTimestamp=NOW)
+    return JobView(meta, JobSpecView("s3://b/r", "s3://b/d", **spec), JobStatusView(**status))
+
+
+def said(status: Any, reason: str, seconds_ago: float) -> tuple[Condition, ...]:
+    return (Condition("Scheduled", status, NOW - timedelta(seconds=seconds_ago), reason, "no luck"),)
+
+
+RETRYING = said("False", "Retrying", 4)
+
+
+@pytest.mark.parametrize(
+    ("one", "reason", "after"),
+    [
+        (job(), None, 0.0),
+        (job({"suspend": True}), "Suspended", None),
+        (job({"schedulerName": "other"}), "AwaitingScheduler", None),
+        (job(controllerJobID="external"), "AwaitingScheduler", None),
+        (job(failures=1, conditions=RETRYING), "Retrying", 6.0),
+        (job(failures=1, conditions=said("False", "Retrying", 11)), None, 0.0),
+        (job(conditions=said("False", "NoNodes", 11)), None, 0.0),
+    ],
+)
+def test_who_is_in_the_queue_is_who_the_operator_puts_there(
+    one: JobView, reason: str | None, after: float | None
+) -> None:
+    step = decide(one, None, NOW, seen=False)
+    hold = held(one, NOW)
+    if reason is None:
+        assert (step, hold) == (Queue(), None)
+    else:
+        assert isinstance(step, Hold)
+        assert hold is not None
+        assert (hold.reason, hold.message) == (step.reason, step.message)
+        assert hold.reason == reason
+    assert waiter_of(one, NOW).after == after
+
+
+def test_cancelled_and_placed_jobs_wait_for_nothing_but_the_operator() -> None:
+    for one, reason in ((job({"cancel": True}), "Cancelled"), (job(assignedNode="n"), "Placed")):
+        hold = held(one, NOW)
+        assert hold is not None
+        assert (hold.reason, hold.after) == (reason, None)
+
+
+def test_a_running_job_is_judged_by_its_frames_else_by_what_others_took() -> None:
+    offer = Offer(Name("x", "n"), "cpu")
+    running = job(
+        phase="Running", assignedNode="n", startedAt=NOW - timedelta(hours=1), conditions=said("True", "P", 4)
+    )
+    known = Durations([Run(Kind("x", "cpu"), 1.0, 10.0)])
+    name, node = Name("x", "clip"), Name("x", "n")
+    assert runner_of(running, offer, known, NOW) == Runner(name, node, 6.0)
+    assert runner_of(running, offer, known, NOW, JobProgress(100, 400, 50.0)) == Runner(name, node, 6.0)
+    assert runner_of(running, offer, known, NOW, JobProgress(500, 400, 50.0)) == Runner(name, node, 0.0)
+    assert runner_of(running, offer, known, NOW, JobProgress(100, 0, 50.0)) == Runner(name, node, 6.0)
+    assert runner_of(running, offer, Durations(), NOW) == Runner(name, node, None)
+    assert runner_of(running, None, known, NOW) == Runner(name, node, None)
+
+
+def test_a_run_is_the_last_attempt_and_not_the_waiting_before_it() -> None:
+    offer = Offer(Name("x", "n"), "nvidia")
+    status: dict[str, Any] = {
+        "phase": "Succeeded",
+        "assignedNode": "n",
+        "startedAt": NOW - timedelta(hours=1),
+        "finishedAt": NOW,
+    }
+    assert run_of(job(**status, conditions=said("True", "Placed", 8)), offer) == Run(
+        Kind("x", "nvidia"), NOW.timestamp(), 8.0
+    )
+    assert run_of(job(**status), offer) == Run(Kind("x", "nvidia"), NOW.timestamp(), 3600.0)
+    assert run_of(job(phase="Succeeded", assignedNode="n"), offer) is None
+
+
+def test_an_outlook_of_nobody() -> None:
+    assert forecast([], [], [], always(1.0)) == {}
+    assert forecast([Waiter(request("a"))], [], [], always(1.0)) == {
+        Name("x", "a"): Outlook(1, Waiting("NoNodes", "there is no VmafxNode in namespace x"))
+    }

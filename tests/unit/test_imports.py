@@ -8,7 +8,9 @@ import pytest
 HEAVY = {"kubernetes", "numpy", "torch", "typer", "rich", "structlog", "grpc", "google", "cryptography"}
 
 
-@pytest.mark.parametrize("module", ["vmafx.api", "vmafx.kube", "vmafx.operator.main", "vmafx.operator.manifests"])
+@pytest.mark.parametrize(
+    "module", ["vmafx.api", "vmafx.kube", "vmafx.operator.main", "vmafx.operator.manifests", "vmafx.fleet.live"]
+)
 def test_a_package_does_not_import_what_is_heavy(module: str) -> None:
     code = f"import sys, {module}; print(*sorted(name for name in sys.modules if '.' not in name))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
@@ -33,6 +35,14 @@ asyncio.run(main())
 """
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed == "[] ['google', 'grpc']\n"
+
+
+@pytest.mark.parametrize("module", ["vmafx.cli.score", "vmafx.operator.main", "vmafx.worker.main"])
+def test_only_people_who_look_at_the_fleet_pay_for_that(module: str) -> None:
+    code = f"import sys, {module}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "vmafx.api.job" in loaded
+    assert [name for name in loaded if name.startswith("vmafx.fleet") or name == "vmafx.scheduling.forecast"] == []
 
 
 def test_the_api_knows_no_network() -> None:

@@ -12,10 +12,13 @@ from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
 from vmafx.api.schema import struct_fields
 from vmafx.api.training import TrainingView
+from vmafx.fleet.views import SeenJob, SeenNode
 
 VIEWS = [
     (JobView, VmafxJob),
+    (SeenJob, VmafxJob),
     (NodeView, VmafxNode),
+    (SeenNode, VmafxNode),
     (TrainingView, VmafxModelTraining),
     (InferenceView, ZerfooInferenceService),
 ]

@@ -12,7 +12,7 @@ from vmafx.cli.help import HELP
 
 SOFTWARE = 70  # sysexits.h
 # Each in a module of its own name, with `add_to(app)` and `ERRORS`, its expected failures.
-COMMANDS = ("score", "doctor", "dev", "crd", "operator", "worker")
+COMMANDS = ("score", "doctor", "submit", "queue", "jobs", "nodes", "dev", "crd", "operator", "worker")
 
 
 def _show_version(wanted: bool) -> None:
@@ -43,7 +43,9 @@ def main() -> None:
     try:
         app()
     except errors as error:
-        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+        from vmafx.scoring.media.uri import printable  # noqa: PLC0415 - seldom needed
+
+        typer.echo(f"error: {printable(' '.join(str(error).split()))}", err=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

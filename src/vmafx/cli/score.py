@@ -3,7 +3,6 @@
 import asyncio
 import math
 import os
-import re
 import signal
 from pathlib import Path
 from typing import Annotated, get_args
@@ -11,8 +10,8 @@ from typing import Annotated, get_args
 import msgspec
 import typer
 
-from vmafx.api.job import Feature, PixelFormat, RawFormat
-from vmafx.cli import scores
+from vmafx.api.job import Feature
+from vmafx.cli import raw, scores
 from vmafx.cli.bars import Bars
 from vmafx.cli.help import HELP
 from vmafx.scoring import engine
@@ -27,7 +26,6 @@ from vmafx.scoring.request import DEFAULT_MODEL, Options, Source
 from vmafx.scoring.score import Scorer
 
 BELOW_THE_FLOOR, BAD_INPUT, ENGINE = 1, 2, 3
-RAW_NAMES = (".yuv", ".raw")
 RAW, RESULTS, RUNNING = "Raw video", "Results", "Running"
 
 
@@ -106,23 +104,24 @@ def score(
             check_path(path)
         options = Options(
             model=model,
-            features=_features(feature or []),
+            features=raw.features(feature or []),
             pooling=pool,
             subsample=subsample,
             threads=threads,
-            size=_size(scale_to, "--scale-to") if scale_to else None,
+            size=raw.size(scale_to, "--scale-to") if scale_to else None,
             shortest=shortest,
             conform=conform,
             stretch=stretch,
             damaged=damaged,
         )
         floor = _floor(fail_under)
-        first, others = _sources(
+        formats = raw.formats(
             reference,
             distorted,
-            _raw(size, pix_fmt, fps),
-            _raw(distorted_size or size, distorted_pix_fmt or pix_fmt, fps),
+            raw.raw_format(size, pix_fmt, fps),
+            raw.raw_format(distorted_size or size, distorted_pix_fmt or pix_fmt, fps),
         )
+        first, *others = map(Source, (reference, *distorted), formats)
         policy = Policy.from_environ(os.environ)
         if allow_private:
             policy = msgspec.structs.replace(policy, private=True)
@@ -190,54 +189,6 @@ async def _run(
     scorer = Scorer(await engine.ready(), policy, cache=Cache() if running.cache else None)
     batch = Batch(scorer, options, parallel=running.parallel, worst=running.pictures)
     return await batch.score(reference, distorted, listener)
-
-
-def _features(named: list[str]) -> tuple[Feature, ...]:
-    """Given one by one, or several with commas."""
-    names = [name for one in named for name in one.split(",") if name]
-    try:
-        return msgspec.convert(tuple(dict.fromkeys(names)), tuple[Feature, ...])
-    except msgspec.ValidationError as error:
-        known = ", ".join(get_args(Feature))
-        wrong = ", ".join(name for name in names if name not in get_args(Feature))
-        raise BadInput("options", f"there is no feature {wrong}; there are {known}") from error
-
-
-def _size(text: str, option: str) -> tuple[int, int]:
-    found = re.fullmatch(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})", text)
-    if found is None:
-        raise BadInput("options", f"{option} {text!r} is no size; write it as 1920x1080")
-    return int(found[1]), int(found[2])
-
-
-def _raw(size: str, pix_fmt: str, fps: float | None) -> RawFormat | None:
-    if not size:
-        if pix_fmt or fps is not None:
-            raise BadInput("options", "--pix-fmt and --fps are for raw video, which needs --size too")
-        return None
-    pix_fmt = pix_fmt or "yuv420p"
-    width, height = _size(size, "--size")
-    fields = {"width": width, "height": height, "pixelFormat": pix_fmt, "frameRate": fps}
-    try:
-        return msgspec.convert(fields, RawFormat)
-    except msgspec.ValidationError as error:
-        if pix_fmt not in get_args(PixelFormat):
-            why = f"--pix-fmt {pix_fmt!r} is none of {', '.join(get_args(PixelFormat))}"
-        else:
-            why = f"--size {size} --fps {fps}: {error}"
-        raise BadInput("options", why) from error
-
-
-def _sources(
-    reference: str, distorted: list[str], raw: RawFormat | None, distorted_raw: RawFormat | None
-) -> tuple[Source, list[Source]]:
-    """A raw format is for the clips whose names say that they are raw; if none does, for all."""
-    said = any(name.lower().endswith(RAW_NAMES) for name in (reference, *distorted))
-
-    def source(name: str, raw: RawFormat | None) -> Source:
-        return Source(name, raw if not said or name.lower().endswith(RAW_NAMES) else None)
-
-    return source(reference, raw), [source(name, distorted_raw) for name in distorted]
 
 
 def _complain(error: ScoringError, name: str = "") -> int:

@@ -1,6 +1,6 @@
 """The verbs of the Kubernetes API, typed by the resource they are given."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Literal, Self, TypeVar
 
 import msgspec
@@ -61,7 +61,7 @@ class Client:
 
     async def pages(
         self, resource: Resource[T], namespace: str = "", *, labels: str = "", fields: str = "", page: int = PAGE
-    ) -> AsyncIterator[Page[T]]:
+    ) -> AsyncGenerator[Page[T]]:
         """The list in parts, so that no more than one part is in memory. Expired: it took too long; begin again."""
         query = {**_selectors(labels, fields), **({"limit": str(page)} if page else {})}
         while True:
@@ -85,8 +85,12 @@ class Client:
         query = _selectors(labels, fields) | ({"resourceVersion": version} if version else {})
         return Watch(self._transport, resource, resource.collection(namespace), query)
 
-    async def create(self, resource: Resource[T], body: T | Untyped, namespace: str = "") -> T:
-        request = Request("POST", resource.collection(namespace), STRICT, msgspec.json.encode(body))
+    async def create(
+        self, resource: Resource[T], body: T | Untyped, namespace: str = "", *, dry_run: bool = False
+    ) -> T:
+        """Create; with `dry_run` the server only checks whether it could."""
+        query = {**STRICT, "dryRun": "All"} if dry_run else STRICT
+        request = Request("POST", resource.collection(namespace), query, msgspec.json.encode(body))
         return decode(await self._transport.call(request), resource.model)
 
     async def merge_patch(self, resource: Resource[T], key: Key, patch: dict[str, Any], subresource: str = "") -> T:

@@ -8,12 +8,13 @@ from vmafx.api.meta import Condition
 
 SCHEDULER = "vmafx"
 BACKOFF_FIRST, BACKOFF_MOST = 10.0, 300.0
+Hindrance = Literal["Cancelled", "Suspended", "Placed", "AwaitingScheduler", "Retrying"]
 
 
 class Held(NamedTuple):
     """What keeps a job out of the queue, and for how many seconds; None if that is for somebody to say."""
 
-    reason: Literal["Cancelled", "Suspended", "Placed", "AwaitingScheduler", "Retrying"]
+    reason: Hindrance
     message: str
     after: float | None = None
 

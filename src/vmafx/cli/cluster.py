@@ -1,0 +1,54 @@
+"""What all commands that look at a cluster have in common: their options, the connection, and how they are stopped."""
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Literal
+
+import typer
+
+from vmafx.fleet.errors import FleetError
+from vmafx.kube import Client, load_config
+from vmafx.kube.errors import KubeError
+
+CLUSTER = "Cluster"
+ERRORS: tuple[type[Exception], ...] = (FleetError, KubeError)
+Format = Literal["table", "json", "yaml"]
+
+Namespace = Annotated[
+    str,
+    typer.Option("--namespace", "-n", help="The namespace, if not the kubeconfig's.", rich_help_panel=CLUSTER),
+]
+Everywhere = Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.", rich_help_panel=CLUSTER)]
+Kubeconfig = Annotated[
+    str,
+    typer.Option("--kubeconfig", metavar="FILE", help="A kubeconfig, if not the usual.", rich_help_panel=CLUSTER),
+]
+Context = Annotated[str, typer.Option("--context", help="A context of the kubeconfig.", rich_help_panel=CLUSTER)]
+Output = Annotated[Format, typer.Option("--output", "-o", help="How to print it.")]
+Watch = Annotated[
+    bool, typer.Option("--watch", "-w", help="Go on: a live table on a terminal, elsewhere a line for each change.")
+]
+
+Work = Callable[[Client, str], Coroutine[None, None, int | None]]
+
+
+def run(work: Work, kubeconfig: str, context: str, namespace: str, *, everywhere: bool = False) -> None:
+    """Do `work` with a client and the namespace that is meant, empty for all; it may return an exit code."""
+    if everywhere and namespace:
+        raise typer.BadParameter("--namespace and --all-namespaces exclude each other")
+    try:
+        code = asyncio.run(_connected(work, kubeconfig, context, namespace, everywhere=everywhere))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    if code:
+        raise typer.Exit(code)
+
+
+async def _connected(work: Work, kubeconfig: str, context: str, namespace: str, *, everywhere: bool) -> int | None:
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    config = load_config(kubeconfig or None, context or None)
+    async with Client(config) as client:
+        return await work(client, "" if everywhere else namespace or config.namespace)

@@ -1,0 +1,107 @@
+"""A job that somebody waits for: what it is doing, on standard error, and how it ended."""
+
+import asyncio
+import sys
+from contextlib import ExitStack
+from typing import Self
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from vmafx.cli.tables import between, cell, span
+from vmafx.fleet.errors import FleetError
+from vmafx.fleet.following import follow, places
+from vmafx.fleet.queue import QueueRow
+from vmafx.fleet.rows import job_row
+from vmafx.fleet.views import SeenJob
+from vmafx.kube import Client, Key
+from vmafx.kube.errors import KubeError
+
+BAD_INPUT, FAILED = 2, 1
+
+
+class NewsLine:
+    """On a terminal one line that changes; elsewhere a line for each piece of news."""
+
+    def __init__(self) -> None:
+        self._status = Console(stderr=True).status("") if sys.stderr.isatty() else None
+        self._open, self._said = ExitStack(), ""
+
+    def __enter__(self) -> Self:
+        if self._status is not None:
+            self._open.enter_context(self._status)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def say(self, news: str, detail: str = "") -> None:
+        """`detail` may change at any moment, and is no news."""
+        text = cell(f"{news}{detail}")
+        if self._status is not None:
+            self._status.update(Text(text, no_wrap=True, overflow="ellipsis"))
+        elif news != self._said:
+            typer.echo(text, err=True)
+        self._said = news
+
+
+async def wait_for(client: Client, key: Key, version: str) -> SeenJob:
+    """The job as it is at its end."""
+    waits = asyncio.Event()
+    waits.set()
+    with NewsLine() as line:
+        ahead = asyncio.create_task(_tell_places(client, key, waits, line))
+        try:
+            async for job in follow(client, key, version):
+                _tell_state(job, waits, line)
+        finally:
+            ahead.cancel()
+            await asyncio.gather(ahead, return_exceptions=True)
+    return job
+
+
+def _tell_state(job: SeenJob, waits: asyncio.Event, line: NewsLine) -> None:
+    row = job_row(job)
+    if row.phase == "Pending":
+        waits.set()
+        line.say(f"{row.name} waits" + (f" ({row.reason}: {row.message})" if row.reason else ""))
+    else:
+        waits.clear()
+    if row.phase == "Running":
+        line.say(f"{row.name} runs on {row.node}", f", {row.message}" if row.message else "")
+
+
+async def _tell_places(client: Client, key: Key, waits: asyncio.Event, line: NewsLine) -> None:
+    try:
+        async for row in places(client, key, waits):
+            line.say(f"{row.name} waits, {_ordinal(row.position)} in turn ({row.reason}: {row.message})", _times(row))
+    except (KubeError, FleetError) as error:  # the job can be followed all the same
+        line.say(f"{key.name} waits; its position is not known: {error}")
+
+
+def tell_end(job: SeenJob, *, quiet: bool) -> int:
+    """Print the score unless that is to be `quiet`, or why there is none; the exit code says the same."""
+    row = job_row(job)
+    if row.phase == "Succeeded" and row.score is not None:
+        if not quiet:
+            frames = "1 frame" if row.frames == 1 else f"{row.frames or 0:,} frames"
+            took = span(between(row.started, row.finished))
+            typer.echo(f"VMAF {row.score:.3f}  ({frames}, {took} on {cell(row.node)}; job {cell(row.name)})")
+        return 0
+    typer.echo(f"error: job {cell(row.name)} failed: {cell(row.reason)}: {cell(row.message)}", err=True)
+    return BAD_INPUT if row.reason == "BadInput" else FAILED
+
+
+def _times(row: QueueRow) -> str:
+    if row.startsIn is None:
+        return ""
+    done = "" if row.doneIn is None else f", done in about {span(row.doneIn)}"
+    return f"; starts in about {span(row.startsIn)}{done}"
+
+
+def _ordinal(number: int | None) -> str:
+    if number is None:
+        return "not"
+    ending = "th" if number % 100 in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"

@@ -1,0 +1,120 @@
+"""`vmafx jobs`: what there is, and what became of it."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from vmafx.api.job import Phase
+from vmafx.cli import cluster
+from vmafx.cli.help import HELP
+from vmafx.cli.showing import Printer, Row, Sheet, complain_of
+from vmafx.cli.tables import between, span
+from vmafx.fleet.live import Live, jobs_in
+from vmafx.fleet.reading import PHASES, Reader
+from vmafx.fleet.rows import JobRow, deleted, job_row, key_of
+from vmafx.fleet.views import SeenJob
+from vmafx.kube import Client
+from vmafx.runtime.informer import Informer
+from vmafx.runtime.store import Change
+from vmafx.runtime.times import utc_now
+
+ERRORS = cluster.ERRORS
+COLUMNS = ("NAME", "PHASE", "SCORE", "NODE", "ATTEMPTS", "AGE", "TIME", "MESSAGE")
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(context_settings=HELP)(jobs)
+
+
+def jobs(
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="These jobs only.")] = None,
+    phase: Annotated[
+        list[str] | None, typer.Option(help=f"Jobs in this phase only: {', '.join(PHASES)}; may be repeated.")
+    ] = None,
+    selector: Annotated[str, typer.Option("--selector", "-l", help="Jobs with these labels only: key=value,...")] = "",
+    output: cluster.Output = "table",
+    watch: cluster.Watch = False,
+    namespace: cluster.Namespace = "",
+    everywhere: cluster.Everywhere = False,
+    kubeconfig: cluster.Kubeconfig = "",
+    context: cluster.Context = "",
+) -> None:
+    """Show jobs, the oldest first: their phase, score, node, and what there is to say.
+
+    AGE is the time since a job was made, TIME the time from its first start to its end.
+    """
+    wanted, phases = tuple(dict.fromkeys(names or ())), _phases(phase or [])
+    if wanted and (everywhere or selector):
+        raise typer.BadParameter("names exclude --all-namespaces and --selector")
+
+    async def work(client: Client, where: str) -> None:
+        printer, reader = Printer(COLUMNS, output, everywhere=everywhere), Reader(client, where)
+        found = await reader.named(wanted) if wanted else []  # one that is not there is told at once
+        if watch:
+            informer = jobs_in(client, where, phases, selector, wanted)
+            async with Live(client, informer) as live:
+                await printer.watch(live, _Watched(informer, wanted, phases))
+        found = [job for job in found if job.status.phase in phases] if wanted else await reader.jobs(phases, selector)
+        complain_of(reader.unreadable)
+        printer.once(_sheet(found, where))
+
+    cluster.run(work, kubeconfig, context, namespace, everywhere=everywhere)
+
+
+def _phases(named: Iterable[str]) -> tuple[Phase, ...]:
+    """Given one by one, or several with commas; all if none is."""
+    words = [word for one in named for word in one.lower().split(",") if word]
+    known = {phase.lower(): phase for phase in PHASES}
+    if wrong := [word for word in words if word not in known]:
+        raise typer.BadParameter(f"there is no phase {wrong[0]!r}; there are {', '.join(PHASES)}")
+    return tuple(known[word] for word in words) or PHASES
+
+
+class _Watched:
+    """All jobs of a cache, and of each change the job that it concerns."""
+
+    def __init__(self, informer: Informer[SeenJob], names: Collection[str], phases: Collection[Phase]) -> None:
+        self._informer, self._names, self._phases = informer, names, phases
+
+    def sheet(self) -> Sheet:
+        return _sheet(self._informer.store.values(), self._informer.namespace)
+
+    def changed(self, changes: Sequence[Change[Any]]) -> Iterator[Row]:
+        """Of jobs that are shown, or were until now: also how a job ended that is shown only while it runs."""
+        now = utc_now()
+        for change in changes:
+            job = change.new or change.old
+            if job is not None and (change.old is not None or self._wanted(job)):
+                row = job_row(job)
+                yield _row(row if change.new is not None else deleted(row), now)
+
+    def _wanted(self, job: SeenJob) -> bool:
+        return job.status.phase in self._phases and (not self._names or job.metadata.name in self._names)
+
+
+def _sheet(found: Iterable[SeenJob], where: str) -> Sheet:
+    now = utc_now()
+    rows = [job_row(job) for job in sorted(found, key=_age)]
+    none = f"there are no such jobs in {f'namespace {where}' if where else 'any namespace'}"
+    return Sheet([_row(row, now) for row in rows], rows, () if rows else (none,))
+
+
+def _age(job: SeenJob) -> tuple[float, str, str]:
+    created = job.metadata.creationTimestamp
+    return (created.timestamp() if created else 0.0, *key_of(job))
+
+
+def _row(row: JobRow, now: datetime) -> Row:
+    cells = (
+        row.name,
+        row.phase,
+        None if row.score is None else f"{row.score:.3f}",
+        row.node,
+        row.attempts,
+        span(between(row.created, now)),
+        span(between(row.started, row.finished or now)),
+        f"{row.reason}: {row.message}" if row.reason and row.message else row.message,
+    )
+    return Row(row.key, row, cells, row)

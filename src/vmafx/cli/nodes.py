@@ -1,0 +1,84 @@
+"""`vmafx nodes`: who does the work, and who does not."""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+import typer
+
+from vmafx.cli import cluster
+from vmafx.cli.help import HELP
+from vmafx.cli.showing import Differences, Printer, Row, Sheet, complain_of
+from vmafx.cli.tables import between, span
+from vmafx.fleet.live import Live, jobs_in, nodes_in
+from vmafx.fleet.reading import RUNNING, Reader
+from vmafx.fleet.rows import NodeRow, key_of, node_row
+from vmafx.fleet.views import SeenJob, SeenNode
+from vmafx.kube import Client, Key
+from vmafx.runtime.times import utc_now
+
+ERRORS = cluster.ERRORS
+COLUMNS = ("NAME", "VENDOR", "RUNTIME", "HEALTHY", "JOBS", "FREE", "DEVICE", "FPS", "HEARTBEAT", "NOTE")
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(context_settings=HELP)(nodes)
+
+
+def nodes(
+    output: cluster.Output = "table",
+    watch: cluster.Watch = False,
+    namespace: cluster.Namespace = "",
+    everywhere: cluster.Everywhere = False,
+    kubeconfig: cluster.Kubeconfig = "",
+    context: cluster.Context = "",
+) -> None:
+    """Show the nodes of the fleet: whether each takes jobs, how many it has, and why not.
+
+    JOBS are those that it has, of those that it can have; FREE are the slots that would be given away now; HEARTBEAT is
+    the time since its agent last spoke.
+    """
+
+    async def work(client: Client, where: str) -> None:
+        printer, reader = Printer(COLUMNS, output, everywhere=everywhere), Reader(client, where)
+        if watch:
+            there, running = nodes_in(client, where), jobs_in(client, where, RUNNING)
+            async with Live(client, there, running) as live:
+                look = Differences(lambda: _sheet(there.store.values(), running.store.values(), where), _gone)
+                await printer.watch(live, look)
+        sheet = _sheet(await reader.nodes(), await reader.jobs(RUNNING), where)
+        complain_of(reader.unreadable)
+        printer.once(sheet)
+
+    cluster.run(work, kubeconfig, context, namespace, everywhere=everywhere)
+
+
+def _sheet(found: Iterable[SeenNode], running: Iterable[SeenJob], where: str) -> Sheet:
+    now = utc_now()
+    used = Counter(Key(job.metadata.namespace, job.status.assignedNode or "") for job in running)
+    rows = [node_row(node, used[key_of(node)]) for node in sorted(found, key=key_of)]
+    none = f"there are no nodes in {f'namespace {where}' if where else 'any namespace'}"
+    return Sheet([_row(row, now) for row in rows], rows, () if rows else (none,))
+
+
+def _gone(row: Row) -> Row:
+    gone = msgspec.structs.replace(row.document, healthy=None, used=0, free=0, reason="Deleted", message=None)
+    return _row(gone, utc_now())
+
+
+def _row(row: NodeRow, now: datetime) -> Row:
+    cells = (
+        row.name,
+        row.vendor,
+        row.runtime,
+        "unknown" if row.healthy is None else row.healthy,
+        f"{row.used}/{row.capacity}",
+        row.free,
+        row.device,
+        None if row.fps is None else f"{row.fps:.1f}",
+        f"{span(between(row.lastHeartbeat, now))} ago" if row.lastHeartbeat else None,
+        f"{row.reason}: {row.message}" if row.message else row.reason,
+    )
+    # A heartbeat comes every few seconds, and is no news.
+    return Row(row.key, row, cells, msgspec.structs.replace(row, lastHeartbeat=None))

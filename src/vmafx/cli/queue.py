@@ -1,0 +1,96 @@
+"""`vmafx queue`: who waits, which in turn, why, and until when."""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from vmafx.cli import cluster
+from vmafx.cli.help import HELP
+from vmafx.cli.showing import Differences, Printer, Row, Sheet, complain_of
+from vmafx.cli.tables import between, span
+from vmafx.fleet.live import Live, LiveQueue, jobs_in, nodes_in
+from vmafx.fleet.queue import Queue, QueueRow, Summary, left, read_queue
+from vmafx.fleet.reading import UNFINISHED, Reader
+from vmafx.kube import Client
+from vmafx.runtime.times import utc_now
+
+ERRORS = cluster.ERRORS
+COLUMNS = ("POSITION", "NAME", "PRIORITY", "WAITED", "STARTS", "ETA", "REASON")
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(context_settings=HELP)(queue)
+
+
+def queue(
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="These jobs only.")] = None,
+    output: cluster.Output = "table",
+    watch: cluster.Watch = False,
+    namespace: cluster.Namespace = "",
+    everywhere: cluster.Everywhere = False,
+    kubeconfig: cluster.Kubeconfig = "",
+    context: cluster.Context = "",
+) -> None:
+    """Show the jobs that wait, in the order in which their turn comes, and why.
+
+    STARTS is the time until a job will be given a node, ETA until it will be done: estimated by how long other jobs
+    took here, and unknown until one has finished.
+    """
+    wanted = frozenset(names or ())
+
+    async def work(client: Client, where: str) -> None:
+        printer, reader = Printer(COLUMNS, output, everywhere=everywhere), Reader(client, where)
+        if watch:
+            jobs, nodes = jobs_in(client, where, UNFINISHED), nodes_in(client, where)
+            async with Live(client, jobs, nodes) as live:
+                current = await LiveQueue.read(reader, jobs, nodes)
+                await printer.watch(live, _watched(current, wanted))
+        found = await read_queue(reader, utc_now())
+        complain_of(reader.unreadable)
+        printer.once(_sheet(found, wanted))
+
+    cluster.run(work, kubeconfig, context, namespace, everywhere=everywhere)
+
+
+def _watched(current: LiveQueue, names: Collection[str]) -> Differences:
+    def gone(row: Row) -> Row:
+        return _row(left(row.document, current.job(row.key)), utc_now())
+
+    return Differences(lambda: _sheet(current.at(utc_now()), names), gone)
+
+
+def _sheet(found: Queue, names: Collection[str]) -> Sheet:
+    now = utc_now()
+    rows = [row for row in found.jobs if not names or row.name in names]
+    foot = [_summary(found.summary)]
+    if any(_eta(row, row.doneIn) == "unknown" for row in rows):
+        foot.append("an ETA is unknown until a job of the kind has finished here")
+    return Sheet([_row(row, now) for row in rows], Queue(rows, found.summary), foot)
+
+
+def _row(row: QueueRow, now: datetime) -> Row:
+    cells = (
+        row.position,
+        row.name,
+        row.priority,
+        span(between(row.created, now)),
+        _eta(row, row.startsIn),
+        _eta(row, row.doneIn),
+        f"{row.reason}: {row.message}",
+    )
+    return Row(row.key, row, cells, row.without_times())
+
+
+def _eta(row: QueueRow, seconds: float | None) -> str:
+    if seconds is None:
+        return "unknown" if row.runs_in_time() else "-"
+    return "now" if seconds < 1 else f"~{span(seconds)}"
+
+
+def _summary(told: Summary) -> str:
+    held = f" ({told.held} held back)" if told.held else ""
+    slots = f"{told.free} of {told.slots} slots free" if told.slots else "no node takes jobs"
+    vendors = ", ".join(f"{vendor} {one.free} of {one.slots}" for vendor, one in told.vendors.items())
+    return f"{told.waiting} waiting{held}, {told.running} running; {slots}{f' ({vendors})' if vendors else ''}"

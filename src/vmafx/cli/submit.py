@@ -1,0 +1,220 @@
+"""`vmafx submit`: one pair of clips, handed to the fleet."""
+
+import asyncio
+import re
+from typing import Annotated, Any, get_args
+
+import msgspec
+import typer
+
+from vmafx.api.job import Backend, Feature, JobOptions, RawFormat, VmafxJobSpec
+from vmafx.api.meta import LocalSecretRef
+from vmafx.cli import cluster, following, raw
+from vmafx.cli.help import HELP
+from vmafx.cli.tables import as_json, as_yaml, cell
+from vmafx.cli.values import pairs, seconds
+from vmafx.fleet.errors import Refused
+from vmafx.fleet.handing import WHOLE_JOBS, hand_in, manifest, model_for, name_for, reachable
+from vmafx.kube import Client, Key
+from vmafx.kube.resources import Untyped
+from vmafx.scoring.errors import BadInput
+
+BAD_USAGE, GAVE_UP = 2, 1
+SCORING, RAW, JOB, WAITING = "Scoring", "Raw video", "Job", "Waiting"
+ERRORS = cluster.ERRORS
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(context_settings=HELP)(submit)
+
+
+class Following(msgspec.Struct, frozen=True):
+    """What is to be done beside handing it in."""
+
+    output: cluster.Format
+    own_name: bool
+    dry_run: bool
+    wait: bool
+    timeout: int | None
+
+
+def submit(
+    reference: Annotated[str, typer.Argument(help="The pristine clip, as a URI.", metavar="REFERENCE")],
+    distorted: Annotated[str, typer.Argument(help="The clip to judge.", metavar="DISTORTED")],
+    wait: Annotated[
+        bool, typer.Option("--wait", "--watch", "-w", help="Follow it to its end, and print the score.")
+    ] = False,
+    timeout: Annotated[
+        str, typer.Option(metavar="TIME", help="Give up waiting after this, such as 30m; the job goes on.")
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Have it checked, print it, and make no job.")] = False,
+    output: cluster.Output = "table",
+    model: Annotated[str, typer.Option(help="A model's name, or its URI.", rich_help_panel=SCORING)] = "",
+    feature: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Measure this too: {', '.join(get_args(Feature))}.", rich_help_panel=SCORING),
+    ] = None,
+    pool: Annotated[
+        str,
+        typer.Option(
+            "--pool",
+            "--pooling",
+            help="How frames become one score: mean, harmonic_mean, min, max, median, p1 to p99.",
+            rich_help_panel=SCORING,
+        ),
+    ] = "",
+    subsample: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Score every n-th frame.", rich_help_panel=SCORING)
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Threads to score with.", rich_help_panel=SCORING)
+    ] = None,
+    report: Annotated[
+        str, typer.Option(metavar="URI", help="Where to put the report of every frame.", rich_help_panel=SCORING)
+    ] = "",
+    size: Annotated[str, typer.Option(metavar="WxH", help="Size of a raw clip.", rich_help_panel=RAW)] = "",
+    pix_fmt: Annotated[str, typer.Option(help="Its pixel format; yuv420p if not said.", rich_help_panel=RAW)] = "",
+    fps: Annotated[float | None, typer.Option(help="Its frames per second.", rich_help_panel=RAW)] = None,
+    distorted_size: Annotated[
+        str, typer.Option(metavar="WxH", help="Size of the distorted one, if another.", rich_help_panel=RAW)
+    ] = "",
+    distorted_pix_fmt: Annotated[
+        str, typer.Option(help="Pixel format of the distorted one, if another.", rich_help_panel=RAW)
+    ] = "",
+    name: Annotated[str, typer.Option(help="The job's name, if not one by the clip's.", rich_help_panel=JOB)] = "",
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label of the job.", rich_help_panel=JOB)
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option(min=0, max=1_000_000_000, help="Higher goes first.", rich_help_panel=JOB)
+    ] = None,
+    backend: Annotated[
+        Backend | None, typer.Option(help="What to score on; whatever fits if not said.", rich_help_panel=JOB)
+    ] = None,
+    node_selector: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Only on nodes with this label.", rich_help_panel=JOB),
+    ] = None,
+    retry_limit: Annotated[
+        int | None, typer.Option(min=0, max=100, help="Failures that are tried again; 3.", rich_help_panel=JOB)
+    ] = None,
+    deadline: Annotated[
+        str, typer.Option(metavar="TIME", help="Fail it this long after its start.", rich_help_panel=JOB)
+    ] = "",
+    ttl: Annotated[
+        str, typer.Option(metavar="TIME", help="Delete it this long after its end.", rich_help_panel=JOB)
+    ] = "",
+    suspend: Annotated[bool, typer.Option("--suspend", help="Hold it back.", rich_help_panel=JOB)] = False,
+    credentials_secret: Annotated[
+        str, typer.Option(metavar="NAME", help="Secret with credentials for the URIs.", rich_help_panel=JOB)
+    ] = "",
+    scheduler: Annotated[str, typer.Option(metavar="NAME", help="Who places it.", rich_help_panel=JOB)] = "",
+    namespace: cluster.Namespace = "",
+    kubeconfig: cluster.Kubeconfig = "",
+    context: cluster.Context = "",
+) -> None:
+    """Hand a job to the fleet: score DISTORTED against REFERENCE.
+
+    Clips are URIs, or paths from / at which the workers have the clips. Exit codes with --wait: 0 scored, 2 bad input,
+    1 anything else. Times are such as 90s, 10m or 1h30m.
+    """
+    try:
+        first, second = reachable(reference), reachable(distorted)
+        one, other = _formats(
+            first,
+            second,
+            raw.raw_format(size, pix_fmt, fps),
+            raw.raw_format(distorted_size or size, distorted_pix_fmt or pix_fmt, fps),
+        )
+        scoring = _given(subsample=subsample, pooling=pool, features=raw.features(feature or []), threads=threads)
+        optional = _given(
+            referenceFormat=one,
+            distortedFormat=other,
+            model=model_for(model),
+            backend=backend,
+            priority=priority,
+            nodeSelector=pairs(node_selector or [], "--node-selector"),
+            suspend=suspend,
+            retryLimit=retry_limit,
+            activeDeadlineSeconds=seconds(deadline, "--deadline"),
+            ttlSecondsAfterFinished=seconds(ttl, "--ttl"),
+            options=JobOptions(**scoring) if scoring else None,
+            output=reachable(report) if report else "",
+            credentialsSecretRef=LocalSecretRef(credentials_secret) if credentials_secret else None,
+            schedulerName=scheduler,
+        )
+        spec = VmafxJobSpec(first, second, **optional)
+        labels = pairs(label or [], "--label")
+        wanted = Following(output, bool(name), dry_run, wait, seconds(timeout, "--timeout"))
+        _note(reference, distorted, report)
+
+        async def work(client: Client, where: str) -> int:
+            return await _hand_in(client, manifest(where, name or name_for(second), labels, spec), wanted)
+
+        cluster.run(work, kubeconfig, context, namespace)
+    except (BadInput, Refused) as error:
+        typer.echo(f"error: {cell(str(error))}", err=True)
+        raise typer.Exit(BAD_USAGE) from None
+
+
+async def _hand_in(client: Client, job: Untyped, wanted: Following) -> int:
+    made = await hand_in(client, job, another_name=not wanted.own_name, dry_run=wanted.dry_run)
+    key = Key(made["metadata"]["namespace"], made["metadata"]["name"])
+    if wanted.dry_run:
+        typer.echo(as_json(job) if wanted.output == "json" else as_yaml(job))
+        return 0
+    if not wanted.wait:
+        if wanted.output == "table":
+            typer.echo(f"job {key.name} is handed in, to namespace {key.namespace}")
+            typer.echo(f"follow it: vmafx jobs {key.name} --watch -n {key.namespace}", err=True)
+        _print_whole(made, wanted.output)
+        return 0
+    try:
+        async with asyncio.timeout(wanted.timeout):
+            ended = await following.wait_for(client, key, made["metadata"]["resourceVersion"])
+    except TimeoutError:
+        typer.echo(f"error: not done within {wanted.timeout} s; {_goes_on(key)}", err=True)
+        return GAVE_UP
+    except asyncio.CancelledError:
+        typer.echo(_goes_on(key), err=True)
+        raise
+    if wanted.output != "table":
+        _print_whole(await client.get(WHOLE_JOBS, key), wanted.output)
+    return following.tell_end(ended, quiet=wanted.output != "table")
+
+
+def _print_whole(job: Untyped, output: cluster.Format) -> None:
+    """The job as the server has it, but for what only the server's own bookkeeping is about."""
+    job["metadata"].pop("managedFields", None)
+    if output != "table":
+        typer.echo(as_json(job) if output == "json" else as_yaml(job))
+
+
+def _goes_on(key: Key) -> str:
+    end = f'kubectl patch vmjob {key.name} -n {key.namespace} --type merge -p \'{{"spec":{{"cancel":true}}}}\''
+    return f"job {key.name} goes on; to see it: vmafx jobs {key.name} -n {key.namespace}; to end it: {end}"
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """What was said, a zero too; for the rest the kind has its own defaults."""
+    return {name: value for name, value in options.items() if value or (value == 0 and value is not False)}
+
+
+def _formats(
+    reference: str, distorted: str, given: RawFormat | None, other: RawFormat | None
+) -> list[RawFormat | None]:
+    """Of each clip, if it is raw; the server would say the same, but in words for those who write YAML."""
+    names = [re.split(r"[?#]", uri, maxsplit=1)[0].lower() for uri in (reference, distorted)]
+    found = raw.formats(names[0], names[1:], given, other)
+    if any(name.endswith(".yuv") and one is None for name, one in zip(names, found, strict=True)):
+        raise BadInput("options", "a .yuv clip does not say its size; give --size, such as 1920x1080, and --pix-fmt")
+    return found
+
+
+def _note(*given: str) -> None:
+    """What is accepted, and may not be what was meant."""
+    for text in given:
+        if text.startswith("/"):
+            typer.echo(f"note: {cell(text)} must be there under that name wherever the job runs", err=True)
+        elif re.match(r"[^/]*://[^/?#]*@", text):
+            typer.echo("note: whoever may read jobs can read the password in a URI", err=True)

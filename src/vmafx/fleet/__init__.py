@@ -1,0 +1,13 @@
+"""The fleet, as people look at it: jobs, nodes and the queue, read through the API; and jobs handed in.
+
+    views.py      what is read of a job and of a node
+    reading.py    who reads it, in one namespace or in all
+    rows.py       a job or a node in a row
+    queue.py      who waits, which in turn, why, and until when
+    live.py       all of it, kept up to date for as long as somebody looks
+    handing.py    a new job
+    following.py  one job, to its end
+    errors.py     what can go wrong
+
+Nothing is written but new jobs, and nothing here decides: positions and times are computed when somebody asks.
+"""

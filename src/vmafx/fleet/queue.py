@@ -1,0 +1,173 @@
+"""Who waits, which in turn, why, and until when: computed from what there is, written nowhere."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import get_args
+
+import msgspec
+
+from vmafx.fleet.reading import UNFINISHED, Reader
+from vmafx.fleet.rows import RowOf, key_of
+from vmafx.fleet.views import SeenJob, SeenNode
+from vmafx.kube import Key
+from vmafx.scheduling.durations import Durations, Run
+from vmafx.scheduling.forecast import Outlook, forecast
+from vmafx.scheduling.prospects import run_of, runner_of, waiter_of
+from vmafx.scheduling.reading import offer_of
+from vmafx.scheduling.standing import Hindrance, held
+from vmafx.scheduling.terms import Name, Offer
+
+SOON = 30.0  # seconds in which an operator that runs has given away a free slot
+
+
+class QueueRow(RowOf, frozen=True, kw_only=True):
+    """A job that waits. `startsIn` and `doneIn` are seconds from now; absent where nobody can know.
+
+    `position` is absent, and `reason` Left, for one that has left the queue.
+    """
+
+    position: int | None
+    priority: int
+    created: datetime | None
+    reason: str
+    message: str
+    startsIn: float | None = None
+    doneIn: float | None = None
+
+    def without_times(self) -> "QueueRow":
+        """What of it does not change by itself."""
+        return msgspec.structs.replace(self, startsIn=None, doneIn=None)
+
+    def runs_in_time(self) -> bool:
+        """Whether nothing has to change for it to run, but that others end."""
+        return self.reason in {"InsufficientCapacity", "Retrying", "Placing", "NotPlaced"}
+
+
+class Slots(msgspec.Struct, frozen=True):
+    """Of nodes that take jobs."""
+
+    nodes: int = 0
+    slots: int = 0
+    free: int = 0
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """`held` are those of the waiting that wait for something else than a node."""
+
+    waiting: int
+    held: int
+    running: int
+    slots: int
+    free: int
+    vendors: dict[str, Slots]
+
+
+class Queue(msgspec.Struct, frozen=True):
+    jobs: list[QueueRow]
+    summary: Summary
+
+
+async def read_queue(reader: Reader, now: datetime) -> Queue:
+    """All that wait, in the order in which their turn comes."""
+    jobs, nodes = await reader.jobs(UNFINISHED), await reader.nodes()
+    return line_up(jobs, nodes, await read_runs(reader, jobs, nodes), now)
+
+
+async def read_runs(reader: Reader, jobs: Iterable[SeenJob], nodes: Iterable[SeenNode]) -> list[Run]:
+    """How long jobs took that ended, in the namespaces where somebody wants to know."""
+    waited_in = {job.metadata.namespace for job in jobs if job.status.phase == "Pending"}
+    there = offers_of(nodes)
+    found = (run_on(job, there) for job in await reader.succeeded(sorted(waited_in)))
+    return [run for run in found if run is not None]
+
+
+def run_on(job: SeenJob, offers: Mapping[Name, Offer]) -> Run | None:
+    """How long a job took; None where its node is gone, since nobody knows then what it was."""
+    node = node_of(job)
+    offer = offers.get(node) if node is not None else None
+    return None if offer is None else run_of(job, offer)
+
+
+def node_of(job: SeenJob) -> Name | None:
+    node = job.status.assignedNode
+    return Name(job.metadata.namespace, node) if node else None
+
+
+def offers_of(nodes: Iterable[SeenNode]) -> dict[Name, Offer]:
+    return {offer.node: offer for offer in map(offer_of, nodes)}
+
+
+def line_up(jobs: Iterable[SeenJob], nodes: Iterable[SeenNode], runs: Iterable[Run], now: datetime) -> Queue:
+    """Pure: the same jobs, nodes and runs give the same queue."""
+    offers, durations = offers_of(nodes), Durations(runs)
+    unfinished = [job for job in jobs if job.metadata.deletionTimestamp is None]
+    waiting = {Name(*key_of(job)): job for job in unfinished if job.status.phase == "Pending"}
+    waiters = [waiter_of(job, now) for job in waiting.values()]
+    runners = [
+        runner_of(job, offers.get(node), durations, now, job.status.progress)
+        for job in unfinished
+        if (node := node_of(job)) is not None
+    ]
+    seen = forecast(waiters, runners, list(offers.values()), durations.whole)
+    rows = [_row(waiting[job], outlook, now) for job, outlook in seen.items()]
+    used = Counter(runner.node for runner in runners)
+    return Queue(rows, _summary(rows, len(unfinished) - len(rows), offers.values(), used))
+
+
+def left(row: QueueRow, job: SeenJob | None) -> QueueRow:
+    """The row of one that waits no longer; `job` is what became of it, if that is known."""
+    if job is None:
+        became = "it is over, or gone"
+    else:
+        became = f"on {job.status.assignedNode}" if job.status.phase == "Running" else job.status.phase
+    return msgspec.structs.replace(row.without_times(), position=None, reason="Left", message=became)
+
+
+def row_of(queue: Queue, key: Key) -> QueueRow | None:
+    return next((row for row in queue.jobs if row.key == key), None)
+
+
+def _row(job: SeenJob, outlook: Outlook, now: datetime) -> QueueRow:
+    reason, message = _reason(job, outlook, now)
+    start = outlook.start
+    return QueueRow(
+        namespace=job.metadata.namespace,
+        name=job.metadata.name,
+        position=outlook.position,
+        priority=job.spec.priority,
+        created=job.metadata.creationTimestamp,
+        reason=reason,
+        message=message,
+        startsIn=None if start is None else round(start.starts, 1),
+        doneIn=None if start is None or start.ends is None else round(start.ends, 1),
+    )
+
+
+def _reason(job: SeenJob, outlook: Outlook, now: datetime) -> tuple[str, str]:
+    if (hold := held(job, now)) is not None:
+        return hold.reason, hold.message
+    if outlook.why is not None:
+        return outlook.why.reason, outlook.why.message
+    where = f"a slot is free on {outlook.start.node.name}" if outlook.start else "its turn has come"
+    created = job.metadata.creationTimestamp
+    if created is not None and (now - created).total_seconds() > SOON:
+        return "NotPlaced", f"{where}, and nobody gives it away: is the operator running?"
+    return "Placing", f"{where}; the operator is about to give it away"
+
+
+def _summary(rows: Sequence[QueueRow], running: int, offers: Iterable[Offer], used: Mapping[Name, int]) -> Summary:
+    vendors: dict[str, Slots] = {}
+    for offer in offers:
+        if offer.usable():
+            so_far = vendors.get(offer.vendor, Slots())
+            free = max(offer.capacity - used.get(offer.node, 0), 0)
+            vendors[offer.vendor] = Slots(so_far.nodes + 1, so_far.slots + offer.capacity, so_far.free + free)
+    return Summary(
+        waiting=len(rows),
+        held=sum(row.reason in get_args(Hindrance) for row in rows),
+        running=running,
+        slots=sum(one.slots for one in vendors.values()),
+        free=sum(one.free for one in vendors.values()),
+        vendors=dict(sorted(vendors.items())),
+    )

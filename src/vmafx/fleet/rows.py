@@ -1,0 +1,138 @@
+"""A job or a node in a row: what people ask about it, and nothing that changes by itself as time goes by."""
+
+from datetime import datetime
+
+import msgspec
+
+from vmafx.api.meta import Condition
+from vmafx.fleet.views import SeenJob, SeenNode
+from vmafx.kube import Key
+from vmafx.scheduling.reading import offer_of
+
+# The condition that tells of a job in this phase; of a running one there is nothing more to say.
+TELLING = {"Pending": "Scheduled", "Succeeded": "Complete", "Failed": "Failed"}
+
+
+class RowOf(msgspec.Struct, frozen=True, kw_only=True):
+    """What every row begins with."""
+
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+
+class JobRow(RowOf, frozen=True, kw_only=True):
+    """`phase` is Deleted for one that is gone."""
+
+    phase: str
+    score: float | None = None
+    frames: int | None = None
+    node: str | None = None
+    attempts: int = 0
+    failures: int = 0
+    created: datetime | None = None
+    started: datetime | None = None
+    finished: datetime | None = None
+    reason: str | None = None
+    message: str | None = None
+
+
+class NodeRow(RowOf, frozen=True, kw_only=True):
+    """`free` are the slots that jobs would be given now: none while it is unhealthy, cordoned or without its agent."""
+
+    vendor: str
+    runtime: str
+    healthy: bool | None
+    cordoned: bool
+    capacity: int
+    used: int
+    free: int
+    device: str | None = None
+    fps: float | None = None
+    lastHeartbeat: datetime | None = None
+    created: datetime | None = None
+    reason: str | None = None
+    message: str | None = None
+
+
+def key_of(seen: SeenJob | SeenNode) -> Key:
+    return Key(seen.metadata.namespace, seen.metadata.name)
+
+
+def job_row(job: SeenJob) -> JobRow:
+    status = job.status
+    told = _condition(status.conditions, TELLING.get(status.phase, ""))
+    return JobRow(
+        namespace=job.metadata.namespace,
+        name=job.metadata.name,
+        phase=status.phase,
+        score=status.score,
+        frames=status.frames,
+        node=status.assignedNode,
+        attempts=status.attempts,
+        failures=status.failures,
+        created=job.metadata.creationTimestamp,
+        started=status.startedAt,
+        finished=status.finishedAt,
+        reason=told.reason if told else None,
+        message=_message(job, told),
+    )
+
+
+def deleted(row: JobRow) -> JobRow:
+    return msgspec.structs.replace(row, phase="Deleted", reason=None, message=None)
+
+
+def node_row(node: SeenNode, used: int) -> NodeRow:
+    spec, status, offer = node.spec, node.status, offer_of(node)
+    reason, message = _trouble(node)
+    return NodeRow(
+        namespace=node.metadata.namespace,
+        name=node.metadata.name,
+        vendor=spec.gpuVendor,
+        runtime=spec.runtime,
+        healthy=status.healthy,
+        cordoned=spec.unschedulable,
+        capacity=spec.capacity,
+        used=used,
+        free=max(spec.capacity - used, 0) if offer.usable() else 0,
+        device=status.detectedDevice,
+        fps=status.throughput,
+        lastHeartbeat=status.lastHeartbeat,
+        created=node.metadata.creationTimestamp,
+        reason=reason,
+        message=message,
+    )
+
+
+def _message(job: SeenJob, told: Condition | None) -> str | None:
+    progress = job.status.progress
+    match job.status.phase:
+        case "Succeeded":
+            return None  # the score says it
+        case "Pending" if told is not None:
+            return told.message
+        case "Running" if progress is not None and progress.totalFrames:
+            return f"{progress.frames} of {progress.totalFrames} frames"
+    return job.status.message
+
+
+def _trouble(node: SeenNode) -> tuple[str | None, str | None]:
+    """Why it gets no jobs, if that is not because it is full."""
+    ready = _condition(node.status.conditions, "Ready")
+    if node.metadata.deletionTimestamp is not None:
+        return "Deleting", "it is being deleted"
+    if node.status.healthy is None:
+        return "Unjudged", "nobody has judged its health yet; is the operator running?"
+    if not node.status.healthy:
+        return (ready.reason, ready.message) if ready else ("Unhealthy", "its status does not say why")
+    if not offer_of(node).spoken:
+        return "NoAgent", "it waits for its agent"
+    return ("Cordoned", "it gets no new jobs: spec.unschedulable is true") if node.spec.unschedulable else (None, None)
+
+
+def _condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
+    return next((one for one in conditions if one.type == kind), None)

@@ -1,0 +1,246 @@
+"""What people see of the fleet, without a cluster: rows, the queue, tables, and what they may write."""
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.objects import pattern_of
+from vmafx.api.fields import Name as ObjectName
+from vmafx.api.job import JobProgress, JobSpecView
+from vmafx.api.meta import Condition, MetaView
+from vmafx.api.node import VmafxNodeSpec
+from vmafx.cli.showing import Differences, Row, Sheet
+from vmafx.cli.tables import Layout, as_json, as_yaml, cell, span
+from vmafx.cli.values import pairs, seconds
+from vmafx.fleet.errors import Refused
+from vmafx.fleet.handing import model_for, name_for, reachable
+from vmafx.fleet.queue import Queue, line_up
+from vmafx.fleet.reading import PHASES, UNFINISHED, fields_of
+from vmafx.fleet.rows import job_row, node_row
+from vmafx.fleet.views import SeenJob, SeenJobStatus, SeenNode, SeenNodeStatus
+from vmafx.kube import Key
+from vmafx.scheduling.durations import Kind, Run
+from vmafx.scoring.errors import BadInput
+
+NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+
+def ago(seconds_: float) -> datetime:
+    return NOW - timedelta(seconds=seconds_)
+
+
+def job(name: str, spec: dict[str, Any] | None = None, age: float = 60, **status: Any) -> SeenJob:
+    meta = MetaView(name, "x", f"uid-{name}", creationTimestamp=ago(age))
+    return SeenJob(meta, JobSpecView("s3://b/r", "s3://b/d", **(spec or {})), SeenJobStatus(**status))
+
+
+def node(name: str, spec: dict[str, Any] | None = None, **status: Any) -> SeenNode:
+    return SeenNode(
+        MetaView(name, "x"), VmafxNodeSpec(**({"gpuVendor": "cpu"} | (spec or {}))),
+        SeenNodeStatus(**({"healthy": True} | status)),
+    )  # fmt: skip
+
+
+def said(kind: str, reason: str, message: str = "so it is", status: Any = "False", at: datetime = NOW) -> Condition:
+    return Condition(kind, status, at, reason, message)
+
+
+def running(name: str, on: str, since: float) -> SeenJob:
+    placed = said("Scheduled", "Placed", status="True", at=ago(since))
+    return job(name, phase="Running", assignedNode=on, startedAt=ago(since), conditions=(placed,))
+
+
+@pytest.mark.parametrize(
+    ("one", "reason", "message"),
+    [
+        (job("a"), None, None),
+        (job("a", conditions=(said("Scheduled", "NoNodes"),), message="old"), "NoNodes", "so it is"),
+        (running("a", "n", 1), None, None),
+        (job("a", phase="Running", progress=JobProgress(3, 9, 1.0)), None, "3 of 9 frames"),
+        (job("a", phase="Running", message="hm", progress=JobProgress(3, 0, 1.0)), None, "hm"),
+        (job("a", phase="Succeeded", conditions=(said("Complete", "Scored"),)), "Scored", None),
+        (job("a", phase="Failed", message="no", conditions=(said("Failed", "BadInput"),)), "BadInput", "no"),
+    ],
+)
+def test_what_a_job_has_to_say(one: SeenJob, reason: str | None, message: str | None) -> None:
+    row = job_row(one)
+    assert (row.reason, row.message) == (reason, message)
+
+
+@pytest.mark.parametrize(
+    ("one", "used", "free", "reason"),
+    [
+        (node("n", {"capacity": 4}), 1, 3, None),
+        (node("n", {"capacity": 1}), 3, 0, None),
+        (node("n", {"unschedulable": True, "capacity": 2}), 0, 0, "Cordoned"),
+        (node("n", healthy=None), 0, 0, "Unjudged"),
+        (node("n", healthy=False), 0, 0, "Unhealthy"),
+        (node("n", healthy=False, conditions=(said("Ready", "HeartbeatStale"),)), 0, 0, "HeartbeatStale"),
+        (node("n", {"runtime": "Agent"}), 0, 0, "NoAgent"),
+        (node("n", {"runtime": "Agent"}, agentSession="s"), 0, 1, None),
+    ],
+)
+def test_how_a_node_is_doing(one: SeenNode, used: int, free: int, reason: str | None) -> None:
+    row = node_row(one, used)
+    assert (row.free, row.reason) == (free, reason)
+    assert (row.message is None) == (reason is None)
+
+
+def test_the_queue_says_who_is_next_why_and_when() -> None:
+    jobs = [
+        running("old", "pool", since=4),
+        job("second", age=20),
+        job("first", {"priority": 9}, age=5),
+        job("asleep", {"suspend": True}),
+        job("again", failures=1, conditions=(said("Scheduled", "Retrying", at=ago(3)),), age=30),
+        job("gpu", {"backend": "cuda"}),
+    ]
+    runs = [Run(Kind("x", "cpu"), 1.0, 10.0)]
+    found = line_up(jobs, [node("pool")], runs, NOW)
+    shown = [(row.name, row.position, row.reason, row.startsIn, row.doneIn) for row in found.jobs]
+    assert shown == [
+        ("first", 1, "InsufficientCapacity", 6.0, 16.0),
+        ("asleep", 2, "Suspended", None, None),
+        ("gpu", 1, "BackendUnavailable", None, None),
+        ("again", 2, "Retrying", 16.0, 26.0),
+        ("second", 3, "InsufficientCapacity", 26.0, 36.0),
+    ]
+    assert (found.summary.waiting, found.summary.held, found.summary.running) == (5, 2, 1)
+    assert (found.summary.slots, found.summary.free) == (1, 0)
+    unknown = line_up(jobs, [node("pool")], [], NOW)
+    assert {row.startsIn for row in unknown.jobs} == {None}
+    assert [row.runs_in_time() for row in found.jobs] == [True, False, False, True, True]
+
+
+def test_a_free_slot_that_nobody_gives_away_is_noticed() -> None:
+    def reason(age: float) -> str:
+        return line_up([job("a", age=age)], [node("pool")], [], NOW).jobs[0].reason
+
+    assert (reason(5), reason(60)) == ("Placing", "NotPlaced")
+
+
+def test_a_job_placed_by_another_takes_its_slot_and_one_that_is_deleted_takes_none() -> None:
+    placed = job("placed", {"schedulerName": "other"}, assignedNode="pool")
+    going = SeenJob(MetaView("going", "x", deletionTimestamp=NOW), JobSpecView("s3://b/r", "s3://b/d"))
+    found = line_up([placed, going, job("next")], [node("pool")], [Run(Kind("x", "cpu"), 1.0, 10.0)], NOW)
+    assert [(row.name, row.reason, row.startsIn) for row in found.jobs] == [
+        ("next", "InsufficientCapacity", 10.0),
+        ("placed", "Placed", None),
+    ]
+
+
+def test_an_empty_fleet() -> None:
+    assert line_up([], [], [], NOW) == Queue([], line_up([], [], [], NOW).summary)
+
+
+def test_phases_are_chosen_by_leaving_out_the_others() -> None:
+    assert fields_of(PHASES) == ""
+    assert fields_of(UNFINISHED) == "status.phase!=Succeeded,status.phase!=Failed"
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (None, "-"), (-3, "0s"), (0.4, "0s"), (59.6, "1m"), (61, "1m1s"), (599, "9m59s"), (659, "10m"), (3599, "59m"),
+        (3660, "1h1m"), (36600, "10h"), (90000, "1d1h"), (8_640_000, "100d"),
+    ],
+)  # fmt: skip
+def test_spans(amount: float | None, text: str) -> None:
+    assert span(amount) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"), [("", None), ("0", 0), ("90", 90), ("90s", 90), ("10m", 600), ("1h30m", 5400), ("7d", 604800)]
+)
+def test_times(text: str, amount: int | None) -> None:
+    assert seconds(text, "--ttl") == amount
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "1.5", "5x", "1h30", "10 m", "m", "99999999999", "9999999999d"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(BadInput, match="is no time; write it as 90s, 10m or 1h30m"):
+        seconds(text, "--ttl")
+
+
+def test_pairs() -> None:
+    assert pairs(["a=b,c=d", "e="], "--label") == {"a": "b", "c": "d", "e": ""}
+    for wrong in ("a", "=b"):
+        with pytest.raises(BadInput, match="is no KEY=VALUE"):
+            pairs([wrong], "--label")
+
+
+@given(st.text(max_size=200))
+def test_any_clip_gives_a_name_that_the_server_takes(clip: str) -> None:
+    name = name_for(clip)
+    assert len(name) <= 52
+    assert re.search(pattern_of(ObjectName), name)
+
+
+@pytest.mark.parametrize(
+    ("clip", "stem"),
+    [
+        ("s3://b/park/AV1 1Mbit.mp4?x=/y.z", "av1-1mbit"),
+        ("file:///a/%E2%82%AC.mkv", "job"),
+        ("https://host/a.b.mp4#t", "a-b"),
+    ],
+)
+def test_a_job_is_named_after_its_clip(clip: str, stem: str) -> None:
+    assert name_for(clip)[:-6] == stem
+    assert name_for(clip) != name_for(clip)
+
+
+def test_clips_must_be_where_the_job_runs() -> None:
+    assert reachable("HTTPS://Host/A.mp4") == "https://Host/A.mp4"
+    assert reachable("/clips/a b.mp4") == "file:///clips/a%20b.mp4"
+    for path in ("a.mp4", "./a.mp4", "~/a.mp4", "", "C:\\a.mp4"):
+        with pytest.raises(Refused, match="is a path on this machine, and jobs run on others"):
+            reachable(path)
+    assert model_for("vmaf_v0.6.1") == "vmaf_v0.6.1"
+    assert model_for("/models/mine.json") == "file:///models/mine.json"
+    with pytest.raises(Refused):
+        model_for("mine.json")
+
+
+HOSTILE = "a\x1b]0;owned\x07\x9b31m\u202eb\nc\td\x00 é 日本"
+
+
+def test_nothing_is_printed_that_a_terminal_would_obey() -> None:
+    told = {"name": HOSTILE}
+    (line,) = Layout(("NAME",)).lines([(HOSTILE,)], head=False)
+    for text in (line, cell(HOSTILE), as_json(told), as_json(told, indent=False), as_yaml(told)):
+        assert all(one.isprintable() or one == "\n" for one in text), text
+    assert json.loads(as_json(told)) == told
+    assert yaml.safe_load(as_yaml(told)) == told
+    assert "é 日本" in line
+
+
+@given(st.recursive(st.text() | st.integers(-(2**53), 2**53) | st.none(), lambda inner: st.lists(inner, max_size=3)))
+def test_what_is_printed_for_scripts_is_what_was_meant(thing: Any) -> None:
+    assert json.loads(as_json(thing)) == thing
+    assert yaml.safe_load(as_yaml(thing)) == thing
+
+
+def test_columns_line_up_and_lines_fit() -> None:
+    layout = Layout(("NAME", "TEXT"))
+    assert layout.lines([("日本", "x"), ("abc", None)]) == ["NAME   TEXT", "日本   x", "abc    -"]
+    assert layout.lines([("a", "y" * 50)], head=False, width=12) == ["a      yyyy…"]
+    assert layout.lines([("longer-than-that", "z")], head=False) == ["longer-than-that   z"]
+
+
+def test_only_rows_that_changed_are_told_and_those_that_left() -> None:
+    def sheet(**values: int) -> Sheet:
+        rows = [Row(Key("x", name), value, (value,), value // 10) for name, value in values.items()]
+        return Sheet(rows, None)
+
+    looks = iter([sheet(a=10, b=20), sheet(a=11, b=20, c=30), sheet(a=20, c=31), sheet()])
+    seen = Differences(lambda: next(looks), lambda row: row._replace(document="gone"))
+    assert [row.document for row in seen.sheet().rows] == [10, 20]
+    assert [row.document for row in seen.changed([])] == [30]
+    assert [row.document for row in seen.changed([])] == ["gone", 20]
+    assert [row.document for row in seen.changed([])] == ["gone", "gone"]

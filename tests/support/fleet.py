@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,14 @@ async def submit(client: Client, namespace: str, name: str, clips: Path, distort
     wanted = VmafxJobSpec((clips / reference).as_uri(), (clips / (distorted or "distorted.mp4")).as_uri(), **spec)
     await client.create(JOBS, VmafxJob(metadata=ObjectMeta(name=name), spec=wanted), namespace)
     return Key(namespace, name)
+
+
+async def known_to_take(client: Client, namespace: str, node: str, seconds: float, clips: Path) -> None:
+    """A job of the past that took so long there."""
+    key = await submit(client, namespace, f"took-{seconds:.0f}", clips, schedulerName="the-past")
+    now = datetime.now(UTC)
+    ended = {"phase": "Succeeded", "assignedNode": node, "finishedAt": now}
+    await client.patch_status(JOBS, key, ended | {"startedAt": now - timedelta(seconds=seconds)})
 
 
 async def reaches(client: Client, key: Key, holds: Callable[[VmafxJob], bool], what: str) -> VmafxJob:

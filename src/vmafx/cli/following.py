@@ -51,6 +51,7 @@ async def wait_for(client: Client, key: Key, version: str) -> SeenJob:
     waits = asyncio.Event()
     waits.set()
     with NewsLine() as line:
+        line.say(f"job {key.name} is handed in, to namespace {key.namespace}")
         ahead = asyncio.create_task(_tell_places(client, key, waits, line))
         try:
             async for job in follow(client, key, version):

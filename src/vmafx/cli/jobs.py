@@ -54,7 +54,7 @@ def jobs(
         found = await reader.named(wanted) if wanted else []  # one that is not there is told at once
         if watch:
             informer = jobs_in(client, where, phases, selector, wanted)
-            async with Live(client, informer) as live:
+            async with Live(client, informer, labels=selector) as live:
                 await printer.watch(live, _Watched(informer, wanted, phases))
         found = [job for job in found if job.status.phase in phases] if wanted else await reader.jobs(phases, selector)
         complain_of(reader.unreadable)

@@ -9,7 +9,7 @@ import typer
 from vmafx.cli import cluster
 from vmafx.cli.help import HELP
 from vmafx.cli.showing import Differences, Printer, Row, Sheet, complain_of
-from vmafx.cli.tables import between, span
+from vmafx.cli.tables import between, cell, span
 from vmafx.fleet.live import Live, LiveQueue, jobs_in, nodes_in
 from vmafx.fleet.queue import Queue, QueueRow, Summary, left, read_queue
 from vmafx.fleet.reading import UNFINISHED, Reader
@@ -64,7 +64,8 @@ def _watched(current: LiveQueue, names: Collection[str]) -> Differences:
 def _sheet(found: Queue, names: Collection[str]) -> Sheet:
     now = utc_now()
     rows = [row for row in found.jobs if not names or row.name in names]
-    foot = [_summary(found.summary)]
+    absent = sorted(set(names) - {row.name for row in rows})
+    foot = [*(cell(f"{name} does not wait; see: vmafx jobs {name}") for name in absent), _summary(found.summary)]
     if any(_eta(row, row.doneIn) == "unknown" for row in rows):
         foot.append("an ETA is unknown until a job of the kind has finished here")
     return Sheet([_row(row, now) for row in rows], Queue(rows, found.summary), foot)

@@ -45,8 +45,8 @@ class Live:
     From then on a server that does not answer is waited for, and told of in the log.
     """
 
-    def __init__(self, client: Client, *informers: Informer[Any]) -> None:
-        self._client, self._informers = client, informers
+    def __init__(self, client: Client, *informers: Informer[Any], labels: str = "") -> None:
+        self._client, self._informers, self._labels = client, informers, labels
         self._changes: list[Change[Any]] = []
         self._changed = asyncio.Event()
 
@@ -80,8 +80,8 @@ class Live:
         self._changed.set()
 
     async def _try(self, informer: Informer[Any]) -> None:
-        """An informer is patient with every no; a person is to be told at once."""
-        pages = self._client.pages(informer.resource, informer.namespace, page=1)
+        """An informer is patient with every no; a person is to be told at once, of labels that make no sense too."""
+        pages = self._client.pages(informer.resource, informer.namespace, labels=self._labels, page=1)
         async with aclosing(pages) as parts:
             with explained():
                 await anext(aiter(parts))

@@ -10,15 +10,19 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.conftest import Kubectl
 from tests.support.commands import Terminal, Vmafx, line_with
 from tests.support.fleet import add_node, known_to_take, make_clips, phase, reaches, scoring_fleet, submit
 from tests.support.kubelet import Kubelet
 from tests.support.tokens import create_account, service_account_token
+from tests.support.waiting import eventually
 from vmafx.api.meta import ObjectMeta
 from vmafx.api.node import VmafxNode, VmafxNodeSpec
 from vmafx.devcluster import DevCluster, Options
 from vmafx.kube import JOBS, NODES, Client, Key
+from vmafx.operator import manifests
 
+ROOT = Path(__file__).parents[2]
 TIMES = ("created", "started", "finished")
 HOSTILE = "\x1b]0;owned\x07 \x9b31mred\u202e"
 
@@ -295,3 +299,34 @@ async def test_no_cluster_no_kinds_and_no_permission(
         assert odd.stderr.startswith("error: found ','")
     for both in (("jobs", "-A", "-n", namespace), ("jobs", "a", "-A"), ("jobs", "--phase", "x"), ("jobs", "-o", "xml")):
         assert (await vmafx.run(*both)).returncode == 2
+
+
+async def test_roles_are_enough(
+    vmafx: Vmafx, client: Client, cluster: DevCluster, namespace: str, tmp_path: Path, kubectl: Kubectl
+) -> None:
+    assert kubectl("apply", "-f", str(ROOT / manifests.ROLES)).returncode == 0
+    await create_account(client, Key(namespace, "alice"))
+    whole = yaml.safe_load(cluster.kubeconfig.read_text())
+    whole["users"][0]["user"] = {"token": await service_account_token(client, Key(namespace, "alice"))}
+    kubeconfig = tmp_path / "alice"
+    kubeconfig.write_text(json.dumps(whole))
+    subject = ("--kubeconfig", str(kubeconfig))
+
+    def grant(role: str) -> None:
+        made = kubectl("create", "rolebinding", role, f"--clusterrole={role}", f"--serviceaccount={namespace}:alice")
+        assert made.returncode == 0, made.stderr
+
+    async def succeeds(*arguments: str) -> bool:
+        return (await vmafx.run(*arguments, *subject)).returncode == 0
+
+    grant("vmafx-view")
+    await eventually(lambda: succeeds("queue"), "who may look can see the queue")
+    assert await succeeds("jobs")
+    assert await succeeds("nodes")
+    job = ("submit", "s3://b/a", "s3://b/c")
+    refused = await vmafx.run(*job, *subject)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "cannot create resource" in refused.stderr
+    assert "edit or vmafx-edit lets you hand in jobs" in refused.stderr
+    grant("vmafx-edit")
+    await eventually(lambda: succeeds(*job), "who may edit can hand in jobs")

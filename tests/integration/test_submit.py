@@ -221,6 +221,7 @@ async def test_every_option_becomes_what_it_says(
         (("s3://b/a", "s3://b/c", "--size", "big"), "error: options: --size 'big' is no size; write it as 1920x1080"),
         (("s3://b/a", "s3://b/c", "--feature", "x"), "error: options: there is no feature x; there are psnr"),
         (("s3://b/a", "s3://b/c", "--ttl", "5x"), "error: options: --ttl '5x' is no time; write it as 90s"),
+        (("s3://b/a", "s3://b/c", "--timeout", "5"), "error: options: --timeout is for --wait, which was not given"),
         (("s3://b/a", "s3://b/c", "--label", "x"), "error: options: --label 'x' is no KEY=VALUE, such as rack=a"),
         (("s3://b/a", "s3://b/c", "--pool", "most"), "must be mean, harmonic_mean, min, max, median or a percentile"),
         (("s3://b/a", "s3://b/ c"), "must be a URI with a scheme and no spaces"),

@@ -20,7 +20,7 @@ from vmafx.kube.resources import Untyped
 from vmafx.scoring.errors import BadInput
 
 BAD_USAGE, GAVE_UP = 2, 1
-SCORING, RAW, JOB, WAITING = "Scoring", "Raw video", "Job", "Waiting"
+SCORING, RAW, JOB = "Scoring", "Raw video", "Job"
 ERRORS = cluster.ERRORS
 
 
@@ -28,7 +28,7 @@ def add_to(app: typer.Typer) -> None:
     app.command(context_settings=HELP)(submit)
 
 
-class Following(msgspec.Struct, frozen=True):
+class Wanted(msgspec.Struct, frozen=True):
     """What is to be done beside handing it in."""
 
     output: cluster.Format
@@ -145,7 +145,7 @@ def submit(
         )
         spec = VmafxJobSpec(first, second, **optional)
         labels = pairs(label or [], "--label")
-        wanted = Following(output, bool(name), dry_run, wait, seconds(timeout, "--timeout"))
+        wanted = Wanted(output, bool(name), dry_run, wait, _patience(timeout, wait=wait))
         _note(reference, distorted, report)
 
         async def work(client: Client, where: str) -> int:
@@ -157,7 +157,7 @@ def submit(
         raise typer.Exit(BAD_USAGE) from None
 
 
-async def _hand_in(client: Client, job: Untyped, wanted: Following) -> int:
+async def _hand_in(client: Client, job: Untyped, wanted: Wanted) -> int:
     made = await hand_in(client, job, another_name=not wanted.own_name, dry_run=wanted.dry_run)
     key = Key(made["metadata"]["namespace"], made["metadata"]["name"])
     if wanted.dry_run:
@@ -193,6 +193,12 @@ def _print_whole(job: Untyped, output: cluster.Format) -> None:
 def _goes_on(key: Key) -> str:
     end = f'kubectl patch vmjob {key.name} -n {key.namespace} --type merge -p \'{{"spec":{{"cancel":true}}}}\''
     return f"job {key.name} goes on; to see it: vmafx jobs {key.name} -n {key.namespace}; to end it: {end}"
+
+
+def _patience(timeout: str, *, wait: bool) -> int | None:
+    if timeout and not wait:
+        raise BadInput("options", "--timeout is for --wait, which was not given")
+    return seconds(timeout, "--timeout")
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.test_scheduling import NODES, OFFERS, Plain, requests
 from vmafx.api.job import JobProgress, JobSpecView, JobStatusView, JobView
 from vmafx.api.meta import Condition, MetaView
-from vmafx.operator.job.decide import Hold, Queue, decide
+from vmafx.operator.job.decide import Follow, Hold, Queue, decide
 from vmafx.scheduling.durations import KEPT, Durations, Kind, Run
 from vmafx.scheduling.forecast import Lasting, Outlook, Runner, Start, Waiter, forecast
 from vmafx.scheduling.prospects import run_of, runner_of, waiter_of
@@ -162,7 +162,7 @@ def test_two_slots_and_five_jobs() -> None:
     assert [(one.position, one.start.starts, one.start.ends) for one in seen.values() if one.start] == [
         (1, 0.0, 30.0), (2, 12.0, 42.0), (3, 30.0, 60.0), (4, 42.0, 72.0), (5, 60.0, 90.0),
     ]  # fmt: skip
-    full = Waiting("InsufficientCapacity", "all 2 slots of the one node that fit are taken")
+    full = Waiting("InsufficientCapacity", "all 2 slots of the one node that fits are taken")
     assert [one.why for one in seen.values()] == [None, full, full, full, full]
 
 
@@ -251,7 +251,6 @@ RETRYING = said("False", "Retrying", 4)
         (job(), None, 0.0),
         (job({"suspend": True}), "Suspended", None),
         (job({"schedulerName": "other"}), "AwaitingScheduler", None),
-        (job(controllerJobID="external"), "AwaitingScheduler", None),
         (job(failures=1, conditions=RETRYING), "Retrying", 6.0),
         (job(failures=1, conditions=said("False", "Retrying", 11)), None, 0.0),
         (job(conditions=said("False", "NoNodes", 11)), None, 0.0),
@@ -270,6 +269,12 @@ def test_who_is_in_the_queue_is_who_the_operator_puts_there(
         assert (hold.reason, hold.message) == (step.reason, step.message)
         assert hold.reason == reason
     assert waiter_of(one, NOW).after == after
+
+
+def test_a_job_that_another_controller_has_is_not_in_the_queue() -> None:
+    one = job(controllerJobID="external")
+    assert isinstance(decide(one, None, NOW, seen=False), Follow)
+    assert held(one, NOW) == ("AwaitingScheduler", "another controller has it, as external", None)
 
 
 def test_cancelled_and_placed_jobs_wait_for_nothing_but_the_operator() -> None:

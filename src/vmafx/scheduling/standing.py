@@ -27,7 +27,9 @@ def held(job: JobView, now: datetime) -> Held | None:
         return Held("Suspended", "suspended; set spec.suspend to false to let it run")
     if job.status.assignedNode:
         return Held("Placed", f"placed on {job.status.assignedNode}; the operator is about to run it there")
-    if job.spec.schedulerName != SCHEDULER or job.status.controllerJobID:
+    if job.status.controllerJobID:
+        return Held("AwaitingScheduler", f"another controller has it, as {job.status.controllerJobID}")
+    if job.spec.schedulerName != SCHEDULER:
         return Held("AwaitingScheduler", f"waits for {job.spec.schedulerName} to place it")
     if (pause := pause_left(job, now)) > 0:
         failed = scheduled(job)

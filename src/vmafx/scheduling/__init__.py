@@ -9,6 +9,6 @@
     forecast.py   the scheduler run ahead: which in turn a job is, when it starts, when it is done
     prospects.py  jobs of the API, as the forecast wants them
 
-Each decision takes time that grows with the logarithm of jobs and nodes, and with the number of different terms. The same jobs and nodes give the same answer,
-in whatever order they came: so a restart changes nothing.
+Each decision takes time that grows with the logarithm of jobs and nodes, and with the number of different terms. The
+same jobs and nodes give the same answer, in whatever order they came: so a restart changes nothing.
 """

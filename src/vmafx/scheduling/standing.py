@@ -27,10 +27,12 @@ def held(job: JobView, now: datetime) -> Held | None:
         return Held("Suspended", "suspended; set spec.suspend to false to let it run")
     if job.status.assignedNode:
         return Held("Placed", f"placed on {job.status.assignedNode}; the operator is about to run it there")
-    if job.status.controllerJobID:
-        return Held("AwaitingScheduler", f"another controller has it, as {job.status.controllerJobID}")
-    if job.spec.schedulerName != SCHEDULER:
-        return Held("AwaitingScheduler", f"waits for {job.spec.schedulerName} to place it")
+    if job.status.controllerJobID or job.spec.schedulerName != SCHEDULER:
+        theirs = f"another controller has it, as {job.status.controllerJobID}"
+        return Held(
+            "AwaitingScheduler",
+            theirs if job.status.controllerJobID else f"waits for {job.spec.schedulerName} to place it",
+        )
     if (pause := pause_left(job, now)) > 0:
         failed = scheduled(job)
         return Held("Retrying", (failed.message if failed else "") or "tried again in a moment", pause)

@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint format crd proto bench bench-client bench-scoring clean
+.PHONY: help setup demo test soak lint format crd proto bench bench-start bench-load bench-client bench-scoring clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,9 +57,15 @@ bench-client: setup ## measure decoding, cached size and the cost of a status pa
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python bench/client.py
 
-bench: setup ## measure the operator's start beside many jobs, in turns with Go and kopf (25 minutes)
+bench: bench-start bench-load ## measure the operator in turns with one in Go and one on kopf (30 minutes): both of these
+
+bench-start: setup ## measure its start beside many finished jobs, and idling (20 minutes)
 	@$(BIN)/vmafx dev fetch
-	@$(BIN)/python bench/sync.py $(ARGS)
+	@$(BIN)/python -m bench.sync $(ARGS)
+
+bench-load: setup ## measure what running jobs costs it, and how fast it is (12 minutes)
+	@$(BIN)/vmafx dev fetch
+	@$(BIN)/python -m bench.load $(ARGS)
 
 bench-scoring: setup ## measure what `vmafx score` adds to ffmpeg by hand, at 1080p and 2160p (20 minutes)
 	@$(BIN)/python bench/scoring.py $(ARGS)

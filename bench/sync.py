@@ -1,8 +1,9 @@
 """What it costs an operator to start beside many finished jobs and to idle: ours, Go's and kopf's, in turns.
 
-Run by `make bench`. Each contestant keeps caches of VmafxJobs and VmafxNodes and writes the health of 50 nodes; all
-meet the same API server, one after the other, in every round. Finished jobs are cloned in etcd from one that was
-brought there through the API. CPU and memory are read from /proc.
+Run by `make bench-start`. Each contestant runs jobs as Pods and writes the health of 50 nodes; all meet the same API
+server, one after the other, in every round. Finished jobs are cloned in etcd from one that was brought there through
+the API; their Pods are gone, as Kubernetes collects them. One job waits, and one node is known to be healthy already:
+the seconds until that job's Pod is there are the honest measure of being ready. CPU and memory are read from /proc.
 
 The Go operator is on controller-runtime 0.25, and caches all jobs, as operators do; "unfinished only" is the same
 program asking the server for unfinished jobs alone, which is what ours does. The kopf operator is on kopf 1.45, with
@@ -12,113 +13,121 @@ raw event handlers: the lightest form it has.
 import argparse
 import asyncio
 import base64
-import http.client
-import os
-import signal
-import statistics
-import subprocess
-import sys
-import tempfile
 import time
-import venv
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import aclosing, suppress
 
 import aiohttp
 import msgspec
-from aiohttp import web
+import uvloop
+from bench.contest import (
+    GO,
+    GO_UNFINISHED,
+    KOPF,
+    NAMESPACE,
+    NODE_COUNT,
+    OURS,
+    READY_WITHIN,
+    SERVER_CALM,
+    Contestant,
+    all_healthy,
+    calm,
+    chosen,
+    contestants,
+    control_plane,
+    controller,
+    node_names,
+    prepare,
+    running,
+    say,
+    servers_of,
+)
+from bench.tables import Goal, Row, heading, lines
+from bench.usage import cpu_seconds, memory_mib
 
-from vmafx.api.job import VmafxJob, VmafxJobSpec
+from vmafx.api.job import JobView, VmafxJob, VmafxJobSpec
 from vmafx.api.meta import ObjectMeta
-from vmafx.api.node import VmafxNode, VmafxNodeSpec
-from vmafx.devcluster import DevCluster, Options, crds, places, tools
-from vmafx.devcluster.cluster import free_port
-from vmafx.devcluster.components import MANAGER, SCHEDULER
-from vmafx.devcluster.progress import Lines
+from vmafx.devcluster import DevCluster
 from vmafx.kube import JOBS, NODES, Client, Key, load_config
+from vmafx.kube.errors import NotFound, ServerError
+from vmafx.operator.job.podview import PodView
+from vmafx.operator.job.reconciler import PODS
 
-NODE_COUNT = 50
-CALM = 0.05  # of a core
-CALM_FOR = 3.0
-TICKS = os.sysconf("SC_CLK_TCK")
-HERE = Path(__file__).parent
+CONTESTANTS = (OURS, GO, GO_UNFINISHED, KOPF)
+GOALS_FROM = 50_000  # finished jobs
+POD = PODS.seen_as(PodView)
+FIRST, WAITING = Key(NAMESPACE, "job-000000"), Key(NAMESPACE, "waiting")
 
 
-class Figures(msgspec.Struct):
-    """Of one start."""
+class Start(msgspec.Struct, frozen=True):
+    """Figures of one."""
 
     ready_s: float
+    pod_s: float
     cpu_s: float
     memory_mib: float
     peak_mib: float
     idle_cpu_s: float
 
 
-def build_peer() -> Path:
-    """The Go contestant, built once and kept beside the control plane's binaries."""
-    out = places.cache() / "bench" / "peer-go"
-    newest = max(path.stat().st_mtime for path in (HERE / "peer-go").iterdir())
-    if not out.exists() or out.stat().st_mtime < newest:
-        say("building the Go contestant (once, 1 to 3 minutes)")
-        go = tools.go(Lines())
-        command = [str(go), "build", "-trimpath", "-ldflags", "-s -w", "-o", str(out), "."]
-        subprocess.run(command, cwd=HERE / "peer-go", env={**os.environ, "CGO_ENABLED": "0"}, check=True)
-    return out
+ROWS = (
+    Row("seconds until ready", lambda one: one.ready_s),
+    Row("seconds until the first Pod", lambda one: one.pod_s, Goal(0.4)),
+    Row("CPU-s until settled", lambda one: one.cpu_s, Goal(0.25)),
+    Row("resident MiB then", lambda one: one.memory_mib, Goal(0.45)),
+    Row("peak MiB", lambda one: one.peak_mib),
+    Row("CPU-s while idle", lambda one: one.idle_cpu_s),
+)
 
 
-def build_kopf() -> Path:
-    """A Python with kopf in it, made once and kept there too."""
-    folder = places.cache() / "bench" / "kopf"
-    python = folder / "bin" / "python"
-    if not (folder / "ready").exists():
-        say("installing the kopf contestant (once, under a minute)")
-        venv.create(folder, with_pip=True, clear=True)
-        constraints = HERE.parent / "constraints.txt"
-        wanted = ["-q", "-c", str(constraints), "kopf", "uvloop", "aiohttp", "pyyaml"]
-        subprocess.run([str(python), "-m", "pip", "install", *wanted], check=True)
-        (folder / "ready").touch()
-    return python
+async def create(client: Client, key: Key) -> VmafxJob:
+    spec = VmafxJobSpec(
+        reference="s3://corpus/park/reference.mp4", distorted="s3://corpus/park/h264-2mbit.mp4", backend="cpu"
+    )
+    return await client.create(JOBS, VmafxJob(metadata=ObjectMeta(name=key.name), spec=spec), key.namespace)
 
 
-async def prepare(kubeconfig: Path) -> None:
-    """Kinds, nodes, and one finished job to clone."""
-    async with Client(load_config(kubeconfig)) as client:
-        await crds.install(client)
-        for number in range(NODE_COUNT):
-            metadata = ObjectMeta(name=f"node-{number:02}")
-            await client.create(NODES, VmafxNode(metadata=metadata, spec=VmafxNodeSpec(gpuVendor="cpu")), "default")
-        spec = VmafxJobSpec(reference="s3://corpus/park/reference.mp4", distorted="s3://corpus/park/h264-2mbit.mp4")
-        job = await client.create(JOBS, VmafxJob(metadata=ObjectMeta(name="job-000000"), spec=spec), "default")
-        done = {"type": "Complete", "status": "True", "reason": "Scored", "lastTransitionTime": "2026-11-15T12:00:09Z"}
-        status = {
-            "phase": "Succeeded",
-            "score": 93.218734,
-            "assignedNode": "node-00",
-            "controllerJobID": f"{job.metadata.uid}-0",
-            "startedAt": "2026-11-15T12:00:00Z",
-            "finishedAt": "2026-11-15T12:00:09Z",
-            "attempts": 1,
-            "frames": 300,
-            "conditions": [done],
-        }
-        await client.patch_status(JOBS, Key("default", "job-000000"), status)
+async def finish_one(client: Client) -> None:
+    """The finished job that is cloned."""
+    job = await create(client, FIRST)
+    done = {"type": "Complete", "status": "True", "reason": "Scored", "lastTransitionTime": "2026-11-15T12:00:09Z"}
+    status = {
+        "phase": "Succeeded",
+        "score": 93.218734,
+        "assignedNode": "node-00",
+        "controllerJobID": f"{job.metadata.uid}-0",
+        "startedAt": "2026-11-15T12:00:00Z",
+        "finishedAt": "2026-11-15T12:00:09Z",
+        "attempts": 1,
+        "frames": 300,
+        "conditions": [done],
+    }
+    await client.patch_status(JOBS, FIRST, status)
 
 
 async def clone_jobs(cluster: DevCluster, first: int, count: int) -> None:
     """Put copies of the finished job into etcd, each with its own name and uid."""
     prefix = "/registry/vmafx.dev/vmafxjobs/default/"
     async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(cluster.folder / "client:0"))) as session:
-        stored = await _etcd(session, "range", {"key": _b64(f"{prefix}job-000000".encode())})
+        stored = await _etcd(session, "range", {"key": _b64(f"{prefix}{FIRST.name}".encode())})
         value = base64.b64decode(stored["kvs"][0]["value"])
         uid = msgspec.json.decode(value)["metadata"]["uid"].encode()
         for start in range(first, first + count, 100):
             puts = []
             for number in range(start, min(start + 100, first + count)):
                 name = f"job-{number:06}".encode()
-                copy = value.replace(b"job-000000", name).replace(uid, uid[:24] + f"{number:012x}".encode())
+                copy = value.replace(FIRST.name.encode(), name).replace(uid, uid[:24] + f"{number:012x}".encode())
                 puts.append({"requestPut": {"key": _b64(prefix.encode() + name), "value": _b64(copy)}})
             await _etcd(session, "txn", {"success": puts})
+
+
+async def all_served(cluster: DevCluster, count: int) -> None:
+    """Wait until the API server has taken the clones in, and has listed them once: the first list costs it more."""
+    async with asyncio.timeout(READY_WITHIN), Client(load_config(cluster.kubeconfig)) as client:
+        while True:
+            with suppress(ServerError):  # its cache is still behind etcd
+                if len((await client.list(JOBS.seen_as(JobView), NAMESPACE)).items) >= count:
+                    return
+            await asyncio.sleep(1)
 
 
 async def _etcd(session: aiohttp.ClientSession, call: str, body: object) -> dict[str, list[dict[str, str]]]:
@@ -131,162 +140,82 @@ def _b64(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-async def forget_health(kubeconfig: Path) -> None:
-    """So that every contestant finds the same work."""
-    async with Client(load_config(kubeconfig)) as client:
-        for number in range(NODE_COUNT):
-            gone = {"healthy": None, "conditions": None, "observedGeneration": None}
-            await client.patch_status(NODES, Key("default", f"node-{number:02}"), gone)
+async def same_work(client: Client) -> None:
+    """So that every contestant finds the same: a job that waits, a healthy node, and others to judge."""
+    with suppress(NotFound):
+        await client.delete(JOBS, WAITING)
+    with suppress(NotFound):
+        await client.delete(POD, Key(NAMESPACE, f"{WAITING.name}-0"), grace_seconds=0)
+    await create(client, WAITING)
+    for number, name in enumerate(node_names()):
+        unjudged = {"healthy": None if number else True, "conditions": None, "observedGeneration": None}
+        await client.patch_status(NODES, Key(NAMESPACE, name), unjudged)
 
 
-async def health_is_written(kubeconfig: Path) -> None:
-    async with Client(load_config(kubeconfig)) as client:
-        nodes = (await client.list(NODES, "default")).items
-        assert all(node.status.healthy for node in nodes), "a contestant did not do its work"
+async def first_pod(client: Client, version: str) -> float:
+    """When it came."""
+    async with asyncio.timeout(READY_WITHIN), aclosing(aiter(client.watch(POD, NAMESPACE, version=version))) as batches:
+        await anext(batches)
+        return time.perf_counter()
 
 
-@contextmanager
-def controller() -> Iterator[str]:
-    """Something that answers /healthz, in a process of its own."""
-    port = free_port()
-    with subprocess.Popen([sys.executable, __file__, "--serve-healthz", str(port)]) as process:
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-
-
-def serve_healthz(port: int) -> None:
-    async def healthz(_request: web.Request) -> web.Response:
-        return web.Response(text="ok")
-
-    app = web.Application()
-    app.router.add_get("/healthz", healthz)
-    web.run_app(app, host="127.0.0.1", port=port, print=None)
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def memory_mib(pid: int, field: str) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) / 1024
-    raise AssertionError(f"no {field}")
-
-
-def is_ready(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
-    try:
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
-def measure(command: list[str], environment: dict[str, str], port: int, idle: float) -> Figures:
+async def measure(cluster: DevCluster, contestant: Contestant, idle: float) -> Start:
     """Start a contestant, watch it become ready and calm, watch it idle, and end it."""
-    started = time.perf_counter()
-    with subprocess.Popen(command, env={**os.environ, **environment}, stderr=subprocess.DEVNULL) as process:
-        try:
-            while not is_ready(port):
-                if process.poll() is not None or time.perf_counter() - started > 120:
-                    raise SystemExit(f"{command[0]} did not become ready")
-                time.sleep(0.005)
-            ready = time.perf_counter() - started
-            calm_since, before = time.perf_counter(), cpu_seconds(process.pid)
-            while time.perf_counter() - calm_since < CALM_FOR:
-                time.sleep(0.5)
-                now = cpu_seconds(process.pid)
-                if now - before > CALM * 0.5:
-                    calm_since = time.perf_counter()
-                before = now
-            settled, memory, peak = before, memory_mib(process.pid, "VmRSS"), memory_mib(process.pid, "VmHWM")
-            time.sleep(idle)
-            return Figures(ready, settled, memory, peak, cpu_seconds(process.pid) - settled)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(30)
+    async with Client(load_config(cluster.kubeconfig)) as client, controller() as address:
+        await same_work(client)
+        version = (await client.list(POD, NAMESPACE)).metadata.resourceVersion
+        pod = asyncio.create_task(first_pod(client, version))
+        for pid in servers_of(cluster):  # nobody is to pay for what the API server has still to do
+            await calm(pid, SERVER_CALM)
+        async with running(contestant, cluster, address) as operator:
+            ready = await operator.ready()
+            try:
+                pod_s = await pod - operator.started
+            except TimeoutError:
+                operator.fail(f"made no Pod within {READY_WITHIN:.0f} s")
+            await calm(operator.pid)
+            settled, memory = cpu_seconds(operator.pid), memory_mib(operator.pid, "VmRSS")
+            peak = memory_mib(operator.pid, "VmHWM")
+            await asyncio.sleep(idle)
+            if not await all_healthy(client):
+                operator.fail("did not judge all nodes")
+            return Start(ready, pod_s, settled, memory, peak, cpu_seconds(operator.pid) - settled)
 
 
-def contestants() -> dict[str, tuple[list[str], dict[str, str], int]]:
-    """Command, variables and readiness port of each."""
-    peer, kopf = str(build_peer()), [str(build_kopf()), str(HERE / "peer-kopf" / "peer.py")]
-    ours = str(Path(sys.executable).with_name("vmafx-operator"))
-    probe, metrics, go_probe, go_metrics = (free_port() for _ in range(4))
-    flags = [f"--health-probe-bind-address=127.0.0.1:{probe}", f"--metrics-bind-address=127.0.0.1:{metrics}"]
-    go = {"PROBE_ADDR": f"127.0.0.1:{go_probe}", "METRICS_ADDR": f"127.0.0.1:{go_metrics}"}
-    return {
-        "vmafx-operator": ([ours, *flags, "--log-level=warn"], {}, probe),
-        "Go": ([peer], go, go_probe),
-        "Go, unfinished only": ([peer], {**go, "ONLY_UNFINISHED": "1"}, go_probe),
-        "kopf": (kopf, go, go_probe),
-    }
+async def first_steps(cluster: DevCluster) -> None:
+    async with Client(load_config(cluster.kubeconfig)) as client:
+        await prepare(client)
+        await finish_one(client)
 
 
-def run(sizes: list[int], rounds: int, idle: float) -> None:
-    build_peer()
-    build_kopf()
-    with tempfile.TemporaryDirectory() as folder, controller() as address:
-        options = Options(without=frozenset({MANAGER, SCHEDULER}), tethered=True)
-        with DevCluster(Path(folder) / "bench", options) as cluster:
-            asyncio.run(prepare(cluster.kubeconfig))
-            there = 1
-            for size in sizes:
-                asyncio.run(clone_jobs(cluster, there, size - there))
-                there = size
-                results: dict[str, list[Figures]] = {}
-                for number in range(rounds):
-                    entries = list(contestants().items())
-                    for name, (command, environment, port) in entries[:: 1 if number % 2 else -1]:
-                        asyncio.run(forget_health(cluster.kubeconfig))
-                        say(f"{size} jobs, round {number + 1} of {rounds}: {name}")
-                        variables = {"KUBECONFIG": str(cluster.kubeconfig), "VMAFX_CONTROLLER_HTTP_ADDR": address}
-                        results.setdefault(name, []).append(measure(command, environment | variables, port, idle))
-                        asyncio.run(health_is_written(cluster.kubeconfig))
-                table(size, results)
-
-
-GOALS = {"ready_s": 0.4, "cpu_s": 0.25, "memory_mib": 0.45}
-TITLES = {
-    "ready_s": "seconds until ready",
-    "cpu_s": "CPU-s until settled",
-    "memory_mib": "resident MiB then",
-    "peak_mib": "peak MiB",
-    "idle_cpu_s": "CPU-s while idle",
-}
-
-
-def table(size: int, results: dict[str, list[Figures]]) -> None:
-    names = sorted(results, key=lambda name: (not name.startswith("vmafx"), name))
-    print(f"\n{size:,} finished jobs, {NODE_COUNT} nodes; medians of {len(results[names[0]])} rounds\n")
-    print(f"| | {' | '.join(names)} | ours to Go | goal |\n|{'---|' * (len(names) + 3)}")
-    for field, title in TITLES.items():
-        medians = [statistics.median(getattr(one, field) for one in results[name]) for name in names]
-        ratio = f"{medians[0] / medians[1]:.2f}" if medians[1] else ""
-        shown = " | ".join(f"{median:.2f}" for median in medians)
-        print(f"| {title} | {shown} | {ratio} | {GOALS.get(field, '')} |", flush=True)
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def run(sizes: list[int], names: list[str], rounds: int, idle: float) -> None:
+    with control_plane() as cluster, asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
+        loop.run(first_steps(cluster))
+        there = 1
+        for size in sizes:
+            loop.run(clone_jobs(cluster, there, size - there))
+            loop.run(all_served(cluster, size))
+            there = size
+            results: dict[str, list[Start]] = {name: [] for name in names}
+            for number in range(rounds):
+                first = number % len(names)
+                for contestant in contestants(names[first:] + names[:first]):
+                    say(f"{size} jobs, round {number + 1} of {rounds}: {contestant.name}")
+                    results[contestant.name].append(loop.run(measure(cluster, contestant, idle)))
+            print(f"\n{size:,} finished jobs, {NODE_COUNT} nodes; medians of {rounds} rounds\n")
+            heading(names)
+            lines(names, ROWS if size >= GOALS_FROM else [row._replace(goal=None) for row in ROWS], results)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="10000,50000", help="numbers of finished jobs, rising")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--idle", type=float, default=30.0, help="seconds to watch it idle")
-    parser.add_argument("--serve-healthz", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--idle", type=float, default=20.0, help="seconds to watch it idle")
+    parser.add_argument("--only", default="", help=f"some of the contestants: {'; '.join(CONTESTANTS)}")
     arguments = parser.parse_args()
-    if arguments.serve_healthz:
-        serve_healthz(arguments.serve_healthz)
-    else:
-        run([int(size) for size in arguments.sizes.split(",")], arguments.rounds, arguments.idle)
+    sizes = [int(size) for size in arguments.sizes.split(",")]
+    run(sizes, chosen(arguments.only, CONTESTANTS), arguments.rounds, arguments.idle)
 
 
 if __name__ == "__main__":

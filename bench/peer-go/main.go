@@ -1,7 +1,8 @@
-// The Go anchor: what bench/sync.py asks of an operator, on controller-runtime and tuned as its users would.
+// The Go anchor: what the benchmarks ask of an operator, on controller-runtime and tuned as its users would.
 //
-// Caches of VmafxJobs and VmafxNodes, and a controller that writes a node's health. No client-side rate limit, typed
-// objects, managedFields stripped from the cache, no reconcile on the controller's own status writes.
+// One controller writes the health of nodes (nodes.go), one runs jobs as Pods (jobs.go). No client-side rate limit, typed
+// objects, Pods cached by label and sent as protobuf, managedFields stripped from the caches, merge patches, and no
+// reconcile on the controllers' own status writes.
 package main
 
 import (
@@ -9,77 +10,22 @@ import (
 	"errors"
 	"net/http"
 	"os"
-	"sync"
 	"time"
 
 	"go.uber.org/zap/zapcore"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 )
-
-const (
-	probeEvery = 30 * time.Second
-	staleAfter = 60 * time.Second
-)
-
-// probes asks each namespace's controller once in probeEvery, for all its nodes.
-type probes struct {
-	mu     sync.Mutex
-	client http.Client
-	latest map[string]answer
-}
-
-type answer struct {
-	ok bool
-	at time.Time
-}
-
-func (p *probes) ok(ctx context.Context, namespace string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if a, known := p.latest[namespace]; known && time.Since(a.at) < probeEvery {
-		return a.ok
-	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	ok := false
-	if req, err := http.NewRequestWithContext(ctx, http.MethodGet, os.Getenv("VMAFX_CONTROLLER_HTTP_ADDR")+"/healthz", nil); err == nil {
-		if res, err := p.client.Do(req); err == nil {
-			ok = res.StatusCode/100 == 2
-			res.Body.Close()
-		}
-	}
-	p.latest[namespace] = answer{ok, time.Now()}
-	return ok
-}
-
-type nodeReconciler struct {
-	client.Client
-	probes *probes
-}
-
-func (r *nodeReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	var node VmafxNode
-	if err := r.Get(ctx, req.NamespacedName, &node); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-	heartbeat := node.Status.LastHeartbeat
-	healthy := r.probes.ok(ctx, node.Namespace) && (heartbeat == nil || time.Since(heartbeat.Time) <= staleAfter)
-	if node.Status.Healthy != healthy {
-		before := client.MergeFrom(node.DeepCopyObject().(*VmafxNode))
-		node.Status.Healthy = healthy
-		if err := r.Status().Patch(ctx, &node, before); err != nil {
-			return ctrl.Result{}, client.IgnoreNotFound(err)
-		}
-	}
-	return ctrl.Result{RequeueAfter: probeEvery}, nil
-}
 
 func must(err error) {
 	if err != nil {
@@ -88,27 +34,22 @@ func must(err error) {
 	}
 }
 
-func main() {
-	ctrl.SetLogger(zap.New(zap.Level(zapcore.WarnLevel)))
-	scheme := runtime.NewScheme()
-	must(addToScheme(scheme))
-	config := ctrl.GetConfigOrDie()
-	config.QPS = -1
-	cached := cache.Options{DefaultTransform: cache.TransformStripManagedFields()}
+// caches says what is kept of what.
+func caches() cache.Options {
+	ofJobs, err := labels.Parse(jobLabel)
+	must(err)
+	byObject := map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: ofJobs}}
 	if os.Getenv("ONLY_UNFINISHED") != "" { // what few do: have the server leave out what is over
 		unfinished := fields.ParseSelectorOrDie("status.phase!=Succeeded,status.phase!=Failed")
-		cached.ByObject = map[client.Object]cache.ByObject{&VmafxJob{}: {Field: unfinished}}
+		byObject[&VmafxJob{}] = cache.ByObject{Field: unfinished}
 	}
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:                 scheme,
-		Metrics:                metricsserver.Options{BindAddress: os.Getenv("METRICS_ADDR")},
-		HealthProbeBindAddress: os.Getenv("PROBE_ADDR"),
-		Cache:                  cached,
-	})
-	must(err)
-	// Both informers must exist before readiness is asked, or "synced" would be true of none.
-	for _, object := range []client.Object{&VmafxJob{}, &VmafxNode{}} {
-		_, err = mgr.GetCache().GetInformer(context.Background(), object, cache.BlockUntilSynced(false))
+	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: byObject}
+}
+
+// readyWhenSynced makes every informer before readiness is asked, or "synced" would be true of none.
+func readyWhenSynced(mgr ctrl.Manager) {
+	for _, object := range []client.Object{&VmafxJob{}, &VmafxNode{}, &corev1.Pod{}} {
+		_, err := mgr.GetCache().GetInformer(context.Background(), object, cache.BlockUntilSynced(false))
 		must(err)
 	}
 	must(mgr.AddReadyzCheck("caches", func(req *http.Request) error {
@@ -119,9 +60,32 @@ func main() {
 		}
 		return nil
 	}))
+}
+
+func main() {
+	ctrl.SetLogger(zap.New(zap.Level(zapcore.WarnLevel)))
+	scheme := runtime.NewScheme()
+	must(addToScheme(scheme))
+	must(corev1.AddToScheme(scheme))
+	config := ctrl.GetConfigOrDie()
+	config.QPS = -1
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                 scheme,
+		Metrics:                metricsserver.Options{BindAddress: os.Getenv("METRICS_ADDR")},
+		HealthProbeBindAddress: os.Getenv("PROBE_ADDR"),
+		Cache:                  caches(),
+	})
+	must(err)
+	readyWhenSynced(mgr)
+	workers := controller.Options{MaxConcurrentReconciles: 32}
 	must(ctrl.NewControllerManagedBy(mgr).
 		For(&VmafxNode{}).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 32}).
+		WithOptions(workers).
 		Complete(&nodeReconciler{Client: mgr.GetClient(), probes: &probes{latest: map[string]answer{}}}))
+	must(ctrl.NewControllerManagedBy(mgr).
+		For(&VmafxJob{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Owns(&corev1.Pod{}, builder.WithPredicates(endedPods)).
+		WithOptions(workers).
+		Complete(&jobReconciler{Client: mgr.GetClient(), places: newPlaces()}))
 	must(mgr.Start(ctrl.SetupSignalHandler()))
 }

@@ -1,0 +1,223 @@
+"""What the benchmarks of operators share: the contestants, the control plane they meet, and how one is run."""
+
+import asyncio
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import aiohttp
+from aiohttp import web
+from bench.usage import cpu_seconds
+
+from vmafx.api.meta import ObjectMeta
+from vmafx.api.node import VmafxNode, VmafxNodeSpec
+from vmafx.devcluster import DevCluster, Options, crds, places, tools
+from vmafx.devcluster.cluster import free_port
+from vmafx.devcluster.components import MANAGER, SCHEDULER
+from vmafx.devcluster.progress import Lines
+from vmafx.kube import NODES, Client
+
+HERE = Path(__file__).parent
+OURS, GO, GO_UNFINISHED, KOPF = "vmafx-operator", "Go", "Go, unfinished only", "kopf"
+NAMESPACE = "default"
+NODE_COUNT, CAPACITY = 50, 100_000  # no job ever waits for a place
+READY_WITHIN = 300.0
+CALM, CALM_FOR = 0.05, 3.0  # of a core, for so many seconds
+SERVER_CALM = 0.15  # of a core: an API server is never as quiet as an operator
+
+
+class Contestant(NamedTuple):
+    """How an operator is started, and the port on which it tells that it is ready."""
+
+    name: str
+    command: list[str]
+    variables: dict[str, str]
+    port: int
+
+
+def contestants(names: list[str]) -> list[Contestant]:
+    """Those named, built where they are not yet."""
+    return [_contestant(name) for name in names]
+
+
+def _contestant(name: str) -> Contestant:
+    port, metrics = free_port(), free_port()
+    if name == OURS:
+        operator = Path(sys.executable).with_name("vmafx-operator")
+        flags = [f"--health-probe-bind-address=127.0.0.1:{port}", f"--metrics-bind-address=127.0.0.1:{metrics}"]
+        return Contestant(name, [str(operator), *flags, "--log-level=warn"], {}, port)
+    variables = {"PROBE_ADDR": f"127.0.0.1:{port}", "METRICS_ADDR": f"127.0.0.1:{metrics}"}
+    if name == KOPF:
+        return Contestant(name, [str(build_kopf()), str(HERE / "peer-kopf" / "peer.py")], variables, port)
+    if name == GO_UNFINISHED:
+        variables["ONLY_UNFINISHED"] = "1"
+    return Contestant(name, [str(build_go())], variables, port)
+
+
+def chosen(only: str, among: tuple[str, ...]) -> list[str]:
+    """The contestants that --only names; all if it names none."""
+    names = [name.strip() for name in only.split(";") if name.strip()] or list(among)
+    if unknown := [name for name in names if name not in among]:
+        raise SystemExit(f"there is no contestant {unknown[0]!r}; there are: {'; '.join(among)}")
+    return names
+
+
+def build_go() -> Path:
+    """The Go contestant, built once for its sources and kept beside the control plane's binaries."""
+    sources = sorted((HERE / "peer-go").iterdir())
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    out, built_from = places.cache() / "bench" / "peer-go", places.cache() / "bench" / "peer-go.sha256"
+    if not out.exists() or not built_from.exists() or built_from.read_text() != digest:
+        say("building the Go contestant (once, 1 to 3 minutes)")
+        go = tools.go(Lines())
+        command = [str(go), "build", "-trimpath", "-ldflags", "-s -w", "-o", str(out), "."]
+        subprocess.run(command, cwd=HERE / "peer-go", env={**os.environ, "CGO_ENABLED": "0"}, check=True)
+        built_from.write_text(digest)
+    return out
+
+
+def build_kopf() -> Path:
+    """A Python with kopf in it, made once and kept there too."""
+    folder = places.cache() / "bench" / "kopf"
+    python = folder / "bin" / "python"
+    if not (folder / "ready").exists():
+        say("installing the kopf contestant (once, under a minute)")
+        venv.create(folder, with_pip=True, clear=True)
+        constraints = HERE.parent / "constraints.txt"
+        wanted = ["-q", "-c", str(constraints), "kopf", "uvloop", "aiohttp", "pyyaml"]
+        subprocess.run([str(python), "-m", "pip", "install", *wanted], check=True)
+        (folder / "ready").touch()
+    return python
+
+
+@contextmanager
+def control_plane() -> Iterator[DevCluster]:
+    """A fresh etcd and API server, which end with us."""
+    options = Options(without=frozenset({MANAGER, SCHEDULER}), tethered=True)
+    with tempfile.TemporaryDirectory() as folder, DevCluster(Path(folder) / "bench", options) as cluster:
+        yield cluster
+
+
+def servers_of(cluster: DevCluster) -> list[int]:
+    """The processes of a control plane."""
+    state = cluster.state()
+    return [process.pid for process in state.processes] if state else []
+
+
+async def prepare(client: Client) -> None:
+    """The kinds, and nodes that nobody has judged yet."""
+    await crds.install(client)
+    for name in node_names():
+        spec = VmafxNodeSpec(gpuVendor="cpu", capacity=CAPACITY, image="vmafx-worker:bench")
+        await client.create(NODES, VmafxNode(metadata=ObjectMeta(name=name), spec=spec), NAMESPACE)
+
+
+def node_names() -> list[str]:
+    return [f"node-{number:02}" for number in range(NODE_COUNT)]
+
+
+async def all_healthy(client: Client) -> bool:
+    """Whether the contestant has done what it is to do about nodes."""
+    return all(node.status.healthy for node in (await client.list(NODES, NAMESPACE)).items)
+
+
+@asynccontextmanager
+async def controller() -> AsyncIterator[str]:
+    """Something that answers /healthz, at the address that it gives."""
+
+    async def healthz(_request: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    app = web.Application()
+    app.router.add_get("/healthz", healthz)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    await runner.setup()
+    port = free_port()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await runner.cleanup()
+
+
+class Operator:
+    """A contestant that runs."""
+
+    def __init__(self, contestant: Contestant, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.started = time.perf_counter()
+        self.pid, self._contestant, self._process, self._log = process.pid, contestant, process, log
+
+    async def ready(self) -> float:
+        """Seconds from its start until it said that it is ready."""
+        url = f"http://127.0.0.1:{self._contestant.port}/readyz"
+        async with aiohttp.ClientSession() as session:
+            while not await _answers(session, url):
+                if time.perf_counter() - self.started > READY_WITHIN:
+                    self.fail(f"was not ready within {READY_WITHIN:.0f} s")
+                self.check()
+                await asyncio.sleep(0.005)
+        return time.perf_counter() - self.started
+
+    def check(self) -> None:
+        if self._process.returncode is not None:
+            self.fail(f"ended with exit code {self._process.returncode}")
+
+    def fail(self, what: str) -> None:
+        said = self._log.read_text(errors="replace")[-2000:].strip() or "nothing"
+        raise SystemExit(f"{self._contestant.name} {what}; it said: {said}")
+
+
+async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        async with session.get(url, timeout=aiohttp.ClientTimeout(total=1)) as answer:
+            return answer.status == 200
+    except (aiohttp.ClientError, TimeoutError):
+        return False
+
+
+@asynccontextmanager
+async def running(contestant: Contestant, cluster: DevCluster, controller: str) -> AsyncIterator[Operator]:
+    """Start a contestant, and end it."""
+    variables = {"KUBECONFIG": str(cluster.kubeconfig), "VMAFX_CONTROLLER_HTTP_ADDR": controller}
+    environment = {**os.environ, **contestant.variables, **variables}
+    log = cluster.folder / "operator.log"
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *contestant.command, env=environment, stdout=descriptor, stderr=descriptor
+        )
+    finally:
+        os.close(descriptor)
+    try:
+        yield Operator(contestant, process, log)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), 30)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+async def calm(pid: int, share: float = CALM) -> None:
+    """Wait until it has taken no more than so much of a core for a while."""
+    since, before = time.perf_counter(), cpu_seconds(pid)
+    while time.perf_counter() - since < CALM_FOR:
+        await asyncio.sleep(0.5)
+        now = cpu_seconds(pid)
+        if now - before > share * 0.5:
+            since = time.perf_counter()
+        before = now
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

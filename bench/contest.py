@@ -37,36 +37,39 @@ SERVER_CALM = 0.15  # of a core: an API server is never as quiet as an operator
 class Contestant(NamedTuple):
     """How an operator is started, and the port on which it tells that it is ready."""
 
-    name: str
     command: list[str]
     variables: dict[str, str]
     port: int
 
 
-def contestants(names: list[str]) -> list[Contestant]:
-    """Those named, built where they are not yet."""
-    return [_contestant(name) for name in names]
-
-
-def _contestant(name: str) -> Contestant:
+def contestant(name: str) -> Contestant:
+    """With ports that are free now: to be started at once."""
     port, metrics = free_port(), free_port()
     if name == OURS:
         operator = Path(sys.executable).with_name("vmafx-operator")
         flags = [f"--health-probe-bind-address=127.0.0.1:{port}", f"--metrics-bind-address=127.0.0.1:{metrics}"]
-        return Contestant(name, [str(operator), *flags, "--log-level=warn"], {}, port)
+        return Contestant([str(operator), *flags, "--log-level=warn"], {}, port)
     variables = {"PROBE_ADDR": f"127.0.0.1:{port}", "METRICS_ADDR": f"127.0.0.1:{metrics}"}
     if name == KOPF:
-        return Contestant(name, [str(build_kopf()), str(HERE / "peer-kopf" / "peer.py")], variables, port)
+        return Contestant([str(build_kopf()), str(HERE / "peer-kopf" / "peer.py")], variables, port)
     if name == GO_UNFINISHED:
         variables["ONLY_UNFINISHED"] = "1"
-    return Contestant(name, [str(build_go())], variables, port)
+    return Contestant([str(build_go())], variables, port)
+
+
+def in_turns(names: list[str], number: int) -> list[str]:
+    """The order of a round: each begins with another."""
+    first = number % len(names)
+    return names[first:] + names[:first]
 
 
 def chosen(only: str, among: tuple[str, ...]) -> list[str]:
-    """The contestants that --only names; all if it names none."""
+    """The contestants that --only names, all if it names none; built where they are not yet."""
     names = [name.strip() for name in only.split(";") if name.strip()] or list(among)
     if unknown := [name for name in names if name not in among]:
         raise SystemExit(f"there is no contestant {unknown[0]!r}; there are: {'; '.join(among)}")
+    for name in names:
+        contestant(name)
     return names
 
 
@@ -151,13 +154,13 @@ async def controller() -> AsyncIterator[str]:
 class Operator:
     """A contestant that runs."""
 
-    def __init__(self, contestant: Contestant, process: asyncio.subprocess.Process, log: Path) -> None:
+    def __init__(self, name: str, port: int, process: asyncio.subprocess.Process, log: Path) -> None:
         self.started = time.perf_counter()
-        self.pid, self._contestant, self._process, self._log = process.pid, contestant, process, log
+        self.pid, self._name, self._port, self._process, self._log = process.pid, name, port, process, log
 
     async def ready(self) -> float:
         """Seconds from its start until it said that it is ready."""
-        url = f"http://127.0.0.1:{self._contestant.port}/readyz"
+        url = f"http://127.0.0.1:{self._port}/readyz"
         async with aiohttp.ClientSession() as session:
             while not await _answers(session, url):
                 if time.perf_counter() - self.started > READY_WITHIN:
@@ -172,7 +175,7 @@ class Operator:
 
     def fail(self, what: str) -> None:
         said = self._log.read_text(errors="replace")[-2000:].strip() or "nothing"
-        raise SystemExit(f"{self._contestant.name} {what}; it said: {said}")
+        raise SystemExit(f"{self._name} {what}; it said: {said}")
 
 
 async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
@@ -184,20 +187,19 @@ async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
 
 
 @asynccontextmanager
-async def running(contestant: Contestant, cluster: DevCluster, controller: str) -> AsyncIterator[Operator]:
+async def running(name: str, cluster: DevCluster, controller: str) -> AsyncIterator[Operator]:
     """Start a contestant, and end it."""
-    variables = {"KUBECONFIG": str(cluster.kubeconfig), "VMAFX_CONTROLLER_HTTP_ADDR": controller}
-    environment = {**os.environ, **contestant.variables, **variables}
+    command, variables, port = contestant(name)
+    told = {"KUBECONFIG": str(cluster.kubeconfig), "VMAFX_CONTROLLER_HTTP_ADDR": controller}
+    environment = {**os.environ, **variables, **told}
     log = cluster.folder / "operator.log"
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        process = await asyncio.create_subprocess_exec(
-            *contestant.command, env=environment, stdout=descriptor, stderr=descriptor
-        )
+        process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=descriptor, stderr=descriptor)
     finally:
         os.close(descriptor)
     try:
-        yield Operator(contestant, process, log)
+        yield Operator(name, port, process, log)
     finally:
         if process.returncode is None:
             process.terminate()

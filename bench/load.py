@@ -34,14 +34,13 @@ from bench.contest import (
     NODE_COUNT,
     OURS,
     SERVER_CALM,
-    Contestant,
     Operator,
     all_healthy,
     calm,
     chosen,
-    contestants,
     control_plane,
     controller,
+    in_turns,
     prepare,
     running,
     say,
@@ -83,16 +82,16 @@ class Run(msgspec.Struct, frozen=True):
     foreign: float
 
 
-def run(contestant: Contestant, load: Load) -> Run:
+def run(name: str, load: Load) -> Run:
     with control_plane() as cluster, asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
-        return loop.run(_run(cluster, contestant, load))
+        return loop.run(_run(cluster, name, load))
 
 
-async def _run(cluster: DevCluster, contestant: Contestant, load: Load) -> Run:
+async def _run(cluster: DevCluster, name: str, load: Load) -> Run:
     config = load_config(cluster.kubeconfig)
     async with Client(config) as client, controller() as address:
         await prepare(client)
-        async with running(contestant, cluster, address) as operator, Driver(config, load.jobs) as driver:
+        async with running(name, cluster, address) as operator, Driver(config, load.jobs) as driver:
             servers = servers_of(cluster)
             await operator.ready()
             await _until(lambda: all_healthy(client), operator)
@@ -101,7 +100,7 @@ async def _run(cluster: DevCluster, contestant: Contestant, load: Load) -> Run:
                 await calm(pid, SERVER_CALM)
             measured = await _measure(config, operator, driver, load, [os.getpid(), *servers])
         if wrong := await problems(client, list(driver.times)):
-            raise SystemExit(f"{contestant.name}: {len(wrong)} problems, such as: {'; '.join(wrong[:5])}")
+            raise SystemExit(f"{name}: {len(wrong)} problems, such as: {'; '.join(wrong[:5])}")
         return measured
 
 
@@ -194,16 +193,15 @@ class Scores:
 
 
 def contest(loads: list[Load], names: list[str], rounds: int) -> Scores:
-    """All contestants in turns; each round begins with another."""
+    """All of them, in turns."""
     scores = Scores()
     for number in range(rounds):
-        first = number % len(names)
         for load in loads:
-            for contestant in contestants(names[first:] + names[:first]):
-                one = run(contestant, load)
-                scores.add(load, contestant.name, one)
+            for name in in_turns(names, number):
+                one = run(name, load)
+                scores.add(load, name, one)
                 say(
-                    f"round {number + 1} of {rounds}, {load.title}, {contestant.name}: {one.jobs_s:.1f} jobs/s, "
+                    f"round {number + 1} of {rounds}, {load.title}, {name}: {one.jobs_s:.1f} jobs/s, "
                     f"{one.cpu_ms:.2f} ms/job, Succeeded after {at(0.5, one.to_done):.0f} ms (p99 "
                     f"{at(0.99, one.to_done):.0f}), other programs {one.foreign:.0%}"
                 )

@@ -28,13 +28,12 @@ from bench.contest import (
     OURS,
     READY_WITHIN,
     SERVER_CALM,
-    Contestant,
     all_healthy,
     calm,
     chosen,
-    contestants,
     control_plane,
     controller,
+    in_turns,
     node_names,
     prepare,
     running,
@@ -159,7 +158,7 @@ async def first_pod(client: Client, version: str) -> float:
         return time.perf_counter()
 
 
-async def measure(cluster: DevCluster, contestant: Contestant, idle: float) -> Start:
+async def measure(cluster: DevCluster, name: str, idle: float) -> Start:
     """Start a contestant, watch it become ready and calm, watch it idle, and end it."""
     async with Client(load_config(cluster.kubeconfig)) as client, controller() as address:
         await same_work(client)
@@ -167,7 +166,7 @@ async def measure(cluster: DevCluster, contestant: Contestant, idle: float) -> S
         pod = asyncio.create_task(first_pod(client, version))
         for pid in servers_of(cluster):  # nobody is to pay for what the API server has still to do
             await calm(pid, SERVER_CALM)
-        async with running(contestant, cluster, address) as operator:
+        async with running(name, cluster, address) as operator:
             ready = await operator.ready()
             try:
                 pod_s = await pod - operator.started
@@ -198,10 +197,9 @@ def run(sizes: list[int], names: list[str], rounds: int, idle: float) -> None:
             there = size
             results: dict[str, list[Start]] = {name: [] for name in names}
             for number in range(rounds):
-                first = number % len(names)
-                for contestant in contestants(names[first:] + names[:first]):
-                    say(f"{size} jobs, round {number + 1} of {rounds}: {contestant.name}")
-                    results[contestant.name].append(loop.run(measure(cluster, contestant, idle)))
+                for name in in_turns(names, number):
+                    say(f"{size} jobs, round {number + 1} of {rounds}: {name}")
+                    results[name].append(loop.run(measure(cluster, name, idle)))
             print(f"\n{size:,} finished jobs, {NODE_COUNT} nodes; medians of {rounds} rounds\n")
             heading(names)
             lines(names, ROWS if size >= GOALS_FROM else [row._replace(goal=None) for row in ROWS], results)

@@ -21,9 +21,9 @@ from vmafx.api.work import Answer, fitted
 from vmafx.kube import JOBS, Client, Config, Key
 from vmafx.kube.metrics import ClientMetrics
 from vmafx.kube.watch import Added, Modified
+from vmafx.operator.job.cache import PODS
 from vmafx.operator.job.pod import ATTEMPT_LABEL, JOB_LABEL, NODE_LABEL
 from vmafx.operator.job.podview import PodView
-from vmafx.operator.job.cache import PODS
 
 CREATORS = 32
 FRAMES = 300

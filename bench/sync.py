@@ -48,8 +48,8 @@ from vmafx.api.meta import ObjectMeta
 from vmafx.devcluster import DevCluster
 from vmafx.kube import JOBS, NODES, Client, Key, load_config
 from vmafx.kube.errors import NotFound, ServerError
-from vmafx.operator.job.podview import PodView
 from vmafx.operator.job.cache import PODS
+from vmafx.operator.job.podview import PodView
 
 CONTESTANTS = (OURS, GO, GO_UNFINISHED, KOPF)
 GOALS_FROM = 50_000  # finished jobs

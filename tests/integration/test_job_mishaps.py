@@ -1,5 +1,6 @@
 """What can befall a worker's Pod or its node, one at a time, and what becomes of the job."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,11 +11,16 @@ import pytest
 from tests.support.fleet import add_node, allow_pods, condition, make_clips, operating, phase, reaches, submit
 from tests.support.kubelet import Fate, Kubelet
 from tests.support.waiting import eventually
-from vmafx.api.job import VmafxJob
+from vmafx.api.job import JobView, VmafxJob
 from vmafx.kube import JOBS, NODES, Client, Key, Resource
 from vmafx.kube.resources import Untyped
-from vmafx.operator.job.cache import PODS
+from vmafx.operator.job.cache import PODS, Caches, jobs_informer, pods_informer
+from vmafx.operator.job.decide import LOOK_AGAIN, TryAgain
+from vmafx.operator.job.making import Found, Made, PodMaking
+from vmafx.operator.job.pod import PodSettings
+from vmafx.operator.node.reconciler import nodes_informer
 from vmafx.runtime.events import EVENTS
+from vmafx.runtime.times import utc_now
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +191,7 @@ async def test_a_pod_that_is_not_allowed_is_asked_for_again(fleet: Fleet, client
     await eventually(counted, "the quota holds")
     key = await fleet.submit("limited", retryLimit=0)
     job = await reaches(client, key, lambda one: bool(one.status.message), "it says what keeps it")
-    assert "its Pod is not allowed, and asked for again: " in (job.status.message or "")
+    assert "its Pod is not allowed: " in (job.status.message or "")
     assert "exceeded quota: none" in (job.status.message or "")
     assert (job.status.phase, job.status.failures) == ("Running", 0)
     await eventually(lambda: fleet.events("limited"), "it is told")
@@ -203,7 +209,7 @@ async def test_a_pod_that_is_never_allowed_is_given_up(fleet: Fleet, client: Cli
     fleet.ahead = timedelta(minutes=10, seconds=1)
     await client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # looked at again, as in ten seconds
     job = await reaches(client, key, phase("Failed"), "it is given up")
-    assert (job.status.message or "").startswith("its Pod was not allowed for 10 minutes: ")
+    assert (job.status.message or "").startswith("for 10 minutes: its Pod is not allowed: ")
 
 
 async def test_a_job_that_waits_says_why_it_waits_now(fleet: Fleet, client: Client, namespace: str) -> None:
@@ -218,6 +224,83 @@ async def test_a_job_that_waits_says_why_it_waits_now(fleet: Fleet, client: Clie
     await reaches(client, key, because("NoHealthyNode"), "one has, and is cordoned")
     await client.merge_patch(NODES, Key(namespace, "pool"), {"spec": {"unschedulable": False}})
     await reaches(client, key, phase("Succeeded"), "it is scored")
+
+
+async def test_a_name_that_somebody_else_has_is_waited_for_and_then_given_up(
+    fleet: Fleet, client: Client, namespace: str
+) -> None:
+    other = {"name": "worker", "image": "i", "command": ["vmafx", "worker"], "env": []}
+    fleet.kubelet.hold.clear()
+    await client.create(PODS, {"metadata": {"name": "web-0"}, "spec": {"containers": [other]}}, namespace)
+    key = await fleet.submit("web", retryLimit=0)
+    await reaches(client, key, phase("Running"), "it is placed")
+    fleet.ahead = timedelta(seconds=31)
+    job = await reaches(client, key, lambda one: bool(one.status.message), "it says what it waits for")
+    assert job.status.message == "there is a Pod web-0 that is not its own; asked for again"
+    fleet.ahead = timedelta(minutes=11)
+    job = await reaches(client, key, phase("Failed"), "it is given up")
+    assert job.status.message == "for 10 minutes: there is a Pod web-0 that is not its own"
+
+
+async def test_a_result_that_cannot_be_kept_is_a_failure(fleet: Fleet, client: Client, namespace: str) -> None:
+    fleet.kubelet.hold.clear()
+    key = await fleet.submit("odd", retryLimit=0)
+    job = await reaches(client, key, phase("Running"), "it is placed")
+    fleet.kubelet.answers["odd-0"] = (0, f'{{"id": "{job.metadata.uid}-0", "score": 50, "frames": -1}}')
+    fleet.kubelet.hold.set()
+    job = await reaches(client, key, phase("Failed"), "it fails")
+    assert job.status.message == "the worker ended well and left no answer that makes sense"
+
+
+async def test_a_deadline_runs_out_on_a_node_whose_agent_does_nothing(
+    fleet: Fleet, client: Client, namespace: str
+) -> None:
+    await add_node(client, namespace, "far", runtime="Agent")
+    await client.patch_status(NODES, Key(namespace, "far"), {"agentSession": "s"})
+    await client.merge_patch(NODES, Key(namespace, "pool"), {"spec": {"unschedulable": True}})
+    key = await fleet.submit("late", activeDeadlineSeconds=2)
+    job = await reaches(client, key, phase("Failed"), "it ends")
+    assert condition(job, "Failed") == ("True", "DeadlineExceeded")
+
+
+async def test_a_pod_that_came_and_went_unseen_is_missed(client: Client, namespace: str, clips: Path) -> None:
+    """We made it, and the watch on Pods, which does not run here, never told of it."""
+    await allow_pods(client, namespace)
+    await add_node(client, namespace, "pool")
+    key, pod = await submit(client, namespace, "lost", clips), Key(namespace, "lost-0")
+    uid = (await client.get(JOBS, key)).metadata.uid
+    placed = {"phase": "Running", "assignedNode": "pool", "controllerJobID": f"{uid}-0", "attempts": 1}
+    job = await client.patch_status(JOBS.seen_as(JobView), key, placed)
+    jobs, nodes = jobs_informer(client, namespace), nodes_informer(client, namespace)
+    caches = Caches(jobs, nodes, pods_informer(client, jobs))
+    watching = [asyncio.create_task(informer.run()) for informer in (jobs, nodes)]
+    try:
+        for informer in (jobs, nodes):
+            await informer.synced.wait()
+        making = PodMaking(client, caches, PodSettings("worker:1"), utc_now)
+        assert await making.make(key, job, look=False) == Made(LOOK_AGAIN)
+        assert await making.make(key, job, look=True) == Made(LOOK_AGAIN)  # not even asked for: it was made just now
+        made = await client.get(PODS, pod)
+
+        async def is_found() -> bool:
+            found = await making.make(key, job, look=True)
+            return isinstance(found, Found) and found.pod.metadata.uid == made["metadata"]["uid"]
+
+        await eventually(is_found, "it is asked for, and found")
+        await client.delete(PODS, pod, grace_seconds=0)
+        assert await making.make(key, job, look=True) == TryAgain("its Pod disappeared")
+    finally:
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
+
+
+async def test_a_pod_with_an_empty_label_disturbs_nobody(fleet: Fleet, client: Client, namespace: str) -> None:
+    other = {"name": "other", "image": "i", "command": ["vmafx", "worker"], "env": []}
+    fleet.befalls(odd_0="stuck")
+    labelled = {"metadata": {"name": "odd-0", "labels": {"vmafx.dev/job": ""}}, "spec": {"containers": [other]}}
+    await client.create(PODS, labelled, namespace)
+    await reaches(client, await fleet.submit("plain"), phase("Succeeded"), "others are scored")
 
 
 async def test_a_namesake_waits_for_the_pod_of_the_other_to_go(fleet: Fleet, client: Client, namespace: str) -> None:

@@ -11,7 +11,7 @@ from vmafx.api.job import JobOptions, JobSpecView, JobView, RawFormat
 from vmafx.api.meta import LocalSecretRef, MetaView
 from vmafx.api.node import NodeView, VmafxNodeSpec
 from vmafx.api.pod import PodOverlay
-from vmafx.api.work import Work
+from vmafx.api.work import WORK, Work
 from vmafx.kube import NAMESPACES, Client, Key, Resource
 from vmafx.kube.errors import AlreadyExists, Forbidden
 from vmafx.kube.resources import Untyped
@@ -68,6 +68,17 @@ async def test_a_plain_one(client: Client, restricted: str) -> None:
     assert stored["metadata"]["ownerReferences"][0]["uid"] == "8a3c"
     assert stored["spec"]["automountServiceAccountToken"] is False
     assert not any("projected" in volume for volume in stored["spec"]["volumes"])  # no token
+
+
+def test_a_uri_cannot_ask_for_other_variables() -> None:
+    """A kubelet replaces $(NAME) in a variable's value by that variable, be it somebody's password."""
+    plain = job("x")
+    asks = msgspec.structs.replace(plain.spec, distorted="https://example.com/$(PASSWORD)/$$(PASSWORD)/a$b.mp4")
+    wanted = msgspec.structs.replace(plain, spec=asks)
+    (container,) = pod(wanted, node(), 0, SETTINGS)["spec"]["containers"]
+    told = {one["name"]: one["value"] for one in container["env"]}
+    assert not any("$" in value for value in told.values())
+    assert msgspec.json.decode(told[WORK], type=Work).distorted == wanted.spec.distorted
 
 
 async def test_everything_a_job_and_a_node_may_say(client: Client, restricted: str) -> None:

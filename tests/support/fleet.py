@@ -46,7 +46,7 @@ async def operating(
     events = EventRecorder(client, "vmafx-operator", "test")
     manager.in_background(events.run)
     jobs, nodes = jobs_informer(client, namespace), nodes_informer(client, namespace)
-    pods = pods_informer(client, namespace)
+    pods = pods_informer(client, jobs)
     manager.add_informer(jobs)
     manager.add_informer(nodes)
     manager.add_informer(pods)

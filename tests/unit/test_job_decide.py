@@ -51,13 +51,13 @@ def pending(spec: dict[str, Any] | None = None, **status: Any) -> JobView:
 
 
 def running(spec: dict[str, Any] | None = None, **status: Any) -> JobView:
-    status = {"phase": "Running", "assignedNode": "n", "controllerJobID": "u1-0", "startedAt": ago(60)} | status
-    return pending(spec, **status)
+    usual = {"phase": "Running", "assignedNode": "n", "controllerJobID": "u1-0", "startedAt": ago(60), "attempts": 1}
+    return pending(spec, **(usual | status))
 
 
 def pod(phase: str = "Running", *, ended: Terminated | None = None, **changes: Any) -> PodView:
     status: dict[str, Any] = {"phase": phase}
-    status["containerStatuses"] = (ContainerStatus(State(terminated=ended)),) if ended else ()
+    status["containerStatuses"] = (ContainerStatus("worker", State(terminated=ended)),) if ended else ()
     status |= changes.pop("status", {})
     meta: dict[str, Any] = {
         "labels": {"vmafx.dev/attempt": "0"},
@@ -109,6 +109,16 @@ def condition(reason: str, at: datetime) -> tuple[Condition, ...]:
             Hold("Retrying", "EngineFailure: no luck", 300.0),
         ),
         (pending(failures=1, conditions=condition("InsufficientCapacity", ago(0))), Queue()),
+        (pending(failures=5000, conditions=condition("Retrying", ago(301))), Queue()),
+        (  # the clock was set back
+            pending(failures=1, attempts=1, conditions=condition("Retrying", ago(-86400))),
+            Hold("Retrying", "EngineFailure: no luck", 10.0),
+        ),
+        (  # taken away three times, which was nobody's fault
+            pending(attempts=3, conditions=condition("Retrying", ago(1))),
+            Hold("Retrying", "EngineFailure: no luck", 3.0),
+        ),
+        (pending({"suspend": True, "activeDeadlineSeconds": 60}, startedAt=ago(61)), Suspend()),
     ],
 )
 def test_pending(job: JobView, step: Step) -> None:
@@ -180,8 +190,24 @@ def test_pending(job: JobView, step: Step) -> None:
             pod("Failed", ended=Terminated(143, "Error"), deletionTimestamp=ago(1)),
             TryAgain("its Pod was deleted while it ran"),
         ),
-        (running(), pod(ownerReferences=()), Nothing(5.0)),
-        (running(), pod(labels={"vmafx.dev/attempt": "3"}), Nothing(5.0)),
+        (running(), pod(ownerReferences=()), MakePod()),  # which finds the name taken
+        (running(), pod(labels={"vmafx.dev/attempt": "3"}), MakePod()),
+        (running({"activeDeadlineSeconds": 100}), None, TryAgain("its Pod disappeared")),
+        (running(attempts=0), pod(), Adopt("n")),  # somebody else's words
+        (
+            running(),  # what was put beside the worker has ended, and the worker has not
+            pod(status={"containerStatuses": (ContainerStatus("proxy", State(terminated=Terminated(1, "Error"))),)}),
+            Nothing(),
+        ),
+        (
+            running(),  # let go by its queue a minute ago
+            pod(
+                "Pending",
+                creationTimestamp=ago(6000),
+                status={"conditions": (PodCondition("PodScheduled", "True", lastTransitionTime=ago(60)),)},
+            ),
+            Nothing(540.0),
+        ),
         (running(), pod(deletionTimestamp=ago(10)), Nothing(20.0)),
         (running(), pod(deletionTimestamp=ago(31)), TryAgain("its Pod was deleted and does not end")),
         (running(), pod("Pending"), Nothing(570.0)),
@@ -191,7 +217,11 @@ def test_pending(job: JobView, step: Step) -> None:
             pod(
                 "Pending",
                 creationTimestamp=ago(601),
-                status={"containerStatuses": (ContainerStatus(State(Waiting("ImagePullBackOff", "no such image"))),)},
+                status={
+                    "containerStatuses": (
+                        ContainerStatus("worker", State(Waiting("ImagePullBackOff", "no such image"))),
+                    )
+                },
             ),
             TryAgain("its Pod did not start within 10 minutes (ImagePullBackOff: no such image)"),
         ),

@@ -57,6 +57,11 @@ def test_a_short_answer_is_whole() -> None:
         '{"id": "uid-0", "score": NaN}',
         '{"id": "uid-0", "fault": "Other"}',
         '{"id": "uid-0", "score": 93',
+        '{"id": "uid-0", "score": 93, "frames": -1}',
+        '{"id": "uid-0", "score": 93, "frames": 1e30}',
+        '{"id": "uid-0", "score": 93, "frames": 99999999999999999999}',
+        f'{{"id": "uid-0", "score": 93, "metrics": {{"{"m" * 65}": {{}}}}}}',
+        f'{{"id": "uid-0", "score": 93, "reportURI": "s3://b/{"r" * 5000}"}}',
         "\udcff",
     ],
 )

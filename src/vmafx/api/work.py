@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from vmafx.api.job import FeatureSummary, JobOptions, RawFormat
+from vmafx.api.job import FeatureSummary, JobOptions, RawFormat, VmafxJobStatus
 from vmafx.api.meta import Model
 
 WORK = "VMAFX_WORK"  # the variable that holds the Work
@@ -64,5 +64,10 @@ def read_answer(content: str, attempt: str) -> Answer | None:
     if answer.id != attempt or (answer.score is None) == (answer.fault is None):
         return None
     if answer.score is not None and not 0 <= answer.score <= 100:
+        return None
+    try:
+        kept = {"frames": answer.frames, "metrics": answer.metrics, "reportURI": answer.reportURI}
+        msgspec.convert(msgspec.to_builtins(kept), VmafxJobStatus)
+    except msgspec.ValidationError:
         return None
     return answer

@@ -58,7 +58,7 @@ class EventRecorder:
     def emit(self, about: Regarding, kind: Literal["Normal", "Warning"], reason: str, action: str, note: str) -> None:
         """Tell that `reason` befell `about` while doing `action`."""
         if not self._waiting.full():
-            self._waiting.put_nowait((about, kind, reason, action, note[:NOTE_MOST]))
+            self._waiting.put_nowait((about, kind, reason, action, _cut(note)))
 
     async def run(self) -> None:
         while True:
@@ -113,6 +113,11 @@ class EventRecorder:
             "note": note,
             "regarding": about,
         }
+
+
+def _cut(note: str) -> str:
+    """The server counts bytes."""
+    return note.encode()[:NOTE_MOST].decode(errors="ignore")
 
 
 def _remember(memory: "OrderedDict[Any, Any]", key: Any, value: Any) -> None:

@@ -64,7 +64,7 @@ class Informer(Generic[T]):
         self._streaming = streaming
         self._handlers: list[Handler[T]] = []
         self._events = 0
-        self._lists_begun = self._lists_done = self._lists_wanted = 0
+        self.lists = self._lists_begun = self._lists_wanted = 0  # `lists`: the last one that was read whole
         self._list_done = asyncio.Event()  # a new one for each list
         self._following: asyncio.Timeout | None = None
         # While LISTING: what has been read so far to be kept, and what was in the store and is no longer wanted.
@@ -95,6 +95,10 @@ class Informer(Generic[T]):
                 await self._recover(error, failures)
             self.state, self._following = State.LISTING, None
 
+    def drop(self, key: Key) -> None:
+        """Keep it no longer, though the server may: nobody asks for it any more. If it changes, it is told as new."""
+        self.store.remove(key)
+
     async def refresh(self) -> None:
         """List again, and come back when the store is at least as new as the server was when this was called.
 
@@ -104,7 +108,7 @@ class Informer(Generic[T]):
         if self._following is not None:
             self._following.reschedule(0)
             self._following = None
-        while self._lists_done < wanted:
+        while self.lists < wanted:
             await self._list_done.wait()
 
     async def _recover(self, error: KubeError, failures: int) -> None:
@@ -166,7 +170,7 @@ class Informer(Generic[T]):
         self._listed, self._ended, self.state = {}, {}, State.WATCHING
         for change in changes:
             self._tell(change if change.new is not None else Change(change.key, change.old, ended.get(change.key)))
-        self._lists_done = self._lists_begun
+        self.lists = self._lists_begun
         self._list_done.set()
         self._list_done = asyncio.Event()
         self.synced.set()

@@ -7,7 +7,8 @@ from vmafx.api.job import JobView
 from vmafx.api.meta import Condition
 
 SCHEDULER = "vmafx"
-BACKOFF_FIRST, BACKOFF_MOST = 10.0, 300.0
+BACKOFF_FIRST, BACKOFF_MOST = 10.0, 300.0  # seconds, after a failure
+AGAIN_FIRST, AGAIN_MOST = 1.0, 60.0  # after what was nobody's fault
 Hindrance = Literal["Cancelled", "Suspended", "Placed", "AwaitingScheduler", "Retrying"]
 
 
@@ -40,12 +41,22 @@ def held(job: JobView, now: datetime) -> Held | None:
 
 
 def pause_left(job: JobView, now: datetime) -> float:
-    """Seconds until a job that failed is tried again: ten, twenty, forty, at most five minutes after the failure."""
-    failed = scheduled(job)
-    if not job.status.failures or failed is None or failed.reason != "Retrying":
+    """Seconds until a job is tried again: ten, twenty, forty, at most five minutes after a failure.
+
+    One whose Pod was taken away waits too, one second and then longer with each attempt, at most a minute: whatever
+    takes Pods away may go on doing so.
+    """
+    said = scheduled(job)
+    if said is None or said.reason != "Retrying":
         return 0.0
-    pause = min(BACKOFF_FIRST * 2.0 ** (job.status.failures - 1), BACKOFF_MOST)
-    return pause - (now - failed.lastTransitionTime).total_seconds()
+    pause = _doubled(AGAIN_FIRST, job.status.attempts, AGAIN_MOST)
+    if job.status.failures:
+        pause = max(pause, _doubled(BACKOFF_FIRST, job.status.failures, BACKOFF_MOST))
+    return min(pause, pause - (now - said.lastTransitionTime).total_seconds())  # a clock may have been set back
+
+
+def _doubled(first: float, times: int, most: float) -> float:
+    return min(first * 2.0 ** min(times - 1, 16), most)
 
 
 def scheduled(job: JobView) -> Condition | None:

@@ -1,6 +1,6 @@
-"""What the job controller keeps in memory: jobs that still need something, the nodes, and the Pods of jobs.
+"""What the job controller keeps in memory: jobs that still need something, their Pods, and the nodes.
 
-Of a finished job nothing is kept, and old ones are not read.
+Of a finished job and its Pods nothing is kept, and old ones are not read.
 """
 
 from typing import NamedTuple
@@ -32,7 +32,25 @@ def jobs_informer(client: Client, namespace: str) -> Informer[JobView]:
     return Informer(client, JOBS.seen_as(JobView), namespace=namespace, keep=UNFINISHED)
 
 
-def pods_informer(client: Client, namespace: str) -> Informer[PodView]:
-    """The Pods of jobs, and no others."""
-    indexes = {BY_JOB: lambda one: (Key(one.metadata.namespace, one.metadata.labels.get(JOB_LABEL, "")),)}
-    return Informer(client, PODS.seen_as(PodView), namespace=namespace, labels=JOB_LABEL, indexes=indexes)
+def pods_informer(client: Client, jobs: Informer[JobView]) -> Informer[PodView]:
+    """The Pods of jobs, and no others. One that has ended is kept for as long as its job is."""
+
+    def wanted(one: PodView) -> bool:
+        job = job_of(one)
+        return one.ended() is None or (job is not None and jobs.store.get(job) is not None)
+
+    keep: Keep[PodView] = Keep(wanted, fields="status.phase!=Succeeded,status.phase!=Failed")
+    indexes = {BY_JOB: keys_of}
+    resource = PODS.seen_as(PodView)
+    return Informer(client, resource, namespace=jobs.namespace, labels=JOB_LABEL, indexes=indexes, keep=keep)
+
+
+def job_of(pod: PodView) -> Key | None:
+    """Whose Pod it says it is; anybody may have labelled it."""
+    name = pod.metadata.labels.get(JOB_LABEL)
+    return Key(pod.metadata.namespace, name) if name else None
+
+
+def keys_of(pod: PodView) -> tuple[Key, ...]:
+    job = job_of(pod)
+    return () if job is None else (job,)

@@ -9,11 +9,12 @@ from vmafx.api.job import FINISHED, JobView
 from vmafx.api.work import Answer, read_answer
 from vmafx.operator.job.pod import ATTEMPT_LABEL, attempt_id
 from vmafx.operator.job.podview import PodView, Terminated
-from vmafx.scheduling.standing import SCHEDULER, pause_left
+from vmafx.scheduling.standing import SCHEDULER, pause_left, scheduled
 
 START_WITHIN = timedelta(minutes=10)
 END_WITHIN = timedelta(seconds=30)  # beyond a Pod's own grace
-LOOK_AGAIN = 5.0  # seconds, while somebody else's Pod has our name
+MINUTES = START_WITHIN // timedelta(minutes=1)
+LOOK_AGAIN = 5.0  # seconds, while something is not there that should be
 
 Reason = Literal["Cancelled", "DeadlineExceeded", "RetriesExhausted", "BadInput", "ExternalFailure"]
 
@@ -45,7 +46,12 @@ class Adopt(msgspec.Struct, frozen=True):
 
 
 class MakePod(msgspec.Struct, frozen=True):
-    """The attempt has no Pod, as far as this process ever saw: look for it, and make it if there is none."""
+    """The attempt has no Pod, as far as this process ever saw: look for it, and make it if there is none.
+
+    `left`: seconds until the job's deadline.
+    """
+
+    left: float | None = None
 
 
 class Succeed(msgspec.Struct, frozen=True):
@@ -101,16 +107,17 @@ def decide(job: JobView, pod: PodView | None, now: datetime, *, seen: bool) -> S
 def _pending(job: JobView, now: datetime) -> Step:
     if job.spec.cancel:
         return Fail("Cancelled", "cancelled before it ran")
+    if job.spec.suspend:  # with a start, the deadline would go on
+        stopped = Hold("Suspended", "suspended; set spec.suspend to false to let it run")
+        return stopped if job.status.startedAt is None else Suspend()
     if (left := _left(job, now)) is not None and left <= 0:
         return _too_late(job)
-    if job.spec.suspend:
-        return Hold("Suspended", "suspended; set spec.suspend to false to let it run")
     if job.status.assignedNode:
         return Adopt(job.status.assignedNode)
     if job.spec.schedulerName != SCHEDULER:
         return Hold("AwaitingScheduler", f"waits for {job.spec.schedulerName} to place it", left)
     if (pause := pause_left(job, now)) > 0:
-        return Hold("Retrying", _said(job) or "tried again in a moment", pause if left is None else min(pause, left))
+        return Hold("Retrying", _said(job) or "tried again in a moment", sooner(pause, left))
     return Queue(left)
 
 
@@ -125,14 +132,13 @@ def _running(job: JobView, pod: PodView | None, now: datetime, *, seen: bool) ->
     left = _left(job, now)
     if left is not None and left <= 0:
         return _too_late(job)
-    if not job.status.controllerJobID:  # somebody else let it run, on a node that we know; or has given it back
+    if job.status.controllerJobID != attempt_id(job, job.status.attempts - 1):
+        # Somebody else let it run, on a node that we know; or has given it back.
         node = job.status.assignedNode
         return Adopt(node) if node else TryAgain("whoever had it gave it back", failed=False)
-    if pod is None:
-        return failed(job, "its Pod disappeared") if seen else MakePod()
-    if ours is None:
-        return Nothing(LOOK_AGAIN)  # a Pod of another job, or of one that had our name: it goes, or somebody moves it
-    return _under_way(job, ours, now, left)
+    if ours is not None:
+        return _under_way(job, ours, now, left)
+    return failed(job, "its Pod disappeared") if seen and pod is None else MakePod(left)
 
 
 def is_foreign(job: JobView) -> bool:
@@ -162,7 +168,8 @@ def _attempt_of(pod: PodView, job: JobView) -> int | None:
 
 
 def goes_on(pod: PodView) -> bool:
-    return pod.ended() is None and pod.metadata.deletionTimestamp is None
+    """Whether anything of it still runs, be it only what others put beside our worker."""
+    return pod.status.phase not in FINISHED and pod.metadata.deletionTimestamp is None
 
 
 def is_left_over(pod: PodView, job: JobView) -> bool:
@@ -195,19 +202,21 @@ def _under_way(job: JobView, pod: PodView, now: datetime, left: float | None) ->
     if pod.metadata.deletionTimestamp is not None:
         over = (pod.metadata.deletionTimestamp + END_WITHIN - now).total_seconds()
         if over > 0:
-            return Nothing(over)
+            return Nothing(sooner(over, left))
         if pod.disrupted():
             return TryAgain("the cluster took its Pod away", failed=False)
         return failed(job, "its Pod was deleted and does not end")
-    if pod.status.phase == "Pending" and pod.metadata.creationTimestamp is not None:
-        gated = pod.condition("PodScheduled")
-        if gated is not None and gated.reason == "SchedulingGated":  # a queue holds it back, and says when
-            return Nothing(left)
-        over = (pod.metadata.creationTimestamp + START_WITHIN - now).total_seconds()
-        if over <= 0:
-            return failed(job, f"its Pod did not start within 10 minutes ({pod.waits_for()})")
-        return Nothing(over if left is None else min(over, left))
-    return Nothing(left)
+    since = pod.could_start_since()
+    if pod.status.phase != "Pending" or since is None:
+        return Nothing(left)
+    over = (since + START_WITHIN - now).total_seconds()
+    if over <= 0:
+        return failed(job, f"its Pod did not start within {MINUTES} minutes ({pod.waits_for()})")
+    return Nothing(sooner(over, left))
+
+
+def sooner(first: float, second: float | None) -> float:
+    return first if second is None else min(first, second)
 
 
 def failed(job: JobView, message: str) -> Fail | TryAgain:
@@ -230,4 +239,5 @@ def _too_late(job: JobView) -> Fail:
 
 
 def _said(job: JobView) -> str:
-    return next((one.message for one in job.status.conditions if one.type == "Scheduled"), "")
+    said = scheduled(job)
+    return said.message if said else ""

@@ -9,6 +9,7 @@ import heapq
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from vmafx.api.job import FINISHED, JobView
 from vmafx.kube import JOBS, Client, Key
@@ -21,25 +22,46 @@ BETWEEN_PAGES = 0.2  # seconds: nobody waits for this, and the server has better
 AGAIN_AFTER = 30.0  # seconds, if the server did not let us
 
 
+class _Due(NamedTuple):
+    at: datetime
+    key: Key
+    uid: str
+    version: str  # only that very state is deleted
+
+
 class Finished:
-    """Hears of jobs that end, and deletes them in their time."""
+    """Hears of jobs that end, and deletes them in their time, while it leads: who begins to lead looks back."""
 
     def __init__(self, client: Client, namespace: str, now: Callable[[], datetime]) -> None:
         self._client, self._namespace, self._now = client, namespace, now
-        self._due: list[tuple[datetime, Key, str, str]] = []  # with uid and version: only that very state is deleted
+        self._known: dict[Key, _Due] = {}
+        self._line: list[_Due] = []  # the next one first; an entry counts only if it is still known
         self._more = asyncio.Event()
+        self._leading = False
 
     def job_changed(self, change: Change[JobView]) -> None:
-        job = change.new
-        if job is None or job.status.phase not in FINISHED or job.metadata.deletionTimestamp is not None:
+        if self._leading:
+            self._known.pop(change.key, None)
+            if change.new is not None:
+                self._expect(change.key, change.new)
+
+    def _expect(self, key: Key, job: JobView) -> None:
+        finished, seconds = job.status.finishedAt, job.spec.ttlSecondsAfterFinished
+        if job.status.phase not in FINISHED or job.metadata.deletionTimestamp is not None:
             return
-        if job.spec.ttlSecondsAfterFinished is not None and job.status.finishedAt is not None:
-            due = job.status.finishedAt + timedelta(seconds=job.spec.ttlSecondsAfterFinished)
-            heapq.heappush(self._due, (due, change.key, job.metadata.uid, job.metadata.resourceVersion))
-            self._more.set()
+        if seconds is None or finished is None:
+            return
+        try:
+            at = finished + timedelta(seconds=seconds)
+        except OverflowError:  # beyond the last year that there is
+            return
+        due = self._known[key] = _Due(at, key, job.metadata.uid, job.metadata.resourceVersion)
+        heapq.heappush(self._line, due)
+        self._more.set()
 
     async def run(self) -> None:
         """While leading: look through what ended before us, and delete what is due."""
+        self._leading = True
         async with asyncio.TaskGroup() as group:
             group.create_task(self._look_back())
             group.create_task(self._delete_when_due())
@@ -57,26 +79,33 @@ class Finished:
     async def _read(self, mortal: str) -> None:
         async for page in self._client.pages(VIEW, self._namespace, fields=mortal):
             for job in page.items:
-                self.job_changed(Change(Key(job.metadata.namespace, job.metadata.name), None, job))
+                self._expect(Key(job.metadata.namespace, job.metadata.name), job)
             await asyncio.sleep(BETWEEN_PAGES)
 
     async def _delete_when_due(self) -> None:
         while True:
             self._more.clear()
-            left = (self._due[0][0] - self._now()).total_seconds() if self._due else None
+            while self._line and self._known.get(self._line[0].key) != self._line[0]:
+                heapq.heappop(self._line)
+            left = (self._line[0].at - self._now()).total_seconds() if self._line else None
             if left is not None and left <= 0:
-                await self._delete(heapq.heappop(self._due))
+                await self._delete(heapq.heappop(self._line))
                 continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._more.wait()
 
-    async def _delete(self, entry: tuple[datetime, Key, str, str]) -> None:
-        _, key, uid, version = entry
+    async def _delete(self, due: _Due) -> None:
+        self._known.pop(due.key, None)
         try:
-            await self._client.delete(VIEW, key, uid=uid, version=version)
-        except (NotFound, Conflict):  # gone; or changed since, which told us its new time
+            await self._client.delete(VIEW, due.key, uid=due.uid, version=due.version)
+        except NotFound:
             return
+        except Conflict:  # changed since, which a watch that was broken off did not tell
+            with suppress(KubeError):
+                self._expect(due.key, await self._client.get(VIEW, due.key))
         except KubeError as error:
-            log.warn("a job whose time is up cannot be deleted", key=str(key), error=str(error))
-            heapq.heappush(self._due, (self._now() + timedelta(seconds=AGAIN_AFTER), key, uid, version))
+            log.warn("a job whose time is up cannot be deleted", key=str(due.key), error=str(error))
+            again = due._replace(at=self._now() + timedelta(seconds=AGAIN_AFTER))
+            self._known[due.key] = again
+            heapq.heappush(self._line, again)

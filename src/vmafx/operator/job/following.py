@@ -124,8 +124,8 @@ class Line:
 
     def forget(self, key: Key) -> bool:
         """True if that was the last."""
-        self._talks.pop(key, None)
-        self._needed.set()
+        if self._talks.pop(key, None) is not None:
+            self._needed.set()
         return not self._talks
 
     async def run(self) -> None:

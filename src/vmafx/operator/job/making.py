@@ -2,33 +2,49 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
 from vmafx.api.job import JobView
+from vmafx.api.node import NodeView
 from vmafx.kube import Client, Key
-from vmafx.kube.errors import AlreadyExists, ApiError, BadRequest, Forbidden, Invalid, NotFound
+from vmafx.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, NotFound
 from vmafx.operator.job import decide as steps
 from vmafx.operator.job.cache import BY_JOB, PODS, Caches
-from vmafx.operator.job.pod import PodSettings, pod
+from vmafx.operator.job.pod import PodSettings, pod, pod_name
+from vmafx.operator.job.podview import PodView
+from vmafx.runtime.times import loop_time
 
 ASK_AGAIN = 10.0  # seconds, while it is not allowed
+NAME_WITHIN = 30.0  # seconds in which a namesake's Pod usually goes
+AGENT_AGAIN = 30.0  # seconds between looks at a job that an agent is to take
 
 
 class Made(msgspec.Struct, frozen=True):
-    """It is there, or about to be; look again after so many seconds, if any. `at_last`: it was not allowed before."""
+    """It is there, or about to be; look again after so many seconds. `at_last`: it was not allowed before."""
 
-    after: float | None = None
+    after: float
     at_last: bool = False
 
 
-class NotAllowed(msgspec.Struct, frozen=True):
-    """A quota, an admission rule, a right that is missing: the job keeps its place, and asks again."""
+class Found(msgspec.Struct, frozen=True):
+    """Somebody made it before us, and the cache does not show it."""
 
-    error: str
-    first: bool
-    after: float = ASK_AGAIN
+    pod: PodView
+
+
+class NotAllowed(msgspec.Struct, frozen=True):
+    """Something is in the way: the job keeps its place, and asks again. `tell`: nobody was told yet."""
+
+    why: str
+    tell: bool
+    after: float
+
+
+class _Refusal(msgspec.Struct):
+    attempt: str
+    since: datetime
+    told: bool = False
 
 
 class PodMaking:
@@ -36,57 +52,75 @@ class PodMaking:
 
     def __init__(self, client: Client, caches: Caches, settings: PodSettings, now: Callable[[], datetime]) -> None:
         self._client, self._caches, self._settings, self._now = client, caches, settings, now
-        self._made: dict[Key, str] = {}  # whether or not the cache shows it yet
-        self._refused: dict[Key, tuple[str, datetime]] = {}  # and since when
+        self._made: dict[Key, tuple[str, float]] = {}  # and when, by the loop's clock
+        self._refusals: dict[Key, _Refusal] = {}
 
     def forget(self, key: Key) -> None:
         self._made.pop(key, None)
-        self._refused.pop(key, None)
+        self._refusals.pop(key, None)
 
-    async def make(self, key: Key, job: JobView, *, look: bool) -> Made | NotAllowed | steps.Leaving:
+    async def make(self, key: Key, job: JobView, *, look: bool) -> Made | Found | NotAllowed | steps.Leaving:
         """`look`: somebody may have made it before us."""
-        attempt = job.status.controllerJobID or ""
         node = self._caches.nodes.store.get(Key(key.namespace, job.status.assignedNode or ""))
         if node is None:
             return steps.TryAgain(f"its node {job.status.assignedNode} is gone", failed=False)
-        if self._made.get(key) == attempt or node.spec.runtime == "Agent":
-            return Made()
+        if node.spec.runtime == "Agent":
+            return Made(AGENT_AGAIN)
+        attempt, made_at = self._made.get(key, ("", 0.0))
+        if attempt == job.status.controllerJobID:
+            return await self._missed(key, job, made_at)
+        if look and (there := await self._find(key, job)) is not None:
+            return Found(there) if steps.is_current(there, job) else self._name_is_taken(key, job)
+        return await self._create(key, job, node)
+
+    async def _create(self, key: Key, job: JobView, node: NodeView) -> Made | NotAllowed | steps.Leaving:
         wanted = pod(job, node, job.status.attempts - 1, self._settings, self._failed_on(key))
         try:
-            if not await self._create(wanted, key.namespace, look=look):
-                return Made(steps.LOOK_AGAIN)  # the cache is about to show it, or a namesake's is to go first
+            await self._client.create(PODS.seen_as(PodView), wanted, key.namespace)
+        except AlreadyExists:
+            return self._name_is_taken(key, job)
         except (BadRequest, Invalid) as error:  # by what its node adds to it, and not otherwise tomorrow
             return steps.failed(job, f"its Pod was refused: {error}")
-        except Forbidden as error:
-            return self._not_allowed(key, job, error)
+        except Forbidden as error:  # a quota, an admission rule, a right that is missing
+            return self._refused(key, job, f"its Pod is not allowed: {error}", 0.0, ASK_AGAIN)
         if self._caches.jobs.store.get(key) is not None:
-            self._made[key] = attempt
-        return Made(at_last=self._refused.pop(key, None) is not None)
+            self._made[key] = job.status.controllerJobID or "", loop_time()
+        refusal = self._refusals.pop(key, None)
+        return Made(steps.LOOK_AGAIN, at_last=refusal is not None and refusal.told)
 
-    def _not_allowed(self, key: Key, job: JobView, error: ApiError) -> NotAllowed | steps.Leaving:
+    async def _missed(self, key: Key, job: JobView, made_at: float) -> Made | Found | steps.Leaving:
+        """We made it, and the cache shows none: not yet; or it came and went while nobody told us."""
+        if loop_time() - made_at < steps.LOOK_AGAIN:
+            return Made(steps.LOOK_AGAIN)
+        there = await self._find(key, job)
+        if there is None or not steps.is_current(there, job):
+            return steps.failed(job, "its Pod disappeared")
+        return Found(there)
+
+    async def _find(self, key: Key, job: JobView) -> PodView | None:
+        try:
+            name = pod_name(job, job.status.attempts - 1)
+            return await self._client.get(PODS.seen_as(PodView), Key(key.namespace, name))
+        except NotFound:
+            return None
+
+    def _name_is_taken(self, key: Key, job: JobView) -> NotAllowed | steps.Leaving:
+        """By the Pod of a namesake that is about to go, or of somebody who has nothing to do with us."""
+        why = f"there is a Pod {pod_name(job, job.status.attempts - 1)} that is not its own"
+        return self._refused(key, job, why, NAME_WITHIN, steps.LOOK_AGAIN)
+
+    def _refused(self, key: Key, job: JobView, why: str, patience: float, after: float) -> NotAllowed | steps.Leaving:
         """For as long as a Pod may take to start, whatever keeps it from that."""
         attempt, now = job.status.controllerJobID or "", self._now()
-        known, since = self._refused.get(key, ("", now))
-        if known != attempt:
-            self._refused[key] = attempt, now
-            return NotAllowed(str(error), first=True)
-        if now - since > steps.START_WITHIN:
-            return steps.failed(job, f"its Pod was not allowed for 10 minutes: {error}")
-        return NotAllowed(str(error), first=False)
-
-    async def _create(self, wanted: dict[str, Any], namespace: str, *, look: bool) -> bool:
-        """False if there is a Pod of that name."""
-        try:
-            if look:
-                await self._client.get(PODS, Key(namespace, wanted["metadata"]["name"]))
-                return False
-        except NotFound:
-            pass
-        try:
-            await self._client.create(PODS, wanted, namespace)
-        except AlreadyExists:
-            return False
-        return True
+        refusal = self._refusals.get(key)
+        if refusal is None or refusal.attempt != attempt:
+            refusal = self._refusals[key] = _Refusal(attempt, now)
+        waited = now - refusal.since
+        if waited > steps.START_WITHIN:
+            return steps.failed(job, f"for {steps.MINUTES} minutes: {why}")
+        tell = not refusal.told and waited.total_seconds() >= patience
+        refusal.told = refusal.told or tell
+        return NotAllowed(why, tell, after)
 
     def _failed_on(self, key: Key) -> frozenset[str]:
         """The Kubernetes nodes on which earlier attempts ended."""

@@ -15,6 +15,7 @@ from vmafx.operator.job import decide as steps
 from vmafx.runtime.informer import Informer
 from vmafx.runtime.metrics import Metrics
 from vmafx.scheduling.scheduler import Scheduler
+from vmafx.scheduling.standing import scheduled
 from vmafx.scheduling.terms import Name
 
 SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400, 86400)
@@ -62,13 +63,14 @@ class JobMetrics:
                     self._attempts[outcomes.get(reason, "stopped")].inc()
             case steps.TryAgain():
                 self._attempts["failed" if step.failed else "disrupted"].inc()
-            case steps.Suspend():
+            case steps.Suspend() if job.status.phase == "Running":
                 self._attempts["suspended"].inc()
 
 
 def _placed_at(job: JobView, now: datetime) -> datetime:
     """When the current attempt was placed: the Scheduled condition turned then."""
-    return next((one.lastTransitionTime for one in job.status.conditions if one.type == "Scheduled"), now)
+    said = scheduled(job)
+    return said.lastTransitionTime if said is not None else now
 
 
 class FleetGauges(Collector):

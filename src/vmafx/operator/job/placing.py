@@ -65,9 +65,10 @@ class Placing:
         queued = isinstance(decide(job, None, self._now(), seen=False), Queue)
         if queued and key in self._places:
             return  # it has a place, and is about to be told
-        self.give_up(key)
         if queued:
             self.scheduler.wait(request_of(job))
+        else:
+            self.give_up(key)
         self._ask_soon()
 
     def give_up(self, key: Key) -> None:

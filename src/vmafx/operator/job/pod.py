@@ -10,6 +10,7 @@ from vmafx.api.node import NodeView
 from vmafx.api.pod import PodOverlay
 from vmafx.api.work import WORK, Work
 from vmafx.kube import JOBS
+from vmafx.operator.job.podview import WORKER
 
 JOB_LABEL, ATTEMPT_LABEL, NODE_LABEL = "vmafx.dev/job", "vmafx.dev/attempt", "vmafx.dev/node"
 KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -100,17 +101,19 @@ def _metadata(job: JobView, node: NodeView, attempt: int) -> dict[str, Any]:
 def _container(
     job: JobView, node: NodeView, attempt: int, settings: PodSettings, overlay: PodOverlay
 ) -> dict[str, Any]:
+    # A kubelet would put other variables, and so other people's secrets, in the place of $(NAME).
+    work = msgspec.json.encode(_work(job, attempt)).decode().replace("$", "\\u0024")
     env = [
-        {"name": WORK, "value": msgspec.json.encode(_work(job, attempt)).decode()},
+        {"name": WORK, "value": work},
         {"name": "VMAFX_BACKEND", "value": job.spec.backend or BACKENDS[node.spec.gpuVendor]},
         {"name": "TMPDIR", "value": SCRATCH},
         {"name": "HOME", "value": SCRATCH},
     ]
-    env_from = list(_plain(overlay.envFrom))
+    env_from = list(_plain(overlay.envFrom))  # the last of a name counts: the node's, whose limits hold for every job
     if job.spec.credentialsSecretRef is not None:
-        env_from.append({"secretRef": {"name": job.spec.credentialsSecretRef.name}})
+        env_from.insert(0, {"secretRef": {"name": job.spec.credentialsSecretRef.name}})
     container: dict[str, Any] = {
-        "name": "worker",
+        "name": WORKER,
         "image": node.spec.image or settings.image,
         "command": ["vmafx", "worker"],
         "env": [*_plain(overlay.env), *env],  # the last of a name counts: ours

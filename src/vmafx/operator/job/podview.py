@@ -4,6 +4,8 @@ from datetime import datetime
 
 from vmafx.api.meta import Model, OwnerReference
 
+WORKER = "worker"  # our container
+
 
 class PodMeta(Model):
     name: str
@@ -33,6 +35,7 @@ class State(Model):
 
 
 class ContainerStatus(Model):
+    name: str = ""
     state: State = State()
 
 
@@ -41,6 +44,7 @@ class PodCondition(Model):
     status: str
     reason: str = ""
     message: str = ""
+    lastTransitionTime: datetime | None = None
 
 
 class PodStatus(Model):
@@ -69,13 +73,21 @@ class PodView(Model):
         return found is not None and found.status == "True"
 
     def ended(self) -> Terminated | None:
-        """How its container ended; a Pod that failed before it had one ended too."""
+        """How our container ended, whatever others put beside it; a Pod that failed before it had one ended too."""
         for container in self.status.containerStatuses:
-            if container.state.terminated is not None:
+            if container.name == WORKER and container.state.terminated is not None:
                 return container.state.terminated
         if self.status.phase in {"Succeeded", "Failed"}:
             return Terminated(-1, self.status.reason, "")
         return None
+
+    def could_start_since(self) -> datetime | None:
+        """Since it was made, or let go by a queue; None while that holds it back, and says why."""
+        scheduled, made = self.condition("PodScheduled"), self.metadata.creationTimestamp
+        if made is None or (scheduled is not None and scheduled.reason == "SchedulingGated"):
+            return None
+        turned = scheduled.lastTransitionTime if scheduled is not None else None
+        return max(made, turned) if turned is not None else made
 
     def waits_for(self) -> str:
         """What keeps it from starting, in its own words."""

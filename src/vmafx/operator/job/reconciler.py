@@ -9,17 +9,17 @@ from typing import Any
 from vmafx.api.job import FINISHED, JobView
 from vmafx.api.meta import API_VERSION
 from vmafx.kube import JOBS, Client, Key
-from vmafx.kube.errors import Conflict, NotFound
+from vmafx.kube.errors import Conflict, Invalid, NotFound
 from vmafx.operator.job import decide as steps
 from vmafx.operator.job import status
-from vmafx.operator.job.cache import BY_JOB, PODS, Caches
+from vmafx.operator.job.cache import BY_JOB, PODS, Caches, job_of, keys_of
 from vmafx.operator.job.counting import Counting
 from vmafx.operator.job.finished import Finished
 from vmafx.operator.job.following import DEFAULT_ADDRESS, Following
-from vmafx.operator.job.making import Made, NotAllowed, PodMaking
+from vmafx.operator.job.making import Found, Made, NotAllowed, PodMaking
 from vmafx.operator.job.metrics import FleetGauges, JobMetrics
 from vmafx.operator.job.placing import Placing
-from vmafx.operator.job.pod import JOB_LABEL, PodSettings
+from vmafx.operator.job.pod import PodSettings, pod_name
 from vmafx.operator.job.podview import PodView
 from vmafx.operator.job.tally import FinishedTally
 from vmafx.runtime.controller import Controller, Result
@@ -54,7 +54,7 @@ class JobReconciler:
         self._following = Following(controllers, self._look_again)
         self._seen: dict[Key, str] = {}  # the attempt of each job whose Pod the cache has shown
         self._written: dict[Key, int] = {}  # versions of our own writes that the cache does not show yet
-        self._to_tell: set[Key] = set()  # jobs that wait, but not yet for long
+        self._waits: dict[Key, datetime] = {}  # since when jobs are in the queue, until that is told
         self._finished = Finished(client, jobs.namespace, now)
         self._tally = FinishedTally(client, jobs)
         self._counting = Counting(client, nodes, self.placing.scheduler)
@@ -70,7 +70,7 @@ class JobReconciler:
     def controller(self, workers: int) -> Controller:
         controller = Controller("vmafxjob", self.reconcile, self._all_metrics, workers=workers)
         controller.watches(self._jobs)
-        controller.watches(self._pods, to=lambda one: (Key(one.metadata.namespace, one.metadata.labels[JOB_LABEL]),))
+        controller.watches(self._pods, to=keys_of)
         self._queue = controller.queue
         return controller
 
@@ -87,20 +87,28 @@ class JobReconciler:
 
     def _job_changed(self, change: Change[JobView]) -> None:
         if change.new is None or change.new.status.phase in FINISHED:
-            for memory in (self._seen, self._written):
-                memory.pop(change.key, None)
-            self._making.forget(change.key)
-            self._to_tell.discard(change.key)
+            self._forget(change.key)
         if change.new is None or not self._is_old(change.key, change.new):
             self.placing.job_changed(change)
 
+    def _forget(self, key: Key) -> None:
+        """It is over, or gone."""
+        for memory in (self._seen, self._written, self._waits):
+            memory.pop(key, None)
+        self._making.forget(key)
+        for one in tuple(self._pods.store.by(BY_JOB, key)):
+            if one.ended() is not None:
+                self._pods.drop(Key(key.namespace, one.metadata.name))
+
     def _pod_changed(self, change: Change[PodView]) -> None:
         one = change.new
-        if one is not None:
-            job = Key(one.metadata.namespace, one.metadata.labels.get(JOB_LABEL, ""))
-            known = self._jobs.store.get(job)
-            if known is not None and steps.is_current(one, known):
-                self._seen[job] = known.status.controllerJobID or ""
+        if one is not None and (job := job_of(one)) is not None:
+            self._see(job, one)
+
+    def _see(self, key: Key, one: PodView) -> None:
+        job = self._jobs.store.get(key)
+        if job is not None and steps.is_current(one, job):
+            self._seen[key] = job.status.controllerJobID or ""
 
     def _is_old(self, key: Key, job: JobView) -> bool:
         """Whether this is from before our last write: deciding on it would decide the same again."""
@@ -116,12 +124,15 @@ class JobReconciler:
         self._written.pop(key, None)
         if job.status.phase == "Pending" and (node := self.placing.place_of(key)) is not None:
             return await self._place(key, job, node)
-        found = self._pods.store.get(Key(key.namespace, f"{key.name}-{job.status.attempts - 1}"))
+        found = self._pods.store.get(Key(key.namespace, pod_name(job, job.status.attempts - 1)))
+        if found is not None:
+            self._see(key, found)
         seen = bool(job.status.controllerJobID) and self._seen.get(key) == job.status.controllerJobID
+        return await self._do(key, job, self._decide(key, job, found, seen=seen))
+
+    def _decide(self, key: Key, job: JobView, found: PodView | None, *, seen: bool) -> steps.Step:
         step = steps.decide(job, found, self._now(), seen=seen)
-        if isinstance(step, steps.Follow):
-            step = self._following.step(key, job, step)
-        return await self._do(key, job, step)
+        return self._following.step(key, job, step) if isinstance(step, steps.Follow) else step
 
     async def _do(self, key: Key, job: JobView, step: steps.Step) -> Result:
         now = self._now()
@@ -139,16 +150,22 @@ class JobReconciler:
                 await self._write(key, job, status.mirrored(job, step, now))
             case steps.Adopt(node):
                 return await self._place(key, job, node)
-            case steps.MakePod():
-                return await self._make_pod(key, job, look=True)
+            case steps.MakePod(left):
+                return await self._make_pod(key, job, left, look=True)
             case _:
                 await self._leave(key, job, step)
-        return Result.done() if after is None else Result.after(after)
+        return _again(after)
 
     async def _leave(self, key: Key, job: JobView, step: steps.Leaving) -> None:
         """The attempt is over, and maybe the job; people are told unless all went well."""
         now = self._now()
-        if await self._write(key, job, status.left(job, step, now)) is None:
+        try:
+            if await self._write(key, job, status.left(job, step, now)) is None:
+                return
+        except Invalid as error:
+            if not isinstance(step, steps.Succeed):
+                raise
+            await self._leave(key, job, steps.failed(job, f"its result cannot be kept: {error}"))
             return
         self._metrics.left(job, step, now)
         match step:
@@ -164,17 +181,20 @@ class JobReconciler:
         self.placing.look_at(key, job)
         why = self.placing.why(key)
         if why is None or self.placing.place_of(key) is not None:
-            return Result.done()
+            return Result.after(steps.LOOK_AGAIN)  # it has a place, which brings it back; or is no longer in the queue
         now = self._now()
         await self._write(key, job, status.waiting(job, why.reason, why.message, now))
-        to_tell = TELL_AFTER - (now - status.waits_since(job, now)).total_seconds()
+        if not status.waits_because(job, why.reason):
+            self._waits[key] = now
+        since = self._waits.get(key)
+        if since is None:  # it was told
+            return _again(after)
+        to_tell = TELL_AFTER - (now - since).total_seconds()
         if to_tell > 0:
-            self._to_tell.add(key)
-            return Result.after(to_tell if after is None else min(to_tell, after))
-        if key in self._to_tell:
-            self._to_tell.discard(key)
-            self._tell(job, "Warning", why.reason, f"waits for a node: {why.message}")
-        return Result.done() if after is None else Result.after(after)
+            return Result.after(steps.sooner(to_tell, after))
+        del self._waits[key]
+        self._tell(job, "Warning", why.reason, f"waits for a node: {why.message}")
+        return _again(after)
 
     async def _place(self, key: Key, job: JobView, node: str) -> Result:
         """Write the placement, then make its Pod: the status is the fence behind which no other attempt counts."""
@@ -189,21 +209,23 @@ class JobReconciler:
         if placed is None:
             return Result.retry()
         self.placing.written(key)
-        self._to_tell.discard(key)
+        self._waits.pop(key, None)
         self._metrics.placed(job, now)
-        return await self._make_pod(key, placed, look=False)
+        return await self._make_pod(key, placed, None, look=False)
 
-    async def _make_pod(self, key: Key, job: JobView, *, look: bool) -> Result:
+    async def _make_pod(self, key: Key, job: JobView, left: float | None, *, look: bool) -> Result:
         match await self._making.make(key, job, look=look):
             case Made(after, at_last):
                 if at_last:
                     await self._write(key, job, {"message": None})
-                return Result.done() if after is None else Result.after(after)
-            case NotAllowed(error, first, after):
-                if first:
-                    self._tell(job, "Warning", "FailedCreate", f"its Pod is not allowed: {error}")
-                    await self._write(key, job, status.says(f"its Pod is not allowed, and asked for again: {error}"))
-                return Result.after(after)
+                return Result.after(steps.sooner(after, left))
+            case Found(one):
+                return await self._do(key, job, self._decide(key, job, one, seen=True))
+            case NotAllowed(why, tell, after):
+                if tell:
+                    self._tell(job, "Warning", "FailedCreate", why)
+                    await self._write(key, job, status.says(f"{why}; asked for again"))
+                return Result.after(steps.sooner(after, left))
             case over:
                 await self._leave(key, job, over)
                 return Result.done()
@@ -242,3 +264,7 @@ class JobReconciler:
         meta = job.metadata
         about = Regarding(API_VERSION, JOBS.kind, meta.namespace, meta.name, meta.uid)
         self._events.emit(about, kind, reason, "Run", note)
+
+
+def _again(after: float | None) -> Result:
+    return Result.done() if after is None else Result.after(after)

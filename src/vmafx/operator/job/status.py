@@ -9,6 +9,7 @@ from vmafx.api.job import JobView
 from vmafx.api.meta import Condition
 from vmafx.operator.job.decide import Fail, Leaving, Mirror, Succeed, Suspend, TryAgain
 from vmafx.operator.job.pod import attempt_id
+from vmafx.scheduling.standing import scheduled
 
 EXCLUDED_MOST, MESSAGE_MOST = 128, 1024
 
@@ -77,6 +78,7 @@ def to_try_again(job: JobView, step: TryAgain, now: datetime) -> dict[str, Any]:
         "claimedAt": None,
         "progress": None,
         "message": step.message[:MESSAGE_MOST],
+        "observedGeneration": job.metadata.generation,
         "conditions": _with(job, "Scheduled", "False", "Retrying", step.message, now),
     }
     if step.failed:
@@ -94,6 +96,7 @@ def suspended(job: JobView, now: datetime) -> dict[str, Any]:
         "startedAt": None,
         "claimedAt": None,
         "progress": None,
+        "message": None,
         "observedGeneration": job.metadata.generation,
         "conditions": _with(
             job, "Scheduled", "False", "Suspended", "stopped; it goes on when spec.suspend is false", now
@@ -112,10 +115,10 @@ def says(message: str) -> dict[str, Any]:
     return {"message": message[:MESSAGE_MOST]}
 
 
-def waits_since(job: JobView, now: datetime) -> datetime:
-    """Since when it says that it waits."""
-    said = next((one for one in job.status.conditions if one.type == "Scheduled"), None)
-    return said.lastTransitionTime if said is not None and said.status == "False" else now
+def waits_because(job: JobView, reason: str) -> bool:
+    """Whether its status says so already."""
+    said = scheduled(job)
+    return said is not None and (said.status, said.reason) == ("False", reason)
 
 
 def mirrored(job: JobView, step: Mirror, now: datetime) -> dict[str, Any]:
@@ -133,7 +136,7 @@ def mirrored(job: JobView, step: Mirror, now: datetime) -> dict[str, Any]:
 
 
 def _says(job: JobView, status: str, reason: str, message: str) -> bool:
-    said = next((one for one in job.status.conditions if one.type == "Scheduled"), None)
+    said = scheduled(job)
     return said is not None and (said.status, said.reason, said.message) == (status, reason, message[:MESSAGE_MOST])
 
 

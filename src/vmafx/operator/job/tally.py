@@ -1,7 +1,7 @@
 """How many jobs have ended, by phase: nothing else is known of them.
 
 The server is asked how many there are; after that the watch is counted along. What a broken watch did not tell is put
-right when the server is asked again.
+right when the server is asked again: after the cache had to list anew.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from vmafx.runtime.informer import Informer
 from vmafx.runtime.logs import log
 from vmafx.runtime.store import Change
 
-EVERY = 600.0  # seconds
+EVERY = 60.0  # seconds
 
 
 class _Named(Model):
@@ -39,11 +39,14 @@ class FinishedTally:
             self._ended[after] += 1
 
     async def run(self) -> None:
+        lists = -1
         while True:
-            try:
-                await self._ask()
-            except KubeError as error:
-                log.warn("jobs that are over cannot be counted; trying again", error=str(error))
+            if self._jobs.lists != lists:  # else the watch has told everything since
+                try:
+                    await self._ask()
+                    lists = self._jobs.lists
+                except KubeError as error:
+                    log.warn("jobs that are over cannot be counted; trying again", error=str(error))
             await asyncio.sleep(EVERY)
 
     async def _ask(self) -> None:

@@ -166,12 +166,22 @@ def test_no_node_of_the_examples_is_left_out() -> None:
 
 
 async def test_what_the_page_on_jobs_says(place: Place) -> None:
-    apply, wait, score, describe, suspend = commands("jobs.md")
+    apply, wait, score, submit, queue, jobs, nodes, describe, suspend = commands("jobs.md")
     await place.types("kubectl apply -f examples/node-cpu.yaml")
     assert await place.types(apply) == "vmafxjob.vmafx.dev/first-job created\n"
     assert "condition met" in await place.types(wait)
     job = await place.until("first-job", "Succeeded")
     assert float(await place.types(score)) == job.status.score
+    clips = zip(
+        ("s3://clips/master.mp4", "s3://clips/encode.mp4"), (job.spec.reference, job.spec.distorted), strict=True
+    )
+    for shown, real in clips:
+        assert shown in submit
+        submit = submit.replace(shown, real)
+    assert f"{job.status.score:.3f}" in await place.types(submit)
+    assert "0 waiting, 0 running" in await place.types(queue)
+    assert "first-job" in await place.types(jobs)
+    assert "cpu-pool" in await place.types(nodes)
     described = await place.types(describe.replace("NAME", "first-job"))
     assert re.search(r"Reason: +Placed\n +Status: +True\n +Type: +Scheduled", described)
     assert re.search(r"Reason: +Scored\n +Status: +True\n +Type: +Complete", described)

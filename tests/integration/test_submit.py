@@ -156,7 +156,7 @@ async def test_those_who_wait_are_told_their_position_and_when(
     pair = ((clips / "reference.mkv").as_uri(), (clips / "distorted.mp4").as_uri())
     async with vmafx.running("submit", *pair, "--name", "last", "--wait") as process:
         told = await line_with(process.stderr, "3rd in turn")
-        assert "(InsufficientCapacity: all 2 slots of the one node that fit are taken); starts in about 1h" in told
+        assert "(InsufficientCapacity: all 2 slots of the one node that fits are taken); starts in about 1h" in told
         assert "done in about 2h" in told
         fleet.hold.set()
         await line_with(process.stderr, "last runs on pool")

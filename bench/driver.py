@@ -22,12 +22,20 @@ from vmafx.kube import JOBS, Client, Config, Key
 from vmafx.kube.metrics import ClientMetrics
 from vmafx.kube.watch import Added, Modified
 from vmafx.operator.job.cache import PODS
-from vmafx.operator.job.pod import ATTEMPT_LABEL, JOB_LABEL, NODE_LABEL
-from vmafx.operator.job.podview import PodView
+from vmafx.operator.job.pod import NODE_LABEL
+from vmafx.operator.job.podview import ATTEMPT_LABEL, JOB_LABEL
 
 CREATORS = 32
 FRAMES = 300
-POD = PODS.seen_as(PodView)
+
+
+class Pod(msgspec.Struct):
+    """A Pod as the driver reads it."""
+
+    metadata: ObjectMeta
+
+
+POD = PODS.seen_as(Pod)
 
 
 class _Status(Model):
@@ -117,7 +125,7 @@ class Driver:
                         self.times[event.object.metadata.labels[JOB_LABEL]].pod = now
                         self._group.create_task(self._end(event.object))
 
-    async def _end(self, pod: PodView) -> None:
+    async def _end(self, pod: Pod) -> None:
         """What a kubelet would report of a container that ended well, at once."""
         owner, attempt = pod.metadata.ownerReferences[0], pod.metadata.labels.get(ATTEMPT_LABEL, "0")
         answer = fitted(Answer(f"{owner.uid}-{attempt}", score_of(owner.name), FRAMES)).decode()
@@ -164,7 +172,7 @@ async def problems(client: Client, names: list[str]) -> list[str]:
     jobs = {job.metadata.name: job for job in (await client.list(JOBS, NAMESPACE)).items}
     pods = (await client.list(POD, NAMESPACE)).items
     found = [f"{pod.metadata.name} belongs to no job" for pod in pods if not pod.metadata.ownerReferences]
-    pods_of: dict[str, list[PodView]] = {}
+    pods_of: dict[str, list[Pod]] = {}
     for pod in pods:
         for owner in pod.metadata.ownerReferences:
             pods_of.setdefault(owner.uid, []).append(pod)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from vmafx.api.job import JobSpecView, JobStatusView, JobView
-from vmafx.api.meta import Condition, MetaView, OwnerReference
+from vmafx.api.meta import Condition, MetaView
 from vmafx.api.work import Answer, fitted
 from vmafx.operator.job.decide import (
     Adopt,
@@ -25,7 +25,9 @@ from vmafx.operator.job.decide import (
 )
 from vmafx.operator.job.podview import (
     ContainerStatus,
+    Owner,
     PodCondition,
+    PodLabels,
     PodMeta,
     PodSpec,
     PodStatus,
@@ -60,8 +62,8 @@ def pod(phase: str = "Running", *, ended: Terminated | None = None, **changes: A
     status["containerStatuses"] = (ContainerStatus("worker", State(terminated=ended)),) if ended else ()
     status |= changes.pop("status", {})
     meta: dict[str, Any] = {
-        "labels": {"vmafx.dev/attempt": "0"},
-        "ownerReferences": (OwnerReference("vmafx.dev/v1", "VmafxJob", "clip", "u1", True),),
+        "labels": PodLabels("clip", "0"),
+        "ownerReferences": (Owner("u1"),),
         "creationTimestamp": ago(30),
     } | changes
     return PodView(PodMeta("clip-0", "x", "p1", **meta), PodSpec("k8s-1"), PodStatus(**status))
@@ -191,7 +193,7 @@ def test_pending(job: JobView, step: Step) -> None:
             TryAgain("its Pod was deleted while it ran"),
         ),
         (running(), pod(ownerReferences=()), MakePod()),  # which finds the name taken
-        (running(), pod(labels={"vmafx.dev/attempt": "3"}), MakePod()),
+        (running(), pod(labels=PodLabels(attempt="3")), MakePod()),
         (running({"activeDeadlineSeconds": 100}), None, TryAgain("its Pod disappeared")),
         (running(attempts=0), pod(), Adopt("n")),  # somebody else's words
         (

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 BUNDLE = "SSL_CERT_FILE"  # where OpenSSL looks for it
+YOUNG = 10_000  # objects between two looks for garbage: hardly any is cyclic here
 
 
 def main() -> None:
@@ -18,6 +19,7 @@ def main() -> None:
     with _no_ca_bundle():
         from vmafx.operator.main import main as run  # noqa: PLC0415 - this import is what the module is about
     gc.freeze()
+    gc.set_threshold(YOUNG)
     gc.enable()
     run()
 

@@ -12,6 +12,7 @@ from vmafx.runtime.informer import Informer
 from vmafx.runtime.logs import log
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.store import Change
+from vmafx.runtime.times import loop_time
 from vmafx.runtime.workqueue import Closed, WorkQueue
 
 T = TypeVar("T")
@@ -115,10 +116,11 @@ class Controller:
             if not leads():
                 return
             self._metrics.active.inc()
+            began = loop_time()
             try:
-                with self._metrics.seconds.time():
-                    await self._one(key)
+                await self._one(key)
             finally:
+                self._metrics.seconds.observe(loop_time() - began)
                 self._metrics.active.dec()
                 self.queue.done(key)
 

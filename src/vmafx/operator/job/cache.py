@@ -9,8 +9,7 @@ from vmafx.api.job import FINISHED, JobView
 from vmafx.api.node import NodeView
 from vmafx.kube import JOBS, Client, Key, Resource
 from vmafx.kube.resources import Untyped
-from vmafx.operator.job.pod import JOB_LABEL
-from vmafx.operator.job.podview import PodView
+from vmafx.operator.job.podview import JOB_LABEL, PodView
 from vmafx.runtime.informer import Informer, Keep
 
 PODS: Resource[Untyped] = Resource("", "v1", "pods", "Pod", dict)
@@ -47,7 +46,7 @@ def pods_informer(client: Client, jobs: Informer[JobView]) -> Informer[PodView]:
 
 def job_of(pod: PodView) -> Key | None:
     """Whose Pod it says it is; anybody may have labelled it."""
-    name = pod.metadata.labels.get(JOB_LABEL)
+    name = pod.metadata.labels.job
     return Key(pod.metadata.namespace, name) if name else None
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from vmafx.api.job import FINISHED, JobView
 from vmafx.api.work import Answer, read_answer
-from vmafx.operator.job.pod import ATTEMPT_LABEL, attempt_id
+from vmafx.operator.job.pod import attempt_id
 from vmafx.operator.job.podview import PodView, Terminated
 from vmafx.scheduling.standing import SCHEDULER, pause_left, scheduled
 
@@ -163,7 +163,7 @@ def is_current(pod: PodView, job: JobView) -> bool:
 def _attempt_of(pod: PodView, job: JobView) -> int | None:
     """Which attempt at this job it is; None if it is none of this job's."""
     owned = any(owner.uid == job.metadata.uid for owner in pod.metadata.ownerReferences)
-    attempt = pod.metadata.labels.get(ATTEMPT_LABEL, "")
+    attempt = pod.metadata.labels.attempt
     return int(attempt) if owned and attempt.isdecimal() else None
 
 

@@ -10,9 +10,9 @@ from vmafx.api.node import NodeView
 from vmafx.api.pod import PodOverlay
 from vmafx.api.work import WORK, Work
 from vmafx.kube import JOBS
-from vmafx.operator.job.podview import WORKER
+from vmafx.operator.job.podview import ATTEMPT_LABEL, JOB_LABEL, WORKER
 
-JOB_LABEL, ATTEMPT_LABEL, NODE_LABEL = "vmafx.dev/job", "vmafx.dev/attempt", "vmafx.dev/node"
+NODE_LABEL = "vmafx.dev/node"
 KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 GRACE = 30  # seconds
 USER = 65532

@@ -2,9 +2,23 @@
 
 from datetime import datetime
 
-from vmafx.api.meta import Model, OwnerReference
+import msgspec
+
+from vmafx.api.meta import Model
 
 WORKER = "worker"  # our container
+JOB_LABEL, ATTEMPT_LABEL = "vmafx.dev/job", "vmafx.dev/attempt"
+
+
+class PodLabels(Model):
+    """Of all labels, ours: a dictionary of them for each Pod would be the larger part of the cache."""
+
+    job: str = msgspec.field(name=JOB_LABEL, default="")
+    attempt: str = msgspec.field(name=ATTEMPT_LABEL, default="")
+
+
+class Owner(Model):
+    uid: str = ""
 
 
 class PodMeta(Model):
@@ -14,8 +28,8 @@ class PodMeta(Model):
     resourceVersion: str = ""
     creationTimestamp: datetime | None = None
     deletionTimestamp: datetime | None = None
-    labels: dict[str, str] = {}
-    ownerReferences: tuple[OwnerReference, ...] = ()
+    labels: PodLabels = PodLabels()
+    ownerReferences: tuple[Owner, ...] = ()
 
 
 class Terminated(Model):

@@ -54,6 +54,7 @@ class JobReconciler:
         self._following = Following(controllers, self._look_again)
         self._seen: dict[Key, str] = {}  # the attempt of each job whose Pod the cache has shown
         self._written: dict[Key, int] = {}  # versions of our own writes that the cache does not show yet
+        self._echoes: dict[Key, str] = {}  # versions of writes after which there is nothing to do until more happens
         self._waits: dict[Key, datetime] = {}  # since when jobs are in the queue, until that is told
         self._finished = Finished(client, jobs.namespace, now)
         self._tally = FinishedTally(client, jobs)
@@ -69,7 +70,7 @@ class JobReconciler:
 
     def controller(self, workers: int) -> Controller:
         controller = Controller("vmafxjob", self.reconcile, self._all_metrics, workers=workers)
-        controller.watches(self._jobs)
+        controller.watches(self._jobs, when=self._is_news)
         controller.watches(self._pods, to=keys_of)
         self._queue = controller.queue
         return controller
@@ -93,7 +94,7 @@ class JobReconciler:
 
     def _forget(self, key: Key) -> None:
         """It is over, or gone."""
-        for memory in (self._seen, self._written, self._waits):
+        for memory in (self._seen, self._written, self._waits, self._echoes):
             memory.pop(key, None)
         self._making.forget(key)
         for one in tuple(self._pods.store.by(BY_JOB, key)):
@@ -114,9 +115,14 @@ class JobReconciler:
         """Whether this is from before our last write: deciding on it would decide the same again."""
         return int(job.metadata.resourceVersion or 0) < self._written.get(key, 0)
 
+    def _is_news(self, change: Change[JobView]) -> bool:
+        job = change.new
+        return job is None or self._echoes.pop(change.key, None) != job.metadata.resourceVersion
+
     async def reconcile(self, key: Key) -> Result:
         job = self._jobs.store.get(key)
         if job is not None and self._is_old(key, job):
+            self._echoes.pop(key, None)  # whatever brought us here has to wait for it
             return Result.done()
         await self._sweep(key, job)
         if job is None:
@@ -209,6 +215,8 @@ class JobReconciler:
         if placed is None:
             return Result.retry()
         self.placing.written(key)
+        if key in self._written:  # what else there is to do is done here
+            self._echoes[key] = placed.metadata.resourceVersion
         self._waits.pop(key, None)
         self._metrics.placed(job, now)
         return await self._make_pod(key, placed, None, look=False)

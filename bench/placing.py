@@ -1,10 +1,13 @@
-"""How many jobs a second the scheduler places, alone: 100,000 jobs on 10,000 nodes of three vendors.
+"""How many jobs a second the scheduler places, alone, and how long it takes to give away the slot of a job that ends.
 
-Run by `python bench/placing.py`.
+Run by `python bench/placing.py`: 100,000 jobs on 10,000 nodes of three vendors; then 20 nodes, all taken, and jobs that
+wait in many lines: by labels that no other job asks for, by labels of a node, or by the nodes that they avoid.
 """
 
 import random
 import time
+from itertools import combinations, islice
+from statistics import median
 
 from vmafx.scheduling.scheduler import Scheduler
 from vmafx.scheduling.terms import Name, Offer, Request, Terms
@@ -12,7 +15,7 @@ from vmafx.scheduling.terms import Name, Offer, Request, Terms
 JOBS, NODES, GOAL = 100_000, 10_000, 20_000
 
 
-def main() -> None:
+def place_all() -> None:
     scheduler, chance = Scheduler(), random.Random(1)  # noqa: S311 - the same jobs every time
     for number in range(NODES):
         vendor = chance.choice(["cpu", "nvidia", "amd"])
@@ -25,6 +28,35 @@ def main() -> None:
     placed = sum(1 for _ in scheduler.place())
     rate = placed / (time.perf_counter() - started)
     print(f"{placed:,} of {JOBS:,} jobs placed on {NODES:,} nodes: {rate:,.0f} a second (goal {GOAL:,})")
+
+
+def end_one(kind: str, terms: list[Terms]) -> None:
+    scheduler = Scheduler()
+    nodes = [Name("ns", f"node-{number}") for number in range(20)]
+    for node in nodes:
+        scheduler.offer(Offer(node, "nvidia", labels=frozenset({("tier", "a"), ("host", node.name)})))
+        scheduler.hold(Name("ns", f"on-{node.name}"), node)
+    for number, asked in enumerate(terms):
+        scheduler.wait(Request(Name("ns", f"job-{number}"), asked, float(number)))
+    list(scheduler.place())
+    took = []
+    for node in nodes:
+        started = time.perf_counter()
+        scheduler.forget(Name("ns", f"on-{node.name}"))
+        list(scheduler.place())
+        took.append(time.perf_counter() - started)
+    print(f"{len(terms):>6,} lines by {kind}: a job ends in {median(took) * 1e3:.2f} ms, {max(took) * 1e3:.2f} at most")
+
+
+def main() -> None:
+    place_all()
+    for lines in (1_000, 10_000):
+        own = [Terms("ns", None, frozenset({("tier", "a"), ("project", str(number))})) for number in range(lines)]
+        host = [Terms("ns", None, frozenset({("host", f"node-{number % 20}")})) for number in range(lines)]
+        sets = islice(combinations([f"node-{number}" for number in range(20)], 5), lines)
+        end_one("labels of their own", own)
+        end_one("labels of a node", host)
+        end_one("nodes they avoid", [Terms("ns", None, excluded=frozenset(avoided)) for avoided in sets])
 
 
 if __name__ == "__main__":

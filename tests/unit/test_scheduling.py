@@ -1,16 +1,20 @@
 """The scheduler against the plainest one there is: look at every job and every node, every time."""
 
+import sys
 from collections import Counter
+from collections.abc import Callable, Sized
 from dataclasses import dataclass, field
+from itertools import combinations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vmafx.scheduling.scheduler import Scheduler
-from vmafx.scheduling.terms import VENDORS, Name, Offer, Placement, Request, Terms, Waiting
+from vmafx.scheduling.terms import VENDORS, Label, Name, Offer, Placement, Request, Terms, Waiting
 
-A, B = ("tier", "a"), ("tier", "b")
+A, B, C = ("tier", "a"), ("tier", "b"), ("region", "c")
 
 
 @dataclass
@@ -54,7 +58,8 @@ class Plain:
 
 JOBS = st.builds(Name, st.sampled_from(["x", "y"]), st.sampled_from([f"job-{number}" for number in range(8)]))
 NODES = st.builds(Name, st.sampled_from(["x", "y"]), st.sampled_from([f"node-{number}" for number in range(4)]))
-LABELS = st.sampled_from([frozenset[tuple[str, str]](), frozenset({A}), frozenset({B})])
+NODE_NAMES = st.sampled_from([f"node-{number}" for number in range(4)])
+LABELS = st.one_of(st.just(frozenset[Label]()), st.frozensets(st.sampled_from([A, B, C])))
 OFFERS = st.builds(
     Offer,
     node=NODES,
@@ -76,7 +81,7 @@ def requests(draw: st.DrawFn) -> Request:
         job.namespace,
         draw(st.sampled_from([None, "cpu", "cuda", "hip"])),
         draw(LABELS),
-        frozenset(draw(st.lists(st.sampled_from([f"node-{number}" for number in range(4)]), max_size=2))),
+        draw(st.one_of(st.just(frozenset[str]()), st.frozensets(NODE_NAMES))),
         draw(st.sampled_from([False, False, True])),
     )
     return Request(job, terms, float(draw(st.integers(0, 5))), draw(st.integers(0, 2)))
@@ -88,7 +93,8 @@ STEPS = st.lists(
         OFFERS,
         st.tuples(st.just("forget"), JOBS),
         st.tuples(st.just("gone"), NODES),
-        st.tuples(st.just("hold"), JOBS, st.sampled_from([f"node-{number}" for number in range(4)])),
+        st.tuples(st.just("hold"), JOBS, NODE_NAMES),
+        st.tuples(st.just("look"), JOBS, st.integers(1, 200)),
         st.just("place"),
     ),
     max_size=60,
@@ -116,30 +122,17 @@ def apply(scheduler: Scheduler, plain: Plain, step: object) -> None:
             scheduler.hold(job, node)
             plain.waiting.pop(job, None)
             plain.on[job] = node
+        case ("look", Name() as job, int() as times):
+            if request := plain.waiting.get(job):
+                for _ in range(times):
+                    scheduler.forget(job)
+                    scheduler.wait(request)
         case _:
             assert list(scheduler.place()) == plain.place()
 
 
-@given(STEPS)
-def test_it_decides_as_the_plain_one_does(steps: list[object]) -> None:
-    scheduler, plain = Scheduler(), Plain()
-    for step in [*steps, "place"]:
-        apply(scheduler, plain, step)
-        assert scheduler.waiting() == len(plain.waiting)
-        used = Counter(plain.on.values())
-        assert all(scheduler.used(node) == used[node] for node in plain.nodes)
-    for job, request in plain.waiting.items():
-        assert scheduler.why(job) is not None, request
-    for job in plain.on:
-        assert scheduler.why(job) is None
-
-
-@given(STEPS)
-def test_a_restart_gives_the_same_answer(steps: list[object]) -> None:
-    """A new scheduler that is told the state, in another order, goes on as the old one."""
-    scheduler, plain = Scheduler(), Plain()
-    for step in steps:
-        apply(scheduler, plain, step)
+def told(plain: Plain) -> Scheduler:
+    """A new scheduler that knows the state, told in another order."""
     fresh = Scheduler()
     for request in reversed(plain.waiting.values()):
         fresh.wait(request)
@@ -147,7 +140,45 @@ def test_a_restart_gives_the_same_answer(steps: list[object]) -> None:
         fresh.hold(job, node)
     for offer in reversed(plain.nodes.values()):
         fresh.offer(offer)
-    assert list(fresh.place()) == list(scheduler.place())
+    return fresh
+
+
+def reasons(scheduler: Scheduler) -> dict[Name, Waiting]:
+    return {job: why for namespace in "xy" for _, why, jobs in scheduler.lines(namespace) for job in jobs}
+
+
+@given(STEPS)
+def test_it_decides_as_the_plain_one_does(steps: list[object]) -> None:
+    scheduler, plain = Scheduler(), Plain()
+    for step in [*steps, "place"]:
+        apply(scheduler, plain, step)
+        assert reasons(scheduler) == reasons(told(plain))
+        assert reasons(scheduler).keys() == plain.waiting.keys()
+        used = Counter(plain.on.values())
+        assert all(scheduler.used(node) == used[node] for node in plain.nodes)
+    assert {job: scheduler.why(job) for job in plain.waiting} == reasons(scheduler)
+    for job in plain.on:
+        assert scheduler.why(job) is None
+
+
+@given(STEPS)
+def test_a_restart_gives_the_same_answer(steps: list[object]) -> None:
+    scheduler, plain = Scheduler(), Plain()
+    for step in steps:
+        apply(scheduler, plain, step)
+    assert list(told(plain).place()) == list(scheduler.place())
+
+
+@given(STEPS)
+def test_what_is_gone_leaves_no_trace(steps: list[object]) -> None:
+    scheduler, plain = Scheduler(), Plain()
+    for step in steps:
+        apply(scheduler, plain, step)
+    for job in [*plain.waiting, *plain.on]:
+        scheduler.forget(job)
+    for node in plain.nodes:
+        scheduler.withdraw(node)
+    assert held(scheduler) <= held(Scheduler()) + SLACK
 
 
 @given(STEPS)
@@ -164,6 +195,45 @@ def test_never_over_capacity_and_never_on_an_unfit_node(steps: list[object]) -> 
             assert offer.usable()
             assert scheduler.used(placement.node) <= offer.capacity
         plain.place()
+
+
+SLACK = 64 * 15  # entries of one heap that no longer count, and what they hold
+
+
+def held(thing: object) -> int:
+    """How much a scheduler keeps in mind: the sizes of all that is reachable from it."""
+    seen: dict[int, object] = {}
+    queue = [thing]
+    total = 0
+    while queue:
+        one = queue.pop()
+        if id(one) in seen:
+            continue
+        seen[id(one)] = one
+        if isinstance(one, dict):
+            queue += [*one.keys(), *one.values()]
+        elif isinstance(one, list | tuple | set | frozenset):
+            queue += one
+        elif type(one).__module__.startswith("vmafx."):
+            queue += vars(one).values() if hasattr(one, "__dict__") else ()
+        total += len(one) if isinstance(one, Sized) and not isinstance(one, str) else 0
+    return total
+
+
+def calls(work: Callable[[], object]) -> int:
+    """How many functions are called for it: a measure of work that no other load changes."""
+    counted = 0
+
+    def count(_frame: object, event: str, _arg: object) -> None:
+        nonlocal counted
+        counted += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return counted
 
 
 def request(name: str, created: float = 0, **terms: object) -> Request:
@@ -248,3 +318,103 @@ def test_a_full_fleet_is_told_with_its_size() -> None:
     )
     scheduler.forget(Name("x", "job-0"))
     assert [placement.job.name for placement in scheduler.place()] == ["job-3"]
+
+
+def test_a_standby_that_never_places_keeps_nothing_of_jobs_that_are_over() -> None:
+    scheduler = offered(Offer(Name("x", "n"), "cpu", 2))
+    empty = held(scheduler)
+    for number in range(5_000):
+        scheduler.wait(request(f"job-{number}", -number))  # each is the first of its line
+    for number in range(5_000):
+        scheduler.hold(Name("x", f"job-{number}"), Name("x", "n"))
+        scheduler.forget(Name("x", f"job-{number}"))
+    assert held(scheduler) <= empty + SLACK
+
+
+def test_a_job_that_is_looked_at_again_and_again_stands_in_line_once() -> None:
+    scheduler = offered()
+    for name in ("one", "other"):
+        scheduler.wait(request(name))
+    before = held(scheduler)
+    for _ in range(5_000):
+        scheduler.forget(Name("x", "one"))
+        scheduler.wait(request("one"))
+    assert held(scheduler) <= before + SLACK
+
+
+def test_namespaces_of_the_past_are_forgotten() -> None:
+    scheduler = Scheduler()
+    empty = held(scheduler)
+    for number in range(1_000):
+        namespace = f"ns-{number}"
+        scheduler.offer(Offer(Name(namespace, "n"), "cpu", labels=frozenset({A})))
+        scheduler.wait(Request(Name(namespace, "job"), Terms(namespace, selector=frozenset({A})), 0))
+        list(scheduler.place())
+        list(scheduler.lines(namespace))
+        scheduler.forget(Name(namespace, "job"))
+        scheduler.withdraw(Name(namespace, "n"))
+        assert list(scheduler.lines(namespace)) == []
+    assert held(scheduler) <= empty + SLACK
+
+
+def crowded(lines: int, kind: str) -> Scheduler:
+    """Nodes with one job each, and jobs that wait in many lines."""
+    nodes = [f"node-{number}" for number in range(12)]
+    scheduler = offered(*(Offer(Name("x", node), "cpu", labels=frozenset({A, ("host", node)})) for node in nodes))
+    for node in nodes:
+        scheduler.hold(Name("x", f"on-{node}"), Name("x", node))
+    scheduler.wait(request("first", -1, selector=frozenset({A})))
+    avoided = [frozenset(some) for size in range(5) for some in combinations(nodes[1:], size)]
+    for number in range(lines):
+        selector = frozenset({A, ("host", f"node-{number}")} if kind == "selector" else ())
+        excluded = avoided[number] if kind == "excluded" else frozenset({nodes[0]} | avoided[number])
+        scheduler.wait(request(f"job-{number}", number, selector=selector, excluded=excluded))
+    list(scheduler.place())
+    return scheduler
+
+
+@pytest.mark.parametrize("kind", ["selector", "excluded", "all avoid one that is free"])
+def test_a_job_end_takes_no_longer_where_there_are_more_lines(kind: str) -> None:
+    def end(scheduler: Scheduler) -> int:
+        for node in ("node-0", "node-11"):
+            scheduler.forget(Name("x", f"on-{node}"))
+            list(scheduler.place())
+        scheduler.forget(Name("x", "on-node-10"))
+        return calls(lambda: list(scheduler.place()))
+
+    assert end(crowded(500, kind)) <= 2 * end(crowded(20, kind))
+
+
+def test_speed_alone_changes_the_order_of_nodes_but_no_reason() -> None:
+    slow, fast = Offer(Name("x", "a"), "cpu", fps=10), Offer(Name("x", "b"), "cpu", fps=20)
+    scheduler = offered(slow, fast)
+    assert not scheduler.offer(fast)
+    assert not scheduler.offer(msgspec.structs.replace(slow, fps=30.0))
+    scheduler.wait(request("job"))
+    assert [placement.node.name for placement in scheduler.place()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"healthy": False},
+        {"cordoned": True},
+        {"spoken": False},
+        {"capacity": 2},
+        {"labels": frozenset({A})},
+        {"vendor": "amd"},
+        {"agent": True},
+    ],
+)
+def test_whatever_else_changes_about_a_node_is_told(change: dict[str, object]) -> None:
+    offer = Offer(Name("x", "n"), "cpu")
+    assert offered(offer).offer(msgspec.structs.replace(offer, fps=1.0, **change))
+
+
+def test_who_avoids_every_node_takes_what_others_avoid() -> None:
+    scheduler = offered(Offer(Name("x", "bad"), "cpu"), Offer(Name("x", "good"), "cpu"))
+    scheduler.hold(Name("x", "other"), Name("x", "good"))
+    scheduler.wait(request("picky", 1, excluded=frozenset({"bad"})))
+    assert list(scheduler.place()) == []
+    scheduler.wait(request("desperate", 2, excluded=frozenset({"bad", "good"})))
+    assert list(scheduler.place()) == [(Name("x", "desperate"), Name("x", "bad"))]

@@ -88,7 +88,7 @@ class Ahead:
     def starts(self) -> Iterator[Start]:
         """Each start, the soonest first; may be left at any time. A job that is never seen to start is not named."""
         yield from self._place(0.0)
-        self._ask_why()
+        self.why = {job: why for job in self._requests if (why := self._scheduler.why(job)) is not None}
         while self._events:
             now = self._events[0][0]
             while self._events and self._events[0][0] == now:  # all that happens at once, before anybody gains by it
@@ -112,16 +112,6 @@ class Ahead:
     def _note(self, at: float | None, job: Name) -> None:
         if at is not None:
             heapq.heappush(self._events, (max(at, 0.0), job))
-
-    def _ask_why(self) -> None:
-        """Once for all jobs of the same terms: the answer is the same."""
-        answers: dict[Terms, Waiting | None] = {}
-        for job, request in self._requests.items():
-            if job not in self._later and self._scheduler.node_of(job) is None:
-                if request.terms not in answers:
-                    answers[request.terms] = self._scheduler.why(job)
-                if (why := answers[request.terms]) is not None:
-                    self.why[job] = why
 
 
 def positions(waiters: Iterable[Waiter], offers: Iterable[Offer]) -> dict[Name, int]:
@@ -161,7 +151,7 @@ def _lines(asked: Iterable[Terms], offers: Iterable[Offer]) -> dict[Terms, Line]
     nodes_of: dict[Terms, int] = {}
     found = {}
     for terms in asked:
-        alike = terms._replace(excluded=frozenset())
+        alike = terms.alike()
         if alike not in nodes_of:
             fitting = [(1 << bit, one) for bit, one in enumerate(there[alike.namespace]) if one.fits(alike)]
             nodes_of[alike] = sum(bit for bit, one in fitting if one.usable()) or sum(bit for bit, _ in fitting)

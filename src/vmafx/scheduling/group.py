@@ -1,77 +1,96 @@
-"""Jobs of the same terms, in their order, and the nodes that fit them, the best first."""
+"""Jobs that the same nodes fit, in their order, and those nodes, the best first."""
 
-import heapq
+from vmafx.scheduling.ranking import Ranking
+from vmafx.scheduling.terms import VENDORS, Label, Name, Offer, Order, Placement, Terms, Waiting
 
-from vmafx.scheduling.terms import VENDORS, Name, Offer, Order, Request, Terms
+Mark = tuple[str, Label | None]  # a namespace and a label in it; None: whatever the labels
+NodeRank = tuple[int, float, float, str]  # vendor, load, speed, name
 
-Rank = tuple[int, float, float, str]  # vendor, load, speed, name: the least is the best
+
+class Line(Ranking[Name, Order]):
+    """Jobs of a group that avoid the same nodes."""
+
+    def __init__(self, excluded: frozenset[str]) -> None:
+        super().__init__()
+        self.excluded = excluded
 
 
 class Group:
-    """One line of waiting jobs. Both heaps are lazy: an entry counts only if it says what is still true."""
+    """Waiting jobs whose terms differ at most in the nodes they avoid. Who avoids all that is free holds up nobody."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: Terms, mark: Mark) -> None:
         self.terms = terms
-        self.jobs: dict[Name, Request] = {}
-        self._line: list[tuple[Order, Name]] = []
-        self._ranks: dict[Name, Rank] = {}  # of nodes with a free slot
-        self._best: list[tuple[Rank, Name]] = []
-        self._usable: set[Name] = set()  # that are not excluded
+        self.mark = mark  # that a node must have to fit
+        self.why: Waiting | None = None  # as long as it is known to be true
+        self.jobs: dict[Name, Line] = {}
+        self._lines: dict[frozenset[str], Line] = {}
+        self._heads: Ranking[Line, Order] = Ranking()  # the lines, by their first job
+        self._usable: set[str] = set()  # nodes
+        self._free: Ranking[str, NodeRank] = Ranking()  # those with a free slot
+        self._avoided: set[str] = set()  # those that all lines were found to avoid, so that none looks at them again
         self._preference = {vendor: place for place, vendor in enumerate(VENDORS[terms.backend])}
 
-    def add(self, request: Request) -> None:
-        if self.jobs.get(request.job) != request:
-            self.jobs[request.job] = request
-            heapq.heappush(self._line, (request.order(), request.job))
+    def add(self, job: Name, order: Order, excluded: frozenset[str]) -> None:
+        line = self._lines.get(excluded)
+        if line is None:
+            line = self._lines[excluded] = Line(excluded)
+            self._avoided &= frozenset() if self._usable <= excluded else excluded  # it may want what the others do not
+        if self.jobs.get(job, line) is not line:
+            self.remove(job)
+        self.jobs[job] = line
+        line.put(job, order)
+        self._line_up(line)
 
     def remove(self, job: Name) -> None:
-        self.jobs.pop(job, None)
-
-    def head(self) -> Request | None:
-        """The job whose turn it is."""
-        while self._line:
-            order, job = self._line[0]
-            request = self.jobs.get(job)
-            if request is not None and request.order() == order:
-                return request
-            heapq.heappop(self._line)
-        return None
+        line = self.jobs.pop(job)
+        line.drop(job)
+        self._line_up(line)
 
     def see(self, offer: Offer, used: int) -> None:
         """A node that fits came, changed, or has another load."""
-        node = offer.node
-        if offer.usable() and node.name not in self.terms.excluded:
-            self._usable.add(node)
-        else:
-            self._usable.discard(node)
-        if not offer.usable() or used >= offer.capacity:
-            self._ranks.pop(node, None)
+        if not offer.usable():
+            self.lose(offer.node)
             return
-        rank = (self._preference[offer.vendor], used / offer.capacity, -offer.fps, node.name)
-        if self._ranks.get(node) != rank:
-            self._ranks[node] = rank
-            heapq.heappush(self._best, (rank, node))
-            if len(self._best) > 4 * len(self._ranks) + 64:
-                self._best = [(kept, name) for name, kept in self._ranks.items()]
-                heapq.heapify(self._best)
+        node = offer.node.name
+        self._usable.add(node)
+        if used < offer.capacity:
+            self._free.put(node, (self._preference[offer.vendor], used / offer.capacity, -offer.fps, node))
+        else:
+            self._free.drop(node)
 
     def lose(self, node: Name) -> None:
-        self._ranks.pop(node, None)
-        self._usable.discard(node)
+        self._free.drop(node.name)
+        self._usable.discard(node.name)
+        self._avoided.clear()  # to some, only nodes may be left that they avoided so far
 
-    def best(self) -> Name | None:
-        """The node for the next job. An excluded one only if no other could ever be waited for."""
-        passed_over: list[tuple[Rank, Name]] = []
-        found = None
-        while self._best:
-            rank, node = self._best[0]
-            if self._ranks.get(node) != rank:
-                heapq.heappop(self._best)
-            elif self._usable and node.name in self.terms.excluded:
-                passed_over.append(heapq.heappop(self._best))
-            else:
-                found = node
-                break
-        for entry in passed_over:
-            heapq.heappush(self._best, entry)
-        return found
+    def turn(self) -> Order | None:
+        """No job before this one can have a place now; None if none can."""
+        if not self._free.things or (self._avoided and self._free.things <= self._avoided):
+            return None
+        head = self._heads.first()
+        return None if head is None else self._heads.rank(head)
+
+    def next(self) -> tuple[Order, Placement] | None:
+        """The first job that can have a place, and the best node for it."""
+        line = self._heads.first_that(lambda line: self._best(line) is not None)
+        job = None if line is None else line.first()
+        node = None if line is None else self._best(line)
+        if line is None or job is None or node is None:
+            self._avoided.update(self._free.things)
+            return None
+        return line.rank(job), Placement(job, Name(self.terms.namespace, node))
+
+    def _best(self, line: Line) -> str | None:
+        """A node that is to be avoided only if no other could ever be waited for."""
+        if not line.excluded or self._usable <= line.excluded:
+            return self._free.first()
+        return self._free.first_that(lambda node: node not in line.excluded)
+
+    def _line_up(self, line: Line) -> None:
+        """Its first job may be another, or it may have none."""
+        first = line.first()
+        if first is not None:
+            self._heads.put(line, line.rank(first))
+        else:
+            self._heads.drop(line)
+            del self._lines[line.excluded]

@@ -1,11 +1,13 @@
 """All that wait and all that could take them."""
 
-import heapq
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterator
-from itertools import count
 
-from vmafx.scheduling.group import Group
+import msgspec
+
+from vmafx.scheduling.buckets import Buckets
+from vmafx.scheduling.group import Group, Mark
+from vmafx.scheduling.ranking import Ranking
 from vmafx.scheduling.terms import Name, Offer, Order, Placement, Request, Terms, Waiting
 
 
@@ -14,25 +16,25 @@ class Scheduler:
 
     def __init__(self) -> None:
         self._groups: dict[Terms, Group] = {}
-        self._in_namespace: dict[str, set[Terms]] = defaultdict(set)
-        self._terms: dict[Name, Terms] = {}  # of jobs that wait
+        self._groups_in: Buckets[str, Group] = Buckets()
+        self._groups_by: Buckets[Mark, Group] = Buckets()  # each once, by a label that it asks for
+        self._waits: dict[Name, Group] = {}
         self._nodes: dict[Name, Offer] = {}
-        self._nodes_in: dict[str, set[Name]] = defaultdict(set)
+        self._nodes_by: Buckets[Mark, Name] = Buckets()  # each by all its labels, and by none
         self._on: dict[Name, Name] = {}  # jobs that have a node
         self._used: Counter[Name] = Counter()
-        # The groups that may have a place for their first job, by that job's order; a serial number settles ties.
-        self._turns: list[tuple[Order, int, Terms]] = []
-        self._serial = count()
+        self._turns: Ranking[Group, Order] = Ranking()  # the groups that may have a place for their first job
 
     def wait(self, request: Request) -> None:
         """A job waits, or waits on other terms than before."""
-        self._leave(request.job)
-        if self._terms.get(request.job, request.terms) != request.terms:
-            self.forget(request.job)
-        self._terms[request.job] = request.terms
-        group = self._group(request.terms)
-        group.add(request)
-        self._has_a_turn(group)
+        job, alike = request.job, request.terms.alike()
+        self._leave(job)
+        group = self._groups.get(alike) or self._new_group(alike)
+        if self._waits.get(job, group) is not group:
+            self._withdraw(job)
+        self._waits[job] = group
+        group.add(job, request.order(), request.terms.excluded)
+        self._line_up(group)
 
     def hold(self, job: Name, node: Name) -> None:
         """A job has a node, by whoever's decision; it counts there even if the node is not known yet."""
@@ -49,82 +51,92 @@ class Scheduler:
         self._leave(job)
 
     def offer(self, offer: Offer) -> bool:
-        """A node is there, or has changed; False if it is as it was."""
+        """A node is there, or has changed; False if in nothing that could change why a job waits."""
         before = self._nodes.get(offer.node)
-        if before == offer:
+        if before is not None and msgspec.structs.replace(before, fps=offer.fps) == offer:
+            if before != offer:
+                self._nodes[offer.node] = offer
+                self._look_at(offer.node)
             return False
+        if before is not None:
+            self._lose(before, now=offer)
         self._nodes[offer.node] = offer
-        self._nodes_in[offer.node.namespace].add(offer.node)
-        if before is not None and (before.vendor, before.labels, before.agent) != (
-            offer.vendor,
-            offer.labels,
-            offer.agent,
-        ):
-            self._lose(offer.node)
+        for mark in _marks(offer):
+            self._nodes_by.add(mark, offer.node)
+        for group in self._near(offer):
+            group.why = None
         self._look_at(offer.node)
         return True
 
     def withdraw(self, node: Name) -> None:
         """A node is gone; jobs that had it keep it until told otherwise."""
-        if self._nodes.pop(node, None) is not None:
-            self._nodes_in[node.namespace].discard(node)
-            self._lose(node)
+        before = self._nodes.pop(node, None)
+        if before is not None:
+            self._lose(before)
+            if self._is_bare(node.namespace):
+                for group in [group for group in self._groups_in[node.namespace] if not group.jobs]:
+                    self._give_up(group)
 
     def place(self) -> Iterator[Placement]:
         """Give out what is free. Each placement counts at once: who takes it back says `wait` or `forget`."""
-        while self._turns:
-            order, _, terms = heapq.heappop(self._turns)
-            group = self._groups.get(terms)
-            head = group.head() if group else None
-            if group is None or head is None or head.order() != order:
-                continue  # another entry stands for this group, or nobody waits
-            node = group.best()
-            if node is None:
-                continue  # its turn comes back with a node that changes
-            self.hold(head.job, node)
-            self._has_a_turn(group)
-            yield Placement(head.job, node)
+        while (group := self._turns.first()) is not None:
+            found = group.next()
+            if found is None:
+                self._turns.drop(group)
+            elif found[0] != self._turns.rank(group):
+                self._turns.put(group, found[0])  # others may be before that one
+            else:
+                self.hold(*found[1])
+                yield found[1]
 
     def why(self, job: Name) -> Waiting | None:
         """Why this job waits; None if it does not."""
-        terms = self._terms.get(job)
-        return None if terms is None else self._why(terms)
+        group = self._waits.get(job)
+        return None if group is None else self._why(group)
 
     def lines(self, namespace: str) -> Iterator[tuple[Terms, Waiting, Collection[Name]]]:
-        """Jobs of a namespace that wait on the same terms, and so for the same reason."""
-        for terms in self._in_namespace[namespace]:
-            yield terms, self._why(terms), self._groups[terms].jobs.keys()
+        """Jobs of a namespace that wait on the same terms but for the nodes they avoid, and so for the same reason."""
+        for group in self._groups_in[namespace]:
+            if group.jobs:
+                yield group.terms, self._why(group), group.jobs.keys()
 
     def used(self, node: Name) -> int:
         return self._used[node]
 
-    def waiting(self) -> int:
-        return len(self._terms)
-
-    def node_of(self, job: Name) -> Name | None:
-        return self._on.get(job)
-
-    def _group(self, terms: Terms) -> Group:
-        group = self._groups.get(terms)
-        if group is None:
-            group = self._groups[terms] = Group(terms)
-            self._in_namespace[terms.namespace].add(terms)
-            for node in self._nodes_in[terms.namespace]:
-                if (offer := self._nodes[node]).fits(terms):
-                    group.see(offer, self._used[node])
+    def _new_group(self, terms: Terms) -> Group:
+        namespace = terms.namespace
+        marks: list[Mark] = [(namespace, label) for label in terms.selector] or [(namespace, None)]
+        # The one that the fewest others have: so a label that all ask for makes no node look at all.
+        group = Group(terms, min(marks, key=lambda mark: len(self._groups_by[mark])))
+        self._groups[terms] = group
+        self._groups_in.add(namespace, group)
+        self._groups_by.add(group.mark, group)
+        for offer in self._selected(terms):
+            if offer.fits(terms):
+                group.see(offer, self._used[offer.node])
         return group
 
+    def _give_up(self, group: Group) -> None:
+        del self._groups[group.terms]
+        self._groups_in.discard(group.terms.namespace, group)
+        self._groups_by.discard(group.mark, group)
+        self._turns.drop(group)
+
+    def _is_bare(self, namespace: str) -> bool:
+        return not self._nodes_by[namespace, None]
+
     def _withdraw(self, job: Name) -> None:
-        """It waits no longer. A line without jobs is given up, so that old terms cost nothing."""
-        terms = self._terms.pop(job, None)
-        if terms is not None:
-            group = self._groups[terms]
+        """It waits no longer. A group without jobs is given up, so that old terms cost nothing.
+
+        But not if it asks for no labels: those are few, they come back, and they would look at every node again.
+        """
+        group = self._waits.pop(job, None)
+        if group is not None:
             group.remove(job)
-            if group.jobs:
-                self._has_a_turn(group)
+            if group.jobs or not (group.terms.selector or self._is_bare(group.terms.namespace)):
+                self._line_up(group)
             else:
-                del self._groups[terms]
-                self._in_namespace[terms.namespace].discard(terms)
+                self._give_up(group)
 
     def _leave(self, job: Name) -> None:
         node = self._on.pop(job, None)
@@ -135,48 +147,80 @@ class Scheduler:
             self._look_at(node)
 
     def _look_at(self, node: Name) -> None:
-        """The node's load or nature changed: every line that it fits may move."""
+        """The node's load or nature changed: every group that it fits may move."""
         offer = self._nodes.get(node)
-        if offer is None:
-            return
-        for terms in self._in_namespace[node.namespace]:
-            if offer.fits(terms):
-                group = self._groups[terms]
-                group.see(offer, self._used[node])
-                self._has_a_turn(group)
+        if offer is not None:
+            used = self._used[node]
+            for group in self._near(offer):
+                if offer.fits(group.terms):
+                    group.see(offer, used)
+                    self._line_up(group)
 
-    def _lose(self, node: Name) -> None:
-        """Without it, even a line that never fitted it may move: to a node that it avoided so far."""
-        for terms in self._in_namespace[node.namespace]:
-            self._groups[terms].lose(node)
-            self._has_a_turn(self._groups[terms])
+    def _lose(self, before: Offer, now: Offer | None = None) -> None:
+        """A node is no longer what it was: no group has it that it does not fit now."""
+        for mark in _marks(before):
+            self._nodes_by.discard(mark, before.node)
+        for group in self._near(before):
+            group.why = None
+            if now is None or not now.fits(group.terms):
+                group.lose(before.node)
+                self._line_up(group)
 
-    def _has_a_turn(self, group: Group) -> None:
-        head = group.head()
-        if head is not None:
-            heapq.heappush(self._turns, (head.order(), next(self._serial), group.terms))
+    def _line_up(self, group: Group) -> None:
+        """After every change of it: whether it has a turn, and which."""
+        order = group.turn()
+        if order is None:
+            self._turns.drop(group)
+        else:
+            self._turns.put(group, order)
 
-    def _why(self, terms: Terms) -> Waiting:
-        """The first thing that stands in the way, from the outside in."""
-        offers = [self._nodes[node] for node in self._nodes_in[terms.namespace]]
-        selected = [offer for offer in offers if terms.selector <= offer.labels]
-        if not selected:
-            chosen = " with the labels of its nodeSelector" if offers else ""
-            return Waiting("NoNodes", f"there is no VmafxNode{chosen} in namespace {terms.namespace}")
-        fitting = [offer for offer in selected if offer.fits(terms)]
-        if not fitting:
-            if terms.pod_only and any(offer.agent for offer in selected):
-                return Waiting("BackendUnavailable", "its credentialsSecretRef needs a node that runs jobs as Pods")
-            return Waiting("BackendUnavailable", f"no node has a GPU for backend {terms.backend}")
-        healthy = [offer for offer in fitting if offer.healthy and not offer.cordoned]
-        if not healthy:
-            return Waiting("NoHealthyNode", f"{_that_fit(len(fitting))} {_are(len(fitting))} unhealthy or cordoned")
-        spoken = [offer for offer in healthy if offer.spoken]
-        if not spoken:
-            return Waiting("NoAgent", f"no agent has spoken yet for {_that_fit(len(healthy))}")
-        slots = sum(offer.capacity for offer in spoken)
-        taken = "the only slot" if slots == 1 else f"all {slots} slots"
-        return Waiting("InsufficientCapacity", f"{taken} of {_that_fit(len(spoken))} {_are(slots)} taken")
+    def _near(self, offer: Offer) -> Iterator[Group]:
+        """The groups that the node fits, and some others."""
+        for mark in _marks(offer):
+            yield from self._groups_by[mark]
+
+    def _selected(self, terms: Terms) -> Iterator[Offer]:
+        """The nodes that have the labels asked for."""
+        marks: list[Mark] = [(terms.namespace, label) for label in (None, *terms.selector)]
+        for node in min((self._nodes_by[mark] for mark in marks), key=len):
+            if terms.selector <= (offer := self._nodes[node]).labels:
+                yield offer
+
+    def _why(self, group: Group) -> Waiting:
+        namespace = group.terms.namespace
+        if self._is_bare(namespace):
+            return Waiting("NoNodes", f"there is no VmafxNode in namespace {namespace}")
+        if group.why is None:
+            group.why = _why(group.terms, list(self._selected(group.terms)))
+        return group.why
+
+
+def _marks(offer: Offer) -> Iterator[Mark]:
+    yield offer.node.namespace, None
+    for label in offer.labels:
+        yield offer.node.namespace, label
+
+
+def _why(terms: Terms, selected: list[Offer]) -> Waiting:
+    """The first thing that stands in the way, from the outside in."""
+    if not selected:
+        return Waiting(
+            "NoNodes", f"there is no VmafxNode with the labels of its nodeSelector in namespace {terms.namespace}"
+        )
+    fitting = [offer for offer in selected if offer.fits(terms)]
+    if not fitting:
+        if terms.pod_only and any(offer.agent for offer in selected):
+            return Waiting("BackendUnavailable", "its credentialsSecretRef needs a node that runs jobs as Pods")
+        return Waiting("BackendUnavailable", f"no node has a GPU for backend {terms.backend}")
+    healthy = [offer for offer in fitting if offer.healthy and not offer.cordoned]
+    if not healthy:
+        return Waiting("NoHealthyNode", f"{_that_fit(len(fitting))} {_are(len(fitting))} unhealthy or cordoned")
+    spoken = [offer for offer in healthy if offer.spoken]
+    if not spoken:
+        return Waiting("NoAgent", f"no agent has spoken yet for {_that_fit(len(healthy))}")
+    slots = sum(offer.capacity for offer in spoken)
+    taken = "the only slot" if slots == 1 else f"all {slots} slots"
+    return Waiting("InsufficientCapacity", f"{taken} of {_that_fit(len(spoken))} {_are(slots)} taken")
 
 
 def _that_fit(nodes: int) -> str:

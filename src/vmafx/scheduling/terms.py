@@ -7,6 +7,7 @@ import msgspec
 Reason = Literal["NoNodes", "NoHealthyNode", "NoAgent", "BackendUnavailable", "InsufficientCapacity"]
 
 Order = tuple[int, float, str, str]  # the least goes first
+Label = tuple[str, str]
 
 # The vendors that serve a backend, the best first. A CPU job runs anywhere, but GPUs are there for others.
 VENDORS: dict[str | None, tuple[str, ...]] = {
@@ -31,9 +32,13 @@ class Terms(NamedTuple):
 
     namespace: str
     backend: str | None = None
-    selector: frozenset[tuple[str, str]] = frozenset()
+    selector: frozenset[Label] = frozenset()
     excluded: frozenset[str] = frozenset()  # nodes to be used only if no other fits
     pod_only: bool = False  # its credentials can be given to a Pod, not to an agent
+
+    def alike(self) -> "Terms":
+        """What the same nodes fit: these terms, whatever nodes they avoid."""
+        return self._replace(excluded=frozenset()) if self.excluded else self
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -58,7 +63,7 @@ class Offer(msgspec.Struct, frozen=True):
     cordoned: bool = False
     agent: bool = False
     spoken: bool = True  # whether its agent was ever heard; true where there is none
-    labels: frozenset[tuple[str, str]] = frozenset()
+    labels: frozenset[Label] = frozenset()
     fps: float = 0.0  # measured
 
     def usable(self) -> bool:

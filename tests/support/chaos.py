@@ -20,6 +20,7 @@ from tests.support import history
 from tests.support.faults import kill, start
 from tests.support.fleet import make_clips
 from tests.support.kubelet import PODS, VMAFX, Fate, Kubelet
+from tests.support.laws import broken_laws
 from tests.support.operators import Controller, Operator, operator
 from tests.support.waiting import eventually
 from vmafx.api.job import FINISHED, VmafxJob, VmafxJobSpec
@@ -254,7 +255,7 @@ class Chaos:
         wrong = [text for job in self._plan.jobs for text in self._verdict(job, jobs.get(job.name))]
         told = await history.read(self._cluster, NAMESPACE)
         self.moments = len(told)
-        return wrong + history.broken_laws(told)
+        return wrong + broken_laws(told)
 
     def _verdict(self, planned: Planned, job: VmafxJob | None) -> list[str]:
         if job is None:

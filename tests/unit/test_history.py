@@ -1,46 +1,75 @@
 """The laws of a job's history can be broken, and each breach is found."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.support.history import Kind, Moment, Object, broken_laws
+from tests.support.history import Kind, Moment, Object
+from tests.support.laws import broken_laws
 
 UID = "u1"
+Version = tuple[Kind, Object | None]
 
 
 def job(phase: str = "Pending", attempts: int = 0, **status: Any) -> Object:
     spec = status.pop("spec", {})
+    metadata = {"uid": status.pop("uid", UID)} | written(status.pop("at", None))
     if phase == "Running":
-        status = {"assignedNode": "n", "controllerJobID": f"{UID}-{attempts - 1}"} | status
+        status = {"assignedNode": "n", "controllerJobID": f"{metadata['uid']}-{attempts - 1}"} | status
     kept = {"phase": phase, "attempts": attempts, **status}
-    return {"metadata": {"uid": UID}, "spec": spec, "status": {k: v for k, v in kept.items() if v is not None}}
+    return {"metadata": metadata, "spec": spec, "status": {k: v for k, v in kept.items() if v is not None}}
 
 
-def succeeded(**status: Any) -> Object:
-    usual = {"controllerJobID": f"{UID}-0", "assignedNode": "n", "score": 90.0, "finishedAt": "now"}
-    return job("Succeeded", 1, **(usual | status))
+def succeeded(attempts: int = 1, **status: Any) -> Object:
+    usual = {"controllerJobID": f"{UID}-{attempts - 1}", "assignedNode": "n", "score": 90.0, "finishedAt": "now"}
+    return job("Succeeded", attempts, **(usual | status))
 
 
 def failed(why: str, **status: Any) -> Object:
+    usual = {"controllerJobID": f"{UID}-0", "assignedNode": "n", "finishedAt": "now"}
     conditions = [{"type": "Failed", "status": "True", "reason": why}]
-    return job("Failed", 1, finishedAt="now", conditions=conditions, **status)
+    return job("Failed", 1, conditions=conditions, **(usual | status))
 
 
-def pod(attempt: int = 0, score: float | None = None) -> Object:
+def again(why: str = "Retrying", **status: Any) -> Object:
+    return job("Pending", 1, conditions=[{"type": "Scheduled", "status": "False", "reason": why}], **status)
+
+
+def pod(attempt: int = 0, score: float | None = None, says: str | None = None, **metadata: Any) -> Object:
     labels, owner = {"vmafx.dev/attempt": str(attempt)}, {"uid": UID}
-    made: Object = {"metadata": {"labels": labels, "ownerReferences": [owner]}, "status": {}}
+    made: Object = {
+        "metadata": {"uid": f"p{attempt}", "labels": labels, "ownerReferences": [owner]} | metadata,
+        "status": {},
+    }
     if score is not None:
-        ended = {"exitCode": 0, "message": f'{{"score": {score}}}'}
-        made["status"] = {"containerStatuses": [{"state": {"terminated": ended}}]}
+        says = json.dumps({"id": f"{UID}-{attempt}", "score": score})
+    if says is not None:
+        made["status"] = {"containerStatuses": [{"state": {"terminated": {"message": says}}}]}
     return made
 
 
-NODE: Object = {"spec": {"capacity": 1}}
+def evicted() -> Object:
+    made = pod(says="")
+    made["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}]
+    return made
 
 
-def story(*versions: tuple[Kind, Object | None], name: str = "j") -> list[Moment]:
+def node(at: int | None = None, **spec: Any) -> Object:
+    return {"metadata": written(at), "spec": {"capacity": 1} | spec}
+
+
+def written(at: int | None) -> Object:
+    """By somebody, so many seconds after noon."""
+    return {} if at is None else {"managedFields": [{"time": f"2030-01-01T12:00:{at:02}Z"}]}
+
+
+NODE, RUNS = node(), job("Running", 1)
+BAD_CLIP = json.dumps({"id": f"{UID}-0", "fault": "BadInput"})
+
+
+def story(*versions: Version, name: str = "j") -> list[Moment]:
     """One object of each kind, through these versions."""
     last: dict[str, Object | None] = {}
     moments = []
@@ -50,14 +79,68 @@ def story(*versions: tuple[Kind, Object | None], name: str = "j") -> list[Moment
     return moments
 
 
-GOOD = story(
-    ("node", NODE), ("job", job()), ("job", job("Running", 1)), ("pod", pod()), ("pod", pod(0, 90.0)),
-    ("job", succeeded()),
-)  # fmt: skip
+def placed(*versions: Version, **spec: Any) -> list[Moment]:
+    """A job on its node, and what came after."""
+    return story(("node", NODE), ("job", job(spec=spec)), ("job", job("Running", 1, spec=spec)), *versions)
 
 
-def test_a_good_story_breaks_no_law() -> None:
-    assert broken_laws(GOOD) == []
+def tried_again(*versions: Version, failures: int | None) -> list[Moment]:
+    """What befell the first attempt, and a second that went well."""
+    swept: list[Version] = [("pod", None)] if versions[-1][0] == "pod" and versions[-1][1] else []
+    return placed(
+        *versions, ("job", again(failures=failures)), *swept, ("job", job("Running", 2, failures=failures)),
+        ("pod", pod(1)), ("pod", pod(1, 90.0)), ("job", succeeded(2, failures=failures)),
+    )  # fmt: skip
+
+
+def with_another_pod(*versions: Object | None) -> list[Moment]:
+    """A job that was cancelled while it ran, and a Pod that somebody makes for it after that."""
+    cancelled = placed(("job", RUNS_CANCELLED), ("job", failed("Cancelled")))
+    return [*cancelled, *(Moment(10 + one.revision, *one[1:]) for one in story(*(("pod", one) for one in versions)))]
+
+
+def placed_at(second: int, *shut: Version) -> list[Moment]:
+    """A node that takes nothing any more, a sign of time, and a placement there."""
+    sign = Moment(8, "job", "other", None, job(uid="u2", at=2))
+    then = Moment(9, "job", "j", job(), job("Running", 1, at=second))
+    return [*story(("node", node(at=1)), ("job", job(at=1)), *shut), sign, then]
+
+
+GOOD = placed(("pod", pod()), ("pod", pod(0, 90.0)), ("job", succeeded()))
+RUNS_CANCELLED = job("Running", 1, spec={"cancel": True})
+RUNS_SUSPENDED = job("Running", 1, spec={"suspend": True})
+LEGAL: dict[str, Callable[[], list[Moment]]] = {
+    "all goes well": lambda: GOOD,
+    "deleted while it waits": lambda: story(("job", job()), ("job", None)),
+    "cancelled": lambda: placed(("pod", pod()), ("job", RUNS_CANCELLED), ("job", failed("Cancelled")), ("pod", None)),
+    "cancelled before the score was heard": lambda: placed(
+        ("pod", pod()), ("job", RUNS_CANCELLED), ("pod", pod(0, 90.0)), ("job", failed("Cancelled"))
+    ),
+    "suspended": lambda: placed(("pod", pod()), ("job", RUNS_SUSPENDED), ("job", again("Suspended")), ("job", None)),
+    "a bad clip": lambda: placed(("pod", pod()), ("pod", pod(says=BAD_CLIP)), ("job", failed("BadInput"))),
+    "too late": lambda: placed(("pod", pod()), ("job", failed("DeadlineExceeded")), activeDeadlineSeconds=1),
+    "a worker that failed": lambda: tried_again(("pod", pod()), ("pod", pod(says="?")), failures=1),
+    "a Pod that was evicted": lambda: tried_again(("pod", pod()), ("pod", evicted()), failures=None),
+    "a Pod that goes": lambda: tried_again(("pod", pod()), ("pod", pod(deletionTimestamp="now")), failures=1),
+    "a Pod that went with its score": lambda: tried_again(
+        ("pod", pod()), ("pod", pod(0, 90.0)), ("pod", None), failures=1
+    ),
+    "a node that went before there was a Pod": lambda: tried_again(("node", None), ("node", NODE), failures=None),
+    "once too often": lambda: placed(
+        ("pod", pod()), ("pod", pod(says="")), ("job", failed("RetriesExhausted", failures=1, spec={"retryLimit": 0})),
+        retryLimit=0,
+    ),
+    "a late Pod that goes": lambda: with_another_pod(pod(), pod(deletionTimestamp="now")),
+    "a late Pod that is gone": lambda: with_another_pod(pod(), None),
+    "a late Pod whose job is deleted": lambda: [
+        *with_another_pod(pod()), Moment(99, "job", "j", failed("Cancelled"), None)
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("good", LEGAL)
+def test_a_good_story_breaks_no_law(good: str) -> None:
+    assert broken_laws(LEGAL[good]()) == []
 
 
 def second_job() -> list[Moment]:
@@ -68,38 +151,66 @@ BAD: dict[str, Callable[[], list[Moment]]] = {
     "begins as Running": lambda: story(("node", NODE), ("job", job("Running", 1))),
     "turns from Pending to Succeeded": lambda: story(("job", job()), ("pod", pod(0, 90.0)), ("job", succeeded())),
     "was Succeeded and changed": lambda: [*GOOD, Moment(9, "job", "j", succeeded(), succeeded(score=91.0))],
-    "ended at no time": lambda: [*GOOD[:5], Moment(9, "job", "j", job("Running", 1), succeeded(finishedAt=None))],
-    "has score None and is Succeeded": lambda: [
-        *GOOD[:5],
-        Moment(9, "job", "j", job("Running", 1), succeeded(score=None)),
-    ],
+    "ended at no time": lambda: placed(("job", succeeded(finishedAt=None))),
+    "has score None and is Succeeded": lambda: placed(("job", succeeded(score=None))),
     "has score 5 and is Running": lambda: story(("node", NODE), ("job", job()), ("job", job("Running", 1, score=5))),
     "attempts went from 0 to 2": lambda: story(("node", NODE), ("job", job()), ("job", job("Running", 2))),
-    "attempts went from 1 to 0": lambda: [*GOOD[:3], Moment(9, "job", "j", job("Running", 1), job())],
+    "attempts went from 1 to 0": lambda: placed(("job", job())),
     "is Running as other, and should be as u1-0": lambda: story(
         ("node", NODE), ("job", job()), ("job", job("Running", 1, controllerJobID="other"))
     ),
-    "is Pending as u1-0": lambda: [
-        *GOOD[:3],
-        Moment(9, "job", "j", GOOD[2].new, job("Pending", 1, controllerJobID="u1-0")),
-    ],
-    "failures went from 0 to 2": lambda: [*GOOD[:3], Moment(9, "job", "j", GOOD[2].new, job("Pending", 1, failures=2))],
+    "is Pending as u1-0": lambda: placed(("job", again(controllerJobID="u1-0"))),
+    "is Pending on n": lambda: placed(("job", again(assignedNode="n"))),
+    "is Running on None": lambda: story(("node", NODE), ("job", job()), ("job", job("Running", 1, assignedNode=None))),
+    "its assignedNode went from n to m": lambda: placed(("job", job("Running", 1, assignedNode="m"))),
+    "its assignedNode went from n to None": lambda: placed(("job", succeeded(assignedNode=None))),
+    "its controllerJobID went from u1-0 to u1-1": lambda: placed(("job", succeeded(controllerJobID="u1-1"))),
+    "its controllerJobID went from u1-0 to None": lambda: placed(("job", failed("BadInput", controllerJobID=None))),
+    "failures went from 0 to 2": lambda: placed(("job", again(failures=2))),
     "failures went from 0 to 1": lambda: story(("job", job()), ("job", job(failures=1))),
-    "failed 1 times of 4, and its reason is RetriesExhausted": lambda: [
-        *GOOD[:3],
-        Moment(9, "job", "j", GOOD[2].new, failed("RetriesExhausted", failures=1)),
-    ],
-    "failed 1 times of 1, and its reason is None": lambda: [
-        *GOOD[:3],
-        Moment(9, "job", "j", GOOD[2].new, job("Pending", 1, failures=1, spec={"retryLimit": 0})),
-    ],
+    "failed 1 times of 4, and its reason is RetriesExhausted": lambda: placed(
+        ("job", failed("RetriesExhausted", failures=1))
+    ),
+    "failed 1 times of 1, and its reason is None": lambda: placed(("job", again(failures=1)), retryLimit=0),
     "although it was cancelled": lambda: story(
         ("node", NODE), ("job", job(spec={"cancel": True})), ("job", job("Running", 1))
     ),
+    "is Cancelled, and its cancel is not set": lambda: placed(("job", failed("Cancelled"))),
+    "is Suspended, and its suspend is not set": lambda: placed(("job", again("Suspended"))),
+    "is DeadlineExceeded, and its activeDeadlineSeconds": lambda: placed(("job", failed("DeadlineExceeded"))),
     "makes 2 jobs on n, which has 1 slots": second_job,
-    "for attempt 1 of a job that was placed 1 times": lambda: [*GOOD[:3], Moment(9, "pod", "p", None, pod(1))],
-    "its Pod told 80.0": lambda: [*GOOD[:4], Moment(8, "pod", "p", pod(), pod(0, 80.0)), GOOD[5]],
-    "its Pod told None": lambda: [*GOOD[:4], GOOD[5], Moment(9, "pod", "p", pod(), pod(0, 90.0))],
+    "is Running at last, and never ended": placed,
+    "for attempt 1 of a job that was placed 1 times": lambda: placed(("pod", pod(1))),
+    "for attempt 0 of a job that was placed 0 times": lambda: story(("pod", pod())),
+    "for attempt 0 of a job that is Failed after 1, and stays": lambda: with_another_pod(pod()),
+    "for attempt 0 of a job that is deleted after 1, and stays": lambda: placed(("job", None), ("pod", pod())),
+    "for attempt 0 of a job that is Running after 2, and stays": lambda: [
+        *tried_again(("pod", pod()), ("pod", pod(says="?")), failures=1)[:-3],
+        Moment(99, "pod", "x", None, pod(uid="x")),
+    ],
+    "is one of 2 Pods of an attempt: ['p', 'q']": lambda: [*GOOD[:4], Moment(9, "pod", "q", None, pod(uid="q"))],
+    "its Pod told [80.0]": lambda: placed(("pod", pod()), ("pod", pod(0, 80.0)), ("job", succeeded())),
+    "its Pod told None": lambda: placed(("pod", pod()), ("job", succeeded()), ("pod", pod(0, 90.0))),
+    "has score 90.0; its Pod told None": lambda: placed(  # what it says is of another attempt
+        ("pod", pod()), ("pod", pod(says='{"id": "u1-7", "score": 90.0}')), ("job", succeeded())
+    ),
+    "failed as BadInput; its Pod told ['nothing']": lambda: placed(
+        ("pod", pod()), ("pod", pod(says="?")), ("job", failed("BadInput"))
+    ),
+    "failed (BadInput) although": lambda: placed(("pod", pod()), ("pod", pod(0, 90.0)), ("job", failed("BadInput"))),
+    "failed (RetriesExhausted) although its Pod told a score": lambda: placed(
+        ("pod", pod()), ("pod", pod(0, 90.0)), ("job", failed("RetriesExhausted", failures=4))
+    ),
+    "failed (tried again) although": lambda: tried_again(("pod", pod()), ("pod", pod(0, 90.0)), failures=1),
+    "counts 1 failures, and fair were [0]": lambda: tried_again(("pod", pod()), ("pod", evicted()), failures=1),
+    "counts 0 failures, and fair were [1]": lambda: tried_again(
+        ("pod", pod()), ("pod", pod(says="?")), failures=None
+    ),
+    "counts 0 failures, and fair were []": lambda: tried_again(("pod", pod()), failures=None),  # it still runs
+    "counts 1 failures, and fair were []": lambda: placed(("job", again(failures=1))),  # it never had a Pod
+    "counts 1 failures, and is Cancelled": lambda: placed(
+        ("pod", pod()), ("job", RUNS_CANCELLED), ("job", failed("Cancelled", failures=1))
+    ),
 }  # fmt: skip
 
 
@@ -107,3 +218,13 @@ BAD: dict[str, Callable[[], list[Moment]]] = {
 def test_a_breach_is_found(breach: str) -> None:
     found = broken_laws(BAD[breach]())
     assert any(breach in text for text in found), found
+
+
+@pytest.mark.parametrize("shut", [("node", node(at=2, unschedulable=True)), ("node", None)], ids=["cordoned", "gone"])
+def test_a_placement_on_a_node_that_takes_nothing_is_found_when_no_cache_can_be_that_old(shut: Version) -> None:
+    def found(moments: list[Moment]) -> bool:
+        return any("took nothing since" in text for text in broken_laws(moments))
+
+    assert found(placed_at(20, shut))
+    assert not found(placed_at(10, shut))
+    assert not found(placed_at(20, shut, ("node", node(at=3))))

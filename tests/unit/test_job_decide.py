@@ -181,6 +181,15 @@ def test_pending(job: JobView, step: Step) -> None:
             pod("Failed", status={"conditions": (PodCondition("DisruptionTarget", "True"),)}),
             TryAgain("the cluster took its Pod away", failed=False),
         ),
+        (
+            running(),
+            pod(
+                "Failed",
+                ended=Terminated(4, "Error", fitted(Answer("u1-0", fault="NodeFault", message="stopped")).decode()),
+                status={"conditions": (PodCondition("DisruptionTarget", "True"),)},
+            ),
+            TryAgain("the cluster took its Pod away", failed=False),
+        ),
         (running(), None, TryAgain("its Pod disappeared")),
         (
             running(failures=3),

@@ -186,10 +186,10 @@ def _result(job: JobView, pod: PodView, ended: Terminated) -> Step:
         return Succeed(answer)
     if answer is not None and answer.fault == "BadInput":
         return Fail("BadInput", answer.message or "the worker does not say what is wrong")
+    if pod.disrupted():  # whatever a worker that was told to stop says of it
+        return TryAgain("the cluster took its Pod away", failed=False)
     if answer is not None:
         return failed(job, f"{answer.fault}: {answer.message}")
-    if pod.disrupted():
-        return TryAgain("the cluster took its Pod away", failed=False)
     if pod.metadata.deletionTimestamp is not None:
         return failed(job, "its Pod was deleted while it ran")
     reason = ended.reason or pod.status.reason or "no reason given"

@@ -12,7 +12,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.support.chaos import Chaos, Fault, make_plan
+from tests.support.chaos import Chaos
+from tests.support.chaos_plan import Fault, make_plan
 from vmafx.devcluster import DevCluster, Options
 from vmafx.devcluster.components import SCHEDULER
 

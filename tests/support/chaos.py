@@ -1,83 +1,43 @@
-"""A run of many jobs through many faults, planned by a seed, and judged by its whole history.
+"""A run of many jobs through many faults, as planned in chaos_plan.py, and judged by its whole history.
 
-The plan is fixed by the seed: which jobs there are, what people do to each and when after its creation, which of its
-Pods meet which end, and which parts of the cluster are killed, stopped or taken away after how many jobs.
+The plan says which jobs there are, what people do to each and when after its creation, which of its Pods meet which
+end, and which parts of the cluster are killed, stopped or taken away after how many jobs.
 """
 
 import asyncio
 import json
 import os
-import random
 import signal
 import subprocess
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from tests.support import history
+from tests.support.chaos_plan import ENDLESS, LONG, SHORT, Fault, Plan, Planned, verdict
 from tests.support.faults import kill, start
 from tests.support.fleet import make_clips
 from tests.support.kubelet import PODS, VMAFX, Fate, Kubelet
 from tests.support.laws import broken_laws
 from tests.support.operators import Controller, Operator, operator
+from tests.support.video import ffmpeg
 from tests.support.waiting import eventually
-from vmafx.api.job import FINISHED, VmafxJob, VmafxJobSpec
+from vmafx.api.job import FINISHED, VmafxJob
 from vmafx.api.meta import ObjectMeta
 from vmafx.api.node import VmafxNode, VmafxNodeSpec
 from vmafx.devcluster import DevCluster, crds
 from vmafx.devcluster.components import APISERVER, ETCD
 from vmafx.kube import JOBS, NODES, Client, Key, load_config
 from vmafx.kube.errors import AlreadyExists, ApiError, KubeError, NotFound
+from vmafx.operator.job.pod import JOB_LABEL
 
 NAMESPACE = "default"
 NODES_THERE = {"small": 1, "middle": 2, "large": 3}  # and how many jobs each takes
 AT_ONCE = 24  # jobs that are not over
 LEADER = ("--leader-elect", "--leader-election-namespace", NAMESPACE)
-
-Kind = Literal["plain", "bad", "cancelled", "suspended", "promoted", "replaced", "hurt", "robbed", "hopeless"]
-WEIGHTS: dict[Kind, int] = {
-    "plain": 30, "bad": 8, "cancelled": 10, "suspended": 10, "promoted": 10, "replaced": 8, "hurt": 14, "robbed": 6,
-    "hopeless": 4,
-}  # fmt: skip
-ENDS_OF: dict[Kind, set[str]] = {
-    "bad": {"BadInput"},
-    "cancelled": {"Cancelled", "Scored"},
-    "hopeless": {"RetriesExhausted"},
-}
-Fault = Literal["kill operator", "stop leader", "kill apiserver", "kill etcd", "delete node", "cordon node"]
-BAD_ENDS: tuple[Fate, ...] = ("killed", "oom", "evicted", "empty", "garbage")
-
-
-class Planned(NamedTuple):
-    """A job, and what is in store for it."""
-
-    name: str
-    kind: Kind
-    moments: tuple[float, ...]  # seconds after its creation, or after the last thing done to it
-    fates: tuple[Fate, ...]  # of its first attempts
-
-
-class Plan(NamedTuple):
-    jobs: list[Planned]
-    faults: dict[int, Fault]  # by how many jobs were created before
-
-
-def make_plan(seed: int, jobs: int, faults: Counter[Fault]) -> Plan:
-    choice = random.Random(seed)
-    kinds = choice.choices(list(WEIGHTS), list(WEIGHTS.values()), k=jobs)
-    planned = [
-        Planned(
-            f"job-{number:04}",
-            kind,
-            tuple(choice.uniform(0.0, 2.5) for _ in range(3)),
-            tuple(choice.choices(BAD_ENDS, k=choice.randint(1, 2))) if kind == "hurt" else (),
-        )
-        for number, kind in enumerate(kinds)
-    ]
-    at = choice.sample(range(2, jobs), faults.total())
-    return Plan(planned, dict(zip(at, choice.sample(list(faults.elements()), faults.total()), strict=True)))
+AWAY = 12.0  # seconds that a node takes nothing: longer than a cache may lag
 
 
 class Chaos:
@@ -94,13 +54,16 @@ class Chaos:
             f"{job.name}-{attempt}": fate for job in plan.jobs for attempt, fate in enumerate(job.fates)
         }
         self.done: Counter[str] = Counter()
+        self._wrong: list[str] = []
+        self._harms, self._harming = 0, False
 
     async def run(self, within: float) -> None:
         """Everything, in `within` seconds; AssertionError with all that went wrong."""
         command = kill(self._cluster, APISERVER)
         start(self._cluster, APISERVER, [*command, *history.KEEP_ALL])
         clips = make_clips(self._folder)
-        self._score = await asyncio.to_thread(by_hand, clips / "reference.mkv", clips / "distorted.mp4")
+        make_endless(clips)
+        self._scores = {pair: await asyncio.to_thread(by_hand, clips, pair) for pair in (SHORT, LONG)}
         controller = Controller()
         await controller.start()
         self._variables = {"VMAFX_CONTROLLER_HTTP_ADDR": controller.address, "VMAFX_OPERATOR_LOG_LEVEL": "warn"}
@@ -116,7 +79,7 @@ class Chaos:
                     kubelet.fate = self._fate_of
                     await self._carry_out(clips)
                     await self._calm()
-                self._wrong = await self._judge()
+                await self._judge()
             finally:
                 for _, ending in self._operators:
                     ending.close()
@@ -142,21 +105,22 @@ class Chaos:
         try:
             await self._create(job, clips)
             await self._meddle(job, key, clips)
-            while True:
-                found = await persist(lambda: self._client.get(JOBS, key))
-                if found.status.phase in FINISHED:
-                    break
-                await asyncio.sleep(0.5)
-            self.done[found.status.phase] += 1
+            self.done[await self._until(key, *(("Deleted",) if job.kind == "mortal" else FINISHED))] += 1
         finally:
             slots.release()
 
     async def _create(self, job: Planned, clips: Path) -> None:
-        distorted = "none.mp4" if job.kind == "bad" else "distorted.mp4"
-        limit = 1 if job.kind == "hopeless" else 20
-        spec = VmafxJobSpec((clips / "reference.mkv").as_uri(), (clips / distorted).as_uri(), retryLimit=limit)
-        made = VmafxJob(metadata=ObjectMeta(name=job.name), spec=spec)
+        made = VmafxJob(metadata=ObjectMeta(name=job.name), spec=job.spec(clips))
         await persist(lambda: self._client.create(JOBS, made, NAMESPACE))
+
+    async def _until(self, key: Key, *phases: str) -> str:
+        """The one of these phases that it reaches; Deleted, if it is to be."""
+        while True:
+            found = await persist(lambda: self._client.get(JOBS, key), gone_is_fine="Deleted" in phases)
+            phase: str = "Deleted" if found is None else found.status.phase
+            if phase in phases:
+                return phase
+            await asyncio.sleep(0.3)
 
     async def _meddle(self, job: Planned, key: Key, clips: Path) -> None:
         """What people do to a job while it waits, runs or is over."""
@@ -181,16 +145,42 @@ class Chaos:
                 await asyncio.sleep(first)
                 await persist(lambda: self._client.delete(JOBS, key), gone_is_fine=True)
                 await self._create(job, clips)
+            case "stopped" | "paused":
+                await self._interrupt(job, key, edit)
             case "robbed":
                 await asyncio.sleep(first + second)
                 robbed = Key(NAMESPACE, f"{job.name}-0")
                 await persist(lambda: self._client.delete(PODS, robbed), gone_is_fine=True)
+
+    async def _interrupt(self, job: Planned, key: Key, edit: Callable[..., Awaitable[None]]) -> None:
+        """Cancel it while it runs; or suspend it, see that its work ends, and let it go on."""
+        quiet, harms = not self._harming, self._harms
+        await self._until(key, "Running", *FINISHED)
+        if job.kind == "stopped":
+            await edit(cancel=True)
+            return
+        await edit(suspend=True)
+        if await self._until(key, "Pending", *FINISHED) == "Pending":
+            await eventually(lambda: self._rests(key), f"{key.name} is suspended, and its Pod ends")
+            await edit(suspend=False)
+        elif quiet and harms == self._harms:  # else there may have been nobody to hear of it before the clip was done
+            self._wrong.append(f"{key.name} was suspended while it ran, and went on to its end")
+
+    async def _rests(self, key: Key) -> bool:
+        pods = (await persist(lambda: self._client.list(PODS, NAMESPACE))).items
+        ours = [pod for pod in pods if pod["metadata"]["labels"][JOB_LABEL] == key.name]
+        return all(pod.get("status", {}).get("phase") in FINISHED for pod in ours)
 
     def _fate_of(self, pod: str) -> Fate | None:
         job = self._plan.jobs[int(pod[4:8])]
         return "garbage" if job.kind == "hopeless" else self._fates.get(pod)
 
     async def _harm(self, fault: Fault) -> None:
+        self._harms, self._harming = self._harms + 1, True
+        await self._do_harm(fault)
+        self._harming = False
+
+    async def _do_harm(self, fault: Fault) -> None:
         match fault:
             case "kill operator":
                 running, ending = self._operators.pop(0)
@@ -211,12 +201,12 @@ class Chaos:
                 await asyncio.to_thread(start, self._cluster, part, command)
             case "delete node":
                 await persist(lambda: self._client.delete(NODES, Key(NAMESPACE, "middle")), gone_is_fine=True)
-                await asyncio.sleep(2)
+                await asyncio.sleep(AWAY)
                 await self._add_node("middle")
             case "cordon node":
-                for cordoned in (True, False):
-                    await self._cordon("large", cordoned)
-                    await asyncio.sleep(2)
+                await self._cordon("large", cordoned=True)
+                await asyncio.sleep(AWAY)
+                await self._cordon("large", cordoned=False)
 
     def _start_operator(self) -> None:
         ending = ExitStack()
@@ -237,40 +227,40 @@ class Chaos:
         node = VmafxNode(metadata=ObjectMeta(name=name), spec=VmafxNodeSpec("cpu", capacity=NODES_THERE[name]))
         await persist(lambda: self._client.create(NODES, node, NAMESPACE))
 
-    async def _cordon(self, name: str, cordoned: bool) -> None:
+    async def _cordon(self, name: str, *, cordoned: bool) -> None:
         spec = {"spec": {"unschedulable": cordoned}}
         await persist(lambda: self._client.merge_patch(NODES, Key(NAMESPACE, name), spec))
 
     async def _calm(self) -> None:
-        """Nothing runs for a job that is over."""
+        """Nothing runs for a job that is over, and nothing is left of one that is gone."""
 
-        async def ended() -> bool:
+        async def calm() -> bool:
             pods = (await persist(lambda: self._client.list(PODS, NAMESPACE))).items
-            return all(pod.get("status", {}).get("phase") in FINISHED for pod in pods)
+            jobs = {job.metadata.uid for job in (await persist(lambda: self._client.list(JOBS, NAMESPACE))).items}
+            ended = all(pod.get("status", {}).get("phase") in FINISHED for pod in pods)
+            return ended and all(pod["metadata"]["ownerReferences"][0]["uid"] in jobs for pod in pods)
 
-        await eventually(ended, "no Pod is left running")
+        await eventually(calm, "no Pod is left running, or without its job")
 
-    async def _judge(self) -> list[str]:
-        jobs = {job.metadata.name: job for job in (await self._client.list(JOBS, NAMESPACE)).items}
-        wrong = [text for job in self._plan.jobs for text in self._verdict(job, jobs.get(job.name))]
+    async def _judge(self) -> None:
         told = await history.read(self._cluster, NAMESPACE)
         self.moments = len(told)
-        return wrong + broken_laws(told)
-
-    def _verdict(self, planned: Planned, job: VmafxJob | None) -> list[str]:
-        if job is None:
-            return [f"{planned.name} is lost"]
-        ended = [one.reason for one in job.status.conditions if one.type in {"Complete", "Failed"}]
-        if len(ended) != 1 or ended[0] not in ENDS_OF.get(planned.kind, {"Scored"}):
-            return [f"{planned.name} ({planned.kind}) ended as {ended}: {job.status}"]
-        if job.status.phase == "Succeeded" and job.status.score != self._score:
-            return [f"{planned.name} has score {job.status.score}, and `vmafx score` says {self._score}"]
-        return []
+        last = {moment.name: moment for moment in told if moment.kind == "job"}
+        for job in self._plan.jobs:
+            _, _, _, old, new = last.get(job.name, (0, "job", job.name, None, None))
+            self._wrong += verdict(job, new or old, self._scores.get(job.pair), gone=new is None)
+        self._wrong += broken_laws(told)
 
 
-def by_hand(reference: Path, distorted: Path) -> float:
+def make_endless(clips: Path) -> None:
+    """The long clip, over and over: minutes of work."""
+    ffmpeg("-i", clips / "long.mkv", "-c:v", "libx264", "-preset", "ultrafast", clips / "long.mp4")
+    ffmpeg("-stream_loop", "39", "-i", clips / "long.mp4", "-c", "copy", clips / ENDLESS[0])
+
+
+def by_hand(clips: Path, pair: tuple[str, str]) -> float:
     """What `vmafx score` says."""
-    command = [VMAFX, "score", str(reference), str(distorted), "--json"]
+    command = [VMAFX, "score", *(str(clips / name) for name in pair), "--json"]
     done = subprocess.run(command, capture_output=True, timeout=60, check=True)
     score: float = json.loads(done.stdout)["score"]
     return score

@@ -1,11 +1,14 @@
-"""The laws of a job's history can be broken, and each breach is found."""
+"""The laws of a job's history can be broken, and each breach is found; and so is an end that was not planned."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.support.chaos_plan import WEIGHTS, Planned, make_plan, verdict
+from tests.support.chaos_plan import Kind as Plannable
 from tests.support.history import Kind, Moment, Object
 from tests.support.laws import broken_laws
 
@@ -228,3 +231,35 @@ def test_a_placement_on_a_node_that_takes_nothing_is_found_when_no_cache_can_be_
     assert found(placed_at(20, shut))
     assert not found(placed_at(10, shut))
     assert not found(placed_at(20, shut, ("node", node(at=3))))
+
+
+def test_a_plan_has_every_kind_and_a_seed_makes_the_same_again() -> None:
+    plan = make_plan(5, 24, Counter({"kill operator": 2}))
+    assert {one.kind for one in plan.jobs} == set(WEIGHTS)
+    assert plan == make_plan(5, 24, Counter({"kill operator": 2})) != make_plan(6, 24, Counter({"kill operator": 2}))
+
+
+def scored(score: float = 90.0) -> Object:
+    return succeeded(score=score, conditions=[{"type": "Complete", "status": "True", "reason": "Scored"}])
+
+
+@pytest.mark.parametrize(
+    ("kind", "last", "gone", "wrong"),
+    [
+        ("plain", scored(), False, None),
+        ("plain", scored(80.0), False, "has score 80.0"),
+        ("plain", scored(), True, "is not there"),
+        ("plain", None, True, "is not there"),
+        ("paused", again("Suspended"), False, "ended as []"),
+        ("stopped", failed("Cancelled"), False, None),
+        ("stopped", scored(), False, "ended as ['Scored']"),
+        ("late", failed("DeadlineExceeded"), False, None),
+        ("late", scored(), False, "ended as ['Scored']"),
+        ("mortal", scored(), True, None),
+        ("mortal", scored(), False, "is still there"),
+        ("mortal", job("Running", 1), True, "ended as []"),
+    ],
+)
+def test_each_kind_of_job_has_its_own_end(kind: Plannable, last: Object | None, gone: bool, wrong: str | None) -> None:
+    found = verdict(Planned("job-0000", kind, (), ()), last, 90.0, gone=gone)
+    assert (wrong in found[0]) if wrong else found == []

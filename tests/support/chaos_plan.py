@@ -1,0 +1,94 @@
+"""What is in store for a fleet, fixed by a seed: jobs of every kind, what befalls each, and how each has to end."""
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from tests.support.history import Object
+from tests.support.kubelet import Fate
+from vmafx.api.job import VmafxJobSpec
+
+Kind = Literal[
+    "plain", "bad", "cancelled", "suspended", "promoted", "replaced", "hurt", "robbed", "hopeless",
+    "stopped", "paused", "late", "mortal",
+]  # fmt: skip
+WEIGHTS: dict[Kind, int] = {
+    "plain": 24, "bad": 7, "cancelled": 9, "suspended": 9, "promoted": 8, "replaced": 8, "hurt": 13, "robbed": 6,
+    "hopeless": 3, "stopped": 4, "paused": 1, "late": 3, "mortal": 5,
+}  # fmt: skip
+ENDS_OF: dict[Kind, set[str]] = {
+    "bad": {"BadInput"},
+    "cancelled": {"Cancelled", "Scored"},
+    "hopeless": {"RetriesExhausted"},
+    "stopped": {"Cancelled"},
+    "late": {"DeadlineExceeded"},
+}
+Fault = Literal["kill operator", "stop leader", "kill apiserver", "kill etcd", "delete node", "cordon node"]
+BAD_ENDS: tuple[Fate, ...] = ("killed", "oom", "evicted", "empty", "garbage")
+
+SHORT = "reference.mkv", "distorted.mp4"
+LONG = "long.mkv", "long.mkv"
+ENDLESS = "endless.mkv", "endless.mkv"  # not done before an operator that was stopped is replaced, and more
+PAIRS: dict[Kind, tuple[str, str]] = {
+    "bad": ("reference.mkv", "none.mp4"), "paused": LONG, "stopped": ENDLESS, "late": ENDLESS,
+}  # fmt: skip
+
+
+class Planned(NamedTuple):
+    """A job, and what is in store for it."""
+
+    name: str
+    kind: Kind
+    moments: tuple[float, ...]  # seconds after its creation, or after the last thing done to it
+    fates: tuple[Fate, ...]  # of its first attempts
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The clips that it compares."""
+        return PAIRS.get(self.kind, SHORT)
+
+    def spec(self, clips: Path) -> VmafxJobSpec:
+        reference, distorted = ((clips / name).as_uri() for name in self.pair)
+        limits: dict[Kind, dict[str, Any]] = {
+            "hopeless": {"retryLimit": 1},
+            "late": {"activeDeadlineSeconds": 1},
+            "mortal": {"ttlSecondsAfterFinished": 0},
+        }
+        return VmafxJobSpec(reference, distorted, **({"retryLimit": 20} | limits.get(self.kind, {})))
+
+
+class Plan(NamedTuple):
+    jobs: list[Planned]
+    faults: dict[int, Fault]  # by how many jobs were created before
+
+
+def make_plan(seed: int, jobs: int, faults: Counter[Fault]) -> Plan:
+    """At least one job of every kind, if there are enough."""
+    choice = random.Random(seed)
+    kinds = [*WEIGHTS, *choice.choices(list(WEIGHTS), list(WEIGHTS.values()), k=max(0, jobs - len(WEIGHTS)))][:jobs]
+    choice.shuffle(kinds)
+    planned = [
+        Planned(
+            f"job-{number:04}",
+            kind,
+            tuple(choice.uniform(0.0, 2.5) for _ in range(3)),
+            tuple(choice.choices(BAD_ENDS, k=choice.randint(1, 2))) if kind == "hurt" else (),
+        )
+        for number, kind in enumerate(kinds)
+    ]
+    at = choice.sample(range(2, jobs), faults.total())
+    return Plan(planned, dict(zip(at, choice.sample(list(faults.elements()), faults.total()), strict=True)))
+
+
+def verdict(planned: Planned, last: Object | None, score: float | None, *, gone: bool) -> list[str]:
+    """What is wrong with a job's last version, and with whether it is there. `score`: what its clips have by hand."""
+    if last is None or gone != (planned.kind == "mortal"):
+        return [f"{planned.name} ({planned.kind}) is {'not there' if gone or last is None else 'still there'}"]
+    status = last["status"]
+    ended = [one["reason"] for one in status.get("conditions", ()) if one["type"] in {"Complete", "Failed"}]
+    if len(ended) != 1 or ended[0] not in ENDS_OF.get(planned.kind, {"Scored"}):
+        return [f"{planned.name} ({planned.kind}) ended as {ended}: {status}"]
+    if status["phase"] == "Succeeded" and status.get("score") != score:
+        return [f"{planned.name} has score {status.get('score')}, and `vmafx score` says {score}"]
+    return []

@@ -148,7 +148,7 @@ class Chaos:
             case "stopped" | "paused":
                 await self._interrupt(job, key, edit)
             case "robbed":
-                await asyncio.sleep(first + second)
+                await self._until(key, "Running", *FINISHED)
                 robbed = Key(NAMESPACE, f"{job.name}-0")
                 await persist(lambda: self._client.delete(PODS, robbed), gone_is_fine=True)
 

@@ -31,7 +31,7 @@ from vmafx.devcluster import DevCluster, crds
 from vmafx.devcluster.components import APISERVER, ETCD
 from vmafx.kube import JOBS, NODES, Client, Key, load_config
 from vmafx.kube.errors import AlreadyExists, ApiError, KubeError, NotFound
-from vmafx.operator.job.pod import JOB_LABEL
+from vmafx.operator.job.podview import JOB_LABEL
 
 NAMESPACE = "default"
 NODES_THERE = {"small": 1, "middle": 2, "large": 3}  # and how many jobs each takes

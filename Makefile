@@ -59,11 +59,11 @@ bench-client: setup ## measure decoding, cached size and the cost of a status pa
 
 bench: bench-start bench-load ## measure the operator in turns with one in Go and one on kopf (30 minutes): both of these
 
-bench-start: setup ## measure its start beside many finished jobs, and idling (20 minutes)
+bench-start: setup ## measure its start beside many finished jobs, and idling (16 minutes)
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m bench.sync $(ARGS)
 
-bench-load: setup ## measure what running jobs costs it, and how fast it is (12 minutes)
+bench-load: setup ## measure what running jobs costs it, and how fast it is (14 minutes)
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m bench.load $(ARGS)
 

@@ -90,6 +90,11 @@ class Placing:
             self._soon = True
             asyncio.get_running_loop().call_soon(self._ask)
 
+    def ask(self) -> None:
+        """Give out what is free now, not in a moment."""
+        if self._leading:
+            self._ask()
+
     def _ask(self) -> None:
         self._soon = False
         for placement in self.scheduler.place():

@@ -185,9 +185,12 @@ class JobReconciler:
     async def _queued(self, key: Key, job: JobView, after: float | None) -> Result:
         """It waits for a node, and its status says why; if it waits for long, an event says so too."""
         self.placing.look_at(key, job)
+        self.placing.ask()  # before it is said that there is no place
+        if (node := self.placing.place_of(key)) is not None:
+            return await self._place(key, job, node)
         why = self.placing.why(key)
-        if why is None or self.placing.place_of(key) is not None:
-            return Result.after(steps.LOOK_AGAIN)  # it has a place, which brings it back; or is no longer in the queue
+        if why is None:
+            return Result.after(steps.LOOK_AGAIN)  # it is no longer in the queue, which a look will tell
         now = self._now()
         await self._write(key, job, status.waiting(job, why.reason, why.message, now))
         if not status.waits_because(job, why.reason):

@@ -3,19 +3,12 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
-
-from tests.support.fleet import add_node, allow_pods, make_clips, operating, phase, reaches, submit
+from tests.support.fleet import add_node, allow_pods, operating, phase, reaches, submit
 from tests.support.kubelet import Kubelet
 from tests.support.waiting import eventually
 from vmafx.kube import JOBS, NODES, Client, Key
 from vmafx.runtime.events import EVENTS
 from vmafx.runtime.metrics import Metrics
-
-
-@pytest.fixture(scope="module")
-def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_clips(tmp_path_factory.mktemp("clips"))
 
 
 def read(metrics: Metrics, name: str, **labels: str) -> float | None:

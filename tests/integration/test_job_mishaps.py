@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fleet import add_node, allow_pods, condition, make_clips, operating, phase, reaches, submit
+from tests.support.fleet import add_node, allow_pods, condition, operating, phase, reaches, submit
 from tests.support.kubelet import Fate, Kubelet
 from tests.support.waiting import eventually
 from vmafx.api.job import JobView, VmafxJob
@@ -21,11 +21,6 @@ from vmafx.operator.job.pod import PodSettings
 from vmafx.operator.node.reconciler import nodes_informer
 from vmafx.runtime.events import EVENTS
 from vmafx.runtime.times import utc_now
-
-
-@pytest.fixture(scope="module")
-def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_clips(tmp_path_factory.mktemp("clips"))
 
 
 class Fleet:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.conftest import Kubectl
-from tests.support.fleet import add_node, allow_pods, condition, make_clips, operating, phase, reaches, submit
+from tests.support.fleet import add_node, allow_pods, condition, operating, phase, reaches, submit
 from tests.support.kubelet import Kubelet
 from tests.support.waiting import eventually
 from vmafx.kube import JOBS, NODES, Client, Key
@@ -38,11 +38,6 @@ CHANGES: dict[str, tuple[Change, str]] = {
 class Fleet(NamedTuple):
     kubelet: Kubelet
     operator: JobReconciler
-
-
-@pytest.fixture(scope="module")
-def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_clips(tmp_path_factory.mktemp("clips"))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 import pytest
 
 from tests.conftest import Kubectl
-from tests.support.fleet import add_node, allow_pods, condition, make_clips, operating, phase, reaches, submit
+from tests.support.fleet import add_node, allow_pods, condition, operating, phase, reaches, submit
 from tests.support.kubelet import Kubelet
 from tests.support.waiting import eventually
 from vmafx.api import VmafxJob
@@ -68,11 +68,6 @@ SCENARIOS = {
     "too-late": Scenario("DeadlineExceeded", "not done within 1 s of", {"activeDeadlineSeconds": 1}, runs=False),
     "cancelled": Scenario("Cancelled", "cancelled before it ran", {"cancel": True}),
 }
-
-
-@pytest.fixture(scope="module")
-def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_clips(tmp_path_factory.mktemp("clips"))
 
 
 @pytest.fixture

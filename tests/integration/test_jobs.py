@@ -12,7 +12,6 @@ from tests.support.fleet import (
     add_node,
     allow_pods,
     condition,
-    make_clips,
     operating,
     phase,
     reaches,
@@ -26,11 +25,6 @@ from vmafx.api.node import VmafxNode, VmafxNodeSpec
 from vmafx.api.work import Answer, fitted
 from vmafx.kube import JOBS, NODES, Client, Key
 from vmafx.operator.job.cache import PODS
-
-
-@pytest.fixture(scope="module")
-def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_clips(tmp_path_factory.mktemp("clips"))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import yaml
 
 from tests.conftest import Kubectl
 from tests.support.commands import Terminal, Vmafx, line_with
-from tests.support.fleet import add_node, known_to_take, make_clips, phase, reaches, scoring_fleet, submit
+from tests.support.fleet import add_node, known_to_take, phase, reaches, scoring_fleet, submit
 from tests.support.kubelet import Kubelet
 from tests.support.tokens import create_account, service_account_token
 from tests.support.waiting import eventually
@@ -25,11 +25,6 @@ from vmafx.operator import manifests
 ROOT = Path(__file__).parents[2]
 TIMES = ("created", "started", "finished")
 HOSTILE = "\x1b]0;owned\x07 \x9b31mred\u202e"
-
-
-@pytest.fixture(scope="module")
-def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_clips(tmp_path_factory.mktemp("clips"))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import yaml
 
 from tests.conftest import Kubectl
 from tests.support.commands import Terminal, Vmafx, line_with
-from tests.support.fleet import known_to_take, make_clips, phase, reaches, scoring_fleet, submit
+from tests.support.fleet import known_to_take, phase, reaches, scoring_fleet, submit
 from tests.support.kubelet import Kubelet
 from tests.support.proxy import FaultyProxy, LoseAnswer
 from tests.support.waiting import eventually
@@ -23,11 +23,6 @@ from vmafx.fleet.following import follow
 from vmafx.fleet.handing import hand_in, manifest
 from vmafx.kube import JOBS, NODES, Client, Key
 from vmafx.kube.errors import Unreachable
-
-
-@pytest.fixture(scope="module")
-def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_clips(tmp_path_factory.mktemp("clips"))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """One HTTP request to the API server and its answer: connections, credentials, time limits, retries, metrics.
 
-The only place that knows aiohttp; its errors leave here as ours.
+The only place that knows aiohttp, which streams and goes through proxies, and exchange.py, which does the calls; their
+errors leave here as ours.
 """
 
 import asyncio
@@ -18,7 +19,8 @@ import msgspec
 from yarl import URL
 
 from vmafx.kube.config import Config
-from vmafx.kube.errors import ApiError, KubeError, Unauthorized, Unreachable, Untrusted, error_from_answer
+from vmafx.kube.errors import ApiError, ConfigError, KubeError, Unauthorized, Unreachable, Untrusted, error_from_answer
+from vmafx.kube.exchange import Connection, Pool
 from vmafx.kube.metrics import ClientMetrics
 from vmafx.kube.retry import TRIES, wait_before_retry
 
@@ -27,6 +29,7 @@ CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 60.0
 READ_BUFFER = 1 << 20
 _NO_ANSWER = "<error>"
+_ALWAYS = ("Accept: application/json", "User-Agent: vmafx")
 _LOST = (aiohttp.ClientError, TimeoutError, OSError)
 
 
@@ -51,6 +54,11 @@ class Transport:
         self._host = URL(config.server).authority
         self._slots = asyncio.Semaphore(CONNECTIONS)
         self._session: aiohttp.ClientSession | None = None
+        url = URL(config.server)
+        self._base = url.raw_path.rstrip("/")
+        self._pool = Pool(
+            url.host or "", url.port or 443, config.tls if url.scheme == "https" else None, config.server_name
+        )
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
@@ -72,6 +80,7 @@ class Transport:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._pool.close()
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -84,8 +93,11 @@ class Transport:
         while True:
             tries += 1
             try:
-                async with self._slots, self._answer(request, limits, header) as answer:
-                    return await answer.read()
+                async with self._slots:
+                    if not self._config.proxy:
+                        return await self._exchange(request, header)
+                    async with self._answer(request, limits, header) as answer:
+                        return await answer.read()
             except Unauthorized as error:
                 # The credentials may have been renewed since: once more with others, if there are any.
                 refused, header = header, await self._config.credentials.header(header)
@@ -100,6 +112,54 @@ class Transport:
                 failed.tries = tries
                 raise failed
             await asyncio.sleep(wait)
+
+    async def _exchange(self, request: Request, authorization: str | None) -> bytes:
+        """A call, without a proxy."""
+        if self._session is None:
+            raise RuntimeError("the client is not open: use `async with`")
+        content, started, code = self._bytes(request, authorization), time.perf_counter(), _NO_ANSWER
+        try:
+            async with asyncio.timeout(request.timeout):
+                connection = await self._connection()
+                answer = await connection.exchange(content)
+            code = str(answer.status)
+        except (TimeoutError, OSError) as error:
+            raise self._lost(error) from error
+        finally:
+            self._count(request, code, started)
+        self._pool.keep(connection)
+        if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise self._refusal(answer.status, answer.retry_after, answer.body)
+        return answer.body
+
+    async def _connection(self) -> Connection:
+        where = self._config.server
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                return await self._pool.connection(_notice_soon)
+        except ssl.SSLCertVerificationError as error:
+            raise Untrusted(f"the certificate of {where} is not trusted: {_cause(error)}") from error
+        except TimeoutError as error:
+            raise Unreachable(f"{where} did not answer in time", sent=False) from error
+        except OSError as error:
+            raise Unreachable(f"cannot connect to {where}: {_cause(error)}", sent=False) from error
+
+    def _bytes(self, request: Request, authorization: str | None) -> bytes:
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        head = [f"{request.method} {self._base}{request.path}{query} HTTP/1.1", f"Host: {self._host}", *_ALWAYS]
+        if authorization:
+            head.append(f"Authorization: {authorization}")
+        if request.body is not None:
+            head += [f"Content-Type: {request.content_type}", f"Content-Length: {len(request.body)}"]
+        if any("\n" in line or "\r" in line for line in head):
+            raise ConfigError("the credentials or the server's address have a line break in them")
+        return "\r\n".join([*head, "", ""]).encode() + (request.body or b"")
+
+    def _lost(self, error: OSError | TimeoutError) -> Unreachable:
+        where = self._config.server
+        if isinstance(error, TimeoutError):
+            return Unreachable(f"{where} did not answer in time", sent=True)
+        return Unreachable(f"the connection to {where} was lost: {_cause(error)}", sent=True)
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[aiohttp.StreamReader]:
@@ -147,7 +207,8 @@ class Transport:
                 code = str(answer.status)
                 self._count(request, code, started)
                 if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
-                    raise self._refusal(answer, await answer.read())
+                    after = answer.headers.get("Retry-After", "")
+                    raise self._refusal(answer.status, after, await answer.read())
                 yield answer
         except _LOST as error:
             if code == _NO_ANSWER:
@@ -162,9 +223,8 @@ class Transport:
         if self._metrics is not None:
             self._metrics.answered(request.method, self._host, code, time.perf_counter() - started)
 
-    def _refusal(self, answer: aiohttp.ClientResponse, body: bytes) -> ApiError:
-        after = answer.headers.get("Retry-After", "")
-        error = error_from_answer(answer.status, body, float(after) if after.isdecimal() else None)
+    def _refusal(self, status: int, after: str, body: bytes) -> ApiError:
+        error = error_from_answer(status, body, float(after) if after.isdecimal() else None)
         if isinstance(error, Unauthorized):
             said = f"{self._config.server} does not accept our credentials: {self._config.credentials.why_refused()}"
             message = f"{said}; they come from {self._config.origin}" if self._config.origin else said
@@ -200,9 +260,13 @@ def _socket(address: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socke
     """A socket that notices within half a minute when the other end is gone, as client-go's pings do."""
     family, kind, protocol = address[:3]
     sock = socket.socket(family, kind, protocol)
+    _notice_soon(sock)
+    return sock
+
+
+def _notice_soon(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000)):
         if hasattr(socket, option):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return sock

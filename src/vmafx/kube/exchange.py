@@ -8,12 +8,16 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import httptools
+from aiohappyeyeballs import start_connection
 
 KEPT_FOR = 30.0  # seconds: servers close what is idle for longer, and a call might be on its way at that moment
 ANSWER_MOST = 1 << 30  # bytes
+
+
+Sockets = Callable[[Any], socket.socket]  # makes one for an address
 
 
 class Lost(OSError):
@@ -64,8 +68,7 @@ class Connection(asyncio.Protocol):
     # The loop calls these.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a stream socket it is
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -114,12 +117,12 @@ class Connection(asyncio.Protocol):
 class Pool:
     """Connections to one server. Errors are the system's own (OSError, of which ssl.SSLError is one), and Lost."""
 
-    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, name: str | None) -> None:
-        self._host, self._port, self._tls = host, port, tls
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, name: str | None, sockets: Sockets) -> None:
+        self._host, self._port, self._tls, self._sockets = host, port, tls, sockets
         self._name = (name or host) if tls else None
         self._idle: list[Connection] = []
 
-    async def connection(self, ready: Callable[[socket.socket], None]) -> Connection:
+    async def connection(self) -> Connection:
         """One that was used a moment ago, or a new one; give it back with `keep`."""
         while self._idle:
             connection = self._idle.pop()
@@ -127,10 +130,9 @@ class Pool:
                 return connection
             connection.abort()
         loop = asyncio.get_running_loop()
-        transport, made = await loop.create_connection(
-            Connection, self._host, self._port, ssl=self._tls, server_hostname=self._name
-        )
-        ready(transport.get_extra_info("socket"))
+        addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        sock = await start_connection(addresses, happy_eyeballs_delay=0.25, socket_factory=self._sockets)
+        _, made = await loop.create_connection(Connection, sock=sock, ssl=self._tls, server_hostname=self._name)
         return made
 
     def keep(self, connection: Connection) -> None:

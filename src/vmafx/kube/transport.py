@@ -51,14 +51,12 @@ class Transport:
     def __init__(self, config: Config, metrics: ClientMetrics | None = None) -> None:
         self._config = config
         self._metrics = metrics
-        self._host = URL(config.server).authority
+        url = URL(config.server)
+        self._host, self._base = url.authority, url.raw_path.rstrip("/")
         self._slots = asyncio.Semaphore(CONNECTIONS)
         self._session: aiohttp.ClientSession | None = None
-        url = URL(config.server)
-        self._base = url.raw_path.rstrip("/")
-        self._pool = Pool(
-            url.host or "", url.port or 443, config.tls if url.scheme == "https" else None, config.server_name
-        )
+        tls = config.tls if url.scheme == "https" else None
+        self._pool = Pool(url.host or "", url.port or 443, tls, config.server_name, _socket)
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
@@ -136,7 +134,7 @@ class Transport:
         where = self._config.server
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                return await self._pool.connection(_notice_soon)
+                return await self._pool.connection()
         except ssl.SSLCertVerificationError as error:
             raise Untrusted(f"the certificate of {where} is not trusted: {_cause(error)}") from error
         except TimeoutError as error:
@@ -260,13 +258,9 @@ def _socket(address: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socke
     """A socket that notices within half a minute when the other end is gone, as client-go's pings do."""
     family, kind, protocol = address[:3]
     sock = socket.socket(family, kind, protocol)
-    _notice_soon(sock)
-    return sock
-
-
-def _notice_soon(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000)):
         if hasattr(socket, option):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return sock

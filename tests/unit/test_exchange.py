@@ -1,0 +1,156 @@
+"""Calls over kept connections, against a server that says exactly what it is told to; on both event loops."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import uvloop
+
+from vmafx.kube import exchange
+from vmafx.kube.exchange import Answer, Lost, Pool
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+
+
+class Server:
+    """Answers each request with the next of its answers; None hangs up."""
+
+    def __init__(self, *answers: bytes | None) -> None:
+        self._answers = iter(answers)
+        self._serving: set[asyncio.Task[None]] = set()
+        self.connections = 0
+
+    async def __aenter__(self) -> Pool:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port = self._server.sockets[0].getsockname()[1]
+        self.pool = Pool("127.0.0.1", port, None, None, lambda address: socket.socket(*address[:3]))
+        return self.pool
+
+    async def __aexit__(self, *_: object) -> None:
+        self.pool.close()
+        self._server.close()
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+        await self._server.wait_closed()
+        await asyncio.sleep(0.01)  # both ends close what they aborted in the loop's next turns
+
+    def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._serving.add(asyncio.ensure_future(self._answer(reader, writer)))
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._answer_all(reader, writer)
+        finally:
+            writer.transport.abort()
+
+    async def _answer_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1 << 16):
+            answer = next(self._answers, None)
+            if answer is None:
+                break
+            for part in answer.split(b"|"):
+                writer.write(part)
+                await writer.drain()
+                await asyncio.sleep(0)
+        writer.close()
+        await writer.wait_closed()
+
+
+async def ask(pool: Pool) -> Answer:
+    connection = await pool.connection()
+    answer = await connection.exchange(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    pool.keep(connection)
+    return answer
+
+
+def on(loop: Callable[[], asyncio.AbstractEventLoop], work: Callable[[], Awaitable[Any]]) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(20):
+            await work()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_one_connection_serves_many_calls(loop: Any) -> None:
+    async def work() -> None:
+        server = Server(
+            OK,
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n|2\r\nde\r\n0\r\n\r\n",
+            b"HTTP/1.1 100 Continue\r\n\r\n|HTTP/1.1 429 Slow\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Len|gth: 4\r\n\r\na|bcd",
+        )
+        async with server as pool:
+            answers = [await ask(pool) for _ in range(4)]
+        assert answers == [(200, "", b"ok"), (200, "", b"abcde"), (429, "7", b""), (200, "", b"abcd")]
+        assert server.connections == 1
+
+    on(loop, work)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (None, "the server closed it"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort|", "the server closed it"),
+        (b"what?", "not HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\n", "not HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n" + b"x" * 20, "longer than 10 bytes"),
+    ],
+)
+def test_what_is_no_answer(loop: Any, answer: bytes | None, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "ANSWER_MOST", 10)
+
+    async def work() -> None:
+        async with Server(answer, None) as pool:
+            connection = await pool.connection()
+            if answer and answer.endswith(b"|"):
+                asyncio.get_running_loop().call_later(0.1, connection.abort)
+            with pytest.raises(Lost, match=why):
+                await connection.exchange(b"GET / HTTP/1.1\r\n\r\n")
+            assert not connection.usable()
+
+    on(loop, work)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_connection_that_is_not_kept_is_not_used_again(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        closing = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
+        twice = OK + OK  # the second was never asked for
+        server = Server(closing, OK, twice, OK, OK)
+        async with server as pool:
+            assert [(await ask(pool)).body for _ in range(2)] == [b"ok", b"ok"]
+            assert server.connections == 2
+            assert (await ask(pool)).body == b"ok"
+            await asyncio.sleep(0.05)
+            assert (await ask(pool)).body == b"ok"
+            assert server.connections == 3
+            monkeypatch.setattr(exchange, "KEPT_FOR", 0.0)
+            assert (await ask(pool)).body == b"ok"
+            assert server.connections == 4
+
+    on(loop, work)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_who_gives_up_leaves_no_answer_for_the_next(loop: Any) -> None:
+    async def work() -> None:
+        server = Server(b"|", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnext")
+        async with server as pool:
+            connection = await pool.connection()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await connection.exchange(b"GET /slow HTTP/1.1\r\n\r\n")
+            pool.keep(connection)
+            assert (await ask(pool)).body == b"next"
+            assert server.connections == 2
+
+    on(loop, work)

@@ -12,6 +12,7 @@ from tests.support.fleet import add_node, allow_pods, condition, operating, phas
 from tests.support.kubelet import Fate, Kubelet
 from tests.support.waiting import eventually
 from vmafx.api.job import JobView, VmafxJob
+from vmafx.api.work import Answer, fitted
 from vmafx.kube import JOBS, NODES, Client, Key, Resource
 from vmafx.kube.resources import Untyped
 from vmafx.operator.job.cache import PODS, Caches, jobs_informer, pods_informer
@@ -288,6 +289,33 @@ async def test_a_pod_that_came_and_went_unseen_is_missed(client: Client, namespa
         for task in watching:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
+
+
+async def test_what_runs_beside_the_worker_is_ended_with_the_job(fleet: Fleet, client: Client, namespace: str) -> None:
+    fleet.befalls(meshed_0="stuck")
+    key = await fleet.submit("meshed")
+    job = await reaches(client, key, phase("Running"), "it is placed")
+
+    async def bound() -> bool:
+        return any(one["spec"].get("nodeName") for one in (await client.list(PODS, namespace)).items)
+
+    await eventually(bound, "its Pod is there")
+    common = {"image": "i", "imageID": "i", "ready": False, "restartCount": 0}
+    answer = fitted(Answer(f"{job.metadata.uid}-0", 90.0, 6)).decode()
+    ended = {"terminated": {"exitCode": 0, "reason": "Completed", "message": answer}}
+    containers = [
+        {"name": "mesh", "state": {"running": {}}, **common},
+        {"name": "worker", "state": ended, **common},
+    ]
+    told = {"phase": "Running", "containerStatuses": containers}
+    await client.patch_status(PODS, Key(namespace, "meshed-0"), told)
+    job = await reaches(client, key, phase("Succeeded"), "the worker's score counts")
+    assert job.status.score == 90.0
+
+    async def gone() -> bool:
+        return (await client.list(PODS, namespace)).items == []
+
+    await eventually(gone, "its Pod is ended")
 
 
 async def test_a_pod_with_an_empty_label_disturbs_nobody(fleet: Fleet, client: Client, namespace: str) -> None:

@@ -32,13 +32,13 @@ def jobs_informer(client: Client, namespace: str) -> Informer[JobView]:
 
 
 def pods_informer(client: Client, jobs: Informer[JobView]) -> Informer[PodView]:
-    """The Pods of jobs, and no others. One that has ended is kept for as long as its job is."""
+    """The Pods of jobs, and no others. One that is over is kept for as long as its job is."""
 
     def wanted(one: PodView) -> bool:
         job = job_of(one)
-        return one.ended() is None or (job is not None and jobs.store.get(job) is not None)
+        return one.status.phase not in FINISHED or (job is not None and jobs.store.get(job) is not None)
 
-    keep: Keep[PodView] = Keep(wanted, fields="status.phase!=Succeeded,status.phase!=Failed")
+    keep: Keep[PodView] = Keep(wanted, UNFINISHED.fields)  # their phases have the same names
     indexes = {BY_JOB: keys_of}
     resource = PODS.seen_as(PodView)
     return Informer(client, resource, namespace=jobs.namespace, labels=JOB_LABEL, indexes=indexes, keep=keep)

@@ -98,7 +98,7 @@ class JobReconciler:
             memory.pop(key, None)
         self._making.forget(key)
         for one in tuple(self._pods.store.by(BY_JOB, key)):
-            if one.ended() is not None:
+            if one.status.phase in FINISHED:  # else something is left of it, which is to end
                 self._pods.drop(Key(key.namespace, one.metadata.name))
 
     def _pod_changed(self, change: Change[PodView]) -> None:
@@ -193,7 +193,7 @@ class JobReconciler:
             return Result.after(steps.LOOK_AGAIN)  # it is no longer in the queue, which a look will tell
         now = self._now()
         await self._write(key, job, status.waiting(job, why.reason, why.message, now))
-        if not status.waits_because(job, why.reason):
+        if not status.waits_because(job, why.reason) and self._jobs.store.get(key) is not None:
             self._waits[key] = now
         since = self._waits.get(key)
         if since is None:  # it was told

@@ -2,14 +2,26 @@
 
 import re
 from collections.abc import Sequence
-from typing import get_args
+from typing import Annotated, get_args
 
 import msgspec
+import typer
 
 from vmafx.api.job import Feature, PixelFormat, RawFormat
 from vmafx.scoring.errors import BadInput
 
 RAW_NAMES = (".yuv", ".raw")
+PANEL = "Raw video"
+
+Size = Annotated[str, typer.Option(metavar="WxH", help="Size of a raw clip.", rich_help_panel=PANEL)]
+PixFmt = Annotated[str, typer.Option(help="Its pixel format; yuv420p if not said.", rich_help_panel=PANEL)]
+Fps = Annotated[float | None, typer.Option(help="Its frames per second.", rich_help_panel=PANEL)]
+DistortedSize = Annotated[
+    str, typer.Option(metavar="WxH", help="Size of the distorted one, if another.", rich_help_panel=PANEL)
+]
+DistortedPixFmt = Annotated[
+    str, typer.Option(help="Pixel format of the distorted one, if another.", rich_help_panel=PANEL)
+]
 
 
 def features(named: Sequence[str]) -> tuple[Feature, ...]:

@@ -26,7 +26,7 @@ from vmafx.scoring.request import DEFAULT_MODEL, Options, Source
 from vmafx.scoring.score import Scorer
 
 BELOW_THE_FLOOR, BAD_INPUT, ENGINE = 1, 2, 3
-RAW, RESULTS, RUNNING = "Raw video", "Results", "Running"
+RESULTS, RUNNING = "Results", "Running"
 
 
 ERRORS: tuple[type[Exception], ...] = ()  # all are told by their own exit codes
@@ -61,15 +61,11 @@ def score(
     conform: Annotated[bool, typer.Option("--conform", help="Bring both to the reference's frame rate.")] = False,
     stretch: Annotated[bool, typer.Option("--stretch", help="Compare clips of different shapes.")] = False,
     damaged: Annotated[bool, typer.Option("--damaged", help="Score damaged clips as they decode.")] = False,
-    size: Annotated[str, typer.Option(metavar="WxH", help="Size of a raw clip.", rich_help_panel=RAW)] = "",
-    pix_fmt: Annotated[str, typer.Option(help="Its pixel format; yuv420p if not said.", rich_help_panel=RAW)] = "",
-    fps: Annotated[float | None, typer.Option(help="Its frames per second.", rich_help_panel=RAW)] = None,
-    distorted_size: Annotated[
-        str, typer.Option(metavar="WxH", help="Size of the distorted one, if another.", rich_help_panel=RAW)
-    ] = "",
-    distorted_pix_fmt: Annotated[
-        str, typer.Option(help="Pixel format of the distorted one, if another.", rich_help_panel=RAW)
-    ] = "",
+    size: raw.Size = "",
+    pix_fmt: raw.PixFmt = "",
+    fps: raw.Fps = None,
+    distorted_size: raw.DistortedSize = "",
+    distorted_pix_fmt: raw.DistortedPixFmt = "",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=RESULTS)] = False,
     report: Annotated[
         list[Path] | None,

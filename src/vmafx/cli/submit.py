@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args
 import msgspec
 import typer
 
-from vmafx.api.job import Backend, Feature, JobOptions, RawFormat, VmafxJobSpec
+from vmafx.api.job import THREADS_MOST, Backend, Feature, JobOptions, RawFormat, VmafxJobSpec
 from vmafx.api.meta import LocalSecretRef
 from vmafx.cli import cluster, following, raw
 from vmafx.cli.help import HELP
@@ -20,7 +20,7 @@ from vmafx.kube.resources import Untyped
 from vmafx.scoring.errors import BadInput
 
 BAD_USAGE, GAVE_UP = 2, 1
-SCORING, RAW, JOB = "Scoring", "Raw video", "Job"
+SCORING, JOB = "Scoring", "Job"
 ERRORS = cluster.ERRORS
 
 
@@ -67,20 +67,16 @@ def submit(
         int | None, typer.Option(min=1, max=1000, help="Score every n-th frame.", rich_help_panel=SCORING)
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="Threads to score with.", rich_help_panel=SCORING)
+        int | None, typer.Option(min=1, max=THREADS_MOST, help="Threads to score with.", rich_help_panel=SCORING)
     ] = None,
     report: Annotated[
         str, typer.Option(metavar="URI", help="Where to put the report of every frame.", rich_help_panel=SCORING)
     ] = "",
-    size: Annotated[str, typer.Option(metavar="WxH", help="Size of a raw clip.", rich_help_panel=RAW)] = "",
-    pix_fmt: Annotated[str, typer.Option(help="Its pixel format; yuv420p if not said.", rich_help_panel=RAW)] = "",
-    fps: Annotated[float | None, typer.Option(help="Its frames per second.", rich_help_panel=RAW)] = None,
-    distorted_size: Annotated[
-        str, typer.Option(metavar="WxH", help="Size of the distorted one, if another.", rich_help_panel=RAW)
-    ] = "",
-    distorted_pix_fmt: Annotated[
-        str, typer.Option(help="Pixel format of the distorted one, if another.", rich_help_panel=RAW)
-    ] = "",
+    size: raw.Size = "",
+    pix_fmt: raw.PixFmt = "",
+    fps: raw.Fps = None,
+    distorted_size: raw.DistortedSize = "",
+    distorted_pix_fmt: raw.DistortedPixFmt = "",
     name: Annotated[str, typer.Option(help="The job's name, if not one by the clip's.", rich_help_panel=JOB)] = "",
     label: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label of the job.", rich_help_panel=JOB)

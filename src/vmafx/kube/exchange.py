@@ -16,7 +16,6 @@ from aiohappyeyeballs import start_connection
 KEPT_FOR = 30.0  # seconds: servers close what is idle for longer, and a call might be on its way at that moment
 ANSWER_MOST = 1 << 30  # bytes
 
-
 Sockets = Callable[[Any], socket.socket]  # makes one for an address
 
 
@@ -63,7 +62,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             raise
         finally:
-            self._waiter, self.idle_since = None, self._loop.time()
+            self._waiter = None
 
     # The loop calls these.
 

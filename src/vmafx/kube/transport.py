@@ -29,7 +29,8 @@ CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 60.0
 READ_BUFFER = 1 << 20
 _NO_ANSWER = "<error>"
-_ALWAYS = ("Accept: application/json", "User-Agent: vmafx")
+_HEADERS = {"Accept": "application/json", "User-Agent": "vmafx"}
+_HEADER_LINES = tuple(f"{name}: {value}" for name, value in _HEADERS.items())
 _LOST = (aiohttp.ClientError, TimeoutError, OSError)
 
 
@@ -66,7 +67,7 @@ class Transport:
                 socket_factory=_socket,
                 enable_cleanup_closed=False,
             ),
-            headers={"Accept": "application/json", "User-Agent": "vmafx"},
+            headers=_HEADERS,
             # Without Accept-Encoding the server does not compress, which costs both sides more than it saves.
             skip_auto_headers=("Accept-Encoding",),
             auto_decompress=False,
@@ -85,17 +86,14 @@ class Transport:
 
     async def call(self, request: Request) -> bytes:
         """Send, wait for the whole answer, try again where that is safe."""
-        limits = aiohttp.ClientTimeout(total=request.timeout, sock_connect=CONNECT_TIMEOUT)
         header = await self._config.credentials.header()
         tries = 0
         while True:
             tries += 1
             try:
                 async with self._slots:
-                    if not self._config.proxy:
-                        return await self._exchange(request, header)
-                    async with self._answer(request, limits, header) as answer:
-                        return await answer.read()
+                    through = self._by_proxy if self._config.proxy else self._exchange
+                    return await through(request, header)
             except Unauthorized as error:
                 # The credentials may have been renewed since: once more with others, if there are any.
                 refused, header = header, await self._config.credentials.header(header)
@@ -111,6 +109,11 @@ class Transport:
                 raise failed
             await asyncio.sleep(wait)
 
+    async def _by_proxy(self, request: Request, authorization: str | None) -> bytes:
+        limits = aiohttp.ClientTimeout(total=request.timeout, sock_connect=CONNECT_TIMEOUT)
+        async with self._answer(request, limits, authorization) as answer:
+            return await answer.read()
+
     async def _exchange(self, request: Request, authorization: str | None) -> bytes:
         """A call, without a proxy."""
         if self._session is None:
@@ -122,7 +125,7 @@ class Transport:
                 answer = await connection.exchange(content)
             code = str(answer.status)
         except (TimeoutError, OSError) as error:
-            raise self._lost(error) from error
+            raise self._unreachable(error) from error
         finally:
             self._count(request, code, started)
         self._pool.keep(connection)
@@ -144,7 +147,7 @@ class Transport:
 
     def _bytes(self, request: Request, authorization: str | None) -> bytes:
         query = f"?{urlencode(request.query)}" if request.query else ""
-        head = [f"{request.method} {self._base}{request.path}{query} HTTP/1.1", f"Host: {self._host}", *_ALWAYS]
+        head = [f"{request.method} {self._base}{request.path}{query} HTTP/1.1", f"Host: {self._host}", *_HEADER_LINES]
         if authorization:
             head.append(f"Authorization: {authorization}")
         if request.body is not None:
@@ -152,12 +155,6 @@ class Transport:
         if any("\n" in line or "\r" in line for line in head):
             raise ConfigError("the credentials or the server's address have a line break in them")
         return "\r\n".join([*head, "", ""]).encode() + (request.body or b"")
-
-    def _lost(self, error: OSError | TimeoutError) -> Unreachable:
-        where = self._config.server
-        if isinstance(error, TimeoutError):
-            return Unreachable(f"{where} did not answer in time", sent=True)
-        return Unreachable(f"the connection to {where} was lost: {_cause(error)}", sent=True)
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[aiohttp.StreamReader]:

@@ -98,12 +98,12 @@ class Finished:
     async def _delete(self, due: _Due) -> None:
         self._known.pop(due.key, None)
         try:
-            await self._client.delete(VIEW, due.key, uid=due.uid, version=due.version)
+            try:
+                await self._client.delete(VIEW, due.key, uid=due.uid, version=due.version)
+            except Conflict:  # changed since, which a watch that was broken off did not tell
+                self._expect(due.key, await self._client.get(VIEW, due.key))
         except NotFound:
             return
-        except Conflict:  # changed since, which a watch that was broken off did not tell
-            with suppress(KubeError):
-                self._expect(due.key, await self._client.get(VIEW, due.key))
         except KubeError as error:
             log.warn("a job whose time is up cannot be deleted", key=str(due.key), error=str(error))
             again = due._replace(at=self._now() + timedelta(seconds=AGAIN_AFTER))

@@ -1,15 +1,18 @@
-"""Calls over kept connections, against a server that says exactly what it is told to; on both event loops."""
+"""Calls over kept connections and streams, against a server that says what it is told to; on both event loops."""
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 import uvloop
 
+from tests.support.waiting import eventually
 from vmafx.kube import exchange
-from vmafx.kube.exchange import Answer, Lost, Pool
+from vmafx.kube.dialing import Lost, Route
+from vmafx.kube.dialing import Server as Address
+from vmafx.kube.exchange import Answer, Connection, Pool, Stream
+from vmafx.kube.fetching import fetch
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -22,11 +25,13 @@ class Server:
         self._answers = iter(answers)
         self._serving: set[asyncio.Task[None]] = set()
         self.connections = 0
+        self.hang_up = False  # after each answer
 
     async def __aenter__(self) -> Pool:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         port = self._server.sockets[0].getsockname()[1]
-        self.pool = Pool("127.0.0.1", port, None, None, lambda address: socket.socket(*address[:3]))
+        self.pool = Pool(Route(Address("127.0.0.1", port)))
+        self.url = f"http://127.0.0.1:{port}/well?so=1"
         return self.pool
 
     async def __aexit__(self, *_: object) -> None:
@@ -57,12 +62,14 @@ class Server:
                 writer.write(part)
                 await writer.drain()
                 await asyncio.sleep(0)
+            if self.hang_up:
+                break
         writer.close()
         await writer.wait_closed()
 
 
 async def ask(pool: Pool) -> Answer:
-    connection = await pool.connection()
+    connection = pool.idle() or await pool.new(Connection)
     answer = await connection.exchange(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     pool.keep(connection)
     return answer
@@ -110,7 +117,7 @@ def test_what_is_no_answer(loop: Any, answer: bytes | None, why: str, monkeypatc
 
     async def work() -> None:
         async with Server(answer, None) as pool:
-            connection = await pool.connection()
+            connection = await pool.new(Connection)
             if answer and answer.endswith(b"|"):
                 asyncio.get_running_loop().call_later(0.1, connection.abort)
             with pytest.raises(Lost, match=why):
@@ -145,7 +152,7 @@ def test_who_gives_up_leaves_no_answer_for_the_next(loop: Any) -> None:
     async def work() -> None:
         server = Server(b"|", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnext")
         async with server as pool:
-            connection = await pool.connection()
+            connection = await pool.new(Connection)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.1):
                     await connection.exchange(b"GET /slow HTTP/1.1\r\n\r\n")
@@ -154,3 +161,82 @@ def test_who_gives_up_leaves_no_answer_for_the_next(loop: Any) -> None:
             assert server.connections == 2
 
     on(loop, work)
+
+
+async def open_stream(pool: Pool) -> Stream:
+    stream = await pool.new(Stream)
+    await stream.begin(b"GET /watch HTTP/1.1\r\n\r\n")
+    return stream
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_stream_is_read_as_it_comes(loop: Any) -> None:
+    async def work() -> None:
+        chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n|3\r\nabc\r\n|2\r\nde\r\n|0\r\n\r\n"
+        async with Server(chunks, None) as pool:
+            stream = await open_stream(pool)
+            assert stream.status == 200
+            assert await stream.read_all() == b"abcde"
+            assert await stream.read() == b""
+
+    on(loop, work)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_came_of_a_stream_that_breaks_is_still_read(loop: Any) -> None:
+    async def work() -> None:
+        server = Server(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+        async with server as pool:
+            stream = await open_stream(pool)
+            stream.fail(Lost("we say so"))
+            assert await stream.read() in (b"abc", b"")
+        async with Server(None) as pool:
+            with pytest.raises(Lost, match="the server closed it"):
+                await open_stream(pool)
+
+    on(loop, work)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_stream_that_nobody_reads_does_not_fill_the_memory(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "UNREAD_MOST", 10_000)
+    size = 32 << 20
+
+    async def work() -> None:
+        answer = f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n".encode() + b"x" * size
+        async with Server(answer, None) as pool:
+            stream = await open_stream(pool)
+            await eventually(lambda: stream._paused, "nothing more is read")
+            first = await stream.read()
+            assert 10_000 < len(first) < size
+            assert len(first) + len(await stream.read_all()) == size
+
+    on(loop, work)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("size", ["Content-Length: 2\r\n", "", "Connection: close\r\n"])
+def test_an_answer_of_any_server_is_fetched(loop: Any, size: str) -> None:
+    async def work() -> None:
+        server = Server(f"HTTP/1.1 503 Busy\r\nRetry-After: 3\r\n{size}\r\nno".encode(), None)
+        server.hang_up = True
+        async with server:
+            assert await fetch(server.url, headers={"X": "y"}) == (503, "3", b"no")
+
+    on(loop, work)
+
+
+@pytest.mark.parametrize("url", ["ftp://host/x", "nonsense", "http://", "http://x\r\nHost: y/"])
+def test_only_http_is_fetched(url: str) -> None:
+    with pytest.raises((ValueError, OSError)):
+        asyncio.run(fetch(url))
+
+
+def test_headers_of_what_is_fetched_have_no_line_breaks() -> None:
+    async def work() -> None:
+        server = Server(OK)
+        async with server:
+            with pytest.raises(ValueError, match="line break"):
+                await fetch(server.url, headers={"X": "y\r\nZ: z"})
+
+    on(asyncio.new_event_loop, work)

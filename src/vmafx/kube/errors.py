@@ -18,7 +18,7 @@
         ├── TooManyRequests     429  still, after waiting as told
         └── ServerError         5xx
 
-aiohttp's errors are translated in transport.py; nobody else catches them.
+What goes wrong on the wire is translated in transport.py; nobody else catches it.
 """
 
 from typing import Any

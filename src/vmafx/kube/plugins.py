@@ -11,13 +11,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
-import aiohttp
 import msgspec
 
 from vmafx.kube import tls
 from vmafx.kube.credentials import Fetch, basic, is_over, token_expiry
 from vmafx.kube.errors import ConfigError
+from vmafx.kube.exchange import Answer
+from vmafx.kube.fetching import fetch
 
 WITHIN = 60.0
 
@@ -144,7 +146,7 @@ class OidcTokens:
         try:
             async with asyncio.timeout(WITHIN):
                 renewed = await self._renew()
-        except (aiohttp.ClientError, OSError, ValueError, msgspec.DecodeError) as error:  # TimeoutError is an OSError
+        except (OSError, ValueError, msgspec.DecodeError) as error:  # TimeoutError is an OSError
             why = _one_line(error) or "no answer in time"
             raise ConfigError(f"{self._origin}: no new token from {self._settings.idp_issuer_url}: {why}") from error
         self._refresh_token = renewed.refresh_token or self._refresh_token
@@ -154,15 +156,14 @@ class OidcTokens:
         settings = self._settings
         form = {"grant_type": "refresh_token", "refresh_token": self._refresh_token}
         us = {"Authorization": await basic(settings.client_id, settings.client_secret).header() or ""}
-        connector = aiohttp.TCPConnector(ssl=self._tls)
-        async with aiohttp.ClientSession(connector=connector, headers=us, raise_for_status=True) as session:
-            well_known = f"{settings.idp_issuer_url.rstrip('/')}/.well-known/openid-configuration"
-            async with session.get(well_known, allow_redirects=False) as answer:
-                found = msgspec.json.decode(await answer.read(), type=_Discovered)
-            if not found.token_endpoint.startswith("https://"):
-                raise ValueError("its token endpoint is not https")
-            async with session.post(found.token_endpoint, data=form, allow_redirects=False) as answer:
-                return msgspec.json.decode(await answer.read(), type=_Renewed)
+        well_known = f"{settings.idp_issuer_url.rstrip('/')}/.well-known/openid-configuration"
+        answer = _good(await fetch(well_known, trust=self._tls))
+        found = msgspec.json.decode(answer, type=_Discovered)
+        if not found.token_endpoint.startswith("https://"):
+            raise ValueError("its token endpoint is not https")
+        us["Content-Type"] = "application/x-www-form-urlencoded"
+        asked = fetch(found.token_endpoint, trust=self._tls, method="POST", headers=us, body=urlencode(form).encode())
+        return msgspec.json.decode(_good(await asked), type=_Renewed)
 
 
 def _provider_authority(settings: Oidc, folder: Path, origin: str) -> bytes | None:
@@ -174,6 +175,12 @@ def _provider_authority(settings: Oidc, folder: Path, origin: str) -> bytes | No
     except (OSError, ValueError) as error:
         raise ConfigError(f"{origin}: idp-certificate-authority cannot be read: {error}") from error
     return None
+
+
+def _good(answer: Answer) -> bytes:
+    if answer.status != 200:
+        raise ValueError(f"it says {answer.status}")
+    return answer.body
 
 
 def _one_line(text: object) -> str:

@@ -10,6 +10,7 @@ import random
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Generic, TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -156,10 +157,10 @@ class Watch(Generic[T]):
             query["resourceVersion"] = self.version
         else:
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-        request = Request("GET", self._path, query, timeout=seconds + 10)
+        request = Request("GET", self._path, urlencode(query), timeout=seconds + 10)
         rest = b""
         async with self._transport.stream(request) as stream:
-            while chunk := await stream.readany():
+            while chunk := await stream.read():
                 lines, newline, tail = chunk.rpartition(b"\n")
                 if not newline:
                     rest += chunk

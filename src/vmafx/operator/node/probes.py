@@ -1,11 +1,11 @@
 """One probe for each namespace that has nodes, serving all of them."""
 
 import asyncio
+import ssl
 from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
-import aiohttp
-
+from vmafx.kube.fetching import fetch
 from vmafx.kube.tls import trusting
 from vmafx.operator.node.decide import Probe
 from vmafx.runtime.logs import log
@@ -32,41 +32,37 @@ class Probes:
 
     async def run(self) -> None:
         """Probe every namespace every EVERY seconds, and a new one as soon as it is asked for."""
-        limits = aiohttp.ClientTimeout(total=TIMEOUT)
-        trust = trusting(None, "the controllers' address") if urlsplit(self._address).scheme == "https" else True
-        # No limit, or those that hang would use up the time of those that do not.
-        connector = aiohttp.TCPConnector(limit=0, ssl=trust)
-        async with aiohttp.ClientSession(
-            connector=connector, timeout=limits, cookie_jar=aiohttp.DummyCookieJar()
-        ) as session:
-            due = loop_time()
-            while True:
-                everything = loop_time() >= due
-                if everything:
-                    due = loop_time() + EVERY
-                await self._round(session, everything=everything)
-                try:
-                    async with asyncio.timeout_at(due):
-                        await self._needed.wait()
-                except TimeoutError:
-                    pass
+        trust = trusting(None, "the controllers' address") if urlsplit(self._address).scheme == "https" else None
+        due = loop_time()
+        while True:
+            everything = loop_time() >= due
+            if everything:
+                due = loop_time() + EVERY
+            await self._round(trust, everything=everything)
+            try:
+                async with asyncio.timeout_at(due):
+                    await self._needed.wait()
+            except TimeoutError:
+                pass
 
-    async def _round(self, session: aiohttp.ClientSession, *, everything: bool) -> None:
+    async def _round(self, trust: ssl.SSLContext | None, *, everything: bool) -> None:
         self._needed.clear()
         there = set(self._namespaces())
         for gone in self._latest.keys() - there:
             del self._latest[gone]
         wanted = sorted(there if everything else there - self._latest.keys())
-        await asyncio.gather(*(self._probe(session, namespace) for namespace in wanted))
+        # All at once, or those that hang would use up the time of those that do not.
+        await asyncio.gather(*(self._probe(trust, namespace) for namespace in wanted))
 
-    async def _probe(self, session: aiohttp.ClientSession, namespace: str) -> None:
+    async def _probe(self, trust: ssl.SSLContext | None, namespace: str) -> None:
         url = f"{self._address.replace('{namespace}', namespace).rstrip('/')}/healthz"
         try:
-            async with session.get(url, allow_redirects=False) as answer:
-                probe = Probe(ok=200 <= answer.status < 300, detail=f"{url} says {answer.status}")
+            async with asyncio.timeout(TIMEOUT):
+                answer = await fetch(url, trust=trust)
+            probe = Probe(ok=200 <= answer.status < 300, detail=f"{url} says {answer.status}")
         except TimeoutError:
             probe = Probe(ok=False, detail=f"{url} gave no answer within {TIMEOUT:.0f} s")
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (OSError, ValueError) as error:
             probe = Probe(ok=False, detail=f"{url}: {error}")
         before = self._latest.get(namespace)
         self._latest[namespace] = probe

@@ -8,6 +8,7 @@ etcd and API server, 50 nodes that always have room, and an operator that is rea
 - create to Pod, create to Succeeded: from sending the creation, or with a rate from when it was due, to the event in
   the driver's watch.
 - CPU ms/job: user and kernel time of the operator, in the run and the 2 seconds after.
+- the API server's and etcd's CPU, in the same time: with the driver's own requests, which are the same for all.
 - writes and reads for a job: what the API server counted, less what the driver sent (asked.py). Writes of nodes are
   apart: ours tells in each node's status how many jobs it has, every 5 seconds; the others do not. A watch that the API
   server ends and the operator resumes is no read.
@@ -21,7 +22,6 @@ since what is written is the fence behind which no other attempt counts.
 
 import argparse
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable
 
@@ -75,6 +75,7 @@ class Run(msgspec.Struct, frozen=True):
     to_pod: list[float]  # ms, sorted
     to_done: list[float]
     cpu_ms: float
+    servers_ms: float
     peak_mib: float
     writes: float
     node_writes: float
@@ -98,19 +99,20 @@ async def _run(cluster: DevCluster, name: str, load: Load) -> Run:
             await calm(operator.pid)
             for pid in servers:
                 await calm(pid, SERVER_CALM)
-            measured = await _measure(config, operator, driver, load, [os.getpid(), *servers])
+            measured = await _measure(config, operator, driver, load, servers)
         if wrong := await problems(client, list(driver.times)):
             raise SystemExit(f"{name}: {len(wrong)} problems, such as: {'; '.join(wrong[:5])}")
         return measured
 
 
-async def _measure(config: Config, operator: Operator, driver: Driver, load: Load, beside: list[int]) -> Run:
+async def _measure(config: Config, operator: Operator, driver: Driver, load: Load, servers: list[int]) -> Run:
     before, sent_before = await asyncio.to_thread(asked, config), driver.sent()
-    window, began = Window(operator.pid, beside), time.perf_counter()
+    window, began = Window(operator.pid, servers), time.perf_counter()
     await driver.create(load.rate)
     await _until(driver.all_done, operator)
     await asyncio.sleep(TAIL)
-    cpu, foreign, peak = window.operator_s(), window.foreign_share(), memory_mib(operator.pid, "VmHWM")
+    cpu, served = window.operator_s(), window.servers_s()
+    foreign, peak = window.foreign_share(), memory_mib(operator.pid, "VmHWM")
     requests = await asyncio.to_thread(asked, config)
     requests.subtract(before)
     requests.subtract(driver.sent() - sent_before)
@@ -120,6 +122,7 @@ async def _measure(config: Config, operator: Operator, driver: Driver, load: Loa
         to_pod=sorted((one.pod - one.created) * 1000 for one in times),
         to_done=sorted((one.done - one.created) * 1000 for one in times),
         cpu_ms=cpu * 1000 / load.jobs,
+        servers_ms=served * 1000 / load.jobs,
         peak_mib=peak,
         writes=total(requests, WRITES, "vmafxjobs", "pods", "events") / load.jobs,
         node_writes=total(requests, WRITES, "vmafxnodes") / load.jobs,
@@ -148,6 +151,7 @@ COMMON = (
 )
 COSTS = (
     Row("operator's CPU, ms/job", lambda one: one.cpu_ms, Goal(0.75)),
+    Row("API server's and etcd's CPU, ms/job", lambda one: one.servers_ms),
     Row("peak MiB", lambda one: one.peak_mib, Goal(50, ratio=False)),
     Row("writes/job", lambda one: one.writes, Goal(3, ratio=False)),
     Row("writes of nodes/job", lambda one: one.node_writes),

@@ -30,19 +30,23 @@ def machine_seconds() -> float:
 
 
 class Window:
-    """What was taken from a moment on: by the operator, and by programs that have nothing to do with the benchmark."""
+    """What was taken from a moment on: by the operator, by the servers, and by programs beside the benchmark."""
 
-    def __init__(self, operator: int, beside: list[int]) -> None:
-        self._operator, self._beside = operator, beside
+    def __init__(self, operator: int, servers: list[int]) -> None:
+        self._operator, self._servers = operator, servers
         self._began, self._before = time.perf_counter(), self._look()
 
     def operator_s(self) -> float:
         return self._look()[0] - self._before[0]
 
+    def servers_s(self) -> float:
+        return self._look()[1] - self._before[1]
+
     def foreign_share(self) -> float:
         """Of all the machine's cores."""
-        operator, beside, machine = (now - then for now, then in zip(self._look(), self._before, strict=True))
-        return (machine - operator - beside) / (time.perf_counter() - self._began) / CORES
+        operator, servers, us, all_ = (now - then for now, then in zip(self._look(), self._before, strict=True))
+        return (all_ - operator - servers - us) / (time.perf_counter() - self._began) / CORES
 
-    def _look(self) -> tuple[float, float, float]:
-        return cpu_seconds(self._operator), sum(map(cpu_seconds, self._beside)), machine_seconds()
+    def _look(self) -> tuple[float, float, float, float]:
+        servers = sum(map(cpu_seconds, self._servers))
+        return cpu_seconds(self._operator), servers, cpu_seconds(os.getpid()), machine_seconds()

@@ -15,8 +15,9 @@ from vmafx.api.job import JobView, VmafxJob
 from vmafx.api.work import Answer, fitted
 from vmafx.kube import JOBS, NODES, Client, Key, Resource
 from vmafx.kube.resources import Untyped
+from vmafx.lifecycle.outcomes import TryAgain
 from vmafx.operator.job.cache import PODS, Caches, jobs_informer, pods_informer
-from vmafx.operator.job.decide import LOOK_AGAIN, TryAgain
+from vmafx.operator.job.decide import LOOK_AGAIN
 from vmafx.operator.job.making import Found, Made, PodMaking
 from vmafx.operator.job.pod import PodSettings
 from vmafx.operator.node.reconciler import nodes_informer

@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import inspect
 import re
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -21,6 +22,8 @@ from vmafx.api.node import VmafxNode, VmafxNodeSpec
 from vmafx.api.reasons import REASONS
 from vmafx.devcluster import DevCluster
 from vmafx.kube import NODES, Client, Key
+from vmafx.lifecycle import outcomes
+from vmafx.lifecycle import status as ends
 from vmafx.operator.job import decide, status
 from vmafx.scheduling import terms
 
@@ -118,10 +121,10 @@ async def test_each_reason_is_reached_and_described(
 
 def test_no_reason_is_left_out() -> None:
     """What the code can write, what the reference tells, and what is reached above are the same."""
-    written = {*get_args(terms.Reason), *get_args(decide.Reason), *get_args(get_type_hints(decide.Hold)["reason"])}
-    source = ast.parse(Path(status.__file__).read_text())
-    for call in ast.walk(source):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "_with":
+    written = {*get_args(terms.Reason), *get_args(outcomes.Reason), *get_args(get_type_hints(decide.Hold)["reason"])}
+    sources = [ast.parse(inspect.getsource(module)) for module in (status, ends)]
+    for call in (node for source in sources for node in ast.walk(source)):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "with_condition":
             reason = call.args[3]
             written |= {reason.value} if isinstance(reason, ast.Constant) else set()
     assert written == {one.reason for one in REASONS[VmafxJob]}

@@ -9,20 +9,8 @@ import pytest
 from vmafx.api.job import JobSpecView, JobStatusView, JobView
 from vmafx.api.meta import Condition, MetaView
 from vmafx.api.work import Answer, fitted
-from vmafx.operator.job.decide import (
-    Adopt,
-    Fail,
-    Follow,
-    Hold,
-    MakePod,
-    Nothing,
-    Queue,
-    Step,
-    Succeed,
-    Suspend,
-    TryAgain,
-    decide,
-)
+from vmafx.lifecycle.outcomes import Fail, Succeed, Suspend, TryAgain
+from vmafx.operator.job.decide import Adopt, Follow, Hold, MakePod, Nothing, Queue, Step, decide
 from vmafx.operator.job.podview import (
     ContainerStatus,
     Owner,

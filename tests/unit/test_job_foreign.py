@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from vmafx.api.job import JobSpecView, JobStatusView, JobView
 from vmafx.api.meta import Condition, MetaView
 from vmafx.api.work import Answer
+from vmafx.lifecycle.outcomes import Fail, Succeed, Suspend
 from vmafx.operator.job import status
 from vmafx.operator.job.asking import read
-from vmafx.operator.job.decide import Fail, Follow, Hold, Mirror, Nothing, Step, Succeed, Suspend
+from vmafx.operator.job.decide import Follow, Hold, Mirror, Nothing, Step
 from vmafx.operator.job.foreign import PATIENCE, TEXT_MOST, Heard, Said, Says, is_to_stop, judge, plain
 from vmafx.wire import controller_pb2 as wire
 

@@ -3,7 +3,7 @@
 cache.py       what is kept in memory: unfinished jobs, their Pods, the nodes
 decide.py      what to do about a job, from what is known of it and its Pod; pure
 foreign.py     the same for a job that another controller has; pure
-status.py      what is written into a job's status; pure
+status.py      what is written while a job waits and when it is placed; pure (its ends: vmafx.lifecycle)
 pod.py         the Pod of an attempt; pure. podview.py: as the cache keeps it
 reconciler.py  puts it together: looks, decides, writes
 placing.py     the scheduler, kept in step with the caches

@@ -6,8 +6,9 @@ from typing import Literal
 import msgspec
 
 from vmafx.api.job import FINISHED, JobView
-from vmafx.api.work import Answer, read_answer
-from vmafx.operator.job.pod import attempt_id
+from vmafx.api.work import read_answer
+from vmafx.lifecycle.attempts import attempt_id
+from vmafx.lifecycle.outcomes import Fail, Leaving, Suspend, TryAgain, failed, outcome
 from vmafx.operator.job.podview import PodView, Terminated
 from vmafx.scheduling.standing import SCHEDULER, pause_left, scheduled
 
@@ -15,8 +16,6 @@ START_WITHIN = timedelta(minutes=10)
 END_WITHIN = timedelta(seconds=30)  # beyond a Pod's own grace
 MINUTES = START_WITHIN // timedelta(minutes=1)
 LOOK_AGAIN = 5.0  # seconds, while something is not there that should be
-
-Reason = Literal["Cancelled", "DeadlineExceeded", "RetriesExhausted", "BadInput", "ExternalFailure"]
 
 
 class Nothing(msgspec.Struct, frozen=True):
@@ -54,28 +53,6 @@ class MakePod(msgspec.Struct, frozen=True):
     left: float | None = None
 
 
-class Succeed(msgspec.Struct, frozen=True):
-    answer: Answer
-
-
-class Fail(msgspec.Struct, frozen=True):
-    """The end, without a score."""
-
-    reason: Reason
-    message: str
-
-
-class TryAgain(msgspec.Struct, frozen=True):
-    """This attempt is over. `failed`: it counts as a failure, and its node is avoided from now on."""
-
-    message: str
-    failed: bool = True
-
-
-class Suspend(msgspec.Struct, frozen=True):
-    """Stop the work, and let it wait until it may go on."""
-
-
 class Mirror(msgspec.Struct, frozen=True):
     """It stands as another controller says; look again after so many seconds, if any."""
 
@@ -84,7 +61,6 @@ class Mirror(msgspec.Struct, frozen=True):
     after: float | None = None
 
 
-Leaving = Succeed | Fail | TryAgain | Suspend  # an attempt, and maybe the job, is over
 Step = Nothing | Queue | Hold | Adopt | MakePod | Leaving | Mirror
 
 
@@ -182,14 +158,10 @@ def is_left_over(pod: PodView, job: JobView) -> bool:
 
 def _result(job: JobView, pod: PodView, ended: Terminated) -> Step:
     answer = read_answer(ended.message, job.status.controllerJobID or "")
-    if answer is not None and answer.score is not None:
-        return Succeed(answer)
-    if answer is not None and answer.fault == "BadInput":
-        return Fail("BadInput", answer.message or "the worker does not say what is wrong")
-    if pod.disrupted():  # whatever a worker that was told to stop says of it
-        return TryAgain("the cluster took its Pod away", failed=False)
+    if pod.disrupted() and (answer is None or answer.fault not in {None, "BadInput"}):
+        return TryAgain("the cluster took its Pod away", failed=False)  # whatever a worker that was stopped says of it
     if answer is not None:
-        return failed(job, f"{answer.fault}: {answer.message}")
+        return outcome(job, answer)
     if pod.metadata.deletionTimestamp is not None:
         return failed(job, "its Pod was deleted while it ran")
     reason = ended.reason or pod.status.reason or "no reason given"
@@ -217,14 +189,6 @@ def _under_way(job: JobView, pod: PodView, now: datetime, left: float | None) ->
 
 def sooner(first: float, second: float | None) -> float:
     return first if second is None else min(first, second)
-
-
-def failed(job: JobView, message: str) -> Fail | TryAgain:
-    """An attempt came to nothing: once more, or once too often."""
-    if job.status.failures >= job.spec.retryLimit:
-        tries = job.status.failures + 1
-        return Fail("RetriesExhausted", message if tries == 1 else f"failed {tries} times, at last: {message}")
-    return TryAgain(message)
 
 
 def _left(job: JobView, now: datetime) -> float | None:

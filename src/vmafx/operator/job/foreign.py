@@ -6,7 +6,8 @@ import msgspec
 
 from vmafx.api.job import JobView
 from vmafx.api.work import Answer
-from vmafx.operator.job.decide import Fail, Follow, Hold, Mirror, Nothing, Step, Succeed, Suspend
+from vmafx.lifecycle.outcomes import Fail, Succeed, Suspend
+from vmafx.operator.job.decide import Follow, Hold, Mirror, Nothing, Step
 
 PATIENCE = 60.0  # seconds that a job which is to end waits for its controller to say something
 TEXT_MOST = 300  # characters of somebody else's words

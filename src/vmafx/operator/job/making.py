@@ -9,6 +9,7 @@ from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
 from vmafx.kube import Client, Key
 from vmafx.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, NotFound
+from vmafx.lifecycle.outcomes import Leaving, TryAgain, failed
 from vmafx.operator.job import decide as steps
 from vmafx.operator.job.cache import BY_JOB, PODS, Caches
 from vmafx.operator.job.pod import PodSettings, pod, pod_name
@@ -59,11 +60,11 @@ class PodMaking:
         self._made.pop(key, None)
         self._refusals.pop(key, None)
 
-    async def make(self, key: Key, job: JobView, *, look: bool) -> Made | Found | NotAllowed | steps.Leaving:
+    async def make(self, key: Key, job: JobView, *, look: bool) -> Made | Found | NotAllowed | Leaving:
         """`look`: somebody may have made it before us."""
         node = self._caches.nodes.store.get(Key(key.namespace, job.status.assignedNode or ""))
         if node is None:
-            return steps.TryAgain(f"its node {job.status.assignedNode} is gone", failed=False)
+            return TryAgain(f"its node {job.status.assignedNode} is gone", failed=False)
         if node.spec.runtime == "Agent":
             return Made(AGENT_AGAIN)
         attempt, made_at = self._made.get(key, ("", 0.0))
@@ -73,14 +74,14 @@ class PodMaking:
             return Found(there) if steps.is_current(there, job) else self._name_is_taken(key, job)
         return await self._create(key, job, node)
 
-    async def _create(self, key: Key, job: JobView, node: NodeView) -> Made | NotAllowed | steps.Leaving:
+    async def _create(self, key: Key, job: JobView, node: NodeView) -> Made | NotAllowed | Leaving:
         wanted = pod(job, node, job.status.attempts - 1, self._settings, self._failed_on(key))
         try:
             await self._client.create(PODS.seen_as(PodView), wanted, key.namespace)
         except AlreadyExists:
             return self._name_is_taken(key, job)
         except (BadRequest, Invalid) as error:  # by what its node adds to it, and not otherwise tomorrow
-            return steps.failed(job, f"its Pod was refused: {error}")
+            return failed(job, f"its Pod was refused: {error}")
         except Forbidden as error:  # a quota, an admission rule, a right that is missing
             return self._refused(key, job, f"its Pod is not allowed: {error}", 0.0, ASK_AGAIN)
         if self._caches.jobs.store.get(key) is not None:
@@ -88,13 +89,13 @@ class PodMaking:
         refusal = self._refusals.pop(key, None)
         return Made(steps.LOOK_AGAIN, at_last=refusal is not None and refusal.told)
 
-    async def _missed(self, key: Key, job: JobView, made_at: float) -> Made | Found | steps.Leaving:
+    async def _missed(self, key: Key, job: JobView, made_at: float) -> Made | Found | Leaving:
         """We made it, and the cache shows none: not yet; or it came and went while nobody told us."""
         if loop_time() - made_at < steps.LOOK_AGAIN:
             return Made(steps.LOOK_AGAIN)
         there = await self._find(key, job)
         if there is None or not steps.is_current(there, job):
-            return steps.failed(job, "its Pod disappeared")
+            return failed(job, "its Pod disappeared")
         return Found(there)
 
     async def _find(self, key: Key, job: JobView) -> PodView | None:
@@ -104,12 +105,12 @@ class PodMaking:
         except NotFound:
             return None
 
-    def _name_is_taken(self, key: Key, job: JobView) -> NotAllowed | steps.Leaving:
+    def _name_is_taken(self, key: Key, job: JobView) -> NotAllowed | Leaving:
         """By the Pod of a namesake that is about to go, or of somebody who has nothing to do with us."""
         why = f"there is a Pod {pod_name(job, job.status.attempts - 1)} that is not its own"
         return self._refused(key, job, why, NAME_WITHIN, steps.LOOK_AGAIN)
 
-    def _refused(self, key: Key, job: JobView, why: str, patience: float, after: float) -> NotAllowed | steps.Leaving:
+    def _refused(self, key: Key, job: JobView, why: str, patience: float, after: float) -> NotAllowed | Leaving:
         """For as long as a Pod may take to start, whatever keeps it from that."""
         attempt, now = job.status.controllerJobID or "", self._now()
         refusal = self._refusals.get(key)
@@ -117,7 +118,7 @@ class PodMaking:
             refusal = self._refusals[key] = _Refusal(attempt, now)
         waited = now - refusal.since
         if waited > steps.START_WITHIN:
-            return steps.failed(job, f"for {steps.MINUTES} minutes: {why}")
+            return failed(job, f"for {steps.MINUTES} minutes: {why}")
         tell = not refusal.told and waited.total_seconds() >= patience
         refusal.told = refusal.told or tell
         return NotAllowed(why, tell, after)

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from vmafx.api.job import JobView, Phase
 from vmafx.api.node import NodeView, Vendor
-from vmafx.operator.job import decide as steps
+from vmafx.lifecycle.outcomes import Fail, Leaving, Reason, Succeed, Suspend, TryAgain
 from vmafx.runtime.informer import Informer
 from vmafx.runtime.metrics import Metrics
 from vmafx.scheduling.scheduler import Scheduler
@@ -42,28 +42,28 @@ class JobMetrics:
         }
         ended = Counter("vmafx_jobs_finished", "Jobs that ended, by why.", ["phase", "reason"], registry=registry)
         self._succeeded = ended.labels("Succeeded", "Scored")
-        self._failed = {reason: ended.labels("Failed", reason) for reason in get_args(steps.Reason)}
+        self._failed = {reason: ended.labels("Failed", reason) for reason in get_args(Reason)}
 
     def placed(self, job: JobView, now: datetime) -> None:
         if job.status.attempts == 0 and job.metadata.creationTimestamp is not None:
             self._waited.observe(max(0.0, (now - job.metadata.creationTimestamp).total_seconds()))
 
-    def left(self, job: JobView, step: steps.Leaving, now: datetime) -> None:
+    def left(self, job: JobView, step: Leaving, now: datetime) -> None:
         """An attempt is over, or a job that had none."""
         match step:
-            case steps.Succeed(answer):
+            case Succeed(answer):
                 self._succeeded.inc()
                 self._attempts["succeeded"].inc()
                 self._frames.inc(answer.frames or 0)
                 self._ran.observe(max(0.0, (now - _placed_at(job, now)).total_seconds()))
-            case steps.Fail(reason):
+            case Fail(reason):
                 self._failed[reason].inc()
                 if job.status.phase == "Running":
                     outcomes = {"BadInput": "refused", "RetriesExhausted": "failed"}
                     self._attempts[outcomes.get(reason, "stopped")].inc()
-            case steps.TryAgain():
+            case TryAgain():
                 self._attempts["failed" if step.failed else "disrupted"].inc()
-            case steps.Suspend() if job.status.phase == "Running":
+            case Suspend() if job.status.phase == "Running":
                 self._attempts["suspended"].inc()
 
 

@@ -8,8 +8,9 @@ from vmafx.api.job import JobView
 from vmafx.api.meta import API_VERSION
 from vmafx.api.node import NodeView
 from vmafx.api.pod import PodOverlay
-from vmafx.api.work import WORK, Work
+from vmafx.api.work import WORK
 from vmafx.kube import JOBS
+from vmafx.lifecycle.attempts import work_of
 from vmafx.operator.job.podview import ATTEMPT_LABEL, JOB_LABEL, WORKER
 
 NODE_LABEL = "vmafx.dev/node"
@@ -32,10 +33,6 @@ class PodSettings(msgspec.Struct, frozen=True):
 
     image: str
     intel_device: str = "gpu.intel.com/i915"  # what the device plugin calls it; gpu.intel.com/xe for newer ones
-
-
-def attempt_id(job: JobView, attempt: int) -> str:
-    return f"{job.metadata.uid}-{attempt}"
 
 
 def pod_name(job: JobView, attempt: int) -> str:
@@ -102,7 +99,7 @@ def _container(
     job: JobView, node: NodeView, attempt: int, settings: PodSettings, overlay: PodOverlay
 ) -> dict[str, Any]:
     # A kubelet would put other variables, and so other people's secrets, in the place of $(NAME).
-    work = msgspec.json.encode(_work(job, attempt)).decode().replace("$", "\\u0024")
+    work = msgspec.json.encode(work_of(job, attempt)).decode().replace("$", "\\u0024")
     env = [
         {"name": WORK, "value": work},
         {"name": "VMAFX_BACKEND", "value": job.spec.backend or BACKENDS[node.spec.gpuVendor]},
@@ -127,20 +124,6 @@ def _container(
         },
     }
     return container | ({"envFrom": env_from} if env_from else {})
-
-
-def _work(job: JobView, attempt: int) -> Work:
-    spec = job.spec
-    return Work(
-        id=attempt_id(job, attempt),
-        reference=spec.reference,
-        distorted=spec.distorted,
-        referenceFormat=spec.referenceFormat,
-        distortedFormat=spec.distortedFormat,
-        model=spec.model,
-        options=spec.options,
-        output=spec.output,
-    )
 
 
 def _resources(job: JobView, node: NodeView, settings: PodSettings, overlay: PodOverlay) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from vmafx.api.job import FINISHED, JobView
 from vmafx.api.meta import API_VERSION
 from vmafx.kube import JOBS, Client, Key
 from vmafx.kube.errors import Conflict, Invalid, NotFound
+from vmafx.lifecycle import status as ends
+from vmafx.lifecycle.outcomes import Fail, Leaving, Succeed, Suspend, TryAgain, failed
 from vmafx.operator.job import decide as steps
 from vmafx.operator.job import status
 from vmafx.operator.job.cache import BY_JOB, PODS, Caches, job_of, keys_of
@@ -162,24 +164,24 @@ class JobReconciler:
                 await self._leave(key, job, step)
         return _again(after)
 
-    async def _leave(self, key: Key, job: JobView, step: steps.Leaving) -> None:
+    async def _leave(self, key: Key, job: JobView, step: Leaving) -> None:
         """The attempt is over, and maybe the job; people are told unless all went well."""
         now = self._now()
         try:
-            if await self._write(key, job, status.left(job, step, now)) is None:
+            if await self._write(key, job, ends.left(job, step, now)) is None:
                 return
         except Invalid as error:
-            if not isinstance(step, steps.Succeed):
+            if not isinstance(step, Succeed):
                 raise
-            await self._leave(key, job, steps.failed(job, f"its result cannot be kept: {error}"))
+            await self._leave(key, job, failed(job, f"its result cannot be kept: {error}"))
             return
         self._metrics.left(job, step, now)
         match step:
-            case steps.Fail(reason, message):
+            case Fail(reason, message):
                 self._tell(job, "Warning", reason, message)
-            case steps.TryAgain(message):
+            case TryAgain(message):
                 self._tell(job, "Warning" if step.failed else "Normal", "Retrying", message)
-            case steps.Suspend():
+            case Suspend():
                 self._tell(job, "Normal", "Suspended", "stopped, since spec.suspend is true")
 
     async def _queued(self, key: Key, job: JobView, after: float | None) -> Result:

@@ -3,15 +3,11 @@
 from datetime import datetime
 from typing import Any, Literal
 
-import msgspec
-
 from vmafx.api.job import JobView
-from vmafx.api.meta import Condition
-from vmafx.operator.job.decide import Fail, Leaving, Mirror, Succeed, Suspend, TryAgain
-from vmafx.operator.job.pod import attempt_id
+from vmafx.lifecycle.attempts import attempt_id
+from vmafx.lifecycle.status import MESSAGE_MOST, with_condition
+from vmafx.operator.job.decide import Mirror
 from vmafx.scheduling.standing import scheduled
-
-EXCLUDED_MOST, MESSAGE_MOST = 128, 1024
 
 
 def placed(job: JobView, node: str, now: datetime) -> dict[str, Any]:
@@ -25,82 +21,7 @@ def placed(job: JobView, node: str, now: datetime) -> dict[str, Any]:
         "attempts": attempt + 1,
         "message": None,
         "observedGeneration": job.metadata.generation,
-        "conditions": _with(job, "Scheduled", "True", "Placed", f"on {node}", now),
-    }
-
-
-def left(job: JobView, step: Leaving, now: datetime) -> dict[str, Any]:
-    """An attempt is over, and maybe the job."""
-    match step:
-        case Succeed():
-            return succeeded(job, step, now)
-        case Fail():
-            return failed(job, step, now)
-        case TryAgain():
-            return to_try_again(job, step, now)
-        case Suspend():
-            return suspended(job, now)
-
-
-def succeeded(job: JobView, step: Succeed, now: datetime) -> dict[str, Any]:
-    answer = step.answer
-    done: dict[str, Any] = {
-        "phase": "Succeeded",
-        "score": answer.score,
-        "frames": answer.frames,
-        "metrics": answer.metrics,
-        "finishedAt": now,
-        "message": None,
-        "observedGeneration": job.metadata.generation,
-        "conditions": _with(job, "Complete", "True", "Scored", f"VMAF {answer.score:.3f}", now),
-    }
-    return done | ({"reportURI": answer.reportURI} if answer.reportURI else {})
-
-
-def failed(job: JobView, step: Fail, now: datetime) -> dict[str, Any]:
-    return {
-        "phase": "Failed",
-        "finishedAt": now,
-        "message": step.message[:MESSAGE_MOST],
-        "failures": job.status.failures + (step.reason == "RetriesExhausted"),
-        "observedGeneration": job.metadata.generation,
-        "conditions": _with(job, "Failed", "True", step.reason, step.message, now),
-    }
-
-
-def to_try_again(job: JobView, step: TryAgain, now: datetime) -> dict[str, Any]:
-    """Back to the queue. A failure is counted, and its node avoided; what the cluster did is neither's fault."""
-    node = job.status.assignedNode
-    back: dict[str, Any] = {
-        "phase": "Pending",
-        "assignedNode": None,
-        "controllerJobID": None,
-        "claimedAt": None,
-        "progress": None,
-        "message": step.message[:MESSAGE_MOST],
-        "observedGeneration": job.metadata.generation,
-        "conditions": _with(job, "Scheduled", "False", "Retrying", step.message, now),
-    }
-    if step.failed:
-        back["failures"] = job.status.failures + 1
-        if node and node not in job.status.excludedNodes:
-            back["excludedNodes"] = [*job.status.excludedNodes, node][-EXCLUDED_MOST:]
-    return back
-
-
-def suspended(job: JobView, now: datetime) -> dict[str, Any]:
-    return {
-        "phase": "Pending",
-        "assignedNode": None,
-        "controllerJobID": None,
-        "startedAt": None,
-        "claimedAt": None,
-        "progress": None,
-        "message": None,
-        "observedGeneration": job.metadata.generation,
-        "conditions": _with(
-            job, "Scheduled", "False", "Suspended", "stopped; it goes on when spec.suspend is false", now
-        ),
+        "conditions": with_condition(job, "Scheduled", "True", "Placed", f"on {node}", now),
     }
 
 
@@ -108,7 +29,7 @@ def waiting(job: JobView, reason: str, message: str, now: datetime) -> dict[str,
     """Why it waits; empty if its status says so already."""
     if _says(job, "False", reason, message):
         return {}
-    return {"conditions": _with(job, "Scheduled", "False", reason, message, now)}
+    return {"conditions": with_condition(job, "Scheduled", "False", reason, message, now)}
 
 
 def says(message: str) -> dict[str, Any]:
@@ -131,28 +52,10 @@ def mirrored(job: JobView, step: Mirror, now: datetime) -> dict[str, Any]:
         "phase": step.phase,
         "startedAt": job.status.startedAt or (now if step.phase == "Running" else None),
         "observedGeneration": job.metadata.generation,
-        "conditions": _with(job, "Scheduled", status, reason, step.message, now),
+        "conditions": with_condition(job, "Scheduled", status, reason, step.message, now),
     }
 
 
 def _says(job: JobView, status: str, reason: str, message: str) -> bool:
     said = scheduled(job)
     return said is not None and (said.status, said.reason, said.message) == (status, reason, message[:MESSAGE_MOST])
-
-
-def _with(
-    job: JobView, kind: str, status: Literal["True", "False"], reason: str, message: str, now: datetime
-) -> list[Condition]:
-    """All conditions, this one as it is now. Its time moves with its status, or with the reason for a wait."""
-    made = Condition(
-        type=kind,
-        status=status,
-        lastTransitionTime=now,
-        reason=reason,
-        message=message[:MESSAGE_MOST],
-        observedGeneration=job.metadata.generation,
-    )
-    old = next((one for one in job.status.conditions if one.type == kind), None)
-    if old is not None and old.status == status and reason != "Retrying":
-        made = msgspec.structs.replace(made, lastTransitionTime=old.lastTransitionTime)
-    return [*(one for one in job.status.conditions if one.type != kind), made]

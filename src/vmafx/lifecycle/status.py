@@ -1,0 +1,105 @@
+"""What is written into a job's status when an attempt is over, and its conditions. Pure."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from vmafx.api.job import JobView
+from vmafx.api.meta import Condition
+from vmafx.lifecycle.outcomes import Fail, Leaving, Succeed, Suspend, TryAgain
+
+EXCLUDED_MOST, MESSAGE_MOST = 128, 1024
+
+
+def left(job: JobView, step: Leaving, now: datetime) -> dict[str, Any]:
+    """An attempt is over, and maybe the job."""
+    match step:
+        case Succeed():
+            return succeeded(job, step, now)
+        case Fail():
+            return failed(job, step, now)
+        case TryAgain():
+            return to_try_again(job, step, now)
+        case Suspend():
+            return suspended(job, now)
+
+
+def succeeded(job: JobView, step: Succeed, now: datetime) -> dict[str, Any]:
+    answer = step.answer
+    done: dict[str, Any] = {
+        "phase": "Succeeded",
+        "score": answer.score,
+        "frames": answer.frames,
+        "metrics": answer.metrics,
+        "finishedAt": now,
+        "message": None,
+        "observedGeneration": job.metadata.generation,
+        "conditions": with_condition(job, "Complete", "True", "Scored", f"VMAF {answer.score:.3f}", now),
+    }
+    return done | ({"reportURI": answer.reportURI} if answer.reportURI else {})
+
+
+def failed(job: JobView, step: Fail, now: datetime) -> dict[str, Any]:
+    return {
+        "phase": "Failed",
+        "finishedAt": now,
+        "message": step.message[:MESSAGE_MOST],
+        "failures": job.status.failures + (step.reason == "RetriesExhausted"),
+        "observedGeneration": job.metadata.generation,
+        "conditions": with_condition(job, "Failed", "True", step.reason, step.message, now),
+    }
+
+
+def to_try_again(job: JobView, step: TryAgain, now: datetime) -> dict[str, Any]:
+    """Back to the queue. A failure is counted, and its node avoided; what the cluster did is neither's fault."""
+    node = job.status.assignedNode
+    back: dict[str, Any] = {
+        "phase": "Pending",
+        "assignedNode": None,
+        "controllerJobID": None,
+        "claimedAt": None,
+        "progress": None,
+        "message": step.message[:MESSAGE_MOST],
+        "observedGeneration": job.metadata.generation,
+        "conditions": with_condition(job, "Scheduled", "False", "Retrying", step.message, now),
+    }
+    if step.failed:
+        back["failures"] = job.status.failures + 1
+        if node and node not in job.status.excludedNodes:
+            back["excludedNodes"] = [*job.status.excludedNodes, node][-EXCLUDED_MOST:]
+    return back
+
+
+def suspended(job: JobView, now: datetime) -> dict[str, Any]:
+    return {
+        "phase": "Pending",
+        "assignedNode": None,
+        "controllerJobID": None,
+        "startedAt": None,
+        "claimedAt": None,
+        "progress": None,
+        "message": None,
+        "observedGeneration": job.metadata.generation,
+        "conditions": with_condition(
+            job, "Scheduled", "False", "Suspended", "stopped; it goes on when spec.suspend is false", now
+        ),
+    }
+
+
+def with_condition(
+    job: JobView, kind: str, status: Literal["True", "False"], reason: str, message: str, now: datetime
+) -> list[Condition]:
+    """All conditions, this one as it is now. Its time moves with its status, or with the reason for a wait."""
+    made = Condition(
+        type=kind,
+        status=status,
+        lastTransitionTime=now,
+        reason=reason,
+        message=message[:MESSAGE_MOST],
+        observedGeneration=job.metadata.generation,
+    )
+    old = next((one for one in job.status.conditions if one.type == kind), None)
+    if old is not None and old.status == status and reason != "Retrying":
+        made = msgspec.structs.replace(made, lastTransitionTime=old.lastTransitionTime)
+    return [*(one for one in job.status.conditions if one.type != kind), made]

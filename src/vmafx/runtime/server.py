@@ -1,12 +1,36 @@
-"""Probes and metrics over HTTP, up before anything else and down after everything else."""
+"""Probes and metrics over HTTP, up before anything else and down after everything else.
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+A web framework can do more, and takes megabytes of an operator's memory for it. This answers GET and HEAD with pages of
+text; what a request looks like on the wire, httptools knows. Who reaches the port may send anything: all has a limit.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import NamedTuple, cast
 
-from aiohttp import web
+import httptools
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from vmafx.runtime.logs import log
+
+HEAD_MOST = 8 << 10  # bytes of a request
+CONNECTIONS_MOST = 256
+ASKED_WITHIN = 10.0  # seconds for a request, from its first byte or from the connection's start to its end
+IDLE_MOST = 90.0  # seconds between requests: longer than a minute, which is how often many scrape
+LINGER = 10.0  # seconds for the caller to read the last answer; closed at once, it could be lost to a reset
+
+
+class Page(NamedTuple):
+    status: int
+    content_type: str
+    body: bytes
+
+
+Routes = dict[str, Callable[[], Page]]
 
 
 class Address(NamedTuple):
@@ -27,43 +51,186 @@ class Address(NamedTuple):
 
 
 @asynccontextmanager
-async def serve(address: Address | None, routes: dict[str, Callable[[], web.Response]]) -> AsyncIterator[int]:
-    """Answer GET on `routes` for as long as the context lasts; gives the port, 0 for none."""
+async def serve(address: Address | None, routes: Routes) -> AsyncIterator[int]:
+    """Answer GET and HEAD on `routes` for as long as the context lasts; gives the port, 0 for none."""
     if address is None:
         yield 0
         return
 
-    app = web.Application()
-    for path, answer in routes.items():
-        app.router.add_get(path, _handler(answer))
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-    await runner.setup()
+    site = _Site(routes)
+    server = await asyncio.get_running_loop().create_server(lambda: _Connection(site), address.host, address.port)
     try:
-        await web.TCPSite(runner, address.host, address.port).start()
-        yield runner.addresses[0][1]
+        yield server.sockets[0].getsockname()[1]
     finally:
-        await runner.cleanup()
+        server.close()
+        site.close()
+        await server.wait_closed()
 
 
-def _handler(answer: Callable[[], web.Response]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    async def handle(_request: web.Request) -> web.Response:
-        return answer()
-
-    return handle
-
-
-def probe(ok: Callable[[], str | None]) -> Callable[[], web.Response]:
+def probe(ok: Callable[[], str | None]) -> Callable[[], Page]:
     """200 `ok`, or 503 with what is missing."""
 
-    def answer() -> web.Response:
+    def answer() -> Page:
         missing = ok()
-        return web.Response(status=503, text=f"{missing}\n") if missing else web.Response(text="ok\n")
+        return _text(503, missing) if missing else _text(200, "ok")
 
     return answer
 
 
-def metrics(registry: CollectorRegistry) -> Callable[[], web.Response]:
-    def answer() -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+def metrics(registry: CollectorRegistry) -> Callable[[], Page]:
+    return lambda: Page(200, CONTENT_TYPE_LATEST, generate_latest(registry))
 
-    return answer
+
+def _text(status: int, line: str) -> Page:
+    return Page(status, "text/plain; charset=utf-8", f"{line}\n".encode())
+
+
+class _Site:
+    """What the connections of one server share."""
+
+    def __init__(self, routes: Routes) -> None:
+        self._routes = routes
+        self._connections: set[_Connection] = set()
+        self._closed = False
+
+    def enter(self, connection: "_Connection") -> bool:
+        """False if it may not: also one that was accepted just before the end."""
+        if self._closed or len(self._connections) >= CONNECTIONS_MOST:
+            return False
+        self._connections.add(connection)
+        return True
+
+    def leave(self, connection: "_Connection") -> None:
+        self._connections.discard(connection)
+
+    def close(self) -> None:
+        self._closed = True
+        for connection in self._connections:
+            connection.abort()
+
+    def page(self, method: bytes, url: bytes) -> Page:
+        if method not in {b"GET", b"HEAD"}:
+            return _text(405, "only GET and HEAD are answered")
+        try:
+            path = httptools.parse_url(url).path
+        except httptools.HttpParserInvalidURLError:
+            return _text(400, "not a URL")
+        answer = self._routes.get(path.decode("latin-1")) if path else None
+        if answer is None:
+            return _text(404, "no such page")
+        try:
+            return answer()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other pages and callers go on
+            log.error("a page failed", path=path.decode("latin-1"), trace_of=error)
+            return _text(500, "this page failed; the log says why")
+
+
+class _Connection(asyncio.Protocol):
+    """One caller: a request, its answer, the next request.
+
+    Who sends the next without waiting for the answer gets the first answer and is told that it is the last: a hundred
+    requests in one packet would otherwise be a hundred pages at once.
+    """
+
+    def __init__(self, site: _Site) -> None:
+        self._site, self._loop = site, asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._parser = httptools.HttpRequestParser(self)
+        self._over = False  # the last answer is given; what else comes is of no interest
+        self._reset()
+
+    def _reset(self) -> None:
+        self._size, self._url, self._method = 0, b"", b""
+        self._body = self._keep = False
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    # The loop calls these.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        if self._site.enter(self):
+            self._end_after(ASKED_WITHIN)
+        else:
+            self.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._site.leave(self)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def pause_writing(self) -> None:
+        """Answers are not read: no more of them until they are."""
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        if self._over:
+            return
+        if not self._size:
+            self._end_after(ASKED_WITHIN)
+        room = HEAD_MOST - self._size
+        self._size += len(data)
+        kept = self._size <= HEAD_MOST
+        wrong = False
+        try:
+            self._parser.feed_data(data[:room])
+        except httptools.HttpParserUpgrade:
+            kept = False  # answered as if not asked for
+        except httptools.HttpParserError:
+            kept, wrong = False, True
+        if self._method:
+            page = _text(413, "no request has a body here") if self._body else self._site.page(self._method, self._url)
+            self._answer(page, kept=kept and self._keep and not self._body)
+        elif wrong:
+            self._answer(_text(400, "not HTTP"), kept=False)
+        elif self._size > HEAD_MOST:
+            self._answer(_text(431, f"a request has at most {HEAD_MOST} bytes"), kept=False)
+
+    # The parser calls these.
+
+    def on_message_begin(self) -> None:
+        if self._method:
+            raise ValueError("the next request came before the answer")  # an HttpParserError to whom it is fed
+
+    def on_url(self, part: bytes) -> None:
+        self._url += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        match name.lower():
+            case b"transfer-encoding":
+                self._body = True
+            case b"content-length" if value.strip(b"0"):
+                self._body = True
+
+    def on_headers_complete(self) -> None:
+        self._method, self._keep = self._parser.get_method(), self._parser.should_keep_alive()
+
+    def _answer(self, page: Page, *, kept: bool) -> None:
+        head = [
+            f"HTTP/1.1 {page.status} {HTTPStatus(page.status).phrase}",
+            f"Date: {formatdate(usegmt=True)}",
+            f"Content-Type: {page.content_type}",
+            f"Content-Length: {len(page.body)}",
+            f"Connection: {'keep-alive' if kept else 'close'}",
+            *(["Allow: GET, HEAD"] if page.status == 405 else []),
+        ]
+        body = b"" if self._method == b"HEAD" else page.body
+        self._transport.write("\r\n".join([*head, "", ""]).encode() + body)
+        if kept:
+            self._end_after(IDLE_MOST)
+            self._reset()
+        elif not self._transport.is_closing():
+            self._over = True
+            self._end_after(LINGER)
+            self._transport.write_eof()
+
+    def _end_after(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self.abort)

@@ -13,5 +13,6 @@ The map. Imports point downwards only; `make lint` holds it.
     runtime/     a small controller-runtime: informers, queues, leader election, metrics
     kube/        a typed asyncio client for the Kubernetes API
     api/         the four kinds, declared once: types, validation, CRDs and roles come from here
+    meters.py    counters, gauges and histograms, cheap to count with
     wire/        the controller's gRPC messages and calls, generated from proto/
 """

@@ -1,6 +1,8 @@
 """Metrics of the client, with client-go's names, labels and buckets, so that stock dashboards read them."""
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
+
+from vmafx.meters import Counter, Counters, Histogram, Histograms
 
 BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60)
 
@@ -9,18 +11,18 @@ class ClientMetrics:
     """One set of metrics for one client."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._requests = Counter(
+        self._requests = Counters(
             "rest_client_requests_total",
             "HTTP requests by status code, method and host.",
             ["code", "method", "host"],
-            registry=registry,
+            registry,
         )
-        self._durations = Histogram(
+        self._durations = Histograms(
             "rest_client_request_duration_seconds",
             "Seconds until a request was answered, by verb and host.",
             ["verb", "host"],
-            buckets=BUCKETS,
-            registry=registry,
+            registry,
+            BUCKETS,
         )
         self._cells: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
 

@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from vmafx.meters import Counters, Gauges, Histograms
 
 RECONCILE_BUCKETS = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0,
@@ -19,21 +21,20 @@ class Metrics:
     """All metrics of a process: one registry, handed to those who count."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # a `_created` beside each counter is noise that Go's operators do not make
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._queues = _Queues()
         self.registry.register(self._queues)
         one, queue = ["controller"], ["name", "controller"]
 
-        def counter(name: str, text: str, labels: list[str]) -> Counter:
-            return Counter(name, text, labels, registry=self.registry)
+        def counter(name: str, text: str, labels: list[str]) -> Counters:
+            return Counters(name, text, labels, self.registry)
 
-        def gauge(name: str, text: str, labels: list[str]) -> Gauge:
-            return Gauge(name, text, labels, registry=self.registry)
+        def gauge(name: str, text: str, labels: list[str]) -> Gauges:
+            return Gauges(name, text, labels, self.registry)
 
-        def histogram(name: str, text: str, labels: list[str], buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+        def histogram(name: str, text: str, labels: list[str], buckets: tuple[float, ...]) -> Histograms:
+            return Histograms(name, text, labels, self.registry, buckets)
 
         prefix = "controller_runtime_"
         self.reconciles = counter(f"{prefix}reconcile_total", "Reconciliations by outcome.", [*one, "result"])
@@ -49,9 +50,8 @@ class Metrics:
         self.waited = histogram("workqueue_queue_duration_seconds", "Time a key waits.", queue, QUEUE_BUCKETS)
         self.worked = histogram("workqueue_work_duration_seconds", "Time a key is worked on.", queue, QUEUE_BUCKETS)
         self.leader = gauge("leader_election_master_status", "1 while this process leads.", ["name"])
-        self.lag = Gauge(
-            "vmafx_event_loop_lag_seconds", "How late the event loop was when last looked at.", registry=self.registry
-        )
+        lag = gauge("vmafx_event_loop_lag_seconds", "How late the event loop was when last looked at.", [])
+        self.lag = lag.labels()
 
     def queue(self, name: str) -> "QueueMetrics":
         return QueueMetrics(self, name)

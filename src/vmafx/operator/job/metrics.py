@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import get_args
 
-from prometheus_client import Counter, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from vmafx.api.job import JobView, Phase
 from vmafx.api.node import NodeView, Vendor
 from vmafx.lifecycle.outcomes import Fail, Leaving, Reason, Succeed, Suspend, TryAgain
+from vmafx.meters import Counters, Histograms
 from vmafx.runtime.informer import Informer
 from vmafx.runtime.metrics import Metrics
 from vmafx.scheduling.scheduler import Scheduler
@@ -27,20 +27,19 @@ class JobMetrics:
 
     def __init__(self, metrics: Metrics) -> None:
         registry = metrics.registry
-        self._waited = Histogram(
-            "vmafx_job_queue_wait_seconds", "From a job's creation to its first placement.",
-            buckets=SECONDS, registry=registry,
-        )  # fmt: skip
-        self._ran = Histogram(
-            "vmafx_job_run_seconds", "From its last placement to its score.", buckets=SECONDS, registry=registry
-        )
-        self._frames = Counter("vmafx_frames_scored", "Frames of jobs that succeeded.", registry=registry)
-        attempts = Counter("vmafx_job_attempts", "Attempts that ended, by how.", ["outcome"], registry=registry)
+        self._waited = Histograms(
+            "vmafx_job_queue_wait_seconds", "From a job's creation to its first placement.", [], registry, SECONDS
+        ).labels()
+        self._ran = Histograms(
+            "vmafx_job_run_seconds", "From its last placement to its score.", [], registry, SECONDS
+        ).labels()
+        self._frames = Counters("vmafx_frames_scored", "Frames of jobs that succeeded.", [], registry).labels()
+        attempts = Counters("vmafx_job_attempts", "Attempts that ended, by how.", ["outcome"], registry)
         self._attempts = {
             outcome: attempts.labels(outcome)
             for outcome in ("succeeded", "failed", "refused", "disrupted", "suspended", "stopped")
         }
-        ended = Counter("vmafx_jobs_finished", "Jobs that ended, by why.", ["phase", "reason"], registry=registry)
+        ended = Counters("vmafx_jobs_finished", "Jobs that ended, by why.", ["phase", "reason"], registry)
         self._succeeded = ended.labels("Succeeded", "Scored")
         self._failed = {reason: ended.labels("Failed", reason) for reason in get_args(Reason)}
 

@@ -74,8 +74,102 @@ class ScoringParams(_message.Message):
 Global___ScoringParams: _TypeAlias = ScoringParams  # noqa: Y015
 
 @_typing.final
+class Progress(_message.Message):
+    """How far a running job is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAMES_FIELD_NUMBER: _builtins.int
+    TOTAL_FRAMES_FIELD_NUMBER: _builtins.int
+    FPS_FIELD_NUMBER: _builtins.int
+    frames: _builtins.int
+    total_frames: _builtins.int
+    """0: not known"""
+    fps: _builtins.float
+    def __init__(
+        self,
+        *,
+        frames: _builtins.int = ...,
+        total_frames: _builtins.int = ...,
+        fps: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fps", b"fps", "frames", b"frames", "total_frames", b"total_frames"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Progress: _TypeAlias = Progress  # noqa: Y015
+
+@_typing.final
+class RunningJobs(_message.Message):
+    """A message and not a bare list: an agent that runs nothing says so, and an old one says nothing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOBS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunningJob]: ...
+    def __init__(
+        self,
+        *,
+        jobs: _abc.Iterable[Global___RunningJob] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunningJobs: _TypeAlias = RunningJobs  # noqa: Y015
+
+@_typing.final
+class RunningJob(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """as PullWork handed it out"""
+    name: _builtins.str
+    """of the VmafxJob"""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunningJob: _TypeAlias = RunningJob  # noqa: Y015
+
+@_typing.final
 class Job(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class FeaturesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     ID_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
@@ -86,6 +180,12 @@ class Job(_message.Message):
     CREATED_AT_FIELD_NUMBER: _builtins.int
     UPDATED_AT_FIELD_NUMBER: _builtins.int
     FINAL_SCORE_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    WORK_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    FEATURES_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     status: Global___JobStatus.ValueType
     assigned_node: _builtins.str
@@ -95,10 +195,23 @@ class Job(_message.Message):
     updated_at: _builtins.int
     """Unix seconds"""
     final_score: _builtins.float
+    namespace: _builtins.str
+    name: _builtins.str
+    """of the VmafxJob"""
+    work: _builtins.str
+    """for agents: the whole work, as JSON, as a worker Pod gets it in VMAFX_WORK"""
+    reason: _builtins.str
+    """why it waits or failed, in one word"""
     @_builtins.property
     def scoring(self) -> Global___ScoringParams: ...
     @_builtins.property
     def partial_results(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def progress(self) -> Global___Progress: ...
+    @_builtins.property
+    def features(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """the mean of each measure"""
+
     def __init__(
         self,
         *,
@@ -111,10 +224,16 @@ class Job(_message.Message):
         created_at: _builtins.int = ...,
         updated_at: _builtins.int = ...,
         final_score: _builtins.float = ...,
+        namespace: _builtins.str = ...,
+        name: _builtins.str = ...,
+        work: _builtins.str = ...,
+        progress: Global___Progress | None = ...,
+        features: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["scoring", b"scoring"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "scoring", b"scoring"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned_node", b"assigned_node", "created_at", b"created_at", "error", b"error", "final_score", b"final_score", "id", b"id", "partial_results", b"partial_results", "scoring", b"scoring", "status", b"status", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned_node", b"assigned_node", "created_at", b"created_at", "error", b"error", "features", b"features", "final_score", b"final_score", "id", b"id", "name", b"name", "namespace", b"namespace", "partial_results", b"partial_results", "progress", b"progress", "reason", b"reason", "scoring", b"scoring", "status", b"status", "updated_at", b"updated_at", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -151,16 +270,28 @@ class SubmitJobRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SCORING_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    SPEC_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """empty: the controller's"""
+    name: _builtins.str
+    """of the VmafxJob; empty: one is made"""
+    spec: _builtins.str
+    """what else the VmafxJob's spec says, as a JSON object: priority, options, ..."""
     @_builtins.property
     def scoring(self) -> Global___ScoringParams: ...
     def __init__(
         self,
         *,
         scoring: Global___ScoringParams | None = ...,
+        namespace: _builtins.str = ...,
+        name: _builtins.str = ...,
+        spec: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scoring", b"scoring"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["scoring", b"scoring"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "namespace", b"namespace", "scoring", b"scoring", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -171,15 +302,21 @@ class SubmitJobResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_ID_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
+    namespace: _builtins.str
+    name: _builtins.str
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
+        namespace: _builtins.str = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "name", b"name", "namespace", b"namespace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -271,20 +408,58 @@ Global___StreamJobsRequest: _TypeAlias = StreamJobsRequest  # noqa: Y015
 class RegisterNodeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NAME_FIELD_NUMBER: _builtins.int
     CAPABILITY_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    FPS_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    namespace: _builtins.str
+    """empty: the controller's"""
+    device: _builtins.str
+    """what it found, for people"""
+    fps: _builtins.float
+    """measured; 0: not measured"""
     @_builtins.property
     def capability(self) -> Global___NodeCapability: ...
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """of a VmafxNode that is made for it"""
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         capability: Global___NodeCapability | None = ...,
+        namespace: _builtins.str = ...,
+        device: _builtins.str = ...,
+        fps: _builtins.float = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capability", b"capability"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capability", b"capability", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capability", b"capability", "device", b"device", "fps", b"fps", "labels", b"labels", "name", b"name", "namespace", b"namespace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -321,19 +496,23 @@ class HeartbeatRequest(_message.Message):
     NODE_ID_FIELD_NUMBER: _builtins.int
     SESSION_TOKEN_FIELD_NUMBER: _builtins.int
     JOBS_RUNNING_FIELD_NUMBER: _builtins.int
+    RUNNING_JOB_IDS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     session_token: _builtins.str
     jobs_running: _builtins.int
+    @_builtins.property
+    def running_job_ids(self) -> Global___RunningJobs: ...
     def __init__(
         self,
         *,
         node_id: _builtins.str = ...,
         session_token: _builtins.str = ...,
         jobs_running: _builtins.int = ...,
+        running_job_ids: Global___RunningJobs | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["running_job_ids", b"running_job_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs_running", b"jobs_running", "node_id", b"node_id", "session_token", b"session_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs_running", b"jobs_running", "node_id", b"node_id", "running_job_ids", b"running_job_ids", "session_token", b"session_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -344,16 +523,26 @@ class HeartbeatResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     OK_FIELD_NUMBER: _builtins.int
+    STOP_JOB_IDS_FIELD_NUMBER: _builtins.int
+    SUPERSEDED_FIELD_NUMBER: _builtins.int
     ok: _builtins.bool
     """false: register again"""
+    superseded: _builtins.bool
+    """beside ok = false: another agent has registered by this name since"""
+    @_builtins.property
+    def stop_job_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """cancelled, suspended, deleted, or given to another node"""
+
     def __init__(
         self,
         *,
         ok: _builtins.bool = ...,
+        stop_job_ids: _abc.Iterable[_builtins.str] | None = ...,
+        superseded: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ok", b"ok"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ok", b"ok", "stop_job_ids", b"stop_job_ids", "superseded", b"superseded"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -366,20 +555,28 @@ class PullWorkRequest(_message.Message):
     NODE_ID_FIELD_NUMBER: _builtins.int
     SESSION_TOKEN_FIELD_NUMBER: _builtins.int
     CAPABILITY_FIELD_NUMBER: _builtins.int
+    RUNNING_JOB_IDS_FIELD_NUMBER: _builtins.int
+    WAIT_SECONDS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     session_token: _builtins.str
+    wait_seconds: _builtins.int
+    """how long to wait for work; 0: not at all"""
     @_builtins.property
     def capability(self) -> Global___NodeCapability: ...
+    @_builtins.property
+    def running_job_ids(self) -> Global___RunningJobs: ...
     def __init__(
         self,
         *,
         node_id: _builtins.str = ...,
         session_token: _builtins.str = ...,
         capability: Global___NodeCapability | None = ...,
+        running_job_ids: Global___RunningJobs | None = ...,
+        wait_seconds: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capability", b"capability"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capability", b"capability", "running_job_ids", b"running_job_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capability", b"capability", "node_id", b"node_id", "session_token", b"session_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capability", b"capability", "node_id", b"node_id", "running_job_ids", b"running_job_ids", "session_token", b"session_token", "wait_seconds", b"wait_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -390,18 +587,24 @@ class PullWorkResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
+    STOP_JOB_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def job(self) -> Global___Job:
         """absent: nothing to do"""
+
+    @_builtins.property
+    def stop_job_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """as in HeartbeatResponse"""
 
     def __init__(
         self,
         *,
         job: Global___Job | None = ...,
+        stop_job_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "stop_job_ids", b"stop_job_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -439,16 +642,27 @@ class ReportResultRequest(_message.Message):
     FEATURES_FIELD_NUMBER: _builtins.int
     PARTIAL_SCORES_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     session_token: _builtins.str
     job_id: _builtins.str
     final: _builtins.bool
     score: _builtins.float
     error: _builtins.str
+    answer: _builtins.str
+    """with final: the worker's whole answer, as JSON"""
+    name: _builtins.str
+    """of the VmafxJob"""
     @_builtins.property
     def features(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
     def partial_scores(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def progress(self) -> Global___Progress:
+        """without final"""
+
     def __init__(
         self,
         *,
@@ -460,10 +674,13 @@ class ReportResultRequest(_message.Message):
         features: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         partial_scores: _abc.Iterable[_builtins.float] | None = ...,
         error: _builtins.str = ...,
+        answer: _builtins.str = ...,
+        progress: Global___Progress | None = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "features", b"features", "final", b"final", "job_id", b"job_id", "node_id", b"node_id", "partial_scores", b"partial_scores", "score", b"score", "session_token", b"session_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "error", b"error", "features", b"features", "final", b"final", "job_id", b"job_id", "name", b"name", "node_id", b"node_id", "partial_scores", b"partial_scores", "progress", b"progress", "score", b"score", "session_token", b"session_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -475,6 +692,7 @@ class ReportResultResponse(_message.Message):
 
     OK_FIELD_NUMBER: _builtins.int
     ok: _builtins.bool
+    """false: it does not count, since the attempt is over"""
     def __init__(
         self,
         *,

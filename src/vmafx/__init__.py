@@ -4,10 +4,12 @@ The map. Imports point downwards only; `make lint` holds it.
 
     cli/         what a person types; argument parsing only
     operator/    the reconcilers, one folder per kind
+    controller/  the front door for clients and agents: gRPC and HTTP
+    agent/       scores on a machine outside the cluster, and reports
     worker/      the container of a job that runs as a Pod: scores once, leaves its answer
     fleet/       jobs, nodes and the queue as people look at them; jobs handed in
     devcluster/  etcd and kube-apiserver on this machine, for `vmafx dev` and for the tests
-    lifecycle/   what attempts at a job are, how they end, and what is written of it: pure
+    lifecycle/   what attempts at a job are, how they end, and what is written of it
     scoring/     a real VMAF by ffmpeg and libvmaf: clips by URI, probing, limits, results, reports
     scheduling/  which job goes to which node: pure, in memory
     runtime/     a small controller-runtime: informers, queues, leader election, metrics

@@ -21,7 +21,7 @@ from vmafx.devcluster import DevCluster, crds
 from vmafx.kube import JOBS, Client, Key, Resource, load_config
 from vmafx.kube.errors import KubeError
 from vmafx.kube.watch import Added, Bookmark, Deleted, Modified
-from vmafx.operator.job.cache import UNFINISHED, jobs_informer
+from vmafx.lifecycle.unfinished import UNFINISHED, jobs_informer
 from vmafx.runtime.controller import Controller, Result
 from vmafx.runtime.informer import Informer, Keep
 from vmafx.runtime.metrics import Metrics

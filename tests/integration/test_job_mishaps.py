@@ -16,7 +16,8 @@ from vmafx.api.work import Answer, fitted
 from vmafx.kube import JOBS, NODES, Client, Key, Resource
 from vmafx.kube.resources import Untyped
 from vmafx.lifecycle.outcomes import TryAgain
-from vmafx.operator.job.cache import PODS, Caches, jobs_informer, pods_informer
+from vmafx.lifecycle.unfinished import jobs_informer
+from vmafx.operator.job.cache import PODS, Caches, pods_informer
 from vmafx.operator.job.decide import LOOK_AGAIN
 from vmafx.operator.job.making import Found, Made, PodMaking
 from vmafx.operator.job.pod import PodSettings

@@ -16,7 +16,8 @@ from vmafx.api.node import VmafxNode, VmafxNodeSpec
 from vmafx.kube import JOBS, NODES, Client, Key, Resource
 from vmafx.kube.errors import AlreadyExists
 from vmafx.kube.resources import Untyped
-from vmafx.operator.job.cache import PODS, Caches, jobs_informer, pods_informer
+from vmafx.lifecycle.unfinished import jobs_informer
+from vmafx.operator.job.cache import PODS, Caches, pods_informer
 from vmafx.operator.job.pod import PodSettings
 from vmafx.operator.job.reconciler import JobReconciler
 from vmafx.operator.node.reconciler import nodes_informer

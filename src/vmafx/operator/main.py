@@ -12,7 +12,8 @@ from uuid import uuid4
 from vmafx.kube import Client, Key, load_config
 from vmafx.kube.errors import KubeError
 from vmafx.kube.metrics import ClientMetrics
-from vmafx.operator.job.cache import Caches, jobs_informer, pods_informer
+from vmafx.lifecycle.unfinished import jobs_informer
+from vmafx.operator.job.cache import Caches, pods_informer
 from vmafx.operator.job.pod import PodSettings
 from vmafx.operator.job.reconciler import JobReconciler
 from vmafx.operator.node.reconciler import NodeReconciler, nodes_informer

@@ -7,28 +7,20 @@ from typing import NamedTuple
 
 from vmafx.api.job import FINISHED, JobView
 from vmafx.api.node import NodeView
-from vmafx.kube import JOBS, Client, Key, Resource
+from vmafx.kube import Client, Key, Resource
 from vmafx.kube.resources import Untyped
+from vmafx.lifecycle.unfinished import UNFINISHED
 from vmafx.operator.job.podview import JOB_LABEL, PodView
 from vmafx.runtime.informer import Informer, Keep
 
 PODS: Resource[Untyped] = Resource("", "v1", "pods", "Pod", dict)
 BY_JOB = "job"
-UNFINISHED: Keep[JobView] = Keep(
-    wanted=lambda job: job.status.phase not in FINISHED,
-    fields=",".join(f"status.phase!={phase}" for phase in FINISHED),
-)
 
 
 class Caches(NamedTuple):
     jobs: Informer[JobView]
     nodes: Informer[NodeView]
     pods: Informer[PodView]
-
-
-def jobs_informer(client: Client, namespace: str) -> Informer[JobView]:
-    """The jobs of one namespace, or of all: a start takes no longer for all the jobs that ever were."""
-    return Informer(client, JOBS.seen_as(JobView), namespace=namespace, keep=UNFINISHED)
 
 
 def pods_informer(client: Client, jobs: Informer[JobView]) -> Informer[PodView]:

@@ -11,6 +11,7 @@ from vmafx.api.meta import API_VERSION
 from vmafx.kube import JOBS, Client, Key
 from vmafx.kube.errors import Conflict, Invalid, NotFound
 from vmafx.lifecycle import status as ends
+from vmafx.lifecycle.metrics import JobMetrics
 from vmafx.lifecycle.outcomes import Fail, Leaving, Succeed, Suspend, TryAgain, failed
 from vmafx.operator.job import decide as steps
 from vmafx.operator.job import status
@@ -19,7 +20,7 @@ from vmafx.operator.job.counting import Counting
 from vmafx.operator.job.finished import Finished
 from vmafx.operator.job.following import DEFAULT_ADDRESS, Following
 from vmafx.operator.job.making import Found, Made, NotAllowed, PodMaking
-from vmafx.operator.job.metrics import FleetGauges, JobMetrics
+from vmafx.operator.job.metrics import FleetGauges
 from vmafx.operator.job.placing import Placing
 from vmafx.operator.job.pod import PodSettings, pod_name
 from vmafx.operator.job.podview import PodView

@@ -8,6 +8,7 @@ import typer
 from vmafx.api import KINDS, reference
 from vmafx.api.reasons import REASONS
 from vmafx.cli.help import HELP
+from vmafx.controller import options as controller
 from vmafx.devcluster.variables import VARIABLES
 from vmafx.operator import manifests
 from vmafx.operator.options import SETTINGS
@@ -66,6 +67,7 @@ def files() -> dict[Path, str]:
         "Scoring": (*engine.SETTINGS, *policy.SETTINGS),
         "The worker": worker.SETTINGS,
         "The operator": SETTINGS,
+        "The controller": controller.SETTINGS,
         "Everywhere": (Setting("kubeconfig", "Kubeconfig files, merged as kubectl does.", variable="KUBECONFIG"),),
         "`vmafx dev`": VARIABLES,
     }

@@ -70,13 +70,14 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _handler(method: MethodDescriptor, calls: Calls, metrics: CallMetrics) -> grpc.RpcMethodHandler[Any, Any]:
+def _handler(method: MethodDescriptor, calls: Calls, metrics: CallMetrics) -> "grpc.RpcMethodHandler[Any, Any]":
     read = GetMessageClass(method.input_type).FromString
+    write = GetMessageClass(method.output_type).SerializeToString
     if method.server_streaming:
         stream = _streamed(method.name, getattr(calls, method.name), metrics)
-        return grpc.unary_stream_rpc_method_handler(stream, read, Message.SerializeToString)
+        return grpc.unary_stream_rpc_method_handler(stream, read, write)
     return grpc.unary_unary_rpc_method_handler(
-        _answered(method.name, getattr(calls, method.name), metrics), read, Message.SerializeToString
+        _answered(method.name, getattr(calls, method.name), metrics), read, write
     )
 
 

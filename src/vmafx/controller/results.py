@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from vmafx.api.job import FINISHED, JobProgress, JobView
+from vmafx.api.job import JobProgress, JobView
 from vmafx.api.meta import API_VERSION
 from vmafx.api.work import Answer
 from vmafx.controller.cache import Caches, key_of
@@ -77,8 +77,7 @@ class Results:
             if job is None:
                 return False
             if not goes_on(job, attempt, session.node.name):
-                # Told before, and only our answer was lost; or it is another's turn.
-                return job.status.phase in FINISHED and job.status.controllerJobID == attempt
+                return _heard_already(job, attempt, answer)
             step = outcome(job, answer) if answer is not None else failed(job, "its agent's answer makes no sense")
             try:
                 await self._write(job, step)
@@ -129,3 +128,13 @@ class Results:
         meta = job.metadata
         about = Regarding(API_VERSION, JOBS.kind, meta.namespace, meta.name, meta.uid)
         self._events.emit(about, kind, reason, "Run", note)
+
+
+def _heard_already(job: JobView, attempt: str, answer: Answer | None) -> bool:
+    """Whether the job ended by this very answer, of which only our thanks were lost."""
+    if job.status.controllerJobID != attempt:
+        return False
+    if answer is not None and answer.score is not None:
+        return job.status.phase == "Succeeded"
+    reasons = {one.reason for one in job.status.conditions if one.type == "Failed"}
+    return bool(reasons & {"BadInput", "RetriesExhausted"})

@@ -131,6 +131,7 @@ class Calls:
         results = self._parts.results
         if request.final:
             ok = await results.final(session, request.job_id, request.name, _answer(request))
+            self._parts.work.ended(session.node, request.job_id)
         else:
             ok = await results.progress(session, request.job_id, request.name, _progress(request))
         return wire.ReportResultResponse(ok=ok)

@@ -22,20 +22,37 @@ class Pulled(NamedTuple):
     stop: tuple[str, ...] = ()
 
 
+class _Waiter:
+    """An agent that waits for work."""
+
+    def __init__(self, running: Running) -> None:
+        self.running = dict(running)
+        self.news = asyncio.Event()
+
+
 class Work:
     """Keeps nothing: what an agent runs, it says itself; what it is to run, stands in the jobs."""
 
     def __init__(self, client: Client, caches: Caches, now: Callable[[], datetime] = utc_now) -> None:
         self._client, self._caches, self._now = client, caches, now
-        self._waiting: dict[Key, set[asyncio.Event]] = {}
+        self._waiting: dict[Key, set[_Waiter]] = {}
         self._closed = False
         caches.jobs.on_change(self._job_changed)
 
     def _job_changed(self, change: Change[JobView]) -> None:
         for job in (change.old, change.new):
             if job is not None and (node := node_of(job)) is not None:
-                for news in self._waiting.get(node, ()):
-                    news.set()
+                self._wake(node)
+
+    def _wake(self, node: Key) -> None:
+        for waiter in self._waiting.get(node, ()):
+            waiter.news.set()
+
+    def ended(self, node: Key, attempt: str) -> None:
+        """It was reported, so the agent has room for another: also one that began to wait before."""
+        for waiter in self._waiting.get(node, ()):
+            waiter.running.pop(attempt, None)
+        self._wake(node)
 
     def waiting(self) -> int:
         """How many agents wait for work now."""
@@ -44,30 +61,29 @@ class Work:
     def close(self) -> None:
         """Nobody waits any longer: the process is about to end."""
         self._closed = True
-        for waiting in self._waiting.values():
-            for news in waiting:
-                news.set()
+        for node in self._waiting:
+            self._wake(node)
 
     async def pull(self, node: Key, running: Running, most: int, wait: float) -> Pulled:
         """The next job of the node, or what to stop, as soon as there is either; nothing after `wait` seconds."""
-        until, news = loop_time() + wait, asyncio.Event()
-        self._waiting.setdefault(node, set()).add(news)
+        until, waiter = loop_time() + wait, _Waiter(running)
+        self._waiting.setdefault(node, set()).add(waiter)
         try:
             while True:
-                news.clear()
-                if stop := await self.over(node, running):
+                waiter.news.clear()
+                if stop := await self.over(node, dict(waiter.running)):
                     return Pulled(stop=stop)
-                if len(running) < most and (job := self._next(node, running)) is not None:
+                if len(waiter.running) < most and (job := self._next(node, waiter.running)) is not None:
                     return Pulled(job)
                 if self._closed:
                     return Pulled()
                 try:
                     async with asyncio.timeout_at(until):
-                        await news.wait()
+                        await waiter.news.wait()
                 except TimeoutError:
                     return Pulled()
         finally:
-            self._waiting[node].discard(news)
+            self._waiting[node].discard(waiter)
             if not self._waiting[node]:
                 del self._waiting[node]
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from vmafx.agent import options as agent
 from vmafx.api import KINDS, reference
 from vmafx.api.reasons import REASONS
 from vmafx.cli.help import HELP
@@ -66,6 +67,7 @@ def files() -> dict[Path, str]:
         "Scoring": (*engine.SETTINGS, *policy.SETTINGS),
         "The worker": worker.SETTINGS,
         "The operator": SETTINGS,
+        "The agent": agent.SETTINGS,
         "Everywhere": (Setting("kubeconfig", "Kubeconfig files, merged as kubectl does.", variable="KUBECONFIG"),),
         "`vmafx dev`": VARIABLES,
     }

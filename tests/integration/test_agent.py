@@ -18,6 +18,7 @@ from tests.support.waiting import eventually
 from vmafx.agent.device import Machine
 from vmafx.agent.speed import frames_per_second
 from vmafx.api.job import JobOptions
+from vmafx.devcluster.pki import Authority
 from vmafx.scoring.errors import NodeFault
 
 SLOW = JobOptions(threads=1)
@@ -106,6 +107,20 @@ async def test_a_worker_that_dies_is_a_failure_of_the_node(
     assert "signal SIGKILL" in (door.results["uid-0"].message or "")
 
 
+async def test_a_worker_that_somebody_stops_is_no_failure(
+    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+) -> None:
+    place_long(door, clips)
+    async with agent(door.address, tmp_path, speed) as running:
+        await eventually(lambda: len(ffmpegs(running.process.pid)) == 1, "it scores")
+        (worker,) = children(running.process.pid)
+        os.kill(worker, signal.SIGTERM)
+        await running.says("its worker was stopped")
+        await eventually(lambda: door.results, "it is done once more")
+        assert door.results["uid-0"].fault is None
+        assert [one["job"] for one in running.said if one["msg"] == "taken"] == ["uid-0", "uid-0"]
+
+
 async def test_a_finished_score_survives_the_agent(door: FrontDoor, clips: Path, speed: Path, tmp_path: Path) -> None:
     door.refusals["ReportResult"] = grpc.StatusCode.UNAVAILABLE
     place(door, clips)
@@ -153,7 +168,7 @@ async def test_the_controller_is_away_while_a_job_ends(
     async with agent(door.address, tmp_path, speed) as running:
         await eventually(running.workers, "it works")
         await door.stop()
-        await running.says("done")
+        await running.says("scored")
         await running.says("a result cannot be reported")
         assert len(spooled(tmp_path)) == 1
         await door.start()
@@ -277,6 +292,45 @@ async def test_one_agent_for_one_state_folder(door: FrontDoor, speed: Path, tmp_
             assert await second.ended() == 1
         assert f"another agent (process {first.process.pid}) uses {tmp_path}" in second.said[-1]["why"]
         assert len(door.calls("RegisterNode")) == 1
+
+
+class Certificates:
+    """Of a controller and an agent, in files that are replaced."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ca, self.cert, self.key = folder / "ca.pem", folder / "cert.pem", folder / "key.pem"
+        self.flags = ("--ca", str(self.ca), "--cert", str(self.cert), "--key", str(self.key))
+
+    def issue(self) -> grpc.ServerCredentials:
+        """All of them anew; what the controller shows, and asks for."""
+        authority = Authority()
+        certificate, key = authority.client("machine")
+        self.ca.write_bytes(authority.certificate)
+        self.cert.write_bytes(certificate)
+        self.key.write_bytes(key)
+        certificate, key = authority.server()
+        return grpc.ssl_server_credentials([(key, certificate)], authority.certificate, require_client_auth=True)
+
+
+async def test_certificates_are_checked_on_both_sides_and_may_be_replaced(
+    clips: Path, speed: Path, tmp_path: Path
+) -> None:
+    files = Certificates(tmp_path)
+    async with FrontDoor(files.issue()) as door:
+        async with agent(door.address, tmp_path / "other", speed, "--ca", str(files.ca), tls=True) as unknown:
+            await unknown.says("the controller cannot be reached")  # it has no certificate to show
+        async with agent(door.address, tmp_path / "state", speed, *files.flags, tls=True) as running:
+            place_long(door, clips)
+            await eventually(running.workers, "it works")
+            await door.stop()
+            door.credentials = files.issue()
+            await door.start()
+            await eventually(lambda: "uid-0" in door.results, "it is reported by the new ones")
+            place(door, clips, "uid-1")
+            await eventually(lambda: "uid-1" in door.results, "and work goes on")
+            beats = len(door.calls("Heartbeat"))
+            await eventually(lambda: len(door.calls("Heartbeat")) > beats, "as do heartbeats")
+    assert {one.request.node_id for one in door.heard if one.method == "Heartbeat"} == {"default/machine"}
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.PERMISSION_DENIED])

@@ -36,7 +36,7 @@ class FrontDoor(VmafxControllerServicer):
     """Use as an async context manager; `stop` and `start` are an outage."""
 
     def __init__(self, credentials: grpc.ServerCredentials | None = None) -> None:
-        self._credentials = credentials
+        self.credentials = credentials
         self._port = 0
         self._numbers = count()
         self._changed = asyncio.Event()
@@ -58,10 +58,10 @@ class FrontDoor(VmafxControllerServicer):
         self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
         add_VmafxControllerServicer_to_server(self, self._server)
         at = f"localhost:{self._port}"
-        if self._credentials is None:
+        if self.credentials is None:
             self._port = self._server.add_insecure_port(at)
         else:
-            self._port = self._server.add_secure_port(at, self._credentials)
+            self._port = self._server.add_secure_port(at, self.credentials)
         await self._server.start()
 
     async def stop(self) -> None:

@@ -16,8 +16,9 @@ from vmafx.agent import messages
 from vmafx.agent.link import Link, LinkError, NotKnown, Session
 from vmafx.agent.membership import Membership
 from vmafx.agent.pauses import Pauses
-from vmafx.agent.runner import Job, Runner, Task
+from vmafx.agent.runner import Interrupted, Job, Runner, Task
 from vmafx.agent.spool import Finished, Spool
+from vmafx.api.work import Answer
 from vmafx.runtime.logs import log
 from vmafx.runtime.times import loop_time
 from vmafx.wire import controller_pb2 as wire
@@ -105,7 +106,7 @@ class Agent:
                 trouble.met(error)
             else:
                 trouble.over()
-                if said.superseded:
+                if said.superseded and not said.ok:
                     raise Superseded(
                         f"another agent has registered as {session.node} since. Every machine needs a name of its own: "
                         "give this one another (--name), or stop the other. All work here was stopped"
@@ -163,21 +164,31 @@ class Agent:
         return True
 
     async def _do(self, held: Held, task: Task) -> None:
-        async with self._slots, self._runner.begun(task) as job:
-            held.working = True
-            telling = self._group.create_task(self._tell(held, job))
-            try:
-                answer = await job.ended()
-            finally:
-                telling.cancel()
-                held.working = False
-        log.info("done", job=held.id, name=held.name, score=answer.score, fault=answer.fault, why=answer.message)
+        try:
+            answer = await self._worked(held, task)
+        except Interrupted:
+            log.warn("its worker was stopped; the controller hands it out again", job=held.id, name=held.name)
+            return
+        if answer.fault is None:
+            log.info("scored", job=held.id, name=held.name, score=answer.score, frames=answer.frames)
+        else:
+            log.warn("not scored", job=held.id, name=held.name, fault=answer.fault, why=answer.message)
         done = Finished(held.id, held.name, answer)
         try:
             self._spool.put(done)
         except OSError as error:
             log.error("an answer cannot be kept on disk; it is lost if the agent ends", error=error.strerror)
         await self._deliver(done)
+
+    async def _worked(self, held: Held, task: Task) -> Answer:
+        async with self._slots, self._runner.begun(task) as job:
+            held.working = True
+            telling = self._group.create_task(self._tell(held, job))
+            try:
+                return await job.ended()
+            finally:
+                telling.cancel()
+                held.working = False
 
     async def _tell(self, held: Held, job: Job) -> None:
         """How far it is, now and then; the answer tells whether it is still wanted."""

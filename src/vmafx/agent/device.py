@@ -19,7 +19,6 @@ from vmafx.scoring.process import output
 WITHIN = 10.0  # seconds for a tool to answer
 GIVEN_UP = 5.0  # seconds more: one that hangs in its driver cannot even be killed
 TEXT_MOST = 200
-PCI_VENDORS: dict[str, Vendor] = {"0x1002": "amd", "0x8086": "intel"}
 NVIDIA_SMI = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader,nounits")
 ROCM_SMI = ("rocm-smi", "--showproductname", "--showdriverversion", "--showmeminfo", "vram", "--json")
 
@@ -47,7 +46,7 @@ class Machine:
         """The best there is; with `wanted`, what that backend runs on, whether it is found or not."""
         if wanted == "cpu":
             return self._cpu()
-        for look in (self._nvidia, self._amd, self._drm, self._apple):
+        for look in (self._nvidia, self._amd, self._amd_of_the_kernel, self._intel, self._apple):
             found = await look()
             if found is not None and wanted in {None, *found.backends}:
                 return found
@@ -93,19 +92,26 @@ class Machine:
             ),
         )
 
-    async def _drm(self) -> Device | None:
-        """Cards that the kernel drives, and that this user may use."""
-        found: dict[Vendor, int] = {}
-        for file in sorted(self._root.glob("sys/class/drm/card*/device/vendor")):
-            if re.fullmatch(r"card[0-9]+", file.parts[-3]) and (vendor := PCI_VENDORS.get(_read(file).strip())):
-                found[vendor] = found.get(vendor, 0) + 1
-        for vendor, count in found.items():
-            nodes = [*self._root.glob("dev/kfd" if vendor == "amd" else "dev/dri/renderD*")]
-            if any(os.access(node, os.R_OK | os.W_OK) for node in nodes):
-                name = {"amd": "AMD GPU", "intel": "Intel GPU"}[vendor]
-                return Device(vendor, count, _text(count, name, "", ""))
-            why = "this user may not use it; is it in the group render?" if nodes else "its driver offers no computing"
-            log.warn("a GPU is not used", vendor=vendor, why=why)
+    async def _amd_of_the_kernel(self) -> Device | None:
+        return self._drm("amd", "AMD GPU", "0x1002", "dev/kfd")
+
+    async def _intel(self) -> Device | None:
+        return self._drm("intel", "Intel GPU", "0x8086", "dev/dri/renderD*")
+
+    def _drm(self, vendor: Vendor, name: str, pci: str, door: str) -> Device | None:
+        """Cards that the kernel drives, and that this user may compute on."""
+        files = [
+            file
+            for file in self._root.glob("sys/class/drm/card*/device/vendor")
+            if re.fullmatch(r"card[0-9]+", file.parts[-3]) and _read(file).strip() == pci
+        ]
+        if not files:
+            return None
+        doors = [*self._root.glob(door)]
+        if any(os.access(one, os.R_OK | os.W_OK) for one in doors):
+            return Device(vendor, len(files), _text(len(files), name))
+        why = "this user may not; is it in the group render?" if doors else "its driver offers no computing"
+        log.warn("a GPU is not used", gpu=name, why=why)
         return None
 
     async def _apple(self) -> Device | None:

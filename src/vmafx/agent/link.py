@@ -7,6 +7,7 @@ LinkError          a call came to nothing; what it was about is kept, and tried 
     Wrong          what we say of ourselves makes no sense, and never will
 """
 
+import asyncio
 import ssl
 from collections.abc import Iterable
 from pathlib import Path
@@ -139,8 +140,11 @@ class Link:
             raise KINDS.get(error.code(), Unreachable)(_words(error)) from error
         except DecodeError as error:
             raise Unreachable(f"its answer to {name} cannot be read") from error
-        except grpc.aio.UsageError as error:  # the channel was renewed meanwhile
-            raise Unreachable("the connection was closed") from error
+        except (asyncio.CancelledError, grpc.aio.UsageError) as error:
+            ours = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and ours is not None and ours.cancelling():
+                raise
+            raise Unreachable("the connection was renewed meanwhile") from error
 
     def _identity(self) -> tuple[tuple[str, str], ...]:
         if self._door.token is None:

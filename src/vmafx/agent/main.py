@@ -55,7 +55,7 @@ def alone(folder: Path) -> Iterator[None]:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = (folder / "lock").open("a+")
     except OSError as error:
-        raise Ends(f"{folder} cannot be used: {error.strerror}; name another by --state-dir", WRONG_SETTINGS) from error
+        raise _unusable(folder, error) from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,6 +69,10 @@ def alone(folder: Path) -> Iterator[None]:
         lock.write(f"{os.getpid()}\n")
         lock.flush()
         yield
+
+
+def _unusable(folder: Path, error: OSError) -> Ends:
+    return Ends(f"the state folder {folder} cannot be used: {error.strerror}; name another by --state-dir")
 
 
 async def run(settings: dict[str, Any]) -> None:
@@ -98,6 +102,8 @@ async def _look(settings: dict[str, Any]) -> tuple[Device, float]:
         return device, await speed.frames_per_second(settings["state"], device)
     except NodeFault as fault:
         raise Ends(f"this machine cannot score: {fault}. `vmafx doctor` tells more") from fault
+    except OSError as error:
+        raise _unusable(settings["state"], error) from error
 
 
 async def _work(
@@ -109,9 +115,13 @@ async def _work(
         "starting", controller=settings["controller"], name=request.name, device=device.text, fps=fps,
         capacity=request.capability.concurrency, state=folder, pid=os.getpid(),
     )  # fmt: skip
-    agent = Agent(link, request, Runner(folder / "work"), Spool(folder / "spool"), device.backends[0])
     end: Ends | None = None
     try:
+        try:
+            runner, spool = Runner(folder / "work"), Spool(folder / "spool")
+        except OSError as error:
+            raise _unusable(folder, error) from error
+        agent = Agent(link, request, runner, spool, device.backends[0])
         await agent.run(stop, at_once, settings["drain"])
     except* Superseded as group:
         end = Ends(str(group.exceptions[0]))

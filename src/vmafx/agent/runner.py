@@ -21,6 +21,7 @@ from vmafx.tether import tethered
 
 STOPS_WITHIN = 10.0  # seconds between SIGTERM and SIGKILL
 TAIL, SAID_MOST = 4096, 500  # bytes, characters
+STOPPED = {-signal.SIGTERM, 128 + signal.SIGTERM}
 COMMAND = (sys.executable, "-P", "-m", "vmafx.worker.main")
 # What a worker needs to reach clips, models and devices. All else of the agent's environment is not for it, above all
 # what the agent itself identifies with.
@@ -45,6 +46,10 @@ PREFIXES = (
 WITHHELD = ("VMAFX_AGENT_", "VMAFX_CONTROLLER_", "VMAFX_OPERATOR_")
 
 
+class Interrupted(Exception):
+    """Somebody stopped the worker: a machine that shuts down does so, before or after it stops the agent."""
+
+
 class Task(msgspec.Struct, frozen=True):
     """What a worker is to do: one attempt at a job."""
 
@@ -61,11 +66,6 @@ class Runner:
         self._environ = {name: value for name, value in environ.items() if _passed_on(name)}
         shutil.rmtree(folder, ignore_errors=True)  # what a killed agent left
         folder.mkdir(mode=0o700, parents=True)
-
-    async def run(self, task: Task) -> Answer:
-        """To its end. However that is, it is an answer; cancelled, the worker is ended first."""
-        async with self.begun(task) as job:
-            return await job.ended()
 
     @asynccontextmanager
     async def begun(self, task: Task) -> "AsyncIterator[Job]":
@@ -89,11 +89,14 @@ class Job:
         self._task, self._folder, self._process, self._trouble = task, folder, process, trouble
 
     async def ended(self) -> Answer:
+        """Its answer, however it went. Interrupted if the worker was told to stop, and not by us."""
         if self._process is None:
             return Answer(self._task.id, fault="NodeFault", message=self._trouble)
         last = await _heard(self._process.stderr, self._task.id)
         code = await self._process.wait()
         answer = self._answer()
+        if answer is None and code in STOPPED:
+            raise Interrupted(self._task.id)
         if answer is None:
             says = f"; it said: {last}" if last else ""
             why = f"the worker ended by {ended_by(code)}, and left no answer{says}"

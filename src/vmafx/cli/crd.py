@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from vmafx.agent import options as agent
 from vmafx.api import KINDS, reference
 from vmafx.api.reasons import REASONS
 from vmafx.cli.help import HELP
@@ -68,6 +69,7 @@ def files() -> dict[Path, str]:
         "The worker": worker.SETTINGS,
         "The operator": SETTINGS,
         "The controller": controller.SETTINGS,
+        "The agent": agent.SETTINGS,
         "Everywhere": (Setting("kubeconfig", "Kubeconfig files, merged as kubectl does.", variable="KUBECONFIG"),),
         "`vmafx dev`": VARIABLES,
     }

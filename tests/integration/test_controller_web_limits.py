@@ -170,6 +170,20 @@ async def test_one_connection_too_many_is_hung_up_on(site: Site, monkeypatch: py
     held[1][1].transport.abort()
 
 
+async def test_who_does_not_read_the_answer_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "WRITE_WITHIN", 0.2)
+    monkeypatch.setattr(web, "CONNECTIONS_MOST", 1)
+    big: server.Routes = {"/metrics": lambda: server.Page(200, "text/plain", b"x" * (50 << 20))}
+    async with web.serve(HERE, Scripted(), PAGES | big) as port:  # type: ignore[arg-type]
+        site = Site(Scripted(), port)
+        reader, writer = await site.connect()
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await eventually(site.healthy, "its place is free again")
+        writer.transport.abort()
+
+
 def endless(made: list[int]) -> Callable[[], AsyncGenerator[wire.Job]]:
     async def jobs() -> AsyncGenerator[wire.Job]:
         while True:

@@ -30,10 +30,11 @@ FIELD_MOST = 9 << 10  # bytes of a header: a token, and what stands before it
 FIELDS_MOST = 64
 CONNECTIONS_MOST = 1024
 IDLE_MOST = 90.0  # seconds without a request, and for one's headers
+HANDSHAKE_WITHIN = 10.0  # seconds, of TLS
 ANSWER_WITHIN = 30.0  # seconds for a call, beside what it was asked to wait
 POLL_MOST = 60  # seconds that a call is asked to wait
 FIRST_WITHIN = 5.0  # seconds for a stream's first word; then its head is sent, since there may be nothing to say
-WRITE_WITHIN = 30.0  # seconds for a reader to take what a stream has for it
+WRITE_WITHIN = 30.0  # seconds for a reader to take what there is for it
 STOP_WITHIN = 5.0  # seconds for calls in hand, at the end
 
 STATUS: dict[Code, int] = {
@@ -48,7 +49,6 @@ STATUS: dict[Code, int] = {
     "INTERNAL": 500,
     "UNAVAILABLE": 503,
 }
-CODES = {404: "NOT_FOUND", 405: "UNIMPLEMENTED"}  # of HTTP's own errors
 HEADERS = {"Server": "vmafx", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 MORE_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "3"}, 503: {"Retry-After": "3"}}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -76,7 +76,10 @@ async def serve(
 
     loop = asyncio.get_running_loop()
     try:
-        server = await loop.create_server(connection, address.host, address.port, ssl=tls, backlog=256)
+        handshake = HANDSHAKE_WITHIN if tls is not None else None
+        server = await loop.create_server(
+            connection, address.host, address.port, ssl=tls, ssl_handshake_timeout=handshake
+        )
         try:
             yield server.sockets[0].getsockname()[1]
         finally:
@@ -173,13 +176,15 @@ async def _tell_all(request: web.Request, messages: AsyncGenerator[Message]) -> 
         try:
             message = await first
             while message is not None:
-                await _write(request, response, jsonform.dumps(message) + b"\n")
+                async with _within_reason(request):
+                    await response.write(jsonform.dumps(message) + b"\n")
                 message = await _next(messages)
         except ConnectionError:
             raise
         except Exception as error:  # noqa: BLE001 - as for any call
             _, code, why = _explained(error, request)
-            await _write(request, response, _error_body(code, why) + b"\n")
+            async with _within_reason(request):
+                await response.write(_error_body(code, why) + b"\n")
         return response
     finally:
         first.cancel()  # or it would be in the way of the generator's end
@@ -190,30 +195,34 @@ async def _next(messages: AsyncGenerator[Message]) -> Message | None:
     return await anext(messages, None)
 
 
-async def _write(request: web.Request, response: web.StreamResponse, line: bytes) -> None:
-    """Waits while more is under way than the connection's buffers hold; who does not read on is cut off."""
+@asynccontextmanager
+async def _within_reason(request: web.Request) -> AsyncIterator[None]:
+    """To write waits while more is under way than the connection's buffers hold; who does not read on is cut off."""
     try:
         async with asyncio.timeout(WRITE_WITHIN):
-            await response.write(line)
+            yield
     except TimeoutError:
-        log.info("a stream's reader is too slow", peer=request.remote)
+        log.info("an answer is not read", path=request.path, peer=request.remote)
         if request.transport is not None:
             request.transport.abort()
-        raise ConnectionResetError("too slow") from None
+        raise ConnectionResetError("the answer is not read") from None
 
 
 @web.middleware
 async def _answered(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Whatever happens, the answer is JSON, and tells nothing that is not the caller's business."""
     try:
-        return await handler(request)
+        answer = await handler(request)
     except ConnectionError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, the other callers go on
         answer = _error(*_explained(error, request))
         if isinstance(error, web.HTTPMethodNotAllowed):
             answer.headers["Allow"] = error.headers["Allow"]
-        return answer
+    async with _within_reason(request):
+        await answer.prepare(request)
+        await answer.write_eof()
+    return answer
 
 
 def _explained(error: Exception, request: web.Request) -> tuple[int, str, str]:
@@ -221,8 +230,10 @@ def _explained(error: Exception, request: web.Request) -> tuple[int, str, str]:
     match error:
         case Refused():
             return STATUS[error.code], error.code, error.message
+        case web.HTTPNotFound():
+            return 404, "NOT_FOUND", "no such page; /openapi.json describes those there are"
         case web.HTTPException():
-            return error.status, CODES.get(error.status, "INVALID_ARGUMENT"), error.reason
+            return error.status, "UNIMPLEMENTED" if error.status == 405 else "INVALID_ARGUMENT", error.reason
         case KubeError():
             log.warn("a call failed", path=request.path, error=str(error))
             return _explained(refusal(error), request)

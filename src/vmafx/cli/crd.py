@@ -10,6 +10,7 @@ from vmafx.api import KINDS, reference
 from vmafx.api.reasons import REASONS
 from vmafx.cli.help import HELP
 from vmafx.controller import options as controller
+from vmafx.controller import rbac
 from vmafx.devcluster.variables import VARIABLES
 from vmafx.operator import manifests
 from vmafx.operator.options import SETTINGS
@@ -74,7 +75,7 @@ def files() -> dict[Path, str]:
         "`vmafx dev`": VARIABLES,
     }
     pages = {Path("docs/api.md"): reference.page(KINDS, REASONS), Path("docs/environment.md"): page(sections)}
-    return {**manifests.files(), **pages}
+    return {**manifests.files(), **rbac.files(), **pages}
 
 
 def _read(path: Path) -> str | None:

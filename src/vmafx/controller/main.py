@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,10 +13,10 @@ from uuid import uuid4
 
 import grpc
 
-from vmafx.controller import grpc_door
+from vmafx.controller import grpc_door, web
 from vmafx.controller.cache import caches
 from vmafx.controller.calls import Calls, Parts
-from vmafx.controller.doors import Doors, InsecureDoors
+from vmafx.controller.doors import Doors, InsecureDoors, TokenDoors
 from vmafx.controller.jobs import Jobs
 from vmafx.controller.metrics import CallMetrics
 from vmafx.controller.nodes import Nodes
@@ -27,11 +28,12 @@ from vmafx.controller.work import Work
 from vmafx.kube import Client, load_config
 from vmafx.kube.errors import ConfigError, KubeError
 from vmafx.kube.metrics import ClientMetrics
-from vmafx.runtime import logs
+from vmafx.runtime import logs, server
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.logs import log
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
+from vmafx.runtime.server import Routes
 from vmafx.settings import load
 
 GRACE = 5.0  # seconds for calls under way when told to stop
@@ -83,14 +85,20 @@ async def run(settings: dict[str, Any]) -> None:
                 finally:
                     parts.work.close()
 
-        manager = Manager(metrics, probes=settings["http_address"], metrics_at=None, election=None)
+        manager = Manager(metrics, probes=None, metrics_at=None, election=None)
         for informer in cached:
             manager.add_informer(informer)
         manager.in_background(events.run)
         manager.in_background(metrics.measure_lag)
         manager.while_leading(serve)
+        pages: Routes = {
+            "/healthz": server.probe(lambda: None),
+            "/readyz": server.probe(manager.not_ready),
+            "/metrics": server.metrics(metrics.registry),
+        }
         log.info("starting", server=config.server, pid=os.getpid())
-        await manager.run(stop)
+        async with web.serve(settings["http_address"], calls, pages, _http_tls(settings)):
+            await manager.run(stop)
         log.info("stopped")
 
 
@@ -106,6 +114,12 @@ def server_credentials(settings: dict[str, Any]) -> grpc.ServerCredentials | Non
     return grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=False)
 
 
+def _http_tls(settings: dict[str, Any]) -> ssl.SSLContext | None:
+    if not settings["tls_cert"]:
+        return None
+    return web.tls(settings["tls_cert"], settings["tls_key"], settings["client_ca"])
+
+
 def _read(path: str) -> bytes | None:
     if not path:
         return None
@@ -116,6 +130,8 @@ def _read(path: str) -> bytes | None:
 
 
 def _doors(client: Client, auth: str) -> Doors:
+    if auth == "token":
+        return TokenDoors(client)
     log.warn("everybody may come in: --auth insecure is for development only")
     return InsecureDoors()
 

@@ -9,6 +9,7 @@ from vmafx.api.pod import PodOverlay
 
 Vendor = Literal["nvidia", "amd", "intel", "apple", "cpu"]
 Runtime = Literal["Pod", "Agent"]
+REGISTERED_BY, BY_AGENT = "vmafx.dev/registered-by", "agent"  # a label, and what it says of nodes that nobody wrote
 
 
 class VmafxNodeSpec(Model):

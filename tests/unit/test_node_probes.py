@@ -9,7 +9,8 @@ import pytest
 from aiohttp import web
 
 from tests.support.virtual import run
-from vmafx.operator.node.probes import EVERY, TIMEOUT, Probes
+from vmafx.operator.node.decide import PROBE_EVERY as EVERY
+from vmafx.operator.node.probes import TIMEOUT, Probes
 from vmafx.runtime.times import loop_time
 
 

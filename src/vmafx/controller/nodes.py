@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 
 from vmafx.api.meta import ObjectMeta
-from vmafx.api.node import NodeView, Vendor, VmafxNode, VmafxNodeSpec
+from vmafx.api.node import BY_AGENT, REGISTERED_BY, NodeView, Vendor, VmafxNode, VmafxNodeSpec
 from vmafx.controller.cache import Caches
 from vmafx.controller.errors import Refused
 from vmafx.controller.sessions import Session, Sessions
@@ -18,7 +18,6 @@ from vmafx.runtime.times import loop_time, utc_now
 
 VIEW = NODES.seen_as(NodeView)
 WRITE_EVERY = 20.0  # seconds between two writes of a node's heartbeat, at least
-REGISTERED_BY = "vmafx.dev/registered-by"
 CAPACITY_MOST, DEVICE_MOST, LABELS_MOST = 1024, 1024, 64
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -67,7 +66,7 @@ class Nodes:
         there = self._caches.nodes.store.get(node) or await self._live(node)
         if there is None:
             spec = VmafxNodeSpec(gpuVendor=_vendor(machine), capacity=machine.capacity, runtime="Agent")
-            labels = {**machine.labels, REGISTERED_BY: "agent"}
+            labels = {**machine.labels, REGISTERED_BY: BY_AGENT}
             made = VmafxNode(metadata=ObjectMeta(name=node.name, labels=labels), spec=spec)
             try:
                 await self._client.create(NODES, made, node.namespace)

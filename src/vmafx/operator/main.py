@@ -12,8 +12,7 @@ from uuid import uuid4
 from vmafx.kube import Client, Key, load_config
 from vmafx.kube.errors import KubeError
 from vmafx.kube.metrics import ClientMetrics
-from vmafx.lifecycle.unfinished import jobs_informer
-from vmafx.operator.job.cache import Caches, pods_informer
+from vmafx.operator.job.cache import Caches, jobs_by_node, pods_informer
 from vmafx.operator.job.pod import PodSettings
 from vmafx.operator.job.reconciler import JobReconciler
 from vmafx.operator.node.reconciler import NodeReconciler, nodes_informer
@@ -61,7 +60,7 @@ async def run(settings: dict[str, Any]) -> None:
         manager.in_background(events.run)
         nodes = nodes_informer(client, settings["namespace"])
         manager.add_informer(nodes, fresh=True)
-        jobs = jobs_informer(client, settings["namespace"])
+        jobs = jobs_by_node(client, settings["namespace"])
         pods = pods_informer(client, jobs)
         manager.add_informer(jobs, fresh=True)
         manager.add_informer(pods)
@@ -70,7 +69,8 @@ async def run(settings: dict[str, Any]) -> None:
         running = JobReconciler(client, Caches(jobs, nodes, pods), events, metrics, workers, controllers=addresses)
         manager.add_controller(running.controller(settings["workers"]))
         manager.while_leading(running.lead)
-        health = NodeReconciler(client, nodes, events, address=settings["controller_address"])
+        address = settings["controller_address"]
+        health = NodeReconciler(client, nodes, events, address=address, has_jobs=running.has_jobs)
         manager.add_controller(health.controller(metrics, workers=settings["workers"]))
         manager.while_leading(health.probes.run)
         manager.in_background(metrics.measure_lag)

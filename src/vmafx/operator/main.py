@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -20,6 +20,7 @@ from vmafx.operator.options import ABOUT, PROGRAM, SETTINGS
 from vmafx.operator.rbac import LEASE
 from vmafx.runtime import logs
 from vmafx.runtime.events import EventRecorder
+from vmafx.runtime.failures import leaves
 from vmafx.runtime.leader import LeaderElection, LeaseLost
 from vmafx.runtime.logs import log
 from vmafx.runtime.manager import Manager
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(run(settings))
     except* (KubeError, LeaseLost, OSError) as failures:
-        for error in _leaves(failures):
+        for error in leaves(failures):
             log.error("the operator ends", error=str(error))
         sys.exit(1)
 
@@ -77,15 +78,6 @@ async def run(settings: dict[str, Any]) -> None:
         log.info("starting", server=config.server, pid=os.getpid(), leader_elect=settings["leader_elect"])
         await manager.run(stop)
         log.info("stopped")
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    """The errors themselves, out of the groups that the tasks wrapped them in."""
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
 
 
 def _loop_factory() -> Any:

@@ -7,13 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from vmafx.api.job import FINISHED, JobView
-from vmafx.api.meta import API_VERSION
 from vmafx.api.node import NodeView
 from vmafx.kube import JOBS, Client, Key
 from vmafx.kube.errors import Conflict, Invalid, NotFound
 from vmafx.lifecycle import status as ends
 from vmafx.lifecycle.metrics import JobMetrics
-from vmafx.lifecycle.outcomes import Fail, Leaving, Succeed, Suspend, TryAgain, failed
+from vmafx.lifecycle.outcomes import Leaving, Succeed, failed
+from vmafx.lifecycle.telling import tell, tell_end
 from vmafx.operator.job import decide as steps
 from vmafx.operator.job import status
 from vmafx.operator.job.cache import BY_JOB, BY_NODE, PODS, Caches, job_of, keys_of
@@ -27,7 +27,7 @@ from vmafx.operator.job.pod import PodSettings, pod_name
 from vmafx.operator.job.podview import PodView
 from vmafx.operator.job.tally import FinishedTally
 from vmafx.runtime.controller import Controller, Result
-from vmafx.runtime.events import EventRecorder, Regarding
+from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.store import Change
 from vmafx.runtime.times import utc_now
@@ -193,13 +193,7 @@ class JobReconciler:
             await self._leave(key, job, failed(job, f"its result cannot be kept: {error}"))
             return
         self._metrics.left(job, step, now)
-        match step:
-            case Fail(reason, message):
-                self._tell(job, "Warning", reason, message)
-            case TryAgain(message):
-                self._tell(job, "Warning" if step.failed else "Normal", "Retrying", message)
-            case Suspend():
-                self._tell(job, "Normal", "Suspended", "stopped, since spec.suspend is true")
+        tell_end(self._events, job, step)
 
     async def _queued(self, key: Key, job: JobView, after: float | None) -> Result:
         """It waits for a node, and its status says why; if it waits for long, an event says so too."""
@@ -221,7 +215,7 @@ class JobReconciler:
         if to_tell > 0:
             return Result.after(steps.sooner(to_tell, after))
         del self._waits[key]
-        self._tell(job, "Warning", why.reason, f"waits for a node: {why.message}")
+        tell(self._events, job, "Warning", why.reason, f"waits for a node: {why.message}")
         return _again(after)
 
     async def _place(self, key: Key, job: JobView, node: str) -> Result:
@@ -259,9 +253,9 @@ class JobReconciler:
                 return Result.after(steps.sooner(after, left))
             case Found(one):
                 return await self._do(key, job, self._decide(key, job, one, seen=True))
-            case NotAllowed(why, tell, after):
-                if tell:
-                    self._tell(job, "Warning", "FailedCreate", why)
+            case NotAllowed(why, untold, after):
+                if untold:
+                    tell(self._events, job, "Warning", "FailedCreate", why)
                     await self._write(key, job, status.says(f"{why}; asked for again"))
                 return Result.after(steps.sooner(after, left))
             case over:
@@ -297,11 +291,6 @@ class JobReconciler:
         if seen is not None and int(seen.metadata.resourceVersion) < int(new.metadata.resourceVersion):
             self._written[key] = int(new.metadata.resourceVersion)  # the watch may well be faster than the answer
         return new
-
-    def _tell(self, job: JobView, kind: Any, reason: str, note: str) -> None:
-        meta = job.metadata
-        about = Regarding(API_VERSION, JOBS.kind, meta.namespace, meta.name, meta.uid)
-        self._events.emit(about, kind, reason, "Run", note)
 
 
 def _concerns_what_runs(change: Change[NodeView]) -> bool:

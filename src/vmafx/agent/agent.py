@@ -39,6 +39,7 @@ class Held(msgspec.Struct, eq=False):
     id: str
     name: str
     working: bool = False  # its worker runs
+    finished: bool = False  # and only has to be reported
     stopping: bool = False
     doing: asyncio.Task[None] | None = None
 
@@ -67,7 +68,7 @@ class Agent:
             self._group = group
             for done in self._spool.read():
                 log.info("an answer was left from before", job=done.id, name=done.name)
-                self._hold(Held(done.id, done.name), self._deliver(done))
+                self._hold(Held(done.id, done.name, finished=True), self._deliver(done))
             loops = [group.create_task(loop) for loop in (self._membership.run(), self._beat())]
             pulling = group.create_task(self._pull())
             await stop.wait()
@@ -75,7 +76,9 @@ class Agent:
             log.info("draining: no more work is taken", jobs=len(self._held), seconds=drain)
             await self._drained(at_once, drain)
             for held in self._held.values():
-                log.warn("left unfinished; the controller hands it out again", job=held.id, name=held.name)
+                kept = "not reported; the next start of this agent does it"
+                lost = "left unfinished; the controller hands it out again"
+                log.warn(kept if held.finished else lost, job=held.id, name=held.name)
                 self._cancel(held)
             for task in loops:
                 task.cancel()
@@ -178,6 +181,8 @@ class Agent:
             self._spool.put(done)
         except OSError as error:
             log.error("an answer cannot be kept on disk; it is lost if the agent ends", error=error.strerror)
+        else:
+            held.finished = True
         await self._deliver(done)
 
     async def _worked(self, held: Held, task: Task) -> Answer:

@@ -56,6 +56,7 @@ class Agent:
         self._slots = asyncio.Semaphore(self._capability.concurrency)
         self._held: dict[str, Held] = {}
         self._left = asyncio.Event()  # something is no longer in hand
+        self._doubt = asyncio.Event()  # a call was answered as if our session did not count
         self._over: deque[str] = deque(maxlen=REMEMBERED)
         self._full_pull: asyncio.Task[wire.PullWorkResponse] | None = None  # that was sent with no slot free
 
@@ -97,9 +98,11 @@ class Agent:
             await self._left.wait()
 
     async def _beat(self) -> None:
+        """Heartbeats; and only they tell whether we are forgotten, and register again, or superseded, and end."""
         trouble = Trouble("heartbeats are not answered; work goes on")
         while True:
             session = await self._membership.session()
+            self._doubt.clear()
             working = sum(held.working for held in self._held.values())
             try:
                 said = await self._link.heartbeat(session, self._running(), working)
@@ -118,7 +121,9 @@ class Agent:
                     self._stop(said.stop_job_ids)
                 else:
                     self._membership.lose(session, "the heartbeat was refused")
-            await asyncio.sleep(HEARTBEAT_EVERY)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT_EVERY):
+                    await self._doubt.wait()
 
     async def _pull(self) -> None:
         trouble, pauses = Trouble("no work can be pulled; work in hand goes on"), Pauses(0.5, LONGEST)
@@ -127,8 +132,8 @@ class Agent:
             session, began = await self._membership.session(), loop_time()
             try:
                 said = await self._long_poll(session)
-            except NotKnown as error:
-                self._membership.lose(session, error)
+            except NotKnown:
+                self._doubt.set()
             except LinkError as error:
                 trouble.met(error)
             else:
@@ -202,8 +207,8 @@ class Agent:
             session = await self._membership.session()
             try:
                 ok = await self._link.report(session, messages.progress(held.id, held.name, job.progress()))
-            except NotKnown as error:
-                self._membership.lose(session, error)
+            except NotKnown:
+                self._doubt.set()
             except LinkError as error:
                 log.debug("progress was not heard", job=held.id, error=str(error))
             else:
@@ -218,8 +223,8 @@ class Agent:
             session = await self._membership.session()
             try:
                 ok = await self._link.report(session, messages.result(done))
-            except NotKnown as error:
-                self._membership.lose(session, error)
+            except NotKnown:
+                self._doubt.set()
             except LinkError as error:
                 trouble.met(error, job=done.id)
             else:
@@ -248,7 +253,8 @@ class Agent:
         for attempt in attempts:
             held = self._held.get(attempt)
             if held is not None and not held.stopping:
-                log.info("stopped: the controller does not want it any more", job=held.id, name=held.name)
+                say = log.debug if held.finished else log.info  # of our own result it may have heard already
+                say("stopped: the attempt is over", job=held.id, name=held.name)
                 self._spool.drop(attempt)
                 self._cancel(held)
 

@@ -231,8 +231,11 @@ async def test_superseded_it_ends_and_says_what_to_do(
         await eventually(running.workers, "it works")
         (worker,) = children(running.process.pid)
         door.superseded = True
+        door.sessions.clear()
+        door.change()  # the pull that waits is the first to be told, and not why
         assert await running.ended() == 1
         assert not read(worker, "cmdline")
+        assert len(door.calls("RegisterNode")) == 1  # two of a name would take it from each other for ever
     why = running.said[-1]["why"]
     assert "another agent has registered as default/machine" in why
     assert "--name" in why
@@ -267,6 +270,19 @@ async def test_told_twice_or_without_time_it_stops_at_once_and_the_job_is_handed
     assert list((tmp_path / "work").iterdir()) == []
 
 
+async def test_what_cannot_be_reported_before_it_ends_is_kept(
+    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+) -> None:
+    door.refusals["ReportResult"] = grpc.StatusCode.INTERNAL
+    place(door, clips)
+    async with agent(door.address, tmp_path, speed, "--drain-seconds", "1") as running:
+        await running.says("a result cannot be reported")
+        running.process.terminate()
+        assert await running.ended() == 0
+        assert running.has_said("not reported; the next start")
+    assert len(spooled(tmp_path)) == 1
+
+
 async def test_a_token_is_read_for_every_call(door: FrontDoor, clips: Path, speed: Path, tmp_path: Path) -> None:
     token = tmp_path / "token"
     state = tmp_path / "state"
@@ -294,6 +310,18 @@ async def test_one_agent_for_one_state_folder(door: FrontDoor, speed: Path, tmp_
         assert len(door.calls("RegisterNode")) == 1
 
 
+async def test_certificates_that_are_none_are_told_at_once(speed: Path, tmp_path: Path) -> None:
+    files = Certificates(tmp_path)
+    files.issue()
+    other = files.key.read_bytes()
+    files.issue()
+    files.key.write_bytes(other)
+    for flags in (files.flags, ("--ca", __file__), ("--ca", "/none"), ("--cert", str(files.cert))):
+        async with agent("localhost:1", tmp_path / "state", speed, *flags, tls=True) as running:
+            assert await running.ended() == 2
+        assert "--" in running.said[-1]["why"] or "/none" in running.said[-1]["why"]
+
+
 class Certificates:
     """Of a controller and an agent, in files that are replaced."""
 
@@ -319,6 +347,7 @@ async def test_certificates_are_checked_on_both_sides_and_may_be_replaced(
     async with FrontDoor(files.issue()) as door:
         async with agent(door.address, tmp_path / "other", speed, "--ca", str(files.ca), tls=True) as unknown:
             await unknown.says("the controller cannot be reached")  # it has no certificate to show
+        assert all("time" in one for one in unknown.said)  # no line of another kind than ours
         async with agent(door.address, tmp_path / "state", speed, *files.flags, tls=True) as running:
             place_long(door, clips)
             await eventually(running.workers, "it works")

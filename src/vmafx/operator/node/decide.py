@@ -5,7 +5,8 @@ be silent. So a heartbeat that we saw come is as old as the time since then on o
 whatever it says: a value that changes is a sign of life. Only of one that was there before us we know no better than to
 compare it with our time of day. By a controller's clock that is behind, such a node is taken for silent when the
 operator starts, and gets no job until its next heartbeat, ten seconds later; what runs on it stays, since that takes a
-minute without one. By a clock that is ahead it is heard now, and silent a minute after.
+minute without one. By a clock that is ahead it is heard now, and silent a minute after. A heartbeat of which we hear
+late, since our watch was broken, keeps its node for up to a minute longer than it should.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -34,11 +35,12 @@ class Probe(msgspec.Struct, frozen=True):
 
     def after(self, before: "Probe | None") -> "Probe":
         """The same, as what followed on that answer."""
-        goes_on = before is not None and before.ok and not before.is_old(self.at)
-        return msgspec.structs.replace(self, since=before.since if goes_on and before is not None else self.at)
+        if before is None or not before.ok or before.is_old(self.at):
+            return msgspec.structs.replace(self, since=self.at)
+        return msgspec.structs.replace(self, since=before.since)
 
     def is_old(self, clock: float) -> bool:
-        """One was missed since: of this process being stopped, nobody knows what happened meanwhile."""
+        """Another should have come since. While this process stood still, anything may have happened."""
         return clock - self.at > 2 * PROBE_EVERY
 
     def ok_for(self, clock: float) -> float:

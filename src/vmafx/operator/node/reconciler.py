@@ -12,7 +12,7 @@ from vmafx.api.meta import API_VERSION
 from vmafx.api.node import NodeView
 from vmafx.kube import NODES, Client, Key
 from vmafx.kube.errors import Conflict, NotFound
-from vmafx.operator.node.decide import Heard, Verdict, hear, heard_last, is_to_go, judge, next_look, patch
+from vmafx.operator.node.decide import Heard, Verdict, hear, heard_last, is_lost, is_to_go, judge, next_look, patch
 from vmafx.operator.node.probes import Probes
 from vmafx.runtime.controller import Controller, Result
 from vmafx.runtime.events import EventRecorder, Regarding
@@ -96,8 +96,8 @@ class NodeReconciler:
     def _tell(self, node: NodeView, verdict: Verdict) -> None:
         """An event for a node that turned, or is lost. Not when the controller went: that is no one node's affair."""
         turned = node.status.healthy is not None and node.status.healthy != verdict.healthy
-        turned = turned or verdict.reason == "AgentLost"
-        if turned and verdict.reason != "ControllerUnreachable":
+        lost = verdict.reason == "AgentLost" and not is_lost(node)
+        if (turned or lost) and verdict.reason != "ControllerUnreachable":
             meta = node.metadata
             about = Regarding(API_VERSION, NODES.kind, meta.namespace, meta.name, meta.uid)
             self._events.emit(

@@ -8,10 +8,7 @@ import pytest
 from tests.support.agents import agent, children, read
 from tests.support.frontdoor import FrontDoor
 from tests.support.waiting import eventually
-from vmafx.api.job import JobOptions
 from vmafx.devcluster.pki import Authority
-
-SLOW = JobOptions(threads=1)
 
 
 async def test_superseded_it_ends_and_says_what_to_do(

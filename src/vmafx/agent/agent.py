@@ -99,7 +99,7 @@ class Agent:
 
     async def _beat(self) -> None:
         """Heartbeats; and only they tell whether we are forgotten, and register again, or superseded, and end."""
-        trouble = Trouble("heartbeats are not answered; work goes on")
+        trouble = Trouble("heartbeats are not answered; work goes on", "heartbeats are answered again")
         while True:
             session = await self._membership.session()
             self._doubt.clear()
@@ -126,7 +126,8 @@ class Agent:
                     await self._doubt.wait()
 
     async def _pull(self) -> None:
-        trouble, pauses = Trouble("no work can be pulled; work in hand goes on"), Pauses(0.5, LONGEST)
+        trouble = Trouble("no work can be pulled; work in hand goes on", "work can be pulled again")
+        pauses = Pauses(0.5, LONGEST)
         while True:
             await self._until_held(self._capability.concurrency)
             session, began = await self._membership.session(), loop_time()
@@ -218,7 +219,8 @@ class Agent:
 
     async def _deliver(self, done: Finished) -> None:
         """For as long as it takes."""
-        trouble, pauses = Trouble("a result cannot be reported; it is kept and tried again"), Pauses(0.5, LONGEST)
+        trouble = Trouble("a result cannot be reported; it is kept and tried again", "a result can be reported again")
+        pauses = Pauses(0.5, LONGEST)
         while True:
             session = await self._membership.session()
             try:
@@ -228,6 +230,7 @@ class Agent:
             except LinkError as error:
                 trouble.met(error, job=done.id)
             else:
+                trouble.over()
                 break
             await asyncio.sleep(pauses.next())
         log.info("reported" if ok else "the result does not count: the attempt was over", job=done.id)
@@ -268,8 +271,8 @@ class Agent:
 class Trouble:
     """Told when it begins, and when it is over; an outage of hours is two lines, not thousands."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def __init__(self, what: str, over: str) -> None:
+        self._what, self._over = what, over
         self._kind: type[LinkError] | None = None
 
     def met(self, error: LinkError, **fields: str) -> None:
@@ -279,5 +282,5 @@ class Trouble:
 
     def over(self) -> None:
         if self._kind is not None:
-            log.info("the controller answers again")
+            log.info(self._over)
             self._kind = None

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -19,6 +19,7 @@ from vmafx.runtime.times import loop_time, utc_now
 VIEW = NODES.seen_as(NodeView)
 WRITE_EVERY = 20.0  # seconds between two writes of a node's heartbeat, at least
 CAPACITY_MOST, DEVICE_MOST, LABELS_MOST = 1024, 1024, 64
+Standing = Literal["speaks", "superseded", "unknown"]
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -85,18 +86,14 @@ class Nodes:
         except NotFound:
             return None
 
-    async def speaks(self, session: Session) -> bool:
+    async def standing(self, session: Session) -> Standing:
         """Whether it is this agent that speaks for its node: the last one to register does."""
         node = self._caches.nodes.store.get(session.node)
-        if node is not None and node.status.agentSession == session.id:
-            return True
-        node = await self._live(session.node)  # it may have registered with another replica, a moment ago
-        return node is not None and node.status.agentSession == session.id
-
-    def is_superseded(self, session: Session) -> bool:
-        """Whether it does not speak for its node since another one does."""
-        node = self._caches.nodes.store.get(session.node)
-        return node is not None and node.status.agentSession not in {None, session.id}
+        if node is None or node.status.agentSession != session.id:
+            node = await self._live(session.node)  # it may have registered with another replica, a moment ago
+        if node is None or node.status.agentSession is None:
+            return "unknown"
+        return "speaks" if node.status.agentSession == session.id else "superseded"
 
     async def beat(self, session: Session) -> None:
         """It lives. All replicas together write that every WRITE_EVERY seconds at most, each looking at the others'."""

@@ -223,9 +223,8 @@ class JobReconciler:
         now, target = self._now(), self._nodes.store.get(Key(key.namespace, node))
         if target is None:  # gone since, or named by somebody else and not there yet
             return await self._not_there(key, job, status.waiting(job, "NoNodes", f"there is no VmafxNode {node}", now))
-        if (
-            job.spec.credentialsSecretRef is not None and target.spec.runtime == "Agent"
-        ):  # named by somebody else, or changed since
+        with_agent = target.spec.runtime == "Agent"
+        if with_agent and job.spec.credentialsSecretRef is not None:  # named by somebody else, or changed since
             return await self._not_there(key, job, status.waiting(job, *POD_ONLY, now))
         placed = await self._write(key, job, status.placed(job, target, now))
         if placed is None:
@@ -235,7 +234,7 @@ class JobReconciler:
             self._echoes[key] = placed.metadata.resourceVersion
         self._waits.pop(key, None)
         self._metrics.placed(job, now)
-        if target.spec.runtime == "Agent":
+        if with_agent:
             return await self._do(key, placed, self._decide(key, placed, None, seen=False))
         return await self._make_pod(key, placed, None, look=False)
 
@@ -294,8 +293,13 @@ class JobReconciler:
 
 
 def _concerns_what_runs(change: Change[NodeView]) -> bool:
-    """Whether jobs that have the node are to be looked at. Its heartbeats are many, and none of their business."""
+    """Whether jobs that have the node are to be looked at. Its heartbeats are many, and none of their business.
+
+    Nor is a Pod concerned with the health of its VmafxNode, which turns for all of them when the controller goes.
+    """
     old, new = change.old, change.new
+    if "Agent" not in {one.spec.runtime for one in (old, new) if one is not None}:
+        return False
     if old is None or new is None:
         return True
     return old.spec.runtime != new.spec.runtime or old.status.conditions != new.status.conditions

@@ -19,6 +19,7 @@ from vmafx.controller.errors import Refused
 from vmafx.controller.reviews import AUDIENCE
 from vmafx.devcluster import DevCluster
 from vmafx.kube import Client, Key
+from vmafx.kube.credentials import token_expiry
 from vmafx.runtime import logs
 
 
@@ -133,8 +134,9 @@ async def test_an_expired_token_is_refused(entrance: Entrance, cluster: DevClust
 
 
 async def test_what_is_known_of_a_token_does_not_outlive_it(entrance: Entrance) -> None:
-    soon = entrance.doors
-    soon._wall = lambda: time.time() + 3590  # ten seconds before it expires
+    expires = token_expiry(entrance.token)
+    assert expires is not None
+    entrance.doors._wall = lambda: expires.timestamp() - 10
     await entrance.admit(Presented(entrance.token))
     entrance.clock.at += 9
     await entrance.admit(Presented(entrance.token))

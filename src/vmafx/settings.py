@@ -21,6 +21,7 @@ class Setting(msgspec.Struct, frozen=True):
     variable: str = ""
     parse: Callable[[str], Any] = str
     switch: bool = False  # `--flag` alone means true
+    repeated: bool = False  # may be said several times; a variable has commas between
     metavar: str = "TEXT"
 
 
@@ -66,12 +67,14 @@ def load(
     parser = _Parser(prog=program, description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     for one in settings:
         if one.flag:
-            switch: dict[str, Any] = {"nargs": "?", "const": "true"} if one.switch else {}
-            parser.add_argument(one.flag, dest=one.name, metavar=one.metavar, help=_help(one), **switch)
+            more: dict[str, Any] = {"nargs": "?", "const": "true"} if one.switch else {}
+            more |= {"action": "append"} if one.repeated else {}
+            parser.add_argument(one.flag, dest=one.name, metavar=one.metavar, help=_help(one), **more)
     given = vars(parser.parse_args(arguments))
     values = {}
     for one in settings:
         text, source = given.get(one.name), one.flag
+        text = ",".join(text) if isinstance(text, list) else text
         if text is None:
             text, source = environ.get(one.variable) or None, one.variable
         try:

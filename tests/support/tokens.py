@@ -1,8 +1,14 @@
 """Real service-account tokens of the test cluster, and clients that have nothing else."""
 
+import json
 import ssl
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from pathlib import Path
+from typing import Any
 
 import msgspec
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, utils
 
 from vmafx.kube import Client, Config, Key, Resource
 from vmafx.kube.credentials import StaticToken
@@ -11,10 +17,11 @@ from vmafx.kube.resources import Untyped
 ACCOUNTS: Resource[Untyped] = Resource("", "v1", "serviceaccounts", "ServiceAccount", dict)
 
 
-async def service_account_token(client: Client, key: Key) -> str:
-    """A token of an account that exists, as the kubelet would ask for it."""
+async def service_account_token(client: Client, key: Key, audience: str = "") -> str:
+    """A token of an account that exists, as the kubelet would ask for it; without an audience, for the API server."""
     tokens: Resource[Untyped] = Resource("", "v1", f"serviceaccounts/{key.name}/token", "TokenRequest", dict)
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+    spec = {"expirationSeconds": 3600, **({"audiences": [audience]} if audience else {})}
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     token: str = (await client.create(tokens, body, key.namespace))["status"]["token"]
     return token
 
@@ -24,6 +31,21 @@ async def create_account(client: Client, key: Key) -> str:
     body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": key.name}}
     uid: str = (await client.create(ACCOUNTS, body, key.namespace))["metadata"]["uid"]
     return uid
+
+
+def resigned(token: str, signing_key: Path, **claims: Any) -> str:
+    """The same token with other claims, signed as the cluster signs: what nobody can be made to wait for."""
+    head, body, _ = token.split(".")
+    said = json.loads(urlsafe_b64decode(body + "==")) | claims
+    content = f"{head}.{_base64(json.dumps(said).encode())}"
+    key = serialization.load_pem_private_key(signing_key.read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    r, s = utils.decode_dss_signature(key.sign(content.encode(), ec.ECDSA(hashes.SHA256())))
+    return f"{content}.{_base64(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
+
+
+def _base64(content: bytes) -> str:
+    return urlsafe_b64encode(content).decode().rstrip("=")
 
 
 def bearing(token: str, config: Config) -> Config:

@@ -37,6 +37,15 @@ asyncio.run(main())
     assert printed == "[] ['google', 'grpc']\n"
 
 
+def test_an_agent_knows_nothing_of_kubernetes_and_scores_elsewhere() -> None:
+    code = "import sys, vmafx.agent.main; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "grpc" in loaded
+    assert (HEAVY - {"grpc", "google"}) & set(loaded) == set()
+    others = ("vmafx.kube", "vmafx.fleet", "vmafx.worker", "vmafx.lifecycle", "vmafx.scheduling", "av")
+    assert [name for name in loaded if name.startswith(others)] == []
+
+
 @pytest.mark.parametrize("module", ["vmafx.cli.score", "vmafx.operator.main", "vmafx.worker.main"])
 def test_only_people_who_look_at_the_fleet_pay_for_that(module: str) -> None:
     code = f"import sys, {module}; print(*sys.modules)"

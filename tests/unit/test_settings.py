@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from vmafx.agent import options as agent
 from vmafx.operator.options import ABOUT, PROGRAM, SETTINGS
 from vmafx.runtime.server import Address
 from vmafx.settings import load
@@ -60,6 +61,41 @@ def test_addresses_in_gos_form(text: str, address: Address | None) -> None:
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no address"):
         Address.parse(text)
+
+
+def test_a_flag_may_be_said_several_times_where_that_makes_sense() -> None:
+    def labels(*arguments: str, **variables: str) -> dict[str, str]:
+        needed = ["--controller", "c:9090", "--state-dir", "/x", *arguments]
+        loaded: dict[str, str] = load(agent.SETTINGS, agent.PROGRAM, agent.ABOUT, needed, variables)["labels"]
+        return loaded
+
+    assert labels("--label", "a=1", "--label", "b=2=3") == {"a": "1", "b": "2=3"}
+    assert labels(VMAFX_AGENT_LABELS="a=1,b=") == {"a": "1", "b": ""}
+    assert labels("--label", "a=1", VMAFX_AGENT_LABELS="b=2") == {"a": "1"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "VMAFX_CONTROLLER_GRPC_ADDR: say where the controller is: --controller HOST:PORT"),
+        (["--controller", "host"], "--controller: 'host' is no address: use HOST:PORT"),
+        (["--controller", "h:1", "--label", "x"], "--label: 'x' is no label: use KEY=VALUE"),
+        (["--controller", "h:1", "--backend", "gpu"], "--backend: 'gpu' is none of cpu, cuda, hip, sycl, metal"),
+        (["--controller", "h:1", "--capacity", "-1"], "--capacity: '-1' is no whole number of at least 0"),
+    ],
+)
+def test_what_an_agent_cannot_be_told(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        load(agent.SETTINGS, agent.PROGRAM, agent.ABOUT, arguments, {})
+    assert end.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("host", "name"), [("Node_7.example.com", "node-7-example-com"), ("-x-", "x"), ("x" * 80, "x" * 63), ("...", "")]
+)
+def test_an_agent_is_called_as_its_host(host: str, name: str) -> None:
+    assert agent.host_label(host) == name
 
 
 def test_every_variable_has_a_name_of_its_own() -> None:

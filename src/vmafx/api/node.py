@@ -4,11 +4,13 @@ from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 
 from vmafx.api.fields import Generation, Identifier, Image, Link, NonNegative, Positive, SmallCount, Time, doc
+from vmafx.api.job import Backend
 from vmafx.api.meta import AGE, Column, Condition, Conditions, CustomObject, MetaView, Model, Names
 from vmafx.api.pod import PodOverlay
 
 Vendor = Literal["nvidia", "amd", "intel", "apple", "cpu"]
 Runtime = Literal["Pod", "Agent"]
+BACKENDS: dict[Vendor, Backend] = {"nvidia": "cuda", "amd": "hip", "intel": "sycl", "apple": "metal", "cpu": "cpu"}
 
 
 class VmafxNodeSpec(Model):

@@ -5,9 +5,12 @@ from typing import Annotated
 
 import typer
 
+from vmafx.agent import options as agent
 from vmafx.api import KINDS, reference
 from vmafx.api.reasons import REASONS
 from vmafx.cli.help import HELP
+from vmafx.controller import options as controller
+from vmafx.controller import rbac
 from vmafx.devcluster.variables import VARIABLES
 from vmafx.operator import manifests
 from vmafx.operator.options import SETTINGS
@@ -66,11 +69,13 @@ def files() -> dict[Path, str]:
         "Scoring": (*engine.SETTINGS, *policy.SETTINGS),
         "The worker": worker.SETTINGS,
         "The operator": SETTINGS,
+        "The controller": controller.SETTINGS,
+        "The agent": agent.SETTINGS,
         "Everywhere": (Setting("kubeconfig", "Kubeconfig files, merged as kubectl does.", variable="KUBECONFIG"),),
         "`vmafx dev`": VARIABLES,
     }
     pages = {Path("docs/api.md"): reference.page(KINDS, REASONS), Path("docs/environment.md"): page(sections)}
-    return {**manifests.files(), **pages}
+    return {**manifests.files(), **rbac.files(), **pages}
 
 
 def _read(path: Path) -> str | None:

@@ -12,7 +12,10 @@ from vmafx.cli.help import HELP
 
 SOFTWARE = 70  # sysexits.h
 # Each in a module of its own name, with `add_to(app)` and `ERRORS`, its expected failures.
-COMMANDS = ("score", "doctor", "submit", "queue", "jobs", "nodes", "top", "demo", "dev", "crd", "operator", "worker")
+COMMANDS = (
+    "score", "doctor", "submit", "queue", "jobs", "nodes", "top", "demo", "dev", "crd",
+    "operator", "controller", "agent", "worker",
+)  # fmt: skip
 
 
 def _show_version(wanted: bool) -> None:

@@ -22,7 +22,7 @@ h1 { font-size: 1.3rem; margin: 0 0 16px; }
 figure, table { margin: 0 0 20px; background: var(--panel); border: 1px solid var(--hair); border-radius: 12px; }
 figure { padding: 8px; }
 svg { display: block; width: 100%; height: auto; }
-text { dominant-baseline: central; }
+text { dominant-baseline: central; paint-order: stroke; stroke: var(--panel); stroke-width: 3px; }
 .edge { stroke: var(--panel); stroke-width: 2; }
 table { width: 100%; padding: 10px 18px; border-spacing: 0; }
 th, td { text-align: left; padding: 6px 12px 6px 0; font-weight: 400; }

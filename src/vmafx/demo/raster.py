@@ -44,9 +44,12 @@ def _write(canvas: "Canvas", label: Label) -> None:
     across, middle = _scaled(label.at)
     left = across - width(label.text) * unit * {"start": 0.0, "middle": 0.5, "end": 1.0}[label.anchor]
     pen = label.size * SCALE * (0.12 if label.bold else 0.085)
-    for stroke in strokes(label.text):
-        points = [(left + x * unit, middle + (y - CAPITAL / 2) * unit) for x, y in stroke]
-        canvas.line(points, pen, INKS[label.ink])
+    written = [
+        [(left + x * unit, middle + (y - CAPITAL / 2) * unit) for x, y in stroke] for stroke in strokes(label.text)
+    ]
+    for thickness, colour in ((pen + 3 * SCALE, PAPER), (pen, INKS[label.ink])):  # what is behind it gives way
+        for stroke in written:
+            canvas.line(stroke, thickness, colour)
 
 
 class Canvas:

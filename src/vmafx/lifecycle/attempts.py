@@ -9,6 +9,23 @@ def attempt_id(job: JobView, attempt: int) -> str:
     return f"{job.metadata.uid}-{attempt}"
 
 
+def uid_of(attempt: str) -> str:
+    """The job's uid in the name of an attempt; empty if it is no such name."""
+    uid, _, number = attempt.rpartition("-")
+    return uid if number.isdecimal() else ""
+
+
+def goes_on(job: JobView, attempt: str, node: str) -> bool:
+    """Whether this attempt is the job's current one, on this node."""
+    status = job.status
+    return (
+        status.phase == "Running"
+        and status.controllerJobID == attempt
+        and status.assignedNode == node
+        and job.metadata.deletionTimestamp is None
+    )
+
+
 def work_of(job: JobView, attempt: int) -> Work:
     spec = job.spec
     return Work(

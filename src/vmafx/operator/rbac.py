@@ -3,29 +3,13 @@
 from typing import Any
 
 from vmafx.api import KINDS
-from vmafx.api.meta import GROUP, Model
+from vmafx.api.meta import GROUP
+from vmafx.api.roles import READ, WRITE, Permission, role
 
 OPERATOR = "vmafx-operator"
 LEASE = "vmafx-operator.vmafx.dev"
-READ = ("get", "list", "watch")
-WRITE = ("create", "delete", "deletecollection", "patch", "update")
-
-
-class Permission(Model):
-    """May do `verbs` to `resources` of `group`; with `names`, only to those."""
-
-    group: str
-    resources: tuple[str, ...]
-    verbs: tuple[str, ...]
-    names: tuple[str, ...] = ()
-
-    def rule(self) -> dict[str, Any]:
-        out: dict[str, Any] = {"apiGroups": [self.group], "resources": list(self.resources), "verbs": list(self.verbs)}
-        return {**out, "resourceNames": list(self.names)} if self.names else out
-
 
 # What the process itself needs, whichever controllers it runs.
-EVENTS = (Permission(group="events.k8s.io", resources=("events",), verbs=("create", "patch")),)
 LEADER_ELECTION = (
     Permission(group="coordination.k8s.io", resources=("leases",), verbs=("create",)),
     Permission(group="coordination.k8s.io", resources=("leases",), verbs=("get", "patch", "watch"), names=(LEASE,)),
@@ -34,12 +18,12 @@ LEADER_ELECTION = (
 
 def operator_role(permissions: tuple[Permission, ...]) -> dict[str, Any]:
     """What the operator may do in every namespace that it watches."""
-    return _role("ClusterRole", OPERATOR, permissions)
+    return role("ClusterRole", OPERATOR, permissions)
 
 
 def leader_role() -> dict[str, Any]:
     """What it may do in its own namespace only; apply it there."""
-    return _role("Role", f"{OPERATOR}-leader-election", LEADER_ELECTION)
+    return role("Role", f"{OPERATOR}-leader-election", LEADER_ELECTION)
 
 
 def people_roles() -> list[dict[str, Any]]:
@@ -57,20 +41,6 @@ def people_roles() -> list[dict[str, Any]]:
         Permission(group=GROUP, resources=scalable, verbs=("patch", "update")),
     )
     return [
-        _role("ClusterRole", "vmafx-view", view, aggregate_to=("view", "edit", "admin")),
-        _role("ClusterRole", "vmafx-edit", edit, aggregate_to=("edit", "admin")),
+        role("ClusterRole", "vmafx-view", view, aggregate_to=("view", "edit", "admin")),
+        role("ClusterRole", "vmafx-edit", edit, aggregate_to=("edit", "admin")),
     ]
-
-
-def _role(
-    kind: str, name: str, permissions: tuple[Permission, ...], aggregate_to: tuple[str, ...] = ()
-) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"name": name}
-    if aggregate_to:
-        metadata["labels"] = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in aggregate_to}
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": kind,
-        "metadata": metadata,
-        "rules": [permission.rule() for permission in permissions],
-    }

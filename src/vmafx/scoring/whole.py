@@ -3,30 +3,41 @@
 import errno
 import os
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 NO_NAMELESS = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}  # file systems without O_TMPFILE
 
 
-def put_whole(path: Path, content: bytes) -> None:
-    """Write `path` in place of what may be there. Where the file system can, the file has no name until complete."""
+def put_whole(path: Path, content: bytes, *, lasting: bool = False) -> None:
+    """Write `path` in place of what may be there. Where the file system can, the file has no name until complete.
+
+    `lasting`: on the disk itself when this returns, so that a power cut takes nothing back.
+    """
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    sync = os.fsync if lasting else _leave
     try:
         try:
-            _put_nameless(folder, path.name, content)
+            _put_nameless(folder, path.name, content, sync)
         except OSError as error:
             if error.errno not in NO_NAMELESS:
                 raise
-            _put_named(folder, path.name, content)
+            _put_named(folder, path.name, content, sync)
+        sync(folder)
     finally:
         os.close(folder)
 
 
-def _put_nameless(folder: int, name: str, content: bytes) -> None:
+def _leave(_fd: int) -> None:
+    """To the kernel, which writes it in its own time."""
+
+
+def _put_nameless(folder: int, name: str, content: bytes, sync: Callable[[int], None]) -> None:
     with os.fdopen(os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o666, dir_fd=folder), "wb") as file:
         file.write(content)
         file.flush()
+        sync(file.fileno())
         complete = f"/proc/self/fd/{file.fileno()}"
         # Only with a folder given does os.link follow the link that this is.
         try:
@@ -37,11 +48,13 @@ def _put_nameless(folder: int, name: str, content: bytes) -> None:
             _rename(folder, between, name)
 
 
-def _put_named(folder: int, name: str, content: bytes) -> None:
+def _put_named(folder: int, name: str, content: bytes, sync: Callable[[int], None]) -> None:
     between = _unused()
     try:
         with os.fdopen(os.open(between, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666, dir_fd=folder), "wb") as file:
             file.write(content)
+            file.flush()
+            sync(file.fileno())
     except BaseException:
         with suppress(FileNotFoundError):
             os.unlink(between, dir_fd=folder)

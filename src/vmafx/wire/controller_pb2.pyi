@@ -387,6 +387,9 @@ class StreamJobsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STATUS_FILTER_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """empty: the controller's; "*": all"""
     @_builtins.property
     def status_filter(self) -> _containers.RepeatedScalarFieldContainer[Global___JobStatus.ValueType]:
         """empty: all"""
@@ -395,10 +398,11 @@ class StreamJobsRequest(_message.Message):
         self,
         *,
         status_filter: _abc.Iterable[Global___JobStatus.ValueType] | None = ...,
+        namespace: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["status_filter", b"status_filter"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["namespace", b"namespace", "status_filter", b"status_filter"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

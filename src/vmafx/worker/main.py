@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,17 +16,20 @@ from vmafx.scoring import engine
 from vmafx.scoring.errors import NodeFault, ScoringError
 from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.uri import shown
-from vmafx.scoring.result import Progress
-from vmafx.scoring.score import Listener, Scorer
+from vmafx.scoring.score import Scorer
 from vmafx.settings import Setting
+from vmafx.worker import progress
 from vmafx.worker.score import answer, failed
 
-LOG_EVERY = 10.0  # seconds
 STOPPED = 128 + signal.SIGTERM
 ANSWER = Setting(
     "answer", "The file that the answer is written to.", default="/dev/termination-log", variable="VMAFX_ANSWER_FILE"
 )
-SETTINGS = (Setting("work", "What to score, as JSON; the operator writes it.", variable=WORK), ANSWER)
+SETTINGS = (
+    Setting("work", "What to score, as JSON; the operator or the agent writes it.", variable=WORK),
+    ANSWER,
+    progress.FILE,
+)
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
@@ -68,20 +70,8 @@ async def _answer(environ: Mapping[str, str]) -> Answer:
         scorer = Scorer(await engine.ready(environ), policy)
     except ScoringError as error:
         return failed(work.id, NodeFault(str(error)))
-    return await answer(work, scorer, policy, _logged())
-
-
-def _logged() -> Listener:
-    """A line now and then, so that `kubectl logs` shows that it goes on."""
-    last = time.monotonic()
-
-    def hear(progress: Progress) -> None:
-        nonlocal last
-        if time.monotonic() - last >= LOG_EVERY:
-            last = time.monotonic()
-            log.info(progress.stage, done=progress.done, total=progress.total, fps=round(progress.fps, 2))
-
-    return hear
+    with progress.told(environ.get(progress.FILE.variable, "")) as listener:
+        return await answer(work, scorer, policy, listener)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import msgspec
 
 from vmafx.api.job import JobView
 from vmafx.api.meta import API_VERSION
-from vmafx.api.node import NodeView
+from vmafx.api.node import BACKENDS, NodeView
 from vmafx.api.pod import PodOverlay
 from vmafx.api.work import WORK
 from vmafx.kube import JOBS
@@ -19,7 +19,6 @@ GRACE = 30  # seconds
 USER = 65532
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 SCRATCH = "/scratch"  # for clips that are fetched: the container's own files cannot be written
-BACKENDS = {"nvidia": "cuda", "amd": "hip", "intel": "sycl", "apple": "metal", "cpu": "cpu"}
 DEVICES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}  # as a Pod's limits call a GPU
 # A machine that falls silent gives its jobs up sooner than the usual five minutes.
 TOLERATIONS = [

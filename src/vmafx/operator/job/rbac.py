@@ -1,7 +1,7 @@
 """What the VmafxJob controller may do: place jobs, run them as Pods, delete those whose time is up."""
 
 from vmafx.api.meta import GROUP
-from vmafx.operator.rbac import READ, Permission
+from vmafx.api.roles import READ, Permission
 
 PERMISSIONS = (
     Permission(group=GROUP, resources=("vmafxjobs",), verbs=(*READ, "delete")),

@@ -1,0 +1,272 @@
+"""The loops: heartbeats, work pulled and done, answers reported; and what is in hand.
+
+Everything in hand is told with every heartbeat and pull, from when it was handed out until its result was taken or
+refused: what is not told, the controller hands out again.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from vmafx.agent import messages
+from vmafx.agent.link import Link, LinkError, NotKnown, Session
+from vmafx.agent.membership import Membership
+from vmafx.agent.pauses import Pauses
+from vmafx.agent.runner import Interrupted, Job, Runner, Task
+from vmafx.agent.spool import Finished, Spool
+from vmafx.api.work import Answer
+from vmafx.runtime.logs import log
+from vmafx.runtime.times import loop_time
+from vmafx.wire import controller_pb2 as wire
+
+HEARTBEAT_EVERY = PROGRESS_EVERY = 10.0  # seconds
+PULL_LEAST = 1.0  # seconds between two pulls that bring nothing: an old controller answers at once
+LONGEST = 30.0  # seconds between two tries
+REMEMBERED = 100  # attempts that are over; a controller whose cache lags may hand one out once more
+
+
+class Superseded(Exception):
+    """Another agent has our name."""
+
+
+class Held(msgspec.Struct, eq=False):
+    """An attempt in hand, from pull to result."""
+
+    id: str
+    name: str
+    working: bool = False  # its worker runs
+    stopping: bool = False
+    doing: asyncio.Task[None] | None = None
+
+
+class Agent:
+    """One machine's. `capability` says what it can do, and how many jobs at once."""
+
+    def __init__(
+        self, link: Link, request: wire.RegisterNodeRequest, runner: Runner, spool: Spool, backend: str
+    ) -> None:
+        self._link, self._runner, self._spool, self._backend = link, runner, spool, backend
+        self._membership = Membership(link, request)
+        self._capability = request.capability
+        self._slots = asyncio.Semaphore(self._capability.concurrency)
+        self._held: dict[str, Held] = {}
+        self._left = asyncio.Event()  # something is no longer in hand
+        self._over: deque[str] = deque(maxlen=REMEMBERED)
+        self._full_pull: asyncio.Task[wire.PullWorkResponse] | None = None  # that was sent with no slot free
+
+    async def run(self, stop: asyncio.Event, at_once: asyncio.Event, drain: float) -> None:
+        """Until `stop`, and then until all in hand is done and reported: for `drain` seconds, or until `at_once`.
+
+        Superseded and link.Wrong are raised, in a group.
+        """
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            for done in self._spool.read():
+                log.info("an answer was left from before", job=done.id, name=done.name)
+                self._hold(Held(done.id, done.name), self._deliver(done))
+            loops = [group.create_task(loop) for loop in (self._membership.run(), self._beat())]
+            pulling = group.create_task(self._pull())
+            await stop.wait()
+            pulling.cancel()
+            log.info("draining: no more work is taken", jobs=len(self._held), seconds=drain)
+            await self._drained(at_once, drain)
+            for held in self._held.values():
+                log.warn("left unfinished; the controller hands it out again", job=held.id, name=held.name)
+                self._cancel(held)
+            for task in loops:
+                task.cancel()
+
+    async def _drained(self, at_once: asyncio.Event, within: float) -> None:
+        both = [asyncio.create_task(self._until_held(0)), asyncio.create_task(at_once.wait())]
+        try:
+            await asyncio.wait(both, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in both:
+                one.cancel()
+
+    async def _until_held(self, most: int) -> None:
+        while len(self._held) > most:
+            self._left.clear()
+            await self._left.wait()
+
+    async def _beat(self) -> None:
+        trouble = Trouble("heartbeats are not answered; work goes on")
+        while True:
+            session = await self._membership.session()
+            working = sum(held.working for held in self._held.values())
+            try:
+                said = await self._link.heartbeat(session, self._running(), working)
+            except NotKnown as error:
+                self._membership.lose(session, error)
+            except LinkError as error:
+                trouble.met(error)
+            else:
+                trouble.over()
+                if said.superseded and not said.ok:
+                    raise Superseded(
+                        f"another agent has registered as {session.node} since. Every machine needs a name of its own: "
+                        "give this one another (--name), or stop the other. All work here was stopped"
+                    )
+                if said.ok:
+                    self._stop(said.stop_job_ids)
+                else:
+                    self._membership.lose(session, "the heartbeat was refused")
+            await asyncio.sleep(HEARTBEAT_EVERY)
+
+    async def _pull(self) -> None:
+        trouble, pauses = Trouble("no work can be pulled; work in hand goes on"), Pauses(0.5, LONGEST)
+        while True:
+            await self._until_held(self._capability.concurrency)
+            session, began = await self._membership.session(), loop_time()
+            try:
+                said = await self._long_poll(session)
+            except NotKnown as error:
+                self._membership.lose(session, error)
+            except LinkError as error:
+                trouble.met(error)
+            else:
+                trouble.over()
+                pauses.reset()
+                if said is None:
+                    continue
+                self._stop(said.stop_job_ids)
+                if not (said.HasField("job") and self._take(said.job)):
+                    await asyncio.sleep(began + PULL_LEAST - loop_time())
+                continue
+            await asyncio.sleep(pauses.next())
+
+    async def _long_poll(self, session: Session) -> wire.PullWorkResponse | None:
+        """None if it was given up: it said that there is no slot free, and now there is one."""
+        call = asyncio.ensure_future(self._link.pull(session, self._capability, self._running()))
+        if len(self._held) >= self._capability.concurrency:
+            self._full_pull = call
+        try:
+            await asyncio.wait([call])
+        finally:
+            self._full_pull = None
+            call.cancel()
+        with suppress(asyncio.CancelledError):
+            return call.result()
+        return None
+
+    def _take(self, job: wire.Job) -> bool:
+        """Whether there is something new to do."""
+        if not job.id or job.id in self._held or job.id in self._over:
+            log.debug("work that is none was handed out", job=job.id)
+            return False
+        log.info("taken", job=job.id, name=job.name)
+        held = Held(job.id, job.name)
+        self._hold(held, self._do(held, messages.task_of(job, self._backend)))
+        return True
+
+    async def _do(self, held: Held, task: Task) -> None:
+        try:
+            answer = await self._worked(held, task)
+        except Interrupted:
+            log.warn("its worker was stopped; the controller hands it out again", job=held.id, name=held.name)
+            return
+        if answer.fault is None:
+            log.info("scored", job=held.id, name=held.name, score=answer.score, frames=answer.frames)
+        else:
+            log.warn("not scored", job=held.id, name=held.name, fault=answer.fault, why=answer.message)
+        done = Finished(held.id, held.name, answer)
+        try:
+            self._spool.put(done)
+        except OSError as error:
+            log.error("an answer cannot be kept on disk; it is lost if the agent ends", error=error.strerror)
+        await self._deliver(done)
+
+    async def _worked(self, held: Held, task: Task) -> Answer:
+        async with self._slots, self._runner.begun(task) as job:
+            held.working = True
+            telling = self._group.create_task(self._tell(held, job))
+            try:
+                return await job.ended()
+            finally:
+                telling.cancel()
+                held.working = False
+
+    async def _tell(self, held: Held, job: Job) -> None:
+        """How far it is, now and then; the answer tells whether it is still wanted."""
+        while True:
+            await asyncio.sleep(PROGRESS_EVERY)
+            session = await self._membership.session()
+            try:
+                ok = await self._link.report(session, messages.progress(held.id, held.name, job.progress()))
+            except NotKnown as error:
+                self._membership.lose(session, error)
+            except LinkError as error:
+                log.debug("progress was not heard", job=held.id, error=str(error))
+            else:
+                if not ok:
+                    self._stop([held.id])
+                    return
+
+    async def _deliver(self, done: Finished) -> None:
+        """For as long as it takes."""
+        trouble, pauses = Trouble("a result cannot be reported; it is kept and tried again"), Pauses(0.5, LONGEST)
+        while True:
+            session = await self._membership.session()
+            try:
+                ok = await self._link.report(session, messages.result(done))
+            except NotKnown as error:
+                self._membership.lose(session, error)
+            except LinkError as error:
+                trouble.met(error, job=done.id)
+            else:
+                break
+            await asyncio.sleep(pauses.next())
+        log.info("reported" if ok else "the result does not count: the attempt was over", job=done.id)
+        self._over.append(done.id)
+        self._spool.drop(done.id)
+
+    def _running(self) -> Iterable[wire.RunningJob]:
+        return [wire.RunningJob(id=held.id, name=held.name) for held in self._held.values()]
+
+    def _hold(self, held: Held, doing: Coroutine[Any, Any, None]) -> None:
+        """In hand until that is done, or was stopped."""
+        self._held[held.id] = held
+        held.doing = self._group.create_task(doing)
+        held.doing.add_done_callback(lambda _: self._forget(held))
+
+    def _forget(self, held: Held) -> None:
+        del self._held[held.id]
+        self._left.set()
+        if self._full_pull is not None:
+            self._full_pull.cancel()
+
+    def _stop(self, attempts: Iterable[str]) -> None:
+        for attempt in attempts:
+            held = self._held.get(attempt)
+            if held is not None and not held.stopping:
+                log.info("stopped: the controller does not want it any more", job=held.id, name=held.name)
+                self._spool.drop(attempt)
+                self._cancel(held)
+
+    @staticmethod
+    def _cancel(held: Held) -> None:
+        if held.doing is not None and not held.stopping:
+            held.stopping = True
+            held.doing.cancel()
+
+
+class Trouble:
+    """Told when it begins, and when it is over; an outage of hours is two lines, not thousands."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._kind: type[LinkError] | None = None
+
+    def met(self, error: LinkError, **fields: str) -> None:
+        say = log.debug if type(error) is self._kind else log.warn
+        self._kind = type(error)
+        say(self._what, error=str(error), **fields)
+
+    def over(self) -> None:
+        if self._kind is not None:
+            log.info("the controller answers again")
+            self._kind = None

@@ -1,0 +1,165 @@
+"""`vmafx agent`: the process."""
+
+import asyncio
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from vmafx.agent import speed
+from vmafx.agent.agent import Agent, Superseded
+from vmafx.agent.device import Device, Machine, usable_cores
+from vmafx.agent.link import Door, Link, Wrong
+from vmafx.agent.options import ABOUT, PROGRAM, SETTINGS
+from vmafx.agent.runner import Runner
+from vmafx.agent.spool import Spool
+from vmafx.runtime import logs
+from vmafx.runtime.logs import log
+from vmafx.scoring.errors import NodeFault
+from vmafx.settings import load
+from vmafx.wire import controller_pb2 as wire
+
+CORES_PER_JOB = 4
+CANNOT_GO_ON, WRONG_SETTINGS = 1, 2
+
+
+class Ends(Exception):
+    """The agent cannot go on; the sentence says why, and what to do."""
+
+    def __init__(self, message: str, code: int = CANNOT_GO_ON) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the agent until SIGTERM or Ctrl-C, and then until its work is done; exit code 1 if it cannot go on."""
+    settings = load(SETTINGS, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
+    logs.configure(settings["log_level"], settings["log_format"])
+    logs.follow_signals()
+    try:
+        with alone(settings["state"]):
+            asyncio.run(run(settings))
+    except Ends as end:
+        log.error("the agent ends", why=str(end))
+        sys.exit(end.code)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """The state folder, for one agent at a time: two would report each other's answers."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = (folder / "lock").open("a+")
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise Ends(
+                f"another agent (process {lock.read().strip() or 'unknown'}) uses {folder}; "
+                "stop it, or give this one a folder of its own by --state-dir"
+            ) from None
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield
+
+
+def _unusable(folder: Path, error: OSError) -> Ends:
+    return Ends(f"the state folder {folder} cannot be used: {error.strerror}; name another by --state-dir")
+
+
+async def run(settings: dict[str, Any]) -> None:
+    """Find out what this machine is, put the parts together, and run them until told to stop."""
+    stop, at_once = asyncio.Event(), asyncio.Event()
+
+    def told() -> None:
+        (at_once if stop.is_set() else stop).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told)
+    looking = asyncio.create_task(_look(settings))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([looking, stopping], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if stop.is_set():
+        looking.cancel()
+        await asyncio.wait([looking])
+    else:
+        await _work(settings, *looking.result(), stop, at_once)
+    log.info("stopped")
+
+
+async def _look(settings: dict[str, Any]) -> tuple[Device, float]:
+    device = await Machine().device(settings["backend"])
+    try:
+        return device, await speed.frames_per_second(settings["state"], device)
+    except NodeFault as fault:
+        raise Ends(f"this machine cannot score: {fault}. `vmafx doctor` tells more") from fault
+    except OSError as error:
+        raise _unusable(settings["state"], error) from error
+
+
+async def _work(
+    settings: dict[str, Any], device: Device, fps: float, stop: asyncio.Event, at_once: asyncio.Event
+) -> None:
+    request, folder = registration(settings, device, fps), settings["state"]
+    link = _link(settings)
+    log.info(
+        "starting", controller=settings["controller"], name=request.name, device=device.text, fps=fps,
+        capacity=request.capability.concurrency, state=folder, pid=os.getpid(),
+    )  # fmt: skip
+    end: Ends | None = None
+    try:
+        try:
+            runner, spool = Runner(folder / "work"), Spool(folder / "spool")
+        except OSError as error:
+            raise _unusable(folder, error) from error
+        agent = Agent(link, request, runner, spool, device.backends[0])
+        await agent.run(stop, at_once, settings["drain"])
+    except* Superseded as group:
+        end = Ends(str(group.exceptions[0]))
+    except* Wrong as group:
+        end = Ends(f"the controller cannot use what this agent says: {group.exceptions[0]}", WRONG_SETTINGS)
+    finally:
+        await link.close()
+    if end is not None:
+        raise end
+
+
+def _link(settings: dict[str, Any]) -> Link:
+    names = ("insecure", "ca", "cert", "key", "token")
+    door = Door(address=settings["controller"], **{name: settings[name] for name in names})
+    if door.insecure and door.token:
+        log.warn("the token is sent without TLS: whoever is on the way can use it")
+    if (door.cert is None) != (door.key is None):
+        raise Ends("--cert and --key belong together", WRONG_SETTINGS)
+    try:
+        return Link(door)
+    except OSError as error:
+        raise Ends(f"{error.filename} cannot be read: {error.strerror}", WRONG_SETTINGS) from error
+
+
+def registration(settings: dict[str, Any], device: Device, fps: float) -> wire.RegisterNodeRequest:
+    usual = max(1, usable_cores() // CORES_PER_JOB) if device.vendor == "cpu" else device.count
+    capability = wire.NodeCapability(
+        gpu_vendor=device.vendor, backends=device.backends, concurrency=settings["capacity"] or usual
+    )
+    return wire.RegisterNodeRequest(
+        name=settings["name"],
+        capability=capability,
+        namespace=settings["namespace"],
+        device=device.text,
+        fps=fps,
+        labels=settings["labels"],
+    )
+
+
+if __name__ == "__main__":
+    main()

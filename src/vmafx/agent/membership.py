@@ -1,0 +1,70 @@
+"""Our place in the fleet: registered, and registered again whenever the controller no longer knows us."""
+
+import asyncio
+
+from vmafx.agent.link import Link, LinkError, NotKnown, Refused, Session, Wrong
+from vmafx.agent.pauses import Pauses
+from vmafx.runtime.logs import log
+from vmafx.runtime.times import loop_time
+from vmafx.wire import controller_pb2 as wire
+
+LONGEST = 60.0  # seconds between two tries
+STEADY = 30.0  # seconds after which a session counts as one that worked
+
+
+class Membership:
+    """Has the session, or gets one."""
+
+    def __init__(self, link: Link, request: wire.RegisterNodeRequest) -> None:
+        self._link, self._request = link, request
+        self._session: Session | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def current(self) -> Session | None:
+        return self._session
+
+    async def session(self) -> Session:
+        while self._session is None:
+            await self._changed.wait()
+        return self._session
+
+    def lose(self, session: Session, why: object) -> None:
+        """This one does not count any more; a newer one may be there already."""
+        if session == self._session:
+            log.warn("the controller does not know this agent any more; it registers again", why=str(why))
+            self._session = None
+            self._change()
+
+    async def run(self) -> None:
+        """For ever. Wrong is raised: no later try would go better."""
+        pauses = Pauses(0.5, LONGEST)
+        while True:
+            if await self._register(pauses):
+                since = loop_time()
+                while self._session is not None:
+                    await self._changed.wait()
+                if loop_time() - since > STEADY:
+                    pauses.reset()
+                    continue
+            await asyncio.sleep(pauses.next())
+
+    async def _register(self, pauses: Pauses) -> bool:
+        try:
+            self._session = await self._link.register(self._request)
+        except Wrong:
+            raise
+        except (Refused, NotKnown) as error:
+            log.error("the controller refuses this agent; it tries again", name=self._request.name, why=str(error))
+            return False
+        except LinkError as error:
+            log.warn("the controller cannot be reached; the agent tries again", error=str(error))
+            return False
+        log.info("registered", node=self._session.node)
+        self._change()
+        return True
+
+    def _change(self) -> None:
+        """Wakes all who wait, and lets the next wait."""
+        self._changed.set()
+        self._changed = asyncio.Event()

@@ -1,0 +1,130 @@
+"""How the agent is configured."""
+
+import os
+import re
+import socket
+from pathlib import Path
+from typing import get_args
+
+from vmafx.api.job import Backend
+from vmafx.runtime.logs import LEVELS
+from vmafx.settings import Setting, at_least, one_of, truth
+
+PROGRAM = "vmafx agent"
+ABOUT = """Scores on this machine what a vmafx controller hands out: registers a VmafxNode, pulls jobs, reports.
+
+Each setting is a flag or a variable; flags win. Exit codes: 0 stopped as told, 1 it cannot go on, 2 wrong settings."""
+DRAIN = 30  # seconds: less than systemd waits before it kills, and than the operator waits for a job to be taken
+LABEL_MOST = 63
+
+
+def _address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not text:
+        raise ValueError("say where the controller is: --controller HOST:PORT")
+    if not host or not port.isdecimal() or not 0 < int(port) <= 65535:
+        raise ValueError(f"{text!r} is no address: use HOST:PORT")
+    return text
+
+
+def _name(text: str) -> str:
+    name = text or host_label(socket.gethostname())
+    if not name:
+        raise ValueError("the host name makes no name for a node: say --name NAME")
+    return name
+
+
+def host_label(host: str) -> str:
+    """A host's name as a DNS label, which is what a VmafxNode's name is."""
+    return re.sub(r"[^a-z0-9]+", "-", host.lower())[:LABEL_MOST].strip("-")
+
+
+def _backend(text: str) -> str | None:
+    return one_of(*get_args(Backend))(text) if text else None
+
+
+def _file(text: str) -> Path | None:
+    return Path(text) if text else None
+
+
+def _folder(text: str) -> Path:
+    if text:
+        return Path(text).absolute()
+    try:
+        base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    except RuntimeError as error:
+        raise ValueError("this user has no home folder: say --state-dir FOLDER") from error
+    return base / "vmafx" / "agent"
+
+
+def _labels(text: str) -> dict[str, str]:
+    labels = {}
+    for one in filter(None, text.split(",")):
+        key, equals, value = one.partition("=")
+        if not equals or not key:
+            raise ValueError(f"{one!r} is no label: use KEY=VALUE")
+        labels[key] = value
+    return labels
+
+
+SETTINGS = (
+    Setting(
+        "controller", "Where the controller answers gRPC, such as vmafx.example.com:9090.", "",
+        "--controller", "VMAFX_CONTROLLER_GRPC_ADDR", _address, metavar="HOST:PORT",
+    ),
+    Setting(
+        "name", "Of the VmafxNode; if not said, the host's name.", "",
+        "--name", "VMAFX_AGENT_NAME", _name, metavar="NAME",
+    ),
+    Setting(
+        "namespace", "Of the VmafxNode; if not said, the controller's.", "",
+        "--namespace", "VMAFX_AGENT_NAMESPACE", metavar="NAME",
+    ),
+    Setting(
+        "capacity", "Jobs at once; 0 for one per GPU, or without one for every four cores.", "0",
+        "--capacity", "VMAFX_AGENT_CAPACITY", at_least(0), metavar="N",
+    ),
+    Setting(
+        "backend", "cpu, cuda, hip, sycl or metal, whatever is found; if not said, by what is found.", "",
+        "--backend", "VMAFX_BACKEND", _backend, metavar="BACKEND",
+    ),
+    Setting(
+        "labels", "A label of the VmafxNode that is made, as KEY=VALUE; repeated, or with commas between.", "",
+        "--label", "VMAFX_AGENT_LABELS", _labels, repeated=True, metavar="KEY=VALUE",
+    ),
+    Setting(
+        "token", "A file with a bearer token; read for every call, so it may be replaced at any time.", "",
+        "--token-file", "VMAFX_AGENT_TOKEN_FILE", _file, metavar="FILE",
+    ),
+    Setting(
+        "ca", "Certificates that the controller's is checked against; if not said, the system's.", "",
+        "--ca", "VMAFX_AGENT_CA", _file, metavar="FILE",
+    ),
+    Setting(
+        "cert", "A certificate to show the controller.", "", "--cert", "VMAFX_AGENT_CERT", _file, metavar="FILE",
+    ),
+    Setting(
+        "key", "The key of that certificate.", "", "--key", "VMAFX_AGENT_KEY", _file, metavar="FILE",
+    ),
+    Setting(
+        "insecure", "Without TLS: whoever is on the way reads and writes everything.", "false",
+        "--insecure", "VMAFX_AGENT_INSECURE", truth, switch=True, metavar="true|false",
+    ),
+    Setting(
+        "state", "A folder of this agent alone; clips are fetched into it. If not said, $XDG_STATE_HOME/vmafx/agent.",
+        "",
+        "--state-dir", "VMAFX_AGENT_STATE_DIR", _folder, metavar="FOLDER",
+    ),
+    Setting(
+        "drain", "Seconds that work in hand is given after SIGTERM; a second SIGTERM ends it at once.", str(DRAIN),
+        "--drain-seconds", "VMAFX_AGENT_DRAIN_SECONDS", at_least(0), metavar="N",
+    ),
+    Setting(
+        "log_level", "What is logged: debug, info, warn or error.", "info",
+        "--log-level", "VMAFX_AGENT_LOG_LEVEL", one_of(*LEVELS), metavar="LEVEL",
+    ),
+    Setting(
+        "log_format", "How it is logged: json or console.", "json",
+        "--log-format", "VMAFX_AGENT_LOG_FORMAT", one_of("json", "console"), metavar="FORMAT",
+    ),
+)  # fmt: skip

@@ -1,0 +1,19 @@
+"""`vmafx controller`."""
+
+import typer
+
+ERRORS: tuple[type[Exception], ...] = ()
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+        add_help_option=False,
+    )(controller)
+
+
+def controller(context: typer.Context) -> None:
+    """Run the controller, the front door for clients and agents; `vmafx controller --help` lists its flags."""
+    from vmafx.controller.main import main as run  # noqa: PLC0415 - the help of `vmafx` does without it
+
+    run(context.args)

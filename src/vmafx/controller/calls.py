@@ -1,0 +1,194 @@
+"""The calls of the wire, each once, whichever door they come by: who may, what is asked, what is answered."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import msgspec
+
+from vmafx.api.job import JobProgress
+from vmafx.api.work import Answer, read_answer
+from vmafx.controller.doors import Doors, Presented
+from vmafx.controller.errors import Refused
+from vmafx.controller.jobs import Jobs, spec_of
+from vmafx.controller.messages import job_message, work_message
+from vmafx.controller.nodes import Machine, Nodes
+from vmafx.controller.results import Results
+from vmafx.controller.sessions import Session, Sessions
+from vmafx.controller.streams import Streams
+from vmafx.controller.work import Work
+from vmafx.kube import Key
+from vmafx.wire import controller_pb2 as wire
+
+WAIT_MOST = 60  # seconds
+RUNNING_MOST = 1024
+EVERYWHERE = "*"
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """What the calls are answered with."""
+
+    doors: Doors
+    sessions: Sessions
+    jobs: Jobs
+    nodes: Nodes
+    work: Work
+    results: Results
+    streams: Streams
+    namespace: str  # where jobs and nodes go that do not say
+    only: str = ""  # the one namespace that is served, if not all are
+
+
+class Calls:
+    """One method for each call of the service, by its name on the wire."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._doors, self._namespace = parts.doors, parts.namespace
+
+    # For clients.
+
+    async def SubmitJob(self, request: wire.SubmitJobRequest, shown: Presented) -> wire.SubmitJobResponse:  # noqa: N802
+        namespace = self._in(request.namespace)
+        await self._doors.admit(shown, "create", "vmafxjobs", namespace)
+        asked = request.scoring
+        spec = spec_of(asked.reference, asked.distorted, asked.model, asked.backend, request.spec)
+        made = await self._parts.jobs.submit(namespace, request.name, spec)
+        meta = made.metadata
+        return wire.SubmitJobResponse(job_id=meta.uid, namespace=meta.namespace, name=meta.name)
+
+    async def GetJob(self, request: wire.GetJobRequest, shown: Presented) -> wire.Job:  # noqa: N802
+        await self._doors.who(shown)
+        job = await self._parts.jobs.get(request.job_id)
+        await self._doors.admit(shown, "get", "vmafxjobs", job.metadata.namespace, job.metadata.name)
+        return job_message(job, request.job_id)
+
+    async def CancelJob(self, request: wire.CancelJobRequest, shown: Presented) -> wire.CancelJobResponse:  # noqa: N802
+        await self._doors.who(shown)
+        meta = (await self._parts.jobs.get(request.job_id)).metadata
+        await self._doors.admit(shown, "patch", "vmafxjobs", meta.namespace, meta.name)
+        why_not = await self._parts.jobs.cancel(request.job_id)
+        return wire.CancelJobResponse(ok=not why_not, message=why_not)
+
+    async def StreamJobs(  # noqa: N802
+        self, request: wire.StreamJobsRequest, shown: Presented
+    ) -> AsyncGenerator[wire.Job]:
+        namespace = self._parts.only if request.namespace == EVERYWHERE else self._in(request.namespace)
+        await self._doors.admit(shown, "watch", "vmafxjobs", namespace)
+        wanted = set(request.status_filter)
+        async with aclosing(self._parts.streams.jobs(namespace)) as jobs:
+            async for job in jobs:
+                message = job_message(job)
+                if not wanted or message.status in wanted:
+                    yield message
+
+    # For agents.
+
+    async def RegisterNode(self, request: wire.RegisterNodeRequest, shown: Presented) -> wire.RegisterNodeResponse:  # noqa: N802
+        node = Key(self._in(request.namespace), request.name)
+        await self._admit_agent(shown, node)
+        offered = request.capability
+        machine = Machine(
+            vendor=offered.gpu_vendor or "cpu",
+            capacity=offered.concurrency or 1,
+            device=request.device,
+            fps=request.fps,
+            labels=dict(request.labels),
+        )
+        session = await self._parts.nodes.register(node, machine)
+        return wire.RegisterNodeResponse(node_id=str(node), session_token=self._parts.sessions.token(session))
+
+    async def Heartbeat(self, request: wire.HeartbeatRequest, shown: Presented) -> wire.HeartbeatResponse:  # noqa: N802
+        session = self._session(request.node_id, request.session_token)
+        if session is None:
+            await self._doors.who(shown)
+            return wire.HeartbeatResponse(ok=False)
+        await self._admit_agent(shown, session.node)
+        if not await self._parts.nodes.speaks(session):
+            return wire.HeartbeatResponse(ok=False, superseded=self._parts.nodes.is_superseded(session))
+        await self._parts.nodes.beat(session)
+        return wire.HeartbeatResponse(
+            ok=True, stop_job_ids=await self._parts.work.over(session.node, _running(request.running_job_ids))
+        )
+
+    async def PullWork(self, request: wire.PullWorkRequest, shown: Presented) -> wire.PullWorkResponse:  # noqa: N802
+        session = await self._speaker(request.node_id, request.session_token, shown)
+        if not request.HasField("running_job_ids"):  # an old agent
+            claimed = await self._parts.work.claim(session.node)
+            return wire.PullWorkResponse(job=work_message(claimed) if claimed is not None else None)
+        pulled = await self._parts.work.pull(
+            session.node,
+            _running(request.running_job_ids),
+            request.capability.concurrency or 1,
+            min(max(request.wait_seconds, 0), WAIT_MOST),
+        )
+        if pulled.job is not None and not await self._parts.nodes.speaks(session):
+            raise _not_the_speaker()  # another agent came while this one waited
+        job = work_message(pulled.job) if pulled.job is not None else None
+        return wire.PullWorkResponse(job=job, stop_job_ids=pulled.stop)
+
+    async def ReportResult(self, request: wire.ReportResultRequest, shown: Presented) -> wire.ReportResultResponse:  # noqa: N802
+        session = await self._speaker(request.node_id, request.session_token, shown)
+        results = self._parts.results
+        if request.final:
+            ok = await results.final(session, request.job_id, request.name, _answer(request))
+            self._parts.work.ended(session.node, request.job_id)
+        else:
+            ok = await results.progress(session, request.job_id, request.name, _progress(request))
+        return wire.ReportResultResponse(ok=ok)
+
+    def _in(self, namespace: str) -> str:
+        served = self._parts.only
+        if namespace and served and namespace != served:
+            raise Refused("FAILED_PRECONDITION", f"this controller serves the namespace {served} only")
+        return namespace or self._namespace
+
+    async def _admit_agent(self, shown: Presented, node: Key) -> None:
+        await self._doors.admit(shown, "patch", "vmafxnodes", node.namespace, node.name, "status")
+
+    def _session(self, node_id: str, token: str) -> Session | None:
+        session = self._parts.sessions.read(token)
+        return session if session is not None and str(session.node) == node_id else None
+
+    async def _speaker(self, node_id: str, token: str, shown: Presented) -> Session:
+        session = self._session(node_id, token)
+        if session is None:
+            await self._doors.who(shown)
+            raise _not_the_speaker()
+        await self._admit_agent(shown, session.node)
+        if not await self._parts.nodes.speaks(session):
+            raise _not_the_speaker()
+        return session
+
+
+def _not_the_speaker() -> Refused:
+    return Refused("UNAUTHENTICATED", "this session does not speak for the node (any more); register again")
+
+
+def _running(said: wire.RunningJobs) -> dict[str, str]:
+    if len(said.jobs) > RUNNING_MOST:
+        raise Refused("INVALID_ARGUMENT", f"more than {RUNNING_MOST} running jobs")
+    return {one.id: one.name for one in said.jobs}
+
+
+def _answer(request: wire.ReportResultRequest) -> Answer | None:
+    """A worker's answer as it left it; or, from an old agent, what there is of one."""
+    if request.answer:
+        return read_answer(request.answer, request.job_id)
+    if request.error:
+        said = Answer(request.job_id, fault="EngineFailure", message=request.error[:1000])
+    else:
+        metrics = {name: {"mean": value} for name, value in request.features.items()}
+        try:
+            said = msgspec.convert({"id": request.job_id, "score": request.score, "metrics": metrics}, Answer)
+        except msgspec.ValidationError:
+            return None
+    return read_answer(msgspec.json.encode(said).decode(), request.job_id)
+
+
+def _progress(request: wire.ReportResultRequest) -> JobProgress:
+    so_far = request.progress
+    said = {"frames": so_far.frames or len(request.partial_scores), "totalFrames": so_far.total_frames}
+    try:
+        return msgspec.convert({**said, "fps": so_far.fps}, JobProgress)
+    except msgspec.ValidationError as error:
+        raise Refused("INVALID_ARGUMENT", f"progress: {error}") from error

@@ -1,0 +1,36 @@
+"""Why a call is refused: gRPC's words for it, and HTTP's by them."""
+
+from typing import Literal
+
+from vmafx.kube.errors import Forbidden, KubeError, ServerError, TooManyRequests, Unauthorized, Unreachable
+
+Code = Literal[
+    "UNAUTHENTICATED",
+    "PERMISSION_DENIED",
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "FAILED_PRECONDITION",
+    "ALREADY_EXISTS",
+    "RESOURCE_EXHAUSTED",
+    "UNAVAILABLE",
+    "ABORTED",
+    "INTERNAL",
+]
+
+
+class Refused(Exception):
+    """The caller is told the code and the message, and nothing else."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code: Code = code
+        self.message = message
+
+
+def refusal(error: KubeError) -> Refused:
+    """What a failure of the Kubernetes API means for the caller, who is to know that it was not their fault."""
+    if isinstance(error, Unreachable | ServerError | TooManyRequests):
+        return Refused("UNAVAILABLE", f"the Kubernetes API does not answer: {error}")
+    if isinstance(error, Forbidden | Unauthorized):
+        return Refused("INTERNAL", f"the controller lacks a right in the cluster: {error}")
+    return Refused("INTERNAL", str(error))

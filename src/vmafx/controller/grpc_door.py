@@ -1,0 +1,148 @@
+"""The gRPC door: callers' credentials, limits, metrics, health and reflection around the calls."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import grpc
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from vmafx.controller.calls import Calls
+from vmafx.controller.doors import Presented
+from vmafx.controller.errors import Refused, refusal
+from vmafx.controller.metrics import CallMetrics
+from vmafx.kube.errors import KubeError
+from vmafx.runtime.logs import log
+from vmafx.runtime.server import Address
+from vmafx.wire import controller_pb2 as wire
+
+SERVICE = wire.DESCRIPTOR.services_by_name["VmafxController"]
+CALLS_MOST = 10_000  # at once; each agent that waits for work is one
+MESSAGE_MOST = 1 << 20  # bytes
+OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_MOST),
+    ("grpc.max_metadata_size", 16 << 10),
+    ("grpc.max_concurrent_streams", 256),  # on one connection
+    ("grpc.keepalive_time_ms", 60_000),  # a peer that is gone without a word is noticed
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.max_connection_age_ms", 30 * 60_000),  # so that agents spread again over replicas that come and go
+    ("grpc.max_connection_age_grace_ms", 90_000),
+    ("grpc.so_reuseport", 0),  # a port that is taken is an error
+)
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+@asynccontextmanager
+async def serving(
+    address: Address, credentials: grpc.ServerCredentials | None, calls: Calls, metrics: CallMetrics, grace: float
+) -> AsyncIterator[int]:
+    """Answer for as long as the context lasts; gives the port. What is under way at its end has `grace` seconds."""
+    server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=CALLS_MOST)
+    handlers = {method.name: _handler(method, calls, metrics) for method in SERVICE.methods}
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)])
+    healthy = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+    reflection.enable_server_reflection([SERVICE.full_name, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+    where = f"{_bracketed(address.host) if address.host else '[::]'}:{address.port}"
+    try:
+        port = server.add_secure_port(where, credentials) if credentials else server.add_insecure_port(where)
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {where} for gRPC; is the port taken?") from error
+    await server.start()
+    for name in ("", SERVICE.full_name):
+        await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
+    try:
+        yield port
+    finally:
+        await healthy.enter_graceful_shutdown()
+        await server.stop(grace)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _handler(method: MethodDescriptor, calls: Calls, metrics: CallMetrics) -> "grpc.RpcMethodHandler[Any, Any]":
+    read = GetMessageClass(method.input_type).FromString
+    write = GetMessageClass(method.output_type).SerializeToString
+    if method.server_streaming:
+        stream = _streamed(method.name, getattr(calls, method.name), metrics)
+        return grpc.unary_stream_rpc_method_handler(stream, read, write)
+    return grpc.unary_unary_rpc_method_handler(
+        _answered(method.name, getattr(calls, method.name), metrics), read, write
+    )
+
+
+def _answered(
+    name: str, call: Callable[[Any, Presented], Awaitable[Message]], metrics: CallMetrics
+) -> Callable[[Any, Context], Awaitable[Message]]:
+    async def answer(request: Any, context: Context) -> Message:
+        with metrics.measured(name) as measured:
+            try:
+                return await call(request, presented(context))
+            except Exception as error:  # noqa: BLE001 - the caller is told, whatever it is
+                refused = refused_by(name, error)
+                measured.code = refused.code
+            await context.abort(getattr(grpc.StatusCode, refused.code), refused.message)
+            raise AssertionError  # abort raises
+
+    return answer
+
+
+def _streamed(
+    name: str, call: Callable[[Any, Presented], AsyncGenerator[Message]], metrics: CallMetrics
+) -> Callable[[Any, Context], AsyncIterator[Message]]:
+    async def answer(request: Any, context: Context) -> AsyncGenerator[Message]:
+        with metrics.measured(name) as measured:
+            try:
+                async with aclosing(call(request, presented(context))) as messages:
+                    async for message in messages:
+                        yield message
+            except Exception as error:  # noqa: BLE001 - the caller is told, whatever it is
+                refused = refused_by(name, error)
+                measured.code = refused.code
+            else:
+                return
+            await context.abort(getattr(grpc.StatusCode, refused.code), refused.message)
+
+    return answer
+
+
+def refused_by(name: str, error: Exception) -> Refused:
+    """What the caller is told; what nobody foresaw is logged, and told without its details."""
+    match error:
+        case Refused():
+            return error
+        case KubeError():
+            log.warn("a call failed", call=name, error=str(error))
+            return refusal(error)
+    log.error("a call failed unforeseen", call=name, error=repr(error), exc_info=error)
+    return Refused("INTERNAL", "the controller failed; its log says more")
+
+
+def presented(context: Context) -> Presented:
+    """What the caller shows: a bearer token, or a certificate that the server has verified."""
+    token = ""
+    for key, value in context.invocation_metadata() or ():
+        if key == "authorization" and isinstance(value, str) and value[:7].lower() == "bearer ":
+            token = value[7:].strip()
+    user, groups = "", tuple[str, ...]()
+    if certificates := context.auth_context().get("x509_pem_cert"):
+        user, groups = subject(b"".join(certificates))
+    return Presented(token, user, groups, context.peer())
+
+
+def subject(pem: bytes) -> tuple[str, tuple[str, ...]]:
+    """Who a certificate is for, as Kubernetes reads it: the common name, and organisations as groups."""
+    names = x509.load_pem_x509_certificate(pem).subject
+    users = [str(one.value) for one in names.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    groups = tuple(str(one.value) for one in names.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
+    return (users[0], groups) if users else ("", ())

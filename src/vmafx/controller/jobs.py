@@ -1,0 +1,140 @@
+"""Jobs for clients: handed in, looked up, cancelled."""
+
+import asyncio
+from collections import OrderedDict
+from typing import Any
+
+import msgspec
+
+from vmafx.api.job import FINISHED, JobView, VmafxJob
+from vmafx.controller.cache import Caches, key_of
+from vmafx.controller.errors import Refused
+from vmafx.kube import JOBS, Client, Key
+from vmafx.kube.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, NotFound
+from vmafx.kube.resources import Untyped
+from vmafx.lifecycle.attempts import uid_of
+from vmafx.runtime.store import Change
+from vmafx.runtime.times import loop_time
+
+SPEC_MOST = 1 << 16  # bytes
+SCAN_EVERY = 10.0  # seconds between two readings of all finished jobs, at least
+REMEMBERED_MOST = 100_000
+UNTYPED = JOBS.seen_as(dict)
+
+
+class _Named(msgspec.Struct):
+    name: str
+    namespace: str
+    uid: str
+
+
+class _Head(msgspec.Struct):
+    metadata: _Named
+
+
+class Jobs:
+    """Clients know a job by its uid. Unfinished ones are in the cache; who asks for others makes us look once."""
+
+    def __init__(self, client: Client, caches: Caches) -> None:
+        self._client, self._caches = client, caches
+        self._ended: OrderedDict[str, Key] = OrderedDict()  # by uid; the oldest first
+        self._scanned: float | None = None
+        self._scanning = asyncio.Lock()
+        caches.jobs.on_change(self._job_changed)
+
+    def _job_changed(self, change: Change[JobView]) -> None:
+        for job in (change.old, change.new):
+            if job is not None and (change.new is None or job.status.phase in FINISHED):
+                self._remember(job.metadata.uid, change.key)
+
+    def _remember(self, uid: str, key: Key) -> None:
+        self._ended[uid] = key
+        self._ended.move_to_end(uid)
+        if len(self._ended) > REMEMBERED_MOST:
+            self._ended.popitem(last=False)
+
+    async def submit(self, namespace: str, name: str, spec: dict[str, Any]) -> VmafxJob:
+        """Make a VmafxJob of it; what is wrong with it, the server's schema says."""
+        meta = {"name": name} if name else {"generateName": "job-"}
+        body: Untyped = {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "metadata": meta, "spec": spec}
+        try:
+            made = await self._client.create(UNTYPED, body, namespace)
+        except AlreadyExists as error:
+            raise Refused("ALREADY_EXISTS", f"there is a job {name} already") from error
+        except (Invalid, BadRequest) as error:
+            raise Refused("INVALID_ARGUMENT", str(error)) from error
+        except NotFound as error:
+            raise Refused("NOT_FOUND", f"there is no namespace {namespace}") from error
+        except Forbidden as error:  # ours are not theirs, but a quota or an admission rule is
+            raise Refused("FAILED_PRECONDITION", str(error)) from error
+        return msgspec.convert(made, VmafxJob)
+
+    async def get(self, wanted: str) -> VmafxJob:
+        """By its uid, or by the name of one of its attempts."""
+        key = await self._key(wanted)
+        try:
+            job = await self._client.get(JOBS, key)
+        except NotFound as error:
+            raise _unknown(wanted) from error
+        if job.metadata.uid not in {wanted, uid_of(wanted)}:  # a namesake has come since
+            raise _unknown(wanted)
+        return job
+
+    async def cancel(self, wanted: str) -> str:
+        """Ask for its end; why not, if it has ended already."""
+        job = await self.get(wanted)
+        if job.status.phase in FINISHED:
+            return f"it has {job.status.phase.lower()} already"
+        if job.spec.cancel:
+            return ""
+        patch = {"metadata": {"uid": job.metadata.uid}, "spec": {"cancel": True}}
+        try:
+            await self._client.merge_patch(UNTYPED, Key(job.metadata.namespace, job.metadata.name), patch)
+        except (NotFound, Conflict) as error:
+            raise _unknown(wanted) from error
+        return ""
+
+    async def _key(self, wanted: str) -> Key:
+        if (job := self._caches.job(wanted)) is not None:
+            return key_of(job)
+        if (key := self._ended_key(wanted)) is None:
+            await self._scan()
+            key = self._ended_key(wanted)
+        if key is None:
+            raise _unknown(wanted)
+        return key
+
+    def _ended_key(self, wanted: str) -> Key | None:
+        return self._ended.get(wanted) or self._ended.get(uid_of(wanted))
+
+    async def _scan(self) -> None:
+        """Read the names of all jobs: there is no other way to one that ended before this process began."""
+        async with self._scanning:
+            if self._scanned is not None and loop_time() - self._scanned < SCAN_EVERY:
+                return
+            heads = JOBS.seen_as(_Head)
+            async for page in self._client.pages(heads, self._caches.jobs.namespace):
+                for one in page.items:
+                    self._remember(one.metadata.uid, Key(one.metadata.namespace, one.metadata.name))
+            self._scanned = loop_time()
+
+
+def spec_of(reference: str, distorted: str, model: str, backend: str, more: str) -> dict[str, Any]:
+    """A VmafxJob's spec, from what a request says; what it says twice must be the same."""
+    spec: dict[str, Any] = {}
+    if more:
+        if len(more) > SPEC_MOST:
+            raise Refused("INVALID_ARGUMENT", f"spec is longer than {SPEC_MOST:,} bytes")
+        try:
+            spec = msgspec.json.decode(more, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+            raise Refused("INVALID_ARGUMENT", f"spec is no JSON object: {error}") from error
+    said = {"reference": reference, "distorted": distorted, "model": model, "backend": backend}
+    for name, value in said.items():
+        if value and spec.setdefault(name, value) != value:
+            raise Refused("INVALID_ARGUMENT", f"{name} is said twice, and not the same")
+    return spec
+
+
+def _unknown(wanted: str) -> Refused:
+    return Refused("NOT_FOUND", f"there is no job {wanted[:100]!r}")

@@ -1,0 +1,149 @@
+"""`vmafx controller`: the process."""
+
+import asyncio
+import os
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import grpc
+
+from vmafx.controller import grpc_door, web
+from vmafx.controller.cache import caches
+from vmafx.controller.calls import Calls, Parts
+from vmafx.controller.doors import Doors, InsecureDoors, TokenDoors
+from vmafx.controller.jobs import Jobs
+from vmafx.controller.metrics import CallMetrics
+from vmafx.controller.nodes import Nodes
+from vmafx.controller.options import ABOUT, PROGRAM, SETTINGS
+from vmafx.controller.results import Results
+from vmafx.controller.sessions import Sessions, signing_key
+from vmafx.controller.streams import Streams
+from vmafx.controller.work import Work
+from vmafx.kube import Client, load_config
+from vmafx.kube.errors import ConfigError, KubeError
+from vmafx.kube.metrics import ClientMetrics
+from vmafx.runtime import logs, server
+from vmafx.runtime.events import EventRecorder
+from vmafx.runtime.logs import log
+from vmafx.runtime.manager import Manager
+from vmafx.runtime.metrics import Metrics
+from vmafx.runtime.server import Routes
+from vmafx.settings import load
+
+GRACE = 5.0  # seconds for calls under way when told to stop
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the controller until SIGTERM or Ctrl-C; exit code 1 if it cannot go on."""
+    settings = load(SETTINGS, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
+    logs.configure(settings["log_level"], settings["log_format"])
+    logs.follow_signals()
+    try:
+        asyncio.run(run(settings))
+    except* (KubeError, OSError) as failures:
+        for error in _leaves(failures):
+            log.error("the controller ends", error=str(error))
+        sys.exit(1)
+
+
+async def run(settings: dict[str, Any]) -> None:
+    """Put the parts together, and run them until a signal says stop."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    config, metrics = load_config(settings["kubeconfig"] or None), Metrics()
+    credentials = server_credentials(settings)
+    async with Client(config, ClientMetrics(metrics.registry)) as client:
+        only = settings["namespace"]
+        cached = caches(client, only)
+        events = EventRecorder(client, "vmafx-controller", f"{socket.gethostname()}_{uuid4()}")
+        home = only or config.namespace
+        parts = Parts(
+            doors=_doors(client, settings["auth"]),
+            sessions=(sessions := Sessions(await signing_key(client, home))),
+            jobs=Jobs(client, cached),
+            nodes=Nodes(client, cached, sessions),
+            work=Work(client, cached),
+            results=Results(client, cached, events, metrics),
+            streams=Streams(client),
+            namespace=home,
+            only=only,
+        )
+        calls, counted = Calls(parts), CallMetrics(metrics)
+
+        async def serve() -> None:
+            async with grpc_door.serving(settings["grpc_address"], credentials, calls, counted, GRACE) as port:
+                log.info("serving", grpc=port, auth=settings["auth"], tls=credentials is not None)
+                try:
+                    await stop.wait()
+                finally:
+                    parts.work.close()
+
+        manager = Manager(metrics, probes=None, metrics_at=None, election=None)
+        for informer in cached:
+            manager.add_informer(informer)
+        manager.in_background(events.run)
+        manager.in_background(metrics.measure_lag)
+        manager.while_leading(serve)
+        pages: Routes = {
+            "/healthz": server.probe(lambda: None),
+            "/readyz": server.probe(manager.not_ready),
+            "/metrics": server.metrics(metrics.registry),
+        }
+        log.info("starting", server=config.server, pid=os.getpid())
+        async with web.serve(settings["http_address"], calls, pages, _http_tls(settings)):
+            await manager.run(stop)
+        log.info("stopped")
+
+
+def server_credentials(settings: dict[str, Any]) -> grpc.ServerCredentials | None:
+    """What the server shows of itself, and whose certificates it takes."""
+    certificate, key, authority = (_read(settings[name]) for name in ("tls_cert", "tls_key", "client_ca"))
+    if certificate is None and key is None:
+        if authority is not None:
+            raise ConfigError("--client-ca needs --tls-cert and --tls-key: without TLS there are no certificates")
+        return None
+    if certificate is None or key is None:
+        raise ConfigError("--tls-cert and --tls-key go together")
+    return grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=False)
+
+
+def _http_tls(settings: dict[str, Any]) -> ssl.SSLContext | None:
+    if not settings["tls_cert"]:
+        return None
+    return web.tls(settings["tls_cert"], settings["tls_key"], settings["client_ca"])
+
+
+def _read(path: str) -> bytes | None:
+    if not path:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _doors(client: Client, auth: str) -> Doors:
+    if auth == "token":
+        return TokenDoors(client)
+    log.warn("everybody may come in: --auth insecure is for development only")
+    return InsecureDoors()
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """The errors themselves, out of the groups that the tasks wrapped them in."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+if __name__ == "__main__":
+    main()

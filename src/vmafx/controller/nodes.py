@@ -1,0 +1,149 @@
+"""Agents: their registration, and the signs of life that their VmafxNodes show."""
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, get_args
+
+import msgspec
+
+from vmafx.api.meta import ObjectMeta
+from vmafx.api.node import NodeView, Vendor, VmafxNode, VmafxNodeSpec
+from vmafx.controller.cache import Caches
+from vmafx.controller.errors import Refused
+from vmafx.controller.sessions import Session, Sessions
+from vmafx.kube import NODES, Client, Key
+from vmafx.kube.errors import AlreadyExists, BadRequest, Invalid, NotFound
+from vmafx.runtime.times import loop_time, utc_now
+
+VIEW = NODES.seen_as(NodeView)
+WRITE_EVERY = 20.0  # seconds between two writes of a node's heartbeat, at least
+REGISTERED_BY = "vmafx.dev/registered-by"
+CAPACITY_MOST, DEVICE_MOST, LABELS_MOST = 1024, 1024, 64
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """What an agent says of where it runs."""
+
+    vendor: str = "cpu"
+    capacity: int = 1
+    device: str = ""
+    fps: float = 0.0
+    labels: Mapping[str, str] = {}
+
+
+class Nodes:
+    """The one writer of what agents say of themselves."""
+
+    def __init__(
+        self, client: Client, caches: Caches, sessions: Sessions, now: Callable[[], datetime] = utc_now
+    ) -> None:
+        self._client, self._caches, self._sessions, self._now = client, caches, sessions, now
+        self._beaten: dict[str, float] = {}  # sessions, and when we last wrote that they live
+        caches.nodes.on_change(lambda change: self._forget(change.old, change.new))
+
+    def _forget(self, old: NodeView | None, new: NodeView | None) -> None:
+        before = old.status.agentSession if old else None
+        if before and (new is None or new.status.agentSession != before):
+            self._beaten.pop(before, None)
+
+    async def register(self, node: Key, machine: Machine) -> Session:
+        """From now on this agent speaks for the node, and no other."""
+        _check(node, machine)
+        await self._make(node, machine)
+        session = self._sessions.begin(node)
+        status: dict[str, Any] = {"agentSession": session.id, "lastHeartbeat": self._now()}
+        if machine.device:
+            status["detectedDevice"] = machine.device[:DEVICE_MOST]
+        if machine.fps > 0:
+            status["throughput"] = round(machine.fps, 2)
+        await self._client.patch_status(VIEW, node, status)
+        self._beaten[session.id] = loop_time()
+        return session
+
+    async def _make(self, node: Key, machine: Machine) -> None:
+        """Its VmafxNode, if there is none; one that is there stays as people made it."""
+        there = self._caches.nodes.store.get(node) or await self._live(node)
+        if there is None:
+            spec = VmafxNodeSpec(gpuVendor=_vendor(machine), capacity=machine.capacity, runtime="Agent")
+            labels = {**machine.labels, REGISTERED_BY: "agent"}
+            made = VmafxNode(metadata=ObjectMeta(name=node.name, labels=labels), spec=spec)
+            try:
+                await self._client.create(NODES, made, node.namespace)
+            except AlreadyExists:
+                there = await self._live(node)
+            except (Invalid, BadRequest) as error:
+                raise Refused("INVALID_ARGUMENT", str(error)) from error
+            except NotFound as error:
+                raise Refused("NOT_FOUND", f"there is no namespace {node.namespace}") from error
+        if there is not None:
+            _fit(there, node, machine)
+
+    async def _live(self, node: Key) -> NodeView | None:
+        try:
+            return await self._client.get(VIEW, node)
+        except NotFound:
+            return None
+
+    async def speaks(self, session: Session) -> bool:
+        """Whether it is this agent that speaks for its node: the last one to register does."""
+        node = self._caches.nodes.store.get(session.node)
+        if node is not None and node.status.agentSession == session.id:
+            return True
+        node = await self._live(session.node)  # it may have registered with another replica, a moment ago
+        return node is not None and node.status.agentSession == session.id
+
+    def is_superseded(self, session: Session) -> bool:
+        """Whether it does not speak for its node since another one does."""
+        node = self._caches.nodes.store.get(session.node)
+        return node is not None and node.status.agentSession not in {None, session.id}
+
+    async def beat(self, session: Session) -> None:
+        """It lives. All replicas together write that every WRITE_EVERY seconds at most, each looking at the others'."""
+        now, node = self._now(), self._caches.nodes.store.get(session.node)
+        written = node.status.lastHeartbeat if node is not None else None
+        if written is not None and timedelta(0) <= now - written < timedelta(seconds=WRITE_EVERY):
+            return
+        mine = self._beaten.get(session.id)
+        if mine is not None and loop_time() - mine < WRITE_EVERY:
+            return
+        self._beaten[session.id] = loop_time()
+        try:
+            await self._client.patch_status(VIEW, session.node, {"lastHeartbeat": now})
+        except BaseException:
+            self._beaten.pop(session.id, None)
+            raise
+
+
+def _check(node: Key, machine: Machine) -> None:
+    if not _NAME.fullmatch(node.name):
+        raise Refused("INVALID_ARGUMENT", f"{node.name!r} is no name for a node: lower case letters, digits and dashes")
+    if machine.vendor not in get_args(Vendor):
+        raise Refused(
+            "INVALID_ARGUMENT", f"{machine.vendor!r} is no vendor that is known: {', '.join(get_args(Vendor))}"
+        )
+    if not 1 <= machine.capacity <= CAPACITY_MOST:
+        raise Refused("INVALID_ARGUMENT", f"a capacity of {machine.capacity} is not within 1 and {CAPACITY_MOST}")
+    if len(machine.labels) > LABELS_MOST:
+        raise Refused("INVALID_ARGUMENT", f"more than {LABELS_MOST} labels")
+    if not 0 <= machine.fps < 1e9:
+        raise Refused("INVALID_ARGUMENT", f"{machine.fps} frames per second make no sense")
+
+
+def _fit(there: NodeView, node: Key, machine: Machine) -> None:
+    if there.spec.runtime != "Agent":
+        raise Refused(
+            "FAILED_PRECONDITION", f"the VmafxNode {node} runs its jobs as Pods (spec.runtime); take another name"
+        )
+    if there.spec.gpuVendor != machine.vendor:
+        raise Refused(
+            "FAILED_PRECONDITION",
+            f"the VmafxNode {node} is for {there.spec.gpuVendor} (spec.gpuVendor), and this machine has "
+            f"{machine.vendor}; take another name, or delete the VmafxNode",
+        )
+
+
+def _vendor(machine: Machine) -> Vendor:
+    vendor: Vendor = msgspec.convert(machine.vendor, Vendor)
+    return vendor

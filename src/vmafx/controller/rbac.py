@@ -1,0 +1,38 @@
+"""What the controller may do, and what those who call it need: gathered here into the roles of config/rbac/."""
+
+from pathlib import Path
+
+from vmafx.api.crd import to_yaml
+from vmafx.api.meta import GROUP
+from vmafx.api.roles import EVENTS, READ, Permission, role
+
+CONTROLLER = "vmafx-controller"
+SESSION_SECRET = "vmafx-controller-session"  # noqa: S105 - its name
+OWN = Path("config/rbac/controller-role.yaml")
+CALLERS = Path("config/rbac/caller-roles.yaml")
+
+PERMISSIONS = (
+    Permission(group=GROUP, resources=("vmafxjobs",), verbs=(*READ, "create", "patch")),
+    Permission(group=GROUP, resources=("vmafxnodes",), verbs=(*READ, "create")),
+    Permission(group=GROUP, resources=("vmafxjobs/status", "vmafxnodes/status"), verbs=("patch",)),
+    # Whose token this is, and what they may do.
+    Permission(group="authentication.k8s.io", resources=("tokenreviews",), verbs=("create",)),
+    Permission(group="authorization.k8s.io", resources=("subjectaccessreviews",), verbs=("create",)),
+    *EVENTS,
+)
+# The key that session tokens are signed with. A create cannot be limited by name: the name comes with the object.
+SESSION_KEY = (
+    Permission(group="", resources=("secrets",), verbs=("create",)),
+    Permission(group="", resources=("secrets",), verbs=("get",), names=(SESSION_SECRET,)),
+)
+# To be bound to whoever calls. The controller asks whether the caller has these; an agent's can be narrowed to its own
+# node by resourceNames.
+AGENT = (Permission(group=GROUP, resources=("vmafxnodes/status",), verbs=("patch",)),)
+CLIENT = (Permission(group=GROUP, resources=("vmafxjobs",), verbs=(*READ, "create", "patch")),)
+
+
+def files() -> dict[Path, str]:
+    """The generated files, by their paths in the project. The Role is for the controller's own namespace."""
+    own = (role("ClusterRole", CONTROLLER, PERMISSIONS), role("Role", f"{CONTROLLER}-session", SESSION_KEY))
+    callers = (role("ClusterRole", "vmafx-agent", AGENT), role("ClusterRole", "vmafx-client", CLIENT))
+    return {OWN: to_yaml(*own), CALLERS: to_yaml(*callers)}

@@ -1,0 +1,68 @@
+"""What was learned lately: bounded, and asked for once, however many want to know. For whoever guards a door."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+Now = Callable[[], float]
+
+
+class Recent(Generic[K, V]):
+    """Answers, each for its time. When there are too many, the one goes that nobody wanted for the longest."""
+
+    def __init__(self, most: int, now: Now) -> None:
+        self._most, self._now = most, now
+        self._known: OrderedDict[K, tuple[float, V]] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        if key not in self._known:
+            return None
+        until, value = self._known[key]
+        if self._now() >= until:
+            del self._known[key]
+            return None
+        self._known.move_to_end(key)
+        return value
+
+    def put(self, key: K, value: V, until: float) -> None:
+        self._known[key] = (until, value)
+        self._known.move_to_end(key)
+        if len(self._known) > self._most:
+            self._known.popitem(last=False)
+
+
+class Together(Generic[K, V]):
+    """Those who ask the same while it is being found out get the same answer."""
+
+    def __init__(self) -> None:
+        self._asked: dict[K, asyncio.Task[V]] = {}
+
+    async def ask(self, key: K, answer: Callable[[], Coroutine[Any, Any, V]]) -> V:
+        task = self._asked.get(key)
+        if task is None:
+            task = self._asked[key] = asyncio.create_task(answer())
+            task.add_done_callback(lambda done: self._over(key, done))
+        return await asyncio.shield(task)  # who goes away does not take the answer from the others
+
+    def _over(self, key: K, task: asyncio.Task[V]) -> None:
+        del self._asked[key]
+        if not task.cancelled():
+            task.exception()  # there may be nobody left to hear of it
+
+
+class Strikes(Generic[K]):
+    """Who was refused too often lately: `most` at a time, and one is forgiven every so many seconds."""
+
+    def __init__(self, most: int, forgiven_every: float, now: Now, keys_most: int) -> None:
+        self._every, self._now, self._span = forgiven_every, now, most * forgiven_every
+        self._forgiven_at: Recent[K, float] = Recent(keys_most, now)  # when all of a key's are
+
+    def strike(self, key: K) -> None:
+        forgiven_at = max(self._forgiven_at.get(key) or 0.0, self._now()) + self._every
+        self._forgiven_at.put(key, forgiven_at, forgiven_at)
+
+    def out(self, key: K) -> bool:
+        return (self._forgiven_at.get(key) or 0.0) - self._now() > self._span - self._every

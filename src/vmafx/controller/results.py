@@ -1,0 +1,140 @@
+"""What agents report: how far they are, and how it ended. One patch ends a job, or lets it be tried elsewhere."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from vmafx.api.job import JobProgress, JobView
+from vmafx.api.meta import API_VERSION
+from vmafx.api.work import Answer
+from vmafx.controller.cache import Caches, key_of
+from vmafx.controller.errors import Refused
+from vmafx.controller.sessions import Session
+from vmafx.kube import JOBS, Client, Key
+from vmafx.kube.errors import Conflict, Invalid, NotFound
+from vmafx.lifecycle.attempts import goes_on, uid_of
+from vmafx.lifecycle.metrics import JobMetrics
+from vmafx.lifecycle.outcomes import Fail, Leaving, Succeed, TryAgain, failed, outcome
+from vmafx.lifecycle.status import left
+from vmafx.runtime.events import EventRecorder, Regarding
+from vmafx.runtime.metrics import Metrics
+from vmafx.runtime.store import Change
+from vmafx.runtime.times import loop_time, utc_now
+
+VIEW = JOBS.seen_as(JobView)
+WRITE_EVERY = 20.0  # seconds between two writes of a job's progress, at least
+TRIES = 8
+
+
+class Results:
+    """The one writer of how jobs end that agents run. The name of the attempt is the fence: any other is too late."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        events: EventRecorder,
+        metrics: Metrics,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._client, self._caches, self._events, self._now = client, caches, events, now
+        self._metrics = JobMetrics(metrics)
+        self._told: dict[str, float] = {}  # jobs by uid, and when we last wrote how far they are
+        caches.jobs.on_change(self._job_changed)
+
+    def _job_changed(self, change: Change[JobView]) -> None:
+        if change.old is not None and (change.new is None or change.new.status.phase != "Running"):
+            self._told.pop(change.old.metadata.uid, None)
+
+    async def progress(self, session: Session, attempt: str, name: str, so_far: JobProgress) -> bool:
+        """Write it down now and then; the first time also says that the job was taken."""
+        job = await self._job(session, attempt, name)
+        if job is None or not goes_on(job, attempt, session.node.name):
+            return False
+        uid, now = job.metadata.uid, loop_time()
+        if job.status.claimedAt is not None and now - self._told.get(uid, now - WRITE_EVERY) < WRITE_EVERY:
+            return True
+        self._told[uid] = now
+        operations: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "test", "path": "/status/controllerJobID", "value": attempt},
+            {"op": "add", "path": "/status/progress", "value": msgspec.to_builtins(so_far)},
+        ]
+        if job.status.claimedAt is None:
+            operations.append({"op": "add", "path": "/status/claimedAt", "value": self._now()})
+        try:
+            await self._client.json_patch(VIEW, key_of(job), operations, "status")
+        except (Invalid, NotFound):  # a test failed: it has been given to another, or is over
+            return False
+        return True
+
+    async def final(self, session: Session, attempt: str, name: str, answer: Answer | None) -> bool:
+        """The end of an attempt; False if it came too late. `answer` is None where it makes no sense."""
+        job = await self._job(session, attempt, name)
+        for _ in range(TRIES):
+            if job is None:
+                return False
+            if not goes_on(job, attempt, session.node.name):
+                return _heard_already(job, attempt, answer)
+            step = outcome(job, answer) if answer is not None else failed(job, "its agent's answer makes no sense")
+            try:
+                await self._write(job, step)
+            except Conflict:
+                job = await self._live(key_of(job))
+            except NotFound:
+                return False
+            else:
+                return True
+        raise Refused("ABORTED", f"the job {name or attempt} is being written by others; report it again")
+
+    async def _write(self, job: JobView, step: Leaving) -> None:
+        now = self._now()
+        try:
+            await self._client.patch_status(VIEW, key_of(job), left(job, step, now), job.metadata.resourceVersion)
+        except Invalid as error:
+            if not isinstance(step, Succeed):
+                raise
+            await self._write(job, failed(job, f"its result cannot be kept: {error}"))
+            return
+        self._metrics.left(job, step, now)
+        match step:
+            case Fail(reason, message):
+                self._tell(job, "Warning", reason, message)
+            case TryAgain(message):
+                self._tell(job, "Warning" if step.failed else "Normal", "Retrying", message)
+
+    async def _job(self, session: Session, attempt: str, name: str) -> JobView | None:
+        """The job of this attempt: as the cache has it, or, where that does not fit, as the server has."""
+        job = self._caches.job(attempt)
+        if job is not None and goes_on(job, attempt, session.node.name):
+            return job
+        if name or job is not None:
+            key = Key(session.node.namespace, name or (job.metadata.name if job is not None else ""))
+            job = await self._live(key)
+        elif uid_of(attempt):
+            await self._caches.jobs.refresh()
+            job = self._caches.job(attempt)
+        return job if job is not None and job.metadata.uid == uid_of(attempt) else None
+
+    async def _live(self, key: Key) -> JobView | None:
+        try:
+            return await self._client.get(VIEW, key)
+        except (NotFound, ValueError):
+            return None
+
+    def _tell(self, job: JobView, kind: Any, reason: str, note: str) -> None:
+        meta = job.metadata
+        about = Regarding(API_VERSION, JOBS.kind, meta.namespace, meta.name, meta.uid)
+        self._events.emit(about, kind, reason, "Run", note)
+
+
+def _heard_already(job: JobView, attempt: str, answer: Answer | None) -> bool:
+    """Whether the job ended by this very answer, of which only our thanks were lost."""
+    if job.status.controllerJobID != attempt:
+        return False
+    if answer is not None and answer.score is not None:
+        return job.status.phase == "Succeeded"
+    reasons = {one.reason for one in job.status.conditions if one.type == "Failed"}
+    return bool(reasons & {"BadInput", "RetriesExhausted"})

@@ -1,0 +1,136 @@
+"""Work for agents: what was placed on their nodes, handed out as soon as it is there; and what they are to stop."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from vmafx.api.job import JobView
+from vmafx.controller.cache import BY_NODE, Caches, key_of, node_of
+from vmafx.kube import JOBS, Client, Key
+from vmafx.kube.errors import Conflict, KubeError, NotFound
+from vmafx.lifecycle.attempts import goes_on, uid_of
+from vmafx.runtime.store import Change
+from vmafx.runtime.times import loop_time, utc_now
+
+VIEW = JOBS.seen_as(JobView)
+Running = Mapping[str, str]  # attempts, and the names of their jobs
+
+
+class Pulled(NamedTuple):
+    job: JobView | None = None
+    stop: tuple[str, ...] = ()
+
+
+class _Waiter:
+    """An agent that waits for work."""
+
+    def __init__(self, running: Running) -> None:
+        self.running = dict(running)
+        self.news = asyncio.Event()
+
+
+class Work:
+    """Keeps nothing: what an agent runs, it says itself; what it is to run, stands in the jobs."""
+
+    def __init__(self, client: Client, caches: Caches, now: Callable[[], datetime] = utc_now) -> None:
+        self._client, self._caches, self._now = client, caches, now
+        self._waiting: dict[Key, set[_Waiter]] = {}
+        self._closed = False
+        caches.jobs.on_change(self._job_changed)
+
+    def _job_changed(self, change: Change[JobView]) -> None:
+        for job in (change.old, change.new):
+            if job is not None and (node := node_of(job)) is not None:
+                self._wake(node)
+
+    def _wake(self, node: Key) -> None:
+        for waiter in self._waiting.get(node, ()):
+            waiter.news.set()
+
+    def ended(self, node: Key, attempt: str) -> None:
+        """It was reported, so the agent has room for another: also one that began to wait before."""
+        for waiter in self._waiting.get(node, ()):
+            waiter.running.pop(attempt, None)
+        self._wake(node)
+
+    def waiting(self) -> int:
+        """How many agents wait for work now."""
+        return sum(map(len, self._waiting.values()))
+
+    def close(self) -> None:
+        """Nobody waits any longer: the process is about to end."""
+        self._closed = True
+        for node in self._waiting:
+            self._wake(node)
+
+    async def pull(self, node: Key, running: Running, most: int, wait: float) -> Pulled:
+        """The next job of the node, or what to stop, as soon as there is either; nothing after `wait` seconds."""
+        until, waiter = loop_time() + wait, _Waiter(running)
+        self._waiting.setdefault(node, set()).add(waiter)
+        try:
+            while True:
+                waiter.news.clear()
+                if stop := await self.over(node, dict(waiter.running)):
+                    return Pulled(stop=stop)
+                if len(waiter.running) < most and (job := self._next(node, waiter.running)) is not None:
+                    return Pulled(job)
+                if self._closed:
+                    return Pulled()
+                try:
+                    async with asyncio.timeout_at(until):
+                        await waiter.news.wait()
+                except TimeoutError:
+                    return Pulled()
+        finally:
+            self._waiting[node].discard(waiter)
+            if not self._waiting[node]:
+                del self._waiting[node]
+
+    async def claim(self, node: Key) -> JobView | None:
+        """For an agent that does not say what it runs: the next job that none has taken yet, marked as taken."""
+        for job in self._placed(node):
+            if job.status.claimedAt is None:
+                try:
+                    return await self._client.patch_status(
+                        VIEW, key_of(job), {"claimedAt": self._now()}, version=job.metadata.resourceVersion
+                    )
+                except (Conflict, NotFound):  # it changed: the next time it is asked for, we know how
+                    continue
+        return None
+
+    async def over(self, node: Key, running: Running) -> tuple[str, ...]:
+        """Those that are no longer the node's: cancelled, suspended, deleted, given to another."""
+        return tuple([one for one, name in running.items() if not await self._goes_on(node, one, name)])
+
+    async def _goes_on(self, node: Key, attempt: str, name: str) -> bool:
+        job = self._caches.job(attempt)
+        if job is not None and goes_on(job, attempt, node.name):
+            return True
+        if not name:  # nothing to ask the server by
+            return job is None or not _is_past(job, attempt)
+        try:  # the cache may be behind: before work is thrown away, the server itself is asked
+            return goes_on(await self._client.get(VIEW, Key(node.namespace, name)), attempt, node.name)
+        except NotFound:
+            return False
+        except (KubeError, ValueError):
+            return True
+
+    def _next(self, node: Key, running: Running) -> JobView | None:
+        return next((job for job in self._placed(node) if job.status.controllerJobID not in running), None)
+
+    def _placed(self, node: Key) -> list[JobView]:
+        """In the order in which they were placed, nearly: the longest waiting first."""
+        jobs = [job for job in self._caches.jobs.store.by(BY_NODE, node) if _is_to_run(job)]
+        return sorted(jobs, key=lambda job: (-job.spec.priority, job.metadata.creationTimestamp or self._now()))
+
+
+def _is_to_run(job: JobView) -> bool:
+    ours = uid_of(job.status.controllerJobID or "") == job.metadata.uid
+    return ours and not job.spec.cancel and not job.spec.suspend and job.metadata.deletionTimestamp is None
+
+
+def _is_past(job: JobView, attempt: str) -> bool:
+    """Whether the job has had this attempt, and has another one now or none."""
+    number = attempt.rpartition("-")[2]
+    return number.isdecimal() and int(number) < job.status.attempts and job.status.controllerJobID != attempt

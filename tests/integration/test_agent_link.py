@@ -1,0 +1,90 @@
+"""The agent's calls, on a real connection."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.support.frontdoor import FrontDoor
+from tests.support.waiting import eventually
+from vmafx.agent.link import Door, Link, LinkError, NotKnown, Refused, Session, Unreachable, Wrong
+from vmafx.wire import controller_pb2 as wire
+
+CAN = wire.NodeCapability(gpu_vendor="cpu", backends=["cpu"], concurrency=1)
+REQUEST = wire.RegisterNodeRequest(name="machine", capability=CAN)
+
+
+@pytest.fixture
+async def door() -> AsyncIterator[FrontDoor]:
+    async with FrontDoor() as door:
+        yield door
+
+
+@pytest.fixture
+async def link(door: FrontDoor) -> AsyncIterator[Link]:
+    link = Link(Door(address=door.address, insecure=True))
+    yield link
+    await link.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("UNAUTHENTICATED", NotKnown),
+        ("FAILED_PRECONDITION", Refused),
+        ("PERMISSION_DENIED", Refused),
+        ("INVALID_ARGUMENT", Wrong),
+        ("UNAVAILABLE", Unreachable),
+        ("INTERNAL", Unreachable),
+        ("CANCELLED", Unreachable),
+        ("UNIMPLEMENTED", Unreachable),
+    ],
+)
+async def test_errors_in_our_terms(door: FrontDoor, link: Link, code: str, kind: type[LinkError]) -> None:
+    door.refusals["RegisterNode"] = grpc.StatusCode[code]
+    with pytest.raises(kind) as error:
+        await link.register(REQUEST)
+    assert str(error.value) == f"{code}: so it [31mis"
+
+
+async def test_a_connection_that_is_closed_is_no_cancellation(door: FrontDoor, link: Link) -> None:
+    session = await link.register(REQUEST)
+    first, second = (asyncio.create_task(link.pull(session, CAN, [])) for _ in range(2))
+    await eventually(lambda: len(door.calls("PullWork")) == 2, "both wait for work")
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    await link.close()
+    with pytest.raises(Unreachable):
+        await first
+    with pytest.raises(Unreachable):
+        await link.register(REQUEST)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"two words", b"line\nline", b"\xff", "ü".encode()])
+async def test_a_token_file_without_a_token(door: FrontDoor, tmp_path: Path, content: bytes | None) -> None:
+    token = tmp_path / "token"
+    if content is not None:
+        token.write_bytes(content)
+    link = Link(Door(address=door.address, insecure=True, token=token))
+    with pytest.raises(Unreachable, match="the token file"):
+        await link.register(REQUEST)
+    token.write_text("now there is one\n".replace(" ", "-"))
+    assert (await link.register(REQUEST)).node == "default/machine"
+    assert door.heard[-1].authorization == "Bearer now-there-is-one"
+    await link.close()
+
+
+async def test_a_port_that_says_something_else_is_none() -> None:
+    async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    async with server:
+        link = Link(Door(address=f"127.0.0.1:{server.sockets[0].getsockname()[1]}", insecure=True))
+        with pytest.raises(Unreachable):
+            await link.heartbeat(Session("a", "b"), [], 0)
+        await link.close()

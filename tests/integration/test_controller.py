@@ -1,0 +1,290 @@
+"""The controller's calls, by gRPC, on the real API server; the operator places, and agents are played."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+
+from tests.support.controllers import Agent, calling, controlling
+from tests.support.fleet import add_node, operating
+from tests.support.waiting import eventually
+from vmafx.api.job import VmafxJob
+from vmafx.kube import JOBS, NODES, Client, Key
+from vmafx.wire import controller_pb2 as wire
+from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
+
+CLIPS = wire.ScoringParams(reference="file:///a.mp4", distorted="file:///b.mp4")
+
+
+@pytest.fixture
+async def port(client: Client, namespace: str) -> AsyncIterator[int]:
+    async with controlling(client, namespace) as port:
+        yield port
+
+
+@pytest.fixture
+async def stub(port: int) -> AsyncIterator[VmafxControllerStub]:
+    async with calling(port) as stub:
+        yield stub
+
+
+async def job_of(client: Client, namespace: str, name: str) -> VmafxJob:
+    return await client.get(JOBS, Key(namespace, name))
+
+
+async def submitted(stub: VmafxControllerStub, name: str, spec: str = "") -> str:
+    return (await stub.SubmitJob(wire.SubmitJobRequest(scoring=CLIPS, name=name, spec=spec))).job_id
+
+
+async def joined(client: Client, namespace: str, agent: Agent, **more: object) -> None:
+    """Registered, and found healthy, which is for the operator's other half to say."""
+    await agent.register(**more)
+    await client.patch_status(NODES, Key(namespace, agent.name), {"healthy": True})
+
+
+async def refused(call: object, code: grpc.StatusCode) -> str:
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await call  # type: ignore[misc]
+    assert error.value.code() == code, error.value.details()
+    return error.value.details() or ""
+
+
+async def test_a_job_from_submission_to_score(client: Client, namespace: str, stub: VmafxControllerStub) -> None:
+    agent = Agent(stub, "box", capacity=2)
+    await joined(client, namespace, agent, device="a fine machine", fps=123.456, labels={"zone": "a"})
+    node = await client.get(NODES, Key(namespace, "box"))
+    assert node.spec.runtime == "Agent"
+    assert node.metadata.labels == {"zone": "a", "vmafx.dev/registered-by": "agent"}
+    assert (node.status.detectedDevice, node.status.throughput) == ("a fine machine", 123.46)
+    async with operating(client, namespace):
+        uid = await submitted(stub, "one", '{"priority": 3, "options": {"subsample": 2}}')
+        pulled = await agent.pull()
+        assert pulled.job.id == f"{uid}-0"
+        assert '"subsample":2' in pulled.job.work
+        assert (await stub.GetJob(wire.GetJobRequest(job_id=uid))).status == wire.RUNNING
+        assert await agent.scored(pulled.job.id, 91.5)
+    done = await stub.GetJob(wire.GetJobRequest(job_id=pulled.job.id))
+    assert (done.id, done.status, done.final_score, done.name) == (pulled.job.id, wire.COMPLETED, 91.5, "one")
+    job = await job_of(client, namespace, "one")
+    assert (job.status.phase, job.status.attempts, job.status.assignedNode) == ("Succeeded", 1, "box")
+    assert job.status.claimedAt is None  # it was too short for that: two writes in all
+
+
+async def test_work_is_there_as_soon_as_it_is_placed_and_only_for_its_node(
+    client: Client, namespace: str, stub: VmafxControllerStub
+) -> None:
+    first, second = Agent(stub, "first"), Agent(stub, "second")
+    await joined(client, namespace, first)
+    await joined(client, namespace, second)
+    waiting = [asyncio.create_task(agent.pull()) for agent in (first, second)]
+    async with operating(client, namespace):
+        await submitted(stub, "a")
+        await submitted(stub, "b")
+        answers = await asyncio.gather(*waiting)
+        assert {one.job.name for one in answers} == {"a", "b"}
+        for agent in (first, second):
+            [attempt] = agent.running
+            assert (await job_of(client, namespace, agent.running[attempt])).status.assignedNode == agent.name
+            assert not (await agent.pull(wait=0)).HasField("job")  # it is full
+            assert await agent.scored(attempt)
+
+
+@pytest.mark.parametrize("change", ["cancel", "suspend", "delete"])
+async def test_an_agent_is_told_to_stop(client: Client, namespace: str, stub: VmafxControllerStub, change: str) -> None:
+    agent = Agent(stub, "box")
+    await joined(client, namespace, agent)
+    async with operating(client, namespace):
+        await submitted(stub, "one")
+        attempt = (await agent.pull()).job.id
+        assert list((await agent.beat()).stop_job_ids) == []
+        waiting = asyncio.create_task(agent.pull())
+        if change == "delete":
+            await client.delete(JOBS, Key(namespace, "one"))
+        else:
+            await client.merge_patch(JOBS, Key(namespace, "one"), {"spec": {change: True}})
+        assert list((await waiting).stop_job_ids) == [attempt]
+        assert list((await agent.beat()).stop_job_ids) == [attempt]
+        assert not await agent.scored(attempt)  # too late
+
+
+async def test_a_result_counts_once_and_only_from_the_node_that_has_it(
+    client: Client, namespace: str, stub: VmafxControllerStub
+) -> None:
+    agent, other = Agent(stub, "box"), Agent(stub, "other")
+    await joined(client, namespace, agent)
+    async with operating(client, namespace):
+        await submitted(stub, "one")
+        attempt = (await agent.pull()).job.id
+        await joined(client, namespace, other)
+        assert not await other.report(attempt, final=True, score=10.0, name="one")
+        wrong = attempt.removesuffix("-0") + "-1"
+        assert not await agent.report(wrong, final=True, score=10.0, name="one")
+        assert await agent.scored(attempt, 80.0)
+        assert await agent.report(attempt, final=True, score=10.0, name="one")  # heard already
+    assert (await job_of(client, namespace, "one")).status.score == 80.0
+
+
+async def test_progress_says_that_the_job_was_taken(client: Client, namespace: str, stub: VmafxControllerStub) -> None:
+    agent = Agent(stub, "box")
+    await joined(client, namespace, agent)
+    async with operating(client, namespace):
+        uid = await submitted(stub, "one")
+        attempt = (await agent.pull()).job.id
+        assert await agent.report(attempt, progress=wire.Progress(frames=5, total_frames=20, fps=2.5))
+        job = await job_of(client, namespace, "one")
+        assert job.status.claimedAt is not None
+        assert job.status.progress is not None
+        assert (job.status.progress.frames, job.status.progress.totalFrames) == (5, 20)
+        told = (await stub.GetJob(wire.GetJobRequest(job_id=uid))).progress
+        assert (told.frames, told.fps) == (5, 2.5)
+        assert await agent.report(attempt, progress=wire.Progress(frames=6))
+        assert await agent.scored(attempt)
+        assert not await agent.report(attempt, name="one", progress=wire.Progress(frames=7))
+
+
+async def test_a_failure_of_the_node_goes_to_another_and_a_bad_clip_to_none(
+    client: Client, namespace: str, stub: VmafxControllerStub
+) -> None:
+    agent = Agent(stub, "box", capacity=2)
+    await joined(client, namespace, agent)
+    async with operating(client, namespace):
+        await submitted(stub, "broken")
+        await submitted(stub, "bad")
+        for _ in range(2):
+            await agent.pull()
+        attempts = {name: one for one, name in agent.running.items()}
+        fault = '{{"id": "{}", "fault": "{}", "message": "so it is"}}'
+        assert await agent.report(attempts["broken"], final=True, answer=fault.format(attempts["broken"], "NodeFault"))
+        assert await agent.report(attempts["bad"], final=True, answer=fault.format(attempts["bad"], "BadInput"))
+    broken, bad = [await job_of(client, namespace, name) for name in ("broken", "bad")]
+    assert (broken.status.phase, broken.status.failures, broken.status.excludedNodes) == ("Pending", 1, ("box",))
+    assert (bad.status.phase, bad.status.message) == ("Failed", "so it is")
+    told = await stub.GetJob(wire.GetJobRequest(job_id=bad.metadata.uid))
+    assert (told.status, told.error, told.reason) == (wire.FAILED, "so it is", "BadInput")
+
+
+async def test_the_last_agent_of_a_name_speaks_for_the_node(
+    client: Client, namespace: str, stub: VmafxControllerStub
+) -> None:
+    old, new = Agent(stub, "box"), Agent(stub, "box")
+    await joined(client, namespace, old)
+    waiting = asyncio.create_task(old.pull())
+    async with operating(client, namespace):
+        await joined(client, namespace, new)
+        await submitted(stub, "one")
+        attempt = (await new.pull()).job.id
+        await refused(waiting, grpc.StatusCode.UNAUTHENTICATED)
+        answer = await old.beat()
+        assert (answer.ok, answer.superseded) == (False, True)
+        await refused(old.report(attempt, final=True, score=1.0, name="one"), grpc.StatusCode.UNAUTHENTICATED)
+        assert await new.scored(attempt)
+
+
+async def test_sessions_work_with_every_replica_and_after_a_restart(client: Client, namespace: str) -> None:
+    async with controlling(client, namespace) as first, calling(first) as one:
+        agent = Agent(one, "box")
+        await agent.register()
+        async with controlling(client, namespace) as second, calling(second) as two:
+            there = Agent(two, "box")
+            there.me = agent.me
+            assert (await there.beat()).ok
+    async with controlling(client, namespace) as third, calling(third) as three:
+        after = Agent(three, "box")
+        after.me = agent.me
+        assert (await after.beat()).ok
+        after.me = {**agent.me, "session_token": agent.me["session_token"][:-2] + "AA"}
+        assert not (await after.beat()).ok
+        await refused(after.pull(), grpc.StatusCode.UNAUTHENTICATED)
+
+
+async def test_heartbeats_are_written_now_and_then(client: Client, namespace: str, stub: VmafxControllerStub) -> None:
+    agent = Agent(stub, "box")
+    await agent.register()
+    before = await client.get(NODES, Key(namespace, "box"))
+    for _ in range(20):
+        assert (await agent.beat()).ok
+    after = await client.get(NODES, Key(namespace, "box"))
+    assert after.metadata.resourceVersion == before.metadata.resourceVersion
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "code", "why"),
+    [
+        ("Not A Name", {}, grpc.StatusCode.INVALID_ARGUMENT, "no name for a node"),
+        ("../other", {}, grpc.StatusCode.INVALID_ARGUMENT, "no name for a node"),
+        ("box", {"namespace": "elsewhere"}, grpc.StatusCode.FAILED_PRECONDITION, "only"),
+        ("box", {"labels": {"no good": "x"}}, grpc.StatusCode.INVALID_ARGUMENT, "label"),
+        ("box", {"fps": -1.0}, grpc.StatusCode.INVALID_ARGUMENT, "no sense"),
+        ("box", {"fps": float("nan")}, grpc.StatusCode.INVALID_ARGUMENT, "no sense"),
+    ],
+)
+async def test_no_registration(
+    stub: VmafxControllerStub, name: str, more: dict[str, object], code: grpc.StatusCode, why: str
+) -> None:
+    assert why in await refused(Agent(stub, name).register(**more), code)
+
+
+async def test_a_node_that_people_made_stays_as_it_is(
+    client: Client, namespace: str, stub: VmafxControllerStub
+) -> None:
+    await add_node(client, namespace, "pods")
+    assert "as Pods" in await refused(Agent(stub, "pods").register(), grpc.StatusCode.FAILED_PRECONDITION)
+    agent = Agent(stub, "box")
+    await agent.register()
+    assert "is for cpu" in await refused(
+        Agent(stub, "box", vendor="nvidia").register(), grpc.StatusCode.FAILED_PRECONDITION
+    )
+    assert "no vendor" in await refused(Agent(stub, "new", vendor="acme").register(), grpc.StatusCode.INVALID_ARGUMENT)
+
+
+@pytest.mark.parametrize(
+    ("scoring", "spec", "why"),
+    [
+        (wire.ScoringParams(), "", "spec.reference"),
+        (CLIPS, "[1]", "no JSON object"),
+        (CLIPS, '{"reference": "file:///c.mp4"}', "said twice"),
+        (CLIPS, '{"colour": "red"}', "colour"),
+        (wire.ScoringParams(reference="a", distorted="b"), "", "reference"),
+        (wire.ScoringParams(reference="file:///a", distorted="file:///b", backend="abacus"), "", "backend"),
+    ],
+)
+async def test_no_submission(stub: VmafxControllerStub, scoring: wire.ScoringParams, spec: str, why: str) -> None:
+    call = stub.SubmitJob(wire.SubmitJobRequest(scoring=scoring, spec=spec))
+    assert why in await refused(call, grpc.StatusCode.INVALID_ARGUMENT)
+
+
+async def test_cancelling_and_looking_up(client: Client, namespace: str, stub: VmafxControllerStub) -> None:
+    async with operating(client, namespace):
+        uid = await submitted(stub, "one")
+        assert (await stub.CancelJob(wire.CancelJobRequest(job_id=uid))).ok
+
+        async def cancelled() -> bool:
+            return (await stub.GetJob(wire.GetJobRequest(job_id=uid))).status == wire.CANCELLED
+
+        await eventually(cancelled, "it is cancelled")
+        again = await stub.CancelJob(wire.CancelJobRequest(job_id=uid))
+        assert (again.ok, again.message) == (False, "it has failed already")
+    async with controlling(client, namespace) as port, calling(port) as other:  # which never saw it
+        assert (await other.GetJob(wire.GetJobRequest(job_id=uid))).status == wire.CANCELLED
+        await refused(other.GetJob(wire.GetJobRequest(job_id="nobody")), grpc.StatusCode.NOT_FOUND)
+    await refused(stub.SubmitJob(wire.SubmitJobRequest(scoring=CLIPS, name="one")), grpc.StatusCode.ALREADY_EXISTS)
+
+
+async def test_a_stream_shows_what_is_there_and_what_becomes_of_it(
+    client: Client, namespace: str, stub: VmafxControllerStub
+) -> None:
+    agent = Agent(stub, "box")
+    await joined(client, namespace, agent)
+    async with operating(client, namespace):
+        uid = await submitted(stub, "one")
+        seen: list[int] = []
+        async with asyncio.timeout(60):
+            async for job in stub.StreamJobs(wire.StreamJobsRequest(status_filter=[wire.RUNNING, wire.COMPLETED])):
+                assert job.id == uid
+                seen.append(job.status)
+                if job.status == wire.RUNNING and not agent.running:
+                    await agent.scored((await agent.pull()).job.id)
+                if job.status == wire.COMPLETED:
+                    break
+        assert set(seen) == {wire.RUNNING, wire.COMPLETED}

@@ -1,0 +1,79 @@
+"""Clients and agents that know nothing of what we added, with the controller and the real API server."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.support.controllers import LOCAL, controlling
+from tests.support.fleet import operating
+from tests.support.spoken import OldCaller, compiled
+from vmafx.kube import JOBS, NODES, Client, Key
+from vmafx.wire import controller_pb2 as wire
+
+
+@pytest.fixture
+async def old(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[OldCaller]:
+    async with (
+        controlling(client, namespace) as port,
+        grpc.aio.insecure_channel(f"{LOCAL}:{port}") as channel,
+        operating(client, namespace),
+    ):
+        yield OldCaller(compiled(tmp_path), channel)
+
+
+async def joined(old: OldCaller, client: Client, namespace: str) -> dict[str, str]:
+    registered = await old.call("RegisterNode", name="old-box", capability={"gpu_vendor": "cpu", "concurrency": 2})
+    await client.patch_status(NODES, Key(namespace, "old-box"), {"healthy": True})
+    return {"node_id": registered.node_id, "session_token": registered.session_token}
+
+
+async def pulled(old: OldCaller, me: dict[str, str]) -> Any:
+    """They ask again and again; an answer without a job means that there is none."""
+    while True:
+        answer = await old.call("PullWork", **me, capability={"gpu_vendor": "cpu", "concurrency": 2})
+        if answer.HasField("job"):
+            return answer.job
+
+
+async def test_an_old_client_and_an_old_agent(old: OldCaller, client: Client, namespace: str) -> None:
+    me = await joined(old, client, namespace)
+    scoring = {"reference": "file:///a.mp4", "distorted": "file:///b.mp4"}
+    submitted = [(await old.call("SubmitJob", scoring=scoring)).job_id for _ in range(2)]
+    assert (await old.call("Heartbeat", **me, jobs_running=0)).ok
+    first, second = await pulled(old, me), await pulled(old, me)
+    assert {first.id, second.id} == {f"{uid}-0" for uid in submitted}  # each once
+    assert (first.scoring.reference, first.scoring.model) == ("file:///a.mp4", "vmaf_v0.6.1")
+    assert not (await old.call("PullWork", **me)).HasField("job")
+    assert (await old.call("ReportResult", **me, job_id=first.id, partial_scores=[90.0, 91.0])).ok
+    jobs = {job.metadata.uid: job for job in (await client.list(JOBS, namespace)).items}
+    assert all(job.status.claimedAt is not None for job in jobs.values())
+    measures = {"vmaf": 90.5, "psnr_y": 40.25}
+    report = {"final": True, "score": 90.5, "features": measures}
+    assert (await old.call("ReportResult", **me, job_id=first.id, **report)).ok
+    assert (await old.call("ReportResult", **me, job_id=second.id, final=True, error="the disk is full")).ok
+    done = await old.call("GetJob", job_id=first.id)
+    assert (done.id, done.status, done.final_score, done.assigned_node) == (first.id, 2, 90.5, "old-box")
+    job = await client.get(JOBS, Key(namespace, jobs[first.id[:-2]].metadata.name))
+    assert {name: one.mean for name, one in job.status.metrics.items()} == measures
+    again = await client.get(JOBS, Key(namespace, jobs[second.id[:-2]].metadata.name))
+    assert (again.status.phase, again.status.failures) == ("Pending", 1)
+    assert "the disk is full" in (again.status.message or "")
+    assert (await old.call("CancelJob", job_id=second.id[:-2])).ok
+
+
+async def test_an_old_agent_with_a_bad_session_is_told_to_register_again(
+    old: OldCaller, client: Client, namespace: str
+) -> None:
+    me = await joined(old, client, namespace)
+    assert not (await old.call("Heartbeat", **{**me, "session_token": "nonsense"})).ok
+    assert not (await old.call("Heartbeat", **{**me, "node_id": "another"})).ok
+
+
+async def test_an_old_client_follows_jobs(old: OldCaller) -> None:
+    submitted = await old.call("SubmitJob", scoring={"reference": "file:///a.mp4", "distorted": "file:///b.mp4"})
+    async for job in old.stream("StreamJobs", status_filter=[wire.PENDING]):
+        assert job.id == submitted.job_id
+        break

@@ -1,0 +1,282 @@
+"""What nobody can do to the controller's HTTP side: too much, too slowly, too many, or something that is no HTTP."""
+
+import asyncio
+import io
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import NamedTuple
+
+import aiohttp
+import pytest
+
+from tests.support.scripted import Scripted
+from tests.support.waiting import eventually
+from vmafx.controller import asking, web
+from vmafx.runtime import logs, server
+from vmafx.runtime.server import Address
+from vmafx.wire import controller_pb2 as wire
+
+HERE = Address("127.0.0.1", 0)
+PAGES: server.Routes = {"/healthz": server.probe(lambda: None)}
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+POST = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+class Site(NamedTuple):
+    calls: Scripted
+    port: int
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def says(self, data: bytes) -> bytes:
+        """All that comes back until the server hangs up, or the first answer if it does not."""
+        reader, writer = await self.connect()
+        try:
+            writer.write(data)
+            async with asyncio.timeout(20):
+                head = await reader.readuntil(b"\r\n\r\n")
+                return head + await reader.read() if b"Connection: close" in head else head
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return b""
+        finally:
+            writer.transport.abort()
+            await asyncio.sleep(0.01)
+
+    async def healthy(self) -> bool:
+        return b" 200 OK" in await self.says(HEALTH)
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    calls = Scripted()
+    async with web.serve(HERE, calls, PAGES) as port:  # type: ignore[arg-type]
+        yield Site(calls, port)
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split()[1]) if answer else 0
+
+
+@pytest.mark.parametrize(
+    ("data", "wanted"),
+    [
+        (POST + b"Content-Length: 1048576\r\n\r\n" + b" " * (1 << 20), 400),  # not too large, but no JSON
+        (POST + b"Content-Length: 1048577\r\n\r\n", 413),
+        (POST + b"Content-Length: 99999999999999999999\r\n\r\n", 400),
+        (POST + b"Content-Length: -1\r\n\r\n", 400),
+        (POST + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", 400),
+        (POST + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 201),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"10000\r\n%s\r\n" % (b" " * 65536) * 17 + b"0\r\n\r\n", 413),
+        (b"GET /" + b"x" * 9_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 10_000 + b"\r\n\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"X: x\r\n" * 100 + b"\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + b"x" * 8192 + b"\r\n\r\n", 200),
+        (b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n", 200),
+        (b"\x16\x03\x01\x02\x00\x01\x00", 400),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+        (b"what?\r\n\r\n", 400),
+        (b"GET http://elsewhere/healthz HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+    ],
+)
+async def test_every_request_gets_an_answer_or_the_end(site: Site, data: bytes, wanted: int) -> None:
+    assert status(await site.says(data)) == wanted
+    assert await site.healthy()
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "BODY_WITHIN", 0.1)
+    answer = await site.says(POST + b"Content-Length: 10\r\n\r\n{")
+    assert status(answer) == 408
+    assert b"Connection: close" in answer
+
+
+async def test_who_says_nothing_or_not_all_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "IDLE_MOST", 0.2)
+    async with web.serve(HERE, Scripted(), PAGES) as port:  # type: ignore[arg-type]
+        site = Site(Scripted(), port)
+        assert await site.says(b"") == b""
+        assert await site.says(b"GET /healthz HT") == b""
+        assert await site.healthy()
+
+
+async def test_a_call_that_takes_too_long_is_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "ANSWER_WITHIN", 0.1)
+    cancelled = asyncio.Event()
+
+    async def forever() -> wire.Job:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            cancelled.set()
+        return wire.Job()
+
+    site.calls.answers["GetJob"] = forever
+    assert status(await site.says(b"GET /v1/jobs/x HTTP/1.1\r\nHost: x\r\n\r\n")) == 504
+    assert cancelled.is_set()
+
+
+async def test_a_poll_has_the_time_that_it_asks_for(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "ANSWER_WITHIN", 0.2)
+
+    async def late() -> wire.PullWorkResponse:
+        await asyncio.sleep(0.5)
+        return wire.PullWorkResponse()
+
+    def pull(seconds: int) -> bytes:
+        body = b'{"waitSeconds": %d}' % seconds
+        head = POST.replace(b"jobs", b"nodes/a/b/pull")
+        return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+    site.calls.answers["PullWork"] = late
+    assert status(await site.says(pull(0))) == 504
+    assert status(await site.says(pull(-9))) == 504
+    assert status(await site.says(pull(10))) == 200
+    monkeypatch.setattr(web, "POLL_MOST", 0)
+    assert status(await site.says(pull(99999))) == 504  # and no more
+
+
+async def test_a_call_whose_caller_left_is_dropped(site: Site) -> None:
+    begun, dropped = asyncio.Event(), asyncio.Event()
+
+    async def forever() -> wire.PullWorkResponse:
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            dropped.set()
+        return wire.PullWorkResponse()
+
+    site.calls.answers["PullWork"] = forever
+    _, writer = await site.connect()
+    writer.write(POST.replace(b"jobs", b"nodes/a/b/pull") + b"Content-Length: 2\r\n\r\n{}")
+    await begun.wait()
+    writer.transport.abort()
+    async with asyncio.timeout(20):
+        await dropped.wait()
+
+
+async def test_one_connection_too_many_is_hung_up_on(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "CONNECTIONS_MOST", 2)
+    held = [await site.connect() for _ in range(2)]
+    for reader, writer in held:
+        writer.write(HEALTH)
+        await reader.readuntil(b"\r\n\r\n")
+    assert await site.says(HEALTH) == b""
+    held[0][1].transport.abort()
+    await eventually(site.healthy, "there is room again")
+    held[1][1].transport.abort()
+
+
+async def test_who_does_not_read_the_answer_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "WRITE_WITHIN", 0.2)
+    monkeypatch.setattr(web, "CONNECTIONS_MOST", 1)
+    big: server.Routes = {"/metrics": lambda: server.Page(200, "text/plain", b"x" * (50 << 20))}
+    async with web.serve(HERE, Scripted(), PAGES | big) as port:  # type: ignore[arg-type]
+        site = Site(Scripted(), port)
+        reader, writer = await site.connect()
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await eventually(site.healthy, "its place is free again")
+        writer.transport.abort()
+
+
+def endless(made: list[int]) -> Callable[[], AsyncGenerator[wire.Job]]:
+    async def jobs() -> AsyncGenerator[wire.Job]:
+        while True:
+            made.append(1)
+            yield wire.Job(id="x" * 10_000)
+
+    return jobs
+
+
+async def test_a_stream_does_not_pile_up_and_ends_with_its_reader(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "WRITE_WITHIN", 0.5)
+    made: list[int] = []
+    site.calls.jobs = endless(made)
+    _, writer = await site.connect()
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    writer.write(b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n")
+    await eventually(lambda: site.calls.closed, "who does not read is cut off")
+    assert len(made) < 5000  # what the sockets hold; 50 MB would be more than that
+    assert await site.healthy()
+    writer.transport.abort()
+
+
+async def test_a_stream_whose_reader_left_is_closed(site: Site) -> None:
+    async def one_and_wait() -> AsyncGenerator[wire.Job]:
+        yield wire.Job(id="one")
+        await asyncio.sleep(3600)
+
+    site.calls.jobs = one_and_wait
+    reader, writer = await site.connect()
+    writer.write(b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n")
+    await reader.readuntil(b'"one"')
+    writer.transport.abort()
+    await eventually(lambda: site.calls.closed, "the stream is closed")
+
+
+async def test_a_stream_with_nothing_to_say_begins_all_the_same(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "FIRST_WITHIN", 0.1)
+
+    async def nothing() -> AsyncGenerator[wire.Job]:
+        await asyncio.sleep(3600)
+        yield wire.Job()
+
+    site.calls.jobs = nothing
+    reader, writer = await site.connect()
+    writer.write(b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n")
+    async with asyncio.timeout(20):
+        assert b" 200 OK" in await reader.readuntil(b"\r\n\r\n")
+    writer.transport.abort()
+    await eventually(lambda: site.calls.closed, "the stream is closed")
+
+
+async def test_the_end_ends_streams_and_lets_calls_finish() -> None:
+    calls, begun = Scripted(), asyncio.Event()
+
+    async def in_hand() -> wire.Job:
+        begun.set()
+        await asyncio.sleep(0.3)
+        return wire.Job(id="done")
+
+    async def one_and_wait() -> AsyncGenerator[wire.Job]:
+        yield wire.Job(id="one")
+        await asyncio.sleep(3600)
+
+    calls.answers["GetJob"], calls.jobs = in_hand, one_and_wait
+    async with asyncio.timeout(20), aiohttp.ClientSession() as http:
+        async with web.serve(HERE, calls, PAGES) as port:  # type: ignore[arg-type]
+            where = f"http://127.0.0.1:{port}/v1/jobs"
+            stream = await http.get(where)
+            await stream.content.readline()
+            asked = asyncio.create_task(http.get(f"{where}/x"))
+            await begun.wait()
+        async with await asked as answer:
+            assert (await answer.json())["id"] == "done"
+        with pytest.raises(aiohttp.ClientPayloadError):  # not an end in good order: ask again
+            await stream.content.readline()
+        stream.close()
+        assert calls.closed == 1
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await http.get(where)
+
+
+async def test_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with web.serve(None, Scripted(), PAGES) as port:  # type: ignore[arg-type]
+        assert port == 0
+
+
+async def test_what_callers_send_is_not_logged(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logs._sink, "out", said)
+        patch.setattr(logs._sink, "rank", 0)
+        caplog.set_level(logging.DEBUG)
+        await site.says(b"GET /healthz HTTP/1.1\r\nAuthorization: Bearer secret\r\nbroken\x00: x\r\n\r\n")
+        await site.says(b"GET /v1/jobs/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n\r\n")
+        await site.says(POST + b'Content-Length: 27\r\n\r\n{"session_token": "secret",')
+    assert "secret" not in said.getvalue() + caplog.text

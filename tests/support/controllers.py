@@ -1,0 +1,120 @@
+"""The controller in this process, on the real API server, and callers that speak its wire."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+
+from vmafx.controller import grpc_door
+from vmafx.controller.cache import caches
+from vmafx.controller.calls import Calls, Parts
+from vmafx.controller.doors import Doors, InsecureDoors
+from vmafx.controller.jobs import Jobs
+from vmafx.controller.metrics import CallMetrics
+from vmafx.controller.nodes import Nodes
+from vmafx.controller.results import Results
+from vmafx.controller.sessions import Sessions, signing_key
+from vmafx.controller.streams import Streams
+from vmafx.controller.work import Work
+from vmafx.kube import Client
+from vmafx.runtime.events import EventRecorder
+from vmafx.runtime.manager import Manager
+from vmafx.runtime.metrics import Metrics
+from vmafx.runtime.server import Address
+from vmafx.wire import controller_pb2 as wire
+from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
+
+LOCAL = "127.0.0.1"
+
+
+@asynccontextmanager
+async def controlling(client: Client, namespace: str, doors: Doors | None = None, port: int = 0) -> AsyncIterator[int]:
+    """One replica, for one namespace; gives its port."""
+    metrics = Metrics()
+    cached = caches(client, namespace)
+    events = EventRecorder(client, "vmafx-controller", "test")
+    sessions = Sessions(await signing_key(client, namespace))
+    parts = Parts(
+        doors=doors or InsecureDoors(),
+        sessions=sessions,
+        jobs=Jobs(client, cached),
+        nodes=Nodes(client, cached, sessions),
+        work=Work(client, cached),
+        results=Results(client, cached, events, metrics),
+        streams=Streams(client),
+        namespace=namespace,
+        only=namespace,
+    )
+    manager = Manager(metrics, probes=None, metrics_at=None, election=None)
+    for informer in cached:
+        manager.add_informer(informer)
+    manager.in_background(events.run)
+    stop, ready = asyncio.Event(), asyncio.Event()
+
+    async def started() -> None:
+        ready.set()
+
+    manager.while_leading(started)
+    running = asyncio.create_task(manager.run(stop))
+    try:
+        await ready.wait()
+        async with grpc_door.serving(Address(LOCAL, port), None, Calls(parts), CallMetrics(metrics), 0.0) as at:
+            try:
+                yield at
+            finally:
+                parts.work.close()
+    finally:
+        stop.set()
+        await running
+
+
+@asynccontextmanager
+async def calling(port: int) -> AsyncIterator[VmafxControllerStub]:
+    async with grpc.aio.insecure_channel(f"{LOCAL}:{port}", [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        yield VmafxControllerStub(channel)
+
+
+class Agent:
+    """An agent's side of the wire, one call at a time, with the answers a test wants to give."""
+
+    def __init__(self, stub: VmafxControllerStub, name: str, capacity: int = 1, vendor: str = "cpu") -> None:
+        self._stub, self.name = stub, name
+        self._capability = wire.NodeCapability(gpu_vendor=vendor, concurrency=capacity)
+        self.running: dict[str, str] = {}
+        self.me: dict[str, Any] = {}
+
+    async def register(self, **more: Any) -> None:
+        said = await self._stub.RegisterNode(
+            wire.RegisterNodeRequest(name=self.name, capability=self._capability, **more)
+        )
+        self.me = {"node_id": said.node_id, "session_token": said.session_token}
+
+    def _running(self) -> wire.RunningJobs:
+        return wire.RunningJobs(jobs=[wire.RunningJob(id=one, name=name) for one, name in self.running.items()])
+
+    async def beat(self) -> wire.HeartbeatResponse:
+        return await self._stub.Heartbeat(wire.HeartbeatRequest(**self.me, running_job_ids=self._running()))
+
+    async def pull(self, wait: int = 20) -> wire.PullWorkResponse:
+        answer = await self._stub.PullWork(
+            wire.PullWorkRequest(
+                **self.me, capability=self._capability, running_job_ids=self._running(), wait_seconds=wait
+            )
+        )
+        if answer.HasField("job"):
+            self.running[answer.job.id] = answer.job.name
+        return answer
+
+    async def report(self, attempt: str, **more: Any) -> bool:
+        name = self.running.get(attempt, "")
+        answer = await self._stub.ReportResult(
+            wire.ReportResultRequest(**self.me, job_id=attempt, **{"name": name} | more)
+        )
+        return answer.ok
+
+    async def scored(self, attempt: str, score: float = 90.0) -> bool:
+        ok = await self.report(attempt, final=True, answer=f'{{"id": "{attempt}", "score": {score}, "frames": 6}}')
+        self.running.pop(attempt, None)
+        return ok

@@ -1,0 +1,61 @@
+"""A controller that answers what a test tells it to, and keeps what it was asked."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, NamedTuple
+
+from vmafx.controller.doors import Presented
+from vmafx.wire import controller_pb2 as wire
+
+ANSWERS: dict[str, Any] = {
+    "SubmitJob": wire.SubmitJobResponse(job_id="u-1", namespace="video", name="vj-1"),
+    "GetJob": wire.Job(id="u-1", created_at=1_700_000_000, features={"vmaf": 93.5}, progress=wire.Progress(frames=7)),
+    "CancelJob": wire.CancelJobResponse(ok=False, message="it is over"),
+    "RegisterNode": wire.RegisterNodeResponse(node_id="video/gpu-1", session_token="s"),
+    "Heartbeat": wire.HeartbeatResponse(ok=True, stop_job_ids=["u-1-0"]),
+    "PullWork": wire.PullWorkResponse(job=wire.Job(id="u-1-0", status=wire.RUNNING)),
+    "ReportResult": wire.ReportResultResponse(ok=True),
+}
+
+
+class Asked(NamedTuple):
+    call: str
+    request: Any
+    presented: Presented
+
+
+class Scripted:
+    """`answers` by call: a message, an error to raise, or a function that awaits. `jobs` makes streams."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self.answers = dict(ANSWERS)
+        self.jobs: Callable[[], AsyncGenerator[wire.Job]] = _two_jobs
+        self.closed = 0  # streams that came to an end, whichever
+
+    def __getattr__(self, call: str) -> Callable[[Any, Presented], Awaitable[Any]]:
+        if call not in ANSWERS:
+            raise AttributeError(call)
+
+        async def answer(request: Any, presented: Presented) -> Any:
+            self.asked.append(Asked(call, request, presented))
+            said = self.answers[call]
+            if isinstance(said, Exception):
+                raise said
+            return await said() if callable(said) else said
+
+        return answer
+
+    async def StreamJobs(  # noqa: N802
+        self, request: wire.StreamJobsRequest, presented: Presented
+    ) -> AsyncGenerator[wire.Job]:
+        self.asked.append(Asked("StreamJobs", request, presented))
+        try:
+            async for job in self.jobs():
+                yield job
+        finally:
+            self.closed += 1
+
+
+async def _two_jobs() -> AsyncGenerator[wire.Job]:
+    yield wire.Job(id="one")
+    yield wire.Job(id="two", status=wire.COMPLETED, final_score=93.25)

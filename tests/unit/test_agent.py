@@ -1,0 +1,244 @@
+"""When an agent says what: hours of it, in virtual time."""
+
+import asyncio
+import io
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.virtual import run
+from vmafx.agent.agent import Agent
+from vmafx.agent.link import Link, LinkError, NotKnown, Session, Unreachable
+from vmafx.agent.runner import Job, Runner, Task
+from vmafx.agent.spool import Spool
+from vmafx.api.work import Answer
+from vmafx.runtime import logs
+from vmafx.runtime.times import loop_time
+from vmafx.scoring.result import Progress
+from vmafx.wire import controller_pb2 as wire
+
+HOUR = 3600.0
+
+
+class Controller(Link):
+    """Stands for the connection: what is said over it, when, and what comes back."""
+
+    def __init__(self) -> None:
+        self.fails: LinkError | None = None
+        self.jobs: list[str] = []
+        self.stops: list[str] = []
+        self.wanted: Callable[[str], bool] = lambda _: True
+        self.said: list[tuple[float, str, Any]] = []
+        self.results: dict[str, float] = {}
+        self.sessions = Counter[str]()
+
+    def times(self, method: str) -> list[float]:
+        return [time for time, said, _ in self.said if said == method]
+
+    async def _hear(self, method: str, about: Any) -> None:
+        self.said.append((loop_time(), method, about))
+        await asyncio.sleep(0.01)
+        if self.fails is not None and not (method == "register" and isinstance(self.fails, NotKnown)):
+            raise self.fails
+
+    async def register(self, request: wire.RegisterNodeRequest) -> Session:
+        await self._hear("register", request)
+        self.sessions["made"] += 1
+        return Session("ns/machine", str(self.sessions["made"]))
+
+    async def heartbeat(self, session: Session, jobs: Any, working: int) -> wire.HeartbeatResponse:
+        await self._hear("heartbeat", ({job.id for job in jobs}, working))
+        return wire.HeartbeatResponse(ok=True, stop_job_ids=self.stops)
+
+    async def pull(self, session: Session, capability: wire.NodeCapability, jobs: Any) -> wire.PullWorkResponse:
+        held = {job.id for job in jobs}
+        await self._hear("pull", held)
+        until = loop_time() + 30
+        while loop_time() < until:
+            waiting = [job for job in self.jobs if job not in held and job not in self.results]
+            if waiting and len(held) < capability.concurrency:
+                return wire.PullWorkResponse(job=wire.Job(id=waiting[0], name="job"))
+            await asyncio.sleep(0.5)
+        return wire.PullWorkResponse()
+
+    async def report(self, session: Session, request: wire.ReportResultRequest) -> bool:
+        await self._hear("result" if request.final else "progress", request.job_id)
+        if request.final:
+            self.results[request.job_id] = loop_time()
+        return self.wanted(request.job_id)
+
+
+class Work(Runner):
+    """Takes a while, and comes to a score."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.running = self.most = 0
+
+    @asynccontextmanager
+    async def begun(self, task: Task) -> AsyncIterator[Job]:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            yield Doing(task, self.seconds)
+        finally:
+            self.running -= 1
+
+
+class Doing(Job):
+    def __init__(self, task: Task, seconds: float) -> None:
+        self._task, self._seconds = task, seconds
+
+    async def ended(self) -> Answer:
+        await asyncio.sleep(self._seconds)
+        return Answer(self._task.id, 90.0, 100)
+
+    def progress(self) -> Progress | None:
+        return Progress("scoring", 10, 100, 5.0)
+
+
+Scene = Callable[[Controller, Work, asyncio.Event, "asyncio.Task[None]"], Coroutine[Any, Any, None]]
+
+
+def play(scene: Scene, folder: Path, seconds: float = 60.0, capacity: int = 1, drain: float = HOUR) -> Controller:
+    controller, work = Controller(), Work(seconds)
+
+    async def all_of_it() -> None:
+        can = wire.NodeCapability(gpu_vendor="cpu", backends=["cpu"], concurrency=capacity)
+        request = wire.RegisterNodeRequest(name="machine", capability=can)
+        agent, stop = Agent(controller, request, work, Spool(folder), "cpu"), asyncio.Event()
+        running = asyncio.create_task(agent.run(stop, asyncio.Event(), drain))
+        await scene(controller, work, stop, running)
+        stop.set()
+        await running
+        assert work.running == 0
+        assert work.most <= capacity
+
+    run(all_of_it())
+    return controller
+
+
+@pytest.fixture(autouse=True)
+def said(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    out = io.StringIO()
+    monkeypatch.setattr(logs, "_sink", logs._Sink())
+    logs._sink.out = out
+    return out
+
+
+def test_a_job_takes_two_seconds_and_says_so_at_once(tmp_path: Path) -> None:
+    async def scene(controller: Controller, *_: object) -> None:
+        controller.jobs = ["a", "b", "c"]
+        await asyncio.sleep(10)
+
+    controller = play(scene, tmp_path, seconds=2.0)
+    assert list(controller.results) == ["a", "b", "c"]
+    # A slot that becomes free is told at once, though the pull before it was still waiting.
+    assert controller.results["c"] - controller.said[0][0] < 7.0
+    assert controller.times("progress") == []
+
+
+def test_progress_after_ten_seconds_and_every_ten(tmp_path: Path) -> None:
+    async def scene(controller: Controller, *_: object) -> None:
+        controller.jobs = ["a"]
+        await asyncio.sleep(60)
+
+    controller = play(scene, tmp_path, seconds=35.0)
+    began = controller.results["a"] - 35.0
+    assert [round(time - began) for time in controller.times("progress")] == [10, 20, 30]
+
+
+def test_progress_that_does_not_count_ends_the_work(tmp_path: Path) -> None:
+    async def scene(controller: Controller, work: Work, *_: object) -> None:
+        controller.jobs = ["a"]
+        controller.wanted = lambda _: False
+        await asyncio.sleep(5)
+        assert work.running == 1
+        controller.jobs = []
+        await asyncio.sleep(10)
+        assert work.running == 0
+
+    assert play(scene, tmp_path, seconds=HOUR).results == {}
+
+
+def test_heartbeats_every_ten_seconds_also_when_draining(tmp_path: Path) -> None:
+    async def scene(controller: Controller, _: Work, stop: asyncio.Event, running: "asyncio.Task[None]") -> None:
+        controller.jobs = ["a"]
+        await asyncio.sleep(100)
+        stop.set()
+        controller.jobs.append("b")
+        await running
+
+    controller = play(scene, tmp_path, seconds=300.0, capacity=2)
+    assert set(controller.results) == {"a"}
+    beats = controller.times("heartbeat")
+    assert {round(after - before) for before, after in pairwise(beats)} == {10}
+    assert 29 <= len(beats) <= 31
+    assert [about for _, method, about in controller.said if method == "heartbeat"][-1] == ({"a"}, 1)
+
+
+def test_a_drain_has_its_limit(tmp_path: Path) -> None:
+    async def scene(controller: Controller, _: Work, stop: asyncio.Event, running: "asyncio.Task[None]") -> None:
+        controller.jobs = ["a"]
+        await asyncio.sleep(5)
+        stop.set()
+        before = loop_time()
+        await running
+        assert 45 <= loop_time() - before <= 46
+
+    assert play(scene, tmp_path, seconds=HOUR, drain=45.0).results == {}
+
+
+def test_hours_without_a_controller(tmp_path: Path, said: io.StringIO) -> None:
+    async def scene(controller: Controller, *_: object) -> None:
+        controller.jobs = ["a"]
+        await asyncio.sleep(5)
+        controller.fails = Unreachable("gone")
+        await asyncio.sleep(12 * HOUR)
+        assert len(list(tmp_path.iterdir())) == 1
+        back = loop_time()
+        controller.fails = None
+        controller.jobs.append("b")
+        await asyncio.sleep(31 + 60)
+        assert controller.results["a"] - back < 31
+        assert list(controller.results) == ["a", "b"]
+
+    controller = play(scene, tmp_path)
+    tries = controller.times("result")
+    assert 12 * 3600 / 31 < len(tries) < 12 * 3600 / 20
+    assert all(after - before < 30.1 for before, after in pairwise(tries[:-1]))
+    assert len(controller.times("heartbeat")) > 12 * 360 * 0.99
+    assert len(controller.times("register")) == 1
+    assert len(said.getvalue().splitlines()) < 20
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_controller_that_knows_nobody_is_not_overrun(tmp_path: Path) -> None:
+    async def scene(controller: Controller, *_: object) -> None:
+        controller.jobs = ["a"]
+        await asyncio.sleep(5)
+        controller.fails = NotKnown("who?")
+        await asyncio.sleep(HOUR)
+        assert controller.sessions["made"] < 200
+        controller.fails = None
+        await asyncio.sleep(100)
+
+    assert list(play(scene, tmp_path).results) == ["a"]
+
+
+def test_what_is_stopped_before_it_began_is_gone(tmp_path: Path) -> None:
+    async def scene(controller: Controller, work: Work, *_: object) -> None:
+        controller.jobs, controller.stops = ["a"], ["a"]
+        await asyncio.sleep(100)
+        controller.jobs = []
+        await asyncio.sleep(30)
+        assert work.running == 0
+
+    controller = play(scene, tmp_path, seconds=HOUR)
+    assert controller.results == {}
+    assert [about for _, method, about in controller.said if method == "pull"][-1] == set()

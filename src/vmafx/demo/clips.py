@@ -32,12 +32,12 @@ class Encode(msgspec.Struct, frozen=True):
 
 
 ENCODES = (
-    Encode("h264-low", "H.264", "h264-low.mp4", "-c:v libx264 -preset veryfast -crf 38"),
-    Encode("h264-mid", "H.264", "h264-mid.mp4", "-c:v libx264 -preset veryfast -crf 31"),
-    Encode("h264-high", "H.264", "h264-high.mp4", "-c:v libx264 -preset veryfast -crf 22"),
-    Encode("hevc", "HEVC", "hevc.mp4", "-c:v libx265 -preset superfast -crf 30 -x265-params log-level=none"),
-    Encode("vp9", "VP9", "vp9.webm", "-c:v libvpx-vp9 -deadline realtime -cpu-used 8 -crf 42 -b:v 0"),
-    Encode("av1", "AV1", "av1.mp4", "-c:v libaom-av1 -usage realtime -cpu-used 8 -crf 44 -b:v 0"),
+    Encode("h264-low", "H.264", "h264-low.mp4", "-c:v libx264 -preset veryfast -crf 34"),
+    Encode("h264-mid", "H.264", "h264-mid.mp4", "-c:v libx264 -preset veryfast -crf 27"),
+    Encode("h264-high", "H.264", "h264-high.mp4", "-c:v libx264 -preset veryfast -crf 21"),
+    Encode("hevc", "HEVC", "hevc.mp4", "-c:v libx265 -preset superfast -crf 28 -x265-params log-level=none"),
+    Encode("vp9", "VP9", "vp9.webm", "-c:v libvpx-vp9 -deadline realtime -cpu-used 8 -crf 38 -b:v 0"),
+    Encode("av1", "AV1", "av1.mp4", "-c:v libaom-av1 -usage realtime -cpu-used 8 -crf 40 -b:v 0"),
 )
 
 
@@ -60,9 +60,9 @@ class Making:
 
     def stop(self) -> None:
         """Make it end, if it has not."""
-        if self._process.poll() is None:
+        if self._process.returncode is None:
             self._process.kill()
-        self._process.communicate()
+            self._process.communicate()
 
 
 def _arguments(folder: Path) -> list[str]:
@@ -76,7 +76,7 @@ def _landscape() -> str:
     far = "150+26*sin(X/95)+12*sin(X/41+2)+4*sin(X/11)"
     near = "215+22*sin(X/70+1)+9*sin(X/23)+3*sin(X/5)"
     copies = "".join(f"[copy{number}]" for number in range(len(ENCODES)))
-    finish = f"noise=alls=5:allf=t,format=yuv420p,split={len(ENCODES) + 1}[whole]{copies}"
+    finish = f"noise=alls=3:allf=t,format=yuv420p,split={len(ENCODES) + 1}[whole]{copies}"
     return ";".join((
         f"{_noise('0x8fb4d8', 10, 18)},{_STILL},format=rgba[sky]",
         f"{_noise('0x56708f', 20, 70)},{_above(far)},{_STILL}[far]",

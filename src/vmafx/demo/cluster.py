@@ -35,33 +35,33 @@ class DemoCluster:
     def kubeconfig(self) -> Path:
         return self._control_plane.kubeconfig
 
+    def start_agent(self) -> None:
+        """First of all: before it registers, it measures how fast this machine scores."""
+        self._start(
+            "agent", "--controller", f"127.0.0.1:{self._grpc}", "--insecure", "--name", AGENT,
+            "--namespace", NAMESPACE, "--capacity", str(os.cpu_count() or 1),
+            "--state-dir", str(self._folder / "agent"),
+        )  # fmt: skip
+
     def start_control_plane(self) -> None:
         self._control_plane.up()
         asyncio.run(_install(self.kubeconfig))
 
     def start_roles(self) -> None:
-        """All at once; each waits for what it needs."""
+        """The operator and the controller; then all is waited for."""
         kubeconfig = ("--kubeconfig", str(self.kubeconfig))
         door = f"http://127.0.0.1:{self._http}"
-        self._start(
-            "operator", *kubeconfig, "--metrics-bind-address", "0",
-            "--health-probe-bind-address", f"127.0.0.1:{self._operator}", VMAFX_CONTROLLER_HTTP_ADDR=door,
-        )  # fmt: skip
         self._start(
             "controller", *kubeconfig, "--auth", "insecure", "--grpc-address", f"127.0.0.1:{self._grpc}",
             "--http-address", f"127.0.0.1:{self._http}",
         )  # fmt: skip
+        self._start(
+            "operator", *kubeconfig, "--metrics-bind-address", "0",
+            "--health-probe-bind-address", f"127.0.0.1:{self._operator}", VMAFX_CONTROLLER_HTTP_ADDR=door,
+        )  # fmt: skip
         self._until(lambda: _answers(f"{door}/healthz"), "the controller answers", "controller")
-        self._start_agent()
         self._until(lambda: _answers(f"http://127.0.0.1:{self._operator}/readyz"), "the operator is ready", "operator")
         self._until(lambda: asyncio.run(_takes_jobs(self.kubeconfig)), "the agent's node takes jobs", "agent")
-
-    def _start_agent(self) -> None:
-        self._start(
-            "agent", "--controller", f"127.0.0.1:{self._grpc}", "--insecure", "--name", AGENT,
-            "--namespace", NAMESPACE, "--capacity", str(max((os.cpu_count() or 1) // 2, 1)),
-            "--state-dir", str(self._folder / "agent"),
-        )  # fmt: skip
 
     def check(self) -> None:
         """Raise if anything has ended by itself."""

@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -60,19 +60,20 @@ def _prepare(output: Path) -> None:
 @contextmanager
 def _started(clips: Path, steps: Steps) -> Iterator[DemoCluster]:
     """Clips, and beside them the processes; these and all they stored are gone at the end."""
-    with tempfile.TemporaryDirectory(prefix="vmafx-demo-", ignore_cleanup_errors=True) as folder:
-        making, cluster = Making(clips), DemoCluster(Path(folder), steps)
-        try:
-            with steps.doing("a Kubernetes API server with the kinds of vmafx"):
-                cluster.start_control_plane()
-            with steps.doing("the operator, the controller, and this machine as an agent"):
-                cluster.start_roles()
-            with steps.doing(f"a reference clip ({SIZE}, {SECONDS} s) and {len(ENCODES)} encodes of it"):
-                making.wait()
-            yield cluster
-        finally:
-            making.stop()
-            cluster.stop()
+    with ExitStack() as ended:
+        folder = ended.enter_context(tempfile.TemporaryDirectory(prefix="vmafx-demo-", ignore_cleanup_errors=True))
+        cluster = DemoCluster(Path(folder), steps)
+        ended.callback(cluster.stop)
+        making = Making(clips)
+        ended.callback(making.stop)
+        with steps.doing("a Kubernetes API server with the kinds of vmafx"):
+            cluster.start_agent()
+            cluster.start_control_plane()
+        with steps.doing("the operator, the controller, and this machine as an agent"):
+            cluster.start_roles()
+        with steps.doing(f"a reference clip ({SIZE}, {SECONDS} s) and {len(ENCODES)} encodes of it"):
+            making.wait()
+        yield cluster
 
 
 def _draw(output: Path, scores: list[Score]) -> None:

@@ -27,9 +27,8 @@ class Steps:
         self.console.print(Text.assemble(text, (aside, "dim")), soft_wrap=True)
 
     def step(self, text: str) -> None:
-        """Of the cluster: news only where it takes long, such as a build."""
-        if text.startswith(("fetching", "building")):
-            self.say(text)
+        """What takes long enough to be told, such as a build."""
+        self.say(text)
 
     def detail(self, text: str) -> None:
         self._status.update(Text(f"{self._current}  ({text})"))

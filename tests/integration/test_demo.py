@@ -62,7 +62,7 @@ async def test_from_nothing_to_a_picture_and_nothing_else(tmp_path: Path, scratc
         assert await process.wait() == 0
     assert left(scratch) == []
     assert sorted(path.name for path in output.iterdir()) == [
-        "clips", "jobs.yaml", "rate-quality.html", "rate-quality.png",
+        "agent", "clips", "jobs.yaml", "rate-quality.html", "rate-quality.png",
     ]  # fmt: skip
     page = (output / "rate-quality.html").read_text()
     found = {
@@ -107,6 +107,6 @@ async def test_a_failure_says_what_is_wrong(tmp_path: Path, scratch: Path) -> No
     async with demo(tmp_path / "shown", scratch, VMAFX_FFMPEG_BIN="/bin/false") as process:
         _, said = await process.communicate()
     assert process.returncode == 1
-    assert b"error: " in said
+    assert said.startswith(b"error: `vmafx agent` ended; it said last: the agent ends: this machine cannot score")
     assert len(said.splitlines()) == 1
     assert left(scratch) == []

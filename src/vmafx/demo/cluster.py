@@ -8,6 +8,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from vmafx.demo.errors import DemoError
 from vmafx.demo.steps import Steps
@@ -22,10 +25,13 @@ WITHOUT = frozenset({"kube-controller-manager", "kube-scheduler"})  # agents' jo
 
 
 class DemoCluster:
-    """Everything that runs, in `folder`; each process ends with us, however we end."""
+    """Everything that runs, in `folder`; each process ends with us, however we end.
 
-    def __init__(self, folder: Path, steps: Steps) -> None:
-        self._folder = folder
+    `agent` is a folder that may stay: its agent measures this machine only once.
+    """
+
+    def __init__(self, folder: Path, agent: Path, steps: Steps) -> None:
+        self._folder, self._agent = folder, agent
         self._control_plane = DevCluster(folder / "cluster", Options(tethered=True, without=WITHOUT), steps)
         self._roles: list[process.Running] = []
         (folder / "logs").mkdir()
@@ -35,20 +41,12 @@ class DemoCluster:
     def kubeconfig(self) -> Path:
         return self._control_plane.kubeconfig
 
-    def start_agent(self) -> None:
-        """First of all: before it registers, it measures how fast this machine scores."""
-        self._start(
-            "agent", "--controller", f"127.0.0.1:{self._grpc}", "--insecure", "--name", AGENT,
-            "--namespace", NAMESPACE, "--capacity", str(os.cpu_count() or 1),
-            "--state-dir", str(self._folder / "agent"),
-        )  # fmt: skip
-
     def start_control_plane(self) -> None:
         self._control_plane.up()
         asyncio.run(_install(self.kubeconfig))
 
     def start_roles(self) -> None:
-        """The operator and the controller; then all is waited for."""
+        """All at once: each waits for what it needs."""
         kubeconfig = ("--kubeconfig", str(self.kubeconfig))
         door = f"http://127.0.0.1:{self._http}"
         self._start(
@@ -58,6 +56,10 @@ class DemoCluster:
         self._start(
             "operator", *kubeconfig, "--metrics-bind-address", "0",
             "--health-probe-bind-address", f"127.0.0.1:{self._operator}", VMAFX_CONTROLLER_HTTP_ADDR=door,
+        )  # fmt: skip
+        self._start(
+            "agent", "--controller", f"127.0.0.1:{self._grpc}", "--insecure", "--name", AGENT,
+            "--namespace", NAMESPACE, "--capacity", str(os.cpu_count() or 1), "--state-dir", str(self._agent),
         )  # fmt: skip
         self._until(lambda: _answers(f"{door}/healthz"), "the controller answers", "controller")
         self._until(lambda: _answers(f"http://127.0.0.1:{self._operator}/readyz"), "the operator is ready", "operator")
@@ -94,7 +96,13 @@ class DemoCluster:
             raise DemoError(f"`vmafx {one.name}` ended; it said last: {self._said(one.name)}")
 
     def _said(self, role: str) -> str:
-        return process.last_words(self._folder / "logs" / f"{role}.log")
+        """The last of its log, and of that what is wrong."""
+        line = process.last_words(self._folder / "logs" / f"{role}.log")
+        try:
+            told = msgspec.json.decode(line, type=dict[str, Any])
+        except msgspec.DecodeError:
+            return line
+        return ": ".join(str(told[name]) for name in ("msg", "error", "why") if name in told)
 
 
 def _answers(url: str) -> bool:

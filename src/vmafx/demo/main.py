@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ from vmafx.demo.steps import Steps
 from vmafx.devcluster import binaries, tools
 from vmafx.devcluster.components import APISERVER, ETCD
 
-PAGE, PICTURE, JOBS, CLIPS = "rate-quality.html", "rate-quality.png", "jobs.yaml", "clips"
+PAGE, PICTURE, JOBS = "rate-quality.html", "rate-quality.png", "jobs.yaml"
+CLIPS, AGENT = "clips", "agent"
 
 
 def run(output: Path, *, keep: bool, console: Console | None = None) -> None:
@@ -31,7 +33,7 @@ def run(output: Path, *, keep: bool, console: Console | None = None) -> None:
     with steps.doing("etcd, kube-apiserver and kubectl are at hand"):
         binaries.find((ETCD, APISERVER), steps)
         kubectl = tools.kubectl(steps)
-    with _started(output / CLIPS, steps) as cluster:
+    with _started(output, steps) as cluster:
         jobs.write(output / JOBS, output / CLIPS)
         with steps.doing(f"kubectl apply -f {_short(output / JOBS)}: {len(ENCODES)} jobs"):
             jobs.apply(kubectl, cluster.kubeconfig, output / JOBS)
@@ -58,16 +60,15 @@ def _prepare(output: Path) -> None:
 
 
 @contextmanager
-def _started(clips: Path, steps: Steps) -> Iterator[DemoCluster]:
+def _started(output: Path, steps: Steps) -> Iterator[DemoCluster]:
     """Clips, and beside them the processes; these and all they stored are gone at the end."""
     with ExitStack() as ended:
         folder = ended.enter_context(tempfile.TemporaryDirectory(prefix="vmafx-demo-", ignore_cleanup_errors=True))
-        cluster = DemoCluster(Path(folder), steps)
+        cluster = DemoCluster(Path(folder), output / AGENT, steps)
         ended.callback(cluster.stop)
-        making = Making(clips)
+        making = Making(output / CLIPS)
         ended.callback(making.stop)
         with steps.doing("a Kubernetes API server with the kinds of vmafx"):
-            cluster.start_agent()
             cluster.start_control_plane()
         with steps.doing("the operator, the controller, and this machine as an agent"):
             cluster.start_roles()
@@ -85,7 +86,7 @@ def _next(output: Path) -> list[str]:
     clips = _short(output / CLIPS)
     return [
         f"open {_short(output / PAGE)}",
-        f"vmafx score {clips}/{REFERENCE} {clips}/av1.mp4 --report report.html",
+        f"{_vmafx()} score {clips}/{REFERENCE} {clips}/av1.mp4 --report report.html",
         "make demo KEEP=1     # leaves it running, to look around with kubectl and `vmafx top`",
     ]
 
@@ -93,7 +94,7 @@ def _next(output: Path) -> list[str]:
 def _stay(cluster: DemoCluster, kubectl: Path, steps: Steps) -> None:
     """Until Ctrl-C, or until a process ends by itself."""
     known = "kubectl" if shutil.which("kubectl") else str(kubectl)
-    for line in (f"export KUBECONFIG={cluster.kubeconfig}", f"{known} get vmjob,vmnode", "vmafx top"):
+    for line in (f"export KUBECONFIG={cluster.kubeconfig}", f"{known} get vmjob,vmnode", f"{_vmafx()} top"):
         steps.say(f"  {line}")
     steps.say("\nIt all runs on, until Ctrl-C here.")
     try:
@@ -102,6 +103,11 @@ def _stay(cluster: DemoCluster, kubectl: Path, steps: Steps) -> None:
             time.sleep(0.5)
     except KeyboardInterrupt:
         steps.say("ending it")
+
+
+def _vmafx() -> str:
+    """As it can be typed here."""
+    return "vmafx" if shutil.which("vmafx") else _short(Path(sys.executable).with_name("vmafx"))
 
 
 def _short(path: Path) -> str:

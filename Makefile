@@ -24,8 +24,8 @@ setup: .venv/.ready ## make .venv with vmafx in it
 		|| { tail -n 5 .venv/setup.log >&2; echo "error: the packages cannot be installed; all of it: .venv/setup.log" >&2; exit 1; }
 	@touch $@
 
-demo: setup ## run the product's main job (KEEP=1 leaves it running)
-	@PATH="$(CURDIR)/$(BIN):$$PATH" tools/demo.sh
+demo: setup ## six encodes, scored by a fleet on this machine, and drawn (KEEP=1 leaves it running)
+	@$(BIN)/vmafx demo $(if $(KEEP),--keep)
 
 test: setup ## run all tests, on a real API server
 	@$(BIN)/vmafx dev fetch

@@ -3,6 +3,7 @@
 The map. Imports point downwards only; `make lint` holds it.
 
     cli/         what a person types; argument parsing only
+    demo/        all of it on this machine in seconds: encodes made, scored and drawn
     operator/    the reconcilers, one folder per kind
     controller/  the front door for clients and agents: gRPC and HTTP
     agent/       scores on a machine outside the cluster, and reports

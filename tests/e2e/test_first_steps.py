@@ -28,18 +28,13 @@ def run(command: str, environment: dict[str, str]) -> str:
     return done.stdout
 
 
-def test_the_demo_lists_the_examples_and_leaves_nothing(environment: dict[str, str], tmp_path: Path) -> None:
-    shown = run("make demo", environment)
-    assert shown.count("condition met") == 4
-    listed = shown.partition("$ kubectl get vmafx\n")[2]
-    for name in (
-        "vmafxjob.vmafx.dev/first-job",
-        "vmafxnode.vmafx.dev/cpu-pool",
-        "inferenceservice.vmafx.dev/house-model",
-    ):
-        assert name in listed
-    assert re.search(r"first-job +Pending", listed)
-    assert [path for path in (tmp_path / "vmafx" / "dev").iterdir() if path.is_dir()] == []
+def test_the_demo_scores_draws_and_leaves_nothing(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    shown = run("make demo", {**environment, "TMPDIR": str(tmp_path / "scratch")})
+    scored = r"^\S+ +(?:H.264|HEVC|VP9|AV1) +[\d,]+ +Succeeded +this-machine +\d+\.\d\d$"
+    assert len(re.findall(scored, shown, re.MULTILINE)) == 6
+    assert (ROOT / "demo" / "rate-quality.html").exists()
+    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 def test_the_first_job_of_the_readme(environment: dict[str, str]) -> None:

@@ -14,7 +14,7 @@ from typing import Self
 from tests.support.waiting import eventually
 
 VMAFX = str(Path(sys.executable).with_name("vmafx"))
-OF_A_CLUSTER = {"submit", "queue", "jobs", "nodes"}
+OF_A_CLUSTER = {"submit", "queue", "jobs", "nodes", "top"}
 
 
 class Vmafx:
@@ -40,9 +40,10 @@ class Vmafx:
     ) -> AsyncIterator[asyncio.subprocess.Process]:
         """For as long as the test looks at it; its output is lines to be read, unless it goes to a terminal."""
         out = asyncio.subprocess.PIPE if terminal is None else terminal
+        keys = asyncio.subprocess.DEVNULL if terminal is None else terminal
         process = await asyncio.create_subprocess_exec(
             *self._line(command, arguments), env=self.environment,
-            stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out,
+            stdin=keys, stdout=out, stderr=out,
         )  # fmt: skip
         try:
             yield process
@@ -58,7 +59,7 @@ class Vmafx:
 
 
 class Terminal:
-    """A terminal for a process to write to, and what it has shown so far."""
+    """A terminal for a process to write to, its keyboard, and what it has shown so far."""
 
     def __init__(self) -> None:
         self._ours, self.theirs = pty.openpty()
@@ -70,6 +71,13 @@ class Terminal:
     async def __aexit__(self, *_: object) -> None:
         os.close(self._ours)
         os.close(self.theirs)
+
+    def press(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    def forget(self) -> None:
+        """What was shown so far; only what comes from now on counts."""
+        self.shown = ""
 
     async def shows(self, text: str, within: float = 60.0) -> None:
         async with asyncio.timeout(within):

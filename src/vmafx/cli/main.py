@@ -13,7 +13,8 @@ from vmafx.cli.help import HELP
 SOFTWARE = 70  # sysexits.h
 # Each in a module of its own name, with `add_to(app)` and `ERRORS`, its expected failures.
 COMMANDS = (
-    "score", "doctor", "submit", "queue", "jobs", "nodes", "dev", "crd", "operator", "controller", "agent", "worker",
+    "score", "doctor", "submit", "queue", "jobs", "nodes", "top", "demo", "dev", "crd",
+    "operator", "controller", "agent", "worker",
 )  # fmt: skip
 
 

@@ -66,7 +66,7 @@ def _sheet(found: Queue, names: Collection[str]) -> Sheet:
     rows = [row for row in found.jobs if not names or row.name in names]
     absent = sorted(set(names) - {row.name for row in rows})
     foot = [*(cell(f"{name} does not wait; see: vmafx jobs {name}") for name in absent), _summary(found.summary)]
-    if any(_eta(row, row.doneIn) == "unknown" for row in rows):
+    if any(eta(row, row.doneIn) == "unknown" for row in rows):
         foot.append("an ETA is unknown until a job of the kind has finished here")
     return Sheet([_row(row, now) for row in rows], Queue(rows, found.summary), foot)
 
@@ -77,14 +77,14 @@ def _row(row: QueueRow, now: datetime) -> Row:
         row.name,
         row.priority,
         span(between(row.created, now)),
-        _eta(row, row.startsIn),
-        _eta(row, row.doneIn),
+        eta(row, row.startsIn),
+        eta(row, row.doneIn),
         f"{row.reason}: {row.message}",
     )
     return Row(row.key, row, cells, row.without_times())
 
 
-def _eta(row: QueueRow, seconds: float | None) -> str:
+def eta(row: QueueRow, seconds: float | None) -> str:
     if seconds is None:
         return "unknown" if row.runs_in_time() else "-"
     return "now" if seconds < 1 else f"~{span(seconds)}"

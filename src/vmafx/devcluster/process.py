@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -46,14 +47,15 @@ class Running(msgspec.Struct, frozen=True):
                 time.sleep(0.01)
 
 
-def start(name: str, command: list[str], folder: Path, *, tethered: bool) -> Running:
+def start(name: str, command: list[str], folder: Path, *, tethered: bool, variables: Mapping[str, str] = {}) -> Running:
     """Start a component in `folder`, its output in logs/NAME.log. A tethered one ends with this process."""
     if tethered:
         command = tether.tethered(command)
     with (folder / "logs" / f"{name}.log").open("wb") as log:
         child = subprocess.Popen(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            env={**os.environ, **variables},
+        )  # fmt: skip
     child.returncode = 0  # its pid is ours to watch from here on, not this object's
     return Running(name, child.pid, _look(child.pid)[1])
 

@@ -4,7 +4,10 @@
     reading.py    who reads it, in one namespace or in all
     rows.py       a job or a node in a row
     queue.py      who waits, which in turn, why, and until when
-    live.py       all of it, kept up to date for as long as somebody looks
+    live.py       jobs, nodes and the queue, kept up to date for as long as somebody looks
+    ended.py      jobs that are over, and how fast they are done
+    frame.py      all of it at a glance
+    glance.py     such frames, read once or kept up to date
     handing.py    a new job
     following.py  one job, to its end
     errors.py     what can go wrong

@@ -15,6 +15,7 @@ from vmafx.kube.errors import NotFound
 T = TypeVar("T")
 PHASES: tuple[Phase, ...] = get_args(Phase)
 UNFINISHED: tuple[Phase, ...] = tuple(phase for phase in PHASES if phase not in FINISHED)
+OVER: tuple[Phase, ...] = tuple(phase for phase in PHASES if phase in FINISHED)
 RUNNING: tuple[Phase, ...] = ("Running",)
 LOOKED_AT = 500  # finished jobs of a namespace, for how long they took
 
@@ -47,6 +48,14 @@ class Reader:
         """
         found = await asyncio.gather(*map(self._succeeded, namespaces))
         return [job for some in found for job in some]
+
+    async def ended(self) -> tuple[list[SeenJob], bool]:
+        """Some of the jobs that are over, those that the server lists first, and whether these are all."""
+        pages = self.client.pages(SEEN_JOBS, self.namespace, fields=fields_of(OVER), page=LOOKED_AT)
+        async with aclosing(pages) as parts:
+            with explained():
+                page = await anext(aiter(parts))
+        return page.items, not page.metadata.continue_
 
     async def _job(self, name: str) -> SeenJob:
         key = Key(self.namespace, name)

@@ -1,0 +1,137 @@
+"""`vmafx top`: the fleet at a glance, for as long as somebody looks."""
+
+import asyncio
+import io
+import signal
+import sys
+import time
+from collections import deque
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console, RenderableType
+from rich.live import Live as Screen
+from rich.text import Text
+
+from vmafx.cli import cluster, keys
+from vmafx.cli.dashboard import picture
+from vmafx.cli.help import HELP
+from vmafx.cli.showing import REST, TICK
+from vmafx.cli.tables import as_json, as_yaml, cell
+from vmafx.fleet.frame import SORTINGS, Frame, Sorting, sorted_by
+from vmafx.fleet.glance import Glance, read_frame
+from vmafx.kube import Client
+from vmafx.runtime import logs
+
+ERRORS = cluster.ERRORS
+PIPE_WIDTH = 160  # where no terminal says how wide it is
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(context_settings=HELP)(top)
+
+
+def top(
+    once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
+    sort: Annotated[
+        Literal["name", "busy", "fps"], typer.Option(help="The order of nodes and of running jobs; key s changes it.")
+    ] = "name",
+    output: cluster.Output = "table",
+    namespace: cluster.Namespace = "",
+    everywhere: cluster.Everywhere = False,
+    kubeconfig: cluster.Kubeconfig = "",
+    context: cluster.Context = "",
+) -> None:
+    """Show the fleet at a glance, live: nodes and their slots, what runs and how far it is, who waits, what ended.
+
+    Keys: q ends it, s changes the order. Where the output is no terminal it is shown once.
+    """
+
+    async def work(client: Client, where: str) -> None:
+        if once or output != "table" or not sys.stdout.isatty():
+            _print(sorted_by(await read_frame(client, where), sort), output, everywhere=everywhere)
+            return
+        async with Glance(client, where) as glance:
+            await Top(glance, sort, everywhere=everywhere).run()
+
+    cluster.run(work, kubeconfig, context, namespace, everywhere=everywhere)
+
+
+class Top:
+    """The screen, and the keys that change it."""
+
+    def __init__(self, glance: Glance, sorting: Sorting, *, everywhere: bool) -> None:
+        self._glance, self._sorting, self._everywhere = glance, sorting, everywhere
+        self._pressed, self._over = asyncio.Event(), False
+
+    async def run(self) -> None:
+        console, said = Console(), LastWords()
+        logs.configure("error", "console", said)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGWINCH, self._pressed.set)
+        try:
+            with Screen(console=console, screen=True, auto_refresh=False) as screen, keys.heard(self._hear):
+                while not self._over:
+                    began = time.monotonic()
+                    screen.update(self._picture(console), refresh=True)
+                    await self._something(within=TICK, rest=(time.monotonic() - began) * REST)
+        finally:
+            loop.remove_signal_handler(signal.SIGWINCH)
+            said.repeat()
+
+    def _picture(self, console: Console) -> RenderableType:
+        frame, notes = sorted_by(self._glance.frame(), self._sorting), []
+        if self._glance.away is not None:
+            told = f"the API server does not answer, trying again; what is below may be old: {self._glance.away}"
+            notes.append(Text(cell(told), "bold white on red", no_wrap=True, overflow="ellipsis"))
+        notes.append(Text(f"q quit   s sort: {self._sorting}", "dim", no_wrap=True, overflow="ellipsis"))
+        return picture(frame, console.height, notes, everywhere=self._everywhere)
+
+    async def _something(self, within: float, rest: float) -> None:
+        """Until there is something new to show, but no sooner than after `rest`; a key is heard at once."""
+        changed = asyncio.create_task(self._changed(within, rest))
+        pressed = asyncio.create_task(self._pressed.wait())
+        try:
+            await asyncio.wait((changed, pressed), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+            pressed.cancel()
+            await asyncio.gather(changed, pressed, return_exceptions=True)
+        self._pressed.clear()
+
+    async def _changed(self, within: float, rest: float) -> None:
+        await asyncio.sleep(rest)
+        await self._glance.changed(within)
+
+    def _hear(self, key: str) -> None:
+        if key in "qQ":
+            self._over = True
+        elif key in "sS":
+            self._sorting = SORTINGS[(SORTINGS.index(self._sorting) + 1) % len(SORTINGS)]
+        self._pressed.set()
+
+
+class LastWords(io.StringIO):
+    """Keeps what would spoil the screen, to be said once it is gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: deque[str] = deque(maxlen=40)
+
+    def write(self, text: str) -> int:
+        self._kept.append(text)
+        return len(text)
+
+    def repeat(self) -> None:
+        sys.stderr.write("".join(self._kept))
+
+
+def _print(found: Frame, output: cluster.Format, *, everywhere: bool) -> None:
+    match output:
+        case "json":
+            typer.echo(as_json(found))
+        case "yaml":
+            typer.echo(as_yaml(found))
+        case _:
+            console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH, color_system=None)
+            console.print(picture(found, None, everywhere=everywhere))

@@ -1,0 +1,105 @@
+"""A reference clip and six encodes of it, all made by one ffmpeg: it draws each frame once, for every encoder.
+
+The clip is a landscape that moves past: hills and clouds of noise in three sizes, at three speeds, with some grain.
+"""
+
+import subprocess
+from pathlib import Path
+
+import msgspec
+
+from vmafx.demo.errors import DemoError
+from vmafx.scoring import engine
+from vmafx.tether import tethered
+
+SIZE, RATE, SECONDS = "640x360", 24, 2
+REFERENCE = "reference.mkv"
+_STILL = "trim=end_frame=1,loop=-1:1"  # drawn once, and shown again and again
+_WIDE = "960x360"  # of a layer: more than is seen of it at once
+
+
+class Encode(msgspec.Struct, frozen=True):
+    """One encode of the reference; `name` is the job's too."""
+
+    name: str
+    codec: str
+    file: str
+    options: str
+
+    def kbits(self, folder: Path) -> float:
+        """Kilobits for each second of video, with its container."""
+        return (folder / self.file).stat().st_size * 8 / 1000 / SECONDS
+
+
+ENCODES = (
+    Encode("h264-low", "H.264", "h264-low.mp4", "-c:v libx264 -preset veryfast -crf 34"),
+    Encode("h264-mid", "H.264", "h264-mid.mp4", "-c:v libx264 -preset veryfast -crf 27"),
+    Encode("h264-high", "H.264", "h264-high.mp4", "-c:v libx264 -preset veryfast -crf 21"),
+    Encode("hevc", "HEVC", "hevc.mp4", "-c:v libx265 -preset superfast -crf 28 -x265-params log-level=none"),
+    Encode("vp9", "VP9", "vp9.webm", "-c:v libvpx-vp9 -deadline realtime -cpu-used 8 -crf 38 -b:v 0"),
+    Encode("av1", "AV1", "av1.mp4", "-c:v libaom-av1 -usage realtime -cpu-used 8 -crf 40 -b:v 0"),
+)
+
+
+class Making:
+    """The ffmpeg that makes them, beside whatever else goes on."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._process = subprocess.Popen(
+            tethered([engine.find(), *_arguments(folder)]),
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def wait(self) -> None:
+        """Until all are there."""
+        _, said = self._process.communicate()
+        if self._process.returncode:
+            why = (said.strip().splitlines() or ["it said nothing"])[0]
+            raise DemoError(f"ffmpeg cannot make the clips: {why}; `vmafx doctor` tells which ffmpeg that is")
+
+    def stop(self) -> None:
+        """Make it end, if it has not."""
+        if self._process.returncode is None:
+            self._process.kill()
+            self._process.communicate()
+
+
+def _arguments(folder: Path) -> list[str]:
+    outputs = ["-map", "[whole]", "-c:v", "libx264", "-preset", "ultrafast", "-qp", "0", str(folder / REFERENCE)]
+    for number, encode in enumerate(ENCODES):
+        outputs += ["-map", f"[copy{number}]", *encode.options.split(), str(folder / encode.file)]
+    return ["-hide_banner", "-loglevel", "error", "-nostdin", "-y", "-filter_complex", _landscape(), *outputs]
+
+
+def _landscape() -> str:
+    far = "150+26*sin(X/95)+12*sin(X/41+2)+4*sin(X/11)"
+    near = "215+22*sin(X/70+1)+9*sin(X/23)+3*sin(X/5)"
+    copies = "".join(f"[copy{number}]" for number in range(len(ENCODES)))
+    finish = f"noise=alls=3:allf=t,format=yuv420p,split={len(ENCODES) + 1}[whole]{copies}"
+    return ";".join((
+        f"{_noise('0x8fb4d8', 10, 18)},{_STILL},format=rgba[sky]",
+        f"{_noise('0x56708f', 20, 70)},{_above(far)},{_STILL}[far]",
+        f"{_noise('0x4c6b3c', 30, 95)},{_above(near)},{_STILL}[near]",
+        f"color=s={SIZE}:r={RATE}:d={SECONDS}[empty]",
+        "[empty][sky]overlay=x='-40-12*t':shortest=1[with_sky]",
+        "[with_sky][far]overlay=x='-60-36*t':shortest=1[with_far]",
+        f"[with_far][near]overlay=x='-20-95*t':y='6*sin(5*t)':shortest=1,{finish}",
+    ))  # fmt: skip
+
+
+def _noise(tint: str, seed: int, fine: int) -> str:
+    """A tinted texture: light and shade in large, middle and `fine` grains."""
+    sizes = ((tint, "30x12", 60), ("gray", "120x45", 55), ("gray", "480x180", fine))
+    grains = [
+        f"color=c={colour}:s={size},format=yuv444p,noise=c0s={strength}:c0f=u:c0_seed={seed + number},"
+        f"scale={_WIDE}:flags=bicubic,format=gbrp[n{seed}{number}]"
+        for number, (colour, size, strength) in enumerate(sizes)
+    ]
+    mixed = f"[n{seed}0][n{seed}1]blend=all_mode=softlight[m{seed}];[m{seed}][n{seed}2]blend=all_mode=softlight"
+    return ";".join((*grains, mixed))
+
+
+def _above(ridge: str) -> str:
+    """Nothing above the ridge."""
+    return f"format=rgba,geq=r='r(X,Y)':g='g(X,Y)':b='b(X,Y)':a='255*gt(Y,{ridge})'"

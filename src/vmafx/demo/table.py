@@ -1,0 +1,71 @@
+"""The jobs, live, until each has its score."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live as Screen
+from rich.table import Table
+from rich.text import Text
+
+from vmafx.api.job import FINISHED
+from vmafx.demo.clips import ENCODES
+from vmafx.demo.cluster import NAMESPACE
+from vmafx.demo.errors import DemoError
+from vmafx.fleet.live import Live, jobs_in
+from vmafx.fleet.rows import JobRow, job_row
+from vmafx.kube import Client, load_config
+
+SCORED_WITHIN = 180.0  # seconds
+STYLES = {"Pending": "yellow", "Running": "cyan", "Succeeded": "green", "Failed": "red"}
+
+
+async def until_scored(
+    kubeconfig: Path, kbits: Mapping[str, float], console: Console, check: Callable[[], None]
+) -> dict[str, float]:
+    """The score of each job; `check` raises if there is nobody left to score. Off a terminal only the end is shown."""
+    async with Client(load_config(kubeconfig)) as client:
+        jobs = jobs_in(client, NAMESPACE)
+        try:
+            async with asyncio.timeout(SCORED_WITHIN), Live(client, jobs) as live:
+                with Screen(console=console, auto_refresh=False) if console.is_terminal else nullcontext() as screen:
+                    while not _over(rows := [job_row(job) for job in jobs.store.values()]):
+                        if screen is not None:
+                            screen.update(table(rows, kbits), refresh=True)
+                        check()
+                        await live.changes(within=0.25)
+                    if screen is not None:
+                        screen.update(table(rows, kbits), refresh=True)
+                    else:
+                        console.print(table(rows, kbits))
+        except TimeoutError:
+            told = f"not all jobs were scored within {SCORED_WITHIN:.0f} s; with KEEP=1 you can look why"
+            raise DemoError(told) from None
+    return scores(rows)
+
+
+def _over(rows: Sequence[JobRow]) -> bool:
+    return len(rows) >= len(ENCODES) and all(row.phase in FINISHED for row in rows)
+
+
+def scores(rows: Sequence[JobRow]) -> dict[str, float]:
+    for row in rows:
+        if row.score is None:
+            raise DemoError(f"job {row.name} failed: {row.message or row.reason or row.phase}")
+    return {row.name: row.score for row in rows if row.score is not None}
+
+
+def table(found: Sequence[JobRow], kbits: Mapping[str, float]) -> Table:
+    rows = {row.name: row for row in found}
+    shown = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    for name in ("JOB", "CODEC", "KBIT/S", "PHASE", "NODE", "VMAF"):
+        shown.add_column(name, justify="right" if name in {"KBIT/S", "VMAF"} else "left", no_wrap=True)
+    for encode in ENCODES:
+        row = rows.get(encode.name)
+        phase = Text(row.phase, STYLES.get(row.phase, "")) if row else "-"
+        score = f"{row.score:.2f}" if row and row.score is not None else "-"
+        node = row.node if row and row.node else "-"
+        shown.add_row(encode.name, encode.codec, f"{kbits[encode.name]:,.0f}", phase, node, score)
+    return shown

@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint format crd proto bench bench-start bench-load bench-client bench-scoring clean
+.PHONY: help setup demo test soak lint format crd proto bench bench-start bench-load bench-agents bench-client bench-scoring clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,7 +57,7 @@ bench-client: setup ## measure decoding, cached size and the cost of a status pa
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python bench/client.py
 
-bench: bench-start bench-load ## measure the operator in turns with one in Go and one on kopf (30 minutes): both of these
+bench: bench-start bench-load bench-agents ## measure the operator in turns with one in Go and one on kopf, and agents (35 minutes)
 
 bench-start: setup ## measure its start beside many finished jobs, and idling (16 minutes)
 	@$(BIN)/vmafx dev fetch
@@ -66,6 +66,10 @@ bench-start: setup ## measure its start beside many finished jobs, and idling (1
 bench-load: setup ## measure what running jobs costs it, and how fast it is (14 minutes)
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m bench.load $(ARGS)
+
+bench-agents: setup ## measure what jobs on agents cost, and a thousand agents without jobs (5 minutes)
+	@$(BIN)/vmafx dev fetch
+	@$(BIN)/python -m bench.agents $(ARGS)
 
 bench-scoring: setup ## measure what `vmafx score` adds to ffmpeg by hand, at 1080p and 2160p (20 minutes)
 	@$(BIN)/python bench/scoring.py $(ARGS)

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
@@ -18,25 +17,9 @@ from tests.support.waiting import eventually
 from vmafx.agent.device import Machine
 from vmafx.agent.speed import frames_per_second
 from vmafx.api.job import JobOptions
-from vmafx.devcluster.pki import Authority
 from vmafx.scoring.errors import NodeFault
 
 SLOW = JobOptions(threads=1)
-
-
-@pytest.fixture(scope="module")
-async def speed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As measured once, by scoring."""
-    folder = tmp_path_factory.mktemp("speed")
-    assert await frames_per_second(folder, await Machine().device("cpu")) > 0
-    assert sorted(path.name for path in folder.iterdir()) == ["speed.json"]
-    return folder / "speed.json"
-
-
-@pytest.fixture
-async def door() -> AsyncIterator[FrontDoor]:
-    async with FrontDoor() as door:
-        yield door
 
 
 def expected(clips: Path) -> float:
@@ -45,21 +28,13 @@ def expected(clips: Path) -> float:
     return score
 
 
-def place(door: FrontDoor, clips: Path, attempt: str = "uid-0") -> None:
-    door.place(attempt, clips / "reference.mkv", clips / "distorted.mp4")
-
-
-def place_long(door: FrontDoor, clips: Path, attempt: str = "uid-0") -> None:
-    door.place(attempt, clips / "long.mkv", clips / "long.mkv", SLOW)
-
-
 def spooled(state: Path) -> list[str]:
     return [path.name for path in (state / "spool").iterdir()]
 
 
 async def test_a_score_is_that_of_the_command(door: FrontDoor, clips: Path, speed: Path, tmp_path: Path) -> None:
-    place(door, clips)
-    place(door, clips, "uid-1")
+    door.place_short(clips)
+    door.place_short(clips, "uid-1")
     flags = ("--capacity", "1", "--namespace", "video", "--label", "rack=a", "--label", "zone=b")
     async with agent(door.address, tmp_path, speed, *flags) as running:
         await eventually(lambda: len(door.results) == 2, "both are scored")
@@ -97,7 +72,7 @@ async def test_a_bad_clip_is_told_as_such(door: FrontDoor, clips: Path, speed: P
 async def test_a_worker_that_dies_is_a_failure_of_the_node(
     door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    place_long(door, clips)
+    door.place_long(clips)
     async with agent(door.address, tmp_path, speed) as running:
         await eventually(running.workers, "it works")
         (worker,) = children(running.process.pid)
@@ -110,7 +85,7 @@ async def test_a_worker_that_dies_is_a_failure_of_the_node(
 async def test_a_worker_that_somebody_stops_is_no_failure(
     door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    place_long(door, clips)
+    door.place_long(clips)
     async with agent(door.address, tmp_path, speed) as running:
         await eventually(lambda: len(ffmpegs(running.process.pid)) == 1, "it scores")
         (worker,) = children(running.process.pid)
@@ -123,7 +98,7 @@ async def test_a_worker_that_somebody_stops_is_no_failure(
 
 async def test_a_finished_score_survives_the_agent(door: FrontDoor, clips: Path, speed: Path, tmp_path: Path) -> None:
     door.refusals["ReportResult"] = grpc.StatusCode.UNAVAILABLE
-    place(door, clips)
+    door.place_short(clips)
     async with agent(door.address, tmp_path, speed) as first:
         await first.says("a result cannot be reported")
         await first.killed()
@@ -143,7 +118,7 @@ async def test_a_finished_score_survives_the_agent(door: FrontDoor, clips: Path,
 async def test_a_killed_agent_takes_its_workers_along_and_is_given_the_job_again(
     door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    place_long(door, clips)
+    door.place_long(clips)
     async with agent(door.address, tmp_path, speed) as first:
         await eventually(lambda: len(ffmpegs(first.process.pid)) == 1, "it scores")
         (worker,), (scorer,) = children(first.process.pid), ffmpegs(first.process.pid)
@@ -151,7 +126,7 @@ async def test_a_killed_agent_takes_its_workers_along_and_is_given_the_job_again
         await eventually(lambda: not read(worker, "cmdline") and not read(scorer, "cmdline"), "both are gone")
         assert list((tmp_path / "work").iterdir()) != []
     door.placed.clear()
-    place(door, clips)
+    door.place_short(clips)
     async with agent(door.address, tmp_path, speed):
         await eventually(lambda: "uid-0" in door.results, "it is done by the next one")
         assert list((tmp_path / "work").iterdir()) == []
@@ -164,7 +139,7 @@ def ffmpegs(pid: int) -> list[int]:
 async def test_the_controller_is_away_while_a_job_ends(
     door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    place_long(door, clips)
+    door.place_long(clips)
     async with agent(door.address, tmp_path, speed) as running:
         await eventually(running.workers, "it works")
         await door.stop()
@@ -173,7 +148,7 @@ async def test_the_controller_is_away_while_a_job_ends(
         assert len(spooled(tmp_path)) == 1
         await door.start()
         await eventually(lambda: "uid-0" in door.results, "it is reported")
-        place(door, clips, "uid-1")
+        door.place_short(clips, "uid-1")
         await eventually(lambda: "uid-1" in door.results, "and work goes on")
     assert len(door.calls("RegisterNode")) == 1
 
@@ -182,26 +157,26 @@ async def test_an_answer_that_is_lost_is_asked_for_again(
     door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
     door.lost.add("ReportResult")
-    place(door, clips)
+    door.place_short(clips)
     async with agent(door.address, tmp_path, speed) as running:
         await running.says("a result cannot be reported")
         assert "uid-0" in door.results
         door.lost.clear()
         await running.says("the result does not count")
         await eventually(lambda: not spooled(tmp_path), "it is forgotten")
-        place(door, clips)  # as a controller that has not seen its own result yet
-        place(door, clips, "uid-1")
+        door.place_short(clips)  # as a controller that has not seen its own result yet
+        door.place_short(clips, "uid-1")
         door.placed["uid-0"] = door.placed.pop("uid-0")
         await eventually(lambda: "uid-1" in door.results, "the other is done")
         assert [one["job"] for one in running.said if one["msg"] == "taken"] == ["uid-0", "uid-1"]
 
 
 async def test_what_is_not_wanted_is_stopped(door: FrontDoor, clips: Path, speed: Path, tmp_path: Path) -> None:
-    place_long(door, clips)
+    door.place_long(clips)
     async with agent(door.address, tmp_path, speed, "--capacity", "1") as running:
         await eventually(lambda: len(ffmpegs(running.process.pid)) == 1, "it scores")
         (scorer,) = ffmpegs(running.process.pid)
-        place(door, clips, "uid-1")
+        door.place_short(clips, "uid-1")
         door.end("uid-0")
         await eventually(lambda: "uid-1" in door.results, "the slot is free at once")
         assert not read(scorer, "cmdline")
@@ -212,7 +187,7 @@ async def test_what_is_not_wanted_is_stopped(door: FrontDoor, clips: Path, speed
 async def test_a_session_that_is_forgotten_is_made_anew_and_work_goes_on(
     door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    place_long(door, clips)
+    door.place_long(clips)
     async with agent(door.address, tmp_path, speed) as running:
         await eventually(running.workers, "it works")
         door.sessions.clear()
@@ -223,28 +198,13 @@ async def test_a_session_that_is_forgotten_is_made_anew_and_work_goes_on(
         assert len([one for one in running.said if one["msg"] == "taken"]) == 1
 
 
-async def test_superseded_it_ends_and_says_what_to_do(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
-) -> None:
-    place_long(door, clips)
-    async with agent(door.address, tmp_path, speed) as running:
-        await eventually(running.workers, "it works")
-        (worker,) = children(running.process.pid)
-        door.superseded = True
-        assert await running.ended() == 1
-        assert not read(worker, "cmdline")
-    why = running.said[-1]["why"]
-    assert "another agent has registered as default/machine" in why
-    assert "--name" in why
-
-
 async def test_drained_it_finishes_what_it_has(door: FrontDoor, clips: Path, speed: Path, tmp_path: Path) -> None:
-    place_long(door, clips)
+    door.place_long(clips)
     async with agent(door.address, tmp_path, speed, "--capacity", "2", "--drain-seconds", "60") as running:
         await eventually(running.workers, "it works")
         running.process.terminate()
         await running.says("draining")
-        place(door, clips, "uid-1")
+        door.place_short(clips, "uid-1")
         assert await running.ended() == 0
     assert set(door.results) == {"uid-0"}
 
@@ -253,7 +213,7 @@ async def test_drained_it_finishes_what_it_has(door: FrontDoor, clips: Path, spe
 async def test_told_twice_or_without_time_it_stops_at_once_and_the_job_is_handed_out_again(
     door: FrontDoor, clips: Path, speed: Path, tmp_path: Path, seconds: str
 ) -> None:
-    place_long(door, clips)
+    door.place_long(clips)
     async with agent(door.address, tmp_path, speed, "--drain-seconds", seconds) as running:
         await eventually(running.workers, "it works")
         running.process.terminate()
@@ -267,89 +227,17 @@ async def test_told_twice_or_without_time_it_stops_at_once_and_the_job_is_handed
     assert list((tmp_path / "work").iterdir()) == []
 
 
-async def test_a_token_is_read_for_every_call(door: FrontDoor, clips: Path, speed: Path, tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    state = tmp_path / "state"
-    token.write_text("first\n")
-    variables = {"VMAFX_AGENT_TOKEN_FILE": str(token), "VMAFX_MEDIA_ALLOW_PRIVATE": "true", "AWS_PROFILE": "clips"}
-    async with agent(door.address, state, speed, variables=variables | {"SECRET": "x"}) as running:
-        await eventually(lambda: door.calls("PullWork"), "it asks for work")
-        assert {one.authorization for one in door.heard} == {"Bearer first"}
-        token.write_text("second")
-        place_long(door, clips)
-        await eventually(running.workers, "it works")
-        (environment,) = running.workers()
-        assert door.heard[-1].authorization == "Bearer second"
-    names = {one.partition("=")[0] for one in environment.split("\0")}
-    assert {"VMAFX_MEDIA_ALLOW_PRIVATE", "AWS_PROFILE", "VMAFX_WORK"} <= names
-    assert not [name for name in names if name.startswith(("VMAFX_AGENT", "VMAFX_CONTROLLER", "SECRET"))]
-
-
-async def test_one_agent_for_one_state_folder(door: FrontDoor, speed: Path, tmp_path: Path) -> None:
-    async with agent(door.address, tmp_path, speed) as first:
-        await first.says("registered")
-        async with agent(door.address, tmp_path, speed, "--name", "other") as second:
-            assert await second.ended() == 1
-        assert f"another agent (process {first.process.pid}) uses {tmp_path}" in second.said[-1]["why"]
-        assert len(door.calls("RegisterNode")) == 1
-
-
-class Certificates:
-    """Of a controller and an agent, in files that are replaced."""
-
-    def __init__(self, folder: Path) -> None:
-        self.ca, self.cert, self.key = folder / "ca.pem", folder / "cert.pem", folder / "key.pem"
-        self.flags = ("--ca", str(self.ca), "--cert", str(self.cert), "--key", str(self.key))
-
-    def issue(self) -> grpc.ServerCredentials:
-        """All of them anew; what the controller shows, and asks for."""
-        authority = Authority()
-        certificate, key = authority.client("machine")
-        self.ca.write_bytes(authority.certificate)
-        self.cert.write_bytes(certificate)
-        self.key.write_bytes(key)
-        certificate, key = authority.server()
-        return grpc.ssl_server_credentials([(key, certificate)], authority.certificate, require_client_auth=True)
-
-
-async def test_certificates_are_checked_on_both_sides_and_may_be_replaced(
-    clips: Path, speed: Path, tmp_path: Path
+async def test_what_cannot_be_reported_before_it_ends_is_kept(
+    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    files = Certificates(tmp_path)
-    async with FrontDoor(files.issue()) as door:
-        async with agent(door.address, tmp_path / "other", speed, "--ca", str(files.ca), tls=True) as unknown:
-            await unknown.says("the controller cannot be reached")  # it has no certificate to show
-        async with agent(door.address, tmp_path / "state", speed, *files.flags, tls=True) as running:
-            place_long(door, clips)
-            await eventually(running.workers, "it works")
-            await door.stop()
-            door.credentials = files.issue()
-            await door.start()
-            await eventually(lambda: "uid-0" in door.results, "it is reported by the new ones")
-            place(door, clips, "uid-1")
-            await eventually(lambda: "uid-1" in door.results, "and work goes on")
-            beats = len(door.calls("Heartbeat"))
-            await eventually(lambda: len(door.calls("Heartbeat")) > beats, "as do heartbeats")
-    assert {one.request.node_id for one in door.heard if one.method == "Heartbeat"} == {"default/machine"}
-
-
-@pytest.mark.parametrize("code", [grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.PERMISSION_DENIED])
-async def test_refused_it_says_so_and_tries_again(
-    door: FrontDoor, speed: Path, tmp_path: Path, code: grpc.StatusCode
-) -> None:
-    door.refusals["RegisterNode"] = code
-    async with agent(door.address, tmp_path, speed) as running:
-        await running.says("the controller refuses this agent")
-        assert running.said[-1]["level"] == "error"
-        assert running.said[-1]["why"] == f"{code.name}: so it [31mis"
-        door.refusals.clear()
-        await running.says("registered")
-
-
-async def test_what_makes_no_sense_ends_it(door: FrontDoor, speed: Path, tmp_path: Path) -> None:
-    door.refusals["RegisterNode"] = grpc.StatusCode.INVALID_ARGUMENT
-    async with agent(door.address, tmp_path, speed) as running:
-        assert await running.ended() == 2
+    door.refusals["ReportResult"] = grpc.StatusCode.INTERNAL
+    door.place_short(clips)
+    async with agent(door.address, tmp_path, speed, "--drain-seconds", "1") as running:
+        await running.says("a result cannot be reported")
+        running.process.terminate()
+        assert await running.ended() == 0
+        assert running.has_said("not reported; the next start")
+    assert len(spooled(tmp_path)) == 1
 
 
 async def test_an_old_controller_hands_out_clips_and_nothing_more(
@@ -357,7 +245,7 @@ async def test_an_old_controller_hands_out_clips_and_nothing_more(
 ) -> None:
     door.old = True
     for number in range(3):
-        place(door, clips, f"old-{number}")
+        door.place_short(clips, f"old-{number}")
     async with agent(door.address, tmp_path, speed, "--capacity", "1"):
         await eventually(lambda: len(door.results) == 3, "all are done")
     assert door.results["old-0"].score == expected(clips)

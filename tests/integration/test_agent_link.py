@@ -17,12 +17,6 @@ REQUEST = wire.RegisterNodeRequest(name="machine", capability=CAN)
 
 
 @pytest.fixture
-async def door() -> AsyncIterator[FrontDoor]:
-    async with FrontDoor() as door:
-        yield door
-
-
-@pytest.fixture
 async def link(door: FrontDoor) -> AsyncIterator[Link]:
     link = Link(Door(address=door.address, insecure=True))
     yield link

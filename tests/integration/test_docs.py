@@ -1,11 +1,15 @@
 """What the documentation shows, does what it says."""
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.conftest import Kubectl
 from vmafx.devcluster import DevCluster
 from vmafx.kube import Client
 
@@ -21,6 +25,38 @@ async def test_the_clients_example(
     exec(compile(code, "docs/client.md", "exec"), names)  # noqa: S102 - our own documentation
     await names["main"]()
     assert capsys.readouterr().out == "Pending\ndoc\n"
+
+
+def test_an_agent_may_write_the_status_of_its_own_node_and_nothing_else(
+    client: Client, kubectl: Kubectl, namespace: str
+) -> None:
+    page = (ROOT / "docs/agents.md").read_text()
+    commands = re.findall(r"^    kubectl (create (?:serviceaccount|role|rolebinding|token) .*)$", page, re.MULTILINE)
+    assert len(commands) == 4
+    for command in commands:
+        words = command.replace("=default:", f"={namespace}:").removesuffix(" > token").split()
+        done = kubectl(*words)
+        assert done.returncode == 0, done.stderr
+
+    def may(verb: str, what: str, *more: str) -> bool:
+        who = f"--as=system:serviceaccount:{namespace}:workstation-7"
+        return kubectl("auth", "can-i", verb, what, *more, who).stdout.strip() == "yes"
+
+    assert may("patch", "vmafxnodes.vmafx.dev/workstation-7", "--subresource=status")
+    assert not may("patch", "vmafxnodes.vmafx.dev/another", "--subresource=status")
+    assert not may("patch", "vmafxnodes.vmafx.dev/workstation-7")
+    assert not may("get", "vmafxjobs.vmafx.dev")
+
+
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    systemd = shutil.which("systemd-analyze")
+    if systemd is None:
+        pytest.skip("there is no systemd here")
+    unit = (ROOT / "deploy/systemd/vmafx-agent.service").read_text()
+    here = tmp_path / "vmafx-agent.service"
+    here.write_text(unit.replace("/opt/vmafx/bin/vmafx", sys.executable).replace("User=vmafx", "User=root"))
+    done = subprocess.run([systemd, "verify", "--man=no", here], capture_output=True, text=True, check=False)
+    assert "vmafx-agent" not in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ CHANGES: dict[str, tuple[Change, str]] = {
         lambda client, node: client.merge_patch(NODES, node, {"metadata": {"labels": {"rack": "b"}}}),
         "NoNodes",
     ),
-    "of another runtime": (spec(runtime="Agent"), "NoAgent"),
     "deleted": (lambda client, node: client.delete(NODES, node), "NoNodes"),
 }
 

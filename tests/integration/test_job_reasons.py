@@ -17,7 +17,7 @@ from tests.support.fleet import add_node, allow_pods, condition, operating, phas
 from tests.support.kubelet import Kubelet
 from tests.support.waiting import eventually
 from vmafx.api import VmafxJob
-from vmafx.api.meta import ObjectMeta
+from vmafx.api.meta import LocalSecretRef, ObjectMeta
 from vmafx.api.node import VmafxNode, VmafxNodeSpec
 from vmafx.api.reasons import REASONS
 from vmafx.devcluster import DevCluster
@@ -40,6 +40,7 @@ class Scenario(NamedTuple):
     spec: dict[str, Any] = {}
     nodes: tuple[VmafxNodeSpec, ...] = (CPU,)
     healthy: bool = True
+    session: str | None = None  # of the nodes' agent
     labels: dict[str, str] = {}  # of the nodes
     runs: bool = True  # whether Pods are started
     answer: tuple[int, str] | None = None  # in place of what a worker says
@@ -55,6 +56,13 @@ SCENARIOS = {
         labels={"rack": "b"},
     ),
     "no-gpu": Scenario("BackendUnavailable", "no node has a GPU for backend cuda", {"backend": "cuda"}),
+    "no-agents-for-credentials": Scenario(
+        "BackendUnavailable",
+        "its credentialsSecretRef needs a node that runs jobs as Pods",
+        {"credentialsSecretRef": LocalSecretRef("keys")},
+        nodes=(AGENT,),
+        session="s",
+    ),
     "unhealthy": Scenario("NoHealthyNode", "the 2 nodes that fit are unhealthy", nodes=(CPU, CPU), healthy=False),
     "cordoned": Scenario("NoHealthyNode", "the one node that fits is unhealthy or cordoned", nodes=(CORDONED,)),
     "no-agent": Scenario("NoAgent", "no agent has spoken yet for", nodes=(AGENT,)),
@@ -65,6 +73,7 @@ SCENARIOS = {
         "Retrying", r"the worker ended with exit code 1 \(Error\)", {"retryLimit": 100}, answer=SILENT
     ),
     "placed": Scenario("Placed", "on node-0", runs=False),
+    "placed-with-agent": Scenario("PlacedWithAgent", "on node-0", nodes=(AGENT,), session="s"),
     "scored": Scenario("Scored", r"VMAF \d+\.\d{3}"),
     "bad-model": Scenario("BadInput", "model: there is no model 'vmaf_v9'; there are", {"model": "vmaf_v9"}),
     "given-up": Scenario("RetriesExhausted", "the worker ended with exit code 1", {"retryLimit": 0}, answer=SILENT),
@@ -95,7 +104,8 @@ async def test_each_reason_is_reached_and_described(
     for number, spec in enumerate(one.nodes):
         meta = ObjectMeta(name=f"node-{number}", labels=one.labels)
         await client.create(NODES, VmafxNode(metadata=meta, spec=spec), namespace)
-        await client.patch_status(NODES, Key(namespace, meta.name), {"healthy": one.healthy})
+        judged = {"healthy": one.healthy, "agentSession": one.session}
+        await client.patch_status(NODES, Key(namespace, meta.name), judged)
     if not one.runs:
         kubelet.hold.clear()
     if one.answer:
@@ -122,6 +132,7 @@ async def test_each_reason_is_reached_and_described(
 def test_no_reason_is_left_out() -> None:
     """What the code can write, what the reference tells, and what is reached above are the same."""
     written = {*get_args(terms.Reason), *get_args(outcomes.Reason), *get_args(get_type_hints(decide.Hold)["reason"])}
+    written |= set(decide.PLACED.values())
     sources = [ast.parse(inspect.getsource(module)) for module in (status, ends)]
     for call in (node for source in sources for node in ast.walk(source)):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "with_condition":

@@ -60,7 +60,7 @@ async def controlling(client: Client, namespace: str, doors: Doors | None = None
     running = asyncio.create_task(manager.run(stop))
     try:
         await ready.wait()
-        async with grpc_door.serving(Address(LOCAL, port), None, Calls(parts), CallMetrics(metrics), 0.0) as at:
+        async with grpc_door.serving(Address(LOCAL, port), None, CallMetrics(metrics).counted(Calls(parts)), 0.0) as at:
             try:
                 yield at
             finally:

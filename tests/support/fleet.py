@@ -16,8 +16,7 @@ from vmafx.api.node import VmafxNode, VmafxNodeSpec
 from vmafx.kube import JOBS, NODES, Client, Key, Resource
 from vmafx.kube.errors import AlreadyExists
 from vmafx.kube.resources import Untyped
-from vmafx.lifecycle.unfinished import jobs_informer
-from vmafx.operator.job.cache import PODS, Caches, pods_informer
+from vmafx.operator.job.cache import PODS, Caches, jobs_by_node, pods_informer
 from vmafx.operator.job.pod import PodSettings
 from vmafx.operator.job.reconciler import JobReconciler
 from vmafx.operator.node.reconciler import nodes_informer
@@ -46,7 +45,7 @@ async def operating(
     manager = Manager(metrics, probes=None, metrics_at=None, election=None)
     events = EventRecorder(client, "vmafx-operator", "test")
     manager.in_background(events.run)
-    jobs, nodes = jobs_informer(client, namespace), nodes_informer(client, namespace)
+    jobs, nodes = jobs_by_node(client, namespace), nodes_informer(client, namespace)
     pods = pods_informer(client, jobs)
     manager.add_informer(jobs)
     manager.add_informer(nodes)

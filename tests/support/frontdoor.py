@@ -86,6 +86,14 @@ class FrontDoor(VmafxControllerServicer):
         self.placed[attempt] = job
         self.change()
 
+    def place_short(self, clips: Path, attempt: str = "uid-0") -> None:
+        """What is scored in a moment."""
+        self.place(attempt, clips / "reference.mkv", clips / "distorted.mp4")
+
+    def place_long(self, clips: Path, attempt: str = "uid-0") -> None:
+        """What takes seconds."""
+        self.place(attempt, clips / "long.mkv", clips / "long.mkv", JobOptions(threads=1))
+
     def end(self, attempt: str) -> None:
         """Nobody wants it any more."""
         self.placed.pop(attempt, None)

@@ -13,7 +13,7 @@ def until(holds: Callable[[], bool], what: str, within: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-async def eventually(holds: Callable[[], object], what: str, within: float = 60.0) -> None:
+async def eventually(holds: Callable[[], object], what: str, within: float = 60.0, every: float = 0.1) -> None:
     """As `until`, for a condition that awaits or not, without standing in the way of what runs here."""
     deadline = time.monotonic() + within
     while True:
@@ -24,4 +24,4 @@ async def eventually(holds: Callable[[], object], what: str, within: float = 60.
             return
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within} s: {what}")
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(every)

@@ -259,7 +259,7 @@ RETRYING = said("False", "Retrying", 4)
 def test_who_is_in_the_queue_is_who_the_operator_puts_there(
     one: JobView, reason: str | None, after: float | None
 ) -> None:
-    step = decide(one, None, NOW, seen=False)
+    step = decide(one, NOW)
     hold = held(one, NOW)
     if reason is None:
         assert (step, hold) == (Queue(), None)
@@ -273,7 +273,7 @@ def test_who_is_in_the_queue_is_who_the_operator_puts_there(
 
 def test_a_job_that_another_controller_has_is_not_in_the_queue() -> None:
     one = job(controllerJobID="external")
-    assert isinstance(decide(one, None, NOW, seen=False), Follow)
+    assert isinstance(decide(one, NOW), Follow)
     assert held(one, NOW) == ("AwaitingScheduler", "another controller has it, as external", None)
 
 

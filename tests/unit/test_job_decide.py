@@ -8,9 +8,11 @@ import pytest
 
 from vmafx.api.job import JobSpecView, JobStatusView, JobView
 from vmafx.api.meta import Condition, MetaView
+from vmafx.api.node import NodeStatusView, NodeView, VmafxNodeSpec
 from vmafx.api.work import Answer, fitted
 from vmafx.lifecycle.outcomes import Fail, Succeed, Suspend, TryAgain
-from vmafx.operator.job.decide import Adopt, Follow, Hold, MakePod, Nothing, Queue, Step, decide
+from vmafx.operator.job import status
+from vmafx.operator.job.decide import PLACED, Adopt, Around, Follow, Hold, MakePod, Nothing, Queue, Step, decide
 from vmafx.operator.job.podview import (
     ContainerStatus,
     Owner,
@@ -61,8 +63,8 @@ def said(answer: Answer, code: int = 0) -> PodView:
     return pod("Succeeded" if code == 0 else "Failed", ended=Terminated(code, "Error", fitted(answer).decode()))
 
 
-def look(job: JobView, found: PodView | None = None, *, seen: bool = True) -> Step | Follow:
-    return decide(job, found, NOW, seen=seen)
+def look(job: JobView, found: PodView | None = None, *, seen: bool = True, **around: Any) -> Step | Follow:
+    return decide(job, NOW, Around(pod=found, seen=seen, **around))
 
 
 def condition(reason: str, at: datetime) -> tuple[Condition, ...]:
@@ -246,6 +248,109 @@ def test_pending(job: JobView, step: Step) -> None:
 )
 def test_running(job: JobView, found: PodView | None, step: Step) -> None:
     assert look(job, found) == step
+
+
+def node(runtime: Any = "Agent", *, healthy: bool | None = True, ready: Condition | None = None) -> NodeView:
+    status = NodeStatusView(healthy=healthy, lastHeartbeat=ago(75), conditions=(ready,) if ready else ())
+    return NodeView(MetaView("n", "x"), VmafxNodeSpec("cpu", runtime=runtime), status)
+
+
+def with_agent(spec: dict[str, Any] | None = None, since: float = 30, **status: Any) -> JobView:
+    placed = Condition("Scheduled", "True", ago(since), PLACED["Agent"], "on n")
+    return running(spec, **{"conditions": (placed,), "claimedAt": ago(since - 10)} | status)
+
+
+def as_pod(**status: Any) -> JobView:
+    return running(conditions=(Condition("Scheduled", "True", ago(30), PLACED["Pod"], "on n"),), **status)
+
+
+def heard_again(since: float) -> Condition:
+    return Condition("Ready", "True", ago(since), "Healthy", "the controller answers")
+
+
+HEARD = "2026-11-15T11:58:45Z"
+LOST = Condition("Ready", "False", ago(1), "AgentLost", f"no heartbeat since {HEARD}; its jobs go elsewhere")
+NOT_HEARD = TryAgain(f"its node n has not been heard of since {HEARD}")
+NOT_TAKEN = TryAgain("its agent n did not take it within 60 s")
+
+
+@pytest.mark.parametrize(
+    ("job", "around", "step"),
+    [
+        (with_agent(), node(), Nothing()),
+        (with_agent({"activeDeadlineSeconds": 100}), node(), Nothing(40.0)),
+        (with_agent({"cancel": True}), node(), Fail("Cancelled", "cancelled while it ran")),
+        (with_agent({"suspend": True}), node(), Suspend()),
+        (
+            with_agent({"activeDeadlineSeconds": 60}),
+            node(),
+            Fail("DeadlineExceeded", "not done within 60 s of its start"),
+        ),
+        # Not taken: as long as it had the time to be.
+        (with_agent(claimedAt=None), node(), Nothing(30.0)),
+        (with_agent({"activeDeadlineSeconds": 70}, claimedAt=None), node(), Nothing(10.0)),
+        (with_agent(since=60, claimedAt=None), node(), NOT_TAKEN),
+        (with_agent(since=3600), node(), Nothing()),
+        (with_agent({"retryLimit": 0}, 60, claimedAt=None), node(), Fail("RetriesExhausted", NOT_TAKEN.message)),
+        (with_agent(since=3600, claimedAt=None), node(ready=heard_again(59)), Nothing(1.0)),
+        (with_agent(since=3600, claimedAt=None), node(ready=heard_again(60)), NOT_TAKEN),
+        (with_agent(since=60, claimedAt=None), node(ready=heard_again(3600)), NOT_TAKEN),
+        (with_agent(since=3600, claimedAt=None), node(healthy=False), Nothing()),
+        (with_agent(since=3600, claimedAt=None), node(healthy=None), Nothing()),
+        (running(claimedAt=None), node(), NOT_TAKEN),  # by somebody's hand, with a start alone
+        (running(claimedAt=None, startedAt=ago(20)), node(), Nothing(40.0)),
+        (running(claimedAt=None, startedAt=None), node(), Nothing()),
+        # Its node.
+        (with_agent(), node(healthy=False), Nothing()),
+        (with_agent(), node(healthy=False, ready=LOST), NOT_HEARD),
+        (
+            with_agent(failures=3),
+            node(healthy=False, ready=LOST),
+            Fail("RetriesExhausted", f"failed 4 times, at last: {NOT_HEARD.message}"),
+        ),
+        (with_agent({"cancel": True}), node(ready=LOST), Fail("Cancelled", "cancelled while it ran")),
+        (
+            with_agent(claimedAt=None),  # of the heartbeat before its last
+            node(healthy=False, ready=msgspec.structs.replace(LOST, message=LOST.message.replace("45Z", "35Z"))),
+            Nothing(),
+        ),
+        (with_agent(), None, TryAgain("its node n is gone", failed=False)),
+        (with_agent(), node("Pod"), TryAgain("its node n now runs its jobs as Pods", failed=False)),
+        (with_agent(claimedAt=None), node("Pod"), TryAgain("its node n now runs its jobs as Pods", failed=False)),
+        (as_pod(), node("Agent"), TryAgain("its node n now has an agent run its jobs", failed=False)),
+        (as_pod(), node("Pod"), MakePod()),
+        (as_pod(), None, MakePod()),  # which finds that there is no node
+        (with_agent(controllerJobID=None), node(), Adopt("n")),
+    ],
+)  # fmt: skip
+def test_running_with_an_agent(job: JobView, around: NodeView | None, step: Step) -> None:
+    assert look(job, seen=False, node=around) == step
+
+
+def test_what_was_not_watched_is_no_reason_to_take_a_job_away() -> None:
+    job = with_agent(since=3600, claimedAt=None)
+    assert look(job, seen=False, node=node(), led_since=ago(20)) == Nothing(40.0)
+    assert look(job, seen=False, node=node(), led_since=ago(60)) == NOT_TAKEN
+    assert look(with_agent(since=3600), seen=False, node=node(), led_since=ago(3600)) == Nothing()
+
+
+def test_a_pod_on_a_node_that_an_agent_has_taken_over() -> None:
+    over = TryAgain("its node n now has an agent run its jobs", failed=False)
+    for job in (as_pod(), running()):
+        assert look(job, pod(), node=node("Agent")) == over
+        assert look(job, None, node=node("Agent")) == over
+        assert look(job, said(SCORED), node=node("Agent")) == Succeed(SCORED)
+        assert look(job, pod(), node=node("Pod")) == Nothing()
+        assert look(job, pod(), node=None) == Nothing()
+        assert look(job, pod(), node=node("Pod", healthy=False, ready=LOST)) == Nothing()
+
+
+def test_a_placement_says_how_it_is_run_and_when_it_was_made() -> None:
+    theirs = running(controllerJobID=None, conditions=(Condition("Scheduled", "True", ago(900), "Placed", "theirs"),))
+    for runtime, reason in PLACED.items():
+        for job in (pending(), theirs):
+            (written,) = status.placed(job, node(runtime), NOW)["conditions"]
+            assert (written.reason, written.lastTransitionTime) == (reason, NOW)
 
 
 CANCELLED = Follow(Fail("Cancelled", "cancelled while another controller had it"))

@@ -9,7 +9,8 @@ import pytest
 from aiohttp import web
 
 from tests.support.virtual import run
-from vmafx.operator.node.probes import EVERY, TIMEOUT, Probes
+from vmafx.operator.node.decide import PROBE_EVERY as EVERY
+from vmafx.operator.node.probes import TIMEOUT, Probes
 from vmafx.runtime.times import loop_time
 
 
@@ -79,9 +80,13 @@ def test_one_question_every_30_seconds_and_a_word_only_on_change() -> None:
             del controllers.status["a"]
             await asyncio.sleep(EVERY + 1)
             assert [namespace for namespace, _ in told[3:]] == ["a"]
-            there = probes.latest("b")
+            back, there = probes.latest("a"), probes.latest("b")
+            assert back is not None
             assert there is not None
+            assert back.ok
             assert there.ok
+            assert there.ok_for(loop_time()) == about(loop_time() - start)  # without a break
+            assert back.ok_for(loop_time()) <= EVERY + 1
 
     run(hour())
 

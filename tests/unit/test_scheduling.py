@@ -289,6 +289,11 @@ def test_an_excluded_node_is_used_only_if_no_other_fits() -> None:
             {"pod_only": True},
             ("BackendUnavailable", "its credentialsSecretRef needs a node that runs jobs as Pods"),
         ),
+        (  # it would not fit without them either
+            [Offer(Name("x", "n"), "cpu", agent=True), Offer(Name("x", "m"), "cpu")],
+            {"pod_only": True, "backend": "cuda"},
+            ("BackendUnavailable", "no node has a GPU for backend cuda"),
+        ),
         (
             [Offer(Name("x", "n"), "cpu", healthy=False), Offer(Name("x", "m"), "cpu", cordoned=True)],
             {},

@@ -122,6 +122,99 @@ def test_a_closed_queue_hands_out_what_it_has_and_ends() -> None:
     run(scenario())
 
 
+async def taken(keys: WorkQueue[str]) -> str:
+    """All that is ready, in the order in which it is handed out."""
+    found = ""
+    while len(keys):
+        found += await keys.get()
+    return found
+
+
+def test_the_lower_lane_has_its_turn_when_nothing_else_waits() -> None:
+    async def scenario() -> None:
+        keys = queue()
+        for key in "xyz":
+            keys.add(key, low=True)
+        keys.add("a")
+        keys.add("z")  # as urgent as the others now
+        keys.add("a", low=True)  # which takes nothing back
+        assert len(keys) == 4
+        assert await taken(keys) == "azxy"
+
+    run(scenario())
+
+
+def test_who_waits_for_work_is_called_for_the_lower_lane_too() -> None:
+    async def scenario() -> None:
+        keys = queue()
+        idle = asyncio.create_task(keys.get())
+        await asyncio.sleep(0)
+        keys.add("x", low=True)
+        assert await idle == "x"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("again", "order"), [((True,), "ax"), ((False,), "xa"), ((True, False), "xa")])
+def test_a_key_that_is_worked_on_comes_again_in_the_lane_it_was_added_to(again: tuple[bool, ...], order: str) -> None:
+    async def scenario() -> None:
+        keys = queue()
+        keys.add("x")
+        assert await keys.get() == "x"
+        for low in again:
+            keys.add("x", low=low)
+        keys.done("x")
+        keys.add("a")
+        assert await taken(keys) == order
+
+    run(scenario())
+
+
+def test_a_delay_that_is_over_lifts_a_key_out_of_the_lower_lane() -> None:
+    async def scenario() -> None:
+        for first in (True, False):
+            keys = queue()
+            if first:
+                keys.add("x", low=True)
+            keys.add_after("x", 10)
+            if not first:
+                keys.add("x", low=True)
+            await asyncio.sleep(5)
+            keys.add("a")
+            await asyncio.sleep(6)
+            keys.add("b")
+            assert await taken(keys) == "axb"
+
+    run(scenario())
+
+
+def test_a_key_taken_from_the_lower_lane_has_no_delay_left() -> None:
+    async def scenario() -> None:
+        keys = queue()
+        keys.add_after("x", 10)
+        keys.add("x", low=True)
+        assert await taken(keys) == "x"
+        keys.done("x")
+        await asyncio.sleep(20)
+        assert len(keys) == 0
+
+    run(scenario())
+
+
+def test_a_closed_queue_hands_out_both_lanes() -> None:
+    async def scenario() -> None:
+        keys = queue()
+        keys.add("x", low=True)
+        keys.add("a")
+        keys.close()
+        keys.add("y", low=True)
+        assert await taken(keys) == "ax"
+        with pytest.raises(Closed):
+            await keys.get()
+
+    run(scenario())
+
+
 @given(seed=st.integers(0, 10_000))
 def test_whatever_is_cancelled_no_key_is_lost_and_none_is_worked_on_twice_at_once(seed: int) -> None:
     """Workers that are cancelled at random moments, while keys are added at random moments."""
@@ -152,7 +245,10 @@ def test_whatever_is_cancelled_no_key_is_lost_and_none_is_worked_on_twice_at_onc
         for _ in range(60):
             key = dice.choice("abcdefgh")
             added[key] = now()
-            keys.add(key) if dice.random() < 0.7 else keys.add_after(key, dice.random())
+            if dice.random() < 0.7:
+                keys.add(key, low=dice.random() < 0.5)
+            else:
+                keys.add_after(key, dice.random())
             if dice.random() < 0.4:
                 victim = dice.randrange(4)
                 workers[victim].cancel()

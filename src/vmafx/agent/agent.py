@@ -39,6 +39,7 @@ class Held(msgspec.Struct, eq=False):
     id: str
     name: str
     working: bool = False  # its worker runs
+    finished: bool = False  # and only has to be reported
     stopping: bool = False
     doing: asyncio.Task[None] | None = None
 
@@ -55,6 +56,7 @@ class Agent:
         self._slots = asyncio.Semaphore(self._capability.concurrency)
         self._held: dict[str, Held] = {}
         self._left = asyncio.Event()  # something is no longer in hand
+        self._doubt = asyncio.Event()  # a call was answered as if our session did not count
         self._over: deque[str] = deque(maxlen=REMEMBERED)
         self._full_pull: asyncio.Task[wire.PullWorkResponse] | None = None  # that was sent with no slot free
 
@@ -67,7 +69,7 @@ class Agent:
             self._group = group
             for done in self._spool.read():
                 log.info("an answer was left from before", job=done.id, name=done.name)
-                self._hold(Held(done.id, done.name), self._deliver(done))
+                self._hold(Held(done.id, done.name, finished=True), self._deliver(done))
             loops = [group.create_task(loop) for loop in (self._membership.run(), self._beat())]
             pulling = group.create_task(self._pull())
             await stop.wait()
@@ -75,7 +77,9 @@ class Agent:
             log.info("draining: no more work is taken", jobs=len(self._held), seconds=drain)
             await self._drained(at_once, drain)
             for held in self._held.values():
-                log.warn("left unfinished; the controller hands it out again", job=held.id, name=held.name)
+                kept = "not reported; the next start of this agent does it"
+                lost = "left unfinished; the controller hands it out again"
+                log.warn(kept if held.finished else lost, job=held.id, name=held.name)
                 self._cancel(held)
             for task in loops:
                 task.cancel()
@@ -94,9 +98,11 @@ class Agent:
             await self._left.wait()
 
     async def _beat(self) -> None:
-        trouble = Trouble("heartbeats are not answered; work goes on")
+        """Heartbeats; and only they tell whether we are forgotten, and register again, or superseded, and end."""
+        trouble = Trouble("heartbeats are not answered; work goes on", "heartbeats are answered again")
         while True:
             session = await self._membership.session()
+            self._doubt.clear()
             working = sum(held.working for held in self._held.values())
             try:
                 said = await self._link.heartbeat(session, self._running(), working)
@@ -115,17 +121,20 @@ class Agent:
                     self._stop(said.stop_job_ids)
                 else:
                     self._membership.lose(session, "the heartbeat was refused")
-            await asyncio.sleep(HEARTBEAT_EVERY)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT_EVERY):
+                    await self._doubt.wait()
 
     async def _pull(self) -> None:
-        trouble, pauses = Trouble("no work can be pulled; work in hand goes on"), Pauses(0.5, LONGEST)
+        trouble = Trouble("no work can be pulled; work in hand goes on", "work can be pulled again")
+        pauses = Pauses(0.5, LONGEST)
         while True:
             await self._until_held(self._capability.concurrency)
             session, began = await self._membership.session(), loop_time()
             try:
                 said = await self._long_poll(session)
-            except NotKnown as error:
-                self._membership.lose(session, error)
+            except NotKnown:
+                self._doubt.set()
             except LinkError as error:
                 trouble.met(error)
             else:
@@ -178,6 +187,8 @@ class Agent:
             self._spool.put(done)
         except OSError as error:
             log.error("an answer cannot be kept on disk; it is lost if the agent ends", error=error.strerror)
+        else:
+            held.finished = True
         await self._deliver(done)
 
     async def _worked(self, held: Held, task: Task) -> Answer:
@@ -197,8 +208,8 @@ class Agent:
             session = await self._membership.session()
             try:
                 ok = await self._link.report(session, messages.progress(held.id, held.name, job.progress()))
-            except NotKnown as error:
-                self._membership.lose(session, error)
+            except NotKnown:
+                self._doubt.set()
             except LinkError as error:
                 log.debug("progress was not heard", job=held.id, error=str(error))
             else:
@@ -208,16 +219,18 @@ class Agent:
 
     async def _deliver(self, done: Finished) -> None:
         """For as long as it takes."""
-        trouble, pauses = Trouble("a result cannot be reported; it is kept and tried again"), Pauses(0.5, LONGEST)
+        trouble = Trouble("a result cannot be reported; it is kept and tried again", "a result can be reported again")
+        pauses = Pauses(0.5, LONGEST)
         while True:
             session = await self._membership.session()
             try:
                 ok = await self._link.report(session, messages.result(done))
-            except NotKnown as error:
-                self._membership.lose(session, error)
+            except NotKnown:
+                self._doubt.set()
             except LinkError as error:
                 trouble.met(error, job=done.id)
             else:
+                trouble.over()
                 break
             await asyncio.sleep(pauses.next())
         log.info("reported" if ok else "the result does not count: the attempt was over", job=done.id)
@@ -243,7 +256,8 @@ class Agent:
         for attempt in attempts:
             held = self._held.get(attempt)
             if held is not None and not held.stopping:
-                log.info("stopped: the controller does not want it any more", job=held.id, name=held.name)
+                say = log.debug if held.finished else log.info  # of our own result it may have heard already
+                say("stopped: the attempt is over", job=held.id, name=held.name)
                 self._spool.drop(attempt)
                 self._cancel(held)
 
@@ -257,8 +271,8 @@ class Agent:
 class Trouble:
     """Told when it begins, and when it is over; an outage of hours is two lines, not thousands."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def __init__(self, what: str, over: str) -> None:
+        self._what, self._over = what, over
         self._kind: type[LinkError] | None = None
 
     def met(self, error: LinkError, **fields: str) -> None:
@@ -268,5 +282,5 @@ class Trouble:
 
     def over(self) -> None:
         if self._kind is not None:
-            log.info("the controller answers again")
+            log.info(self._over)
             self._kind = None

@@ -86,7 +86,7 @@ class Door(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Link:
-    """A channel to the controller. OSError on making one whose files cannot be read."""
+    """A channel to the controller. OSError on making one whose files cannot be used."""
 
     def __init__(self, door: Door) -> None:
         self._door = door
@@ -162,7 +162,7 @@ class Link:
         try:
             files = _contents(self._door)
         except OSError as error:
-            log.warn("a certificate cannot be read", error=str(error))
+            log.warn("a certificate cannot be used", error=str(error))
             return
         if files != self._files:
             old, self._files, self._channel = self._channel, files, _channel(self._door, files)
@@ -170,9 +170,14 @@ class Link:
 
 
 def _contents(door: Door) -> tuple[bytes | None, bytes | None, bytes | None]:
-    """CA, key and certificate."""
+    """CA, key and certificate; OSError if they are no such things, as half of a new pair is none."""
     if door.insecure:
         return None, None, None
+    tried = ssl.create_default_context()
+    if door.ca:
+        tried.load_verify_locations(door.ca)
+    if door.cert:
+        tried.load_cert_chain(door.cert, door.key)
     system = ssl.get_default_verify_paths().cafile
     ca = door.ca or (Path(system) if system else None)
     first, second, third = (path.read_bytes() if path else None for path in (ca, door.key, door.cert))

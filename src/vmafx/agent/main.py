@@ -40,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = load(SETTINGS, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
     logs.configure(settings["log_level"], settings["log_format"])
     logs.follow_signals()
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what matters of it we log ourselves, as we log
     try:
         with alone(settings["state"]):
             asyncio.run(run(settings))
@@ -143,7 +144,8 @@ def _link(settings: dict[str, Any]) -> Link:
     try:
         return Link(door)
     except OSError as error:
-        raise Ends(f"{error.filename} cannot be read: {error.strerror}", WRONG_SETTINGS) from error
+        what = error.filename or "what --ca, --cert or --key names"
+        raise Ends(f"{what} cannot be used: {error.strerror or error}", WRONG_SETTINGS) from error
 
 
 def registration(settings: dict[str, Any], device: Device, fps: float) -> wire.RegisterNodeRequest:

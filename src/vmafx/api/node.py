@@ -11,6 +11,7 @@ from vmafx.api.pod import PodOverlay
 Vendor = Literal["nvidia", "amd", "intel", "apple", "cpu"]
 Runtime = Literal["Pod", "Agent"]
 BACKENDS: dict[Vendor, Backend] = {"nvidia": "cuda", "amd": "hip", "intel": "sycl", "apple": "metal", "cpu": "cpu"}
+REGISTERED_BY, BY_AGENT = "vmafx.dev/registered-by", "agent"  # a label, and what it says of nodes that nobody wrote
 
 
 class VmafxNodeSpec(Model):

@@ -19,9 +19,15 @@ class Reason(Model):
 # A kind that is not named here has no controller yet.
 REASONS: dict[type[CustomObject], tuple[Reason, ...]] = {
     VmafxJob: (
-        Reason("Scheduled", "True", "Placed", "It has a node."),
+        Reason("Scheduled", "True", "Placed", "It has a node, where it runs as a Pod."),
+        Reason("Scheduled", "True", "PlacedWithAgent", "It has a node, whose agent is to take it."),
         Reason("Scheduled", "False", "NoNodes", "The namespace has no VmafxNode, or none with the labels asked for."),
-        Reason("Scheduled", "False", "BackendUnavailable", "No node has the GPU that the backend needs."),
+        Reason(
+            "Scheduled",
+            "False",
+            "BackendUnavailable",
+            "No node has the GPU, or none can use the credentials.",
+        ),
         Reason("Scheduled", "False", "NoHealthyNode", "The nodes that fit are unhealthy or cordoned."),
         Reason("Scheduled", "False", "NoAgent", "The nodes that fit wait for their agent."),
         Reason("Scheduled", "False", "InsufficientCapacity", "All slots of the nodes that fit are taken."),
@@ -40,5 +46,6 @@ REASONS: dict[type[CustomObject], tuple[Reason, ...]] = {
         Reason("Ready", "True", "Healthy", "The controller answers, and the agent, if there is one, was heard."),
         Reason("Ready", "False", "ControllerUnreachable", "The namespace's controller does not answer."),
         Reason("Ready", "False", "HeartbeatStale", "The agent has not been heard for a minute."),
+        Reason("Ready", "False", "AgentLost", "Nor is it the controller that hears nothing: its jobs go elsewhere."),
     ),
 }

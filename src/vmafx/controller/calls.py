@@ -103,8 +103,9 @@ class Calls:
             await self._doors.who(shown)
             return wire.HeartbeatResponse(ok=False)
         await self._admit_agent(shown, session.node)
-        if not await self._parts.nodes.speaks(session):
-            return wire.HeartbeatResponse(ok=False, superseded=self._parts.nodes.is_superseded(session))
+        standing = await self._parts.nodes.standing(session)
+        if standing != "speaks":
+            return wire.HeartbeatResponse(ok=False, superseded=standing == "superseded")
         await self._parts.nodes.beat(session)
         return wire.HeartbeatResponse(
             ok=True, stop_job_ids=await self._parts.work.over(session.node, _running(request.running_job_ids))
@@ -121,7 +122,7 @@ class Calls:
             request.capability.concurrency or 1,
             min(max(request.wait_seconds, 0), WAIT_MOST),
         )
-        if pulled.job is not None and not await self._parts.nodes.speaks(session):
+        if pulled.job is not None and await self._parts.nodes.standing(session) != "speaks":
             raise _not_the_speaker()  # another agent came while this one waited
         job = work_message(pulled.job) if pulled.job is not None else None
         return wire.PullWorkResponse(job=job, stop_job_ids=pulled.stop)
@@ -155,7 +156,7 @@ class Calls:
             await self._doors.who(shown)
             raise _not_the_speaker()
         await self._admit_agent(shown, session.node)
-        if not await self._parts.nodes.speaks(session):
+        if await self._parts.nodes.standing(session) != "speaks":
             raise _not_the_speaker()
         return session
 

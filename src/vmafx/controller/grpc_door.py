@@ -16,7 +16,6 @@ from grpc_reflection.v1alpha import reflection
 from vmafx.controller.calls import Calls
 from vmafx.controller.doors import Presented
 from vmafx.controller.errors import Refused, refusal
-from vmafx.controller.metrics import CallMetrics
 from vmafx.kube.errors import KubeError
 from vmafx.runtime.logs import log
 from vmafx.runtime.server import Address
@@ -42,11 +41,11 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 @asynccontextmanager
 async def serving(
-    address: Address, credentials: grpc.ServerCredentials | None, calls: Calls, metrics: CallMetrics, grace: float
+    address: Address, credentials: grpc.ServerCredentials | None, calls: Calls, grace: float
 ) -> AsyncIterator[int]:
     """Answer for as long as the context lasts; gives the port. What is under way at its end has `grace` seconds."""
     server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=CALLS_MOST)
-    handlers = {method.name: _handler(method, calls, metrics) for method in SERVICE.methods}
+    handlers = {method.name: _handler(method, calls) for method in SERVICE.methods}
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)])
     healthy = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
@@ -70,48 +69,42 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _handler(method: MethodDescriptor, calls: Calls, metrics: CallMetrics) -> "grpc.RpcMethodHandler[Any, Any]":
+def _handler(method: MethodDescriptor, calls: Calls) -> "grpc.RpcMethodHandler[Any, Any]":
     read = GetMessageClass(method.input_type).FromString
     write = GetMessageClass(method.output_type).SerializeToString
+    call = getattr(calls, method.name)
     if method.server_streaming:
-        stream = _streamed(method.name, getattr(calls, method.name), metrics)
-        return grpc.unary_stream_rpc_method_handler(stream, read, write)
-    return grpc.unary_unary_rpc_method_handler(
-        _answered(method.name, getattr(calls, method.name), metrics), read, write
-    )
+        return grpc.unary_stream_rpc_method_handler(_streamed(method.name, call), read, write)
+    return grpc.unary_unary_rpc_method_handler(_answered(method.name, call), read, write)
 
 
 def _answered(
-    name: str, call: Callable[[Any, Presented], Awaitable[Message]], metrics: CallMetrics
+    name: str, call: Callable[[Any, Presented], Awaitable[Message]]
 ) -> Callable[[Any, Context], Awaitable[Message]]:
     async def answer(request: Any, context: Context) -> Message:
-        with metrics.measured(name) as measured:
-            try:
-                return await call(request, presented(context))
-            except Exception as error:  # noqa: BLE001 - the caller is told, whatever it is
-                refused = refused_by(name, error)
-                measured.code = refused.code
-            await context.abort(getattr(grpc.StatusCode, refused.code), refused.message)
-            raise AssertionError  # abort raises
+        try:
+            return await call(request, presented(context))
+        except Exception as error:  # noqa: BLE001 - the caller is told, whatever it is
+            refused = refused_by(name, error)
+        await context.abort(getattr(grpc.StatusCode, refused.code), refused.message)
+        raise AssertionError  # abort raises
 
     return answer
 
 
 def _streamed(
-    name: str, call: Callable[[Any, Presented], AsyncGenerator[Message]], metrics: CallMetrics
+    name: str, call: Callable[[Any, Presented], AsyncGenerator[Message]]
 ) -> Callable[[Any, Context], AsyncIterator[Message]]:
     async def answer(request: Any, context: Context) -> AsyncGenerator[Message]:
-        with metrics.measured(name) as measured:
-            try:
-                async with aclosing(call(request, presented(context))) as messages:
-                    async for message in messages:
-                        yield message
-            except Exception as error:  # noqa: BLE001 - the caller is told, whatever it is
-                refused = refused_by(name, error)
-                measured.code = refused.code
-            else:
-                return
-            await context.abort(getattr(grpc.StatusCode, refused.code), refused.message)
+        try:
+            async with aclosing(call(request, presented(context))) as messages:
+                async for message in messages:
+                    yield message
+        except Exception as error:  # noqa: BLE001 - as above
+            refused = refused_by(name, error)
+        else:
+            return
+        await context.abort(getattr(grpc.StatusCode, refused.code), refused.message)
 
     return answer
 
@@ -124,7 +117,7 @@ def refused_by(name: str, error: Exception) -> Refused:
         case KubeError():
             log.warn("a call failed", call=name, error=str(error))
             return refusal(error)
-    log.error("a call failed unforeseen", call=name, error=repr(error), exc_info=error)
+    log.error("a call failed unforeseen", call=name, error=repr(error), trace_of=error)
     return Refused("INTERNAL", "the controller failed; its log says more")
 
 

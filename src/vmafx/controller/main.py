@@ -6,7 +6,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -30,6 +30,7 @@ from vmafx.kube.errors import ConfigError, KubeError
 from vmafx.kube.metrics import ClientMetrics
 from vmafx.runtime import logs, server
 from vmafx.runtime.events import EventRecorder
+from vmafx.runtime.failures import leaves
 from vmafx.runtime.logs import log
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         asyncio.run(run(settings))
     except* (KubeError, OSError) as failures:
-        for error in _leaves(failures):
+        for error in leaves(failures):
             log.error("the controller ends", error=str(error))
         sys.exit(1)
 
@@ -75,10 +76,10 @@ async def run(settings: dict[str, Any]) -> None:
             namespace=home,
             only=only,
         )
-        calls, counted = Calls(parts), CallMetrics(metrics)
+        calls = CallMetrics(metrics).counted(Calls(parts))
 
         async def serve() -> None:
-            async with grpc_door.serving(settings["grpc_address"], credentials, calls, counted, GRACE) as port:
+            async with grpc_door.serving(settings["grpc_address"], credentials, calls, GRACE) as port:
                 log.info("serving", grpc=port, auth=settings["auth"], tls=credentials is not None)
                 try:
                     await stop.wait()
@@ -134,15 +135,6 @@ def _doors(client: Client, auth: str) -> Doors:
         return TokenDoors(client)
     log.warn("everybody may come in: --auth insecure is for development only")
     return InsecureDoors()
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    """The errors themselves, out of the groups that the tasks wrapped them in."""
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
 
 
 if __name__ == "__main__":

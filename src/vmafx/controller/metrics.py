@@ -1,26 +1,26 @@
 """What the controller does, in numbers: all there from the start at zero."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import get_args
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from types import SimpleNamespace
+from typing import Any, cast, get_args
 
-import msgspec
+from google.protobuf.message import Message
 
-from vmafx.controller.errors import Code
+from vmafx.controller.calls import Calls
+from vmafx.controller.doors import Presented
+from vmafx.controller.errors import Code, Refused, refusal
+from vmafx.kube.errors import KubeError
 from vmafx.meters import Counters, Histograms
 from vmafx.runtime.metrics import Metrics
 from vmafx.wire import controller_pb2 as wire
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-METHODS = tuple(method.name for method in wire.DESCRIPTOR.services_by_name["VmafxController"].methods)
+_SERVICE = wire.DESCRIPTOR.services_by_name["VmafxController"].methods
+METHODS = tuple(method.name for method in _SERVICE)
+STREAMS = frozenset(method.name for method in _SERVICE if method.server_streaming)
 OK, LEFT = "OK", "CANCELLED"
-
-
-class Measured(msgspec.Struct):
-    """One call; `code` is how it ended."""
-
-    code: str = OK
 
 
 class CallMetrics:
@@ -37,16 +37,47 @@ class CallMetrics:
         self._calls = {(name, code): calls.labels(name, code) for name in METHODS for code in codes}
         self._seconds = {name: seconds.labels(name) for name in METHODS}
 
+    def counted(self, calls: Calls) -> Calls:
+        """The same calls, each counted."""
+        made = SimpleNamespace()
+        for name in METHODS:
+            wrap = self._stream if name in STREAMS else self._call
+            setattr(made, name, wrap(name, getattr(calls, name)))
+        return cast("Calls", made)
+
+    def _call(self, name: str, call: Callable[[Any, Presented], Awaitable[Message]]) -> Callable[..., Any]:
+        async def counted(request: Any, shown: Presented) -> Message:
+            with self._measured(name):
+                return await call(request, shown)
+
+        return counted
+
+    def _stream(self, name: str, call: Callable[[Any, Presented], AsyncGenerator[Message]]) -> Callable[..., Any]:
+        async def counted(request: Any, shown: Presented) -> AsyncGenerator[Message]:
+            with self._measured(name):
+                async with aclosing(call(request, shown)) as messages:
+                    async for message in messages:
+                        yield message
+
+        return counted
+
     @contextmanager
-    def measured(self, name: str) -> Iterator[Measured]:
-        one, began = Measured(LEFT), time.perf_counter()
+    def _measured(self, name: str) -> Iterator[None]:
+        code, began = OK, time.perf_counter()
         try:
-            one.code = OK
-            yield one
-        except BaseException:
-            if one.code == OK:  # the caller left before the answer
-                one.code = LEFT
+            yield
+        except Refused as refused:
+            code = refused.code
+            raise
+        except KubeError as error:
+            code = refusal(error).code
+            raise
+        except Exception:
+            code = "INTERNAL"
+            raise
+        except BaseException:  # the caller left before the answer
+            code = LEFT
             raise
         finally:
-            self._calls[name, one.code].inc()
+            self._calls[name, code].inc()
             self._seconds[name].observe(time.perf_counter() - began)

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from vmafx.api.meta import ObjectMeta
-from vmafx.api.node import NodeView, Vendor, VmafxNode, VmafxNodeSpec
+from vmafx.api.node import BY_AGENT, REGISTERED_BY, NodeView, Vendor, VmafxNode, VmafxNodeSpec
 from vmafx.controller.cache import Caches
 from vmafx.controller.errors import Refused
 from vmafx.controller.sessions import Session, Sessions
@@ -18,8 +18,8 @@ from vmafx.runtime.times import loop_time, utc_now
 
 VIEW = NODES.seen_as(NodeView)
 WRITE_EVERY = 20.0  # seconds between two writes of a node's heartbeat, at least
-REGISTERED_BY = "vmafx.dev/registered-by"
 CAPACITY_MOST, DEVICE_MOST, LABELS_MOST = 1024, 1024, 64
+Standing = Literal["speaks", "superseded", "unknown"]
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -67,7 +67,7 @@ class Nodes:
         there = self._caches.nodes.store.get(node) or await self._live(node)
         if there is None:
             spec = VmafxNodeSpec(gpuVendor=_vendor(machine), capacity=machine.capacity, runtime="Agent")
-            labels = {**machine.labels, REGISTERED_BY: "agent"}
+            labels = {**machine.labels, REGISTERED_BY: BY_AGENT}
             made = VmafxNode(metadata=ObjectMeta(name=node.name, labels=labels), spec=spec)
             try:
                 await self._client.create(NODES, made, node.namespace)
@@ -86,18 +86,14 @@ class Nodes:
         except NotFound:
             return None
 
-    async def speaks(self, session: Session) -> bool:
+    async def standing(self, session: Session) -> Standing:
         """Whether it is this agent that speaks for its node: the last one to register does."""
         node = self._caches.nodes.store.get(session.node)
-        if node is not None and node.status.agentSession == session.id:
-            return True
-        node = await self._live(session.node)  # it may have registered with another replica, a moment ago
-        return node is not None and node.status.agentSession == session.id
-
-    def is_superseded(self, session: Session) -> bool:
-        """Whether it does not speak for its node since another one does."""
-        node = self._caches.nodes.store.get(session.node)
-        return node is not None and node.status.agentSession not in {None, session.id}
+        if node is None or node.status.agentSession != session.id:
+            node = await self._live(session.node)  # it may have registered with another replica, a moment ago
+        if node is None or node.status.agentSession is None:
+            return "unknown"
+        return "speaks" if node.status.agentSession == session.id else "superseded"
 
     async def beat(self, session: Session) -> None:
         """It lives. All replicas together write that every WRITE_EVERY seconds at most, each looking at the others'."""

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from vmafx.api.job import JobProgress, JobView
-from vmafx.api.meta import API_VERSION
 from vmafx.api.work import Answer
 from vmafx.controller.cache import Caches, key_of
 from vmafx.controller.errors import Refused
@@ -16,9 +15,10 @@ from vmafx.kube import JOBS, Client, Key
 from vmafx.kube.errors import Conflict, Invalid, NotFound
 from vmafx.lifecycle.attempts import goes_on, uid_of
 from vmafx.lifecycle.metrics import JobMetrics
-from vmafx.lifecycle.outcomes import Fail, Leaving, Succeed, TryAgain, failed, outcome
+from vmafx.lifecycle.outcomes import Leaving, Succeed, failed, outcome
 from vmafx.lifecycle.status import left
-from vmafx.runtime.events import EventRecorder, Regarding
+from vmafx.lifecycle.telling import tell_end
+from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.store import Change
 from vmafx.runtime.times import loop_time, utc_now
@@ -99,11 +99,7 @@ class Results:
             await self._write(job, failed(job, f"its result cannot be kept: {error}"))
             return
         self._metrics.left(job, step, now)
-        match step:
-            case Fail(reason, message):
-                self._tell(job, "Warning", reason, message)
-            case TryAgain(message):
-                self._tell(job, "Warning" if step.failed else "Normal", "Retrying", message)
+        tell_end(self._events, job, step)
 
     async def _job(self, session: Session, attempt: str, name: str) -> JobView | None:
         """The job of this attempt: as the cache has it, or, where that does not fit, as the server has."""
@@ -123,11 +119,6 @@ class Results:
             return await self._client.get(VIEW, key)
         except (NotFound, ValueError):
             return None
-
-    def _tell(self, job: JobView, kind: Any, reason: str, note: str) -> None:
-        meta = job.metadata
-        about = Regarding(API_VERSION, JOBS.kind, meta.namespace, meta.name, meta.uid)
-        self._events.emit(about, kind, reason, "Run", note)
 
 
 def _heard_already(job: JobView, attempt: str, answer: Answer | None) -> bool:

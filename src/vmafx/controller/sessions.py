@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from vmafx.controller.rbac import SESSION_SECRET
 from vmafx.kube import Client, Key, Resource
 from vmafx.kube.errors import AlreadyExists, ConfigError, NotFound
 from vmafx.kube.resources import Untyped
 
-SECRET = "vmafx-controller-session"  # noqa: S105 - its name
 FIELD = "key"
 KEY_BYTES = 32
 TOKEN_MOST = 1024  # characters
@@ -63,7 +63,7 @@ class Sessions:
 
 async def signing_key(client: Client, namespace: str) -> bytes:
     """The key in the Secret, which is made if there is none."""
-    where = Key(namespace, SECRET)
+    where = Key(namespace, SESSION_SECRET)
     while True:
         try:
             return _key_in(await client.get(SECRETS, where), where)
@@ -72,7 +72,7 @@ async def signing_key(client: Client, namespace: str) -> bytes:
         made = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": SECRET, "namespace": namespace},
+            "metadata": {"name": SESSION_SECRET, "namespace": namespace},
             "data": {FIELD: base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()},
         }
         try:

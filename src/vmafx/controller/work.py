@@ -36,10 +36,14 @@ class Work:
     def __init__(self, client: Client, caches: Caches, now: Callable[[], datetime] = utc_now) -> None:
         self._client, self._caches, self._now = client, caches, now
         self._waiting: dict[Key, set[_Waiter]] = {}
+        self._ended: dict[str, str] = {}  # jobs by uid, and the attempt that was reported while the cache shows it yet
         self._closed = False
         caches.jobs.on_change(self._job_changed)
 
     def _job_changed(self, change: Change[JobView]) -> None:
+        known = change.new or change.old
+        if known is not None and (change.new is None or not self._is_ended(change.new)):
+            self._ended.pop(known.metadata.uid, None)
         for job in (change.old, change.new):
             if job is not None and (node := node_of(job)) is not None:
                 self._wake(node)
@@ -50,6 +54,9 @@ class Work:
 
     def ended(self, node: Key, attempt: str) -> None:
         """It was reported, so the agent has room for another: also one that began to wait before."""
+        job = self._caches.job(attempt)
+        if job is not None and job.status.controllerJobID == attempt:
+            self._ended[job.metadata.uid] = attempt
         for waiter in self._waiting.get(node, ()):
             waiter.running.pop(attempt, None)
         self._wake(node)
@@ -103,6 +110,9 @@ class Work:
         """Those that are no longer the node's: cancelled, suspended, deleted, given to another."""
         return tuple([one for one, name in running.items() if not await self._goes_on(node, one, name)])
 
+    def _is_ended(self, job: JobView) -> bool:
+        return self._ended.get(job.metadata.uid) == job.status.controllerJobID
+
     async def _goes_on(self, node: Key, attempt: str, name: str) -> bool:
         job = self._caches.job(attempt)
         if job is not None and goes_on(job, attempt, node.name):
@@ -121,7 +131,7 @@ class Work:
 
     def _placed(self, node: Key) -> list[JobView]:
         """In the order in which they were placed, nearly: the longest waiting first."""
-        jobs = [job for job in self._caches.jobs.store.by(BY_NODE, node) if _is_to_run(job)]
+        jobs = [job for job in self._caches.jobs.store.by(BY_NODE, node) if _is_to_run(job) and not self._is_ended(job)]
         return sorted(jobs, key=lambda job: (-job.spec.priority, job.metadata.creationTimestamp or self._now()))
 
 

@@ -5,15 +5,14 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
 from vmafx.kube import Client, Key, load_config
 from vmafx.kube.errors import KubeError
 from vmafx.kube.metrics import ClientMetrics
-from vmafx.lifecycle.unfinished import jobs_informer
-from vmafx.operator.job.cache import Caches, pods_informer
+from vmafx.operator.job.cache import Caches, jobs_by_node, pods_informer
 from vmafx.operator.job.pod import PodSettings
 from vmafx.operator.job.reconciler import JobReconciler
 from vmafx.operator.node.reconciler import NodeReconciler, nodes_informer
@@ -21,6 +20,7 @@ from vmafx.operator.options import ABOUT, PROGRAM, SETTINGS
 from vmafx.operator.rbac import LEASE
 from vmafx.runtime import logs
 from vmafx.runtime.events import EventRecorder
+from vmafx.runtime.failures import leaves
 from vmafx.runtime.leader import LeaderElection, LeaseLost
 from vmafx.runtime.logs import log
 from vmafx.runtime.manager import Manager
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(run(settings))
     except* (KubeError, LeaseLost, OSError) as failures:
-        for error in _leaves(failures):
+        for error in leaves(failures):
             log.error("the operator ends", error=str(error))
         sys.exit(1)
 
@@ -61,7 +61,7 @@ async def run(settings: dict[str, Any]) -> None:
         manager.in_background(events.run)
         nodes = nodes_informer(client, settings["namespace"])
         manager.add_informer(nodes, fresh=True)
-        jobs = jobs_informer(client, settings["namespace"])
+        jobs = jobs_by_node(client, settings["namespace"])
         pods = pods_informer(client, jobs)
         manager.add_informer(jobs, fresh=True)
         manager.add_informer(pods)
@@ -70,22 +70,14 @@ async def run(settings: dict[str, Any]) -> None:
         running = JobReconciler(client, Caches(jobs, nodes, pods), events, metrics, workers, controllers=addresses)
         manager.add_controller(running.controller(settings["workers"]))
         manager.while_leading(running.lead)
-        health = NodeReconciler(client, nodes, events, address=settings["controller_address"])
+        address = settings["controller_address"]
+        health = NodeReconciler(client, nodes, events, address=address, has_jobs=running.has_jobs)
         manager.add_controller(health.controller(metrics, workers=settings["workers"]))
         manager.while_leading(health.probes.run)
         manager.in_background(metrics.measure_lag)
         log.info("starting", server=config.server, pid=os.getpid(), leader_elect=settings["leader_elect"])
         await manager.run(stop)
         log.info("stopped")
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    """The errors themselves, out of the groups that the tasks wrapped them in."""
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
 
 
 def _loop_factory() -> Any:

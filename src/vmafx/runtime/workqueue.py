@@ -1,8 +1,12 @@
-"""Keys waiting to be worked on: each once, never two workers on one, again after a delay or with growing patience."""
+"""Keys waiting to be worked on: each once, never two workers on one, again after a delay or with growing patience.
+
+There are two lanes. What is added `low` is taken when there is nothing else, and with the others once it is added as
+they are, or its delay is over.
+"""
 
 import asyncio
 import random
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -23,34 +27,41 @@ class WorkQueue(Generic[K]):
     def __init__(self, metrics: QueueMetrics, jitter: Callable[[], float] = random.random) -> None:
         self._metrics, self._jitter = metrics, jitter
         self._ready: deque[K] = deque()
+        self._low: OrderedDict[K, None] = OrderedDict()  # ready too, for when nothing else is
+        self._low_when_done: set[K] = set()  # of the waiting: those to be made ready in the lower lane
         self._waiting: dict[K, float] = {}  # ready, or to be made ready when its worker is done; with the time it came
         self._working: dict[K, float] = {}
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
         self._closed = False
-        metrics.observe(lambda: len(self._ready), lambda: [loop_time() - since for since in self._working.values()])
+        metrics.observe(lambda: len(self), lambda: [loop_time() - since for since in self._working.values()])
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return len(self._ready) + len(self._low)
 
-    def add(self, key: K) -> None:
-        """Have the key worked on as soon as a worker is free; a no-op for one that waits already."""
-        if self._closed or key in self._waiting:
+    def add(self, key: K, *, low: bool = False) -> None:
+        """Have the key worked on as soon as a worker is free; a no-op for one that waits already in as good a lane."""
+        if self._closed:
             return
-        if timer := self._timers.pop(key, None):
-            timer.cancel()
+        if not low:
+            self._forget_timer(key)
+        if key in self._waiting:
+            if not low:
+                self._promote(key)
+            return
         self._waiting[key] = loop_time()
         self._metrics.added()
+        if low:
+            self._low_when_done.add(key)
         if key not in self._working:
-            self._ready.append(key)
-            self._wake()
+            self._make_ready(key)
 
     def add_after(self, key: K, seconds: float) -> None:
         """Add the key later. Of several delays for one key the shortest counts; a key that waits already is enough."""
         if seconds <= 0:
             self.add(key)
-        elif not self._closed and key not in self._waiting:
+        elif not self._closed and (key not in self._waiting or self._is_low(key)):
             due = loop_time() + seconds
             timer = self._timers.get(key)
             if timer is None or due < timer.when():
@@ -72,7 +83,7 @@ class WorkQueue(Generic[K]):
 
     async def get(self) -> K:
         """The next key, which is then the caller's until `done`. Cancelling it takes nothing out of the queue."""
-        while not self._ready:
+        while not self:
             if self._closed:
                 raise Closed
             getter = asyncio.get_running_loop().create_future()
@@ -85,7 +96,8 @@ class WorkQueue(Generic[K]):
                 elif getter in self._getters:
                     self._getters.remove(getter)
                 raise
-        key = self._ready.popleft()
+        key = self._ready.popleft() if self._ready else self._low.popitem(last=False)[0]
+        self._forget_timer(key)
         now = loop_time()
         self._metrics.taken(now - self._waiting.pop(key))
         self._working[key] = now
@@ -95,8 +107,7 @@ class WorkQueue(Generic[K]):
         """The caller is through with the key."""
         self._metrics.worked(loop_time() - self._working.pop(key))
         if key in self._waiting:
-            self._ready.append(key)
-            self._wake()
+            self._make_ready(key)
 
     def close(self) -> None:
         """Take nothing more in; what is ready is still handed out, then `get` raises Closed."""
@@ -110,6 +121,28 @@ class WorkQueue(Generic[K]):
     def _due(self, key: K) -> None:
         self._timers.pop(key, None)
         self.add(key)
+
+    def _forget_timer(self, key: K) -> None:
+        if timer := self._timers.pop(key, None):
+            timer.cancel()
+
+    def _is_low(self, key: K) -> bool:
+        return key in self._low or key in self._low_when_done
+
+    def _promote(self, key: K) -> None:
+        """It waits in the lower lane, or is about to: no longer."""
+        self._low_when_done.discard(key)
+        if key in self._low:
+            del self._low[key]
+            self._ready.append(key)
+
+    def _make_ready(self, key: K) -> None:
+        if key in self._low_when_done:
+            self._low_when_done.discard(key)
+            self._low[key] = None
+        else:
+            self._ready.append(key)
+        self._wake()
 
     def _wake(self) -> None:
         while self._getters:

@@ -10,6 +10,8 @@ from vmafx.scheduling.group import Group, Mark
 from vmafx.scheduling.ranking import Ranking
 from vmafx.scheduling.terms import Name, Offer, Order, Placement, Request, Terms, Waiting
 
+POD_ONLY = Waiting("BackendUnavailable", "its credentialsSecretRef needs a node that runs jobs as Pods")
+
 
 class Scheduler:
     """Told of every job and node, it gives each free slot to the job whose turn it is."""
@@ -209,8 +211,8 @@ def _why(terms: Terms, selected: list[Offer]) -> Waiting:
         )
     fitting = [offer for offer in selected if offer.fits(terms)]
     if not fitting:
-        if terms.pod_only and any(offer.agent for offer in selected):
-            return Waiting("BackendUnavailable", "its credentialsSecretRef needs a node that runs jobs as Pods")
+        if terms.pod_only and any(offer.fits(terms._replace(pod_only=False)) for offer in selected):
+            return POD_ONLY
         return Waiting("BackendUnavailable", f"no node has a GPU for backend {terms.backend}")
     healthy = [offer for offer in fitting if offer.healthy and not offer.cordoned]
     if not healthy:

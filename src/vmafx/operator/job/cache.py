@@ -9,18 +9,28 @@ from vmafx.api.job import FINISHED, JobView
 from vmafx.api.node import NodeView
 from vmafx.kube import Client, Key, Resource
 from vmafx.kube.resources import Untyped
-from vmafx.lifecycle.unfinished import UNFINISHED
+from vmafx.lifecycle.unfinished import UNFINISHED, jobs_informer
 from vmafx.operator.job.podview import JOB_LABEL, PodView
 from vmafx.runtime.informer import Informer, Keep
 
 PODS: Resource[Untyped] = Resource("", "v1", "pods", "Pod", dict)
-BY_JOB = "job"
+BY_JOB, BY_NODE = "job", "node"
 
 
 class Caches(NamedTuple):
     jobs: Informer[JobView]
     nodes: Informer[NodeView]
     pods: Informer[PodView]
+
+
+def jobs_by_node(client: Client, namespace: str) -> Informer[JobView]:
+    """The unfinished jobs, which are also found by the node that they have."""
+    return jobs_informer(client, namespace, {BY_NODE: nodes_of})
+
+
+def nodes_of(job: JobView) -> tuple[Key, ...]:
+    node = job.status.assignedNode
+    return (Key(job.metadata.namespace, node),) if node else ()
 
 
 def pods_informer(client: Client, jobs: Informer[JobView]) -> Informer[PodView]:

@@ -1,4 +1,7 @@
-"""What to do about a job, from what is known of it and its Pod. Pure: every case is a unit test without a cluster."""
+"""What to do about a job, from what is known of it, its node and its Pod.
+
+Pure: every case is a unit test without a cluster.
+"""
 
 from datetime import datetime, timedelta
 from typing import Literal
@@ -6,16 +9,20 @@ from typing import Literal
 import msgspec
 
 from vmafx.api.job import FINISHED, JobView
+from vmafx.api.node import NodeView, Runtime
 from vmafx.api.work import read_answer
 from vmafx.lifecycle.attempts import attempt_id
 from vmafx.lifecycle.outcomes import Fail, Leaving, Suspend, TryAgain, failed, outcome
 from vmafx.operator.job.podview import PodView, Terminated
+from vmafx.operator.node.decide import heard_last, is_lost, readiness
 from vmafx.scheduling.standing import SCHEDULER, pause_left, scheduled
 
 START_WITHIN = timedelta(minutes=10)
 END_WITHIN = timedelta(seconds=30)  # beyond a Pod's own grace
+CLAIM_WITHIN = timedelta(seconds=60)
 MINUTES = START_WITHIN // timedelta(minutes=1)
 LOOK_AGAIN = 5.0  # seconds, while something is not there that should be
+PLACED: dict[Runtime, str] = {"Pod": "Placed", "Agent": "PlacedWithAgent"}  # the reason of Scheduled=True
 
 
 class Nothing(msgspec.Struct, frozen=True):
@@ -71,13 +78,28 @@ class Follow(msgspec.Struct, frozen=True):
     left: float | None = None  # seconds until its deadline
 
 
-def decide(job: JobView, pod: PodView | None, now: datetime, *, seen: bool) -> Step | Follow:
-    """`pod` has the name of the job's current attempt; `seen`: this process has seen that attempt's Pod before."""
+class Around(msgspec.Struct, frozen=True):
+    """What is known of a running attempt's surroundings.
+
+    `pod` has the name of the attempt; `seen`: this process has seen that attempt's Pod before. `led_since`: when it
+    began to look after jobs; what happened before is only known from what was written.
+    """
+
+    node: NodeView | None = None
+    pod: PodView | None = None
+    seen: bool = False
+    led_since: datetime | None = None
+
+
+NOTHING_AROUND = Around()
+
+
+def decide(job: JobView, now: datetime, around: Around = NOTHING_AROUND) -> Step | Follow:
     if job.metadata.deletionTimestamp is not None:
         return Nothing()
     if is_foreign(job):
         return _followed(job, now)
-    return _pending(job, now) if job.status.phase == "Pending" else _running(job, pod, now, seen=seen)
+    return _pending(job, now) if job.status.phase == "Pending" else _running(job, now, around)
 
 
 def _pending(job: JobView, now: datetime) -> Step:
@@ -97,7 +119,8 @@ def _pending(job: JobView, now: datetime) -> Step:
     return Queue(left)
 
 
-def _running(job: JobView, pod: PodView | None, now: datetime, *, seen: bool) -> Step:
+def _running(job: JobView, now: datetime, around: Around) -> Step:
+    pod = around.pod
     ours = pod if pod is not None and is_current(pod, job) else None
     if ours is not None and (ended := ours.ended()) is not None:
         return _result(job, ours, ended)
@@ -112,9 +135,67 @@ def _running(job: JobView, pod: PodView | None, now: datetime, *, seen: bool) ->
         # Somebody else let it run, on a node that we know; or has given it back.
         node = job.status.assignedNode
         return Adopt(node) if node else TryAgain("whoever had it gave it back", failed=False)
+    runtime = _runtime(job, around)
+    if runtime == "Agent" or around.node is not None:  # a Pod that is there needs no VmafxNode
+        there = node_for(job, around.node, runtime)
+        if isinstance(there, TryAgain):
+            return there
+        if runtime == "Agent":
+            return _with_agent(job, there, now, around.led_since, left)
     if ours is not None:
         return _under_way(job, ours, now, left)
-    return failed(job, "its Pod disappeared") if seen and pod is None else MakePod(left)
+    return failed(job, "its Pod disappeared") if around.seen and pod is None else MakePod(left)
+
+
+def _runtime(job: JobView, around: Around) -> Runtime:
+    """How the attempt is run: as was said when it was placed, whatever its node has become since."""
+    said = scheduled(job)
+    if said is not None and said.status == "True":
+        return "Agent" if said.reason == PLACED["Agent"] else "Pod"
+    return "Pod" if around.seen or around.node is None else around.node.spec.runtime
+
+
+def node_for(job: JobView, node: NodeView | None, runtime: Runtime) -> NodeView | TryAgain:
+    """Its node, if the attempt can be run there as it was to be; where it cannot, that is nobody's failure."""
+    name = job.status.assignedNode
+    if node is None:
+        return TryAgain(f"its node {name} is gone", failed=False)
+    if node.spec.runtime != runtime:
+        now = "has an agent run its jobs" if runtime == "Pod" else "runs its jobs as Pods"
+        return TryAgain(f"its node {name} now {now}", failed=False)
+    return node
+
+
+def _with_agent(job: JobView, node: NodeView, now: datetime, led_since: datetime | None, left: float | None) -> Step:
+    if is_lost(node):
+        return failed(job, f"its node {node.metadata.name} has not been heard of since {heard_last(node)}")
+    if job.status.claimedAt is not None:
+        return Nothing(left)
+    since = _claimable_since(job, node, led_since)
+    if since is None:
+        return Nothing(left)  # its node's change brings us back
+    over = (since + CLAIM_WITHIN - now).total_seconds()
+    if over <= 0:
+        within = CLAIM_WITHIN // timedelta(seconds=1)
+        return failed(job, f"its agent {node.metadata.name} did not take it within {within} s")
+    return Nothing(sooner(over, left))
+
+
+def _claimable_since(job: JobView, node: NodeView, led_since: datetime | None) -> datetime | None:
+    """Since when its agent could have said that it took the job, for all we know; None while it cannot.
+
+    That a controller is away must not move jobs, nor that it comes back. What we did not watch ourselves does not count
+    either: it may have been away while we were.
+    """
+    if node.status.healthy is not True:
+        return None
+    placed, ready = scheduled(job), readiness(node)
+    times = (
+        placed.lastTransitionTime if placed is not None and placed.status == "True" else job.status.startedAt,
+        ready.lastTransitionTime if ready is not None and ready.status == "True" else None,
+        led_since,
+    )
+    return max((time for time in times if time is not None), default=None)
 
 
 def is_foreign(job: JobView) -> bool:

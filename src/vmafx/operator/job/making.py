@@ -18,7 +18,6 @@ from vmafx.runtime.times import loop_time
 
 ASK_AGAIN = 10.0  # seconds, while it is not allowed
 NAME_WITHIN = 30.0  # seconds in which a namesake's Pod usually goes
-AGENT_AGAIN = 30.0  # seconds between looks at a job that an agent is to take
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -62,16 +61,14 @@ class PodMaking:
 
     async def make(self, key: Key, job: JobView, *, look: bool) -> Made | Found | NotAllowed | Leaving:
         """`look`: somebody may have made it before us."""
-        node = self._caches.nodes.store.get(Key(key.namespace, job.status.assignedNode or ""))
-        if node is None:
-            return TryAgain(f"its node {job.status.assignedNode} is gone", failed=False)
-        if node.spec.runtime == "Agent":
-            return Made(AGENT_AGAIN)
+        there = self._caches.nodes.store.get(Key(key.namespace, job.status.assignedNode or ""))
+        if isinstance(node := steps.node_for(job, there, "Pod"), TryAgain):
+            return node
         attempt, made_at = self._made.get(key, ("", 0.0))
         if attempt == job.status.controllerJobID:
             return await self._missed(key, job, made_at)
-        if look and (there := await self._find(key, job)) is not None:
-            return Found(there) if steps.is_current(there, job) else self._name_is_taken(key, job)
+        if look and (found := await self._find(key, job)) is not None:
+            return Found(found) if steps.is_current(found, job) else self._name_is_taken(key, job)
         return await self._create(key, job, node)
 
     async def _create(self, key: Key, job: JobView, node: NodeView) -> Made | NotAllowed | Leaving:

@@ -19,12 +19,15 @@ REASONS_AFTER = 1.0  # seconds after a node changed
 class Placing:
     """Hears of every job and node. While it leads, it gives out places.
 
-    `look_at_job` is told who got a place, and who waits for another reason than before.
+    `look_at_job` is told who got a place, `look_in_time` who waits for another reason than before: those may be many,
+    again and again where a node comes and goes, and are in no hurry.
     """
 
-    def __init__(self, now: Callable[[], datetime], look_at_job: Callable[[Key], None]) -> None:
+    def __init__(
+        self, now: Callable[[], datetime], look_at_job: Callable[[Key], None], look_in_time: Callable[[Key], None]
+    ) -> None:
         self.scheduler = Scheduler()
-        self._now, self._look_at_job = now, look_at_job
+        self._now, self._look_at_job, self._look_in_time = now, look_at_job, look_in_time
         self._places: dict[Key, str] = {}  # given out, and not yet written
         self._reasons: dict[str, dict[Terms, str]] = {}  # why each line of a namespace waits, as last looked at
         self._leading = self._soon = False
@@ -62,7 +65,7 @@ class Placing:
 
     def look_at(self, key: Key, job: JobView) -> None:
         """A pending job: in the queue, or not yet, or no longer."""
-        queued = isinstance(decide(job, None, self._now(), seen=False), Queue)
+        queued = isinstance(decide(job, self._now()), Queue)
         if queued and key in self._places:
             return  # it has a place, and is about to be told
         if queued:
@@ -115,7 +118,7 @@ class Placing:
             now[terms] = why.reason
             if before.get(terms) != why.reason:
                 for job in jobs:
-                    self._look_at_job(Key(*job))
+                    self._look_in_time(Key(*job))
         self._reasons[namespace] = now
 
 

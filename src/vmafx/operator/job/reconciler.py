@@ -1,4 +1,4 @@
-"""The VmafxJob controller: places jobs, runs each attempt as a Pod, and writes down what came of it."""
+"""The VmafxJob controller: places jobs, runs attempts as Pods, watches over those of agents, writes what came of it."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,15 +7,16 @@ from datetime import datetime
 from typing import Any
 
 from vmafx.api.job import FINISHED, JobView
-from vmafx.api.meta import API_VERSION
+from vmafx.api.node import NodeView
 from vmafx.kube import JOBS, Client, Key
 from vmafx.kube.errors import Conflict, Invalid, NotFound
 from vmafx.lifecycle import status as ends
 from vmafx.lifecycle.metrics import JobMetrics
-from vmafx.lifecycle.outcomes import Fail, Leaving, Succeed, Suspend, TryAgain, failed
+from vmafx.lifecycle.outcomes import Leaving, Succeed, failed
+from vmafx.lifecycle.telling import tell, tell_end
 from vmafx.operator.job import decide as steps
 from vmafx.operator.job import status
-from vmafx.operator.job.cache import BY_JOB, PODS, Caches, job_of, keys_of
+from vmafx.operator.job.cache import BY_JOB, BY_NODE, PODS, Caches, job_of, keys_of
 from vmafx.operator.job.counting import Counting
 from vmafx.operator.job.finished import Finished
 from vmafx.operator.job.following import DEFAULT_ADDRESS, Following
@@ -26,10 +27,11 @@ from vmafx.operator.job.pod import PodSettings, pod_name
 from vmafx.operator.job.podview import PodView
 from vmafx.operator.job.tally import FinishedTally
 from vmafx.runtime.controller import Controller, Result
-from vmafx.runtime.events import EventRecorder, Regarding
+from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.store import Change
 from vmafx.runtime.times import utc_now
+from vmafx.scheduling.scheduler import POD_ONLY
 
 VIEW = JOBS.seen_as(JobView)
 TELL_AFTER = 30.0  # seconds of waiting
@@ -52,13 +54,14 @@ class JobReconciler:
         jobs, nodes, pods = caches
         self._client, self._jobs, self._nodes, self._pods = client, jobs, nodes, pods
         self._events, self._now = events, now
-        self.placing = Placing(now, self._look_again)
+        self.placing = Placing(now, self._look_again, self._look_in_time)
         self._making = PodMaking(client, caches, settings, now)
         self._following = Following(controllers, self._look_again)
         self._seen: dict[Key, str] = {}  # the attempt of each job whose Pod the cache has shown
         self._written: dict[Key, int] = {}  # versions of our own writes that the cache does not show yet
         self._echoes: dict[Key, str] = {}  # versions of writes after which there is nothing to do until more happens
         self._waits: dict[Key, datetime] = {}  # since when jobs are in the queue, until that is told
+        self._led_since: datetime | None = None
         self._finished = Finished(client, jobs.namespace, now)
         self._tally = FinishedTally(client, jobs)
         self._counting = Counting(client, nodes, self.placing.scheduler)
@@ -75,12 +78,13 @@ class JobReconciler:
         controller = Controller("vmafxjob", self.reconcile, self._all_metrics, workers=workers)
         controller.watches(self._jobs, when=self._is_news)
         controller.watches(self._pods, to=keys_of)
+        controller.watches(self._nodes, to=self._jobs_on, when=_concerns_what_runs)
         self._queue = controller.queue
         return controller
 
     async def lead(self) -> None:
         """What only a leader does beside reconciling."""
-        self._gauges.leads = True
+        self._gauges.leads, self._led_since = True, self._now()
         self.placing.lead()
         async with asyncio.TaskGroup() as group:
             for part in (self._finished, self._tally, self._counting, self._following):
@@ -88,6 +92,17 @@ class JobReconciler:
 
     def _look_again(self, key: Key) -> None:
         self._queue.add(key)
+
+    def _look_in_time(self, key: Key) -> None:
+        self._queue.add(key, low=True)
+
+    def has_jobs(self, node: Key) -> bool:
+        return bool(self._jobs.store.by(BY_NODE, node))
+
+    def _jobs_on(self, node: NodeView) -> list[Key]:
+        meta = node.metadata
+        jobs = self._jobs.store.by(BY_NODE, Key(meta.namespace, meta.name))
+        return [Key(job.metadata.namespace, job.metadata.name) for job in jobs]
 
     def _job_changed(self, change: Change[JobView]) -> None:
         if change.new is None or change.new.status.phase in FINISHED:
@@ -140,7 +155,8 @@ class JobReconciler:
         return await self._do(key, job, self._decide(key, job, found, seen=seen))
 
     def _decide(self, key: Key, job: JobView, found: PodView | None, *, seen: bool) -> steps.Step:
-        step = steps.decide(job, found, self._now(), seen=seen)
+        node = self._nodes.store.get(Key(key.namespace, job.status.assignedNode or ""))
+        step = steps.decide(job, self._now(), steps.Around(node, found, seen, self._led_since))
         return self._following.step(key, job, step) if isinstance(step, steps.Follow) else step
 
     async def _do(self, key: Key, job: JobView, step: steps.Step) -> Result:
@@ -177,13 +193,7 @@ class JobReconciler:
             await self._leave(key, job, failed(job, f"its result cannot be kept: {error}"))
             return
         self._metrics.left(job, step, now)
-        match step:
-            case Fail(reason, message):
-                self._tell(job, "Warning", reason, message)
-            case TryAgain(message):
-                self._tell(job, "Warning" if step.failed else "Normal", "Retrying", message)
-            case Suspend():
-                self._tell(job, "Normal", "Suspended", "stopped, since spec.suspend is true")
+        tell_end(self._events, job, step)
 
     async def _queued(self, key: Key, job: JobView, after: float | None) -> Result:
         """It waits for a node, and its status says why; if it waits for long, an event says so too."""
@@ -205,19 +215,18 @@ class JobReconciler:
         if to_tell > 0:
             return Result.after(steps.sooner(to_tell, after))
         del self._waits[key]
-        self._tell(job, "Warning", why.reason, f"waits for a node: {why.message}")
+        tell(self._events, job, "Warning", why.reason, f"waits for a node: {why.message}")
         return _again(after)
 
     async def _place(self, key: Key, job: JobView, node: str) -> Result:
         """Write the placement, then make its Pod: the status is the fence behind which no other attempt counts."""
-        target = self._nodes.store.get(Key(key.namespace, node))
+        now, target = self._now(), self._nodes.store.get(Key(key.namespace, node))
         if target is None:  # gone since, or named by somebody else and not there yet
-            self.placing.give_up(key)
-            self.placing.look_at(key, job)
-            await self._write(key, job, status.waiting(job, "NoNodes", f"there is no VmafxNode {node}", self._now()))
-            return Result.after(steps.LOOK_AGAIN)
-        now = self._now()
-        placed = await self._write(key, job, status.placed(job, node, now))
+            return await self._not_there(key, job, status.waiting(job, "NoNodes", f"there is no VmafxNode {node}", now))
+        with_agent = target.spec.runtime == "Agent"
+        if with_agent and job.spec.credentialsSecretRef is not None:  # named by somebody else, or changed since
+            return await self._not_there(key, job, status.waiting(job, *POD_ONLY, now))
+        placed = await self._write(key, job, status.placed(job, target, now))
         if placed is None:
             return Result.retry()
         self.placing.written(key)
@@ -225,7 +234,15 @@ class JobReconciler:
             self._echoes[key] = placed.metadata.resourceVersion
         self._waits.pop(key, None)
         self._metrics.placed(job, now)
+        if with_agent:
+            return await self._do(key, placed, self._decide(key, placed, None, seen=False))
         return await self._make_pod(key, placed, None, look=False)
+
+    async def _not_there(self, key: Key, job: JobView, says_why: dict[str, Any]) -> Result:
+        self.placing.give_up(key)
+        self.placing.look_at(key, job)
+        await self._write(key, job, says_why)
+        return Result.after(steps.LOOK_AGAIN)
 
     async def _make_pod(self, key: Key, job: JobView, left: float | None, *, look: bool) -> Result:
         match await self._making.make(key, job, look=look):
@@ -235,9 +252,9 @@ class JobReconciler:
                 return Result.after(steps.sooner(after, left))
             case Found(one):
                 return await self._do(key, job, self._decide(key, job, one, seen=True))
-            case NotAllowed(why, tell, after):
-                if tell:
-                    self._tell(job, "Warning", "FailedCreate", why)
+            case NotAllowed(why, untold, after):
+                if untold:
+                    tell(self._events, job, "Warning", "FailedCreate", why)
                     await self._write(key, job, status.says(f"{why}; asked for again"))
                 return Result.after(steps.sooner(after, left))
             case over:
@@ -274,10 +291,18 @@ class JobReconciler:
             self._written[key] = int(new.metadata.resourceVersion)  # the watch may well be faster than the answer
         return new
 
-    def _tell(self, job: JobView, kind: Any, reason: str, note: str) -> None:
-        meta = job.metadata
-        about = Regarding(API_VERSION, JOBS.kind, meta.namespace, meta.name, meta.uid)
-        self._events.emit(about, kind, reason, "Run", note)
+
+def _concerns_what_runs(change: Change[NodeView]) -> bool:
+    """Whether jobs that have the node are to be looked at. Its heartbeats are many, and none of their business.
+
+    Nor is a Pod concerned with the health of its VmafxNode, which turns for all of them when the controller goes.
+    """
+    old, new = change.old, change.new
+    if "Agent" not in {one.spec.runtime for one in (old, new) if one is not None}:
+        return False
+    if old is None or new is None:
+        return True
+    return old.spec.runtime != new.spec.runtime or old.status.conditions != new.status.conditions
 
 
 def _again(after: float | None) -> Result:

@@ -3,25 +3,30 @@
 from datetime import datetime
 from typing import Any, Literal
 
+import msgspec
+
 from vmafx.api.job import JobView
+from vmafx.api.node import NodeView
 from vmafx.lifecycle.attempts import attempt_id
 from vmafx.lifecycle.status import MESSAGE_MOST, with_condition
-from vmafx.operator.job.decide import Mirror
+from vmafx.operator.job.decide import PLACED, Mirror
 from vmafx.scheduling.standing import scheduled
 
 
-def placed(job: JobView, node: str, now: datetime) -> dict[str, Any]:
+def placed(job: JobView, node: NodeView, now: datetime) -> dict[str, Any]:
     """The next attempt, on this node. The first start stays what it is: a deadline runs from there."""
-    attempt = job.status.attempts
+    attempt, name = job.status.attempts, node.metadata.name
+    *others, said = with_condition(job, "Scheduled", "True", PLACED[node.spec.runtime], f"on {name}", now)
     return {
         "phase": "Running",
-        "assignedNode": node,
+        "assignedNode": name,
         "controllerJobID": attempt_id(job, attempt),
         "startedAt": job.status.startedAt or now,
         "attempts": attempt + 1,
         "message": None,
         "observedGeneration": job.metadata.generation,
-        "conditions": with_condition(job, "Scheduled", "True", "Placed", f"on {node}", now),
+        # Its time is this placement's, also for a job that was Running before in somebody else's hands.
+        "conditions": [*others, msgspec.structs.replace(said, lastTransitionTime=now)],
     }
 
 

@@ -1,4 +1,13 @@
-"""What a VmafxNode's status should say. Pure: every case is a unit test without a cluster."""
+"""What a VmafxNode's status should say. Pure: every case is a unit test without a cluster.
+
+Two clocks are asked. Heartbeats are times of the controller's clock, which may differ from ours by more than a node may
+be silent. So a heartbeat that we saw come is as old as the time since then on our own clock that only goes forward,
+whatever it says: a value that changes is a sign of life. Only of one that was there before us we know no better than to
+compare it with our time of day. By a controller's clock that is behind, such a node is taken for silent when the
+operator starts, and gets no job until its next heartbeat, ten seconds later; what runs on it stays, since that takes a
+minute without one. By a clock that is ahead it is heard now, and silent a minute after. A heartbeat of which we hear
+late, since our watch was broken, keeps its node for up to a minute longer than it should.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -6,46 +15,119 @@ from typing import Any, Literal
 import msgspec
 
 from vmafx.api.meta import Condition
-from vmafx.api.node import NodeView
+from vmafx.api.node import BY_AGENT, REGISTERED_BY, NodeView
 
 STALE_AFTER = timedelta(seconds=60)
+SILENCE = STALE_AFTER.total_seconds()
+ANSWERING = 60.0  # seconds that the controller has answered before silence is the agent's
+PROBE_EVERY = 30.0
+REMOVED_AFTER = timedelta(hours=24)
+SOON = 0.001  # beyond the moment at which something is over
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """What the namespace's controller answered, when last asked."""
+    """What the namespace's controller answered, when last asked: at `at`, and well without a break since `since`."""
 
     ok: bool
     detail: str = ""
+    at: float = 0.0
+    since: float = 0.0
+
+    def after(self, before: "Probe | None") -> "Probe":
+        """The same, as what followed on that answer."""
+        if before is None or not before.ok or before.is_old(self.at):
+            return msgspec.structs.replace(self, since=self.at)
+        return msgspec.structs.replace(self, since=before.since)
+
+    def is_old(self, clock: float) -> bool:
+        """Another should have come since. While this process stood still, anything may have happened."""
+        return clock - self.at > 2 * PROBE_EVERY
+
+    def ok_for(self, clock: float) -> float:
+        return clock - self.since if self.ok and not self.is_old(clock) else 0.0
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """Since when this process knows a node's heartbeat, and how old it was by then: not at all if we saw it come."""
+
+    uid: str
+    heartbeat: datetime | None
+    since: float
+    age: float = 0.0
+
+    def silent_for(self, clock: float) -> float:
+        return clock - self.since + self.age
+
+    def is_certain(self, clock: float) -> bool:
+        """Whether it did not change for long enough on our own clock, or was stale when first read."""
+        return self.certain_in(clock) <= 0
+
+    def certain_in(self, clock: float) -> float:
+        return 0.0 if self.age > SILENCE else self.since + SILENCE - clock
 
 
 class Verdict(msgspec.Struct, frozen=True):
     """Whether the node is given jobs, and why not."""
 
     healthy: bool
-    reason: Literal["Healthy", "ControllerUnreachable", "HeartbeatStale"]
+    reason: Literal["Healthy", "ControllerUnreachable", "HeartbeatStale", "AgentLost"]
     message: str
 
 
-def judge(node: NodeView, probe: Probe, now: datetime) -> Verdict:
+def hear(node: NodeView, before: Heard | None, now: datetime, clock: float) -> Heard:
+    """A node as it is now; `before`: what was known of it."""
+    heartbeat, uid = node.status.lastHeartbeat, node.metadata.uid
+    if before is not None and before.uid == uid:
+        return before if before.heartbeat == heartbeat else Heard(uid, heartbeat, clock)
+    age = (now - heartbeat).total_seconds() if heartbeat is not None else 0.0
+    return Heard(uid, heartbeat, clock, max(age, 0.0))
+
+
+def judge(node: NodeView, probe: Probe, heard: Heard, clock: float) -> Verdict:
     """Healthy means: the controller answers, and the agent, if there is one, was heard within STALE_AFTER."""
-    heartbeat = node.status.lastHeartbeat
-    if heartbeat is not None:
-        stale = Verdict(False, "HeartbeatStale", f"no heartbeat since {_utc(heartbeat)}; is the agent running?")
-        # Once found stale it stays so until another heartbeat comes, even if our clock is set back meanwhile.
-        if now - heartbeat > STALE_AFTER or _said_already(node, stale):
-            return stale
+    stale, lost = _stale(node), _lost(node)
+    # Once found silent it stays so until another heartbeat comes, even if our clock is set back meanwhile.
+    if lost is not None and _said_already(node, lost):
+        return lost
+    if stale is not None and (heard.silent_for(clock) > SILENCE or _said_already(node, stale)):
+        # It is the agent's silence only if the controller was there to hear it.
+        certain = heard.is_certain(clock) and probe.ok_for(clock) >= ANSWERING
+        return lost if lost is not None and certain else stale
     if not probe.ok:
         return Verdict(False, "ControllerUnreachable", f"the controller does not answer: {probe.detail}")
     return Verdict(True, "Healthy", "the controller answers")
 
 
-def _said_already(node: NodeView, verdict: Verdict) -> bool:
-    said = ((one.reason, one.message) for one in node.status.conditions if one.type == "Ready")
-    return (verdict.reason, verdict.message) in said
+def is_lost(node: NodeView) -> bool:
+    """Whether its status says that its jobs are to go elsewhere, and no heartbeat has come since."""
+    lost = _lost(node)
+    return lost is not None and _said_already(node, lost)
 
 
-def _utc(when: datetime) -> str:
-    return when.astimezone(UTC).isoformat().replace("+00:00", "Z")
+def heard_last(node: NodeView) -> str:
+    """When, by the controller's clock."""
+    heartbeat = node.status.lastHeartbeat
+    return "ever" if heartbeat is None else heartbeat.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def is_to_go(node: NodeView, now: datetime) -> bool:
+    """Whether it is one that an agent made, which nobody has heard for a day."""
+    left = _goes_in(node, now)
+    return left is not None and left <= 0
+
+
+def next_look(node: NodeView, probe: Probe, heard: Heard, now: datetime, clock: float) -> float | None:
+    """Seconds until it is to be judged again if nothing happens before; None: not until something does."""
+    if heard.heartbeat is None:
+        return None
+    if (left := SILENCE - heard.silent_for(clock)) >= 0:
+        return left + SOON
+    if node.spec.runtime != "Agent":
+        return None
+    if not is_lost(node):
+        return max(heard.certain_in(clock), ANSWERING - probe.ok_for(clock), 0.0) + SOON if probe.ok else None
+    left_to_go = _goes_in(node, now)
+    return None if left_to_go is None else max(left_to_go, SILENCE)
 
 
 def patch(node: NodeView, verdict: Verdict, now: datetime) -> dict[str, Any]:
@@ -60,7 +142,7 @@ def patch(node: NodeView, verdict: Verdict, now: datetime) -> dict[str, Any]:
     )
     wanted: dict[str, Any] = {"healthy": verdict.healthy, "observedGeneration": node.metadata.generation}
     changes = {name: value for name, value in wanted.items() if getattr(node.status, name) != value}
-    old = next((one for one in node.status.conditions if one.type == "Ready"), None)
+    old = readiness(node)
     if old is not None and old.status == ready.status:
         ready = msgspec.structs.replace(ready, lastTransitionTime=old.lastTransitionTime)
     if old != ready:
@@ -68,10 +150,31 @@ def patch(node: NodeView, verdict: Verdict, now: datetime) -> dict[str, Any]:
     return changes
 
 
-def until_stale(node: NodeView, now: datetime) -> float | None:
-    """Seconds until silence of the agent makes the node unhealthy; None where nobody is waited for."""
-    heartbeat = node.status.lastHeartbeat
-    if heartbeat is None or now - heartbeat > STALE_AFTER:
+def readiness(node: NodeView) -> Condition | None:
+    return next((one for one in node.status.conditions if one.type == "Ready"), None)
+
+
+def _stale(node: NodeView) -> Verdict | None:
+    if node.status.lastHeartbeat is None:
         return None
-    # A heartbeat from the future counts as one from now.
-    return (min(heartbeat, now) + STALE_AFTER - now).total_seconds() + 0.001
+    return Verdict(False, "HeartbeatStale", f"no heartbeat since {heard_last(node)}; is the agent running?")
+
+
+def _lost(node: NodeView) -> Verdict | None:
+    """It names the heartbeat: of a later one it says nothing. Pods need no agent."""
+    if node.status.lastHeartbeat is None or node.spec.runtime != "Agent":
+        return None
+    return Verdict(False, "AgentLost", f"no heartbeat since {heard_last(node)}; its jobs go elsewhere")
+
+
+def _said_already(node: NodeView, verdict: Verdict) -> bool:
+    said = readiness(node)
+    return said is not None and (said.reason, said.message) == (verdict.reason, verdict.message)
+
+
+def _goes_in(node: NodeView, now: datetime) -> float | None:
+    """Counted from its last heartbeat, so that a restart of ours does not begin anew."""
+    heartbeat = node.status.lastHeartbeat
+    if heartbeat is None or not is_lost(node) or node.metadata.labels.get(REGISTERED_BY) != BY_AGENT:
+        return None
+    return (REMOVED_AFTER - (now - heartbeat)).total_seconds()

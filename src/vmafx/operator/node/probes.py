@@ -5,23 +5,32 @@ import ssl
 from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
+import msgspec
+
 from vmafx.kube.fetching import fetch
 from vmafx.kube.tls import trusting
-from vmafx.operator.node.decide import Probe
+from vmafx.operator.node.decide import PROBE_EVERY, Probe
 from vmafx.runtime.logs import log
 from vmafx.runtime.times import loop_time
 
-EVERY, TIMEOUT = 30.0, 5.0
+TIMEOUT = 5.0
 DEFAULT_ADDRESS = "http://vmafx-controller.{namespace}.svc.cluster.local:8080"
 
 
 class Probes:
     """Asks each namespace's controller for its health, and tells when the answer changes."""
 
-    def __init__(self, address: str, namespaces: Callable[[], Iterable[str]], changed: Callable[[str], None]) -> None:
-        self._address, self._namespaces, self._changed = address, namespaces, changed
+    def __init__(
+        self,
+        address: str,
+        namespaces: Callable[[], Iterable[str]],
+        changed: Callable[[str], None],
+        clock: Callable[[], float] = loop_time,
+    ) -> None:
+        self._address, self._namespaces, self._changed, self._clock = address, namespaces, changed, clock
         self._latest: dict[str, Probe] = {}
         self._needed = asyncio.Event()
+        self._trust: ssl.SSLContext | None = None
 
     def latest(self, namespace: str) -> Probe | None:
         """The last answer; None if there is none yet, which is then asked for at once."""
@@ -31,22 +40,23 @@ class Probes:
         return probe
 
     async def run(self) -> None:
-        """Probe every namespace every EVERY seconds, and a new one as soon as it is asked for."""
-        trust = trusting(None, "the controllers' address") if urlsplit(self._address).scheme == "https" else None
+        """Probe every namespace every PROBE_EVERY seconds, and a new one as soon as it is asked for."""
         due = loop_time()
         while True:
             everything = loop_time() >= due
             if everything:
-                due = loop_time() + EVERY
-            await self._round(trust, everything=everything)
+                due = loop_time() + PROBE_EVERY
+            await self.ask(everything=everything)
             try:
                 async with asyncio.timeout_at(due):
                     await self._needed.wait()
             except TimeoutError:
                 pass
 
-    async def _round(self, trust: ssl.SSLContext | None, *, everything: bool) -> None:
+    async def ask(self, *, everything: bool = True) -> None:
+        """Probe once: every namespace, or those that never were."""
         self._needed.clear()
+        trust = self._trust = self._trust or self._trusting()
         there = set(self._namespaces())
         for gone in self._latest.keys() - there:
             del self._latest[gone]
@@ -54,7 +64,11 @@ class Probes:
         # All at once, or those that hang would use up the time of those that do not.
         await asyncio.gather(*(self._probe(trust, namespace) for namespace in wanted))
 
+    def _trusting(self) -> ssl.SSLContext | None:
+        return trusting(None, "the controllers' address") if urlsplit(self._address).scheme == "https" else None
+
     async def _probe(self, trust: ssl.SSLContext | None, namespace: str) -> None:
+        asked = self._clock()
         url = f"{self._address.replace('{namespace}', namespace).rstrip('/')}/healthz"
         try:
             async with asyncio.timeout(TIMEOUT):
@@ -65,7 +79,7 @@ class Probes:
         except (OSError, ValueError) as error:
             probe = Probe(ok=False, detail=f"{url}: {error}")
         before = self._latest.get(namespace)
-        self._latest[namespace] = probe
+        self._latest[namespace] = probe = msgspec.structs.replace(probe, at=asked).after(before)
         if before is None or before.ok != probe.ok:
             if not probe.ok:
                 log.warn("the controller does not answer", namespace=namespace, detail=probe.detail)

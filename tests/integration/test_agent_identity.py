@@ -1,0 +1,127 @@
+"""Who an agent is: its tokens and certificates, its name, its state folder."""
+
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.support.agents import agent, children, read
+from tests.support.frontdoor import FrontDoor
+from tests.support.waiting import eventually
+from vmafx.devcluster.pki import Authority
+
+
+async def test_superseded_it_ends_and_says_what_to_do(
+    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+) -> None:
+    door.place_long(clips)
+    async with agent(door.address, tmp_path, speed) as running:
+        await eventually(running.workers, "it works")
+        (worker,) = children(running.process.pid)
+        door.superseded = True
+        door.sessions.clear()
+        door.change()  # the pull that waits is the first to be told, and not why
+        assert await running.ended() == 1
+        assert not read(worker, "cmdline")
+        assert len(door.calls("RegisterNode")) == 1  # two of a name would take it from each other for ever
+    why = running.said[-1]["why"]
+    assert "another agent has registered as default/machine" in why
+    assert "--name" in why
+
+
+async def test_a_token_is_read_for_every_call(door: FrontDoor, clips: Path, speed: Path, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    state = tmp_path / "state"
+    token.write_text("first\n")
+    variables = {"VMAFX_AGENT_TOKEN_FILE": str(token), "VMAFX_MEDIA_ALLOW_PRIVATE": "true", "AWS_PROFILE": "clips"}
+    async with agent(door.address, state, speed, variables=variables | {"SECRET": "x"}) as running:
+        await eventually(lambda: door.calls("PullWork"), "it asks for work")
+        assert {one.authorization for one in door.heard} == {"Bearer first"}
+        token.write_text("second")
+        door.place_long(clips)
+        await eventually(running.workers, "it works")
+        (environment,) = running.workers()
+        assert door.heard[-1].authorization == "Bearer second"
+    names = {one.partition("=")[0] for one in environment.split("\0")}
+    assert {"VMAFX_MEDIA_ALLOW_PRIVATE", "AWS_PROFILE", "VMAFX_WORK"} <= names
+    assert not [name for name in names if name.startswith(("VMAFX_AGENT", "VMAFX_CONTROLLER", "SECRET"))]
+
+
+async def test_one_agent_for_one_state_folder(door: FrontDoor, speed: Path, tmp_path: Path) -> None:
+    async with agent(door.address, tmp_path, speed) as first:
+        await first.says("registered")
+        async with agent(door.address, tmp_path, speed, "--name", "other") as second:
+            assert await second.ended() == 1
+        assert f"another agent (process {first.process.pid}) uses {tmp_path}" in second.said[-1]["why"]
+        assert len(door.calls("RegisterNode")) == 1
+
+
+async def test_certificates_that_are_none_are_told_at_once(speed: Path, tmp_path: Path) -> None:
+    files = Certificates(tmp_path)
+    files.issue()
+    other = files.key.read_bytes()
+    files.issue()
+    files.key.write_bytes(other)
+    for flags in (files.flags, ("--ca", __file__), ("--ca", "/none"), ("--cert", str(files.cert))):
+        async with agent("localhost:1", tmp_path / "state", speed, *flags, tls=True) as running:
+            assert await running.ended() == 2
+        assert "--" in running.said[-1]["why"] or "/none" in running.said[-1]["why"]
+
+
+class Certificates:
+    """Of a controller and an agent, in files that are replaced."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ca, self.cert, self.key = folder / "ca.pem", folder / "cert.pem", folder / "key.pem"
+        self.flags = ("--ca", str(self.ca), "--cert", str(self.cert), "--key", str(self.key))
+
+    def issue(self) -> grpc.ServerCredentials:
+        """All of them anew; what the controller shows, and asks for."""
+        authority = Authority()
+        certificate, key = authority.client("machine")
+        self.ca.write_bytes(authority.certificate)
+        self.cert.write_bytes(certificate)
+        self.key.write_bytes(key)
+        certificate, key = authority.server()
+        return grpc.ssl_server_credentials([(key, certificate)], authority.certificate, require_client_auth=True)
+
+
+async def test_certificates_are_checked_on_both_sides_and_may_be_replaced(
+    clips: Path, speed: Path, tmp_path: Path
+) -> None:
+    files = Certificates(tmp_path)
+    async with FrontDoor(files.issue()) as door:
+        async with agent(door.address, tmp_path / "other", speed, "--ca", str(files.ca), tls=True) as unknown:
+            await unknown.says("the controller cannot be reached")  # it has no certificate to show
+        assert all("time" in one for one in unknown.said)  # no line of another kind than ours
+        async with agent(door.address, tmp_path / "state", speed, *files.flags, tls=True) as running:
+            door.place_long(clips)
+            await eventually(running.workers, "it works")
+            await door.stop()
+            door.credentials = files.issue()
+            await door.start()
+            await eventually(lambda: "uid-0" in door.results, "it is reported by the new ones")
+            door.place_short(clips, "uid-1")
+            await eventually(lambda: "uid-1" in door.results, "and work goes on")
+            beats = len(door.calls("Heartbeat"))
+            await eventually(lambda: len(door.calls("Heartbeat")) > beats, "as do heartbeats")
+    assert {one.request.node_id for one in door.heard if one.method == "Heartbeat"} == {"default/machine"}
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.PERMISSION_DENIED])
+async def test_refused_it_says_so_and_tries_again(
+    door: FrontDoor, speed: Path, tmp_path: Path, code: grpc.StatusCode
+) -> None:
+    door.refusals["RegisterNode"] = code
+    async with agent(door.address, tmp_path, speed) as running:
+        await running.says("the controller refuses this agent")
+        assert running.said[-1]["level"] == "error"
+        assert running.said[-1]["why"] == f"{code.name}: so it [31mis"
+        door.refusals.clear()
+        await running.says("registered")
+
+
+async def test_what_makes_no_sense_ends_it(door: FrontDoor, speed: Path, tmp_path: Path) -> None:
+    door.refusals["RegisterNode"] = grpc.StatusCode.INVALID_ARGUMENT
+    async with agent(door.address, tmp_path, speed) as running:
+        assert await running.ended() == 2

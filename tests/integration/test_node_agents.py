@@ -1,0 +1,140 @@
+"""Nodes of agents: when they are given up, when they go, and by whose clock."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from tests.support.agent_fleet import AgentFleet, agent_fleet, failures, placed, running_on
+from vmafx.api.meta import Condition
+from vmafx.api.node import BY_AGENT, REGISTERED_BY
+from vmafx.kube import NODES, Client, Key
+from vmafx.kube.errors import NotFound
+from vmafx.operator.node.decide import REMOVED_AFTER
+from vmafx.operator.node.reconciler import NodeReconciler, nodes_informer
+from vmafx.runtime.events import EventRecorder
+from vmafx.runtime.metrics import Metrics
+
+DAY = REMOVED_AFTER.total_seconds()
+
+
+@pytest.fixture
+async def fleet(client: Client, namespace: str) -> AsyncIterator[AgentFleet]:
+    async with agent_fleet(client, namespace) as fleet:
+        yield fleet
+
+
+async def gone(client: Client, key: Key) -> bool:
+    try:
+        await client.get(NODES, key)
+    except NotFound:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("heard", [False, True], ids=["silent", "heard"])
+async def test_a_heartbeat_that_comes_while_the_node_is_given_up_saves_it(
+    heard: bool, fleet: AgentFleet, client: Client, namespace: str
+) -> None:
+    """A watch that does not tell of it: only the server knows, and refuses what is written about an older state."""
+    key, nodes = Key(namespace, "a"), nodes_informer(client, namespace)
+    await fleet.agent("a")
+    watching = asyncio.create_task(nodes.run())
+    health = NodeReconciler(
+        client, nodes, EventRecorder(client, "test", "test"), address=fleet.controller.address,
+        has_jobs=lambda _: True, now=fleet.now, clock=fleet.clock,
+    )  # fmt: skip
+    health.controller(Metrics(), workers=1)
+    await nodes.synced.wait()
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    for _ in range(3):
+        await health.probes.ask()
+        fleet.ahead += 30
+    if heard:
+        await fleet.beat("a")
+    await health.reconcile(key)
+    node = await client.get(NODES, key)
+    assert node.status.healthy is heard
+    assert [one.reason for one in node.status.conditions] == ([] if heard else ["AgentLost"])
+
+
+async def test_nodes_that_agents_made_go_after_a_day_without_them(
+    fleet: AgentFleet, client: Client, namespace: str
+) -> None:
+    made = {"metadata": {"labels": {REGISTERED_BY: BY_AGENT}}}
+    for name in ("made", "alive", "written"):
+        await fleet.agent(name)
+        if name != "written":
+            await client.merge_patch(NODES, Key(namespace, name), made)
+    await client.merge_patch(NODES, Key(namespace, "alive"), {"spec": {"unschedulable": True}})
+    await client.merge_patch(NODES, Key(namespace, "written"), {"spec": {"unschedulable": True}})
+    async with fleet.operating():
+        key = await running_on(fleet, "made")
+        await fleet.pass_time(90, beating=["alive"])
+        assert placed(await fleet.job(key)) == ("Pending", None, 1)
+    fleet.ahead += DAY - 120
+    async with fleet.operating():  # which has not waited for a day
+        await fleet.pass_time(20, beating=["alive"])
+        assert not await gone(client, Key(namespace, "made"))
+        await fleet.pass_time(30, beating=["alive"])
+        assert await gone(client, Key(namespace, "made"))
+        assert await fleet.ready("alive") == "Healthy"
+        assert await fleet.ready("written") == "AgentLost"
+
+
+@pytest.mark.parametrize("has_jobs", [False, True])
+async def test_a_node_that_has_jobs_stays(has_jobs: bool, fleet: AgentFleet, client: Client, namespace: str) -> None:
+    key = Key(namespace, "made")
+    await fleet.agent("made")
+    await client.merge_patch(NODES, key, {"metadata": {"labels": {REGISTERED_BY: BY_AGENT}}})
+    fleet.ahead += DAY
+    async with fleet.operating():
+        fleet.health._has_jobs = lambda _: has_jobs
+        await fleet.pass_time(90)
+        assert await gone(client, key) is not has_jobs
+
+
+async def test_a_controller_that_was_away_for_a_day_costs_no_node(
+    fleet: AgentFleet, client: Client, namespace: str
+) -> None:
+    await fleet.agent("made")
+    await client.merge_patch(NODES, Key(namespace, "made"), {"metadata": {"labels": {REGISTERED_BY: BY_AGENT}}})
+    async with fleet.operating():
+        await fleet.pass_time(30, beating=["made"])
+        fleet.controller.status = 503
+        await fleet.pass_time(120)
+        fleet.ahead += DAY
+        await fleet.pass_time(60)
+        fleet.controller.status = 200
+        await fleet.pass_time(50)
+        assert await fleet.ready("made") == "HeartbeatStale"
+        await fleet.pass_time(60, beating=["made"])
+        assert await fleet.ready("made") == "Healthy"
+
+
+@pytest.mark.parametrize("skew", [-90, 90], ids=["behind", "ahead"])
+async def test_a_controllers_clock_that_differs_makes_no_node_flap(
+    skew: int, fleet: AgentFleet, client: Client, namespace: str
+) -> None:
+    fleet.skew = timedelta(seconds=skew)
+    await fleet.agent("a")
+
+    async def since() -> Condition:
+        node = await client.get(NODES, Key(namespace, "a"))
+        assert node.status.healthy
+        return msgspec.structs.replace(node.status.conditions[0], observedGeneration=0)
+
+    async with fleet.operating():
+        await fleet.pass_time(10, beating=["a"])
+        first = await since()
+        key = await running_on(fleet, "a")
+        for _ in range(20):
+            await fleet.pass_time(10, beating=["a"])
+            assert await since() == first
+        assert placed(await fleet.job(key)) == ("Running", "a", 1)
+        await fleet.pass_time(80)
+        assert await fleet.ready("a") == "AgentLost"
+        assert failures(await fleet.job(key)) == (1, ("a",))

@@ -1,0 +1,183 @@
+"""The operator in this process, by a clock that is moved on by hand; the test is its controller and its agents."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.support.fleet import add_node, submit
+from tests.support.operators import Controller
+from tests.support.waiting import eventually
+from vmafx.api.job import FINISHED, JobView, VmafxJob
+from vmafx.api.work import Answer
+from vmafx.kube import JOBS, NODES, Client, Key
+from vmafx.lifecycle import status as ends
+from vmafx.lifecycle.outcomes import outcome
+from vmafx.operator.job.cache import Caches, jobs_by_node, pods_informer
+from vmafx.operator.job.pod import PodSettings
+from vmafx.operator.job.reconciler import JobReconciler
+from vmafx.operator.node.decide import PROBE_EVERY
+from vmafx.operator.node.reconciler import NodeReconciler, nodes_informer
+from vmafx.runtime.events import EVENTS, EventRecorder
+from vmafx.runtime.manager import Manager
+from vmafx.runtime.metrics import Metrics
+from vmafx.runtime.times import utc_now
+
+BEAT = 10.0
+MOMENT = 0.005  # between two looks whether something was done
+CLIPS = Path("/clips")
+
+
+class AgentFleet:
+    """Agents that beat are heard every ten seconds, by a controller whose clock is `skew` ahead of the operator's."""
+
+    def __init__(self, client: Client, namespace: str, controller: Controller) -> None:
+        self.client, self.namespace, self.controller = client, namespace, controller
+        self.ahead, self.skew, self._since_probe = 0.0, timedelta(), 0.0
+        self._began, self.metrics = utc_now(), Metrics()
+
+    def now(self) -> datetime:
+        return self._began + timedelta(seconds=self.ahead)
+
+    def clock(self) -> float:
+        return self.ahead
+
+    @asynccontextmanager
+    async def operating(self) -> AsyncIterator[None]:
+        """Both controllers, as the operator runs them, but that time is passed by `pass_time`."""
+        client, namespace, self.metrics = self.client, self.namespace, Metrics()
+        manager = Manager(self.metrics, probes=None, metrics_at=None, election=None)
+        events = EventRecorder(client, "vmafx-operator", "test")
+        manager.in_background(events.run)
+        self.jobs, self.nodes = jobs_by_node(client, namespace), nodes_informer(client, namespace)
+        pods = pods_informer(client, self.jobs)
+        for informer in (self.nodes, self.jobs):
+            manager.add_informer(informer, fresh=True)
+        manager.add_informer(pods)
+        caches = Caches(self.jobs, self.nodes, pods)
+        running = JobReconciler(client, caches, events, self.metrics, PodSettings("worker:1"), self.now)
+        self.health = NodeReconciler(
+            client, self.nodes, events, address=self.controller.address, has_jobs=running.has_jobs,
+            now=self.now, clock=self.clock,
+        )  # fmt: skip
+        self._of_jobs, self._of_nodes = running.controller(8), self.health.controller(self.metrics, workers=8)
+        manager.add_controller(self._of_jobs)
+        manager.add_controller(self._of_nodes)
+        manager.while_leading(running.lead)
+        stop = asyncio.Event()
+        task = asyncio.create_task(manager.run(stop))
+        try:
+            for informer in (self.nodes, self.jobs):
+                await informer.synced.wait()
+            await self._probe()
+            await self.settled()
+            yield
+        finally:
+            stop.set()
+            await task
+
+    async def pass_time(self, seconds: float, beating: Iterable[str] = ()) -> None:
+        """Ten seconds at a time: agents speak, the controller is probed, and all is looked at that might be due."""
+        for _ in range(round(seconds / BEAT)):
+            self.ahead += BEAT
+            self._since_probe += BEAT
+            for name in beating:
+                await self.beat(name)
+            if self._since_probe >= PROBE_EVERY:
+                await self._probe()
+            await self.settled()
+
+    async def _probe(self) -> None:
+        self._since_probe = 0.0
+        await self.health.probes.ask()
+
+    async def settled(self) -> None:
+        """Wait until everything was looked at as it is now, and nothing came of it that is not known."""
+        before = None
+        while before != (before := await self._versions()):
+            await eventually(self._up_to_date, "the caches are up to date", every=MOMENT)
+            for informer, loop in ((self.nodes, self._of_nodes), (self.jobs, self._of_jobs)):
+                for key in informer.store:
+                    loop.queue.add(key)
+            await eventually(self._idle, "nothing is left to do", every=MOMENT)
+
+    def _idle(self) -> bool:
+        queues = (self._of_nodes.queue, self._of_jobs.queue)
+        return not any(len(queue) or queue._working for queue in queues)
+
+    async def _versions(self) -> dict[str, str]:
+        nodes, jobs = await self.client.list(NODES, self.namespace), await self.client.list(JOBS, self.namespace)
+        metas = [node.metadata for node in nodes.items]
+        metas += [job.metadata for job in jobs.items if job.status.phase not in FINISHED]
+        return {meta.uid: meta.resourceVersion for meta in metas}
+
+    async def _up_to_date(self) -> bool:
+        metas = [node.metadata for node in self.nodes.store.values()]
+        metas += [job.metadata for job in self.jobs.store.values()]
+        return {meta.uid: meta.resourceVersion for meta in metas} == await self._versions()
+
+    async def agent(self, name: str, **spec: Any) -> None:
+        """A node whose agent was just heard."""
+        await add_node(self.client, self.namespace, name, runtime="Agent", **spec)
+        await self.client.patch_status(NODES, Key(self.namespace, name), {"agentSession": name})
+        await self.beat(name)
+
+    async def beat(self, name: str) -> None:
+        heard = {"lastHeartbeat": self.now() + self.skew}
+        await self.client.patch_status(NODES, Key(self.namespace, name), heard)
+
+    async def submit(self, name: str, **spec: Any) -> Key:
+        return await submit(self.client, self.namespace, name, CLIPS, **spec)
+
+    async def job(self, key: Key) -> VmafxJob:
+        return await self.client.get(JOBS, key)
+
+    async def claim(self, key: Key) -> None:
+        """What a controller writes with the first progress of an attempt."""
+        await self.client.patch_status(JOBS, key, {"claimedAt": self.now(), "progress": {"frames": 10}})
+
+    async def report(self, key: Key, **answer: Any) -> None:
+        """What a controller writes with a result."""
+        job = await self.client.get(JOBS.seen_as(JobView), key)
+        said = Answer(job.status.controllerJobID or "", **answer)
+        changes = ends.left(job, outcome(job, said), self.now())
+        await self.client.patch_status(JOBS, key, changes, version=job.metadata.resourceVersion)
+
+    async def ready(self, name: str) -> str:
+        node = await self.client.get(NODES, Key(self.namespace, name))
+        return next(one.reason for one in node.status.conditions if one.type == "Ready")
+
+    async def events(self, name: str) -> set[tuple[str, str]]:
+        found = (await self.client.list(EVENTS, self.namespace)).items
+        return {(one["reason"], one["note"]) for one in found if one["regarding"]["name"] == name}
+
+
+@asynccontextmanager
+async def agent_fleet(client: Client, namespace: str) -> AsyncIterator[AgentFleet]:
+    """Nobody yet; a controller that answers."""
+    controller = Controller()
+    await controller.start()
+    try:
+        yield AgentFleet(client, namespace, controller)
+    finally:
+        await controller.runner.cleanup()
+
+
+async def running_on(fleet: AgentFleet, node: str, *, claimed: bool = True) -> Key:
+    """A job that its agent has."""
+    key = await fleet.submit("job")
+    await fleet.settled()
+    assert placed(await fleet.job(key)) == ("Running", node, 1)
+    if claimed:
+        await fleet.claim(key)
+    return key
+
+
+def placed(job: VmafxJob) -> tuple[str, str | None, int]:
+    return job.status.phase, job.status.assignedNode, job.status.attempts
+
+
+def failures(job: VmafxJob) -> tuple[int, tuple[str, ...]]:
+    return job.status.failures, job.status.excludedNodes

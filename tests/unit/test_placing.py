@@ -1,0 +1,45 @@
+"""Who is looked at when a node comes and goes, and how soon."""
+
+import asyncio
+from datetime import UTC, datetime
+
+from tests.support.virtual import run
+from vmafx.api.job import JobSpecView, JobView
+from vmafx.api.meta import MetaView
+from vmafx.api.node import NodeStatusView, NodeView, VmafxNodeSpec
+from vmafx.kube import Key
+from vmafx.operator.job.placing import REASONS_AFTER, Placing
+from vmafx.runtime.store import Change
+
+NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+FULL = 2  # slots
+
+
+def job(number: int) -> Change[JobView]:
+    view = JobView(MetaView(f"job-{number:02}", "x", f"u{number}"), JobSpecView("s3://b/r", "s3://b/d"))
+    return Change(Key("x", view.metadata.name), None, view)
+
+
+def node(*, healthy: bool) -> Change[NodeView]:
+    spec, status = VmafxNodeSpec("cpu", capacity=FULL), NodeStatusView(healthy=healthy)
+    return Change(Key("x", "n"), None, NodeView(MetaView("n", "x"), spec, status))
+
+
+def test_a_node_that_comes_and_goes_hurries_nobody_but_those_who_get_a_place() -> None:
+    async def scenario() -> None:
+        soon, in_time = list[Key](), list[Key]()
+        placing = Placing(lambda: NOW, soon.append, in_time.append)
+        placing.lead()
+        jobs = [job(number) for number in range(20)]
+        placing.node_changed(node(healthy=False))
+        for change in jobs:
+            placing.job_changed(change)
+        await asyncio.sleep(2 * REASONS_AFTER)
+        assert (soon, len(in_time)) == ([], len(jobs))
+        in_time.clear()
+        placing.node_changed(node(healthy=True))
+        await asyncio.sleep(2 * REASONS_AFTER)
+        assert soon == [change.key for change in jobs[:FULL]]
+        assert sorted(in_time) == [change.key for change in jobs[FULL:]]
+
+    run(scenario())

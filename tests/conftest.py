@@ -45,6 +45,15 @@ async def client(cluster: DevCluster, registry: CollectorRegistry) -> AsyncItera
 
 @pytest.fixture
 async def namespace(client: Client) -> str:
+    return await _make_namespace(client)
+
+
+@pytest.fixture
+async def other_namespace(client: Client) -> str:
+    return await _make_namespace(client)
+
+
+async def _make_namespace(client: Client) -> str:
     name = f"test-{next(_numbers)}"
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     return name

@@ -21,7 +21,7 @@ async def test_superseded_it_ends_and_says_what_to_do(
         door.superseded = True
         door.sessions.clear()
         door.change()  # the pull that waits is the first to be told, and not why
-        assert await running.ended() == 1
+        assert await running.ended() == 2
         assert not read(worker, "cmdline")
         assert len(door.calls("RegisterNode")) == 1  # two of a name would take it from each other for ever
     why = running.said[-1]["why"]

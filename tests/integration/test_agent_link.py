@@ -80,5 +80,5 @@ async def test_a_port_that_says_something_else_is_none() -> None:
     async with server:
         link = Link(Door(address=f"127.0.0.1:{server.sockets[0].getsockname()[1]}", insecure=True))
         with pytest.raises(Unreachable):
-            await link.heartbeat(Session("a", "b"), [], 0)
+            await link.heartbeat(Session("a", "b"), [], 0, draining=False)
         await link.close()

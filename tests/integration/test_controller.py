@@ -8,9 +8,14 @@ import pytest
 
 from tests.support.controllers import Agent, calling, controlling
 from tests.support.fleet import add_node, operating
+from tests.support.proxy import FaultyProxy, Refuse
 from tests.support.waiting import eventually
 from vmafx.api.job import VmafxJob
+from vmafx.controller.cache import caches
+from vmafx.controller.nodes import Machine, Nodes
+from vmafx.controller.sessions import Sessions
 from vmafx.kube import JOBS, NODES, Client, Key
+from vmafx.kube.errors import ServerError
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
 
@@ -288,3 +293,90 @@ async def test_a_stream_shows_what_is_there_and_what_becomes_of_it(
                 if job.status == wire.COMPLETED:
                     break
         assert set(seen) == {wire.RUNNING, wire.COMPLETED}
+
+
+async def test_a_node_of_the_same_name_elsewhere_cannot_report_for_it(
+    client: Client, namespace: str, other_namespace: str
+) -> None:
+    async with controlling(client, "", home=namespace) as port, calling(port) as stub, operating(client, namespace):
+        mine, theirs = Agent(stub, "box"), Agent(stub, "box")
+        await joined(client, namespace, mine)  # in the one for those who do not say
+        await theirs.register(namespace=other_namespace)
+        await stub.SubmitJob(wire.SubmitJobRequest(scoring=CLIPS, name="one", namespace=namespace))
+        attempt = (await mine.pull()).job.id
+        assert not await theirs.report(attempt, final=True, score=1.0, name="one")
+        assert not await theirs.report(attempt, final=True, score=1.0)
+        assert not await theirs.report(attempt, progress=wire.Progress(frames=1))
+        theirs.running[attempt] = "one"
+        assert list((await theirs.beat()).stop_job_ids) == [attempt]
+        assert await mine.scored(attempt, 77.0)
+    assert (await job_of(client, namespace, "one")).status.score == 77.0
+
+
+async def test_an_agent_is_told_the_nodes_capacity_and_gets_so_many_jobs(
+    client: Client, namespace: str, stub: VmafxControllerStub
+) -> None:
+    agent = Agent(stub, "box", capacity=1)
+    await joined(client, namespace, agent)
+    assert agent.told == 1
+    await client.merge_patch(NODES, Key(namespace, "box"), {"spec": {"capacity": 3}})
+
+    async def told() -> bool:
+        return (await agent.beat()).capacity == 3
+
+    await eventually(told, "the heartbeat tells it")
+    again = Agent(stub, "box", capacity=1)
+    await again.register()
+    assert again.told == 3
+
+
+async def test_an_agent_that_drains_gets_no_new_jobs(client: Client, namespace: str, stub: VmafxControllerStub) -> None:
+    agent = Agent(stub, "box", capacity=2)
+    await joined(client, namespace, agent)
+    async with operating(client, namespace):
+        assert (await agent.beat(draining=True)).ok
+        assert (await client.get(NODES, Key(namespace, "box"))).status.draining
+        await submitted(stub, "one")
+
+        async def waits() -> bool:
+            conditions = (await job_of(client, namespace, "one")).status.conditions
+            return [(one.type, one.status) for one in conditions] == [("Scheduled", "False")]
+
+        await eventually(waits, "it waits")
+        assert not (await agent.pull(wait=0)).HasField("job")
+        await agent.register()  # it is back
+        assert (await agent.pull()).job.name == "one"
+
+
+async def test_a_controller_that_cannot_write_heartbeats_does_not_call_itself_healthy(
+    client: Client, namespace: str
+) -> None:
+    async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
+        cached = caches(through, namespace)
+        nodes = Nodes(through, cached, sessions := Sessions(b"k" * 32))
+        session = await nodes.register(Key(namespace, "box"), Machine())
+        assert sessions.read(sessions.token(session)) == session
+        nodes._beaten.clear()  # as if it were a while ago
+        proxy.faults.append(Refuse(500))
+        with pytest.raises(ServerError):
+            await nodes.beat(session, draining=False)
+        assert "cannot be written" in (nodes.trouble() or "")
+        await nodes.beat(session, draining=False)
+        assert nodes.trouble() is None
+
+
+async def test_an_old_agent_that_comes_back_gets_its_jobs_again(
+    client: Client, namespace: str, stub: VmafxControllerStub
+) -> None:
+    agent = Agent(stub, "box")
+    await joined(client, namespace, agent)
+    async with operating(client, namespace):
+        await submitted(stub, "one")
+
+        async def claimed() -> bool:
+            return (await stub.PullWork(wire.PullWorkRequest(**agent.me))).HasField("job")
+
+        await eventually(claimed, "it is placed and claimed")
+        assert not await claimed()
+        await agent.register()
+        await eventually(claimed, "what it had before it was started anew is handed out again")

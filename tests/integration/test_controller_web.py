@@ -62,10 +62,10 @@ SAID = [
      {"ok": False, "message": "it is over"}),
     ("/v1/nodes", {"name": "n", "capability": {"gpu_vendor": "cpu"}, "labels": {"a": "b"}}, "RegisterNode",
      wire.RegisterNodeRequest(name="n", capability=wire.NodeCapability(gpu_vendor="cpu"), labels={"a": "b"}), 200,
-     {"nodeId": "video/gpu-1", "sessionToken": "s"}),
+     {"nodeId": "video/gpu-1", "sessionToken": "s", "capacity": 0}),
     ("/v1/nodes/video/gpu-1/heartbeat", {**SESSION, "running_job_ids": {}}, "Heartbeat",
      wire.HeartbeatRequest(node_id="video/gpu-1", session_token="s", running_job_ids=wire.RunningJobs()), 200,
-     {"ok": True, "stopJobIds": ["u-1-0"], "superseded": False}),
+     {"ok": True, "stopJobIds": ["u-1-0"], "superseded": False, "capacity": 0}),
     ("/v1/nodes/old/results", {"jobId": "j", "final": True, "score": 93.5, "features": {"a": 1}}, "ReportResult",
      wire.ReportResultRequest(node_id="old", job_id="j", final=True, score=93.5, features={"a": 1}), 200, {"ok": True}),
 ]  # fmt: skip
@@ -155,6 +155,7 @@ async def test_what_nobody_foresaw_is_not_told(site: Site) -> None:
         (b"[" * 500_000, "deeper than 16"),
         (b'{"name":' + b'"' + b"[" * 50_000 + b'"}', None),  # in a string it is no depth
         (b'{"name":"' + b'\\"[' * 50 + b'"}', None),
+        (b'{"a":"' + b"[" * 20 + b'","b":"' + b'\\"' * 500_000, "not JSON"),  # a string without an end
         (b"", None),
     ],
 )

@@ -30,12 +30,14 @@ LOCAL = "127.0.0.1"
 
 
 @asynccontextmanager
-async def controlling(client: Client, namespace: str, doors: Doors | None = None, port: int = 0) -> AsyncIterator[int]:
-    """One replica, for one namespace; gives its port."""
+async def controlling(
+    client: Client, namespace: str, doors: Doors | None = None, port: int = 0, home: str = ""
+) -> AsyncIterator[int]:
+    """One replica, for one namespace, or for all with `home` as the one for what does not say; gives its port."""
     metrics = Metrics()
     cached = caches(client, namespace)
     events = EventRecorder(client, "vmafx-controller", "test")
-    sessions = Sessions(await signing_key(client, namespace))
+    sessions = Sessions(await signing_key(client, namespace or home))
     parts = Parts(
         doors=doors or InsecureDoors(),
         sessions=sessions,
@@ -44,7 +46,7 @@ async def controlling(client: Client, namespace: str, doors: Doors | None = None
         work=Work(client, cached),
         results=Results(client, cached, events, metrics),
         streams=Streams(client),
-        namespace=namespace,
+        namespace=namespace or home,
         only=namespace,
     )
     manager = Manager(metrics, probes=None, metrics_at=None, election=None)
@@ -84,18 +86,22 @@ class Agent:
         self._capability = wire.NodeCapability(gpu_vendor=vendor, concurrency=capacity)
         self.running: dict[str, str] = {}
         self.me: dict[str, Any] = {}
+        self.told = 0  # its node's capacity
 
     async def register(self, **more: Any) -> None:
         said = await self._stub.RegisterNode(
             wire.RegisterNodeRequest(name=self.name, capability=self._capability, **more)
         )
         self.me = {"node_id": said.node_id, "session_token": said.session_token}
+        self.told = said.capacity
 
     def _running(self) -> wire.RunningJobs:
         return wire.RunningJobs(jobs=[wire.RunningJob(id=one, name=name) for one, name in self.running.items()])
 
-    async def beat(self) -> wire.HeartbeatResponse:
-        return await self._stub.Heartbeat(wire.HeartbeatRequest(**self.me, running_job_ids=self._running()))
+    async def beat(self, *, draining: bool = False) -> wire.HeartbeatResponse:
+        return await self._stub.Heartbeat(
+            wire.HeartbeatRequest(**self.me, running_job_ids=self._running(), draining=draining)
+        )
 
     async def pull(self, wait: int = 20) -> wire.PullWorkResponse:
         answer = await self._stub.PullWork(

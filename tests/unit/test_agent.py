@@ -51,7 +51,7 @@ class Controller(Link):
         self.sessions["made"] += 1
         return Session("ns/machine", str(self.sessions["made"]))
 
-    async def heartbeat(self, session: Session, jobs: Any, working: int) -> wire.HeartbeatResponse:
+    async def heartbeat(self, session: Session, jobs: Any, working: int, *, draining: bool) -> wire.HeartbeatResponse:
         await self._hear("heartbeat", ({job.id for job in jobs}, working))
         return wire.HeartbeatResponse(ok=True, stop_job_ids=self.stops)
 

@@ -9,7 +9,7 @@ import uvloop
 
 from tests.support.waiting import eventually
 from vmafx.kube import exchange
-from vmafx.kube.dialing import Lost, Route
+from vmafx.kube.dialing import Lost, NotSent, Route
 from vmafx.kube.dialing import Server as Address
 from vmafx.kube.exchange import Answer, Connection, Pool, Stream
 from vmafx.kube.fetching import fetch
@@ -110,6 +110,8 @@ def test_one_connection_serves_many_calls(loop: Any) -> None:
         (b"what?", "not HTTP"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\n", "not HTTP"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n" + b"x" * 20, "longer than 10 bytes"),
+        (b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nx", "not HTTP as we speak it"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000, "that are none"),
     ],
 )
 def test_what_is_no_answer(loop: Any, answer: bytes | None, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +125,30 @@ def test_what_is_no_answer(loop: Any, answer: bytes | None, why: str, monkeypatc
             with pytest.raises(Lost, match=why):
                 await connection.exchange(b"GET / HTTP/1.1\r\n\r\n")
             assert not connection.usable()
+
+    on(loop, work)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_request_that_was_not_sent_says_so(loop: Any) -> None:
+    async def work() -> None:
+        async with Server(OK) as pool:
+            connection = await pool.new(Connection)
+            connection.abort()
+            with pytest.raises(NotSent):
+                await connection.exchange(b"GET / HTTP/1.1\r\n\r\n")
+
+    on(loop, work)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_an_answer_may_end_with_its_connection(loop: Any) -> None:
+    async def work() -> None:
+        server = Server(b"HTTP/1.0 503 Busy\r\nConnection: close\r\n\r\nno")
+        server.hang_up = True
+        async with server as pool:
+            assert await ask(pool) == (503, "", b"no")
+            assert pool.idle() is None
 
     on(loop, work)
 

@@ -15,7 +15,8 @@ from vmafx.lifecycle.outcomes import Fail, Succeed, Suspend
 from vmafx.operator.job import status
 from vmafx.operator.job.asking import read
 from vmafx.operator.job.decide import Follow, Hold, Mirror, Nothing, Step
-from vmafx.operator.job.foreign import PATIENCE, TEXT_MOST, Heard, Said, Says, is_to_stop, judge, plain
+from vmafx.operator.job.foreign import PATIENCE, Heard, Said, Says, is_to_stop, judge
+from vmafx.plain import MOST, plain
 from vmafx.wire import controller_pb2 as wire
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -210,6 +211,6 @@ def test_answers_are_read(told: wire.Job, heard: Heard) -> None:
 @given(st.text())
 def test_other_peoples_words_stay_on_one_short_line(text: str) -> None:
     said = plain(text * 20)
-    assert len(said) <= TEXT_MOST
+    assert len(said) <= MOST
     assert said == "" or said.isprintable()
     assert plain(said) == said

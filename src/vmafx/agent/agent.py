@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from vmafx.agent import messages
-from vmafx.agent.link import Link, LinkError, NotKnown, Session
+from vmafx.agent.link import Link, LinkError, NotKnown, Session, Wrong
 from vmafx.agent.membership import Membership
 from vmafx.agent.pauses import Pauses
 from vmafx.agent.runner import Interrupted, Job, Runner, Task
@@ -53,11 +53,12 @@ class Agent:
         self._link, self._runner, self._spool, self._backend = link, runner, spool, backend
         self._membership = Membership(link, request)
         self._capability = request.capability
-        self._slots = asyncio.Semaphore(self._capability.concurrency)
+        self._draining = False
         self._held: dict[str, Held] = {}
         self._left = asyncio.Event()  # something is no longer in hand
         self._doubt = asyncio.Event()  # a call was answered as if our session did not count
         self._over: deque[str] = deque(maxlen=REMEMBERED)
+        self._interrupted: deque[str] = deque(maxlen=REMEMBERED)
         self._full_pull: asyncio.Task[wire.PullWorkResponse] | None = None  # that was sent with no slot free
 
     async def run(self, stop: asyncio.Event, at_once: asyncio.Event, drain: float) -> None:
@@ -74,6 +75,8 @@ class Agent:
             pulling = group.create_task(self._pull())
             await stop.wait()
             pulling.cancel()
+            self._draining = True
+            self._doubt.set()  # to be told at once
             log.info("draining: no more work is taken", jobs=len(self._held), seconds=drain)
             await self._drained(at_once, drain)
             for held in self._held.values():
@@ -105,7 +108,7 @@ class Agent:
             self._doubt.clear()
             working = sum(held.working for held in self._held.values())
             try:
-                said = await self._link.heartbeat(session, self._running(), working)
+                said = await self._link.heartbeat(session, self._running(), working, draining=self._draining)
             except NotKnown as error:
                 self._membership.lose(session, error)
             except LinkError as error:
@@ -119,6 +122,7 @@ class Agent:
                     )
                 if said.ok:
                     self._stop(said.stop_job_ids)
+                    self._resize(said.capacity)
                 else:
                     self._membership.lose(session, "the heartbeat was refused")
             with suppress(TimeoutError):
@@ -131,6 +135,7 @@ class Agent:
         while True:
             await self._until_held(self._capability.concurrency)
             session, began = await self._membership.session(), loop_time()
+            self._resize(session.capacity)
             try:
                 said = await self._long_poll(session)
             except NotKnown:
@@ -147,6 +152,15 @@ class Agent:
                     await asyncio.sleep(began + PULL_LEAST - loop_time())
                 continue
             await asyncio.sleep(pauses.next())
+
+    def _resize(self, capacity: int) -> None:
+        """The VmafxNode says how many jobs we get: were it more than we take, those would wait for us in vain."""
+        if capacity and capacity != self._capability.concurrency:
+            log.info("the VmafxNode's capacity counts", capacity=capacity, before=self._capability.concurrency)
+            self._capability.concurrency = capacity
+            self._left.set()
+            if self._full_pull is not None:
+                self._full_pull.cancel()
 
     async def _long_poll(self, session: Session) -> wire.PullWorkResponse | None:
         """None if it was given up: it said that there is no slot free, and now there is one."""
@@ -176,8 +190,11 @@ class Agent:
         try:
             answer = await self._worked(held, task)
         except Interrupted:
-            log.warn("its worker was stopped; the controller hands it out again", job=held.id, name=held.name)
-            return
+            if held.id not in self._interrupted:
+                self._interrupted.append(held.id)
+                log.warn("its worker was stopped; the controller hands it out again", job=held.id, name=held.name)
+                return
+            answer = Answer(held.id, fault="NodeFault", message="its worker was stopped twice, and not by the agent")
         if answer.fault is None:
             log.info("scored", job=held.id, name=held.name, score=answer.score, frames=answer.frames)
         else:
@@ -192,7 +209,7 @@ class Agent:
         await self._deliver(done)
 
     async def _worked(self, held: Held, task: Task) -> Answer:
-        async with self._slots, self._runner.begun(task) as job:
+        async with self._runner.begun(task) as job:
             held.working = True
             telling = self._group.create_task(self._tell(held, job))
             try:
@@ -227,6 +244,10 @@ class Agent:
                 ok = await self._link.report(session, messages.result(done))
             except NotKnown:
                 self._doubt.set()
+            except Wrong as error:
+                log.error("a result is not taken, and never will be", job=done.id, why=str(error))
+                ok = False
+                break
             except LinkError as error:
                 trouble.met(error, job=done.id)
             else:

@@ -12,13 +12,13 @@ import msgspec
 
 from vmafx.api.job import Backend
 from vmafx.api.node import BACKENDS, Vendor
+from vmafx.plain import plain
 from vmafx.runtime.logs import log
 from vmafx.scoring.errors import NodeFault
 from vmafx.scoring.process import output
 
 WITHIN = 10.0  # seconds for a tool to answer
 GIVEN_UP = 5.0  # seconds more: one that hangs in its driver cannot even be killed
-TEXT_MOST = 200
 NVIDIA_SMI = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader,nounits")
 ROCM_SMI = ("rocm-smi", "--showproductname", "--showdriverversion", "--showmeminfo", "vram", "--json")
 
@@ -61,7 +61,7 @@ class Machine:
         rows = [[part.strip() for part in line.split(",")] for line in said.splitlines()]
         rows = [row for row in rows if len(row) == 3 and row[0]]
         if said and not rows:
-            log.warn("what nvidia-smi says cannot be understood", said=_plain(said))
+            log.warn("what nvidia-smi says cannot be understood", said=plain(said))
         if not rows:
             return None
         name, driver, memory = rows[0]
@@ -72,7 +72,7 @@ class Machine:
         try:
             cards: dict[str, dict[str, str]] = msgspec.json.decode(said or "{}", type=dict[str, dict[str, str]])
         except msgspec.DecodeError:
-            log.warn("what rocm-smi says cannot be understood", said=_plain(said))
+            log.warn("what rocm-smi says cannot be understood", said=plain(said))
             return None
         # Its versions disagree on capitals.
         told = [{key.lower(): value for key, value in card.items()} for name, card in cards.items() if "card" in name]
@@ -118,13 +118,13 @@ class Machine:
         if (platform.system(), platform.machine()) != ("Darwin", "arm64"):
             return None
         name = await self._ask(("sysctl", "-n", "machdep.cpu.brand_string"))
-        return Device("apple", 1, _plain(name) or "Apple GPU")
+        return Device("apple", 1, plain(name) or "Apple GPU")
 
     def _cpu(self) -> Device:
         named = re.search(r"^model name\s*:\s*(.+)$", _read(self._root / "proc/cpuinfo"), re.MULTILINE)
         cores = usable_cores()
         name = named[1] if named else platform.machine() or "CPU"
-        return Device("cpu", 1, _plain(f"{name}, {cores} core{'s' if cores > 1 else ''}"))
+        return Device("cpu", 1, plain(f"{name}, {cores} core{'s' if cores > 1 else ''}"))
 
     async def _ask(self, command: tuple[str, ...]) -> str:
         """What a tool says; nothing if it is not here, or is of no use."""
@@ -138,7 +138,7 @@ class Machine:
             log.warn("a tool does not work", tool=program, why=str(error) or f"no answer within {WITHIN:.0f} s")
             return ""
         if code:
-            log.warn("a tool does not work", tool=program, code=code, says=_plain(out or err))
+            log.warn("a tool does not work", tool=program, code=code, says=plain(out or err))
             return ""
         return out
 
@@ -152,16 +152,11 @@ def usable_cores() -> int:
 
 def _text(count: int, *parts: str) -> str:
     several = f"{count} x " if count > 1 else ""
-    return _plain(several + ", ".join(part for part in parts if part))
+    return plain(several + ", ".join(part for part in parts if part))
 
 
 def _mebibytes(text: str) -> str:
     return f"{text} MiB" if text.isdecimal() else ""
-
-
-def _plain(text: str) -> str:
-    """A tool's words on one line, and not many."""
-    return " ".join("".join(one if one.isprintable() else " " for one in text).split())[:TEXT_MOST]
 
 
 def _read(path: Path) -> str:

@@ -17,6 +17,7 @@ import grpc
 import msgspec
 from google.protobuf.message import DecodeError, Message
 
+from vmafx.plain import plain
 from vmafx.runtime.logs import log
 from vmafx.wire import controller_pb2 as wire
 
@@ -72,6 +73,7 @@ class Session(msgspec.Struct, frozen=True):
 
     node: str
     token: str
+    capacity: int = 0  # of the VmafxNode; 0 if the controller does not say
 
 
 class Door(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,16 +100,17 @@ class Link:
 
     async def register(self, request: wire.RegisterNodeRequest) -> Session:
         said = await self._call("RegisterNode", request, wire.RegisterNodeResponse, SOON)
-        return Session(said.node_id, said.session_token)
+        return Session(said.node_id, said.session_token, said.capacity)
 
     async def heartbeat(
-        self, session: Session, jobs: Iterable[wire.RunningJob], working: int
+        self, session: Session, jobs: Iterable[wire.RunningJob], working: int, *, draining: bool
     ) -> wire.HeartbeatResponse:
         request = wire.HeartbeatRequest(
             node_id=session.node,
             session_token=session.token,
             jobs_running=working,
             running_job_ids=wire.RunningJobs(jobs=jobs),
+            draining=draining,
         )
         return await self._call("Heartbeat", request, wire.HeartbeatResponse, SOON)
 
@@ -191,7 +194,4 @@ def _channel(door: Door, files: tuple[bytes | None, bytes | None, bytes | None])
 
 
 def _words(error: grpc.aio.AioRpcError) -> str:
-    """Somebody else's words on one line, without what a terminal would obey."""
-    said = error.details() or "no more is said"
-    plain = " ".join("".join(one if one.isprintable() else " " for one in said).split())
-    return f"{error.code().name}: {plain[:TEXT_MOST]}"
+    return f"{error.code().name}: {plain(error.details() or 'no more is said', TEXT_MOST)}"

@@ -125,7 +125,8 @@ async def _work(
         agent = Agent(link, request, runner, spool, device.backends[0])
         await agent.run(stop, at_once, settings["drain"])
     except* Superseded as group:
-        end = Ends(str(group.exceptions[0]))
+        # As a wrong setting: started again, the two would stop each other's work for ever.
+        end = Ends(str(group.exceptions[0]), WRONG_SETTINGS)
     except* Wrong as group:
         end = Ends(f"the controller cannot use what this agent says: {group.exceptions[0]}", WRONG_SETTINGS)
     finally:

@@ -20,10 +20,6 @@ class Membership:
         self._session: Session | None = None
         self._changed = asyncio.Event()
 
-    @property
-    def current(self) -> Session | None:
-        return self._session
-
     async def session(self) -> Session:
         while self._session is None:
             await self._changed.wait()

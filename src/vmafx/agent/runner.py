@@ -78,8 +78,8 @@ class Runner:
         try:
             async with _worker(task, folder, self._environ) as (process, trouble):
                 yield Job(task, folder, process, trouble)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        finally:  # in a thread: clips that were fetched may be large, and heartbeats must not wait
+            await _surely(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
 
 
 class Job:
@@ -174,7 +174,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(STOPS_WITHIN):
                 await process.wait()
-    with suppress(ProcessLookupError):
+    with suppress(ProcessLookupError, PermissionError):  # all gone, and the number another's by now
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()
 

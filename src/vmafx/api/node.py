@@ -34,6 +34,7 @@ class VmafxNodeStatus(Model):
     detectedDevice: Annotated[Link | None, doc("The device its agent found.")] = None
     agentSession: Annotated[Identifier | None, doc("The agent that speaks for the node.")] = None
     throughput: Annotated[NonNegative | None, doc("Frames per second it was measured to score.")] = None
+    draining: Annotated[bool, doc("Its agent is about to stop, and takes no new jobs.")] = False
     observedGeneration: Annotated[Generation, doc("The metadata.generation this status speaks of.")] = 0
     conditions: Annotated[Conditions, doc("Ready, and why not.")] = ()
 
@@ -65,6 +66,7 @@ class NodeStatusView(Model):
     assignedJobs: int = 0
     agentSession: str | None = None
     throughput: float | None = None
+    draining: bool = False
     observedGeneration: int = 0
     conditions: tuple[Condition, ...] = ()
 

@@ -1,12 +1,13 @@
 """The calls of the wire, each once, whichever door they come by: who may, what is asked, what is answered."""
 
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import msgspec
 
 from vmafx.api.job import JobProgress
-from vmafx.api.work import Answer, read_answer
+from vmafx.api.work import MESSAGE_MAX, Answer, read_answer
 from vmafx.controller.doors import Doors, Presented
 from vmafx.controller.errors import Refused
 from vmafx.controller.jobs import Jobs, spec_of
@@ -17,6 +18,7 @@ from vmafx.controller.sessions import Session, Sessions
 from vmafx.controller.streams import Streams
 from vmafx.controller.work import Work
 from vmafx.kube import Key
+from vmafx.plain import plain
 from vmafx.wire import controller_pb2 as wire
 
 WAIT_MOST = 60  # seconds
@@ -95,7 +97,11 @@ class Calls:
             labels=dict(request.labels),
         )
         session = await self._parts.nodes.register(node, machine)
-        return wire.RegisterNodeResponse(node_id=str(node), session_token=self._parts.sessions.token(session))
+        return wire.RegisterNodeResponse(
+            node_id=str(node),
+            session_token=self._parts.sessions.token(session),
+            capacity=self._parts.nodes.capacity(node) or machine.capacity,
+        )
 
     async def Heartbeat(self, request: wire.HeartbeatRequest, shown: Presented) -> wire.HeartbeatResponse:  # noqa: N802
         session = self._session(request.node_id, request.session_token)
@@ -106,15 +112,17 @@ class Calls:
         standing = await self._parts.nodes.standing(session)
         if standing != "speaks":
             return wire.HeartbeatResponse(ok=False, superseded=standing == "superseded")
-        await self._parts.nodes.beat(session)
+        await self._parts.nodes.beat(session, draining=request.draining)
         return wire.HeartbeatResponse(
-            ok=True, stop_job_ids=await self._parts.work.over(session.node, _running(request.running_job_ids))
+            ok=True,
+            stop_job_ids=await self._parts.work.over(session.node, _running(request.running_job_ids)),
+            capacity=self._parts.nodes.capacity(session.node),
         )
 
     async def PullWork(self, request: wire.PullWorkRequest, shown: Presented) -> wire.PullWorkResponse:  # noqa: N802
         session = await self._speaker(request.node_id, request.session_token, shown)
         if not request.HasField("running_job_ids"):  # an old agent
-            claimed = await self._parts.work.claim(session.node)
+            claimed = await self._parts.work.claim(session)
             return wire.PullWorkResponse(job=work_message(claimed) if claimed is not None else None)
         pulled = await self._parts.work.pull(
             session.node,
@@ -132,7 +140,8 @@ class Calls:
         results = self._parts.results
         if request.final:
             ok = await results.final(session, request.job_id, request.name, _answer(request))
-            self._parts.work.ended(session.node, request.job_id)
+            if ok:
+                self._parts.work.ended(session.node, request.job_id)
         else:
             ok = await results.progress(session, request.job_id, request.name, _progress(request))
         return wire.ReportResultResponse(ok=ok)
@@ -174,9 +183,12 @@ def _running(said: wire.RunningJobs) -> dict[str, str]:
 def _answer(request: wire.ReportResultRequest) -> Answer | None:
     """A worker's answer as it left it; or, from an old agent, what there is of one."""
     if request.answer:
-        return read_answer(request.answer, request.job_id)
+        told = read_answer(request.answer, request.job_id)
+        return told and msgspec.structs.replace(
+            told, message=plain(told.message, MESSAGE_MAX) if told.message else None
+        )
     if request.error:
-        said = Answer(request.job_id, fault="EngineFailure", message=request.error[:1000])
+        said = Answer(request.job_id, fault="EngineFailure", message=plain(request.error, MESSAGE_MAX))
     else:
         metrics = {name: {"mean": value} for name, value in request.features.items()}
         try:
@@ -188,6 +200,8 @@ def _answer(request: wire.ReportResultRequest) -> Answer | None:
 
 def _progress(request: wire.ReportResultRequest) -> JobProgress:
     so_far = request.progress
+    if not math.isfinite(so_far.fps):
+        raise Refused("INVALID_ARGUMENT", "progress: its frames per second make no sense")
     said = {"frames": so_far.frames or len(request.partial_scores), "totalFrames": so_far.total_frames}
     try:
         return msgspec.convert({**said, "fps": so_far.fps}, JobProgress)

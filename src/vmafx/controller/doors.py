@@ -24,6 +24,7 @@ from vmafx.runtime.logs import log
 from vmafx.runtime.times import loop_time
 
 ADMITTED_FOR = 60.0  # seconds that an answer holds; so long may somebody go on whose token was revoked
+PROVEN_FOR = 3600.0  # seconds after which a token that was good is like any other
 REFUSED_FOR = 20.0  # shorter: they may be waiting for a role that was just bound
 CALLERS_MOST = 8192
 QUESTIONS_MOST = 32768
@@ -102,6 +103,7 @@ class TokenDoors:
         # Apart: whoever makes up tokens pushes out what is known of others who did, and of nobody else.
         self._users: Recent[bytes, User] = Recent(CALLERS_MOST, now)
         self._strangers: Recent[bytes, bool] = Recent(CALLERS_MOST, now)
+        self._proven: Recent[bytes, bool] = Recent(CALLERS_MOST, now)  # good a while ago
         self._allowed: Recent[tuple[bytes, Action], bool] = Recent(QUESTIONS_MOST, now)
         self._identifying: Together[bytes, User | None] = Together()
         self._allowing: Together[tuple[bytes, Action], bool] = Together()
@@ -149,7 +151,8 @@ class TokenDoors:
         async def review() -> User | None:
             async with self._reviews.turn():
                 # Only now: whoever waited may have been refused a hundred times since.
-                if self._bad_tokens.out(host):
+                # Others behind the same address may be bad for as long as they like: who was good is asked after.
+                if not self._proven.get(key) and self._bad_tokens.out(host):
                     raise Refused("RESOURCE_EXHAUSTED", "too many bad tokens from your address; try again later")
                 asked = self._now()
                 user = await self._reviews.token(token)
@@ -158,6 +161,7 @@ class TokenDoors:
                     self._bad_tokens.strike(host)
                     self._strangers.put(key, True, asked + REFUSED_FOR)
                 else:
+                    self._proven.put(key, True, asked + PROVEN_FOR)
                     self._users.put(key, user, asked + min(ADMITTED_FOR, claims.exp - self._wall()))
             return user
 

@@ -18,13 +18,16 @@ Code = Literal[
 ]
 
 
+MESSAGE_MOST = 1000  # characters; a longer one does not fit into what gRPC sends at the end of a call
+
+
 class Refused(Exception):
     """The caller is told the code and the message, and nothing else."""
 
     def __init__(self, code: Code, message: str) -> None:
-        super().__init__(message)
         self.code: Code = code
-        self.message = message
+        self.message = message if len(message) <= MESSAGE_MOST else f"{message[: MESSAGE_MOST - 1]}…"
+        super().__init__(self.message)
 
 
 def refusal(error: KubeError) -> Refused:

@@ -97,9 +97,7 @@ class Jobs:
     async def _key(self, wanted: str) -> Key:
         if (job := self._caches.job(wanted)) is not None:
             return key_of(job)
-        if (key := self._ended_key(wanted)) is None:
-            await self._scan()
-            key = self._ended_key(wanted)
+        key = self._ended_key(wanted) or await self._scan({wanted, uid_of(wanted)})
         if key is None:
             raise _unknown(wanted)
         return key
@@ -107,16 +105,22 @@ class Jobs:
     def _ended_key(self, wanted: str) -> Key | None:
         return self._ended.get(wanted) or self._ended.get(uid_of(wanted))
 
-    async def _scan(self) -> None:
+    async def _scan(self, wanted: set[str]) -> Key | None:
         """Read the names of all jobs: there is no other way to one that ended before this process began."""
         async with self._scanning:
+            for uid in wanted & self._ended.keys():  # somebody else has looked meanwhile
+                return self._ended[uid]
             if self._scanned is not None and loop_time() - self._scanned < SCAN_EVERY:
-                return
+                return None
             heads = JOBS.seen_as(_Head)
             async for page in self._client.pages(heads, self._caches.jobs.namespace):
                 for one in page.items:
-                    self._remember(one.metadata.uid, Key(one.metadata.namespace, one.metadata.name))
+                    key = Key(one.metadata.namespace, one.metadata.name)
+                    self._remember(one.metadata.uid, key)
+                    if one.metadata.uid in wanted:
+                        return key
             self._scanned = loop_time()
+            return None
 
 
 def spec_of(reference: str, distorted: str, model: str, backend: str, more: str) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from vmafx.controller.errors import Refused
 DEPTH_MOST = 16  # of objects and lists in each other; ours have four
 NAMES_MOST = 5  # unknown fields that are named
 SAID_MOST = 200  # characters of what protobuf says
-_BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)  # strings are passed over whole
+# Strings are passed over whole, also one without an end: to look at it again from each of its quotes would take hours.
+_BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 M = TypeVar("M", bound=Message)
 

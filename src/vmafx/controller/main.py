@@ -93,7 +93,7 @@ async def run(settings: dict[str, Any]) -> None:
         manager.in_background(metrics.measure_lag)
         manager.while_leading(serve)
         pages: Routes = {
-            "/healthz": server.probe(lambda: None),
+            "/healthz": server.probe(parts.nodes.trouble),
             "/readyz": server.probe(manager.not_ready),
             "/metrics": server.metrics(metrics.registry),
         }
@@ -112,7 +112,7 @@ def server_credentials(settings: dict[str, Any]) -> grpc.ServerCredentials | Non
         return None
     if certificate is None or key is None:
         raise ConfigError("--tls-cert and --tls-key go together")
-    return grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=False)
+    return grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=authority is not None)
 
 
 def _http_tls(settings: dict[str, Any]) -> ssl.SSLContext | None:

@@ -41,9 +41,10 @@ def job_message(job: VmafxJob, called: str = "") -> wire.Job:
 
 def work_message(job: JobView) -> wire.Job:
     """An attempt, as an agent gets it."""
-    spec = job.spec
+    spec, attempt = job.spec, job.status.controllerJobID or ""
+    work = msgspec.structs.replace(work_of(job, job.status.attempts - 1), id=attempt)
     return wire.Job(
-        id=job.status.controllerJobID or "",
+        id=attempt,
         status=wire.RUNNING,
         scoring=wire.ScoringParams(
             reference=spec.reference, distorted=spec.distorted, model=spec.model, backend=spec.backend or ""
@@ -53,7 +54,7 @@ def work_message(job: JobView) -> wire.Job:
         updated_at=_seconds(job.status.startedAt),
         namespace=job.metadata.namespace,
         name=job.metadata.name,
-        work=msgspec.json.encode(work_of(job, job.status.attempts - 1)).decode(),
+        work=msgspec.json.encode(work).decode(),
     )
 
 

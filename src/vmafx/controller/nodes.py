@@ -13,12 +13,15 @@ from vmafx.controller.cache import Caches
 from vmafx.controller.errors import Refused
 from vmafx.controller.sessions import Session, Sessions
 from vmafx.kube import NODES, Client, Key
-from vmafx.kube.errors import AlreadyExists, BadRequest, Invalid, NotFound
+from vmafx.kube.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound
+from vmafx.plain import plain
 from vmafx.runtime.times import loop_time, utc_now
 
 VIEW = NODES.seen_as(NodeView)
 WRITE_EVERY = 20.0  # seconds between two writes of a node's heartbeat, at least
-CAPACITY_MOST, DEVICE_MOST, LABELS_MOST = 1024, 1024, 64
+TROUBLE_FOR = 30.0  # seconds after a write that failed; agents that are there bring the next one sooner
+TRIES = 5
+CAPACITY_MOST, LABELS_MOST = 1024, 64
 Standing = Literal["speaks", "superseded", "unknown"]
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -40,6 +43,7 @@ class Nodes:
         self, client: Client, caches: Caches, sessions: Sessions, now: Callable[[], datetime] = utc_now
     ) -> None:
         self._client, self._caches, self._sessions, self._now = client, caches, sessions, now
+        self._trouble: tuple[str, float] | None = None  # with a write of a heartbeat, and when
         self._beaten: dict[str, float] = {}  # sessions, and when we last wrote that they live
         caches.nodes.on_change(lambda change: self._forget(change.old, change.new))
 
@@ -51,20 +55,26 @@ class Nodes:
     async def register(self, node: Key, machine: Machine) -> Session:
         """From now on this agent speaks for the node, and no other."""
         _check(node, machine)
-        await self._make(node, machine)
         session = self._sessions.begin(node)
-        status: dict[str, Any] = {"agentSession": session.id, "lastHeartbeat": self._now()}
-        if machine.device:
-            status["detectedDevice"] = machine.device[:DEVICE_MOST]
-        if machine.fps > 0:
-            status["throughput"] = round(machine.fps, 2)
-        await self._client.patch_status(VIEW, node, status)
-        self._beaten[session.id] = loop_time()
-        return session
+        for _ in range(TRIES):
+            there = await self._make(node, machine)
+            status: dict[str, Any] = {"agentSession": session.id, "lastHeartbeat": self._now(), "draining": None}
+            if machine.device:
+                status["detectedDevice"] = plain(machine.device)
+            if machine.fps > 0:
+                status["throughput"] = round(machine.fps, 2)
+            try:
+                # Guarded: a registration that comes late, since its call was given up, must not undo the next one.
+                await self._client.patch_status(VIEW, node, status, there.metadata.resourceVersion)
+            except (Conflict, NotFound):
+                continue
+            self._beaten[session.id] = loop_time()
+            return session
+        raise Refused("ABORTED", f"the VmafxNode {node} is being written by others; register again")
 
-    async def _make(self, node: Key, machine: Machine) -> None:
-        """Its VmafxNode, if there is none; one that is there stays as people made it."""
-        there = self._caches.nodes.store.get(node) or await self._live(node)
+    async def _make(self, node: Key, machine: Machine) -> NodeView:
+        """Its VmafxNode, made if there is none; one that is there stays as people made it."""
+        there = await self._live(node)
         if there is None:
             spec = VmafxNodeSpec(gpuVendor=_vendor(machine), capacity=machine.capacity, runtime="Agent")
             labels = {**machine.labels, REGISTERED_BY: BY_AGENT}
@@ -72,13 +82,14 @@ class Nodes:
             try:
                 await self._client.create(NODES, made, node.namespace)
             except AlreadyExists:
-                there = await self._live(node)
+                pass
             except (Invalid, BadRequest) as error:
                 raise Refused("INVALID_ARGUMENT", str(error)) from error
             except NotFound as error:
                 raise Refused("NOT_FOUND", f"there is no namespace {node.namespace}") from error
-        if there is not None:
-            _fit(there, node, machine)
+            there = await self._client.get(VIEW, node)
+        _fit(there, node, machine)
+        return there
 
     async def _live(self, node: Key) -> NodeView | None:
         try:
@@ -95,21 +106,36 @@ class Nodes:
             return "unknown"
         return "speaks" if node.status.agentSession == session.id else "superseded"
 
-    async def beat(self, session: Session) -> None:
+    def capacity(self, node: Key) -> int:
+        """How many jobs it is given at once; 0 if that is not known."""
+        known = self._caches.nodes.store.get(node)
+        return known.spec.capacity if known is not None else 0
+
+    async def beat(self, session: Session, *, draining: bool) -> None:
         """It lives. All replicas together write that every WRITE_EVERY seconds at most, each looking at the others'."""
         now, node = self._now(), self._caches.nodes.store.get(session.node)
-        written = node.status.lastHeartbeat if node is not None else None
-        if written is not None and timedelta(0) <= now - written < timedelta(seconds=WRITE_EVERY):
-            return
-        mine = self._beaten.get(session.id)
-        if mine is not None and loop_time() - mine < WRITE_EVERY:
+        if node is not None and draining == node.status.draining and self._is_recent(session, node, now):
             return
         self._beaten[session.id] = loop_time()
         try:
-            await self._client.patch_status(VIEW, session.node, {"lastHeartbeat": now})
-        except BaseException:
+            await self._client.patch_status(VIEW, session.node, {"lastHeartbeat": now, "draining": draining or None})
+        except BaseException as error:
             self._beaten.pop(session.id, None)
+            self._trouble = str(error), loop_time()
             raise
+        self._trouble = None
+
+    def _is_recent(self, session: Session, node: NodeView, now: datetime) -> bool:
+        written, mine = node.status.lastHeartbeat, self._beaten.get(session.id)
+        if written is not None and timedelta(0) <= now - written < timedelta(seconds=WRITE_EVERY):
+            return True
+        return mine is not None and loop_time() - mine < WRITE_EVERY
+
+    def trouble(self) -> str | None:
+        """Why heartbeats are not written at present: then silence is not the agents', and nobody may take it so."""
+        if self._trouble is None or loop_time() - self._trouble[1] > TROUBLE_FOR:
+            return None
+        return f"heartbeats cannot be written: {self._trouble[0]}"
 
 
 def _check(node: Key, machine: Machine) -> None:

@@ -30,7 +30,9 @@ SETTINGS = (
     ),
     Setting("tls_key", "Its key (PEM).", "", "--tls-key", "VMAFX_CONTROLLER_TLS_KEY", metavar="FILE"),
     Setting(
-        "client_ca", "Authority (PEM) of client certificates, which then stand for users as in Kubernetes.", "",
+        "client_ca",
+        "Authority (PEM) of client certificates, which stand for users as in Kubernetes; "
+        "gRPC then takes no caller without.", "",
         "--client-ca", "VMAFX_CONTROLLER_CLIENT_CA", metavar="FILE",
     ),
     Setting(

@@ -51,7 +51,7 @@ class Results:
     async def progress(self, session: Session, attempt: str, name: str, so_far: JobProgress) -> bool:
         """Write it down now and then; the first time also says that the job was taken."""
         job = await self._job(session, attempt, name)
-        if job is None or not goes_on(job, attempt, session.node.name):
+        if job is None or not goes_on(job, attempt, session.node):
             return False
         uid, now = job.metadata.uid, loop_time()
         if job.status.claimedAt is not None and now - self._told.get(uid, now - WRITE_EVERY) < WRITE_EVERY:
@@ -76,7 +76,7 @@ class Results:
         for _ in range(TRIES):
             if job is None:
                 return False
-            if not goes_on(job, attempt, session.node.name):
+            if not goes_on(job, attempt, session.node):
                 return _heard_already(job, attempt, answer)
             step = outcome(job, answer) if answer is not None else failed(job, "its agent's answer makes no sense")
             try:
@@ -104,15 +104,19 @@ class Results:
     async def _job(self, session: Session, attempt: str, name: str) -> JobView | None:
         """The job of this attempt: as the cache has it, or, where that does not fit, as the server has."""
         job = self._caches.job(attempt)
-        if job is not None and goes_on(job, attempt, session.node.name):
+        if job is not None and goes_on(job, attempt, session.node):
             return job
         if name or job is not None:
             key = Key(session.node.namespace, name or (job.metadata.name if job is not None else ""))
             job = await self._live(key)
-        elif uid_of(attempt):
-            await self._caches.jobs.refresh()
-            job = self._caches.job(attempt)
+        else:  # from an old agent, of a job that the cache does not show
+            job = await self._placed(session.node, uid_of(attempt))
         return job if job is not None and job.metadata.uid == uid_of(attempt) else None
+
+    async def _placed(self, node: Key, uid: str) -> JobView | None:
+        fields = f"status.assignedNode={node.name},status.phase=Running"
+        jobs = (await self._client.list(VIEW, node.namespace, fields=fields)).items
+        return next((job for job in jobs if job.metadata.uid == uid), None)
 
     async def _live(self, key: Key) -> JobView | None:
         try:

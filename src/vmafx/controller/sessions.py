@@ -8,6 +8,7 @@ import base64
 import hashlib
 import hmac
 import secrets
+import time
 from typing import NamedTuple
 
 import msgspec
@@ -28,6 +29,7 @@ class Session(NamedTuple):
 
     node: Key
     id: str
+    begun: float  # Unix seconds
 
 
 class Sessions:
@@ -37,10 +39,10 @@ class Sessions:
         self._key = key
 
     def begin(self, node: Key) -> Session:
-        return Session(node, secrets.token_hex(16))
+        return Session(node, secrets.token_hex(16), time.time())
 
     def token(self, session: Session) -> str:
-        said = msgspec.json.encode([*session.node, session.id])
+        said = msgspec.json.encode([*session.node, session.id, session.begun])
         return f"{_text(said)}.{_text(self._sign(said))}"
 
     def read(self, token: str) -> Session | None:
@@ -54,8 +56,8 @@ class Sessions:
             return None
         if not hmac.compare_digest(self._sign(content), signed):
             return None
-        namespace, name, identifier = msgspec.json.decode(content, type=tuple[str, str, str])
-        return Session(Key(namespace, name), identifier)
+        namespace, name, identifier, begun = msgspec.json.decode(content, type=tuple[str, str, str, float])
+        return Session(Key(namespace, name), identifier, begun)
 
     def _sign(self, content: bytes) -> bytes:
         return hmac.digest(self._key, content, hashlib.sha256)

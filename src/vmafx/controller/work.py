@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from vmafx.api.job import JobView
 from vmafx.controller.cache import BY_NODE, Caches, key_of, node_of
+from vmafx.controller.sessions import Session
 from vmafx.kube import JOBS, Client, Key
 from vmafx.kube.errors import Conflict, KubeError, NotFound
 from vmafx.lifecycle.attempts import goes_on, uid_of
@@ -14,6 +15,7 @@ from vmafx.runtime.store import Change
 from vmafx.runtime.times import loop_time, utc_now
 
 VIEW = JOBS.seen_as(JobView)
+ASKED_MOST = 16  # jobs that the server is asked after for one call; of the others the next one tells
 Running = Mapping[str, str]  # attempts, and the names of their jobs
 
 
@@ -31,18 +33,18 @@ class _Waiter:
 
 
 class Work:
-    """Keeps nothing: what an agent runs, it says itself; what it is to run, stands in the jobs."""
+    """What an agent runs, it says itself; what it is to run, stands in the jobs."""
 
     def __init__(self, client: Client, caches: Caches, now: Callable[[], datetime] = utc_now) -> None:
         self._client, self._caches, self._now = client, caches, now
         self._waiting: dict[Key, set[_Waiter]] = {}
-        self._ended: dict[str, str] = {}  # jobs by uid, and the attempt that was reported while the cache shows it yet
+        self._ended: dict[str, str] = {}  # by a job's uid, the attempt that was reported and that the cache still shows
         self._closed = False
         caches.jobs.on_change(self._job_changed)
 
     def _job_changed(self, change: Change[JobView]) -> None:
         known = change.new or change.old
-        if known is not None and (change.new is None or not self._is_ended(change.new)):
+        if known is not None and not (change.new and node_of(change.new) and self._is_ended(change.new)):
             self._ended.pop(known.metadata.uid, None)
         for job in (change.old, change.new):
             if job is not None and (node := node_of(job)) is not None:
@@ -55,15 +57,11 @@ class Work:
     def ended(self, node: Key, attempt: str) -> None:
         """It was reported, so the agent has room for another: also one that began to wait before."""
         job = self._caches.job(attempt)
-        if job is not None and job.status.controllerJobID == attempt:
+        if job is not None and goes_on(job, attempt, node):
             self._ended[job.metadata.uid] = attempt
         for waiter in self._waiting.get(node, ()):
             waiter.running.pop(attempt, None)
         self._wake(node)
-
-    def waiting(self) -> int:
-        """How many agents wait for work now."""
-        return sum(map(len, self._waiting.values()))
 
     def close(self) -> None:
         """Nobody waits any longer: the process is about to end."""
@@ -94,10 +92,13 @@ class Work:
             if not self._waiting[node]:
                 del self._waiting[node]
 
-    async def claim(self, node: Key) -> JobView | None:
-        """For an agent that does not say what it runs: the next job that none has taken yet, marked as taken."""
-        for job in self._placed(node):
-            if job.status.claimedAt is None:
+    async def claim(self, session: Session) -> JobView | None:
+        """For an agent that does not say what it runs: the next job that it has not taken yet, marked as taken.
+
+        What was taken before it registered, it has lost.
+        """
+        for job in self._placed(session.node):
+            if job.status.claimedAt is None or job.status.claimedAt.timestamp() < session.begun:
                 try:
                     return await self._client.patch_status(
                         VIEW, key_of(job), {"claimedAt": self._now()}, version=job.metadata.resourceVersion
@@ -108,19 +109,24 @@ class Work:
 
     async def over(self, node: Key, running: Running) -> tuple[str, ...]:
         """Those that are no longer the node's: cancelled, suspended, deleted, given to another."""
-        return tuple([one for one, name in running.items() if not await self._goes_on(node, one, name)])
+        over, asked = [], 0
+        for attempt, name in running.items():
+            job = self._caches.job(attempt)
+            if job is not None and goes_on(job, attempt, node):
+                continue
+            asked += 1
+            if asked <= ASKED_MOST and not await self._goes_on(node, job, attempt, name):
+                over.append(attempt)
+        return tuple(over)
 
     def _is_ended(self, job: JobView) -> bool:
         return self._ended.get(job.metadata.uid) == job.status.controllerJobID
 
-    async def _goes_on(self, node: Key, attempt: str, name: str) -> bool:
-        job = self._caches.job(attempt)
-        if job is not None and goes_on(job, attempt, node.name):
-            return True
+    async def _goes_on(self, node: Key, job: JobView | None, attempt: str, name: str) -> bool:
         if not name:  # nothing to ask the server by
             return job is None or not _is_past(job, attempt)
         try:  # the cache may be behind: before work is thrown away, the server itself is asked
-            return goes_on(await self._client.get(VIEW, Key(node.namespace, name)), attempt, node.name)
+            return goes_on(await self._client.get(VIEW, Key(node.namespace, name)), attempt, node)
         except NotFound:
             return False
         except (KubeError, ValueError):

@@ -3,6 +3,8 @@
 import asyncio
 import socket
 import ssl
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from aiohappyeyeballs import start_connection
@@ -10,10 +12,15 @@ from aiohappyeyeballs import start_connection
 from vmafx.kube.credentials import Anonymous, Credentials
 
 HEAD_MOST = 1 << 16  # bytes of what a proxy may say
+_LOOKUPS = ThreadPoolExecutor(16, thread_name_prefix="lookup")  # of names; none is begun before it is needed
 
 
 class Lost(OSError):
     """The connection ended before the answer did. The request may have been carried out."""
+
+
+class NotSent(Lost):
+    """It ended before the request was sent."""
 
 
 class ProxyRefused(OSError):
@@ -62,8 +69,9 @@ async def _addresses(server: Server) -> list[Any]:
     try:  # a number needs no thread that looks it up
         return socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except socket.gaierror:
-        loop = asyncio.get_running_loop()
-        return await loop.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
+        # In threads of our own: uvloop has two for this, and two names that nobody knows would hold up all others.
+        look_up = partial(socket.getaddrinfo, server.host, server.port, type=socket.SOCK_STREAM)
+        return await asyncio.get_running_loop().run_in_executor(_LOOKUPS, look_up)
 
 
 def _socket(address: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:

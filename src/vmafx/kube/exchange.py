@@ -10,10 +10,11 @@ from typing import NamedTuple, TypeVar, cast
 
 import httptools
 
-from vmafx.kube.dialing import Lost, Route, dial
+from vmafx.kube.dialing import Lost, NotSent, Route, dial
 
 KEPT_FOR = 30.0  # seconds: servers close what is idle for longer, and a call might be on its way at that moment
 ANSWER_MOST = 1 << 30  # bytes
+HEAD_MOST = 1 << 16  # bytes
 UNREAD_MOST = 1 << 20  # bytes of a stream; the server waits with more until they are read
 
 C = TypeVar("C", bound="_Connection")
@@ -31,9 +32,11 @@ class _Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._parts: list[bytes] = []
         self._size, self._retry_after = 0, ""
+        self._status, self._sized = 0, False
+        self._unsorted = 0  # bytes since something came of them: a head has no end of its own
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -43,9 +46,13 @@ class _Connection(asyncio.Protocol):
         """End it; who waits for something from it gets this error."""
         raise NotImplementedError
 
+    def _complete(self) -> None:
+        """The whole answer is there."""
+        raise NotImplementedError
+
     def _send(self, request: bytes) -> None:
         if self._transport is None or self._transport.is_closing():
-            raise Lost("it was closed")
+            raise NotSent("it was closed")
         self._transport.write(request)
 
     def _take(self) -> bytes:
@@ -59,22 +66,43 @@ class _Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
+        if self._parser is None:
+            return
+        self._unsorted += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self.fail(Lost(f"what came is not HTTP ({error})"))
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self.fail(Lost(f"what came is not HTTP as we speak it ({error})"))
+        if self._unsorted > HEAD_MOST:
+            self.fail(Lost(f"its answer begins with more than {HEAD_MOST:,} bytes that are none"))
 
     def connection_lost(self, error: Exception | None) -> None:
+        if error is None and self._status >= 200 and not self._sized:  # its end is how such an answer ends
+            self._complete()
         self.fail(Lost(str(error) if error else "the server closed it"))
+        self._parser = None  # it holds us as we hold it
 
     # The parser calls these.
 
     def on_message_begin(self) -> None:
         self._parts, self._size, self._retry_after = [], 0, ""
+        self._status, self._sized = 0, False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() == b"retry-after":
-            self._retry_after = value.decode("latin-1")
+        match name.lower():
+            case b"retry-after":
+                self._retry_after = value.decode("latin-1")
+            case b"content-length" | b"transfer-encoding":
+                self._sized = True
+
+    def on_headers_complete(self) -> None:
+        self._unsorted = 0
+        self._status = self._parser.get_status_code() if self._parser is not None else 0
+
+    def on_message_complete(self) -> None:
+        self._unsorted = 0
+        if self._status >= 200:  # else only a herald of the answer
+            self._complete()
 
 
 class Connection(_Connection):
@@ -103,21 +131,19 @@ class Connection(_Connection):
             self._waiter = None
 
     def on_body(self, part: bytes) -> None:
+        self._unsorted = 0
         self._size += len(part)
         if self._size > ANSWER_MOST:
             self.fail(Lost(f"its answer is longer than {ANSWER_MOST:,} bytes"))
         else:
             self._parts.append(part)
 
-    def on_message_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if status < 200:  # only a herald of the answer
-            return
-        self._keep = self._keep and self._parser.should_keep_alive()
+    def _complete(self) -> None:
+        self._keep = self._keep and self._parser is not None and self._parser.should_keep_alive()
         if self._waiter is None or self._waiter.done():
             self.fail(Lost("an answer came that nobody asked for"))
             return
-        self._waiter.set_result(Answer(status, self._retry_after, self._take()))
+        self._waiter.set_result(Answer(self._status, self._retry_after, self._take()))
 
     def fail(self, error: Exception) -> None:
         self._keep = False
@@ -132,9 +158,13 @@ class Stream(_Connection):
     def __init__(self) -> None:
         super().__init__()
         self._news: asyncio.Future[None] | None = None
-        self._head = self._sized = self._over = self._paused = False
+        self._over = self._paused = False
         self._error: Exception | None = None
-        self.status = 0
+        self.heard = self._loop.time()  # when something came last
+
+    @property
+    def status(self) -> int:
+        return self._status
 
     @property
     def retry_after(self) -> str:
@@ -143,7 +173,7 @@ class Stream(_Connection):
     async def begin(self, request: bytes) -> None:
         """Send, and wait until `status` is known."""
         self._send(request)
-        while not self._head:
+        while self._status < 200:
             await self._wait()
 
     async def read(self) -> bytes:
@@ -174,21 +204,16 @@ class Stream(_Connection):
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
-    def connection_lost(self, error: Exception | None) -> None:
-        if error is None and self._head and not self._sized:  # its end is how such an answer ends
-            self._over = True
-        super().connection_lost(error)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
-        self._sized = self._sized or name.lower() in {b"content-length", b"transfer-encoding"}
+    def data_received(self, data: bytes) -> None:
+        self.heard = self._loop.time()
+        super().data_received(data)
 
     def on_headers_complete(self) -> None:
-        self.status = self._parser.get_status_code()
-        self._head = self.status >= 200
+        super().on_headers_complete()
         self._wake()
 
     def on_body(self, part: bytes) -> None:
+        self._unsorted = 0
         self._parts.append(part)
         self._size += len(part)
         if self._size > UNREAD_MOST and not self._paused and self._transport is not None:
@@ -196,8 +221,8 @@ class Stream(_Connection):
             self._transport.pause_reading()
         self._wake()
 
-    def on_message_complete(self) -> None:
-        self._over = self._head
+    def _complete(self) -> None:
+        self._over = True
         self._wake()
 
     def fail(self, error: Exception) -> None:

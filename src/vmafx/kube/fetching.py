@@ -30,7 +30,12 @@ async def fetch(
         trust = ssl.create_default_context()
     stream = await Pool(Route(Server(at.host, at.port, trust if at.scheme == "https" else None))).new(Stream)
     try:
-        said = {"Host": at.authority, "Connection": "close", "User-Agent": "vmafx", **(headers or {})}
+        said = {
+            "Host": at.host_port_subcomponent or "",
+            "Connection": "close",
+            "User-Agent": "vmafx",
+            **(headers or {}),
+        }
         if body:
             said["Content-Length"] = str(len(body))
         lines = [f"{method} {at.raw_path_qs} HTTP/1.1", *(f"{name}: {value}" for name, value in said.items())]

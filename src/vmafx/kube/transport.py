@@ -15,7 +15,7 @@ import msgspec
 from yarl import URL
 
 from vmafx.kube.config import Config
-from vmafx.kube.dialing import ProxyRefused, Route, Server
+from vmafx.kube.dialing import NotSent, ProxyRefused, Route, Server
 from vmafx.kube.errors import ApiError, ConfigError, KubeError, Unauthorized, Unreachable, Untrusted, error_from_answer
 from vmafx.kube.exchange import C, Connection, Pool, Stream
 from vmafx.kube.metrics import ClientMetrics
@@ -25,6 +25,7 @@ from vmafx.kube.tls import trusting
 CONNECTIONS = 40
 CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 60.0
+SILENT_MOST = 150.0  # seconds of a stream; the server sends a bookmark every minute or so
 _NO_ANSWER = "<error>"
 # Without Accept-Encoding the server does not compress, which costs both sides more than it saves.
 _ALWAYS = "Accept: application/json\r\nUser-Agent: vmafx\r\n"
@@ -53,7 +54,7 @@ class Transport:
         self._pool = Pool(route)
         self._slots = asyncio.Semaphore(CONNECTIONS)
         self._open = False
-        self._host = url.authority
+        self._host = url.host_port_subcomponent or ""
         self._base = url.raw_path.rstrip("/")
         self._asked_by_url = route.proxy is not None and not route.tunnelled
         if self._asked_by_url:
@@ -112,7 +113,8 @@ class Transport:
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
         """Send, and hand out the body as it comes; for watches. Not tried again here: the watch knows from where.
 
-        The request's timeout is the whole stream's.
+        The request's timeout is the whole stream's. One that says nothing for SILENT_MOST is given up: behind a load
+        balancer, a server that is gone looks like one that has nothing to say.
         """
         async with AsyncExitStack() as stack:
             header = await self._config.credentials.header()
@@ -127,23 +129,26 @@ class Transport:
     async def _stream(self, request: Request, authorization: str | None) -> AsyncIterator[Stream]:
         content, started, code = await self._bytes(request, authorization), time.perf_counter(), _NO_ANSWER
         stream: Stream | None = None
-        timer = None
+        watchdog: _Watchdog | None = None
         try:
             try:
                 stream = await self._connect(Stream)
-                timer = asyncio.get_running_loop().call_later(request.timeout, stream.fail, TimeoutError())
-                await stream.begin(content)
+                async with asyncio.timeout(ANSWER_TIMEOUT):
+                    await stream.begin(content)
                 code = str(stream.status)
             finally:
                 self._count(request, code, started)
             if stream.status >= HTTPStatus.MULTIPLE_CHOICES:
-                raise self._refusal(stream.status, stream.retry_after, await stream.read_all())
+                async with asyncio.timeout(ANSWER_TIMEOUT):
+                    body = await stream.read_all()
+                raise self._refusal(stream.status, stream.retry_after, body)
+            watchdog = _Watchdog(stream, request.timeout)
             yield stream
         except (TimeoutError, OSError) as error:
             raise self._unreachable(error) from error
         finally:
-            if timer is not None:
-                timer.cancel()
+            if watchdog is not None:
+                watchdog.cancel()
             if stream is not None:
                 stream.abort()  # to say goodbye takes a while that nobody waits for
 
@@ -197,7 +202,28 @@ class Transport:
         where = self._config.server
         if isinstance(error, TimeoutError):
             return Unreachable(f"{where} did not answer in time", sent=True)
-        return Unreachable(f"the connection to {where} was lost: {_cause(error)}", sent=True)
+        sent = not isinstance(error, NotSent)
+        return Unreachable(f"the connection to {where} was lost: {_cause(error)}", sent=sent)
+
+
+class _Watchdog:
+    """Ends a stream that is silent for too long, or has had its time; one timer for many reads."""
+
+    def __init__(self, stream: Stream, within: float) -> None:
+        self._loop, self._stream = asyncio.get_running_loop(), stream
+        self._until = self._loop.time() + within
+        self._look()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        due = min(self._stream.heard + SILENT_MOST, self._until)
+        if now >= due:
+            self._stream.fail(TimeoutError())
+        else:
+            self._timer = self._loop.call_at(due, self._look)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
 
 
 def _route(url: URL, config: Config) -> Route:

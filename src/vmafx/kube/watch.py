@@ -109,7 +109,7 @@ def decode_events(lines: bytes, decoder: Decoder) -> list[Any]:
 def _decode_one(line: bytes, decoder: Decoder) -> Any:
     try:
         return decoder.decode(line)
-    except msgspec.ValidationError as error:
+    except msgspec.DecodeError as error:  # a ValidationError is one
         try:
             envelope = msgspec.json.decode(line, type=_Envelope)
         except msgspec.DecodeError:

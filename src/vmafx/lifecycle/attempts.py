@@ -2,6 +2,7 @@
 
 from vmafx.api.job import JobView
 from vmafx.api.work import Work
+from vmafx.kube import Key
 
 
 def attempt_id(job: JobView, attempt: int) -> str:
@@ -15,13 +16,13 @@ def uid_of(attempt: str) -> str:
     return uid if number.isdecimal() else ""
 
 
-def goes_on(job: JobView, attempt: str, node: str) -> bool:
+def goes_on(job: JobView, attempt: str, node: Key) -> bool:
     """Whether this attempt is the job's current one, on this node."""
     status = job.status
     return (
         status.phase == "Running"
         and status.controllerJobID == attempt
-        and status.assignedNode == node
+        and (job.metadata.namespace, status.assignedNode) == node
         and job.metadata.deletionTimestamp is None
     )
 

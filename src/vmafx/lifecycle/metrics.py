@@ -13,7 +13,7 @@ SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 144
 
 
 class JobMetrics:
-    """Counts what becomes of jobs. Only who leads knows, so only who leads counts."""
+    """Counts what becomes of jobs. Who writes the end of an attempt counts it."""
 
     def __init__(self, metrics: Metrics) -> None:
         registry = metrics.registry

@@ -85,8 +85,11 @@ class Informer(Generic[T]):
                 if not self._streaming:
                     await self._read_pages()
                 if self._lists_wanted <= self._lists_begun:
-                    async with asyncio.timeout(None) as self._following:
-                        await self._follow()
+                    try:
+                        async with asyncio.timeout(None) as self._following:
+                            await self._follow()
+                    finally:
+                        self._following = None
             except TimeoutError:
                 self._log.debug("listing again, as asked")
             except KubeError as error:

@@ -78,12 +78,21 @@ class LeaderElection:
             try:
                 async with asyncio.timeout_at(self._renewed_at + RENEW_WITHIN):
                     await asyncio.sleep(RETRY_EVERY)
-                    while not await self._try():
+                    while not await self._try_in_time():
                         if self._holder() not in ("", self._identity):
                             raise self._lost(f"{self._holder()} holds it")
                         await asyncio.sleep(RETRY_EVERY)
             except TimeoutError:
                 raise self._lost(f"not renewed for {RENEW_WITHIN:.0f} s") from None
+
+    async def _try_in_time(self) -> bool:
+        """One call that hangs must not cost the lease: there is time for another."""
+        try:
+            async with asyncio.timeout(RENEW_WITHIN / 2):
+                return await self._try()
+        except TimeoutError:
+            self._lease = None  # whether it was written nobody knows: look again
+            return False
 
     def holds(self) -> bool:
         """Whether nobody else can have it yet: true for no longer than RENEW_WITHIN after it was last renewed."""

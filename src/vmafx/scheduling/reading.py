@@ -25,7 +25,7 @@ def offer_of(node: NodeView) -> Offer:
         vendor=node.spec.gpuVendor,
         capacity=node.spec.capacity,
         healthy=node.status.healthy is True and node.metadata.deletionTimestamp is None,
-        cordoned=node.spec.unschedulable,
+        cordoned=node.spec.unschedulable or node.status.draining,
         agent=agent,
         spoken=not agent or node.status.agentSession is not None,
         labels=frozenset(node.metadata.labels.items()),

@@ -475,17 +475,21 @@ class RegisterNodeResponse(_message.Message):
 
     NODE_ID_FIELD_NUMBER: _builtins.int
     SESSION_TOKEN_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     session_token: _builtins.str
+    capacity: _builtins.int
+    """of the VmafxNode, which may not be what the agent said"""
     def __init__(
         self,
         *,
         node_id: _builtins.str = ...,
         session_token: _builtins.str = ...,
+        capacity: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "session_token", b"session_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "node_id", b"node_id", "session_token", b"session_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -501,9 +505,12 @@ class HeartbeatRequest(_message.Message):
     SESSION_TOKEN_FIELD_NUMBER: _builtins.int
     JOBS_RUNNING_FIELD_NUMBER: _builtins.int
     RUNNING_JOB_IDS_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     session_token: _builtins.str
     jobs_running: _builtins.int
+    draining: _builtins.bool
+    """it takes no new jobs"""
     @_builtins.property
     def running_job_ids(self) -> Global___RunningJobs: ...
     def __init__(
@@ -513,10 +520,11 @@ class HeartbeatRequest(_message.Message):
         session_token: _builtins.str = ...,
         jobs_running: _builtins.int = ...,
         running_job_ids: Global___RunningJobs | None = ...,
+        draining: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["running_job_ids", b"running_job_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs_running", b"jobs_running", "node_id", b"node_id", "running_job_ids", b"running_job_ids", "session_token", b"session_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "jobs_running", b"jobs_running", "node_id", b"node_id", "running_job_ids", b"running_job_ids", "session_token", b"session_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -529,10 +537,13 @@ class HeartbeatResponse(_message.Message):
     OK_FIELD_NUMBER: _builtins.int
     STOP_JOB_IDS_FIELD_NUMBER: _builtins.int
     SUPERSEDED_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
     ok: _builtins.bool
     """false: register again"""
     superseded: _builtins.bool
     """beside ok = false: another agent has registered by this name since"""
+    capacity: _builtins.int
+    """as in RegisterNodeResponse"""
     @_builtins.property
     def stop_job_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """cancelled, suspended, deleted, or given to another node"""
@@ -543,10 +554,11 @@ class HeartbeatResponse(_message.Message):
         ok: _builtins.bool = ...,
         stop_job_ids: _abc.Iterable[_builtins.str] | None = ...,
         superseded: _builtins.bool = ...,
+        capacity: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ok", b"ok", "stop_job_ids", b"stop_job_ids", "superseded", b"superseded"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "ok", b"ok", "stop_job_ids", b"stop_job_ids", "superseded", b"superseded"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

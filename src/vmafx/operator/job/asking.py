@@ -9,7 +9,8 @@ import grpc
 import msgspec
 from google.protobuf.message import DecodeError, Message
 
-from vmafx.operator.job.foreign import Heard, Said, Says, plain
+from vmafx.operator.job.foreign import Heard, Said, Says
+from vmafx.plain import plain
 from vmafx.wire import controller_pb2 as wire
 
 WITHIN = 5.0  # seconds for an answer

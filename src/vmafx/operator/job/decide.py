@@ -177,7 +177,8 @@ def _with_agent(job: JobView, node: NodeView, now: datetime, led_since: datetime
     over = (since + CLAIM_WITHIN - now).total_seconds()
     if over <= 0:
         within = CLAIM_WITHIN // timedelta(seconds=1)
-        return failed(job, f"its agent {node.metadata.name} did not take it within {within} s")
+        why = f"its agent {node.metadata.name} did not take it within {within} s"
+        return TryAgain(why, failed=False) if node.status.draining else failed(job, why)
     return Nothing(sooner(over, left))
 
 

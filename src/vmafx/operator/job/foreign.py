@@ -8,9 +8,9 @@ from vmafx.api.job import JobView
 from vmafx.api.work import Answer
 from vmafx.lifecycle.outcomes import Fail, Succeed, Suspend
 from vmafx.operator.job.decide import Follow, Hold, Mirror, Nothing, Step
+from vmafx.plain import plain
 
 PATIENCE = 60.0  # seconds that a job which is to end waits for its controller to say something
-TEXT_MOST = 300  # characters of somebody else's words
 
 Says = Literal[
     "PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED",  # as the wire has them
@@ -139,9 +139,3 @@ def _phase(job: JobView) -> Literal["Pending", "Running"]:
 
 def _suspension_began(job: JobView) -> bool:
     return any(one.type == "Scheduled" and one.reason == "Suspending" for one in job.status.conditions)
-
-
-def plain(text: str) -> str:
-    """Somebody else's words on one line, without what a terminal would obey, and no longer than need be."""
-    words = " ".join("".join(one if one.isprintable() else " " for one in text[: 4 * TEXT_MOST]).split())
-    return words if len(words) <= TEXT_MOST else f"{words[: TEXT_MOST - 1]}…"

@@ -9,7 +9,7 @@ from typing import Any
 from vmafx.api.job import FINISHED, JobView
 from vmafx.api.node import NodeView
 from vmafx.kube import JOBS, Client, Key
-from vmafx.kube.errors import Conflict, Invalid, NotFound
+from vmafx.kube.errors import Conflict, Invalid, NotFound, ServerError, Unreachable
 from vmafx.lifecycle import status as ends
 from vmafx.lifecycle.metrics import JobMetrics
 from vmafx.lifecycle.outcomes import Leaving, Succeed, failed
@@ -61,7 +61,7 @@ class JobReconciler:
         self._written: dict[Key, int] = {}  # versions of our own writes that the cache does not show yet
         self._echoes: dict[Key, str] = {}  # versions of writes after which there is nothing to do until more happens
         self._waits: dict[Key, datetime] = {}  # since when jobs are in the queue, until that is told
-        self._led_since: datetime | None = None
+        self._watched_since: datetime | None = None
         self._finished = Finished(client, jobs.namespace, now)
         self._tally = FinishedTally(client, jobs)
         self._counting = Counting(client, nodes, self.placing.scheduler)
@@ -84,7 +84,7 @@ class JobReconciler:
 
     async def lead(self) -> None:
         """What only a leader does beside reconciling."""
-        self._gauges.leads, self._led_since = True, self._now()
+        self._gauges.leads, self._watched_since = True, self._now()
         self.placing.lead()
         async with asyncio.TaskGroup() as group:
             for part in (self._finished, self._tally, self._counting, self._following):
@@ -156,7 +156,7 @@ class JobReconciler:
 
     def _decide(self, key: Key, job: JobView, found: PodView | None, *, seen: bool) -> steps.Step:
         node = self._nodes.store.get(Key(key.namespace, job.status.assignedNode or ""))
-        step = steps.decide(job, self._now(), steps.Around(node, found, seen, self._led_since))
+        step = steps.decide(job, self._now(), steps.Around(node, found, seen, self._watched_since))
         return self._following.step(key, job, step) if isinstance(step, steps.Follow) else step
 
     async def _do(self, key: Key, job: JobView, step: steps.Step) -> Result:
@@ -286,6 +286,9 @@ class JobReconciler:
             new = await self._client.patch_status(VIEW, key, changes, version=job.metadata.resourceVersion)
         except (Conflict, NotFound):
             return None
+        except (Unreachable, ServerError):
+            self._watched_since = self._now()  # meanwhile agents could not say a word either
+            raise
         seen = self._jobs.store.get(key)
         if seen is not None and int(seen.metadata.resourceVersion) < int(new.metadata.resourceVersion):
             self._written[key] = int(new.metadata.resourceVersion)  # the watch may well be faster than the answer

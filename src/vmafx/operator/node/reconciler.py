@@ -81,7 +81,8 @@ class NodeReconciler:
             except (Conflict, NotFound):
                 return Result.done()  # somebody was faster; what they wrote, be it a heartbeat, brings us back
             self._tell(node, verdict)
-        elif is_to_go(node, now) and not self._has_jobs(key):
+            return Result.done()  # its echo brings us back
+        if is_to_go(node, now) and not self._has_jobs(key):
             await self._remove(key, node)
         look = next_look(node, probe, heard, now, clock)
         return Result.done() if look is None else Result.after(look)

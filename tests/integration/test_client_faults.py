@@ -8,7 +8,7 @@ import pytest
 from tests.integration.test_client import SLIM, make, take
 from tests.support.proxy import CutStream, FaultyProxy, LoseAnswer, LoseRequest, Refuse, Stall
 from vmafx.devcluster.cluster import free_port
-from vmafx.kube import JOBS, Client, Config, Key
+from vmafx.kube import JOBS, Client, Config, Key, transport
 from vmafx.kube.errors import ServerError, TooManyRequests, Unreachable
 from vmafx.kube.transport import Request, Transport
 from vmafx.kube.watch import Added
@@ -175,3 +175,24 @@ async def test_a_deletion_whose_answer_was_lost_is_repeated_only_for_that_very_o
     proxy.faults.append(LoseAnswer())
     with pytest.raises(Unreachable):
         await through.delete(JOBS, other)
+
+
+async def test_a_watch_that_falls_silent_is_begun_again(
+    proxy: FaultyProxy, through: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "SILENT_MOST", 0.2)
+    version = (await through.list(SLIM, namespace)).metadata.resourceVersion
+    proxy.seen.clear()
+
+    async def follow() -> None:
+        async for _ in through.watch(SLIM, namespace, version=version):
+            pass
+
+    following = asyncio.create_task(follow())
+    try:
+        async with asyncio.timeout(60):
+            await proxy.saw(3)
+        assert not following.done()
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)

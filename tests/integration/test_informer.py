@@ -207,6 +207,17 @@ async def test_a_refreshed_cache_knows_what_its_silent_watch_did_not_tell(
             await eventually(lambda: informer.store.get(later) is not None, "it goes on watching")
 
 
+async def test_a_cache_is_refreshed_that_just_lost_its_watch(client: Client, namespace: str) -> None:
+    async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
+        proxy.faults.extend([None, Refuse(403), Refuse(403)])
+        informer = Informer(through, SLIM, namespace=namespace)
+        async with running(informer):
+            await proxy.saw(2)  # it pauses now, before it lists again
+            made, _ = await make(client, namespace)
+            await informer.refresh()
+            assert set(informer.store) == {made}
+
+
 async def test_one_that_can_no_longer_be_read_does_not_keep_the_others_from_being_listed_again(
     client: Client, namespace: str
 ) -> None:

@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.support.proxy import FaultyProxy, Stall
 from vmafx.kube import Client, Key
+from vmafx.runtime import leader
 from vmafx.runtime.leader import LASTS, LEASES, LeaderElection, LeaseLost
 from vmafx.runtime.metrics import Metrics
 
@@ -132,3 +134,23 @@ async def test_a_lease_that_was_deleted_is_made_again(client: Client, lease: Key
     assert not holding.done()
     holding.cancel()
     await asyncio.gather(holding, return_exceptions=True)
+
+
+async def test_one_call_that_hangs_does_not_cost_the_lease(
+    client: Client, lease: Key, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader, "RENEW_WITHIN", 4.0)
+    monkeypatch.setattr(leader, "RETRY_EVERY", 0.3)
+    async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
+        election, _ = candidate(through, lease, "first")
+        await election.acquire()
+        proxy.seen.clear()
+        proxy.faults.append(Stall())
+        holding = asyncio.create_task(election.hold())
+        try:
+            async with asyncio.timeout(30):
+                await proxy.saw(8)  # it hung, and was renewed several times since
+            assert not holding.done()
+        finally:
+            holding.cancel()
+            await asyncio.gather(holding, return_exceptions=True)

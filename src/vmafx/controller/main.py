@@ -2,11 +2,11 @@
 
 import asyncio
 import os
-import signal
 import socket
 import ssl
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -30,10 +30,10 @@ from vmafx.kube.errors import ConfigError, KubeError
 from vmafx.kube.metrics import ClientMetrics
 from vmafx.runtime import logs, server
 from vmafx.runtime.events import EventRecorder
-from vmafx.runtime.failures import leaves
 from vmafx.runtime.logs import log
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
+from vmafx.runtime.role import run_role
 from vmafx.runtime.server import Routes
 from vmafx.settings import load
 
@@ -44,20 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the controller until SIGTERM or Ctrl-C; exit code 1 if it cannot go on."""
     settings = load(SETTINGS, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
     logs.configure(settings["log_level"], settings["log_format"])
-    logs.follow_signals()
-    try:
-        asyncio.run(run(settings))
-    except* (KubeError, OSError) as failures:
-        for error in leaves(failures):
-            log.error("the controller ends", error=str(error))
-        sys.exit(1)
+    run_role("controller", partial(run, settings), (KubeError, OSError))
 
 
-async def run(settings: dict[str, Any]) -> None:
-    """Put the parts together, and run them until a signal says stop."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+async def run(settings: dict[str, Any], stop: asyncio.Event) -> None:
+    """Put the parts together, and run them until told to stop."""
     config, metrics = load_config(settings["kubeconfig"] or None), Metrics()
     credentials = server_credentials(settings)
     async with Client(config, ClientMetrics(metrics.registry)) as client:

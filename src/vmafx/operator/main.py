@@ -2,10 +2,10 @@
 
 import asyncio
 import os
-import signal
 import socket
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -20,11 +20,11 @@ from vmafx.operator.options import ABOUT, PROGRAM, SETTINGS
 from vmafx.operator.rbac import LEASE
 from vmafx.runtime import logs
 from vmafx.runtime.events import EventRecorder
-from vmafx.runtime.failures import leaves
 from vmafx.runtime.leader import LeaderElection, LeaseLost
 from vmafx.runtime.logs import log
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
+from vmafx.runtime.role import run_role
 from vmafx.settings import load
 
 
@@ -32,21 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the operator until SIGTERM or Ctrl-C; exit code 1 if it cannot go on."""
     settings = load(SETTINGS, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
     logs.configure(settings["log_level"], settings["log_format"])
-    logs.follow_signals()
-    try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(run(settings))
-    except* (KubeError, LeaseLost, OSError) as failures:
-        for error in leaves(failures):
-            log.error("the operator ends", error=str(error))
-        sys.exit(1)
+    run_role("operator", partial(run, settings), (KubeError, LeaseLost, OSError), _loop_factory())
 
 
-async def run(settings: dict[str, Any]) -> None:
-    """Put the parts together, and run them until a signal says stop."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+async def run(settings: dict[str, Any], stop: asyncio.Event) -> None:
+    """Put the parts together, and run them until told to stop."""
     config, metrics = load_config(settings["kubeconfig"] or None), Metrics()
     identity = f"{socket.gethostname()}_{uuid4()}"
     async with Client(config, ClientMetrics(metrics.registry)) as client:

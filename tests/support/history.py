@@ -6,6 +6,7 @@ which it happened, its watch is the whole story, whoever was killed on the way: 
 
 import base64
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 import aiohttp
@@ -125,3 +126,14 @@ def condition(status: Object, kind: str, value: str) -> str | None:
 def failed_as(status: Object) -> str | None:
     """Why a job failed, if it did."""
     return condition(status, "Failed", "True")
+
+
+def with_agent(status: Object) -> bool:
+    """Whether the attempt that runs was given to an agent."""
+    return condition(status, "Scheduled", "True") == "PlacedWithAgent"
+
+
+def written_at(version: Object | None) -> datetime | None:
+    """When a version was written, by its newest manager."""
+    managers = (version or {}).get("metadata", {}).get("managedFields", ())
+    return max((datetime.fromisoformat(one["time"]) for one in managers if "time" in one), default=None)

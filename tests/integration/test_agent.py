@@ -238,6 +238,17 @@ async def test_superseded_it_ends_and_says_what_to_do(
     assert "--name" in why
 
 
+async def test_superseded_it_takes_the_name_back_from_nobody(door: FrontDoor, speed: Path, tmp_path: Path) -> None:
+    """Also where it hears of that by something else than a heartbeat: to register again would end the other one."""
+    async with agent(door.address, tmp_path, speed) as running:
+        await eventually(lambda: door.calls("PullWork"), "it waits for work")
+        door.superseded = True
+        door.sessions.clear()
+        door.change()
+        assert await running.ended() == 1
+    assert len(door.calls("RegisterNode")) == 1
+
+
 async def test_drained_it_finishes_what_it_has(door: FrontDoor, clips: Path, speed: Path, tmp_path: Path) -> None:
     place_long(door, clips)
     async with agent(door.address, tmp_path, speed, "--capacity", "2", "--drain-seconds", "60") as running:

@@ -56,6 +56,8 @@ class Agent:
         self._held: dict[str, Held] = {}
         self._left = asyncio.Event()  # something is no longer in hand
         self._over: deque[str] = deque(maxlen=REMEMBERED)
+        self._doubt: tuple[Session, NotKnown] | None = None  # a session that was refused, and how
+        self._doubted = asyncio.Event()
         self._full_pull: asyncio.Task[wire.PullWorkResponse] | None = None  # that was sent with no slot free
 
     async def run(self, stop: asyncio.Event, at_once: asyncio.Event, drain: float) -> None:
@@ -97,6 +99,8 @@ class Agent:
         trouble = Trouble("heartbeats are not answered; work goes on")
         while True:
             session = await self._membership.session()
+            doubt, self._doubt = self._doubt, None
+            self._doubted.clear()
             working = sum(held.working for held in self._held.values())
             try:
                 said = await self._link.heartbeat(session, self._running(), working)
@@ -111,11 +115,21 @@ class Agent:
                         f"another agent has registered as {session.node} since. Every machine needs a name of its own: "
                         "give this one another (--name), or stop the other. All work here was stopped"
                     )
-                if said.ok:
-                    self._stop(said.stop_job_ids)
-                else:
+                if not said.ok:
                     self._membership.lose(session, "the heartbeat was refused")
-            await asyncio.sleep(HEARTBEAT_EVERY)
+                elif doubt is not None and doubt[0] == session:
+                    self._membership.lose(session, doubt[1])
+                else:
+                    self._stop(said.stop_job_ids)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT_EVERY):
+                    await self._doubted.wait()
+
+    def _refused(self, session: Session, error: NotKnown) -> None:
+        """Another agent may have our name: only the answer to a heartbeat tells, and to register again would be to
+        take the node from it. So that is asked first, at once."""
+        self._doubt = session, error
+        self._doubted.set()
 
     async def _pull(self) -> None:
         trouble, pauses = Trouble("no work can be pulled; work in hand goes on"), Pauses(0.5, LONGEST)
@@ -125,7 +139,7 @@ class Agent:
             try:
                 said = await self._long_poll(session)
             except NotKnown as error:
-                self._membership.lose(session, error)
+                self._refused(session, error)
             except LinkError as error:
                 trouble.met(error)
             else:
@@ -198,7 +212,7 @@ class Agent:
             try:
                 ok = await self._link.report(session, messages.progress(held.id, held.name, job.progress()))
             except NotKnown as error:
-                self._membership.lose(session, error)
+                self._refused(session, error)
             except LinkError as error:
                 log.debug("progress was not heard", job=held.id, error=str(error))
             else:
@@ -214,7 +228,7 @@ class Agent:
             try:
                 ok = await self._link.report(session, messages.result(done))
             except NotKnown as error:
-                self._membership.lose(session, error)
+                self._refused(session, error)
             except LinkError as error:
                 trouble.met(error, job=done.id)
             else:

@@ -107,11 +107,11 @@ class Chaos:
 
     async def run(self, within: float) -> None:
         """Everything, in `within` seconds; AssertionError with all that went wrong."""
-        command = kill(self._cluster, APISERVER)
-        start(self._cluster, APISERVER, [*command, *history.KEEP_ALL])
-        clips = make_clips(self._folder)
-        make_endless(clips)
-        self._scores = {pair: await asyncio.to_thread(by_hand, clips, pair) for pair in (SHORT, LONG)}
+        command = await asyncio.to_thread(kill, self._cluster, APISERVER)
+        await asyncio.to_thread(start, self._cluster, APISERVER, [*command, *history.KEEP_ALL])
+        clips = await asyncio.to_thread(make_clips, self._folder)
+        await asyncio.to_thread(make_endless, clips)
+        scores = asyncio.create_task(_scores(clips))
         async with Client(load_config(self._cluster.kubeconfig)) as client, AsyncExitStack() as there:
             self._client = client
             await crds.install(client)
@@ -126,8 +126,9 @@ class Chaos:
                 async with asyncio.timeout(within):
                     await self._carry_out(clips)
                     await eventually(self._is_calm, "nothing is done any more, or left of what is gone")
-                await self._judge()
+                await self._judge(await scores)
             finally:
+                scores.cancel()
                 for _, ending in self._operators:
                     ending.close()
         assert not self._wrong, "\n".join(self._wrong)
@@ -270,13 +271,13 @@ class Chaos:
     async def _is_calm(self) -> bool:
         return all([await fleet.is_calm() for fleet in self._fleets])
 
-    async def _judge(self) -> None:
+    async def _judge(self, scores: dict[tuple[str, str], float]) -> None:
         told = await history.read(self._cluster, NAMESPACE)
         self.moments = len(told)
         last = {moment.name: moment for moment in told if moment.kind == "job"}
         for job in self._plan.jobs:
             _, _, _, old, new = last.get(job.name, (0, "job", job.name, None, None))
-            self._wrong += verdict(job, new or old, self._scores.get(job.pair), gone=new is None)
+            self._wrong += verdict(job, new or old, scores.get(job.pair), gone=new is None)
         self._wrong += broken_laws(told, [one for fleet in self._fleets for one in fleet.said()])
 
 
@@ -284,6 +285,10 @@ def make_endless(clips: Path) -> None:
     """The long clip, over and over: minutes of work."""
     ffmpeg("-i", clips / "long.mkv", "-c:v", "libx264", "-preset", "ultrafast", clips / "long.mp4")
     ffmpeg("-stream_loop", "39", "-i", clips / "long.mp4", "-c", "copy", clips / ENDLESS[0])
+
+
+async def _scores(clips: Path) -> dict[tuple[str, str], float]:
+    return {pair: await asyncio.to_thread(by_hand, clips, pair) for pair in (SHORT, LONG)}
 
 
 def by_hand(clips: Path, pair: tuple[str, str]) -> float:

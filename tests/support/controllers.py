@@ -1,8 +1,9 @@
 """The controller in this process, on the real API server, and callers that speak its wire."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 import grpc
@@ -23,6 +24,7 @@ from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.server import Address
+from vmafx.runtime.times import utc_now
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
 
@@ -30,7 +32,13 @@ LOCAL = "127.0.0.1"
 
 
 @asynccontextmanager
-async def controlling(client: Client, namespace: str, doors: Doors | None = None, port: int = 0) -> AsyncIterator[int]:
+async def controlling(
+    client: Client,
+    namespace: str,
+    doors: Doors | None = None,
+    port: int = 0,
+    now: Callable[[], datetime] = utc_now,
+) -> AsyncIterator[int]:
     """One replica, for one namespace; gives its port."""
     metrics = Metrics()
     cached = caches(client, namespace)
@@ -40,9 +48,9 @@ async def controlling(client: Client, namespace: str, doors: Doors | None = None
         doors=doors or InsecureDoors(),
         sessions=sessions,
         jobs=Jobs(client, cached),
-        nodes=Nodes(client, cached, sessions),
-        work=Work(client, cached),
-        results=Results(client, cached, events, metrics),
+        nodes=Nodes(client, cached, sessions, now),
+        work=Work(client, cached, now),
+        results=Results(client, cached, events, metrics, now),
         streams=Streams(client),
         namespace=namespace,
         only=namespace,

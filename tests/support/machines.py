@@ -129,8 +129,12 @@ class Machine:
 
     def go(self) -> None:
         """With all that it runs."""
-        self._there.clear()
+        self.stay_away()
         self.signal(signal.SIGKILL)
+
+    def stay_away(self) -> None:
+        """Once its agent has ended."""
+        self._there.clear()
 
     def come_back(self) -> None:
         self._there.set()

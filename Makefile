@@ -31,7 +31,7 @@ test: setup ## run all tests, on a real API server
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/pytest $(ARGS)
 
-soak: setup ## 500 jobs through kills, stops and edits, judged by their whole history (ARGS="--seed 7 --jobs 200")
+soak: setup ## 500 jobs through kills, stops and edits, judged by their whole history (ARGS="--runtime agent --seed 7 --jobs 200")
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m tests.soak $(ARGS)
 

@@ -12,26 +12,35 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.support.chaos import Chaos
+from tests.support.chaos import Chaos, Fleet
+from tests.support.chaos_agents import AgentFleet
 from tests.support.chaos_plan import Fault, make_plan
+from tests.support.chaos_pods import PodFleet
 from vmafx.devcluster import DevCluster, Options
 from vmafx.devcluster.components import SCHEDULER
 
 # So many in a hundred jobs.
-FAULTS: dict[Fault, float] = {
-    "kill operator": 2.0, "stop leader": 0.6, "kill apiserver": 1.0, "kill etcd": 0.8, "delete node": 0.8,
-    "cordon node": 0.8,
+ANYWHERE: dict[Fault, float] = {"kill operator": 2.0, "stop leader": 0.6, "kill apiserver": 1.0, "kill etcd": 0.8}
+OF_PODS: dict[Fault, float] = {"delete node": 0.8, "cordon node": 0.8}
+OF_AGENTS: dict[Fault, float] = {
+    "kill agent": 2.0, "kill controller": 2.0, "kill worker": 1.5, "cut connections": 1.0, "kill controllers": 0.6,
+    "stop agent": 0.6, "delete agent": 0.8, "cordon agent": 0.6, "lose agent": 0.4, "freeze agent": 0.4,
 }  # fmt: skip
+FAULTS = {"pod": ANYWHERE | OF_PODS, "agent": ANYWHERE | OF_AGENTS, "both": ANYWHERE | OF_PODS | OF_AGENTS}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runtime", choices=FAULTS, default="both", help="who runs the jobs")
     parser.add_argument("--jobs", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--within", type=float, default=3600.0, help="seconds after which it has failed")
     arguments = parser.parse_args()
-    faults = Counter({fault: max(1, round(arguments.jobs * share / 100)) for fault, share in FAULTS.items()})
+    shares = FAULTS[arguments.runtime]
+    faults = Counter({fault: max(1, round(arguments.jobs * share / 100)) for fault, share in shares.items()})
     plan, began = make_plan(arguments.seed, arguments.jobs, faults), time.monotonic()
+    fleets: list[Fleet] = [PodFleet()] if arguments.runtime != "agent" else []
+    fleets += [AgentFleet(arguments.seed)] if arguments.runtime != "pod" else []
 
     def say(text: str) -> None:
         print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
@@ -40,7 +49,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         options = Options(without=frozenset({SCHEDULER}), tethered=True)
         with DevCluster(Path(folder) / "cluster", options) as cluster:
-            chaos = Chaos(cluster, Path(folder), plan, replicas=2, say=say)
+            chaos = Chaos(cluster, Path(folder), plan, *fleets, replicas=2, say=say)
             try:
                 asyncio.run(chaos.run(arguments.within))
             except AssertionError as wrong:

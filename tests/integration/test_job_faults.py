@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.chaos import Chaos
 from tests.support.chaos_plan import Fault, make_plan
+from tests.support.chaos_pods import PodFleet
 from vmafx.devcluster import DevCluster, Options
 from vmafx.devcluster.components import SCHEDULER
 
@@ -28,7 +29,8 @@ async def test_every_job_ends_once_and_well(
     seed: int, jobs: int, replicas: int, faults: dict[Fault, int], tmp_path: Path
 ) -> None:
     with DevCluster(tmp_path / "cluster", WITHOUT_SCHEDULER) as cluster:
-        chaos = Chaos(cluster, tmp_path, make_plan(seed, jobs, Counter(faults)), replicas=replicas, say=print)
+        plan = make_plan(seed, jobs, Counter(faults))
+        chaos = Chaos(cluster, tmp_path, plan, PodFleet(), replicas=replicas, say=print)
         await chaos.run(within=540)
         assert chaos.done.total() == jobs
         assert chaos.moments > 4 * jobs

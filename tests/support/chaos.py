@@ -1,7 +1,8 @@
 """A run of many jobs through many faults, as planned in chaos_plan.py, and judged by its whole history.
 
-The plan says which jobs there are, what people do to each and when after its creation, which of its Pods meet which
-end, and which parts of the cluster are killed, stopped or taken away after how many jobs.
+The plan says which jobs there are, what people do to each and when after its creation, which of its attempts meet which
+end, and which parts of the cluster are killed, stopped or taken away after how many jobs. Who runs the jobs, Pods or
+agents or both, are fleets: chaos_pods.py, chaos_agents.py.
 """
 
 import asyncio
@@ -11,43 +12,90 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol, Self
 
 from tests.support import history
 from tests.support.chaos_plan import ENDLESS, LONG, SHORT, Fault, Plan, Planned, verdict
 from tests.support.faults import kill, start
 from tests.support.fleet import make_clips
-from tests.support.kubelet import PODS, VMAFX, Fate, Kubelet
+from tests.support.kubelet import VMAFX, Fate
 from tests.support.laws import broken_laws
-from tests.support.operators import Controller, Operator, operator
+from tests.support.machines import Said
+from tests.support.operators import Operator, operator
 from tests.support.video import ffmpeg
 from tests.support.waiting import eventually
 from vmafx.api.job import FINISHED, VmafxJob
 from vmafx.api.meta import ObjectMeta
-from vmafx.api.node import VmafxNode, VmafxNodeSpec
 from vmafx.devcluster import DevCluster, crds
 from vmafx.devcluster.components import APISERVER, ETCD
 from vmafx.kube import JOBS, NODES, Client, Key, load_config
 from vmafx.kube.errors import AlreadyExists, ApiError, KubeError, NotFound
-from vmafx.operator.job.podview import JOB_LABEL
 
 NAMESPACE = "default"
-NODES_THERE = {"small": 1, "middle": 2, "large": 3}  # and how many jobs each takes
-AT_ONCE = 24  # jobs that are not over
 LEADER = ("--leader-elect", "--leader-election-namespace", NAMESPACE)
 AWAY = 12.0  # seconds that a node takes nothing: longer than a cache may lag
 
 
+class Stage(NamedTuple):
+    """Where it all happens."""
+
+    cluster: DevCluster
+    client: Client
+    folder: Path
+    fate: Callable[[str], Fate | None]  # of an attempt, by the job's name and its number
+
+
+class Fleet(Protocol):
+    """Who runs jobs."""
+
+    def on(self, stage: Stage) -> Self: ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    @property
+    def controller(self) -> str:
+        """Where the operator asks for the controller's health; empty if that is no affair of this fleet."""
+        ...
+
+    async def harm(self, fault: Fault) -> None:
+        """If it is one that can befall this fleet."""
+        ...
+
+    async def rob(self, job: VmafxJob) -> None:
+        """Take its work away where it is done."""
+        ...
+
+    async def rests(self, job: VmafxJob) -> bool:
+        """Whether nobody works on it."""
+        ...
+
+    async def is_calm(self) -> bool:
+        """Whether nothing is done here, or left, for a job that is over or gone."""
+        ...
+
+    def said(self) -> list[Said]: ...
+
+
 class Chaos:
-    """One run. `say` hears how it goes."""
+    """One run. `say` hears how it goes; `at_once` jobs are not over."""
 
     def __init__(
-        self, cluster: DevCluster, folder: Path, plan: Plan, *, replicas: int, say: Callable[[str], None]
+        self,
+        cluster: DevCluster,
+        folder: Path,
+        plan: Plan,
+        *fleets: Fleet,
+        replicas: int,
+        say: Callable[[str], None],
+        at_once: int = 24,
     ) -> None:
         self._cluster, self._folder, self._plan, self._say = cluster, folder, plan, say
-        self._replicas = replicas
+        self._fleets = fleets
+        self._replicas, self._at_once = replicas, at_once
         self._operators: list[tuple[Operator, ExitStack]] = []
         self._flags = LEADER if replicas > 1 else ()
         self._fates: dict[str, Fate] = {
@@ -59,36 +107,35 @@ class Chaos:
 
     async def run(self, within: float) -> None:
         """Everything, in `within` seconds; AssertionError with all that went wrong."""
-        command = kill(self._cluster, APISERVER)
-        start(self._cluster, APISERVER, [*command, *history.KEEP_ALL])
-        clips = make_clips(self._folder)
-        make_endless(clips)
-        self._scores = {pair: await asyncio.to_thread(by_hand, clips, pair) for pair in (SHORT, LONG)}
-        controller = Controller()
-        await controller.start()
-        self._variables = {"VMAFX_CONTROLLER_HTTP_ADDR": controller.address, "VMAFX_OPERATOR_LOG_LEVEL": "warn"}
-        async with Client(load_config(self._cluster.kubeconfig)) as client:
+        command = await asyncio.to_thread(kill, self._cluster, APISERVER)
+        await asyncio.to_thread(start, self._cluster, APISERVER, [*command, *history.KEEP_ALL])
+        clips = await asyncio.to_thread(make_clips, self._folder)
+        await asyncio.to_thread(make_endless, clips)
+        scores = asyncio.create_task(_scores(clips))
+        async with Client(load_config(self._cluster.kubeconfig)) as client, AsyncExitStack() as there:
             self._client = client
             await crds.install(client)
-            for name in NODES_THERE:
-                await self._add_node(name)
+            stage = Stage(self._cluster, client, self._folder, self._fate_of)
+            for fleet in self._fleets:
+                await there.enter_async_context(fleet.on(stage))
+            controller = next(filter(None, (fleet.controller for fleet in reversed(self._fleets))))
+            self._variables = {"VMAFX_CONTROLLER_HTTP_ADDR": controller, "VMAFX_OPERATOR_LOG_LEVEL": "warn"}
             try:
                 for _ in range(self._replicas):
                     self._start_operator()
-                async with asyncio.timeout(within), Kubelet(client, NAMESPACE, self._folder) as kubelet:
-                    kubelet.fate = self._fate_of
+                async with asyncio.timeout(within):
                     await self._carry_out(clips)
-                    await self._calm()
-                await self._judge()
+                    await eventually(self._is_calm, "nothing is done any more, or left of what is gone")
+                await self._judge(await scores)
             finally:
+                scores.cancel()
                 for _, ending in self._operators:
                     ending.close()
-                await controller.runner.cleanup()
         assert not self._wrong, "\n".join(self._wrong)
 
     async def _carry_out(self, clips: Path) -> None:
         """Create the jobs a few at a time, see to each, and do harm at the planned moments."""
-        slots = asyncio.Semaphore(AT_ONCE)
+        slots = asyncio.Semaphore(self._at_once)
         harming: asyncio.Task[None] | None = None
         async with asyncio.TaskGroup() as group:
             for number, job in enumerate(self._plan.jobs):
@@ -148,9 +195,13 @@ class Chaos:
             case "stopped" | "paused":
                 await self._interrupt(job, key, edit)
             case "robbed":
-                await self._until(key, "Running", *FINISHED)
-                robbed = Key(NAMESPACE, f"{job.name}-0")
-                await persist(lambda: self._client.delete(PODS, robbed), gone_is_fine=True)
+                await self._rob(key)
+
+    async def _rob(self, key: Key) -> None:
+        await self._until(key, "Running", *FINISHED)
+        found = await persist(lambda: self._client.get(JOBS, key))
+        for fleet in self._fleets:
+            await fleet.rob(found)
 
     async def _interrupt(self, job: Planned, key: Key, edit: Callable[..., Awaitable[None]]) -> None:
         """Cancel it while it runs; or suspend it, see that its work ends, and let it go on."""
@@ -161,19 +212,18 @@ class Chaos:
             return
         await edit(suspend=True)
         if await self._until(key, "Pending", *FINISHED) == "Pending":
-            await eventually(lambda: self._rests(key), f"{key.name} is suspended, and its Pod ends")
+            await eventually(lambda: self._rests(key), f"{key.name} is suspended, and its work ends")
             await edit(suspend=False)
         elif quiet and harms == self._harms:  # else there may have been nobody to hear of it before the clip was done
             self._wrong.append(f"{key.name} was suspended while it ran, and went on to its end")
 
     async def _rests(self, key: Key) -> bool:
-        pods = (await persist(lambda: self._client.list(PODS, NAMESPACE))).items
-        ours = [pod for pod in pods if pod["metadata"]["labels"][JOB_LABEL] == key.name]
-        return all(pod.get("status", {}).get("phase") in FINISHED for pod in ours)
+        found = await persist(lambda: self._client.get(JOBS, key))
+        return all([await fleet.rests(found) for fleet in self._fleets])
 
-    def _fate_of(self, pod: str) -> Fate | None:
-        job = self._plan.jobs[int(pod[4:8])]
-        return "garbage" if job.kind == "hopeless" else self._fates.get(pod)
+    def _fate_of(self, attempt: str) -> Fate | None:
+        job = self._plan.jobs[int(attempt[4:8])]
+        return "garbage" if job.kind == "hopeless" else self._fates.get(attempt)
 
     async def _harm(self, fault: Fault) -> None:
         self._harms, self._harming = self._harms + 1, True
@@ -199,14 +249,9 @@ class Chaos:
                 part = APISERVER if fault == "kill apiserver" else ETCD
                 command = await asyncio.to_thread(kill, self._cluster, part)
                 await asyncio.to_thread(start, self._cluster, part, command)
-            case "delete node":
-                await persist(lambda: self._client.delete(NODES, Key(NAMESPACE, "middle")), gone_is_fine=True)
-                await asyncio.sleep(AWAY)
-                await self._add_node("middle")
-            case "cordon node":
-                await self._cordon("large", cordoned=True)
-                await asyncio.sleep(AWAY)
-                await self._cordon("large", cordoned=False)
+            case _:
+                for fleet in self._fleets:
+                    await fleet.harm(fault)
 
     def _start_operator(self) -> None:
         ending = ExitStack()
@@ -223,33 +268,17 @@ class Chaos:
         await eventually(lambda: asyncio.to_thread(look), "somebody leads")
         return found[0]
 
-    async def _add_node(self, name: str) -> None:
-        node = VmafxNode(metadata=ObjectMeta(name=name), spec=VmafxNodeSpec("cpu", capacity=NODES_THERE[name]))
-        await persist(lambda: self._client.create(NODES, node, NAMESPACE))
+    async def _is_calm(self) -> bool:
+        return all([await fleet.is_calm() for fleet in self._fleets])
 
-    async def _cordon(self, name: str, *, cordoned: bool) -> None:
-        spec = {"spec": {"unschedulable": cordoned}}
-        await persist(lambda: self._client.merge_patch(NODES, Key(NAMESPACE, name), spec))
-
-    async def _calm(self) -> None:
-        """Nothing runs for a job that is over, and nothing is left of one that is gone."""
-
-        async def calm() -> bool:
-            pods = (await persist(lambda: self._client.list(PODS, NAMESPACE))).items
-            jobs = {job.metadata.uid for job in (await persist(lambda: self._client.list(JOBS, NAMESPACE))).items}
-            ended = all(pod.get("status", {}).get("phase") in FINISHED for pod in pods)
-            return ended and all(pod["metadata"]["ownerReferences"][0]["uid"] in jobs for pod in pods)
-
-        await eventually(calm, "no Pod is left running, or without its job")
-
-    async def _judge(self) -> None:
+    async def _judge(self, scores: dict[tuple[str, str], float]) -> None:
         told = await history.read(self._cluster, NAMESPACE)
         self.moments = len(told)
         last = {moment.name: moment for moment in told if moment.kind == "job"}
         for job in self._plan.jobs:
             _, _, _, old, new = last.get(job.name, (0, "job", job.name, None, None))
-            self._wrong += verdict(job, new or old, self._scores.get(job.pair), gone=new is None)
-        self._wrong += broken_laws(told)
+            self._wrong += verdict(job, new or old, scores.get(job.pair), gone=new is None)
+        self._wrong += broken_laws(told, [one for fleet in self._fleets for one in fleet.said()])
 
 
 def make_endless(clips: Path) -> None:
@@ -258,12 +287,21 @@ def make_endless(clips: Path) -> None:
     ffmpeg("-stream_loop", "39", "-i", clips / "long.mp4", "-c", "copy", clips / ENDLESS[0])
 
 
+async def _scores(clips: Path) -> dict[tuple[str, str], float]:
+    return {pair: await asyncio.to_thread(by_hand, clips, pair) for pair in (SHORT, LONG)}
+
+
 def by_hand(clips: Path, pair: tuple[str, str]) -> float:
     """What `vmafx score` says."""
     command = [VMAFX, "score", *(str(clips / name) for name in pair), "--json"]
     done = subprocess.run(command, capture_output=True, timeout=60, check=True)
     score: float = json.loads(done.stdout)["score"]
     return score
+
+
+async def cordon(client: Client, name: str, *, cordoned: bool) -> None:
+    spec = {"spec": {"unschedulable": cordoned}}
+    await persist(lambda: client.merge_patch(NODES, Key(NAMESPACE, name), spec), gone_is_fine=True)
 
 
 async def persist(call: Callable[[], Awaitable[Any]], *, gone_is_fine: bool = False) -> Any:

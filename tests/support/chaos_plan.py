@@ -24,7 +24,12 @@ ENDS_OF: dict[Kind, set[str]] = {
     "stopped": {"Cancelled"},
     "late": {"DeadlineExceeded"},
 }
-Fault = Literal["kill operator", "stop leader", "kill apiserver", "kill etcd", "delete node", "cordon node"]
+Fault = Literal[
+    "kill operator", "stop leader", "kill apiserver", "kill etcd",
+    "delete node", "cordon node",
+    "kill agent", "lose agent", "stop agent", "freeze agent", "kill controller", "kill controllers", "cut connections",
+    "kill worker", "delete agent", "cordon agent",
+]  # fmt: skip
 BAD_ENDS: tuple[Fate, ...] = ("killed", "oom", "evicted", "empty", "garbage")
 
 SHORT = "reference.mkv", "distorted.mp4"
@@ -32,6 +37,7 @@ LONG = "long.mkv", "long.mkv"
 ENDLESS = "endless.mkv", "endless.mkv"  # not done before an operator that was stopped is replaced, and more
 PAIRS: dict[Kind, tuple[str, str]] = {
     "bad": ("reference.mkv", "none.mp4"), "paused": LONG, "stopped": ENDLESS, "late": ENDLESS,
+    "hopeless": ENDLESS,
 }  # fmt: skip
 
 

@@ -1,8 +1,9 @@
 """The controller in this process, on the real API server, and callers that speak its wire."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 import grpc
@@ -23,6 +24,7 @@ from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.server import Address
+from vmafx.runtime.times import utc_now
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
 
@@ -31,7 +33,13 @@ LOCAL = "127.0.0.1"
 
 @asynccontextmanager
 async def controlling(
-    client: Client, namespace: str, doors: Doors | None = None, port: int = 0, home: str = ""
+    client: Client,
+    namespace: str,
+    doors: Doors | None = None,
+    port: int = 0,
+    *,
+    home: str = "",
+    now: Callable[[], datetime] = utc_now,
 ) -> AsyncIterator[int]:
     """One replica, for one namespace, or for all with `home` as the one for what does not say; gives its port."""
     metrics = Metrics()
@@ -42,9 +50,9 @@ async def controlling(
         doors=doors or InsecureDoors(),
         sessions=sessions,
         jobs=Jobs(client, cached),
-        nodes=Nodes(client, cached, sessions),
-        work=Work(client, cached),
-        results=Results(client, cached, events, metrics),
+        nodes=Nodes(client, cached, sessions, now),
+        work=Work(client, cached, now),
+        results=Results(client, cached, events, metrics, now),
         streams=Streams(client),
         namespace=namespace or home,
         only=namespace,

@@ -6,6 +6,7 @@ which it happened, its watch is the whole story, whoever was killed on the way: 
 
 import base64
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 import aiohttp
@@ -20,6 +21,7 @@ FOLDERS: dict[str, "Kind"] = {
     "/registry/vmafx.dev/vmafxjobs/": "job",
     "/registry/vmafx.dev/vmafxnodes/": "node",
 }
+LAST = "/registry0"  # the first key after all of the API server's
 LAST_LINE = 1 << 26  # bytes
 ENDED = ("Succeeded", "Failed")
 
@@ -42,31 +44,30 @@ async def read(cluster: DevCluster, namespace: str) -> list[Moment]:
     socket = aiohttp.UnixConnector(str(cluster.folder / "client:0"))
     moments: list[Moment] = []
     async with aiohttp.ClientSession(connector=socket, read_bufsize=LAST_LINE) as session:
-        async with session.post("http://etcd/v3/kv/range", json={"key": _b64("/registry/")}) as answer:
-            until = int((await answer.json())["header"]["revision"])
-        for folder, kind in FOLDERS.items():
-            found = [one async for one in _events(session, f"{folder}{namespace}/", until)]
-            moments += [Moment(revision, kind, name, old, new) for revision, name, old, new in found]
-    return sorted(moments, key=lambda moment: moment.revision)
+        async for event in _events(session):
+            key = base64.b64decode(event["kv"]["key"]).decode()
+            folder, _, name = key.rpartition("/")
+            kind = FOLDERS.get(folder.removesuffix(namespace)) if folder.endswith(f"/{namespace}") else None
+            if kind is not None:
+                revision = int(event["kv"]["mod_revision"])
+                moments.append(Moment(revision, kind, name, _value(event.get("prev_kv")), _value(event["kv"])))
+    return moments
 
 
-async def _events(
-    session: aiohttp.ClientSession, folder: str, until: int
-) -> AsyncIterator[tuple[int, str, Object | None, Object | None]]:
-    """etcd tells nothing of having caught up; so a last key of our own is put there, and waited for."""
-    last = f"{folder[:-1]}0"  # the first key after the folder
-    async with session.post("http://etcd/v3/kv/put", json={"key": _b64(last), "value": ""}) as answer:
-        answer.raise_for_status()
-    wanted = {"key": _b64(folder), "range_end": _b64(last + "\0"), "start_revision": "1", "prev_kv": True}
+async def _events(session: aiohttp.ClientSession) -> AsyncIterator[Object]:
+    """etcd tells nothing of having caught up; so a last key of our own is put there, and waited for.
+
+    It is where the API server does not look: of a thing that it cannot read, it would tell nobody any more.
+    """
+    async with session.post("http://etcd/v3/kv/put", json={"key": _b64(LAST), "value": _b64("x")}) as answer:
+        until = (await answer.json())["header"]["revision"]
+    wanted = {"key": _b64("/registry/"), "range_end": _b64(LAST + "\0"), "start_revision": "1", "prev_kv": True}
     async with session.post("http://etcd/v3/watch", json={"create_request": wanted}) as stream:
         async for line in stream.content:
             for event in msgspec.json.decode(line)["result"].get("events", ()):
-                key = base64.b64decode(event["kv"]["key"]).decode()
-                if key == last:
+                if event["kv"]["mod_revision"] == until:
                     return
-                revision = int(event["kv"]["mod_revision"])
-                if revision <= until:
-                    yield revision, key.rpartition("/")[2], _value(event.get("prev_kv")), _value(event["kv"])
+                yield event
     raise AssertionError("etcd ended the watch")
 
 
@@ -125,3 +126,14 @@ def condition(status: Object, kind: str, value: str) -> str | None:
 def failed_as(status: Object) -> str | None:
     """Why a job failed, if it did."""
     return condition(status, "Failed", "True")
+
+
+def with_agent(status: Object) -> bool:
+    """Whether the attempt that runs was given to an agent."""
+    return condition(status, "Scheduled", "True") == "PlacedWithAgent"
+
+
+def written_at(version: Object | None) -> datetime | None:
+    """When a version was written, by its newest manager."""
+    managers = (version or {}).get("metadata", {}).get("managedFields", ())
+    return max((datetime.fromisoformat(one["time"]) for one in managers if "time" in one), default=None)

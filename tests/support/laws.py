@@ -1,11 +1,13 @@
-"""The laws that no moment of a history may break: those of jobs and nodes here, those of Pods in pod_laws.py."""
+"""The laws that no moment of a history may break: those of jobs and nodes here, those of who runs them in pod_laws.py
+and agent_laws.py."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 
-from tests.support import pod_laws
-from tests.support.history import ENDED, Moment, Object, condition, failed_as, turn_of, turns
+from tests.support import agent_laws, pod_laws
+from tests.support.history import ENDED, Moment, condition, failed_as, turn_of, turns, written_at
+from tests.support.machines import Said
 
 TURNS = {
     ("Pending", "Pending"), ("Pending", "Running"), ("Pending", "Failed"),
@@ -19,12 +21,14 @@ Breaches = Iterator[tuple[Moment, str]]
 Law = Callable[[list[Moment]], Breaches]
 
 
-def broken_laws(history: Iterable[Moment]) -> list[str]:
-    """Every breach, with the revision at which it happened; empty if all is well."""
+def broken_laws(history: Iterable[Moment], said: list[Said] | None = None) -> list[str]:
+    """Every breach, with the revision at which it happened; empty if all is well. `said`: what agents' logs tell."""
     moments = list(history)
     laws: tuple[Law, ...] = (
         phases, endings, attempts, failures, consent, capacity, places, lives,
         pod_laws.origins, pod_laws.twins, pod_laws.answers, pod_laws.blame,
+        agent_laws.marks, agent_laws.no_pods, agent_laws.homes, agent_laws.moves,
+        lambda moments: agent_laws.words(moments, said or []),
     )  # fmt: skip
     return [f"revision {moment.revision}, {moment.name}: {text}" for law in laws for moment, text in law(moments)]
 
@@ -141,9 +145,3 @@ def lives(history: list[Moment]) -> Breaches:
     for moment in last.values():
         if moment.new is not None and moment.new["status"]["phase"] not in ENDED:
             yield moment, f"is {moment.new['status']['phase']} at last, and never ended"
-
-
-def written_at(version: Object | None) -> datetime | None:
-    """When a version was written, by its newest manager."""
-    managers = (version or {}).get("metadata", {}).get("managedFields", ())
-    return max((datetime.fromisoformat(one["time"]) for one in managers if "time" in one), default=None)

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from tests.support.history import Moment, Object, Turn, condition, failed_as, turn_of
+from tests.support.history import Moment, Object, Turn, condition, failed_as, turn_of, with_agent
 
 Attempt = tuple[str, int]  # of a job by its uid
 Told = Literal["score", "bad input", "disruption", "nothing"]
@@ -96,6 +96,7 @@ def blame(history: list[Moment]) -> Iterator[tuple[Moment, str]]:
 
 
 def leavings(history: list[Moment]) -> Iterator[Leaving]:
+    """Of attempts that run as Pods."""
     pods: dict[Attempt, dict[str, Seen]] = {}
     nodes: set[str] = set()
     unsettled: set[str] = set()  # jobs whose node went since they were placed
@@ -115,7 +116,8 @@ def leavings(history: list[Moment]) -> Iterator[Leaving]:
             unsettled |= {turn.uid} if on[turn.uid] not in nodes else set()
         elif turn is not None and turn.old is not None and turn.leaves:
             attempt = turn.uid, turn.old.get("attempts", 0) - 1
-            yield Leaving(turn, list(pods.get(attempt, {}).values()), turn.uid in unsettled)
+            if not with_agent(turn.old):
+                yield Leaving(turn, list(pods.get(attempt, {}).values()), turn.uid in unsettled)
             on.pop(turn.uid, None)
             unsettled.discard(turn.uid)
 

@@ -1,0 +1,84 @@
+"""One address for several replicas, as a Kubernetes Service is: each connection goes to the next that answers."""
+
+import asyncio
+from contextlib import suppress
+from typing import Self
+
+LOCAL = "127.0.0.1"
+
+
+class Service:
+    """`passing` cleared, it takes everything and passes nothing on, like a network that lost its way. `source`: the
+    address that connections seem to come from."""
+
+    def __init__(self, *ports: int, source: str = LOCAL) -> None:
+        self._ports, self._source = ports, source
+        self._next = 0
+        self._open: dict[asyncio.Task[None], int] = {}
+        self.passing = asyncio.Event()
+        self.passing.set()
+        self.went: list[int] = []  # the port of each connection
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, LOCAL, 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        open_ = list(self._open)
+        self.cut()
+        await asyncio.gather(*open_, return_exceptions=True)
+
+    @property
+    def address(self) -> str:
+        return f"{LOCAL}:{self.port}"
+
+    def cut(self) -> None:
+        """Close all connections; the next go elsewhere."""
+        for task in self._open:
+            task.cancel()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._open[task] = 0
+        task.add_done_callback(self._open.pop)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with suppress(OSError):
+                there = await self._replica()
+                if there is None:
+                    return
+                inner_reader, inner_writer = there
+                try:
+                    both = [
+                        asyncio.ensure_future(self._pump(reader, inner_writer)),
+                        asyncio.ensure_future(self._pump(inner_reader, writer)),
+                    ]
+                    try:
+                        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                    finally:
+                        for one in both:
+                            one.cancel()
+                        await asyncio.gather(*both, return_exceptions=True)
+                finally:
+                    inner_writer.transport.abort()
+        finally:
+            writer.transport.abort()
+
+    async def _replica(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        for _ in self._ports:
+            port = self._ports[self._next % len(self._ports)]
+            self._next += 1
+            with suppress(OSError):
+                there = await asyncio.open_connection(LOCAL, port, local_addr=(self._source, 0))
+                self.went.append(port)
+                return there
+        return None
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            await self.passing.wait()
+            writer.write(data)
+            await writer.drain()

@@ -166,7 +166,7 @@ def test_no_node_of_the_examples_is_left_out() -> None:
 
 
 async def test_what_the_page_on_jobs_says(place: Place) -> None:
-    apply, wait, score, submit, queue, jobs, nodes, describe, suspend = commands("jobs.md")
+    apply, wait, score, submit, queue, jobs, nodes, top, describe, suspend = commands("jobs.md")
     await place.types("kubectl apply -f examples/node-cpu.yaml")
     assert await place.types(apply) == "vmafxjob.vmafx.dev/first-job created\n"
     assert "condition met" in await place.types(wait)
@@ -182,6 +182,9 @@ async def test_what_the_page_on_jobs_says(place: Place) -> None:
     assert "0 waiting, 0 running" in await place.types(queue)
     assert "first-job" in await place.types(jobs)
     assert "cpu-pool" in await place.types(nodes)
+    glance = await place.types(top)  # without a terminal, one look
+    assert "cpu-pool" in glance
+    assert "first-job" in glance
     described = await place.types(describe.replace("NAME", "first-job"))
     assert re.search(r"Reason: +Placed\n +Status: +True\n +Type: +Scheduled", described)
     assert re.search(r"Reason: +Scored\n +Status: +True\n +Type: +Complete", described)

@@ -92,19 +92,23 @@ def moves(history: list[Moment]) -> Breaches:
     not take it within a minute: and that it was so is seen in the history itself."""
     placed: dict[str, datetime] = {}
     lost: dict[str, set[str]] = {}  # nodes, and the heartbeats after which they were given up
-    went: dict[str, set[str]] = {}  # jobs on nodes that were deleted since
+    went: dict[str, set[str]] = {}  # jobs, and their nodes that were deleted since, or just before
     on: dict[str, str] = {}
+    there: set[str] = set()
     for moment in history:
         if moment.kind == "node":
             _see(moment, lost)
+            there.add(moment.name)
             if moment.new is None:
+                there.remove(moment.name)
                 for uid, node in on.items():
                     went.setdefault(uid, set()).update({node} & {moment.name})
         turn = turn_of(moment)
         if turn is None:
             continue
         if turn.new["phase"] == "Running" and turn.uid not in on:
-            on[turn.uid], went[turn.uid] = turn.new.get("assignedNode", ""), set()
+            on[turn.uid] = turn.new.get("assignedNode", "")
+            went[turn.uid] = {on[turn.uid]} - there
             placed[turn.uid] = written_at(moment.new) or datetime.max.replace(tzinfo=UTC)
         elif turn.leaves and turn.old is not None:
             if with_agent(turn.old) and (why := _why_not(turn, placed[turn.uid], lost, went[turn.uid])):

@@ -67,6 +67,12 @@ LEGAL: dict[str, tuple[Callable[[], list[Moment]], list[Said]]] = {
     "its node was lost": (lambda: moved(62, SILENT, ("node", node(lost=True))), [TAKEN]),
     "it was not taken": (lambda: moved(62, LATE), []),
     "its node went": (lambda: moved(5, GONE, ("node", None), failures=None), [TAKEN]),
+    "its node had just gone": (
+        lambda: story(
+            ("node", node()), ("job", job()), ("node", None), ("job", runs()), ("job", again(2, GONE)), ("job", None)
+        ),
+        [],
+    ),
     "its worker died": (lambda: moved(5, BROKEN), [TAKEN, NOT_SCORED]),
     "a bad clip": (lambda: given(("job", failed("BadInput", message="no file"))), [TAKEN, NOT_SCORED]),
 }  # fmt: skip

@@ -196,3 +196,18 @@ async def test_a_watch_that_falls_silent_is_begun_again(
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_watch_that_is_refused_for_long_says_so(
+    proxy: FaultyProxy, through: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmafx.kube.watch.PATIENCE", 0.5)
+    version = (await through.list(SLIM, namespace)).metadata.resourceVersion
+    proxy.faults.extend([Refuse(429, retry_after="0")] * 1000)
+
+    async def follow() -> None:
+        async for _ in through.watch(SLIM, namespace, version=version):
+            pass
+
+    with pytest.raises(TooManyRequests):
+        await asyncio.wait_for(follow(), 60)

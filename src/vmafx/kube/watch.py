@@ -2,7 +2,7 @@
 
 The server ends watches whenever it likes, in the middle of a burst too; each is resumed where it stood, at once, or
 after a growing pause where that keeps failing. What resuming cannot help ends it: a version that is too old (Expired:
-list again), a no (401, 403, 404), a server that is not to be trusted.
+list again), a no (401, 403, 404), a server that is not to be trusted, or failures for a minute.
 """
 
 import asyncio
@@ -33,6 +33,7 @@ T = TypeVar("T")
 SHORTEST, LONGEST = 290, 580  # seconds that one connection lasts, spread so that watches do not end together
 TOO_SHORT = 1.0  # a connection that ends sooner, and without an event, is no good
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 10.0
+PATIENCE = 60.0  # seconds of failures; then whoever watches is to know that they see nothing
 INITIAL_END = "k8s.io/initial-events-end"
 
 
@@ -131,7 +132,7 @@ class Watch(Generic[T]):
         self.version = query.get("resourceVersion", "")
 
     async def __aiter__(self) -> AsyncGenerator["list[Event[T]]"]:
-        failures = 0
+        failures, good = 0, _now()  # when it last was
         while True:
             opened, events = _now(), 0
             error: KubeError | None = None
@@ -147,6 +148,10 @@ class Watch(Generic[T]):
             if not self.version:
                 raise Unreachable("the watch ended before all that was there had been sent", sent=True)
             failures = failures + 1 if not events and (error or _now() - opened < TOO_SHORT) else 0
+            if not failures:
+                good = _now()
+            elif error is not None and _now() - good > PATIENCE:
+                raise error
             if failures:
                 await asyncio.sleep(_pause(error, failures))
 

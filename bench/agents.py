@@ -110,11 +110,12 @@ async def agents(port: int, count: int) -> AsyncIterator[None]:
         try:
             yield
         finally:
+            ended = [task for task in tasks if task.done()]
             for task in tasks:
                 task.cancel()
-            for result in await asyncio.gather(*tasks, return_exceptions=True):
-                if not isinstance(result, asyncio.CancelledError):
-                    raise SystemExit(f"an agent ended: {result!r}")
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for task in ended:
+                raise SystemExit(f"an agent ended: {task.exception()!r}")
 
 
 class Controller(msgspec.Struct, frozen=True):

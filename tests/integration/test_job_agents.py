@@ -1,23 +1,16 @@
 """Jobs that agents run: what the operator does about them, and what it leaves alone."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from tests.support.agent_fleet import AgentFleet, agent_fleet, failures, placed, running_on
-from tests.support.fleet import add_node, allow_pods, condition, reaches
-from tests.support.operators import operator
+from tests.support.fleet import add_node, allow_pods, condition
 from tests.support.waiting import eventually
 from vmafx.api.meta import Condition, LocalSecretRef
 from vmafx.api.node import NodeView
-from vmafx.devcluster import DevCluster
 from vmafx.kube import JOBS, NODES, Client, Key
-from vmafx.kube.errors import NotFound
 from vmafx.operator.job.cache import PODS
-from vmafx.runtime.times import utc_now
 
 
 @pytest.fixture
@@ -310,44 +303,3 @@ async def test_credentials_are_given_to_no_agent_whoever_places_the_job(fleet: A
         await fleet.settled()
         job = await fleet.job(key)
         assert (placed(job), condition(job, "Scheduled")) == (("Pending", "a", 0), ("False", "BackendUnavailable"))
-
-
-async def test_all_of_it_in_its_own_time(
-    cluster: DevCluster, client: Client, namespace: str, fleet: AgentFleet, tmp_path: Path
-) -> None:
-    """The operator itself, for a minute and a half: nobody tells it when to look."""
-    labels = ("busy", "deleted", "idle", "silent")
-    for name in labels:
-        await fleet.agent(name)
-        await client.merge_patch(NODES, Key(namespace, name), {"metadata": {"labels": {name: "yes"}}})
-
-    async def beat() -> None:
-        while True:
-            for name in ("busy", "idle", "spare"):
-                with suppress(NotFound):
-                    await client.patch_status(NODES, Key(namespace, name), {"lastHeartbeat": utc_now()})
-            await asyncio.sleep(5)
-
-    with operator(cluster, namespace, tmp_path, VMAFX_CONTROLLER_HTTP_ADDR=fleet.controller.address):
-        keys = {name: await fleet.submit(name, nodeSelector={name: "yes"}) for name in labels}
-        for name, key in keys.items():
-            await reaches(client, key, lambda job, name=name: job.status.assignedNode == name, f"{name} has its job")  # type: ignore[misc]
-        for name in ("busy", "silent"):
-            await fleet.claim(keys[name])
-        await fleet.agent("spare", capacity=4)
-        await client.merge_patch(NODES, Key(namespace, "spare"), {"metadata": {"labels": dict.fromkeys(labels, "yes")}})
-        await client.delete(NODES, Key(namespace, "deleted"))
-        beating = asyncio.create_task(beat())
-        try:
-            for name, counted in (("deleted", 0), ("idle", 1), ("silent", 1)):
-
-                async def moved(key: Key = keys[name]) -> bool:
-                    return (await fleet.job(key)).status.assignedNode == "spare"
-
-                await eventually(moved, f"the job of {name} goes elsewhere", within=150)
-                assert (await fleet.job(keys[name])).status.failures == counted
-            assert placed(await fleet.job(keys["busy"])) == ("Running", "busy", 1)
-            assert (await fleet.ready("silent"), await fleet.ready("idle")) == ("AgentLost", "Healthy")
-        finally:
-            beating.cancel()
-            await asyncio.gather(beating, return_exceptions=True)

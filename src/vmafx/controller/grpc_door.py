@@ -28,6 +28,9 @@ OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_MOST),
     ("grpc.max_metadata_size", 16 << 10),
     ("grpc.max_concurrent_streams", 256),  # on one connection
+    # All agents come at once when a controller was away; beyond these, calls are turned away at random.
+    ("grpc.server.max_pending_requests", CALLS_MOST),
+    ("grpc.server.max_pending_requests_hard_limit", 2 * CALLS_MOST),
     ("grpc.keepalive_time_ms", 60_000),  # a peer that is gone without a word is noticed
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),

@@ -13,7 +13,7 @@ from vmafx.controller.cache import Caches
 from vmafx.controller.errors import Refused
 from vmafx.controller.sessions import Session, Sessions
 from vmafx.kube import NODES, Client, Key
-from vmafx.kube.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound
+from vmafx.kube.errors import AlreadyExists, BadRequest, Conflict, Invalid, KubeError, NotFound
 from vmafx.plain import plain
 from vmafx.runtime.times import loop_time, utc_now
 
@@ -121,7 +121,8 @@ class Nodes:
             await self._client.patch_status(VIEW, session.node, {"lastHeartbeat": now, "draining": draining or None})
         except BaseException as error:
             self._beaten.pop(session.id, None)
-            self._trouble = str(error), loop_time()
+            if isinstance(error, KubeError) and not isinstance(error, NotFound):
+                self._trouble = str(error), loop_time()
             raise
         self._trouble = None
 

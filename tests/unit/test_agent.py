@@ -14,7 +14,7 @@ import pytest
 from tests.support.virtual import run
 from vmafx.agent.agent import Agent
 from vmafx.agent.link import Link, LinkError, NotKnown, Session, Unreachable
-from vmafx.agent.runner import Job, Runner, Task
+from vmafx.agent.runner import Interrupted, Job, Runner, Task
 from vmafx.agent.spool import Spool
 from vmafx.api.work import Answer
 from vmafx.runtime import logs
@@ -31,6 +31,7 @@ class Controller(Link):
     def __init__(self) -> None:
         self.fails: LinkError | None = None
         self.jobs: list[str] = []
+        self.capacity = 0  # of the VmafxNode, if told
         self.stops: list[str] = []
         self.wanted: Callable[[str], bool] = lambda _: True
         self.said: list[tuple[float, str, Any]] = []
@@ -49,11 +50,11 @@ class Controller(Link):
     async def register(self, request: wire.RegisterNodeRequest) -> Session:
         await self._hear("register", request)
         self.sessions["made"] += 1
-        return Session("ns/machine", str(self.sessions["made"]))
+        return Session("ns/machine", str(self.sessions["made"]), self.capacity)
 
     async def heartbeat(self, session: Session, jobs: Any, working: int, *, draining: bool) -> wire.HeartbeatResponse:
         await self._hear("heartbeat", ({job.id for job in jobs}, working))
-        return wire.HeartbeatResponse(ok=True, stop_job_ids=self.stops)
+        return wire.HeartbeatResponse(ok=True, stop_job_ids=self.stops, capacity=self.capacity)
 
     async def pull(self, session: Session, capability: wire.NodeCapability, jobs: Any) -> wire.PullWorkResponse:
         held = {job.id for job in jobs}
@@ -96,6 +97,8 @@ class Doing(Job):
 
     async def ended(self) -> Answer:
         await asyncio.sleep(self._seconds)
+        if self._task.id == "stopped":
+            raise Interrupted(self._task.id)
         return Answer(self._task.id, 90.0, 100)
 
     def progress(self) -> Progress | None:
@@ -117,7 +120,7 @@ def play(scene: Scene, folder: Path, seconds: float = 60.0, capacity: int = 1, d
         stop.set()
         await running
         assert work.running == 0
-        assert work.most <= capacity
+        assert work.most <= max(capacity, controller.capacity)
 
     run(all_of_it())
     return controller
@@ -180,6 +183,30 @@ def test_heartbeats_every_ten_seconds_also_when_draining(tmp_path: Path) -> None
     assert {round(after - before) for before, after in pairwise(beats)} == {10}
     assert 29 <= len(beats) <= 31
     assert [about for _, method, about in controller.said if method == "heartbeat"][-1] == ({"a"}, 1)
+
+
+def test_the_nodes_capacity_counts_and_may_change(tmp_path: Path) -> None:
+    async def scene(controller: Controller, work: Work, *_: object) -> None:
+        controller.jobs = ["a", "b", "c", "d"]
+        await asyncio.sleep(15)
+        assert work.running == 1
+        controller.capacity = 3  # somebody edits the VmafxNode
+        await asyncio.sleep(15)
+        assert work.running == 3
+        await asyncio.sleep(15)  # and it stays so, whatever was said at the registration
+        assert work.running == 3
+
+    play(scene, tmp_path, seconds=HOUR, drain=1.0)
+
+
+def test_a_worker_that_somebody_stops_again_and_again_is_a_failure_of_the_node(tmp_path: Path) -> None:
+    async def scene(controller: Controller, *_: object) -> None:
+        controller.jobs = ["stopped"]
+        await asyncio.sleep(60)
+
+    controller = play(scene, tmp_path, seconds=1.0)
+    assert list(controller.results) == ["stopped"]
+    assert len([about for _, method, about in controller.said if method == "result"]) == 1
 
 
 def test_a_drain_has_its_limit(tmp_path: Path) -> None:

@@ -132,10 +132,13 @@ class Agent:
     async def _pull(self) -> None:
         trouble = Trouble("no work can be pulled; work in hand goes on", "work can be pulled again")
         pauses = Pauses(0.5, LONGEST)
+        known: Session | None = None
         while True:
             await self._until_held(self._capability.concurrency)
             session, began = await self._membership.session(), loop_time()
-            self._resize(session.capacity)
+            if session != known:  # heartbeats tell what it has become since
+                self._resize(session.capacity)
+                known = session
             try:
                 said = await self._long_poll(session)
             except NotKnown:

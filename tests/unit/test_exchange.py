@@ -142,6 +142,17 @@ def test_a_request_that_was_not_sent_says_so(loop: Any) -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
+def test_a_connection_that_closes_is_no_answer_to_the_next_call(loop: Any) -> None:
+    async def work() -> None:
+        async with Server(b"HTTP/1.1 204 No Content\r\n\r\n", None) as pool:
+            assert await ask(pool) == (204, "", b"")
+            with pytest.raises(Lost, match="the server closed it"):
+                await ask(pool)
+
+    on(loop, work)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
 def test_an_answer_may_end_with_its_connection(loop: Any) -> None:
     async def work() -> None:
         server = Server(b"HTTP/1.0 503 Busy\r\nConnection: close\r\n\r\nno")

@@ -53,6 +53,7 @@ class _Connection(asyncio.Protocol):
     def _send(self, request: bytes) -> None:
         if self._transport is None or self._transport.is_closing():
             raise NotSent("it was closed")
+        self._status, self._sized = 0, False  # of the answer before
         self._transport.write(request)
 
     def _take(self) -> bytes:

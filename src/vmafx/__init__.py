@@ -17,5 +17,6 @@ The map. Imports point downwards only; `make lint` holds it.
     kube/        a typed asyncio client for the Kubernetes API
     api/         the four kinds, declared once: types, validation, CRDs and roles come from here
     meters.py    counters, gauges and histograms, cheap to count with
+    settings.py  how a role is configured. tether.py: processes that end with us. plain.py: others' words, to be shown
     wire/        the controller's gRPC messages and calls, generated from proto/
 """

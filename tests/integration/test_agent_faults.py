@@ -8,6 +8,7 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,7 +111,7 @@ async def cut_off(world: World) -> None:
         sleeper.signal(signal.SIGCONT)
         network.passing.set()
         for one in (sleeper, astray):
-            await eventually(lambda one=one: refused(one), f"{one.name} is refused")  # type: ignore[misc]
+            await eventually(partial(refused, one), f"{one.name} is refused")
             await stage.becomes(one.name, "Healthy")
             assert not one.spooled()
             assert one.exits() == []

@@ -1,7 +1,7 @@
 """The controller's calls, by gRPC, on the real API server; the operator places, and agents are played."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 
 import grpc
 import pytest
@@ -48,9 +48,9 @@ async def joined(client: Client, namespace: str, agent: Agent, **more: object) -
     await client.patch_status(NODES, Key(namespace, agent.name), {"healthy": True})
 
 
-async def refused(call: object, code: grpc.StatusCode) -> str:
+async def refused(call: Awaitable[object], code: grpc.StatusCode) -> str:
     with pytest.raises(grpc.aio.AioRpcError) as error:
-        await call  # type: ignore[misc]
+        await call
     assert error.value.code() == code, error.value.details()
     return error.value.details() or ""
 
@@ -354,7 +354,7 @@ async def test_a_controller_that_cannot_write_heartbeats_does_not_call_itself_he
     async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
         cached = caches(through, namespace)
         nodes = Nodes(through, cached, sessions := Sessions(b"k" * 32))
-        session = await nodes.register(Key(namespace, "box"), Machine())
+        session, _ = await nodes.register(Key(namespace, "box"), Machine())
         assert sessions.read(sessions.token(session)) == session
         nodes._beaten.clear()  # as if it were a while ago
         proxy.faults.append(Refuse(500))

@@ -329,9 +329,9 @@ def test_running_with_an_agent(job: JobView, around: NodeView | None, step: Step
 
 def test_what_was_not_watched_is_no_reason_to_take_a_job_away() -> None:
     job = with_agent(since=3600, claimedAt=None)
-    assert look(job, seen=False, node=node(), led_since=ago(20)) == Nothing(40.0)
-    assert look(job, seen=False, node=node(), led_since=ago(60)) == NOT_TAKEN
-    assert look(with_agent(since=3600), seen=False, node=node(), led_since=ago(3600)) == Nothing()
+    assert look(job, seen=False, node=node(), watched_since=ago(20)) == Nothing(40.0)
+    assert look(job, seen=False, node=node(), watched_since=ago(60)) == NOT_TAKEN
+    assert look(with_agent(since=3600), seen=False, node=node(), watched_since=ago(3600)) == Nothing()
 
 
 def test_a_pod_on_a_node_that_an_agent_has_taken_over() -> None:

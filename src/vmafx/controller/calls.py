@@ -66,9 +66,9 @@ class Calls:
 
     async def CancelJob(self, request: wire.CancelJobRequest, shown: Presented) -> wire.CancelJobResponse:  # noqa: N802
         await self._doors.who(shown)
-        meta = (await self._parts.jobs.get(request.job_id)).metadata
-        await self._doors.admit(shown, "patch", "vmafxjobs", meta.namespace, meta.name)
-        why_not = await self._parts.jobs.cancel(request.job_id)
+        job = await self._parts.jobs.get(request.job_id)
+        await self._doors.admit(shown, "patch", "vmafxjobs", job.metadata.namespace, job.metadata.name)
+        why_not = await self._parts.jobs.cancel(job)
         return wire.CancelJobResponse(ok=not why_not, message=why_not)
 
     async def StreamJobs(  # noqa: N802
@@ -96,12 +96,9 @@ class Calls:
             fps=request.fps,
             labels=dict(request.labels),
         )
-        session = await self._parts.nodes.register(node, machine)
-        return wire.RegisterNodeResponse(
-            node_id=str(node),
-            session_token=self._parts.sessions.token(session),
-            capacity=self._parts.nodes.capacity(node) or machine.capacity,
-        )
+        session, capacity = await self._parts.nodes.register(node, machine)
+        token = self._parts.sessions.token(session)
+        return wire.RegisterNodeResponse(node_id=str(node), session_token=token, capacity=capacity)
 
     async def Heartbeat(self, request: wire.HeartbeatRequest, shown: Presented) -> wire.HeartbeatResponse:  # noqa: N802
         session = self._session(request.node_id, request.session_token)

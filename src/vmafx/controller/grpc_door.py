@@ -16,12 +16,11 @@ from grpc_reflection.v1alpha import reflection
 from vmafx.controller.calls import Calls
 from vmafx.controller.doors import Presented
 from vmafx.controller.errors import Refused, refusal
+from vmafx.controller.routes import SERVICE
 from vmafx.kube.errors import KubeError
 from vmafx.runtime.logs import log
 from vmafx.runtime.server import Address
-from vmafx.wire import controller_pb2 as wire
 
-SERVICE = wire.DESCRIPTOR.services_by_name["VmafxController"]
 CALLS_MOST = 10_000  # at once; each agent that waits for work is one
 MESSAGE_MOST = 1 << 20  # bytes
 OPTIONS = (

@@ -80,9 +80,8 @@ class Jobs:
             raise _unknown(wanted)
         return job
 
-    async def cancel(self, wanted: str) -> str:
+    async def cancel(self, job: VmafxJob) -> str:
         """Ask for its end; why not, if it has ended already."""
-        job = await self.get(wanted)
         if job.status.phase in FINISHED:
             return f"it has {job.status.phase.lower()} already"
         if job.spec.cancel:
@@ -91,7 +90,7 @@ class Jobs:
         try:
             await self._client.merge_patch(UNTYPED, Key(job.metadata.namespace, job.metadata.name), patch)
         except (NotFound, Conflict) as error:
-            raise _unknown(wanted) from error
+            raise _unknown(job.metadata.uid) from error
         return ""
 
     async def _key(self, wanted: str) -> Key:

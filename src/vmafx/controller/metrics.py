@@ -11,15 +11,14 @@ from google.protobuf.message import Message
 from vmafx.controller.calls import Calls
 from vmafx.controller.doors import Presented
 from vmafx.controller.errors import Code, Refused, refusal
+from vmafx.controller.routes import SERVICE
 from vmafx.kube.errors import KubeError
 from vmafx.meters import Counters, Histograms
 from vmafx.runtime.metrics import Metrics
-from vmafx.wire import controller_pb2 as wire
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-_SERVICE = wire.DESCRIPTOR.services_by_name["VmafxController"].methods
-METHODS = tuple(method.name for method in _SERVICE)
-STREAMS = frozenset(method.name for method in _SERVICE if method.server_streaming)
+METHODS = tuple(method.name for method in SERVICE.methods)
+STREAMS = frozenset(method.name for method in SERVICE.methods if method.server_streaming)
 OK, LEFT = "OK", "CANCELLED"
 
 

@@ -52,8 +52,8 @@ class Nodes:
         if before and (new is None or new.status.agentSession != before):
             self._beaten.pop(before, None)
 
-    async def register(self, node: Key, machine: Machine) -> Session:
-        """From now on this agent speaks for the node, and no other."""
+    async def register(self, node: Key, machine: Machine) -> tuple[Session, int]:
+        """From now on this agent speaks for the node, and no other; with how many jobs the node takes at once."""
         _check(node, machine)
         session = self._sessions.begin(node)
         for _ in range(TRIES):
@@ -69,7 +69,7 @@ class Nodes:
             except (Conflict, NotFound):
                 continue
             self._beaten[session.id] = loop_time()
-            return session
+            return session, there.spec.capacity
         raise Refused("ABORTED", f"the VmafxNode {node} is being written by others; register again")
 
     async def _make(self, node: Key, machine: Machine) -> NodeView:

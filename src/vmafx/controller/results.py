@@ -66,8 +66,9 @@ class Results:
             operations.append({"op": "add", "path": "/status/claimedAt", "value": self._now()})
         try:
             await self._client.json_patch(VIEW, key_of(job), operations, "status")
-        except (Invalid, NotFound):  # a test failed: it has been given to another, or is over
-            return False
+        except (Invalid, NotFound):  # it has been given to another, or is over; or this progress cannot be kept
+            now_is = await self._live(key_of(job))
+            return now_is is not None and goes_on(now_is, attempt, session.node)
         return True
 
     async def final(self, session: Session, attempt: str, name: str, answer: Answer | None) -> bool:

@@ -105,7 +105,7 @@ def tls(certificate: str, key: str, client_authority: str = "") -> ssl.SSLContex
 
 class _OneTooMany(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.abort()  # type: ignore[attr-defined]
+        cast("asyncio.Transport", transport).abort()
 
 
 class _Site:

@@ -6,6 +6,7 @@ of Node.js). How a connection comes about is dialing.py's.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import NamedTuple, TypeVar, cast
 
 import httptools
@@ -26,7 +27,7 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class _Connection(asyncio.Protocol):
+class _Connection(asyncio.Protocol, ABC):
     """One connection: what calls and streams have in common."""
 
     def __init__(self) -> None:
@@ -42,13 +43,13 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    @abstractmethod
     def fail(self, error: Exception) -> None:
         """End it; who waits for something from it gets this error."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _complete(self) -> None:
         """The whole answer is there."""
-        raise NotImplementedError
 
     def _send(self, request: bytes) -> None:
         if self._transport is None or self._transport.is_closing():

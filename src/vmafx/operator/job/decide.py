@@ -81,14 +81,14 @@ class Follow(msgspec.Struct, frozen=True):
 class Around(msgspec.Struct, frozen=True):
     """What is known of a running attempt's surroundings.
 
-    `pod` has the name of the attempt; `seen`: this process has seen that attempt's Pod before. `led_since`: when it
+    `pod` has the name of the attempt; `seen`: this process has seen that attempt's Pod before. `watched_since`: when it
     began to look after jobs; what happened before is only known from what was written.
     """
 
     node: NodeView | None = None
     pod: PodView | None = None
     seen: bool = False
-    led_since: datetime | None = None
+    watched_since: datetime | None = None
 
 
 NOTHING_AROUND = Around()
@@ -141,7 +141,7 @@ def _running(job: JobView, now: datetime, around: Around) -> Step:
         if isinstance(there, TryAgain):
             return there
         if runtime == "Agent":
-            return _with_agent(job, there, now, around.led_since, left)
+            return _with_agent(job, there, now, around.watched_since, left)
     if ours is not None:
         return _under_way(job, ours, now, left)
     return failed(job, "its Pod disappeared") if around.seen and pod is None else MakePod(left)
@@ -166,12 +166,14 @@ def node_for(job: JobView, node: NodeView | None, runtime: Runtime) -> NodeView 
     return node
 
 
-def _with_agent(job: JobView, node: NodeView, now: datetime, led_since: datetime | None, left: float | None) -> Step:
+def _with_agent(
+    job: JobView, node: NodeView, now: datetime, watched_since: datetime | None, left: float | None
+) -> Step:
     if is_lost(node):
         return failed(job, f"its node {node.metadata.name} has not been heard of since {heard_last(node)}")
     if job.status.claimedAt is not None:
         return Nothing(left)
-    since = _claimable_since(job, node, led_since)
+    since = _claimable_since(job, node, watched_since)
     if since is None:
         return Nothing(left)  # its node's change brings us back
     over = (since + CLAIM_WITHIN - now).total_seconds()
@@ -182,7 +184,7 @@ def _with_agent(job: JobView, node: NodeView, now: datetime, led_since: datetime
     return Nothing(sooner(over, left))
 
 
-def _claimable_since(job: JobView, node: NodeView, led_since: datetime | None) -> datetime | None:
+def _claimable_since(job: JobView, node: NodeView, watched_since: datetime | None) -> datetime | None:
     """Since when its agent could have said that it took the job, for all we know; None while it cannot.
 
     That a controller is away must not move jobs, nor that it comes back. What we did not watch ourselves does not count
@@ -194,7 +196,7 @@ def _claimable_since(job: JobView, node: NodeView, led_since: datetime | None) -
     times = (
         placed.lastTransitionTime if placed is not None and placed.status == "True" else job.status.startedAt,
         ready.lastTransitionTime if ready is not None and ready.status == "True" else None,
-        led_since,
+        watched_since,
     )
     return max((time for time in times if time is not None), default=None)
 

@@ -1,5 +1,6 @@
 """Clients and agents that know nothing of what we added, with the controller and the real API server."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from tests.support.controllers import LOCAL, controlling
 from tests.support.fleet import operating
 from tests.support.spoken import OldCaller, compiled
+from vmafx.controller import work
 from vmafx.kube import JOBS, NODES, Client, Key
 from vmafx.wire import controller_pb2 as wire
 
@@ -70,6 +72,24 @@ async def test_an_old_agent_with_a_bad_session_is_told_to_register_again(
     me = await joined(old, client, namespace)
     assert not (await old.call("Heartbeat", **{**me, "session_token": "nonsense"})).ok
     assert not (await old.call("Heartbeat", **{**me, "node_id": "another"})).ok
+
+
+async def test_what_an_old_agent_never_got_is_handed_out_again(
+    old: OldCaller, client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer was lost on the way: it runs nothing, and says so."""
+    monkeypatch.setattr(work, "LOST_AFTER", 0.5)
+    me = await joined(old, client, namespace)
+    await old.call("SubmitJob", scoring={"reference": "file:///a.mp4", "distorted": "file:///b.mp4"})
+    lost = await pulled(old, me)
+    assert (await old.call("Heartbeat", **me, jobs_running=1)).ok
+    await asyncio.sleep(1)
+    assert not (await old.call("PullWork", **me)).HasField("job")  # it runs one
+    async with asyncio.timeout(60):
+        while not (again := await old.call("PullWork", **me)).HasField("job"):
+            assert (await old.call("Heartbeat", **me, jobs_running=0)).ok
+            await asyncio.sleep(0.1)
+    assert again.job.id == lost.id
 
 
 async def test_an_old_client_follows_jobs(old: OldCaller) -> None:

@@ -110,6 +110,8 @@ class Calls:
         if standing != "speaks":
             return wire.HeartbeatResponse(ok=False, superseded=standing == "superseded")
         await self._parts.nodes.beat(session, draining=request.draining)
+        if not request.HasField("running_job_ids"):
+            self._parts.work.heard(session, request.jobs_running)
         return wire.HeartbeatResponse(
             ok=True,
             stop_job_ids=await self._parts.work.over(session.node, _running(request.running_job_ids)),

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from vmafx.api.job import JobView
 from vmafx.controller.cache import BY_NODE, Caches, key_of, node_of
+from vmafx.controller.recent import Recent
 from vmafx.controller.sessions import Session
 from vmafx.kube import JOBS, Client, Key
 from vmafx.kube.errors import Conflict, KubeError, NotFound
@@ -15,6 +16,8 @@ from vmafx.runtime.store import Change
 from vmafx.runtime.times import loop_time, utc_now
 
 VIEW = JOBS.seen_as(JobView)
+LOST_AFTER = 60.0  # seconds in which an agent that took a job says that it runs one
+IDLE_MOST = 10_000  # of such agents
 ASKED_MOST = 16  # jobs that the server is asked after for one call; of the others the next one tells
 Running = Mapping[str, str]  # attempts, and the names of their jobs
 
@@ -39,6 +42,7 @@ class Work:
         self._client, self._caches, self._now = client, caches, now
         self._waiting: dict[Key, set[_Waiter]] = {}
         self._ended: dict[str, str] = {}  # by a job's uid, the attempt that was reported and that the cache still shows
+        self._idle: Recent[str, float] = Recent(IDLE_MOST, loop_time)  # sessions that run nothing, and since when
         self._closed = False
         caches.jobs.on_change(self._job_changed)
 
@@ -92,13 +96,21 @@ class Work:
             if not self._waiting[node]:
                 del self._waiting[node]
 
+    def heard(self, session: Session, running: int) -> None:
+        """How many jobs it runs, which is all that an old agent says."""
+        since = self._idle.get(session.id) or loop_time()
+        self._idle.put(session.id, since, 0.0 if running else loop_time() + 2 * LOST_AFTER)
+
     async def claim(self, session: Session) -> JobView | None:
         """For an agent that does not say what it runs: the next job that it has not taken yet, marked as taken.
 
-        What was taken before it registered, it has lost.
+        What was taken before it registered, it has lost; and so it has what it took long ago, if it runs nothing.
         """
+        lost_before, idle_since = session.begun, self._idle.get(session.id)
+        if idle_since is not None and loop_time() - idle_since >= LOST_AFTER:
+            lost_before = max(lost_before, self._now().timestamp() - LOST_AFTER)
         for job in self._placed(session.node):
-            if job.status.claimedAt is None or job.status.claimedAt.timestamp() < session.begun:
+            if job.status.claimedAt is None or job.status.claimedAt.timestamp() < lost_before:
                 try:
                     return await self._client.patch_status(
                         VIEW, key_of(job), {"claimedAt": self._now()}, version=job.metadata.resourceVersion

@@ -81,8 +81,9 @@ class Follow(msgspec.Struct, frozen=True):
 class Around(msgspec.Struct, frozen=True):
     """What is known of a running attempt's surroundings.
 
-    `pod` has the name of the attempt; `seen`: this process has seen that attempt's Pod before. `watched_since`: when it
-    began to look after jobs; what happened before is only known from what was written.
+    `pod` has the name of the attempt; `seen`: this process has seen that attempt's Pod before. `watched_since`:
+    when it began to look after jobs, or last could not reach the server; what happened before is only known from what
+    was written.
     """
 
     node: NodeView | None = None

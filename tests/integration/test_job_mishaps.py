@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fleet import add_node, allow_pods, condition, operating, phase, reaches, submit
+from tests.support.fleet import add_node, allow_pods, condition, has_seen, operating, phase, reaches, submit
 from tests.support.kubelet import Fate, Kubelet
 from tests.support.waiting import eventually
 from vmafx.api.job import JobView, VmafxJob
@@ -21,6 +21,7 @@ from vmafx.operator.job.cache import PODS, Caches, pods_informer
 from vmafx.operator.job.decide import LOOK_AGAIN
 from vmafx.operator.job.making import Found, Made, PodMaking
 from vmafx.operator.job.pod import PodSettings
+from vmafx.operator.job.reconciler import JobReconciler
 from vmafx.operator.node.reconciler import nodes_informer
 from vmafx.runtime.events import EVENTS
 from vmafx.runtime.times import utc_now
@@ -32,6 +33,7 @@ class Fleet:
     def __init__(self, client: Client, namespace: str, kubelet: Kubelet, clips: Path) -> None:
         self.client, self.namespace, self.kubelet, self._clips = client, namespace, kubelet, clips
         self.ahead = timedelta()
+        self.operator: JobReconciler
 
     def now(self) -> datetime:
         return datetime.now(UTC) + self.ahead
@@ -54,7 +56,7 @@ async def fleet(client: Client, namespace: str, tmp_path: Path, clips: Path) -> 
     await add_node(client, namespace, "pool", capacity=2)
     async with Kubelet(client, namespace, tmp_path) as kubelet:
         fleet = Fleet(client, namespace, kubelet, clips)
-        async with operating(client, namespace, fleet.now):
+        async with operating(client, namespace, fleet.now) as fleet.operator:
             yield fleet
 
 
@@ -147,6 +149,7 @@ async def test_what_happens_to_its_node_does_not_disturb_a_running_job(fleet: Fl
         await fleet.client.merge_patch(NODES, node, {"spec": {"unschedulable": True}})
     else:
         await fleet.client.patch_status(NODES, node, {"healthy": False})
+    await has_seen(fleet.operator, fleet.client, node)
     next_one = await fleet.submit("next")
     waits = await reaches(fleet.client, next_one, lambda one: bool(one.status.conditions), "the next one waits")
     wanted = "NoNodes" if harm == "deleted" else "NoHealthyNode"
@@ -171,6 +174,7 @@ async def test_a_pod_that_its_node_spoils_is_a_failure_of_that_node(
 ) -> None:
     spoilt = {"podTemplate": {"env": [{"name": "not a=name", "value": "x"}]}}
     await client.merge_patch(NODES, Key(namespace, "pool"), {"spec": spoilt})
+    await has_seen(fleet.operator, client, Key(namespace, "pool"))
     key = await fleet.submit("spoilt", retryLimit=0)
     job = await reaches(client, key, phase("Failed"), "it fails")
     assert condition(job, "Failed") == ("True", "RetriesExhausted")
@@ -202,6 +206,7 @@ async def test_a_pod_that_is_not_allowed_is_asked_for_again(fleet: Fleet, client
 async def test_a_pod_that_is_never_allowed_is_given_up(fleet: Fleet, client: Client, namespace: str) -> None:
     unknown = {"podTemplate": {"runtimeClassName": "nowhere"}}
     await client.merge_patch(NODES, Key(namespace, "pool"), {"spec": unknown})
+    await has_seen(fleet.operator, client, Key(namespace, "pool"))
     key = await fleet.submit("refused", retryLimit=0)
     await reaches(client, key, lambda one: bool(one.status.message), "it says what keeps it")
     fleet.ahead = timedelta(minutes=10, seconds=1)
@@ -256,6 +261,7 @@ async def test_a_deadline_runs_out_on_a_node_whose_agent_does_nothing(
     await add_node(client, namespace, "far", runtime="Agent")
     await client.patch_status(NODES, Key(namespace, "far"), {"agentSession": "s"})
     await client.merge_patch(NODES, Key(namespace, "pool"), {"spec": {"unschedulable": True}})
+    await has_seen(fleet.operator, client, Key(namespace, "pool"))
     key = await fleet.submit("late", activeDeadlineSeconds=2)
     job = await reaches(client, key, phase("Failed"), "it ends")
     assert condition(job, "Failed") == ("True", "DeadlineExceeded")

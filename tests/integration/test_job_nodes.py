@@ -2,18 +2,26 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from tests.conftest import Kubectl
-from tests.support.fleet import add_node, allow_pods, condition, operating, phase, reaches, submit
+from tests.support.fleet import (
+    ScoringFleet,
+    add_node,
+    allow_pods,
+    condition,
+    has_seen,
+    operating,
+    phase,
+    reaches,
+    submit,
+)
 from tests.support.kubelet import Kubelet
 from tests.support.waiting import eventually
 from vmafx.kube import JOBS, NODES, Client, Key
-from vmafx.kube.errors import NotFound
 from vmafx.operator.job.cache import PODS
-from vmafx.operator.job.reconciler import JobReconciler
 
 Change = Callable[[Client, Key], Awaitable[object]]
 
@@ -34,41 +42,19 @@ CHANGES: dict[str, tuple[Change, str]] = {
 }
 
 
-class Fleet(NamedTuple):
-    kubelet: Kubelet
-    operator: JobReconciler
-
-
 @pytest.fixture
-async def fleet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[Fleet]:
+async def fleet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[ScoringFleet]:
     """A node of two slots with a label, the operator, and a kubelet."""
     await allow_pods(client, namespace)
     await add_node(client, namespace, "pool", capacity=2)
     await client.merge_patch(NODES, Key(namespace, "pool"), {"metadata": {"labels": {"rack": "a"}}})
     async with Kubelet(client, namespace, tmp_path) as kubelet, operating(client, namespace) as operator:
-        yield Fleet(kubelet, operator)
-
-
-async def version(client: Client, node: Key) -> str | None:
-    try:
-        return (await client.get(NODES, node)).metadata.resourceVersion
-    except NotFound:
-        return None
-
-
-async def has_seen(operator: JobReconciler, client: Client, node: Key) -> None:
-    """Wait until the operator's cache has the node as it is now."""
-
-    async def same() -> bool:
-        cached = operator._nodes.store.get(node)
-        return (cached.metadata.resourceVersion if cached else None) == await version(client, node)
-
-    await eventually(same, f"the operator has seen {node}")
+        yield ScoringFleet(kubelet, operator)
 
 
 @pytest.mark.parametrize("change", CHANGES)
 async def test_what_runs_goes_on_and_what_waits_is_told_why(
-    change: str, fleet: Fleet, client: Client, namespace: str, clips: Path
+    change: str, fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
     node, (do, reason) = Key(namespace, "pool"), CHANGES[change]
     fleet.kubelet.hold.clear()
@@ -114,7 +100,7 @@ async def test_what_has_no_pod_yet_leaves_a_node_that_is_gone(
 
 
 async def test_what_another_scheduler_places_is_run_even_where_we_would_place_nothing(
-    fleet: Fleet, client: Client, namespace: str, clips: Path
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
     node = Key(namespace, "pool")
     await client.merge_patch(NODES, node, {"spec": {"unschedulable": True, "capacity": 1}})

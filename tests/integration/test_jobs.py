@@ -9,9 +9,11 @@ import pytest
 
 from tests.conftest import Kubectl
 from tests.support.fleet import (
+    ScoringFleet,
     add_node,
     allow_pods,
     condition,
+    has_seen,
     operating,
     phase,
     reaches,
@@ -28,13 +30,13 @@ from vmafx.operator.job.cache import PODS
 
 
 @pytest.fixture
-async def fleet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[Kubelet]:
-    async with scoring_fleet(client, namespace, tmp_path) as kubelet:
-        yield kubelet
+async def fleet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[ScoringFleet]:
+    async with scoring_fleet(client, namespace, tmp_path) as fleet:
+        yield fleet
 
 
 async def test_a_job_is_scored_and_kubectl_waits_for_it(
-    fleet: Kubelet, client: Client, namespace: str, clips: Path, kubectl: Kubectl
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path, kubectl: Kubectl
 ) -> None:
     keys = [await submit(client, namespace, f"job-{number}", clips) for number in range(5)]
     await asyncio.to_thread(
@@ -48,36 +50,36 @@ async def test_a_job_is_scored_and_kubectl_waits_for_it(
     assert one.status.assignedNode == "pool"
     assert one.status.metrics["vmaf"].mean == one.status.score
     assert condition(one, "Scheduled") == ("True", "Placed")
-    assert sorted(fleet.started) == [f"{key.name}-0" for key in keys]
+    assert sorted(fleet.kubelet.started) == [f"{key.name}-0" for key in keys]
     shown = await asyncio.to_thread(kubectl, "get", "vmjob", "job-0")
     assert str(one.status.score) in shown.stdout
 
 
 @pytest.mark.parametrize(("distorted", "told"), [("none.mp4", "distorted: there is no file"), ("reference.mkv", "")])
 async def test_bad_input_fails_in_one_try(
-    fleet: Kubelet, client: Client, namespace: str, clips: Path, distorted: str, told: str
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path, distorted: str, told: str
 ) -> None:
     spec = {} if told else {"model": "vmaf_v9"}
     key = await submit(client, namespace, "bad", clips, distorted, **spec)
     job = await reaches(client, key, phase("Failed"), "it fails")
     assert condition(job, "Failed") == ("True", "BadInput")
     assert (told or "model: there is no model 'vmaf_v9'") in (job.status.message or "")
-    assert fleet.started == ["bad-0"]
+    assert fleet.kubelet.started == ["bad-0"]
 
 
 async def test_a_failing_node_is_avoided_and_the_job_tried_elsewhere(
-    fleet: Kubelet, client: Client, namespace: str, clips: Path
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
     await add_node(client, namespace, "spare")
     key = Key(namespace, "again")
     uid = ""
-    fleet.hold.clear()
+    fleet.kubelet.hold.clear()
     await submit(client, namespace, "again", clips)
     job = await reaches(client, key, phase("Running"), "it is placed")
     uid, first = job.metadata.uid, job.status.assignedNode
     fault = Answer(f"{uid}-0", fault="NodeFault", message="the disk is full")
-    fleet.answers["again-0"] = (4, fitted(fault).decode())
-    fleet.hold.set()
+    fleet.kubelet.answers["again-0"] = (4, fitted(fault).decode())
+    fleet.kubelet.hold.set()
     job = await reaches(client, key, lambda one: one.status.failures == 1, "the failure is counted")
     assert (job.status.phase, job.status.assignedNode, job.status.excludedNodes) == ("Pending", None, (first,))
     assert condition(job, "Scheduled") == ("False", "Retrying")
@@ -88,9 +90,9 @@ async def test_a_failing_node_is_avoided_and_the_job_tried_elsewhere(
 
 @pytest.mark.parametrize("answer", ["", "garbage", '{"id": "other-0", "score": 50}'])
 async def test_an_answer_that_makes_no_sense_is_no_score(
-    fleet: Kubelet, client: Client, namespace: str, clips: Path, answer: str
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path, answer: str
 ) -> None:
-    fleet.answers["odd-0"] = (0, answer)
+    fleet.kubelet.answers["odd-0"] = (0, answer)
     key = await submit(client, namespace, "odd", clips, retryLimit=0)
     job = await reaches(client, key, phase("Failed"), "it fails")
     assert condition(job, "Failed") == ("True", "RetriesExhausted")
@@ -98,11 +100,11 @@ async def test_an_answer_that_makes_no_sense_is_no_score(
 
 
 async def test_suspend_stops_the_work_and_resume_starts_it_anew(
-    fleet: Kubelet, client: Client, namespace: str, clips: Path
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
     key = await submit(client, namespace, "pause", clips, "long.mkv", options=None)
     await reaches(client, key, phase("Running"), "it runs")
-    await eventually(lambda: fleet.started == ["pause-0"], "its Pod runs")
+    await eventually(lambda: fleet.kubelet.started == ["pause-0"], "its Pod runs")
     await client.merge_patch(JOBS, key, {"spec": {"suspend": True}})
     job = await reaches(client, key, phase("Pending"), "it stops")
     assert (job.status.assignedNode, job.status.controllerJobID, job.status.startedAt) == (None, None, None)
@@ -114,12 +116,12 @@ async def test_suspend_stops_the_work_and_resume_starts_it_anew(
     await eventually(gone, "its Pod is ended")
     await client.merge_patch(JOBS, key, {"spec": {"suspend": False}})
     job = await reaches(client, key, phase("Succeeded"), "it is scored")
-    assert (job.status.attempts, job.status.failures, fleet.started) == (2, 0, ["pause-0", "pause-1"])
+    assert (job.status.attempts, job.status.failures, fleet.kubelet.started) == (2, 0, ["pause-0", "pause-1"])
 
 
-async def test_cancel_ends_it_for_good(fleet: Kubelet, client: Client, namespace: str, clips: Path) -> None:
+async def test_cancel_ends_it_for_good(fleet: ScoringFleet, client: Client, namespace: str, clips: Path) -> None:
     key = await submit(client, namespace, "stop", clips, "long.mkv")
-    await eventually(lambda: fleet.started == ["stop-0"], "its Pod runs")
+    await eventually(lambda: fleet.kubelet.started == ["stop-0"], "its Pod runs")
     await client.merge_patch(JOBS, key, {"spec": {"cancel": True}})
     job = await reaches(client, key, phase("Failed"), "it ends")
     assert condition(job, "Failed") == ("True", "Cancelled")
@@ -130,14 +132,16 @@ async def test_cancel_ends_it_for_good(fleet: Kubelet, client: Client, namespace
     await eventually(gone, "its Pod is ended")
 
 
-async def test_a_deadline(fleet: Kubelet, client: Client, namespace: str, clips: Path) -> None:
-    fleet.hold.clear()
+async def test_a_deadline(fleet: ScoringFleet, client: Client, namespace: str, clips: Path) -> None:
+    fleet.kubelet.hold.clear()
     key = await submit(client, namespace, "late", clips, activeDeadlineSeconds=2)
     job = await reaches(client, key, phase("Failed"), "it ends")
     assert condition(job, "Failed") == ("True", "DeadlineExceeded")
 
 
-async def test_why_a_job_waits_and_that_it_goes_on(fleet: Kubelet, client: Client, namespace: str, clips: Path) -> None:
+async def test_why_a_job_waits_and_that_it_goes_on(
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
+) -> None:
     key = await submit(client, namespace, "gpu", clips, backend="cuda")
     job = await reaches(client, key, lambda one: bool(one.status.conditions), "it says why it waits")
     assert condition(job, "Scheduled") == ("False", "BackendUnavailable")
@@ -149,12 +153,13 @@ async def test_why_a_job_waits_and_that_it_goes_on(fleet: Kubelet, client: Clien
 
 
 async def test_never_more_than_fit_and_the_most_urgent_first(
-    fleet: Kubelet, client: Client, namespace: str, clips: Path
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
     await client.merge_patch(NODES, Key(namespace, "pool"), {"spec": {"unschedulable": True}})
+    await has_seen(fleet.operator, client, Key(namespace, "pool"))
     for number, priority in enumerate((0, 5, 9, 5)):
         await submit(client, namespace, f"job-{number}", clips, priority=priority)
-    fleet.hold.clear()
+    fleet.kubelet.hold.clear()
     await client.merge_patch(NODES, Key(namespace, "pool"), {"spec": {"unschedulable": False}})
 
     async def running() -> list[str]:
@@ -168,12 +173,14 @@ async def test_never_more_than_fit_and_the_most_urgent_first(
     assert await running() == ["job-1", "job-2"]
     waiting = await client.get(JOBS, Key(namespace, "job-3"))
     assert condition(waiting, "Scheduled")[0] == "False"
-    fleet.hold.set()
+    fleet.kubelet.hold.set()
     for number in range(4):
         await reaches(client, Key(namespace, f"job-{number}"), phase("Succeeded"), "all are scored")
 
 
-async def test_somebody_elses_placement_is_kept(fleet: Kubelet, client: Client, namespace: str, clips: Path) -> None:
+async def test_somebody_elses_placement_is_kept(
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
+) -> None:
     key = await submit(client, namespace, "other", clips, schedulerName="other")
     job = await reaches(client, key, lambda one: bool(one.status.conditions), "it waits for the other scheduler")
     assert condition(job, "Scheduled") == ("False", "AwaitingScheduler")
@@ -185,10 +192,10 @@ async def test_somebody_elses_placement_is_kept(fleet: Kubelet, client: Client, 
 
 
 async def test_a_pod_deleted_under_a_job_is_a_lost_attempt(
-    fleet: Kubelet, client: Client, namespace: str, clips: Path
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
     key = await submit(client, namespace, "robbed", clips, "long.mkv", retryLimit=1)
-    await eventually(lambda: fleet.started == ["robbed-0"], "its Pod runs")
+    await eventually(lambda: fleet.kubelet.started == ["robbed-0"], "its Pod runs")
     await client.delete(PODS, Key(namespace, "robbed-0"))
     job = await reaches(client, key, lambda one: one.status.failures == 1, "the loss is seen")
     assert "its Pod" in (job.status.message or "")
@@ -213,7 +220,7 @@ async def test_a_restarted_operator_goes_on_where_it_was(
 
 
 async def test_a_job_goes_when_its_time_is_up_and_one_without_a_time_stays(
-    fleet: Kubelet, client: Client, namespace: str, clips: Path
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
     stays = await submit(client, namespace, "stays", clips)
     goes = await submit(client, namespace, "goes", clips, ttlSecondsAfterFinished=1)
@@ -255,8 +262,10 @@ async def test_jobs_that_ended_before_the_operator_came_go_too(client: Client, n
         await eventually(gone, "those with a time to live are deleted")
 
 
-async def test_a_node_tells_how_many_jobs_it_has(fleet: Kubelet, client: Client, namespace: str, clips: Path) -> None:
-    fleet.hold.clear()
+async def test_a_node_tells_how_many_jobs_it_has(
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
+) -> None:
+    fleet.kubelet.hold.clear()
     for number in range(3):
         await submit(client, namespace, f"job-{number}", clips)
 
@@ -264,5 +273,5 @@ async def test_a_node_tells_how_many_jobs_it_has(fleet: Kubelet, client: Client,
         return (await client.get(NODES, Key(namespace, "pool"))).status.assignedJobs == count
 
     await eventually(lambda: assigned(2), "two of the three are there")
-    fleet.hold.set()
+    fleet.kubelet.hold.set()
     await eventually(lambda: assigned(0), "none is left")

@@ -12,8 +12,7 @@ import yaml
 
 from tests.conftest import Kubectl
 from tests.support.commands import Terminal, Vmafx, line_with
-from tests.support.fleet import add_node, known_to_take, phase, reaches, scoring_fleet, submit
-from tests.support.kubelet import Kubelet
+from tests.support.fleet import ScoringFleet, add_node, known_to_take, phase, reaches, scoring_fleet, submit
 from tests.support.tokens import create_account, service_account_token
 from tests.support.waiting import eventually
 from vmafx.api.meta import ObjectMeta
@@ -28,9 +27,9 @@ HOSTILE = "\x1b]0;owned\x07 \x9b31mred\u202e"
 
 
 @pytest.fixture
-async def fleet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[Kubelet]:
-    async with scoring_fleet(client, namespace, tmp_path) as kubelet:
-        yield kubelet
+async def fleet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[ScoringFleet]:
+    async with scoring_fleet(client, namespace, tmp_path) as fleet:
+        yield fleet
 
 
 @pytest.fixture
@@ -83,11 +82,11 @@ async def test_a_queue_before_nodes_that_take_no_jobs(
 
 
 async def test_when_is_unknown_until_a_job_has_ended_and_then_it_is_told(
-    fleet: Kubelet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
+    fleet: ScoringFleet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
 ) -> None:
     async def hand_in(count: int, name: str) -> list[Key]:
         """While no Pod starts: two have a place, and the others wait."""
-        fleet.hold.clear()
+        fleet.kubelet.hold.clear()
         keys = [await submit(client, namespace, f"{name}-{number}", clips) for number in range(count)]
         for key in keys[:2]:
             await reaches(client, key, phase("Running"), "two have a place")
@@ -100,7 +99,7 @@ async def test_when_is_unknown_until_a_job_has_ended_and_then_it_is_told(
         "2 waiting, 2 running; 0 of 2 slots free (cpu 0 of 2)",
         "an ETA is unknown until a job of the kind has finished here",
     ]
-    fleet.hold.set()
+    fleet.kubelet.hold.set()
     for key in first:
         await reaches(client, key, phase("Succeeded"), "it is known how long one takes")
     await known_to_take(client, namespace, "pool", 3600, clips)  # so that those which run are not overdue
@@ -112,14 +111,14 @@ async def test_when_is_unknown_until_a_job_has_ended_and_then_it_is_told(
     assert starts == sorted(starts)
     assert all(row["doneIn"] > row["startsIn"] >= 0 for row in rows)
     assert found["summary"]["vendors"] == {"cpu": {"nodes": 1, "slots": 2, "free": 0}}
-    fleet.hold.set()
+    fleet.kubelet.hold.set()
     for key in last:
         await reaches(client, key, phase("Succeeded"), "all are scored")
     assert (await seen(vmafx, "queue"))["jobs"] == []
 
 
 async def test_jobs_and_what_became_of_them(
-    fleet: Kubelet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
+    fleet: ScoringFleet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
 ) -> None:
     good = await submit(client, namespace, "good", clips)
     bad = await submit(client, namespace, "bad", clips, "none.mp4")

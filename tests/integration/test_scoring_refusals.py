@@ -145,7 +145,7 @@ async def test_a_clip_that_changes_its_size_on_the_way_is_scored_whole(folder: P
     report = await score(folder / "reference.mkv", tmp_path / "both.264")
     assert report.result.frames == 20
     assert min(report.values["vmaf"][:10]) > max(report.values["vmaf"][10:])
-    assert "changes its size on the way, from 256x144 to 128x72" in report.result.notes[-1]
+    assert "changes its size on the way, between 256x144 and 128x72" in report.result.notes[-1]
     assert "reference: its picture changes on the way" in await refusal(tmp_path / "both.264", folder / "reference.mkv")
 
 

@@ -12,8 +12,7 @@ import yaml
 
 from tests.conftest import Kubectl
 from tests.support.commands import Terminal, Vmafx, line_with
-from tests.support.fleet import known_to_take, phase, reaches, scoring_fleet, submit
-from tests.support.kubelet import Kubelet
+from tests.support.fleet import ScoringFleet, has_seen, known_to_take, phase, reaches, scoring_fleet, submit
 from tests.support.proxy import FaultyProxy, LoseAnswer
 from tests.support.waiting import eventually
 from vmafx.api.job import VmafxJobSpec
@@ -26,9 +25,9 @@ from vmafx.kube.errors import Unreachable
 
 
 @pytest.fixture
-async def fleet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[Kubelet]:
-    async with scoring_fleet(client, namespace, tmp_path) as kubelet:
-        yield kubelet
+async def fleet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[ScoringFleet]:
+    async with scoring_fleet(client, namespace, tmp_path) as fleet:
+        yield fleet
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ async def jobs(client: Client, namespace: str) -> list[str]:
 
 
 async def test_a_job_is_waited_for_and_its_score_is_that_of_this_machine(
-    fleet: Kubelet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
+    fleet: ScoringFleet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
 ) -> None:
     pair = (str(clips / "reference.mkv"), (clips / "distorted.mp4").as_uri())
     done = await vmafx.run("submit", *pair, "--wait", "--timeout", "100s")
@@ -56,7 +55,7 @@ async def test_a_job_is_waited_for_and_its_score_is_that_of_this_machine(
     assert f"{name} runs on pool\n" in done.stderr
 
 
-async def test_the_whole_job_for_scripts(fleet: Kubelet, vmafx: Vmafx, clips: Path, namespace: str) -> None:
+async def test_the_whole_job_for_scripts(fleet: ScoringFleet, vmafx: Vmafx, clips: Path, namespace: str) -> None:
     pair = ((clips / "reference.mkv").as_uri(), (clips / "distorted.mp4").as_uri())
     made = json.loads((await vmafx.run("submit", *pair, "-o", "json", "--name", "mine")).stdout)
     assert (made["kind"], made["metadata"]["name"], made["status"]) == ("VmafxJob", "mine", {"phase": "Pending"})
@@ -67,12 +66,14 @@ async def test_the_whole_job_for_scripts(fleet: Kubelet, vmafx: Vmafx, clips: Pa
     assert 0 < job["status"]["score"] < 100
 
 
-async def test_exit_codes_of_waiting(fleet: Kubelet, vmafx: Vmafx, client: Client, namespace: str, clips: Path) -> None:
+async def test_exit_codes_of_waiting(
+    fleet: ScoringFleet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
+) -> None:
     reference = (clips / "reference.mkv").as_uri()
     bad = await vmafx.run("submit", reference, "file:///none.mp4", "--name", "bad", "--wait")
     assert (bad.returncode, bad.stdout) == (2, "")
     assert "error: job bad failed: BadInput: distorted: there is no file file:///none.mp4" in bad.stderr
-    fleet.answers["broken-0"] = (3, "")
+    fleet.kubelet.answers["broken-0"] = (3, "")
     pair = (reference, (clips / "distorted.mp4").as_uri())
     broken = await vmafx.run("submit", *pair, "--name", "broken", "--retry-limit", "0", "--wait", "-o", "json")
     assert broken.returncode == 1
@@ -85,7 +86,7 @@ async def test_exit_codes_of_waiting(fleet: Kubelet, vmafx: Vmafx, client: Clien
 
 
 async def test_leaving_does_not_end_the_job_and_says_how_to(
-    fleet: Kubelet, vmafx: Vmafx, client: Client, namespace: str, clips: Path, kubectl: Kubectl
+    fleet: ScoringFleet, vmafx: Vmafx, client: Client, namespace: str, clips: Path, kubectl: Kubectl
 ) -> None:
     pair = ((clips / "long.mkv").as_uri(),) * 2
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -142,10 +143,10 @@ async def test_a_lost_answer_leaves_nobody_in_doubt_where_to_look(client: Client
 
 
 async def test_those_who_wait_are_told_their_position_and_when(
-    fleet: Kubelet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
+    fleet: ScoringFleet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
 ) -> None:
     await known_to_take(client, namespace, "pool", 3600, clips)
-    fleet.hold.clear()
+    fleet.kubelet.hold.clear()
     for number in range(4):
         await submit(client, namespace, f"job-{number}", clips)
     pair = ((clips / "reference.mkv").as_uri(), (clips / "distorted.mp4").as_uri())
@@ -153,7 +154,7 @@ async def test_those_who_wait_are_told_their_position_and_when(
         told = await line_with(process.stderr, "3rd in turn")
         assert "(InsufficientCapacity: all 2 slots of the one node that fits are taken); starts in about 1h" in told
         assert "done in about 2h" in told
-        fleet.hold.set()
+        fleet.kubelet.hold.set()
         await line_with(process.stderr, "last runs on pool")
         await line_with(process.stdout, "VMAF")
         assert await process.wait() == 0
@@ -256,14 +257,15 @@ async def test_a_name_that_is_taken_is_refused_only_if_it_was_asked_for(
 
 
 async def test_a_node_that_comes_lets_it_go_on(
-    fleet: Kubelet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
+    fleet: ScoringFleet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
 ) -> None:
     pool = Key(namespace, "pool")
     await client.merge_patch(NODES, pool, {"spec": {"unschedulable": True}})
+    await has_seen(fleet.operator, client, pool)
     pair = ((clips / "reference.mkv").as_uri(), (clips / "distorted.mp4").as_uri())
     async with vmafx.running("submit", *pair, "--name", "patient", "-w") as process:
         await line_with(process.stderr, "patient waits (NoHealthyNode: ")
         await client.merge_patch(NODES, pool, {"spec": {"unschedulable": False}})
         await line_with(process.stdout, "VMAF")
         assert await process.wait() == 0
-    await eventually(lambda: fleet.started == ["patient-0"], "it ran once")
+    await eventually(lambda: fleet.kubelet.started == ["patient-0"], "it ran once")

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.support.kubelet import Kubelet
 from tests.support.video import ffmpeg, lossless, scene
@@ -14,7 +14,7 @@ from vmafx.api.job import VmafxJob, VmafxJobSpec
 from vmafx.api.meta import ObjectMeta
 from vmafx.api.node import VmafxNode, VmafxNodeSpec
 from vmafx.kube import JOBS, NODES, Client, Key, Resource
-from vmafx.kube.errors import AlreadyExists
+from vmafx.kube.errors import AlreadyExists, NotFound
 from vmafx.kube.resources import Untyped
 from vmafx.operator.job.cache import PODS, Caches, jobs_by_node, pods_informer
 from vmafx.operator.job.pod import PodSettings
@@ -26,6 +26,11 @@ from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.times import utc_now
 
 ACCOUNTS: Resource[Untyped] = Resource("", "v1", "serviceaccounts", "ServiceAccount", dict)
+
+
+class ScoringFleet(NamedTuple):
+    kubelet: Kubelet
+    operator: JobReconciler
 
 
 def make_clips(folder: Path) -> Path:
@@ -63,12 +68,12 @@ async def operating(
 
 
 @asynccontextmanager
-async def scoring_fleet(client: Client, namespace: str, folder: Path) -> AsyncIterator[Kubelet]:
+async def scoring_fleet(client: Client, namespace: str, folder: Path) -> AsyncIterator[ScoringFleet]:
     """A node of two slots, the operator, and a kubelet."""
     await allow_pods(client, namespace)
     await add_node(client, namespace, "pool", capacity=2)
-    async with Kubelet(client, namespace, folder) as kubelet, operating(client, namespace):
-        yield kubelet
+    async with Kubelet(client, namespace, folder) as kubelet, operating(client, namespace) as operator:
+        yield ScoringFleet(kubelet, operator)
 
 
 async def allow_pods(client: Client, namespace: str) -> None:
@@ -81,6 +86,23 @@ async def add_node(client: Client, namespace: str, name: str, **spec: Any) -> No
     node = VmafxNode(metadata=ObjectMeta(name=name), spec=VmafxNodeSpec("cpu", **spec))
     await client.create(NODES, node, namespace)
     await client.patch_status(NODES, Key(namespace, name), {"healthy": True})
+
+
+async def _version(client: Client, node: Key) -> str | None:
+    try:
+        return (await client.get(NODES, node)).metadata.resourceVersion
+    except NotFound:
+        return None
+
+
+async def has_seen(operator: JobReconciler, client: Client, node: Key) -> None:
+    """Wait until the operator's cache has the node as it is now: jobs come by another watch, maybe sooner."""
+
+    async def same() -> bool:
+        cached = operator._nodes.store.get(node)
+        return (cached.metadata.resourceVersion if cached else None) == await _version(client, node)
+
+    await eventually(same, f"the operator has seen {node}")
 
 
 async def submit(client: Client, namespace: str, name: str, clips: Path, distorted: str = "", **spec: Any) -> Key:

@@ -23,7 +23,7 @@ CHANGE = re.compile(
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A frame that is not as those before it."""
+    """A frame that is not as others of its clip."""
 
     input: int
     size_only: bool  # the same shape and format, at another size
@@ -52,12 +52,13 @@ class Heard(msgspec.Struct):
 
 
 def _change(found: "re.Match[str]") -> Change:
+    """Which came first is not told: filters are set up for the last frame that came before all inputs were there."""
     width, height, new_width, new_height = (int(found[group]) for group in (2, 3, 5, 6))
     same_shape = abs(width * new_height - height * new_width) <= 0.02 * width * new_height
-    sizes = f"{width}x{height} to {new_width}x{new_height}"
-    if found[4] == found[7]:
-        return Change(int(found[1]), same_shape, f"from {sizes}")
-    return Change(int(found[1]), False, f"from {sizes}, {found[4]} to {found[7]}")
+    same_format = found[4] == found[7]
+    pictures = sorted([(width, height, found[4]), (new_width, new_height, found[7])], reverse=True)
+    one, other = (f"{w}x{h}" + ("" if same_format else f" ({form})") for w, h, form in pictures)
+    return Change(int(found[1]), same_shape and same_format, f"between {one} and {other}")
 
 
 async def listen(stderr: asyncio.StreamReader | None, heard: Heard) -> None:

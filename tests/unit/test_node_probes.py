@@ -10,7 +10,7 @@ from aiohttp import web
 
 from tests.support.virtual import run
 from vmafx.operator.node.decide import PROBE_EVERY as EVERY
-from vmafx.operator.node.probes import TIMEOUT, Probes
+from vmafx.operator.node.probes import AGAIN_AFTER, TIMEOUT, Probes
 from vmafx.runtime.times import loop_time
 
 
@@ -78,7 +78,7 @@ def test_one_question_every_30_seconds_and_a_word_only_on_change() -> None:
             assert not lost.ok
             assert lost.detail.endswith("/a/healthz says 500")
             del controllers.status["a"]
-            await asyncio.sleep(EVERY + 1)
+            await asyncio.sleep(AGAIN_AFTER + 1)
             assert [namespace for namespace, _ in told[3:]] == ["a"]
             back, there = probes.latest("a"), probes.latest("b")
             assert back is not None
@@ -86,7 +86,7 @@ def test_one_question_every_30_seconds_and_a_word_only_on_change() -> None:
             assert back.ok
             assert there.ok
             assert there.ok_for(loop_time()) == about(loop_time() - start)  # without a break
-            assert back.ok_for(loop_time()) <= EVERY + 1
+            assert back.ok_for(loop_time()) <= AGAIN_AFTER + 1
 
     run(hour())
 
@@ -103,7 +103,11 @@ def test_a_controller_that_hangs_is_told_after_the_timeout_and_delays_no_other()
             assert slow.detail.endswith("gave no answer within 5 s")
             await asyncio.sleep(10 * EVERY)
             assert len(told) == 2
-            assert len(controllers.times("quick")) == len(controllers.times("slow"))
+            assert len(controllers.times("quick")) == 11
+            assert all(
+                later - earlier == about(TIMEOUT + AGAIN_AFTER)
+                for earlier, later in pairwise(controllers.times("slow"))
+            )
 
     run(body())
 

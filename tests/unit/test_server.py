@@ -264,17 +264,20 @@ def test_answers_that_nobody_reads_do_not_pile_up(loop: Any) -> None:
     on(loop, work)
 
 
-def test_one_caller_too_many_is_hung_up_on(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_caller_too_many_takes_the_place_of_the_quietest(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "CONNECTIONS_MOST", 2)
 
     async def work() -> None:
         async with serve(HERE, OK) as port, Caller(port) as first:
             async with Caller(port) as second:
-                assert [(await caller.asks()).status for caller in (first, second)] == [200, 200]
+                assert [(await caller.asks()).status for caller in (first, second, first)] == [200, 200, 200]
                 async with Caller(port) as third:
-                    assert await third.cut_off()
-            async with Caller(port) as fourth:  # in the second's place
+                    assert (await third.asks()).status == 200
+                    assert await second.cut_off()
+                    assert (await first.asks()).status == 200
+            async with Caller(port) as fourth:  # in the third's place
                 assert (await fourth.asks()).status == 200
+                assert (await first.asks()).status == 200
 
     on(loop, work)
 

@@ -90,18 +90,30 @@ class _Site:
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
-        self._connections: set[_Connection] = set()
+        self._connections: dict[_Connection, None] = {}  # who asked last comes last
         self._closed = False
 
     def enter(self, connection: "_Connection") -> bool:
-        """False if it may not: also one that was accepted just before the end."""
-        if self._closed or len(self._connections) >= CONNECTIONS_MOST:
+        """Where there is no room, the one that has not asked for longest goes: nobody can keep a kubelet's probe out.
+
+        False if it may not: one that was accepted just before the end.
+        """
+        if self._closed:
             return False
-        self._connections.add(connection)
+        if len(self._connections) >= CONNECTIONS_MOST:
+            oldest = next(iter(self._connections))
+            self.leave(oldest)
+            oldest.abort()
+        self._connections[connection] = None
         return True
 
+    def asks(self, connection: "_Connection") -> None:
+        if connection in self._connections:
+            del self._connections[connection]
+            self._connections[connection] = None
+
     def leave(self, connection: "_Connection") -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
 
     def close(self) -> None:
         self._closed = True
@@ -185,6 +197,7 @@ class _Connection(asyncio.Protocol):
         except httptools.HttpParserError:
             kept, wrong = False, True
         if self._method:
+            self._site.asks(self)
             page = _text(413, "no request has a body here") if self._body else self._site.page(self._method, self._url)
             self._answer(page, kept=kept and self._keep and not self._body)
         elif wrong:

@@ -14,6 +14,7 @@ from vmafx.runtime.logs import log
 from vmafx.runtime.times import loop_time
 
 TIMEOUT = 5.0
+AGAIN_AFTER = 5.0  # seconds, where the last answer was none or a bad one
 DEFAULT_ADDRESS = "http://vmafx-controller.{namespace}.svc.cluster.local:8080"
 
 
@@ -40,27 +41,29 @@ class Probes:
         return probe
 
     async def run(self) -> None:
-        """Probe every namespace every PROBE_EVERY seconds, and a new one as soon as it is asked for."""
+        """Probe every namespace every PROBE_EVERY seconds, one that fails sooner, a new one as soon as it is known."""
         due = loop_time()
         while True:
             everything = loop_time() >= due
             if everything:
                 due = loop_time() + PROBE_EVERY
             await self.ask(everything=everything)
+            failing = not all(probe.ok for probe in self._latest.values())
             try:
-                async with asyncio.timeout_at(due):
+                async with asyncio.timeout_at(min(due, loop_time() + AGAIN_AFTER) if failing else due):
                     await self._needed.wait()
             except TimeoutError:
                 pass
 
     async def ask(self, *, everything: bool = True) -> None:
-        """Probe once: every namespace, or those that never were."""
+        """Probe once: every namespace, or those without a good answer."""
         self._needed.clear()
         trust = self._trust = self._trust or self._trusting()
         there = set(self._namespaces())
         for gone in self._latest.keys() - there:
             del self._latest[gone]
-        wanted = sorted(there if everything else there - self._latest.keys())
+        well = {namespace for namespace, probe in self._latest.items() if probe.ok}
+        wanted = sorted(there if everything else there - well)
         # All at once, or those that hang would use up the time of those that do not.
         await asyncio.gather(*(self._probe(trust, namespace) for namespace in wanted))
 

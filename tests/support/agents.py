@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 
 VMAFX = str(Path(sys.executable).with_name("vmafx"))
 
@@ -42,7 +42,7 @@ class AgentProcess:
             raise AssertionError(f"it did not say {text!r}, but {self.said}") from None
 
     async def ended(self) -> int:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             code = await self.process.wait()
             await self._listening
         return code

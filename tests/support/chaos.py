@@ -294,7 +294,7 @@ async def _scores(clips: Path) -> dict[tuple[str, str], float]:
 def by_hand(clips: Path, pair: tuple[str, str]) -> float:
     """What `vmafx score` says."""
     command = [VMAFX, "score", *(str(clips / name) for name in pair), "--json"]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, timeout=600, check=True)
     score: float = json.loads(done.stdout)["score"]
     return score
 

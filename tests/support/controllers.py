@@ -111,7 +111,7 @@ class Agent:
             wire.HeartbeatRequest(**self.me, running_job_ids=self._running(), draining=draining)
         )
 
-    async def pull(self, wait: int = 20) -> wire.PullWorkResponse:
+    async def pull(self, wait: int = 60) -> wire.PullWorkResponse:
         answer = await self._stub.PullWork(
             wire.PullWorkRequest(
                 **self.me, capability=self._capability, running_job_ids=self._running(), wait_seconds=wait

@@ -121,16 +121,20 @@ async def known_to_take(client: Client, namespace: str, node: str, seconds: floa
 
 
 async def reaches(client: Client, key: Key, holds: Callable[[VmafxJob], bool], what: str) -> VmafxJob:
+    """The job as it was when that held: it may be otherwise in a moment."""
+    job = await client.get(JOBS, key)
+
     async def look() -> bool:
-        return holds(await client.get(JOBS, key))
+        nonlocal job
+        job = await client.get(JOBS, key)
+        return holds(job)
 
     try:
         await eventually(look, what)
     except AssertionError:
-        job = await client.get(JOBS, key)
         pods = [(one["metadata"]["name"], one.get("status")) for one in (await client.list(PODS, key.namespace)).items]
         raise AssertionError(f"{what}: {job.status} {pods}") from None
-    return await client.get(JOBS, key)
+    return job
 
 
 def phase(wanted: str) -> Callable[[VmafxJob], bool]:

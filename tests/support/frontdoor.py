@@ -18,6 +18,7 @@ import msgspec
 
 from vmafx.api.job import JobOptions
 from vmafx.api.work import Answer, Work
+from vmafx.devcluster.cluster import free_port
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.controller_pb2_grpc import VmafxControllerServicer, add_VmafxControllerServicer_to_server
 
@@ -48,6 +49,7 @@ class FrontDoor(VmafxControllerServicer):
         self.refusals: dict[str, grpc.StatusCode] = {}  # by method: what it fails with
         self.lost: set[str] = set()  # methods whose answer does not arrive, though all was done
         self.old = False  # as one that knows nothing of fields from 100 up
+        self._handed_out = self.most_at_once = 0  # by an old one, which does so once
         self.heard: list[Heard] = []
 
     @property
@@ -57,6 +59,7 @@ class FrontDoor(VmafxControllerServicer):
     async def start(self) -> None:
         self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
         add_VmafxControllerServicer_to_server(self, self._server)
+        self._port = self._port or free_port()  # not one that a connection may have when it is wanted again
         at = f"localhost:{self._port}"
         if self.credentials is None:
             self._port = self._server.add_insecure_port(at)
@@ -117,9 +120,12 @@ class FrontDoor(VmafxControllerServicer):
         await self._hear("RegisterNode", request, context)
         token = f"session-{next(self._numbers)}"
         self.sessions.add(token)
-        return wire.RegisterNodeResponse(
+        said = wire.RegisterNodeResponse(
             node_id=f"{request.namespace or 'default'}/{request.name}", session_token=token
         )
+        if not self.old:
+            said.capacity = request.capability.concurrency
+        return said
 
     async def Heartbeat(self, request: wire.HeartbeatRequest, context: Context) -> wire.HeartbeatResponse:
         await self._hear("Heartbeat", request, context)
@@ -144,11 +150,16 @@ class FrontDoor(VmafxControllerServicer):
         if stops := self._to_stop(request.running_job_ids):
             return wire.PullWorkResponse(stop_job_ids=stops)
         if self.old:
-            return wire.PullWorkResponse(job=self.placed.pop(next(iter(self.placed)))) if self.placed else None
+            return self._handed_out_for_good() if self.placed else None
         waiting = [job for attempt, job in self.placed.items() if attempt not in held]
         if waiting and len(held) < request.capability.concurrency:
             return wire.PullWorkResponse(job=waiting[0])
         return None
+
+    def _handed_out_for_good(self) -> wire.PullWorkResponse:
+        self._handed_out += 1
+        self.most_at_once = max(self.most_at_once, self._handed_out - len(self.results))
+        return wire.PullWorkResponse(job=self.placed.pop(next(iter(self.placed))))
 
     async def ReportResult(self, request: wire.ReportResultRequest, context: Context) -> wire.ReportResultResponse:
         await self._hear("ReportResult", request, context)

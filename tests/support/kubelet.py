@@ -163,11 +163,10 @@ class Kubelet:
         environment = {"PATH": os.environ["PATH"], "VMAFX_ANSWER_FILE": str(answer)}
         environment |= {name: value for name, value in told.items() if name.startswith("VMAFX_")}
         assert container["command"] == ["vmafx", "worker"]
+        within = ["timeout", "--signal=KILL", str(KILLED_AFTER)] if killed else []  # ours could be late, and it be done
         process = await asyncio.create_subprocess_exec(
-            VMAFX, "worker", env=environment, stderr=asyncio.subprocess.DEVNULL
+            *within, VMAFX, "worker", env=environment, stderr=asyncio.subprocess.DEVNULL
         )
-        if killed:
-            asyncio.get_running_loop().call_later(KILLED_AFTER, _signal, process, signal.SIGKILL)
         stopping = asyncio.create_task(stopped.wait())
         stopping.add_done_callback(lambda _: _signal(process, signal.SIGTERM))
         try:

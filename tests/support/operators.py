@@ -8,7 +8,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from aiohttp import web
@@ -36,8 +36,11 @@ class Operator:
             return 0, ""
 
     def metric(self, name: str) -> float | None:
-        """The value of one sample, named with its labels."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics", timeout=5) as answer:
+        """The value of one sample, named with its labels; None if it does not say."""
+        with (
+            suppress(OSError),
+            urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics", timeout=5) as answer,
+        ):
             for line in answer.read().decode().splitlines():
                 if line.startswith(f"{name} "):
                     return float(line.rpartition(" ")[2])

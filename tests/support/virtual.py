@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-GRACE = 0.005  # of real time, for the kernel to carry bytes from one of our sockets to another
+GRACE = 0.02  # of real time, for the kernel to carry bytes from one of our sockets to another
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):

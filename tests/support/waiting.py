@@ -4,8 +4,10 @@ import asyncio
 import time
 from collections.abc import Callable
 
+PATIENCE = 180.0  # seconds: machines are slow, and what goes well waits for none of it
 
-def until(holds: Callable[[], bool], what: str, within: float = 60.0) -> None:
+
+def until(holds: Callable[[], bool], what: str, within: float = PATIENCE) -> None:
     deadline = time.monotonic() + within
     while not holds():
         if time.monotonic() > deadline:
@@ -13,7 +15,7 @@ def until(holds: Callable[[], bool], what: str, within: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-async def eventually(holds: Callable[[], object], what: str, within: float = 60.0, every: float = 0.1) -> None:
+async def eventually(holds: Callable[[], object], what: str, within: float = PATIENCE, every: float = 0.1) -> None:
     """As `until`, for a condition that awaits or not, without standing in the way of what runs here."""
     deadline = time.monotonic() + within
     while True:

@@ -6,7 +6,7 @@ refused: what is not told, the controller hands out again.
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -88,17 +88,21 @@ class Agent:
                 task.cancel()
 
     async def _drained(self, at_once: asyncio.Event, within: float) -> None:
-        both = [asyncio.create_task(self._until_held(0)), asyncio.create_task(at_once.wait())]
+        both = [asyncio.create_task(self._until_held(lambda: 0)), asyncio.create_task(at_once.wait())]
         try:
             await asyncio.wait(both, timeout=within, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for one in both:
                 one.cancel()
 
-    async def _until_held(self, most: int) -> None:
-        while len(self._held) > most:
+    async def _until_held(self, most: Callable[[], int]) -> None:
+        while len(self._held) > most():
             self._left.clear()
             await self._left.wait()
+
+    async def _until_room(self, spare: int) -> None:
+        """For what was handed out already, and so many more."""
+        await self._until_held(lambda: self._capability.concurrency - spare)
 
     async def _beat(self) -> None:
         """Heartbeats; and only they tell whether we are forgotten, and register again, or superseded, and end."""
@@ -130,15 +134,18 @@ class Agent:
                     await self._doubt.wait()
 
     async def _pull(self) -> None:
+        """Also with no slot free, to hear what to stop; but an old controller would hand out a job too many."""
         trouble = Trouble("no work can be pulled; work in hand goes on", "work can be pulled again")
         pauses = Pauses(0.5, LONGEST)
         known: Session | None = None
         while True:
-            await self._until_held(self._capability.concurrency)
-            session, began = await self._membership.session(), loop_time()
+            session = await self._membership.session()
             if session != known:  # heartbeats tell what it has become since
                 self._resize(session.capacity)
                 known = session
+            spare = 0 if session.capacity else 1
+            await self._until_room(spare)
+            began = loop_time()
             try:
                 said = await self._long_poll(session)
             except NotKnown:

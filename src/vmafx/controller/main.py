@@ -69,15 +69,21 @@ async def run(settings: dict[str, Any], stop: asyncio.Event) -> None:
         )
         calls = CallMetrics(metrics).counted(Calls(parts))
 
+        manager, opened = Manager(metrics, probes=None, metrics_at=None, election=None), asyncio.Event()
+
         async def serve() -> None:
             async with grpc_door.serving(settings["grpc_address"], credentials, calls, GRACE) as port:
                 log.info("serving", grpc=port, auth=settings["auth"], tls=credentials is not None)
+                opened.set()
                 try:
                     await stop.wait()
                 finally:
+                    opened.clear()
                     parts.work.close()
 
-        manager = Manager(metrics, probes=None, metrics_at=None, election=None)
+        def not_ready() -> str | None:
+            return manager.not_ready() or (None if opened.is_set() else "the gRPC port is not open")
+
         for informer in cached:
             manager.add_informer(informer)
         manager.in_background(events.run)
@@ -85,7 +91,7 @@ async def run(settings: dict[str, Any], stop: asyncio.Event) -> None:
         manager.while_leading(serve)
         pages: Routes = {
             "/healthz": server.probe(parts.nodes.trouble),
-            "/readyz": server.probe(manager.not_ready),
+            "/readyz": server.probe(not_ready),
             "/metrics": server.metrics(metrics.registry),
         }
         log.info("starting", server=config.server, pid=os.getpid())

@@ -20,7 +20,7 @@ from vmafx.kube import NODES, Client, Key, load_config
 from vmafx.kube.errors import NotFound
 
 NAMESPACE, AGENT = "default", "this-machine"
-READY_WITHIN = 30.0
+READY_WITHIN = 90.0
 WITHOUT = frozenset({"kube-controller-manager", "kube-scheduler"})  # agents' jobs need no Pods
 
 

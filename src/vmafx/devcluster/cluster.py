@@ -23,7 +23,7 @@ from vmafx.devcluster.errors import DevClusterError, NoRoom, PortTaken, StartFai
 from vmafx.devcluster.progress import Lines, Progress
 from vmafx.kube import load_config
 
-READY_WITHIN = 60.0
+READY_WITHIN = 180.0  # a busy machine is slow, and one that ended is noticed at once
 ROOM_NEEDED = 256 << 20  # etcd writes 128 MB before it says a word
 TRIES_FOR_A_PORT = 5
 Sign = tuple[str, int, str]  # whose, and the port and path that answer 200 once it is ready

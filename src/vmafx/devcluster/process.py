@@ -40,11 +40,16 @@ class Running(msgspec.Struct, frozen=True):
         self._reap(5.0)
 
     def _reap(self, within: float) -> None:
-        """Take note of the end of our child. Only then are all its threads gone, and its ports free."""
+        """Take note of the end. Its first thread may be the first to go: only with the last are its ports free."""
         deadline = time.monotonic() + within
-        with suppress(ChildProcessError):  # not our child: whoever started it is gone, and init reaps it
-            while os.waitpid(self.pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
-                time.sleep(0.01)
+        while self._goes_on() and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def _goes_on(self) -> bool:
+        try:
+            return os.waitpid(self.pid, os.WNOHANG) == (0, 0)
+        except ChildProcessError:  # not our child: whoever started it is gone, and init reaps it
+            return _threads(self.pid) > 1
 
 
 def start(name: str, command: list[str], folder: Path, *, tethered: bool, variables: Mapping[str, str] = {}) -> Running:
@@ -81,6 +86,14 @@ def last_words(log: Path) -> str:
     if found := re.search(r'\berr(?:or)?"?[=:]"((?:[^"\\]|\\.)+)"', said):
         said = found[1].replace('\\"', '"')
     return " ".join(said.split())[:500]
+
+
+def _threads(pid: int) -> int:
+    """Those it still has; also a process that has ended and is not reaped has one."""
+    try:
+        return len(list(Path(f"/proc/{pid}/task").iterdir()))
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
 
 
 def _look(pid: int) -> tuple[str, str]:

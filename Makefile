@@ -27,9 +27,10 @@ setup: .venv/.ready ## make .venv with vmafx in it
 demo: setup ## six encodes, scored by a fleet on this machine, and drawn (KEEP=1 leaves it running)
 	@$(BIN)/vmafx demo $(if $(KEEP),--keep)
 
-test: setup ## run all tests, on a real API server
+# Each process has a control plane of its own. Files stay whole and in their order: the quick ones come last.
+test: setup ## run all tests, on real API servers (ARGS="-n 0 -x tests/unit" for a part, in one process)
 	@$(BIN)/vmafx dev fetch
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 soak: setup ## 500 jobs through kills, stops and edits, judged by their whole history (ARGS="--runtime agent --seed 7 --jobs 200")
 	@$(BIN)/vmafx dev fetch

@@ -22,7 +22,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def run(command: str, environment: dict[str, str]) -> str:
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False,
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -22,7 +22,7 @@ from tests.support.controllers import calling, controlling
 from tests.support.faults import kill, start
 from tests.support.machines import Machine
 from tests.support.operators import Controller
-from tests.support.scenes import Scene, halted, pause, scene, send
+from tests.support.scenes import AGES, Scene, halted, pause, scene, send
 from tests.support.service import Service
 from tests.support.video import lossless
 from tests.support.video import scene as pictures
@@ -83,10 +83,20 @@ async def lost(world: World) -> None:
         world.assert_scored(job, "spare", attempts=2, failures=1)
         assert job.status.excludedNodes == ("doomed",)
         assert await stage.ready("doomed") == "AgentLost"
-        told = await stage.events("job")
-        assert told["Retrying"].startswith("its node doomed has not been heard of since ")
-        assert "its jobs go elsewhere" in (await stage.events("doomed"))["AgentLost"]
+        retried, left = await event(stage, "job", "Retrying"), await event(stage, "doomed", "AgentLost")
+        assert retried.startswith("its node doomed has not been heard of since ")
+        assert "its jobs go elsewhere" in left
         await stage.judge()
+
+
+async def event(stage: Scene, name: str, reason: str) -> str:
+    """What it says; it is written beside what it tells of, and maybe later."""
+
+    async def there() -> bool:
+        return reason in await stage.events(name)
+
+    await eventually(there, f"{reason} is told of {name}")
+    return (await stage.events(name))[reason]
 
 
 async def cut_off(world: World) -> None:
@@ -98,7 +108,7 @@ async def cut_off(world: World) -> None:
         sleeper = await stage.machine("sleeper", "--label", "who=sleeper")
         astray = await stage.machine("astray", "--label", "who=astray", door=network.address)
         keys = {one.name: await world.submit(stage, one.name) for one in (sleeper, astray)}
-        workers = [await halted(one) for one in (sleeper, astray)]
+        workers = await asyncio.gather(halted(sleeper), halted(astray))
         had = {(await stage.job(key)).status.assignedNode for key in keys.values()}
         assert had == {"sleeper", "astray"}
         spare = await stage.machine("spare")
@@ -111,7 +121,7 @@ async def cut_off(world: World) -> None:
         sleeper.signal(signal.SIGCONT)
         network.passing.set()
         for one in (sleeper, astray):
-            await eventually(partial(refused, one), f"{one.name} is refused")
+            await eventually(partial(refused, one), f"{one.name} is refused", within=AGES)
             await stage.becomes(one.name, "Healthy")
             assert not one.spooled()
             assert one.exits() == []
@@ -124,7 +134,7 @@ async def cut_off(world: World) -> None:
 def refused(one: Machine) -> bool:
     """It was told in one of two ways: when it reported its result, or before, by a heartbeat."""
     too_late = one.has_said("the result does not count") or one.has_said("stopped: the attempt is over")
-    return too_late or (one.has_said("scored") and not one.spooled())
+    return (too_late or one.has_said("scored")) and not one.spooled()
 
 
 async def nobody_there(world: World) -> None:
@@ -172,7 +182,8 @@ def clocks_apart(seconds: int) -> Callable[[World], Coroutine[Any, Any, None]]:
                 stage.operate(health.address)
                 await stage.machine("spare", door=f"127.0.0.1:{port}")
                 await pause(80)  # longer than silence may last
-                assert await stage.ready("machine") == await stage.ready("spare") == "Healthy"
+                for one in ("machine", "spare"):
+                    await stage.becomes(one, "Healthy")
                 send(worker, signal.SIGCONT)
                 world.assert_scored(await stage.finished(key), "machine", attempts=1, failures=0)
                 await stage.judge()
@@ -252,6 +263,7 @@ async def test_of_two_agents_with_one_name_the_older_ends(world: World, busy: bo
         key = key or await world.submit(stage, "job")
         await eventually(older.exits, "the older ends")
         assert older.exits() == [2]
+        await older.says("the agent ends")  # its last word may be heard after its end
         why = older.life.said[-1]["why"]
         assert "another agent has registered as" in why
         assert "--name" in why

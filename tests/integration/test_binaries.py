@@ -80,6 +80,7 @@ def mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Mirror]:
     monkeypatch.setenv("VMAFX_DEV_RELEASES", f"{mirror.url}/release")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.setattr(archives, "REACH_TIMEOUT", 60.0)  # ours is reached, however busy this machine is
     yield mirror
     mirror.server.shutdown()
     mirror.server.server_close()

@@ -219,7 +219,7 @@ async def test_requests_are_counted_as_client_go_counts_them(
 async def take(watch: Watch[JobView], count: int) -> list[Event[JobView]]:
     """So many events other than bookmarks."""
     taken: list[Event[JobView]] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for batch in watch:
             taken += [event for event in batch if isinstance(event, Added | Modified | Deleted | Unreadable)]
             if len(taken) >= count:

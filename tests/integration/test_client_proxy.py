@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import uvloop
 
+from tests.support.nobody import nobody_listens
 from tests.support.proxy import FaultyProxy
 from tests.support.tunnel import Tunnel
 from vmafx.api.meta import ObjectMeta
@@ -88,8 +89,8 @@ async def test_a_server_without_tls_is_asked_for_by_its_url(client: Client) -> N
 
 
 async def test_a_proxy_that_is_not_there(client: Client) -> None:
-    async with Tunnel() as tunnel:
-        gone = through(client.config, tunnel)
-    async with Client(gone) as far:
-        with pytest.raises(Unreachable, match="cannot connect"):
-            await far.create(NODES, NODE, "default")
+    with nobody_listens() as port:
+        nobody = msgspec.structs.replace(client.config, proxy=f"http://127.0.0.1:{port}")
+        async with Client(nobody) as far:
+            with pytest.raises(Unreachable, match="cannot connect"):
+                await far.create(NODES, NODE, "default")

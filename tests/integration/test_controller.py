@@ -7,10 +7,11 @@ import grpc
 import pytest
 
 from tests.support.controllers import Agent, calling, controlling
-from tests.support.fleet import add_node, operating
+from tests.support.fleet import add_node, has_seen, operating
 from tests.support.proxy import FaultyProxy, Refuse
 from tests.support.waiting import eventually
 from vmafx.api.job import VmafxJob
+from vmafx.controller import nodes as nodes_of_agents
 from vmafx.controller.cache import caches
 from vmafx.controller.nodes import Machine, Nodes
 from vmafx.controller.sessions import Sessions
@@ -82,7 +83,7 @@ async def test_work_is_there_as_soon_as_it_is_placed_and_only_for_its_node(
     first, second = Agent(stub, "first"), Agent(stub, "second")
     await joined(client, namespace, first)
     await joined(client, namespace, second)
-    waiting = [asyncio.create_task(agent.pull()) for agent in (first, second)]
+    waiting = [asyncio.create_task(agent.pull(wait=60)) for agent in (first, second)]
     async with operating(client, namespace):
         await submitted(stub, "a")
         await submitted(stub, "b")
@@ -178,14 +179,18 @@ async def test_the_last_agent_of_a_name_speaks_for_the_node(
 ) -> None:
     old, new = Agent(stub, "box"), Agent(stub, "box")
     await joined(client, namespace, old)
-    waiting = asyncio.create_task(old.pull())
+    waiting = asyncio.create_task(old.pull(wait=60))
     async with operating(client, namespace):
         await joined(client, namespace, new)
+
+        async def superseded() -> bool:
+            answer = await old.beat()
+            return (answer.ok, answer.superseded) == (False, True)
+
+        await eventually(superseded, "the controller has seen the node as it is, which jobs may be ahead of")
         await submitted(stub, "one")
         attempt = (await new.pull()).job.id
         await refused(waiting, grpc.StatusCode.UNAUTHENTICATED)
-        answer = await old.beat()
-        assert (answer.ok, answer.superseded) == (False, True)
         await refused(old.report(attempt, final=True, score=1.0, name="one"), grpc.StatusCode.UNAUTHENTICATED)
         assert await new.scored(attempt)
 
@@ -202,14 +207,23 @@ async def test_sessions_work_with_every_replica_and_after_a_restart(client: Clie
         after = Agent(three, "box")
         after.me = agent.me
         assert (await after.beat()).ok
-        after.me = {**agent.me, "session_token": agent.me["session_token"][:-2] + "AA"}
+        said, _, signature = agent.me["session_token"].partition(".")
+        after.me = {**agent.me, "session_token": f"{said}.{signature[::-1]}"}
         assert not (await after.beat()).ok
         await refused(after.pull(), grpc.StatusCode.UNAUTHENTICATED)
 
 
-async def test_heartbeats_are_written_now_and_then(client: Client, namespace: str, stub: VmafxControllerStub) -> None:
+async def test_heartbeats_are_written_now_and_then(
+    client: Client, namespace: str, stub: VmafxControllerStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes_of_agents, "WRITE_EVERY", 3600.0)
     agent = Agent(stub, "box")
     await agent.register()
+
+    async def known() -> bool:
+        return (await agent.beat()).capacity == 1
+
+    await eventually(known, "the controller has seen the node: of one that it has not, every heartbeat is written")
     before = await client.get(NODES, Key(namespace, "box"))
     for _ in range(20):
         assert (await agent.beat()).ok
@@ -337,9 +351,10 @@ async def test_an_agent_is_told_the_nodes_capacity_and_gets_so_many_jobs(
 async def test_an_agent_that_drains_gets_no_new_jobs(client: Client, namespace: str, stub: VmafxControllerStub) -> None:
     agent = Agent(stub, "box", capacity=2)
     await joined(client, namespace, agent)
-    async with operating(client, namespace):
+    async with operating(client, namespace) as operator:
         assert (await agent.beat(draining=True)).ok
         assert (await client.get(NODES, Key(namespace, "box"))).status.draining
+        await has_seen(operator, client, Key(namespace, "box"))
         await submitted(stub, "one")
 
         async def waits() -> bool:

@@ -62,9 +62,10 @@ async def controller(cluster: DevCluster, folder: Path, *flags: str, scheme: str
             assert process.returncode is None, log.read_text()
             trust = ssl._create_unverified_context()  # noqa: S323 - it is only asked whether it is there
             try:
-                return (await fetch(f"{scheme}://127.0.0.1:{running.http}/readyz", trust=trust)).status == 200
+                answer = await fetch(f"{scheme}://127.0.0.1:{running.http}/readyz", trust=trust)
             except OSError:
                 return False
+            return answer.status == 200
 
         await eventually(ready, "it is ready")
         yield running

@@ -57,7 +57,7 @@ async def test_from_nothing_to_a_picture_and_nothing_else(tmp_path: Path, scratc
     output = tmp_path / "shown"
     async with Terminal() as terminal, demo(output, scratch, terminal=terminal.theirs) as process:
         await terminal.shows("Running")  # the table is live
-        await terminal.shows("All done in", within=180)
+        await terminal.shows("All done in", within=600)
         await terminal.shows("make demo KEEP=1")
         assert await process.wait() == 0
     assert left(scratch) == []
@@ -78,7 +78,7 @@ async def test_from_nothing_to_a_picture_and_nothing_else(tmp_path: Path, scratc
 
 async def test_kept_until_ctrl_c(tmp_path: Path, scratch: Path, kubectl_path: Path) -> None:
     async with demo(tmp_path / "shown", scratch, "--keep") as process:
-        kubeconfig = (await line_with(process.stdout, "export KUBECONFIG=", within=180)).partition("=")[2].strip()
+        kubeconfig = (await line_with(process.stdout, "export KUBECONFIG=", within=600)).partition("=")[2].strip()
         command = [str(kubectl_path), "--kubeconfig", kubeconfig, "get", "vmjob,vmnode", "--no-headers"]
         shown = (await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)).stdout
         assert shown.count("Succeeded") == len(ENCODES)
@@ -93,7 +93,7 @@ async def test_kept_until_ctrl_c(tmp_path: Path, scratch: Path, kubectl_path: Pa
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 async def test_stopped_half_way(tmp_path: Path, scratch: Path, sign: signal.Signals) -> None:
     async with demo(tmp_path / "shown", scratch) as process:
-        await line_with(process.stdout, "a Kubernetes API server", within=180)
+        await line_with(process.stdout, "a Kubernetes API server", within=600)
         process.send_signal(sign)
         await process.communicate()
         assert process.returncode == (-signal.SIGKILL if sign is signal.SIGKILL else 130)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -38,9 +39,10 @@ def listening(pid: int) -> list[str]:
     """The addresses on which a process listens, as the kernel has them."""
     sockets = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        target = str(descriptor.readlink())
-        if target.startswith("socket:["):
-            sockets.add(target[8:-1])
+        with suppress(FileNotFoundError):  # a connection that was closed since
+            target = str(descriptor.readlink())
+            if target.startswith("socket:["):
+                sockets.add(target[8:-1])
     found = []
     for table, loopback in (("tcp", "0100007F"), ("tcp6", "0" * 31 + "1")):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
@@ -174,7 +176,7 @@ def test_an_up_that_is_interrupted_harms_no_cluster_of_another(folder: Path, env
         assert second.stderr is not None
         assert "starting" in second.stderr.readline()
         second.terminate()
-        assert second.wait(20) == 130
+        assert second.wait(60) == 130
     state = started(first)
     assert state.usable()
 
@@ -250,7 +252,7 @@ def test_foreground_leaves_nothing_behind(folder: Path, environment: dict[str, s
         assert not gone(state)
         process.send_signal(sign)
         try:
-            assert process.wait(20) == code
+            assert process.wait(60) == code  # each component is given ten seconds to end by itself
         finally:
             process.kill()
     until(lambda: gone(state), "all processes and the port are gone")
@@ -273,7 +275,7 @@ def test_background_outlives_its_parent_until_down(folder: Path, environment: di
     state = DevCluster(folder).state()
     assert state is not None
     assert vmafx("dev", "down").stdout == "cluster 'dev' is down\n"
-    assert gone(state)
+    until(lambda: gone(state), "all processes and the port are gone")  # its last threads may outlive a process's first
     assert vmafx("dev", "status").returncode == 1
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Kubectl
+from tests.support.waiting import until
 from vmafx.devcluster import DevCluster
 from vmafx.kube import Client
 
@@ -42,7 +43,8 @@ def test_an_agent_may_write_the_status_of_its_own_node_and_nothing_else(
         who = f"--as=system:serviceaccount:{namespace}:workstation-7"
         return kubectl("auth", "can-i", verb, what, *more, who).stdout.strip() == "yes"
 
-    assert may("patch", "vmafxnodes.vmafx.dev/workstation-7", "--subresource=status")
+    own = ("vmafxnodes.vmafx.dev/workstation-7", "--subresource=status")
+    until(lambda: may("patch", *own), "the server has read the role and its binding")
     assert not may("patch", "vmafxnodes.vmafx.dev/another", "--subresource=status")
     assert not may("patch", "vmafxnodes.vmafx.dev/workstation-7")
     assert not may("get", "vmafxjobs.vmafx.dev")

@@ -14,8 +14,9 @@ import pytest
 import yaml
 
 from tests.support.fleet import allow_pods, condition, phase, reaches
-from tests.support.kubelet import Kubelet
+from tests.support.kubelet import PODS, Kubelet
 from tests.support.video import ffmpeg, lossless, scene
+from tests.support.waiting import eventually
 from vmafx.devcluster import DevCluster
 from vmafx.devcluster.cluster import free_port
 from vmafx.kube import JOBS, NODES, Client, Key, Resource
@@ -55,6 +56,9 @@ class Place(NamedTuple):
 
     async def until(self, name: str, wanted: str) -> Any:
         return await reaches(self.client, Key(self.key, name), phase(wanted), f"{name} is {wanted}")
+
+    async def has_a_pod(self) -> bool:
+        return bool((await self.client.list(PODS, self.key)).items)
 
 
 @pytest.fixture(scope="module")
@@ -138,12 +142,12 @@ async def test_every_job_of_the_examples_is_scored_on_their_nodes(place: Place) 
         await place.client.create(RUNTIMES, {"metadata": {"name": "nvidia"}, "handler": "nvidia"})
     for node in ("cpu", "nvidia", "agent"):
         await place.types(f"kubectl apply -f examples/node-{node}.yaml")
-    await place.types("kubectl wait --for=condition=Ready --timeout=60s vmnode --all")
+    await place.types("kubectl wait --for=condition=Ready --timeout=300s vmnode --all")
     await place.types("for job in examples/job*.yaml; do kubectl apply -f $job; done")
     await place.types("""kubectl patch vmjob limited-job --type merge -p '{"spec":{"suspend":false}}'""")
     elsewhere = """'{"status":{"assignedNode":"cpu-pool"}}'"""
     await place.types(f"kubectl patch vmjob elsewhere-placed-job --subresource=status --type merge -p {elsewhere}")
-    await place.types("kubectl wait --for=condition=Complete --timeout=60s vmjob --all")
+    await place.types("kubectl wait --for=condition=Complete --timeout=300s vmjob --all")
     jobs = {job.metadata.name: job for job in (await place.client.list(JOBS, place.key)).items}
     assert jobs.keys() == {yaml.safe_load(path.read_text())["metadata"]["name"] for path in examples("VmafxJob")}
     assert all(job.status.score is not None and job.status.attempts == 1 for job in jobs.values())
@@ -218,6 +222,7 @@ async def test_what_the_page_on_nodes_says(place: Place) -> None:
     place.kubelet.hold.clear()
     await place.types("kubectl apply -f examples/job.yaml")
     await place.until("first-job", "Running")
+    await eventually(place.has_a_pod, "its Pod is made")  # which needs its VmafxNode
     await place.types(cordon.replace("NAME", "cpu-pool"))
     assert re.search(r"first-job +Running +cpu-pool", await place.types(running.replace("NAME", "cpu-pool")))
     await place.types(delete.replace("NAME", "cpu-pool"))

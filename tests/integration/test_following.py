@@ -163,7 +163,7 @@ async def test_a_job_goes_its_way_over_there_whoever_watches(
         elsewhere.say("clip-1", wire.RUNNING)
         await reaches(client, key, phase("Running"), "it runs again")
         elsewhere.say("clip-1", wire.COMPLETED, final_score=88.5)
-        done = await asyncio.to_thread(kubectl, "wait", "--for=condition=Complete", "--timeout=30s", "vmjob/clip")
+        done = await asyncio.to_thread(kubectl, "wait", "--for=condition=Complete", "--timeout=55s", "vmjob/clip")
         assert done.returncode == 0, done.stderr
     job = await client.get(JOBS, key)
     assert (job.status.score, job.status.startedAt) == (88.5, first.status.startedAt)
@@ -224,7 +224,7 @@ async def test_cancel(client: Client, namespace: str, elsewhere: Elsewhere) -> N
 async def test_cancel_does_not_wait_for_ever_for_a_controller_that_is_away(
     client: Client, namespace: str, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreign, "PATIENCE", 3.0)
+    monkeypatch.setattr(foreign, "PATIENCE", 10.0)  # not over before the first silence is heard
     await elsewhere.stop()
     key = await give(client, namespace, "gone", cancel=True)
     async with follows(client, elsewhere, namespace):

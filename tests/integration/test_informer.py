@@ -38,7 +38,7 @@ class Listener:
 
     async def heard(self, enough: Callable[[], bool]) -> None:
         """Wait until what was told is enough."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not enough():
                 self._news.clear()
                 await self._news.wait()
@@ -56,7 +56,7 @@ async def running(informer: Informer[JobView]) -> AsyncIterator[Listener]:
     listener = Listener(informer)
     task = asyncio.create_task(informer.run())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await informer.synced.wait()
         yield listener
     finally:

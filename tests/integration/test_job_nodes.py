@@ -21,7 +21,6 @@ from tests.support.fleet import (
 from tests.support.kubelet import Kubelet
 from tests.support.waiting import eventually
 from vmafx.kube import JOBS, NODES, Client, Key
-from vmafx.operator.job.cache import PODS
 
 Change = Callable[[Client, Key], Awaitable[object]]
 
@@ -60,11 +59,7 @@ async def test_what_runs_goes_on_and_what_waits_is_told_why(
     fleet.kubelet.hold.clear()
     first = await submit(client, namespace, "first", clips, nodeSelector={"rack": "a"})
     await reaches(client, first, phase("Running"), "it is placed")
-
-    async def made() -> bool:
-        return len((await client.list(PODS, namespace)).items) == 1
-
-    await eventually(made, "its Pod is made")
+    await eventually(lambda: len(fleet.operator._pods.store) == 1, "its Pod is made, and the operator has seen it")
     await do(client, node)
     await has_seen(fleet.operator, client, node)
     second = await submit(client, namespace, "second", clips, nodeSelector={"rack": "a"})

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.waiting import eventually
 from vmafx.api.job import JobOptions, JobSpecView, JobView, RawFormat
 from vmafx.api.meta import LocalSecretRef, MetaView
 from vmafx.api.node import NodeView, VmafxNodeSpec
@@ -41,6 +42,16 @@ async def restricted(client: Client, namespace: str) -> str:
     await client.merge_patch(NAMESPACES, Key("", namespace), {"metadata": {"labels": labels}})
     with suppress(AlreadyExists):  # made by the controller manager, now or in a moment
         await client.create(ACCOUNTS, {"metadata": {"name": "default"}}, namespace)
+
+    async def refuses() -> bool:
+        loose = {"metadata": {"name": "loose"}, "spec": {"containers": [{"name": "any", "image": "i"}]}}
+        try:
+            await client.create(PODS, loose, namespace, dry_run=True)
+        except Forbidden as error:
+            return "restricted" in str(error)
+        return False
+
+    await eventually(refuses, "the server's admission has read the label")
     return namespace
 
 

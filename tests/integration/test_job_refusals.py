@@ -13,7 +13,7 @@ from tests.support.kubelet import Kubelet
 from tests.support.video import ffmpeg, lossless, scene
 from tests.support.waiting import eventually
 from tests.support.webserver import WebServer, has, redirects, says
-from vmafx.api.job import VmafxJob
+from vmafx.api.job import FINISHED, VmafxJob
 from vmafx.api.pod import EnvVar, PodOverlay
 from vmafx.kube import JOBS, NAMESPACES, Client, Key
 from vmafx.kube.resources import Untyped
@@ -124,6 +124,11 @@ async def ended(client: Client, clips: Path, tmp_path_factory: pytest.TempPathFa
     async with fleet(client, namespace, tmp_path_factory.mktemp("answers")) as kubelet:
         keys = {name: await apply(client, namespace, name, spec_of(clips, case.spec)) for name, case in CASES.items()}
         fine = await apply(client, namespace, "fine", spec_of(clips, {}))
+
+        async def over() -> bool:
+            return all(job.status.phase in FINISHED for job in (await client.list(JOBS, namespace)).items)
+
+        await eventually(over, "all are over, two at a time", within=600)
         jobs = {name: await reaches(client, key, phase("Failed"), f"{name} fails") for name, key in keys.items()}
         await reaches(client, fine, phase("Succeeded"), "what is right is scored beside them")
     return Ended(jobs, kubelet.started)

@@ -71,6 +71,7 @@ async def test_a_failing_node_is_avoided_and_the_job_tried_elsewhere(
     fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
     await add_node(client, namespace, "spare")
+    await has_seen(fleet.operator, client, Key(namespace, "spare"))
     key = Key(namespace, "again")
     uid = ""
     fleet.kubelet.hold.clear()
@@ -157,8 +158,12 @@ async def test_never_more_than_fit_and_the_most_urgent_first(
 ) -> None:
     await client.merge_patch(NODES, Key(namespace, "pool"), {"spec": {"unschedulable": True}})
     await has_seen(fleet.operator, client, Key(namespace, "pool"))
-    for number, priority in enumerate((0, 5, 9, 5)):
+    keys = [
         await submit(client, namespace, f"job-{number}", clips, priority=priority)
+        for number, priority in enumerate((0, 5, 9, 5))
+    ]
+    for key in keys:  # all are known before there is a place
+        await reaches(client, key, lambda one: bool(one.status.conditions), "it waits")
     fleet.kubelet.hold.clear()
     await client.merge_patch(NODES, Key(namespace, "pool"), {"spec": {"unschedulable": False}})
 
@@ -174,8 +179,8 @@ async def test_never_more_than_fit_and_the_most_urgent_first(
     waiting = await client.get(JOBS, Key(namespace, "job-3"))
     assert condition(waiting, "Scheduled")[0] == "False"
     fleet.kubelet.hold.set()
-    for number in range(4):
-        await reaches(client, Key(namespace, f"job-{number}"), phase("Succeeded"), "all are scored")
+    for key in keys:
+        await reaches(client, key, phase("Succeeded"), "all are scored")
 
 
 async def test_somebody_elses_placement_is_kept(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Kubectl
+from tests.support.waiting import until
 from vmafx.kube import JOBS, Client, Key
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
@@ -66,8 +67,8 @@ def test_columns(kubectl: Kubectl) -> None:
 
 
 def test_explain(kubectl: Kubectl) -> None:
-    explained = kubectl("explain", "vmjob.spec").stdout
-    assert "reference\t<string> -required-\n    The pristine clip, as a URI." in explained
+    reference = "reference\t<string> -required-\n    The pristine clip, as a URI."
+    until(lambda: reference in kubectl("explain", "vmjob.spec").stdout, "the server has published its schemas")
     assert "How the frames' scores become one" in kubectl("explain", "vmjob.spec.options.pooling").stdout
     assert (
         "hostPath"
@@ -90,7 +91,7 @@ async def test_wait_for_a_condition(kubectl: Kubectl, client: Client, namespace:
     kubectl("apply", "-f", "-", stdin=JOB)
     done = {"type": "Complete", "status": "True", "reason": "Scored", "lastTransitionTime": "2026-05-28T12:30:15Z"}
     await client.patch_status(JOBS, Key(namespace, "j"), {"phase": "Succeeded", "score": 93.2, "conditions": [done]})
-    assert kubectl("wait", "--for=condition=Complete", "vmjob/j", "--timeout=5s").returncode == 0
+    assert kubectl("wait", "--for=condition=Complete", "vmjob/j", "--timeout=30s").returncode == 0
     assert rows(kubectl("get", "vmjob").stdout)[1][:3] == ["j", "Succeeded", "93.2"]
 
 

@@ -122,7 +122,8 @@ async def test_jobs_and_what_became_of_them(
 ) -> None:
     good = await submit(client, namespace, "good", clips)
     bad = await submit(client, namespace, "bad", clips, "none.mp4")
-    await submit(client, namespace, "gpu", clips, backend="cuda")
+    gpu = await submit(client, namespace, "gpu", clips, backend="cuda")
+    await reaches(client, gpu, lambda job: bool(job.status.conditions), "it says why it waits")
     await reaches(client, bad, phase("Failed"), "it fails")
     done = await reaches(client, good, phase("Succeeded"), "it is scored")
     rows = {row["name"]: row for row in await seen(vmafx, "jobs")}

@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.support.nobody import nobody_listens
 from tests.support.webserver import WebServer, hangs_up, has, redirects, says, stalls, without_end
-from vmafx.devcluster.cluster import free_port
 from vmafx.devcluster.pki import Authority
 from vmafx.scoring.errors import BadInput, NodeFault, ScoringError
 from vmafx.scoring.media.opened import open_media
@@ -110,9 +110,10 @@ async def test_a_name_that_leads_elsewhere_as_well_is_reached_there(
 @pytest.mark.usefixtures("loopback_is_public")
 @pytest.mark.parametrize("hosts", [("10.255.255.1", "127.0.0.1"), ("127.0.0.1", "10.255.255.1")])
 async def test_nobody_at_the_public_one_of_two_addresses(hosts: tuple[str, str], lookup: Callable[..., None]) -> None:
-    lookup(free_port(), *hosts)
-    with pytest.raises(NodeFault, match="no connection"):
-        await content("http://both.example/a", GUARDED)
+    with nobody_listens() as port:
+        lookup(port, *hosts)
+        with pytest.raises(NodeFault, match="no connection"):
+            await content("http://both.example/a", GUARDED)
 
 
 async def test_redirects_are_followed(server: WebServer, other: WebServer) -> None:
@@ -237,7 +238,8 @@ TROUBLE = {
 @pytest.mark.parametrize("trouble", TROUBLE)
 async def test_no_trouble_tells_a_credential(server: WebServer, trouble: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    policy = msgspec.structs.replace(HERE, stall_seconds=0.05, connect_seconds=2.0, max_bytes=1 << 20)
+    patience = 0.05 if trouble == "stall" else 30.0
+    policy = msgspec.structs.replace(HERE, stall_seconds=patience, connect_seconds=2.0, max_bytes=1 << 20)
     uri = server.serve("/a", TROUBLE[trouble], login="S3CRETuser:S3CRETpw") + "?X-Amz-Signature=S3CRET#S3CRET"
     with pytest.raises(ScoringError) as failed:
         await content(uri, policy)

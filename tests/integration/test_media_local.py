@@ -32,10 +32,10 @@ async def refusal(uri: str, policy: Policy = ANY) -> str:
 
 
 def open_descriptors() -> dict[str, str]:
-    """By number, without what merely lists them."""
+    """By number, without what merely lists them, and without connections: others' come and go."""
     found = {}
     for link in Path("/proc/self/fd").iterdir():
-        if link.is_symlink() and not os.readlink(link).startswith("/proc/"):  # noqa: PTH115
+        if link.is_symlink() and not os.readlink(link).startswith(("/proc/", "socket:")):  # noqa: PTH115
             found[link.name] = os.readlink(link)  # noqa: PTH115
     return found
 

@@ -48,7 +48,7 @@ async def test_a_node_is_healthy_while_the_controller_answers_and_stale_when_its
 ) -> None:
     # Written as an agent would, with digits that nobody else would write.
     old = (datetime.now(UTC) - timedelta(seconds=61)).strftime("%Y-%m-%dT%H:%M:%S.1234567Z")
-    young = (datetime.now(UTC) - timedelta(seconds=50)).strftime("%Y-%m-%dT%H:%M:%S.7654321Z")
+    young = (datetime.now(UTC) - timedelta(seconds=32)).strftime("%Y-%m-%dT%H:%M:%S.7654321Z")
     silent = await create_node(client, namespace, "silent", old)
     agentless = await create_node(client, namespace, "agentless")
     fading = await create_node(client, namespace, "fading", young)
@@ -64,12 +64,12 @@ async def test_a_node_is_healthy_while_the_controller_answers_and_stale_when_its
         await eventually(lambda: is_healthy(agentless, True), "a node without an agent is healthy")
         await eventually(lambda: is_healthy(silent, False), "a silent one is not")
         await eventually(lambda: is_healthy(fading, True), "one that was heard a moment ago is")
-        await eventually(lambda: is_healthy(fading, False), "until its silence lasts too long", within=30)
+        await eventually(lambda: is_healthy(fading, False), "until its silence lasts too long")
         # The controller goes: all are unhealthy. It comes back: those with a silent agent stay so.
         controller.status = 503
-        await eventually(lambda: is_healthy(agentless, False), "nobody is healthy without a controller", within=45)
+        await eventually(lambda: is_healthy(agentless, False), "nobody is healthy without a controller")
         controller.status = 204
-        await eventually(lambda: is_healthy(agentless, True), "it answers again", within=45)
+        await eventually(lambda: is_healthy(agentless, True), "it answers again")
         assert await healthy(silent) is False
         assert await healthy(fading) is False
         # The agent speaks again.
@@ -110,7 +110,8 @@ async def test_ready_means_that_the_caches_are_synced(
     try:
         with operator(cluster, namespace, tmp_path) as running:
             until(lambda: running.probe("/healthz") == (200, "ok\n"), "it lives")
-            assert running.probe("/readyz") == (503, "caches not synced: vmafxnodes, vmafxjobs, pods\n")
+            unready = (503, "caches not synced: vmafxnodes, vmafxjobs, pods\n")
+            until(lambda: running.probe("/readyz") == unready, "it is not ready, and says why")
             os.kill(apiserver.pid, signal.SIGCONT)
             until(running.ready, "the caches are synced")
     finally:
@@ -126,7 +127,7 @@ def test_it_says_what_it_does_and_ends_when_told(cluster: DevCluster, namespace:
         assert memory < 50 * 2**20
         running.process.send_signal(signal.SIGUSR1)  # from now on everything
         running.process.terminate()
-        assert running.process.wait(20) == 0
+        assert running.process.wait(60) == 0
         assert running.log()[-1]["msg"] == "stopped"
 
 
@@ -147,7 +148,7 @@ def test_it_says_what_it_does_and_ends_when_told(cluster: DevCluster, namespace:
 )
 def test_a_wrong_setting_is_named(flags: list[str], variables: dict[str, str], answer: str) -> None:
     done = subprocess.run(
-        [OPERATOR, *flags], env={**os.environ, **variables}, capture_output=True, text=True, timeout=20, check=False
+        [OPERATOR, *flags], env={**os.environ, **variables}, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode in {1, 2}
     assert answer in done.stderr
@@ -158,7 +159,7 @@ def test_a_port_that_is_taken_ends_it_with_a_reason(cluster: DevCluster, namespa
     with operator(cluster, namespace, tmp_path) as first:
         until(first.ready, "the first is ready")
         with operator(cluster, namespace, tmp_path, "--metrics-bind-address", f"127.0.0.1:{first._metrics}") as second:
-            assert second.process.wait(20) == 1
+            assert second.process.wait(60) == 1
             assert "address already in use" in str(second.log()[-1]["error"])
 
 
@@ -177,7 +178,7 @@ def test_a_leader_that_is_killed_is_followed_within_the_leases_duration(
             assert not second.leads()
             first.process.kill()
             killed = time.monotonic()
-            until(second.leads, "the second leads", within=LASTS + 10)
+            until(second.leads, "the second leads", within=3 * LASTS)
             assert time.monotonic() - killed > 5  # it had to run out, since nobody gave it back
 
 
@@ -187,17 +188,22 @@ async def test_a_leader_that_sleeps_too_long_ends_when_it_wakes(
     """Stopped for 20 s, followed by another; woken, it changes nothing and ends."""
     node = await create_node(client, namespace, "n")
     flags, variables = leader_flags(namespace), {"VMAFX_CONTROLLER_HTTP_ADDR": controller.address}
+
+    async def judged() -> bool:
+        return (await status_of(client, node)).get("healthy") is True
+
     with operator(cluster, namespace, tmp_path, *flags, **variables) as first:
         await eventually(first.leads, "the first leads")
         with operator(cluster, namespace, tmp_path, *flags, **variables) as second:
             await eventually(second.ready, "the second is ready")
+            await eventually(judged, "the first has judged the node")
             first.process.send_signal(signal.SIGSTOP)
             stopped = time.monotonic()
-            await eventually(second.leads, "the second leads", within=LASTS + 10)
+            await eventually(second.leads, "the second leads", within=3 * LASTS)
             await asyncio.sleep(max(0.0, 20 - (time.monotonic() - stopped)))
             before = await client.get(NODES.seen_as(dict), node)
             first.process.send_signal(signal.SIGCONT)
-            await eventually(lambda: first.process.poll() is not None, "the first ends", within=15)
+            await eventually(lambda: first.process.poll() is not None, "the first ends")
             assert first.process.returncode == 1
             assert "lost the lease" in str(first.log()[-1]["error"])
             holder = (await client.get(LEASES, Key(namespace, LEASE))).spec.holderIdentity
@@ -210,11 +216,17 @@ def test_a_leader_that_is_told_to_stop_hands_over_at_once(
     cluster: DevCluster, namespace: str, tmp_path: Path, kubectl: Kubectl
 ) -> None:
     flags = leader_flags(namespace)
+
+    def holder() -> str:
+        return kubectl("get", "lease", LEASE, "-o", "jsonpath={.spec.holderIdentity}").stdout
+
     with operator(cluster, namespace, tmp_path, *flags) as first:
         until(first.leads, "the first leads")
+        held = holder()
         with operator(cluster, namespace, tmp_path, *flags) as second:
             until(second.ready, "the second is ready")
             first.process.terminate()
-            assert first.process.wait(20) == 0
-            until(second.leads, "the second leads", within=LASTS / 2)
+            assert first.process.wait(60) == 0
+            assert holder() != held  # it need not run out
+            until(second.leads, "the second leads")
             assert "leaseTransitions: 1" in kubectl("get", "lease", LEASE, "-o", "yaml").stdout

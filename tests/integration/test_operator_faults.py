@@ -72,10 +72,11 @@ async def test_a_storm_of_429(
             for number in range(20):
                 await create_node(client, namespace, f"n-{number}")
             await asyncio.sleep(4)
+            await eventually(lambda: len(storm) - len(proxy.faults) > 5, "it goes on trying")
             refused = len(storm) - len(proxy.faults)
             proxy.faults.clear()
             await eventually(lambda: all_judged(client, namespace), "every node is judged", within=60)
-            assert 5 < refused < 200  # it went on trying, and with patience
+            assert refused < 200  # with patience
             assert process.process.poll() is None
 
 
@@ -98,7 +99,7 @@ async def test_told_to_stop_in_the_middle_of_work(
             await eventually(process.leads, "it leads")
             await asyncio.sleep(1)
             process.process.terminate()
-            await eventually(lambda: process.process.poll() is not None, "it ends", within=25)
+            await eventually(lambda: process.process.poll() is not None, "it ends")
             assert process.process.returncode == 0
             assert [line for line in process.log() if line["level"] == "error"] == []
     finally:
@@ -193,7 +194,7 @@ async def test_a_thousand_broken_watches_leave_nothing_behind(client: Client, na
                 await proxy.saw(seen + 1)
                 await listener.heard(lambda: listener.known[key].spec.priority == number)
 
-            async with asyncio.timeout(300):
+            async with asyncio.timeout(1200):
                 for number in range(1, 101):
                     await break_once(number)
                 gc.collect()

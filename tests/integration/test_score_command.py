@@ -189,8 +189,11 @@ def test_numbers_are_never_cut(vmafx: Run) -> None:
         assert "psnr_cb" in shown
 
 
-def test_output_that_nobody_takes_is_not_taken_for_a_bad_score(vmafx: Run, clips: Path, tmp_path: Path) -> None:
+def test_output_that_nobody_takes_is_not_taken_for_a_bad_score(clips: Path, tmp_path: Path) -> None:
     command = [VMAFX, "score", "reference.mkv", "good.mp4", "--json"]
+    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(command, cwd=clips, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=clips, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
     assert (done.returncode, done.stderr) == (3, "error: the result cannot be printed: No space left on device\n")

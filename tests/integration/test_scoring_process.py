@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import pytest
@@ -41,13 +41,18 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def reading(path: Path) -> Iterator[int]:
     """The processes that have this file open."""
     for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                held = [os.readlink(link) for link in (entry / "fd").iterdir()]  # noqa: PTH115
-            except OSError:
-                continue
-            if str(path) in held:
-                yield int(entry.name)
+        if entry.name.isdecimal() and str(path) in _held(entry):
+            yield int(entry.name)
+
+
+def _held(process: Path) -> set[str]:
+    """What it has open, whatever it opens and closes meanwhile."""
+    held = set()
+    with suppress(OSError):
+        for link in (process / "fd").iterdir():
+            with suppress(OSError):
+                held.add(os.readlink(link))  # noqa: PTH115
+    return held
 
 
 def others_reading(path: Path) -> list[int]:
@@ -119,8 +124,9 @@ def test_a_killed_command_leaves_no_process_and_no_file(sign: int, long_clip: Pa
 def _scoring(clip: Path, command: int) -> bool:
     """Whether an ffmpeg, not the prober, reads it."""
     for pid in others_reading(clip):
-        if pid != command and "libvmaf" in Path(f"/proc/{pid}/cmdline").read_text(errors="replace"):
-            return True
+        with suppress(OSError):  # a prober that has ended since
+            if pid != command and "libvmaf" in Path(f"/proc/{pid}/cmdline").read_text(errors="replace"):
+                return True
     return False
 
 
@@ -186,4 +192,4 @@ async def test_many_scores_in_turn_leave_no_descriptor_behind(tmp_path: Path) ->
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     for _ in range(10):
         await scorer.score(clip, clip)
-    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208 - another's idle connection may go meanwhile

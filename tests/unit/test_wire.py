@@ -134,10 +134,10 @@ async def test_an_old_client_is_served(spoken: Spoken, tmp_path: Path) -> None:
     try:
         async with grpc.aio.insecure_channel(address) as channel:
             get = channel.unary_unary(f"{path}/GetJob", one.SerializeToString, job.FromString)
-            told = await get(one(job_id="j-1"), timeout=10)
+            told = await get(one(job_id="j-1"), timeout=60)
             assert (told.id, told.status, told.final_score, list(told.partial_results)) == ("j-1", 2, 93.25, [1.5, 2.5])
             stream = channel.unary_stream(f"{path}/StreamJobs", many.SerializeToString, job.FromString)
-            told = [each async for each in stream(many(status_filter=[1, 4]), timeout=10)]
+            told = [each async for each in stream(many(status_filter=[1, 4]), timeout=60)]
             assert [each.status for each in told] == [1, 4]
     finally:
         await server.stop(None)

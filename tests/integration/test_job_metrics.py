@@ -1,5 +1,6 @@
 """What the operator tells of its jobs beside their status: numbers for Prometheus, events for people."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from tests.support.kubelet import Kubelet
 from tests.support.waiting import eventually
 from vmafx.kube import JOBS, NODES, Client, Key
 from vmafx.kube.resources import Untyped
+from vmafx.lifecycle.unfinished import jobs_informer
+from vmafx.operator.job.tally import FinishedTally
 from vmafx.runtime.events import EVENTS
 from vmafx.runtime.metrics import Metrics
 
@@ -57,6 +60,35 @@ async def test_the_fleet_in_numbers(client: Client, namespace: str, clips: Path,
         assert read(metrics, "vmafx_job_attempts_total", outcome="refused") == 1
         await client.delete(JOBS, Key(namespace, "old"))
         await eventually(lambda: read(metrics, "vmafx_jobs", phase="Succeeded") == 3, "a deleted one is not counted")
+
+
+async def test_what_is_over_is_counted_right_by_a_cache_that_is_behind(
+    client: Client, namespace: str, clips: Path
+) -> None:
+    jobs = jobs_informer(client, namespace)
+    tally = FinishedTally(client, jobs)
+    jobs.on_change(tally.job_changed)
+    keys = [await submit(client, namespace, f"job-{number}", clips) for number in range(5)]
+    await client.patch_status(JOBS, keys[0], {"phase": "Succeeded"})
+    await client.patch_status(JOBS, keys[1], {"phase": "Failed"})
+    await tally._ask()  # the cache has none of them yet
+    following = asyncio.create_task(jobs.run())
+    try:
+        await eventually(jobs.synced.is_set, "the cache has them")
+        assert tally.counts() == {"Succeeded": 1, "Failed": 1}
+        await client.patch_status(JOBS, keys[2], {"phase": "Failed"})
+        await client.patch_status(JOBS, keys[3], {"phase": "Succeeded"})
+        await client.merge_patch(JOBS, keys[0], {"metadata": {"labels": {"looked": "at"}}})
+        await eventually(lambda: tally.counts() == {"Succeeded": 2, "Failed": 2}, "what ends is counted along")
+        for key in keys[1:4]:
+            await client.delete(JOBS, key)
+        await submit(client, namespace, "another", clips)
+        await eventually(lambda: tally.counts() == {"Succeeded": 1, "Failed": 0}, "what goes is no longer counted")
+        await eventually(lambda: len(jobs.store) == 2, "all is seen")
+        assert tally.counts() == {"Succeeded": 1, "Failed": 0}
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
 
 
 async def test_a_long_wait_is_told_once_and_a_short_one_not(client: Client, namespace: str, clips: Path) -> None:

@@ -1,7 +1,7 @@
 """The verbs of the Kubernetes API, typed by the resource they are given."""
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -23,6 +23,13 @@ APPLY = "application/apply-patch+yaml"
 STRICT = "fieldValidation=Strict"  # an unknown field is an error, never silently dropped
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
+
+
+class Counted(NamedTuple):
+    """So many, at that version."""
+
+    number: int
+    version: str
 
 
 class Client:
@@ -73,11 +80,11 @@ class Client:
                 return
             query["continue"] = part.metadata.continue_
 
-    async def count(self, resource: Resource[Any], namespace: str = "") -> int:
+    async def count(self, resource: Resource[Any], namespace: str = "") -> Counted:
         """How many there are, of one namespace or of all, without reading more than one."""
         request = Request("GET", resource.collection(namespace), "limit=1", idempotent=True)
         page = decode_page(await self._transport.call(request), msgspec.Raw)
-        return len(page.items) + page.metadata.remainingItemCount
+        return Counted(len(page.items) + page.metadata.remainingItemCount, page.metadata.resourceVersion)
 
     def watch(
         self, resource: Resource[T], namespace: str = "", *, version: str = "", labels: str = "", fields: str = ""

@@ -19,6 +19,7 @@ from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.times import loop_time, micro_time
 
 LASTS, RENEW_WITHIN, RETRY_EVERY = 15.0, 10.0, 2.0
+RELEASE_WITHIN = 5.0  # a slow server is worth waiting for: the next one would wait longer
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -102,7 +103,7 @@ class LeaderElection:
         """Give the lease back, so that the next one need not wait until it runs out."""
         self._status.set(0)
         try:
-            async with asyncio.timeout(RETRY_EVERY):
+            async with asyncio.timeout(RELEASE_WITHIN):
                 await self._look()  # a write that was under way when we stopped may have been carried out, or not
                 if self._lease is not None and self._holder() == self._identity:
                     await self._write(LeaseSpec("", 1, micro_time(), micro_time(), self._lease.spec.leaseTransitions))

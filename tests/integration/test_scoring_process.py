@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -15,7 +16,9 @@ from tests.support.video import lossless, scene
 from tests.support.waiting import eventually, until
 from vmafx.scoring import engine
 from vmafx.scoring.cache import Cache
+from vmafx.scoring.digest import sha256
 from vmafx.scoring.errors import BadInput, EngineFailure, NodeFault
+from vmafx.scoring.media.opened import Opened
 from vmafx.scoring.request import Limits, Options, Source
 from vmafx.scoring.result import Progress, Report
 from vmafx.scoring.score import Scorer
@@ -193,3 +196,20 @@ async def test_many_scores_in_turn_leave_no_descriptor_behind(tmp_path: Path) ->
     for _ in range(10):
         await scorer.score(clip, clip)
     assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208 - another's idle connection may go meanwhile
+
+
+async def test_a_clip_that_waits_to_be_read_when_all_is_cancelled_is_closed(long_clip: Path) -> None:
+    """All threads are busy: what it was to be read by has not begun."""
+    busy, loop = threading.Event(), asyncio.get_running_loop()
+    others = [loop.run_in_executor(None, busy.wait) for _ in range(64)]
+    fd = os.open(long_clip, os.O_RDONLY)
+    try:
+        reads = asyncio.create_task(sha256(Opened(fd, long_clip.stat().st_size, "clip")))
+        await asyncio.sleep(0)
+        reads.cancel()
+        busy.set()
+        await asyncio.gather(reads, *others, return_exceptions=True)
+        assert reads.cancelled()
+    finally:
+        os.close(fd)
+    assert list(reading(long_clip)) == []

@@ -8,15 +8,18 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def in_thread(work: Callable[..., T], *arguments: object) -> T:
+async def in_thread(work: Callable[..., T], *arguments: object, hurry: Callable[[], None] | None = None) -> T:
     """Run `work` in a thread, and do not leave before it ends, even when cancelled.
 
     What it works on is closed right after, and a descriptor closed under a thread may be somebody else's by then.
+    `hurry` is called when we are cancelled, and lets it end sooner.
     """
     running = asyncio.get_running_loop().run_in_executor(None, work, *arguments)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
+        if hurry is not None:
+            hurry()
         while not running.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([running])

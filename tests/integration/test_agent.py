@@ -201,6 +201,16 @@ async def test_a_session_that_is_forgotten_is_made_anew_and_work_goes_on(
         assert len([one for one in running.said if one["msg"] == "taken"]) == 1
 
 
+async def test_without_work_it_says_that_it_goes(door: FrontDoor, speed: Path, tmp_path: Path) -> None:
+    """Else its node would get jobs until its silence is noticed."""
+    async with agent(door.address, tmp_path, speed) as running:
+        await eventually(lambda: door.calls("Heartbeat"), "it is there")
+        assert not door.calls("Heartbeat")[-1].draining
+        running.process.terminate()
+        assert await running.ended() == 0
+    assert door.calls("Heartbeat")[-1].draining
+
+
 async def test_drained_it_finishes_what_it_has(door: FrontDoor, clips: Path, speed: Path, tmp_path: Path) -> None:
     door.place_long(clips)
     async with agent(door.address, tmp_path, speed, "--capacity", "2", "--drain-seconds", "600") as running:

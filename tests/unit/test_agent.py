@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.virtual import run
-from vmafx.agent.agent import Agent
+from vmafx.agent.agent import TOLD_WITHIN, Agent
 from vmafx.agent.link import Link, LinkError, NotKnown, Session, Unreachable
 from vmafx.agent.runner import Interrupted, Job, Runner, Task
 from vmafx.agent.spool import Spool
@@ -207,6 +207,17 @@ def test_a_worker_that_somebody_stops_again_and_again_is_a_failure_of_the_node(t
     controller = play(scene, tmp_path, seconds=1.0)
     assert list(controller.results) == ["stopped"]
     assert len([about for _, method, about in controller.said if method == "result"]) == 1
+
+
+def test_nobody_to_say_goodbye_to_is_not_waited_for(tmp_path: Path) -> None:
+    async def scene(controller: Controller, _work: Work, stop: asyncio.Event, running: "asyncio.Task[None]") -> None:
+        await asyncio.sleep(15)
+        controller.fails = Unreachable("nobody there")
+        stop.set()
+        await asyncio.wait([running], timeout=TOLD_WITHIN + 1)
+        assert running.done()
+
+    play(scene, tmp_path)
 
 
 def test_a_drain_has_its_limit(tmp_path: Path) -> None:

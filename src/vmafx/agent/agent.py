@@ -26,6 +26,7 @@ from vmafx.wire import controller_pb2 as wire
 HEARTBEAT_EVERY = PROGRESS_EVERY = 10.0  # seconds
 PULL_LEAST = 1.0  # seconds between two pulls that bring nothing: an old controller answers at once
 LONGEST = 30.0  # seconds between two tries
+TOLD_WITHIN = 5.0  # seconds for the last word, that no more work is wanted
 REMEMBERED = 100  # attempts that are over; a controller whose cache lags may hand one out once more
 
 
@@ -53,7 +54,7 @@ class Agent:
         self._link, self._runner, self._spool, self._backend = link, runner, spool, backend
         self._membership = Membership(link, request)
         self._capability = request.capability
-        self._draining = False
+        self._draining, self._told = False, asyncio.Event()  # told: the controller has heard of it
         self._held: dict[str, Held] = {}
         self._left = asyncio.Event()  # something is no longer in hand
         self._doubt = asyncio.Event()  # a call was answered as if our session did not count
@@ -78,7 +79,9 @@ class Agent:
             self._draining = True
             self._doubt.set()  # to be told at once
             log.info("draining: no more work is taken", jobs=len(self._held), seconds=drain)
-            await self._drained(at_once, drain)
+            await _unless(at_once, self._until_held(lambda: 0), drain)
+            if self._membership.is_known():  # else the node would be given jobs until its silence is noticed
+                await _unless(at_once, self._told.wait(), TOLD_WITHIN)
             for held in self._held.values():
                 kept = "not reported; the next start of this agent does it"
                 lost = "left unfinished; the controller hands it out again"
@@ -86,14 +89,6 @@ class Agent:
                 self._cancel(held)
             for task in loops:
                 task.cancel()
-
-    async def _drained(self, at_once: asyncio.Event, within: float) -> None:
-        both = [asyncio.create_task(self._until_held(lambda: 0)), asyncio.create_task(at_once.wait())]
-        try:
-            await asyncio.wait(both, timeout=within, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in both:
-                one.cancel()
 
     async def _until_held(self, most: Callable[[], int]) -> None:
         while len(self._held) > most():
@@ -110,9 +105,9 @@ class Agent:
         while True:
             session = await self._membership.session()
             self._doubt.clear()
-            working = sum(held.working for held in self._held.values())
+            working, draining = sum(held.working for held in self._held.values()), self._draining
             try:
-                said = await self._link.heartbeat(session, self._running(), working, draining=self._draining)
+                said = await self._link.heartbeat(session, self._running(), working, draining=draining)
             except NotKnown as error:
                 self._membership.lose(session, error)
             except LinkError as error:
@@ -125,6 +120,8 @@ class Agent:
                         "give this one another (--name), or stop the other. All work here was stopped"
                     )
                 if said.ok:
+                    if draining:
+                        self._told.set()
                     self._stop(said.stop_job_ids)
                     self._resize(said.capacity)
                 else:
@@ -297,6 +294,16 @@ class Agent:
         if held.doing is not None and not held.stopping:
             held.stopping = True
             held.doing.cancel()
+
+
+async def _unless(event: asyncio.Event, work: Coroutine[Any, Any, object], within: float) -> None:
+    """Wait for `work`, for so many seconds, or until the event."""
+    both = [asyncio.create_task(work), asyncio.create_task(event.wait())]
+    try:
+        await asyncio.wait(both, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in both:
+            one.cancel()
 
 
 class Trouble:

@@ -25,6 +25,9 @@ class Membership:
             await self._changed.wait()
         return self._session
 
+    def is_known(self) -> bool:
+        return self._session is not None
+
     def lose(self, session: Session, why: object) -> None:
         """This one does not count any more; a newer one may be there already."""
         if session == self._session:

@@ -2,17 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
+from typing import Any
 
 import grpc
 import pytest
 
 from tests.support.controllers import Agent, calling, controlling
 from tests.support.fleet import add_node, has_seen, operating
-from tests.support.proxy import FaultyProxy, Refuse
+from tests.support.proxy import FaultyProxy, Refuse, Stall
 from tests.support.waiting import eventually
 from vmafx.api.job import VmafxJob
 from vmafx.controller import nodes as nodes_of_agents
 from vmafx.controller.cache import caches
+from vmafx.controller.calls import Calls, Parts
+from vmafx.controller.doors import InsecureDoors, Presented
+from vmafx.controller.errors import Refused
 from vmafx.controller.nodes import Machine, Nodes
 from vmafx.controller.sessions import Sessions
 from vmafx.kube import JOBS, NODES, Client, Key
@@ -382,6 +386,23 @@ async def test_a_controller_that_cannot_write_heartbeats_does_not_call_itself_he
         assert "cannot be written" in (nodes.trouble() or "")
         await nodes.beat(session, draining=False)
         assert nodes.trouble() is None
+
+
+async def test_nor_does_one_to_which_the_api_server_says_nothing(
+    client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its agents give their calls up, and would be taken for silent."""
+    monkeypatch.setattr(nodes_of_agents, "BEAT_WITHIN", 2.0)
+    async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
+        nodes = Nodes(through, caches(through, namespace), sessions := Sessions(b"k" * 32))
+        other: Any = None
+        calls = Calls(Parts(InsecureDoors(), sessions, other, nodes, other, other, other, namespace))
+        session, _ = await nodes.register(Key(namespace, "box"), Machine())
+        proxy.faults.append(Stall())
+        said = wire.HeartbeatRequest(node_id=f"{namespace}/box", session_token=sessions.token(session))
+        with pytest.raises(Refused, match="gave no answer within 2 s"):
+            await calls.Heartbeat(said, Presented())
+        assert "heartbeats cannot be written: the Kubernetes API gave no answer" in (nodes.trouble() or "")
 
 
 async def test_an_old_agent_that_comes_back_gets_its_jobs_again(

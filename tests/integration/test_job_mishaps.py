@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.fleet import add_node, allow_pods, condition, has_seen, operating, phase, reaches, submit
-from tests.support.kubelet import Fate, Kubelet
+from tests.support.kubelet import End, Fate, Kubelet
 from tests.support.waiting import eventually
 from vmafx.api.job import JobView, VmafxJob
 from vmafx.api.work import Answer, fitted
@@ -18,10 +18,11 @@ from vmafx.kube.errors import Forbidden
 from vmafx.kube.resources import Untyped
 from vmafx.lifecycle.outcomes import TryAgain
 from vmafx.lifecycle.unfinished import jobs_informer
-from vmafx.operator.job.cache import PODS, Caches, pods_informer
+from vmafx.operator.job.cache import PODS, Caches, jobs_by_node, pods_informer
 from vmafx.operator.job.decide import LOOK_AGAIN
 from vmafx.operator.job.making import Found, Made, PodMaking
 from vmafx.operator.job.pod import PodSettings
+from vmafx.operator.job.podview import ATTEMPT_LABEL, JOB_LABEL
 from vmafx.operator.job.reconciler import JobReconciler
 from vmafx.operator.node.reconciler import nodes_informer
 from vmafx.runtime.events import EVENTS
@@ -275,6 +276,39 @@ async def test_a_deadline_runs_out_on_a_node_whose_agent_does_nothing(
     key = await fleet.submit("late", activeDeadlineSeconds=2)
     job = await reaches(client, key, phase("Failed"), "it ends")
     assert condition(job, "Failed") == ("True", "DeadlineExceeded")
+
+
+async def test_an_answer_is_not_lost_when_the_cache_lists_anew(client: Client, namespace: str, clips: Path) -> None:
+    """Pods that are over are left out of lists; but not those of jobs that do not know it yet."""
+    await allow_pods(client, namespace)
+    jobs = jobs_by_node(client, namespace)
+    pods, pod = pods_informer(client, jobs), Key(namespace, "kept-0")
+    tasks = [asyncio.create_task(informer.run()) for informer in (jobs, pods)]
+    try:
+        key = await submit(client, namespace, "kept", clips)
+        await eventually(lambda: jobs.store.get(key), "the job is known")
+        made = {"name": "kept-0", "labels": {JOB_LABEL: "kept", ATTEMPT_LABEL: "0"}}
+        spec = {"containers": [{"name": "worker", "image": "i"}]}
+        await client.create(PODS, {"metadata": made, "spec": spec}, namespace)
+        await eventually(lambda: pods.store.get(pod), "its Pod is known")
+        await client.patch_status(PODS, pod, End(0, "the answer").status())
+
+        def answer() -> str | None:
+            known = pods.store.get(pod)
+            ended = known.ended() if known is not None else None
+            return ended.message if ended is not None else None
+
+        await eventually(lambda: answer() == "the answer", "its answer is known")
+        await pods.refresh()
+        assert answer() == "the answer"
+        await client.patch_status(JOBS, key, {"phase": "Succeeded"})
+        await eventually(lambda: jobs.store.get(key) is None, "the job is over")
+        await pods.refresh()
+        assert pods.store.get(pod) is None
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_a_pod_that_came_and_went_unseen_is_missed(client: Client, namespace: str, clips: Path) -> None:

@@ -101,6 +101,10 @@ class Calls:
         return wire.RegisterNodeResponse(node_id=str(node), session_token=token, capacity=capacity)
 
     async def Heartbeat(self, request: wire.HeartbeatRequest, shown: Presented) -> wire.HeartbeatResponse:  # noqa: N802
+        async with self._parts.nodes.in_time():
+            return await self._heartbeat(request, shown)
+
+    async def _heartbeat(self, request: wire.HeartbeatRequest, shown: Presented) -> wire.HeartbeatResponse:
         session = self._session(request.node_id, request.session_token)
         if session is None:
             await self._doors.who(shown)

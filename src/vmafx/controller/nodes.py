@@ -1,7 +1,9 @@
 """Agents: their registration, and the signs of life that their VmafxNodes show."""
 
+import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, Literal, get_args
 
@@ -19,6 +21,7 @@ from vmafx.runtime.times import loop_time, utc_now
 
 VIEW = NODES.seen_as(NodeView)
 WRITE_EVERY = 20.0  # seconds between two writes of a node's heartbeat, at least
+BEAT_WITHIN = 8.0  # seconds for all that a heartbeat needs of the API server; its agent waits for 10
 TROUBLE_FOR = 30.0  # seconds after a write that failed; agents that are there bring the next one sooner
 TRIES = 5
 CAPACITY_MOST, LABELS_MOST = 1024, 64
@@ -110,6 +113,17 @@ class Nodes:
         """How many jobs it is given at once; 0 if that is not known."""
         known = self._caches.nodes.store.get(node)
         return known.spec.capacity if known is not None else 0
+
+    @asynccontextmanager
+    async def in_time(self) -> AsyncIterator[None]:
+        """For all of a heartbeat: that the API server says nothing must not pass for the silence of an agent."""
+        try:
+            async with asyncio.timeout(BEAT_WITHIN):
+                yield
+        except TimeoutError as error:
+            why = f"the Kubernetes API gave no answer within {BEAT_WITHIN:.0f} s"
+            self._trouble = why, loop_time()
+            raise Refused("UNAVAILABLE", why) from error
 
     async def beat(self, session: Session, *, draining: bool) -> None:
         """It lives. All replicas together write that every WRITE_EVERY seconds at most, each looking at the others'."""

@@ -49,7 +49,7 @@ class Running(msgspec.Struct, frozen=True):
         try:
             return os.waitpid(self.pid, os.WNOHANG) == (0, 0)
         except ChildProcessError:  # not our child: whoever started it is gone, and init reaps it
-            return _threads(self.pid) > 1
+            return _look(self.pid)[1] == self.started and _threads(self.pid) > 1
 
 
 def start(name: str, command: list[str], folder: Path, *, tethered: bool, variables: Mapping[str, str] = {}) -> Running:

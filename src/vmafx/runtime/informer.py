@@ -32,8 +32,9 @@ class State(enum.Enum):
 
 
 class Keep(NamedTuple, Generic[T]):
-    """Which objects stay in the store. `fields` says the same to the server, for lists that come in pages: what is over
-    is then never read, while the watch still tells of everything that happens from there on.
+    """Which objects stay in the store. `fields` tells the server, for lists that come in pages, which never need to be
+    read: of those that it leaves out, only what is in the store already is kept, if it is still wanted. The watch tells
+    of everything that happens from there on.
     """
 
     wanted: Callable[[T], bool]
@@ -140,10 +141,11 @@ class Informer(Generic[T]):
         self._all_read()
 
     async def _ask_after_the_missing(self) -> None:
-        """What was in the store and not in the list is gone, or only no longer wanted: of these few, ask which."""
+        """What was in the store and not in the list is gone, or left out by `fields`: of these few, ask which."""
         for key in [key for key in self.store if key not in self._listed]:
             with suppress(NotFound, UnreadableAnswer):  # one that cannot be read was told of when the list was
-                self._ended[key] = await self._client.get(self.resource, key)
+                thing = await self._client.get(self.resource, key)
+                (self._listed if self._keep.wanted(thing) else self._ended)[key] = thing
 
     async def _follow(self) -> None:
         """Watch from where we stand; while LISTING, from nowhere, which begins with all that is there."""

@@ -20,6 +20,7 @@ from vmafx.runtime.store import Change
 VIEW = JOBS.seen_as(JobView)
 BETWEEN_PAGES = 0.2  # seconds: nobody waits for this, and the server has better things to do
 AGAIN_AFTER = 30.0  # seconds, if the server did not let us
+SLACK = 1000  # entries that no longer count, beyond as many as do
 
 
 class _Due(NamedTuple):
@@ -57,6 +58,9 @@ class Finished:
             return
         due = self._known[key] = _Due(at, key, job.metadata.uid, job.metadata.resourceVersion)
         heapq.heappush(self._line, due)
+        if len(self._line) > 2 * len(self._known) + SLACK:  # most are of jobs that changed or went before their time
+            self._line = list(self._known.values())
+            heapq.heapify(self._line)
         self._more.set()
 
     async def run(self) -> None:

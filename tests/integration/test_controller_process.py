@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator
@@ -133,6 +134,43 @@ async def looked_at_by_tools(channel: grpc.aio.Channel) -> None:
         break
 
 
+def shown_at(port: int, protocol: str = "") -> bytes:
+    """The certificate that a new connection is shown."""
+    anybody = ssl._create_unverified_context()  # noqa: S323 - what it shows is looked at, not trusted
+    if protocol:
+        anybody.set_alpn_protocols([protocol])
+    with socket.create_connection(("127.0.0.1", port)) as plain, anybody.wrap_socket(plain) as connection:
+        return connection.getpeercert(binary_form=True) or b""
+
+
+async def test_a_renewed_certificate_is_shown_from_the_next_connection_on(
+    cluster: DevCluster, namespace: str, tmp_path: Path
+) -> None:
+    authority, files = Authority(), (tmp_path / "server.crt", tmp_path / "server.key")
+
+    def renew(*only: Path) -> bytes:
+        for path, content in zip(files, pair := authority.server(), strict=True):
+            if path in only:
+                path.with_suffix(".new").write_bytes(content)
+                path.with_suffix(".new").replace(path)
+        return ssl.PEM_cert_to_DER_cert(pair[0].decode())
+
+    first = renew(*files)
+    flags = ["--tls-cert", str(files[0]), "--tls-key", str(files[1]), "--auth", "insecure", "--namespace", namespace]
+    async with controller(cluster, tmp_path, *flags, scheme="https") as running:
+
+        async def shown() -> tuple[bytes, bytes]:
+            ports = ((running.grpc, "h2"), (running.http, ""))
+            by_grpc, by_http = [await asyncio.to_thread(shown_at, *port) for port in ports]
+            return by_grpc, by_http
+
+        assert await shown() == (first, first)
+        renew(files[0])  # and its key not yet
+        assert await shown() == (first, first)
+        second = renew(*files)
+        assert await shown() == (second, second)
+
+
 async def test_by_certificate(
     cluster: DevCluster, client: Client, namespace: str, kubectl: Kubectl, tmp_path: Path
 ) -> None:
@@ -172,7 +210,10 @@ async def test_by_certificate(
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (["--tls-cert", "nowhere.pem", "--tls-key", "nowhere.key"], "cannot read nowhere.pem"),
+        (
+            ["--tls-cert", "nowhere.pem", "--tls-key", "nowhere.key"],
+            "cannot use nowhere.pem, nowhere.key and no client CA",
+        ),
         (["--client-ca", __file__], "needs --tls-cert and --tls-key"),
         (["--tls-cert", __file__], "go together"),
     ],

@@ -16,6 +16,7 @@ from tests.support.scripted import ANSWERS, Scripted
 from vmafx.controller import web
 from vmafx.controller.doors import Presented
 from vmafx.controller.errors import Code, Refused
+from vmafx.controller.tls import Certificates
 from vmafx.devcluster.pki import Authority
 from vmafx.kube.errors import ConfigError, Unreachable
 from vmafx.runtime import server
@@ -264,10 +265,10 @@ async def test_a_client_certificate_says_who_asks(tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_bytes(b"".join(content))
     shown, ca = str(tmp_path / "server"), str(tmp_path / "ca")
-    ours = web.tls(shown, shown, ca)
+    ours = Certificates(shown, shown, ca).for_http()
     for wrong in ((shown, ca, ca), (shown, shown, f"{shown}2"), (ca, ca, "")):
         with pytest.raises(ConfigError, match="cannot use"):
-            web.tls(*wrong)
+            Certificates(*wrong)
 
     async def ask(port: int, who: str | None) -> int:
         theirs = ssl.create_default_context(cafile=tmp_path / "ca")

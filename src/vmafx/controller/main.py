@@ -3,15 +3,11 @@
 import asyncio
 import os
 import socket
-import ssl
 import sys
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
-
-import grpc
 
 from vmafx.controller import grpc_door, web
 from vmafx.controller.cache import caches
@@ -24,6 +20,7 @@ from vmafx.controller.options import ABOUT, PROGRAM, SETTINGS
 from vmafx.controller.results import Results
 from vmafx.controller.sessions import Sessions, signing_key
 from vmafx.controller.streams import Streams
+from vmafx.controller.tls import Certificates
 from vmafx.controller.work import Work
 from vmafx.kube import Client, load_config
 from vmafx.kube.errors import ConfigError, KubeError
@@ -50,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 async def run(settings: dict[str, Any], stop: asyncio.Event) -> None:
     """Put the parts together, and run them until told to stop."""
     config, metrics = load_config(settings["kubeconfig"] or None), Metrics()
-    credentials = server_credentials(settings)
+    certificates = _certificates(settings)
+    credentials = certificates.for_grpc() if certificates is not None else None
     async with Client(config, ClientMetrics(metrics.registry)) as client:
         only = settings["namespace"]
         cached = caches(client, only)
@@ -95,36 +93,22 @@ async def run(settings: dict[str, Any], stop: asyncio.Event) -> None:
             "/metrics": server.metrics(metrics.registry),
         }
         log.info("starting", server=config.server, pid=os.getpid())
-        async with web.serve(settings["http_address"], calls, pages, _http_tls(settings)):
+        tls = certificates.for_http() if certificates is not None else None
+        async with web.serve(settings["http_address"], calls, pages, tls):
             await manager.run(stop)
         log.info("stopped")
 
 
-def server_credentials(settings: dict[str, Any]) -> grpc.ServerCredentials | None:
-    """What the server shows of itself, and whose certificates it takes."""
-    certificate, key, authority = (_read(settings[name]) for name in ("tls_cert", "tls_key", "client_ca"))
-    if certificate is None and key is None:
-        if authority is not None:
+def _certificates(settings: dict[str, Any]) -> Certificates | None:
+    """What the server shows of itself, and whose certificates it takes; None without TLS."""
+    certificate, key, authority = (settings[name] for name in ("tls_cert", "tls_key", "client_ca"))
+    if not certificate and not key:
+        if authority:
             raise ConfigError("--client-ca needs --tls-cert and --tls-key: without TLS there are no certificates")
         return None
-    if certificate is None or key is None:
+    if not certificate or not key:
         raise ConfigError("--tls-cert and --tls-key go together")
-    return grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=authority is not None)
-
-
-def _http_tls(settings: dict[str, Any]) -> ssl.SSLContext | None:
-    if not settings["tls_cert"]:
-        return None
-    return web.tls(settings["tls_cert"], settings["tls_key"], settings["client_ca"])
-
-
-def _read(path: str) -> bytes | None:
-    if not path:
-        return None
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    return Certificates(certificate, key, authority)
 
 
 def _doors(client: Client, auth: str) -> Doors:

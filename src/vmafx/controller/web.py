@@ -20,7 +20,7 @@ from vmafx.controller import jsonform, openapi
 from vmafx.controller.asking import asked_of, presented_by
 from vmafx.controller.errors import Code, Refused, refusal
 from vmafx.controller.routes import PATTERNS, ROUTES, Calls, Route
-from vmafx.kube.errors import ConfigError, KubeError
+from vmafx.kube.errors import KubeError
 from vmafx.runtime.logs import log
 from vmafx.runtime.server import Address, Page, Routes
 
@@ -87,20 +87,6 @@ async def serve(
             site.hang_up()
     finally:
         await runner.cleanup()
-
-
-def tls(certificate: str, key: str, client_authority: str = "") -> ssl.SSLContext:
-    """From files. Clients may show a certificate of that authority; probes, which have none, come in too."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(certificate, key, password="")
-        if client_authority:
-            context.load_verify_locations(client_authority)
-            context.verify_mode = ssl.CERT_OPTIONAL
-    except OSError as error:  # an SSLError is one
-        why = getattr(error, "reason", "") or error.strerror
-        raise ConfigError(f"cannot use {certificate}, {key} and {client_authority or 'no client CA'}: {why}") from error
-    return context
 
 
 class _OneTooMany(asyncio.Protocol):

@@ -158,13 +158,36 @@ async def test_a_call_whose_caller_left_is_dropped(site: Site) -> None:
         await dropped.wait()
 
 
-async def test_one_connection_too_many_is_hung_up_on(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_connection_too_many_takes_the_place_of_one_that_asks_nothing(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(web, "CONNECTIONS_MOST", 2)
     held = [await site.connect() for _ in range(2)]
     for reader, writer in held:
         writer.write(HEALTH)
         await reader.readuntil(b"\r\n\r\n")
-    assert await site.says(HEALTH) == b""
+        await reader.readline()
+    await eventually(site.healthy, "there is room")
+    assert await held[0][0].read() == b""  # the oldest
+    for _, writer in held:
+        writer.transport.abort()
+
+
+async def test_one_connection_too_many_is_hung_up_on(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = asyncio.Semaphore(0)
+
+    async def hangs() -> wire.Job:
+        begun.release()
+        await asyncio.sleep(3600)
+        return wire.Job()
+
+    site.calls.answers["GetJob"] = hangs
+    monkeypatch.setattr(web, "CONNECTIONS_MOST", 2)
+    held = [await site.connect() for _ in range(2)]
+    for _, writer in held:
+        writer.write(b"GET /v1/jobs/x HTTP/1.1\r\nHost: x\r\n\r\n")
+        await begun.acquire()
+    assert await site.says(HEALTH) == b""  # both have a request in hand
     held[0][1].transport.abort()
     await eventually(site.healthy, "there is room again")
     held[1][1].transport.abort()

@@ -7,13 +7,14 @@ import asyncio
 import json
 import logging
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, cast
 from urllib.parse import quote
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestHandler
 from google.protobuf.message import Message
 
 from vmafx.controller import jsonform, openapi
@@ -72,7 +73,8 @@ async def serve(
     handlers = cast("web.Server", runner.server)  # there since setup
 
     def connection() -> asyncio.BaseProtocol:
-        return handlers() if len(handlers.connections) < CONNECTIONS_MOST else _OneTooMany()
+        has_room = len(handlers.connections) < CONNECTIONS_MOST or site.makes_room(handlers.connections)
+        return handlers() if has_room else _OneTooMany()
 
     loop = asyncio.get_running_loop()
     try:
@@ -98,9 +100,26 @@ class _Site:
     def __init__(self, calls: Calls, pages: Routes) -> None:
         self._calls, self._pages = calls, dict(pages)
         self._streams: set[asyncio.Task[Any]] = set()
+        self._asking: set[object] = set()  # the connections with a request in hand
+
+    def makes_room(self, connections: Iterable[RequestHandler]) -> bool:
+        """The oldest that asks nothing goes: nobody can keep a kubelet's probe out by saying nothing."""
+        for connection in connections:
+            if connection not in self._asking:
+                connection.force_close()
+                return True
+        return False
+
+    @web.middleware
+    async def _in_hand(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._asking.add(request.protocol)
+        try:
+            return await handler(request)
+        finally:
+            self._asking.discard(request.protocol)
 
     def app(self) -> web.Application:
-        app = web.Application(client_max_size=BODY_MOST, middlewares=[_answered])
+        app = web.Application(client_max_size=BODY_MOST, middlewares=[self._in_hand, _answered])
         app.on_response_prepare.append(_add_headers)
         description = Page(200, openapi.JSON, json.dumps(openapi.document()).encode())
         self._pages["/openapi.json"] = lambda: description

@@ -115,6 +115,15 @@ async def test_a_pod_that_does_not_start_is_given_up(fleet: Fleet) -> None:
     waiting["state"] = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
     await fleet.client.patch_status(PODS, pod, {"containerStatuses": [waiting]})
     await fleet.has_pod("stuck-0")
+    fleet.ahead = timedelta(seconds=31)
+    await fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 2}})  # looked at again, as in half a minute
+    told = await reaches(fleet.client, key, lambda one: bool(one.status.message), "what keeps it is told")
+    assert (told.status.phase, told.status.message) == (
+        "Running",
+        "its Pod has not started: ImagePullBackOff: no such image",
+    )
+    await eventually(lambda: fleet.events("stuck"), "also by an event")
+    assert await fleet.events("stuck") == [("Warning", "NotStarted")]
     fleet.ahead = timedelta(minutes=10, seconds=1)
     await fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # looked at again, as in ten minutes
     job = await reaches(fleet.client, key, phase("Failed"), "it is given up")

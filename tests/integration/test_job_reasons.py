@@ -64,7 +64,7 @@ SCENARIOS = {
         session="s",
     ),
     "unhealthy": Scenario("NoHealthyNode", "the 2 nodes that fit are unhealthy", nodes=(CPU, CPU), healthy=False),
-    "cordoned": Scenario("NoHealthyNode", "the one node that fits is unhealthy or cordoned", nodes=(CORDONED,)),
+    "cordoned": Scenario("NoHealthyNode", "the one node that fits, node-0, is cordoned or draining", nodes=(CORDONED,)),
     "no-agent": Scenario("NoAgent", "no agent has spoken yet for", nodes=(AGENT,)),
     "full": Scenario("InsufficientCapacity", "the only slot of the one node that fits is taken", runs=False, others=1),
     "suspended": Scenario("Suspended", "suspended; set spec.suspend to false to let it run", {"suspend": True}),

@@ -12,7 +12,7 @@ from vmafx.api.node import NodeStatusView, NodeView, VmafxNodeSpec
 from vmafx.api.work import Answer, fitted
 from vmafx.lifecycle.outcomes import Fail, Succeed, Suspend, TryAgain
 from vmafx.operator.job import status
-from vmafx.operator.job.decide import PLACED, Adopt, Around, Follow, Hold, MakePod, Nothing, Queue, Step, decide
+from vmafx.operator.job.decide import PLACED, Adopt, Around, Follow, Hold, MakePod, Nothing, Queue, Say, Step, decide
 from vmafx.operator.job.podview import (
     ContainerStatus,
     Owner,
@@ -207,12 +207,16 @@ def test_pending(job: JobView, step: Step) -> None:
                 creationTimestamp=ago(6000),
                 status={"conditions": (PodCondition("PodScheduled", "True", lastTransitionTime=ago(60)),)},
             ),
-            Nothing(540.0),
+            Say("its Pod has not started: it does not say why", 540.0),
         ),
         (running(), pod(deletionTimestamp=ago(10)), Nothing(20.0)),
         (running(), pod(deletionTimestamp=ago(31)), TryAgain("its Pod was deleted and does not end")),
-        (running(), pod("Pending"), Nothing(570.0)),
-        (running({"activeDeadlineSeconds": 100}), pod("Pending"), Nothing(40.0)),
+        (running(), pod("Pending", creationTimestamp=ago(10)), Nothing(20.0)),
+        (running({"activeDeadlineSeconds": 65}), pod("Pending", creationTimestamp=ago(10)), Nothing(5.0)),
+        (running(), pod("Pending"), Say("its Pod has not started: it does not say why", 570.0)),
+        (running(message="its Pod has not started"), pod("Pending"), Nothing(570.0)),
+        (running({"activeDeadlineSeconds": 100}, message="so it is"), pod("Pending"), Nothing(40.0)),
+        (running(message="its Pod has not started"), pod(), Say("")),
         (
             running(),
             pod(

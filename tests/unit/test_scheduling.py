@@ -297,7 +297,15 @@ def test_an_excluded_node_is_used_only_if_no_other_fits() -> None:
         (
             [Offer(Name("x", "n"), "cpu", healthy=False), Offer(Name("x", "m"), "cpu", cordoned=True)],
             {},
-            ("NoHealthyNode", "the 2 nodes that fit are unhealthy or cordoned"),
+            (
+                "NoHealthyNode",
+                "the 2 nodes that fit are unhealthy (1) or cordoned or draining (1) (kubectl get vmnode)",
+            ),
+        ),
+        (
+            [Offer(Name("x", "n"), "cpu", healthy=False)],
+            {},
+            ("NoHealthyNode", "the one node that fits, n, is unhealthy (kubectl describe vmnode n)"),
         ),
         (
             [Offer(Name("x", "n"), "cpu", agent=True, spoken=False)],

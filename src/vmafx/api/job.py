@@ -250,6 +250,7 @@ class JobStatusView(Model):
     claimedAt: datetime | None = None
     observedGeneration: int = 0
     conditions: tuple[Condition, ...] = ()
+    message: str | None = None
 
 
 class JobSpecView(Model):

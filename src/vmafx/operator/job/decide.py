@@ -18,6 +18,7 @@ from vmafx.operator.node.decide import heard_last, is_lost, readiness
 from vmafx.scheduling.standing import SCHEDULER, pause_left, scheduled
 
 START_WITHIN = timedelta(minutes=10)
+START_SOON = timedelta(seconds=30)  # after which it is told what keeps it
 END_WITHIN = timedelta(seconds=30)  # beyond a Pod's own grace
 CLAIM_WITHIN = timedelta(seconds=60)
 MINUTES = START_WITHIN // timedelta(minutes=1)
@@ -60,6 +61,13 @@ class MakePod(msgspec.Struct, frozen=True):
     left: float | None = None
 
 
+class Say(msgspec.Struct, frozen=True):
+    """It goes on, and people are told what keeps it; nothing keeps it any more if that is empty."""
+
+    message: str
+    after: float | None = None
+
+
 class Mirror(msgspec.Struct, frozen=True):
     """It stands as another controller says; look again after so many seconds, if any."""
 
@@ -68,7 +76,7 @@ class Mirror(msgspec.Struct, frozen=True):
     after: float | None = None
 
 
-Step = Nothing | Queue | Hold | Adopt | MakePod | Leaving | Mirror
+Step = Nothing | Queue | Hold | Adopt | MakePod | Leaving | Say | Mirror
 
 
 class Follow(msgspec.Struct, frozen=True):
@@ -265,11 +273,13 @@ def _under_way(job: JobView, pod: PodView, now: datetime, left: float | None) ->
         return failed(job, "its Pod was deleted and does not end")
     since = pod.could_start_since()
     if pod.status.phase != "Pending" or since is None:
-        return Nothing(left)
-    over = (since + START_WITHIN - now).total_seconds()
+        return Say("", left) if job.status.message else Nothing(left)
+    over, told = ((since + time - now).total_seconds() for time in (START_WITHIN, START_SOON))
     if over <= 0:
         return failed(job, f"its Pod did not start within {MINUTES} minutes ({pod.waits_for()})")
-    return Nothing(sooner(over, left))
+    if told <= 0 and not job.status.message:
+        return Say(f"its Pod has not started: {pod.waits_for()}", sooner(over, left))
+    return Nothing(sooner(told if told > 0 else over, left))
 
 
 def sooner(first: float, second: float | None) -> float:

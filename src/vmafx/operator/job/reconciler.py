@@ -171,6 +171,10 @@ class JobReconciler:
                 if job.status.phase == "Pending":
                     self.placing.look_at(key, job)
                 await self._write(key, job, status.waiting(job, reason, message, now))
+            case steps.Say(message, after):
+                said = await self._write(key, job, status.says(message))
+                if message and said is not None:
+                    tell(self._events, job, "Warning", "NotStarted", message)
             case steps.Mirror(after=after):
                 await self._write(key, job, status.mirrored(job, step, now))
             case steps.Adopt(node):
@@ -248,7 +252,7 @@ class JobReconciler:
         match await self._making.make(key, job, look=look):
             case Made(after, at_last):
                 if at_last:
-                    await self._write(key, job, {"message": None})
+                    await self._write(key, job, status.says(""))
                 return Result.after(steps.sooner(after, left))
             case Found(one):
                 return await self._do(key, job, self._decide(key, job, one, seen=True))

@@ -38,7 +38,7 @@ def waiting(job: JobView, reason: str, message: str, now: datetime) -> dict[str,
 
 
 def says(message: str) -> dict[str, Any]:
-    return {"message": message[:MESSAGE_MOST]}
+    return {"message": message[:MESSAGE_MOST] or None}
 
 
 def waits_because(job: JobView, reason: str) -> bool:

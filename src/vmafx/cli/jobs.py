@@ -8,6 +8,7 @@ import typer
 
 from vmafx.api.job import Phase
 from vmafx.cli import cluster
+from vmafx.cli.columns import Columns
 from vmafx.cli.help import HELP
 from vmafx.cli.showing import Printer, Row, Sheet, complain_of
 from vmafx.cli.tables import between, span
@@ -21,7 +22,11 @@ from vmafx.runtime.store import Change
 from vmafx.runtime.times import utc_now
 
 ERRORS = cluster.ERRORS
-COLUMNS = ("NAME", "PHASE", "SCORE", "NODE", "ATTEMPTS", "AGE", "TIME", "MESSAGE")
+COLUMNS = Columns(
+    heads=("NAME", "PHASE", "SCORE", "NODE", "ATTEMPTS", "AGE", "TIME", "MESSAGE"),
+    texts=("MESSAGE",),
+    spare=("ATTEMPTS", "NODE", "AGE", "TIME"),
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -88,7 +93,7 @@ class _Watched:
             job = change.new or change.old
             if job is not None and (change.old is not None or self._wanted(job)):
                 row = job_row(job)
-                yield _row(row if change.new is not None else deleted(row), now)
+                yield row_of(row if change.new is not None else deleted(row), now)
 
     def _wanted(self, job: SeenJob) -> bool:
         return job.status.phase in self._phases and (not self._names or job.metadata.name in self._names)
@@ -98,7 +103,7 @@ def _sheet(found: Iterable[SeenJob], where: str) -> Sheet:
     now = utc_now()
     rows = [job_row(job) for job in sorted(found, key=_age)]
     none = f"there are no such jobs in {f'namespace {where}' if where else 'any namespace'}"
-    return Sheet([_row(row, now) for row in rows], rows, () if rows else (none,))
+    return Sheet([row_of(row, now) for row in rows], rows, () if rows else (none,))
 
 
 def _age(job: SeenJob) -> tuple[float, str, str]:
@@ -106,7 +111,7 @@ def _age(job: SeenJob) -> tuple[float, str, str]:
     return (created.timestamp() if created else 0.0, *key_of(job))
 
 
-def _row(row: JobRow, now: datetime) -> Row:
+def row_of(row: JobRow, now: datetime) -> Row:
     cells = (
         row.name,
         row.phase,

@@ -8,6 +8,7 @@ import msgspec
 import typer
 
 from vmafx.cli import cluster
+from vmafx.cli.columns import Columns
 from vmafx.cli.help import HELP
 from vmafx.cli.showing import Differences, Printer, Row, Sheet, complain_of
 from vmafx.cli.tables import between, span
@@ -19,7 +20,11 @@ from vmafx.kube import Client, Key
 from vmafx.runtime.times import utc_now
 
 ERRORS = cluster.ERRORS
-COLUMNS = ("NAME", "VENDOR", "RUNTIME", "HEALTHY", "JOBS", "FREE", "DEVICE", "FPS", "HEARTBEAT", "NOTE")
+COLUMNS = Columns(
+    heads=("NAME", "VENDOR", "RUNTIME", "HEALTHY", "JOBS", "FREE", "DEVICE", "FPS", "HEARTBEAT", "NOTE"),
+    texts=("DEVICE", "NOTE"),
+    spare=("RUNTIME", "DEVICE", "VENDOR", "HEARTBEAT", "FPS", "FREE"),
+)
 
 
 def add_to(app: typer.Typer) -> None:

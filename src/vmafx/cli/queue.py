@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from vmafx.cli import cluster
+from vmafx.cli.columns import Columns
 from vmafx.cli.help import HELP
 from vmafx.cli.showing import Differences, Printer, Row, Sheet, complain_of
 from vmafx.cli.tables import between, cell, span
@@ -17,7 +18,11 @@ from vmafx.kube import Client
 from vmafx.runtime.times import utc_now
 
 ERRORS = cluster.ERRORS
-COLUMNS = ("POSITION", "NAME", "PRIORITY", "WAITED", "STARTS", "ETA", "REASON")
+COLUMNS = Columns(
+    heads=("POSITION", "NAME", "PRIORITY", "WAITED", "STARTS", "ETA", "REASON"),
+    texts=("REASON",),
+    spare=("PRIORITY", "STARTS", "WAITED", "POSITION"),
+)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -13,7 +13,9 @@ from rich.live import Live as Screen
 from rich.text import Text
 
 from vmafx.cli.cluster import Format
+from vmafx.cli.columns import Columns
 from vmafx.cli.tables import Layout, as_json, as_yaml, cell
+from vmafx.cli.terminal import redraws
 from vmafx.fleet.live import Live
 from vmafx.kube import Key
 from vmafx.kube.decoding import Unreadable
@@ -69,9 +71,9 @@ class Differences:
 class Printer:
     """Prints rows in one form. With `everywhere`, people are shown the namespace of each."""
 
-    def __init__(self, columns: Sequence[str], output: Format, *, everywhere: bool) -> None:
+    def __init__(self, columns: Columns, output: Format, *, everywhere: bool) -> None:
         self._output, self._everywhere = output, everywhere
-        self._columns = ("NAMESPACE", *columns) if everywhere else columns
+        self._columns = columns.after("NAMESPACE") if everywhere else columns
         self._layout = Layout(self._columns)
 
     def once(self, sheet: Sheet) -> None:
@@ -87,7 +89,7 @@ class Printer:
 
     async def watch(self, live: Live, shown: Shown) -> NoReturn:
         """For as long as nobody says stop."""
-        if self._output == "table" and sys.stdout.isatty():
+        if self._output == "table" and redraws(sys.stdout):
             await self._redraw(live, shown)
         self._tell(shown.sheet().rows, head=True)
         while True:

@@ -1,6 +1,8 @@
 """`vmafx queue`, `vmafx jobs` and `vmafx nodes`, on the real API server, as processes of their own."""
 
+import asyncio
 import json
+import os
 import signal
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -201,6 +203,23 @@ async def test_changes_on_a_pipe_are_a_line_each(
             assert json.loads(await line_with(process.stdout, gone))["name"] in {"first", "second"}
         process.send_signal(signal.SIGINT)
         assert await process.wait() == 130
+
+
+@pytest.mark.parametrize("command", ["jobs", "queue", "nodes"])
+async def test_who_reads_no_further_ends_it_though_nothing_changes(
+    vmafx: Vmafx, client: Client, namespace: str, clips: Path, command: str
+) -> None:
+    await add_node(client, namespace, "pool", unschedulable=True)
+    await submit(client, namespace, "first", clips)
+    theirs, ours = os.pipe()
+    with os.fdopen(theirs) as lines:
+        async with vmafx.running(command, "--watch", output=ours) as process:
+            os.close(ours)
+            assert "NAME" in await asyncio.to_thread(lines.readline)
+            lines.close()
+            async with asyncio.timeout(60):
+                _, told = await process.communicate()
+            assert (process.returncode, told) == (1, b"")
 
 
 async def test_jobs_are_watched_by_phase_and_name(vmafx: Vmafx, client: Client, namespace: str, clips: Path) -> None:

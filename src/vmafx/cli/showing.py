@@ -14,6 +14,7 @@ from rich.text import Text
 
 from vmafx.cli.cluster import Format
 from vmafx.cli.columns import Columns
+from vmafx.cli.pipes import while_read
 from vmafx.cli.tables import Layout, as_json, as_yaml, cell
 from vmafx.cli.terminal import redraws
 from vmafx.fleet.live import Live
@@ -88,9 +89,12 @@ class Printer:
                 typer.echo("\n".join([*lines, *sheet.foot]))
 
     async def watch(self, live: Live, shown: Shown) -> NoReturn:
-        """For as long as nobody says stop."""
+        """For as long as nobody says stop, and somebody reads it."""
         if self._output == "table" and redraws(sys.stdout):
             await self._redraw(live, shown)
+        await while_read(self._go_on(live, shown))
+
+    async def _go_on(self, live: Live, shown: Shown) -> NoReturn:
         self._tell(shown.sheet().rows, head=True)
         while True:
             changes = await live.changes()

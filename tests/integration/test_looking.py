@@ -173,6 +173,54 @@ async def test_nodes_and_why_they_take_no_jobs(vmafx: Vmafx, client: Client, nam
     assert shown[1][:8] == ["agent", "nvidia", "Agent", "no", "0/1", "0", "A100", "812.3"]
     assert " ".join(shown[1][8:]).endswith("ago HeartbeatStale: no heartbeat since noon")
     assert shown[2] == ["busy", "cpu", "Pod", "yes", "2/3", "1", "-", "-", "-", "-"]
+    assert [row["name"] for row in await seen(vmafx, "nodes", "busy", "agent", "busy")] == ["agent", "busy"]
+    for watch in ((), ("-w",)):
+        missing = await vmafx.run("nodes", "busy", "none", *watch)
+        assert (missing.returncode, missing.stdout) == (1, "")
+        assert missing.stderr == f"error: there is no node none in namespace {namespace}\n"
+    assert (await vmafx.run("nodes", "busy", "-A")).returncode == 2
+    async with vmafx.running("nodes", "busy", "-w", "-o", "json") as process:
+        assert json.loads(await line_with(process.stdout, "name"))["name"] == "busy"
+        for name in ("cordoned", "busy"):
+            await client.merge_patch(NODES, Key(namespace, name), {"spec": {"capacity": 7}})
+        changed = json.loads(await line_with(process.stdout, "name"))
+        assert (changed["name"], changed["capacity"]) == ("busy", 7)
+
+
+async def test_a_namespace_that_is_not_there_is_noted(
+    vmafx: Vmafx, client: Client, cluster: DevCluster, namespace: str, tmp_path: Path, kubectl: Kubectl
+) -> None:
+    note = "note: there is no namespace nons\n"
+    for command, told in {
+        ("jobs",): "there are no jobs in namespace nons\n",
+        ("jobs", "--phase", "failed"): "there are no such jobs in namespace nons\n",
+        ("jobs", "-o", "json"): "[]\n",
+        ("queue",): "0 waiting, 0 running; no node takes jobs\n",
+        ("nodes",): "there are no nodes in namespace nons\n",
+        ("top", "--once"): "none has ended yet\n",
+    }.items():
+        done = await vmafx.run(*command, "-n", "nons")
+        assert (done.returncode, done.stderr) == (0, note), command
+        assert done.stdout.endswith(told)
+        assert (await vmafx.run(*command, "-n", namespace)).stderr == ""
+    async with vmafx.running("nodes", "-w", "-n", "nons") as process:
+        assert await line_with(process.stderr, "namespace") == note
+    assert kubectl("apply", "-f", str(ROOT / manifests.ROLES)).returncode == 0
+    await create_account(client, Key(namespace, "eve"))
+    binding = f"eve-{namespace}"
+    subject = f"--serviceaccount={namespace}:eve"
+    assert kubectl("create", "clusterrolebinding", binding, "--clusterrole=vmafx-view", subject).returncode == 0
+    whole = yaml.safe_load(cluster.kubeconfig.read_text())
+    whole["users"][0]["user"] = {"token": await service_account_token(client, Key(namespace, "eve"))}
+    kubeconfig = tmp_path / "eve"
+    kubeconfig.write_text(json.dumps(whole))
+
+    async def says_nothing() -> bool:
+        done = await vmafx.run("jobs", "-n", "nons", "--kubeconfig", str(kubeconfig))
+        return (done.returncode, done.stderr) == (0, "")
+
+    await eventually(says_nothing, "who may not read namespaces is not told of them")
+    assert kubectl("delete", "clusterrolebinding", binding).returncode == 0
 
 
 @pytest.mark.parametrize("command", ["jobs", "queue", "nodes"])

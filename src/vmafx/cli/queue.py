@@ -50,11 +50,15 @@ def queue(
         if watch:
             jobs, nodes = jobs_in(client, where, UNFINISHED), nodes_in(client, where)
             async with Live(client, jobs, nodes) as live:
+                if not jobs.store.values():
+                    await cluster.note_missing(client, where)
                 current = await LiveQueue.read(reader, jobs, nodes)
                 await printer.watch(live, _watched(current, wanted))
         found = await read_queue(reader, utc_now())
         complain_of(reader.unreadable)
         printer.once(_sheet(found, wanted))
+        if not found.jobs:
+            await cluster.note_missing(client, where)
 
     cluster.run(work, kubeconfig, context, namespace, everywhere=everywhere)
 

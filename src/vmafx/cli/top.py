@@ -50,7 +50,10 @@ def top(
 
     async def work(client: Client, where: str) -> None:
         if once or output != "table" or not redraws(sys.stdout):
-            _print(sorted_by(await read_frame(client, where), sort), output, everywhere=everywhere)
+            found = sorted_by(await read_frame(client, where), sort)
+            _print(found, output, everywhere=everywhere)
+            if not (found.nodes or any(found.phases.values())):
+                await cluster.note_missing(client, where)
             return
         async with Glance(client, where) as glance:
             await Top(glance, sort, everywhere=everywhere).run()

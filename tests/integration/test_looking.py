@@ -1,6 +1,8 @@
 """`vmafx queue`, `vmafx jobs` and `vmafx nodes`, on the real API server, as processes of their own."""
 
+import asyncio
 import json
+import os
 import signal
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -171,6 +173,54 @@ async def test_nodes_and_why_they_take_no_jobs(vmafx: Vmafx, client: Client, nam
     assert shown[1][:8] == ["agent", "nvidia", "Agent", "no", "0/1", "0", "A100", "812.3"]
     assert " ".join(shown[1][8:]).endswith("ago HeartbeatStale: no heartbeat since noon")
     assert shown[2] == ["busy", "cpu", "Pod", "yes", "2/3", "1", "-", "-", "-", "-"]
+    assert [row["name"] for row in await seen(vmafx, "nodes", "busy", "agent", "busy")] == ["agent", "busy"]
+    for watch in ((), ("-w",)):
+        missing = await vmafx.run("nodes", "busy", "none", *watch)
+        assert (missing.returncode, missing.stdout) == (1, "")
+        assert missing.stderr == f"error: there is no node none in namespace {namespace}\n"
+    assert (await vmafx.run("nodes", "busy", "-A")).returncode == 2
+    async with vmafx.running("nodes", "busy", "-w", "-o", "json") as process:
+        assert json.loads(await line_with(process.stdout, "name"))["name"] == "busy"
+        for name in ("cordoned", "busy"):
+            await client.merge_patch(NODES, Key(namespace, name), {"spec": {"capacity": 7}})
+        changed = json.loads(await line_with(process.stdout, "name"))
+        assert (changed["name"], changed["capacity"]) == ("busy", 7)
+
+
+async def test_a_namespace_that_is_not_there_is_noted(
+    vmafx: Vmafx, client: Client, cluster: DevCluster, namespace: str, tmp_path: Path, kubectl: Kubectl
+) -> None:
+    note = "note: there is no namespace nons\n"
+    for command, told in {
+        ("jobs",): "there are no jobs in namespace nons\n",
+        ("jobs", "--phase", "failed"): "there are no such jobs in namespace nons\n",
+        ("jobs", "-o", "json"): "[]\n",
+        ("queue",): "0 waiting, 0 running; no node takes jobs\n",
+        ("nodes",): "there are no nodes in namespace nons\n",
+        ("top", "--once"): "none has ended yet\n",
+    }.items():
+        done = await vmafx.run(*command, "-n", "nons")
+        assert (done.returncode, done.stderr) == (0, note), command
+        assert done.stdout.endswith(told)
+        assert (await vmafx.run(*command, "-n", namespace)).stderr == ""
+    async with vmafx.running("nodes", "-w", "-n", "nons") as process:
+        assert await line_with(process.stderr, "namespace") == note
+    assert kubectl("apply", "-f", str(ROOT / manifests.ROLES)).returncode == 0
+    await create_account(client, Key(namespace, "eve"))
+    binding = f"eve-{namespace}"
+    subject = f"--serviceaccount={namespace}:eve"
+    assert kubectl("create", "clusterrolebinding", binding, "--clusterrole=vmafx-view", subject).returncode == 0
+    whole = yaml.safe_load(cluster.kubeconfig.read_text())
+    whole["users"][0]["user"] = {"token": await service_account_token(client, Key(namespace, "eve"))}
+    kubeconfig = tmp_path / "eve"
+    kubeconfig.write_text(json.dumps(whole))
+
+    async def says_nothing() -> bool:
+        done = await vmafx.run("jobs", "-n", "nons", "--kubeconfig", str(kubeconfig))
+        return (done.returncode, done.stderr) == (0, "")
+
+    await eventually(says_nothing, "who may not read namespaces is not told of them")
+    assert kubectl("delete", "clusterrolebinding", binding).returncode == 0
 
 
 @pytest.mark.parametrize("command", ["jobs", "queue", "nodes"])
@@ -201,6 +251,23 @@ async def test_changes_on_a_pipe_are_a_line_each(
             assert json.loads(await line_with(process.stdout, gone))["name"] in {"first", "second"}
         process.send_signal(signal.SIGINT)
         assert await process.wait() == 130
+
+
+@pytest.mark.parametrize("command", ["jobs", "queue", "nodes"])
+async def test_who_reads_no_further_ends_it_though_nothing_changes(
+    vmafx: Vmafx, client: Client, namespace: str, clips: Path, command: str
+) -> None:
+    await add_node(client, namespace, "pool", unschedulable=True)
+    await submit(client, namespace, "first", clips)
+    theirs, ours = os.pipe()
+    with os.fdopen(theirs) as lines:
+        async with vmafx.running(command, "--watch", output=ours) as process:
+            os.close(ours)
+            assert "NAME" in await asyncio.to_thread(lines.readline)
+            lines.close()
+            async with asyncio.timeout(60):
+                _, told = await process.communicate()
+            assert (process.returncode, told) == (1, b"")
 
 
 async def test_jobs_are_watched_by_phase_and_name(vmafx: Vmafx, client: Client, namespace: str, clips: Path) -> None:

@@ -81,8 +81,16 @@ def test_several_at_once(vmafx: Run) -> None:
 
 def test_exit_codes(vmafx: Run, clips: Path) -> None:
     assert vmafx("score", "reference.mkv", "good.mp4", "--fail-under", "90").returncode == 0
-    assert vmafx("score", "reference.mkv", "poor.mp4", "--fail-under", "90").returncode == 1
-    assert vmafx("score", "reference.mkv", "good.mp4", "poor.mp4", "--fail-under", "90").returncode == 1
+    poor = json.loads(vmafx("score", "reference.mkv", "poor.mp4", "--json").stdout)["score"]
+    one = vmafx("score", "reference.mkv", "poor.mp4", "--fail-under", "90")
+    assert (one.returncode, one.stderr) == (1, f"1 of 1 is below 90: poor.mp4 {poor:.3f}\n")
+    for form in ((), ("--json",)):
+        some = vmafx("score", "reference.mkv", "poor.mp4", "good.mp4", "poor.mp4", "--fail-under", "90", *form)
+        assert (some.returncode, some.stderr.splitlines()[-1]) == (
+            1, f"2 of 3 are below 90: poor.mp4 {poor:.3f}, poor.mp4 {poor:.3f}",
+        )  # fmt: skip
+    barely = vmafx("score", "reference.mkv", "poor.mp4", "--fail-under", str(poor + 1e-6))
+    assert (barely.returncode, barely.stderr.split()[-1]) == (1, str(poor))
     for arguments, told in {
         ("none.mkv", "good.mp4"): "error: reference: there is no file none.mkv",
         ("reference.mkv", "short.mp4"): "error: distorted: it has 6 frames, and the reference has 12; score their"

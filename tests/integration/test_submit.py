@@ -240,6 +240,35 @@ async def test_what_is_refused(
     assert await jobs(client, namespace) == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "notes"),
+    [
+        (("s3://b/a.mp4", "s3://b/c.mp4", "--model", "vmaf_v0.6.1neg"), []),
+        (("s3://b/a.yuv", "s3://b/c.mp4", "--size", "64x48"), []),
+        (
+            ("s3://b/a.mp4", "s3://b/c.mp4", "--model", "nope"),
+            ["workers of vmafx know no model nope, only vmaf_v0.6.1, vmaf_v0.6.1neg, vmaf_4k_v0.6.1 and the URI of"],
+        ),
+        (
+            ("FTP://h/a", "ftp://h/c", "--report", "sftp://h/r.json"),
+            ["workers of vmafx know no ftp://, only file://, http", "workers of vmafx know no sftp://, only file://"],
+        ),
+        (
+            ("s3://b/a.MKV?v=1", "s3://b/c.webm", "--size", "64x48"),
+            ["s3://b/a.MKV is read as raw video, since --size says so", "s3://b/c.webm is read as raw video"],
+        ),
+    ],
+)
+async def test_what_may_not_be_meant_is_noted_and_handed_in(
+    vmafx: Vmafx, client: Client, namespace: str, arguments: tuple[str, ...], notes: list[str]
+) -> None:
+    done = await vmafx.run("submit", *arguments)
+    assert (done.returncode, len(await jobs(client, namespace))) == (0, 1)
+    *told, _ = done.stderr.splitlines()  # the last says how to follow it
+    assert len(told) == len(notes), done.stderr
+    assert all(line.startswith(f"note: {note}") for line, note in zip(told, notes, strict=True)), told
+
+
 async def test_a_name_that_is_taken_is_refused_only_if_it_was_asked_for(
     vmafx: Vmafx, client: Client, namespace: str
 ) -> None:

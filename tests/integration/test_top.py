@@ -67,6 +67,21 @@ async def test_one_frame(vmafx: Vmafx, client: Client, namespace: str, clips: Pa
     assert (await vmafx.run("top", "-A", "-n", namespace)).returncode == 2
 
 
+async def test_a_dumb_terminal_and_a_narrow_one_show_it_once(
+    vmafx: Vmafx, client: Client, namespace: str, clips: Path
+) -> None:
+    await a_fleet(client, namespace, clips)
+    vmafx.environment.update(COLUMNS="80", LINES="24", TERM="dumb")
+    async with Terminal() as terminal, vmafx.running("top", terminal=terminal.theirs) as process:
+        await terminal.shows("good  Succeeded  93.50       6  busy    9s")
+        assert await process.wait() == 0
+    async with Terminal() as terminal, vmafx.running("jobs", "--watch", terminal=terminal.theirs) as process:
+        await terminal.shows("so be it")
+        await client.patch_status(JOBS, Key(namespace, "first"), {"phase": "Failed", "message": "and so it is"})
+        await terminal.shows("and so it is")
+        assert "\x1b" not in terminal.shown
+
+
 async def test_a_live_screen_and_its_keys(vmafx: Vmafx, client: Client, namespace: str, clips: Path) -> None:
     vmafx.environment["LINES"] = "40"
     await a_fleet(client, namespace, clips)

@@ -36,14 +36,14 @@ class Vmafx:
 
     @asynccontextmanager
     async def running(
-        self, command: str, *arguments: str, terminal: int | None = None
+        self, command: str, *arguments: str, terminal: int | None = None, output: int = asyncio.subprocess.PIPE
     ) -> AsyncIterator[asyncio.subprocess.Process]:
         """For as long as the test looks at it; its output is lines to be read, unless it goes to a terminal."""
         out = asyncio.subprocess.PIPE if terminal is None else terminal
         keys = asyncio.subprocess.DEVNULL if terminal is None else terminal
         process = await asyncio.create_subprocess_exec(
             *self._line(command, arguments), env=self.environment,
-            stdin=keys, stdout=out, stderr=out,
+            stdin=keys, stdout=output if terminal is None else terminal, stderr=out,
         )  # fmt: skip
         try:
             yield process

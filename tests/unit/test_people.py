@@ -15,6 +15,11 @@ from vmafx.api.fields import Name as ObjectName
 from vmafx.api.job import JobProgress, JobSpecView
 from vmafx.api.meta import Condition, MetaView
 from vmafx.api.node import VmafxNodeSpec
+from vmafx.cli.columns import Columns
+from vmafx.cli.jobs import COLUMNS as JOBS
+from vmafx.cli.jobs import row_of as jobs_row
+from vmafx.cli.nodes import COLUMNS as NODES
+from vmafx.cli.queue import COLUMNS as QUEUE
 from vmafx.cli.showing import Differences, Row, Sheet
 from vmafx.cli.tables import Layout, as_json, as_yaml, cell, span
 from vmafx.cli.values import pairs, seconds
@@ -212,7 +217,7 @@ HOSTILE = "a\x1b]0;owned\x07\x9b31m\u202eb\nc\td\x00 é 日本"
 
 def test_nothing_is_printed_that_a_terminal_would_obey() -> None:
     told = {"name": HOSTILE}
-    (line,) = Layout(("NAME",)).lines([(HOSTILE,)], head=False)
+    (line,) = Layout(Columns(heads=("NAME",))).lines([(HOSTILE,)], head=False)
     for text in (line, cell(HOSTILE), as_json(told), as_json(told, indent=False), as_yaml(told)):
         assert all(one.isprintable() or one == "\n" for one in text), text
     assert json.loads(as_json(told)) == told
@@ -227,10 +232,54 @@ def test_what_is_printed_for_scripts_is_what_was_meant(thing: Any) -> None:
 
 
 def test_columns_line_up_and_lines_fit() -> None:
-    layout = Layout(("NAME", "TEXT"))
+    layout = Layout(Columns(heads=("NAME", "TEXT"), texts=("TEXT",)))
     assert layout.lines([("日本", "x"), ("abc", None)]) == ["NAME   TEXT", "日本   x", "abc    -"]
-    assert layout.lines([("a", "y" * 50)], head=False, width=12) == ["a      yyyy…"]
+    assert layout.lines([("a", "y" * 50)], head=False, width=25) == [f"a      {'y' * 17}…"]
     assert layout.lines([("longer-than-that", "z")], head=False) == ["longer-than-that   z"]
+
+
+FILMS = [f"park-joy-1080p-x265-crf{number}" for number in (20, 24, 28)]
+LONG = "distorted: there is no file s3://clips/park-joy/1080p/x265-crf24.mp4"
+
+
+def job_lines(width: int) -> list[str]:
+    placed: dict[str, Any] = {"assignedNode": "gpu-berlin-01", "startedAt": ago(20), "finishedAt": ago(5)}
+    found = [
+        job(FILMS[0], phase="Succeeded", score=91.25, **placed),
+        job(FILMS[1], phase="Failed", message=LONG, conditions=(said("Failed", "BadInput"),), **placed),
+    ]
+    rows = [jobs_row(job_row(one), NOW).cells for one in found]
+    return [" ".join(line.split()) for line in Layout(JOBS).lines(rows, width=width)]
+
+
+def test_what_matters_of_jobs_is_shown_on_any_terminal() -> None:
+    assert job_lines(160)[0] == "NAME PHASE SCORE NODE ATTEMPTS AGE TIME MESSAGE"
+    assert job_lines(160)[1] == f"{FILMS[0]} Succeeded 91.250 gpu-berlin-01 0 1m 15s -"
+    assert job_lines(80) == [
+        "NAME PHASE SCORE AGE TIME MESSAGE",
+        f"{FILMS[0]} Succeeded 91.250 1m 15s -",
+        f"{FILMS[1]} Failed - 1m 15s BadInput: distort…",
+    ]
+    assert job_lines(60) == [
+        "NAME PHASE SCORE MESSAGE",
+        "park-joy-1…265-crf20 Succeeded 91.250 -",
+        "park-joy-1…265-crf24 Failed - BadInput: disto…",
+    ]
+    assert job_lines(40)[:2] == ["NAME PHASE SCORE", "park-joy-…265-crf20 Succeeded 91.250"]
+
+
+@pytest.mark.parametrize("columns", [JOBS, JOBS.after("NAMESPACE"), NODES, QUEUE])
+@given(st.data(), st.integers(1, 250))
+def test_columns_fit_any_terminal_and_only_names_and_texts_are_cut(columns: Columns, data: Any, room: int) -> None:
+    widths = [data.draw(st.integers(len(head), 120)) for head in columns.heads]
+    found = dict(zip(columns.heads, columns.fit(widths, 3, room), strict=True))
+    shown = [width for width in found.values() if width]
+    assert shown
+    assert sum(shown) + 3 * (len(shown) - 1) <= room
+    cut_ = {head for head, width in zip(columns.heads, widths, strict=True) if 0 < found[head] < width}
+    assert cut_ <= {*columns.names, *columns.texts}
+    if sum(widths) + 3 * (len(widths) - 1) <= room:
+        assert list(found.values()) == widths
 
 
 def test_only_rows_that_changed_are_told_and_those_that_left() -> None:

@@ -44,7 +44,7 @@ def telling(name: str, on: str, frames: int, total: int, fps: float) -> SeenJob:
 def drawn(found: Frame, room: int | None = None, width: int = 120, **options: Any) -> list[str]:
     console = Console(width=width, height=room or 1000, color_system=None)
     with console.capture() as captured:
-        console.print(picture(found, room, **options))
+        console.print(picture(found, room, width, **options))
     return captured.get().splitlines()
 
 
@@ -122,6 +122,42 @@ def test_the_screen_shows_it() -> None:
     for piece in ("InsufficientCapacity: the only slot", "Cordoned: it gets no new jobs", "no such clip"):
         assert piece in text
     assert "nothing runs" in "\n".join(drawn(look([], [])))
+
+
+def a_crowd() -> Frame:
+    """With names and messages as they are in life."""
+    names = [f"park-joy-1080p-x265-crf{number}" for number in (20, 22, 24, 26)]
+    gone = ended(
+        over(names[2], 5, assignedNode="gpu-berlin-01", frames=14400),
+        over(names[3], 8, "Failed", score=None, message="distorted: there is no file s3://clips/park-joy-crf26.mp4"),
+    )
+    nodes = [
+        node("gpu-berlin-01", {"gpuVendor": "nvidia"}, throughput=812.0, detectedDevice="NVIDIA A100-SXM4-80GB"),
+        node("gpu-berlin-02", {"unschedulable": True}),
+    ]
+    return look([telling(names[0], "gpu-berlin-01", 60, 120, 80.0), job(names[1])], nodes, gone)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_a_narrow_terminal_shows_what_matters(width: int) -> None:
+    shown = drawn(a_crowd(), 24, width)
+    told = [" ".join(line.split()) for line in shown]
+    for head in ("PHASE", "SCORE", "MESSAGE", "HEALTH", "SLOTS", "PROGRESS", "ELAPSED", "WAITS FOR"):
+        assert any(head in line for line in told), head
+    assert any(line.startswith("park-joy-1") and "crf24 Succeeded 91.25" in line for line in told)
+    assert any(line.startswith("gpu-berlin-02 ") and "Cordoned: it g" in line for line in told)
+    assert any("park-joy-1080p-x265-crf22" in line and "InsufficientCapacity" in line for line in told)
+    assert not any(word in {"…", "-…"} for line in told for word in line.split())
+    if width >= 80:
+        assert any("crf24 Succeeded 91.25" in line and "10s" in line for line in told)
+
+
+@pytest.mark.parametrize("room", range(1, 30))
+def test_a_low_terminal_shows_parts_with_rows_or_not_at_all(room: int) -> None:
+    told = drawn(a_crowd(), room, 40)
+    assert not any("the first 0" in line for line in told)
+    heads = [place for place, line in enumerate(told) if line.split()[:1] in (["NODE"], ["JOB"])]
+    assert all(place + 1 < len(told) and told[place + 1].strip() for place in heads), told
 
 
 @given(st.integers(1, 60), st.integers(20, 200), st.integers(0, 30))

@@ -1,5 +1,6 @@
 """Progress of several scores at once: bars on a terminal, a line now and then elsewhere."""
 
+import sys
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -9,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from vmafx.cli.terminal import redraws
 from vmafx.scoring.result import Progress as Update
 
 LINE_EVERY = 10.0  # seconds
@@ -19,16 +21,15 @@ class Bars:
 
     def __init__(self, names: Sequence[str], *, quiet: bool) -> None:
         self._names, self._quiet = names, quiet
-        console = Console(stderr=True)
         self._bars = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[speed]}"),
             TimeRemainingColumn(compact=True),
-            console=console,
+            console=Console(stderr=True),
             transient=True,
-            disable=quiet or not console.is_terminal,
+            disable=quiet or not redraws(sys.stderr),
         )
         self._tasks: dict[int, TaskID] = {}
         self._said: dict[int, float] = {}

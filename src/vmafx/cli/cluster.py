@@ -7,7 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from vmafx.cli.tables import cell
 from vmafx.fleet.errors import FleetError
+from vmafx.fleet.reading import is_missing
 from vmafx.kube import Client, load_config
 from vmafx.kube.errors import KubeError
 
@@ -43,6 +45,12 @@ def run(work: Work, kubeconfig: str, context: str, namespace: str, *, everywhere
         raise KeyboardInterrupt from None
     if code:
         raise typer.Exit(code)
+
+
+async def note_missing(client: Client, namespace: str) -> None:
+    """For those who found nothing: that may be because of a slip in the name of the namespace, empty for all."""
+    if namespace and await is_missing(client, namespace):
+        typer.echo(f"note: there is no namespace {cell(namespace)}", err=True)
 
 
 async def _connected(work: Work, kubeconfig: str, context: str, namespace: str, *, everywhere: bool) -> int | None:

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from vmafx.cli.columns import Columns, cut, wide
 from vmafx.cli.queue import eta
 from vmafx.cli.tables import cell, span
 from vmafx.fleet.frame import BusyNode, Frame, RunningRow
@@ -16,30 +17,65 @@ from vmafx.fleet.rows import JobRow
 
 FULL, EMPTY = "█", "░"
 BAR = 10  # cells
-HEAD = 2  # lines of a part above its rows: its title, and the heads of its columns
+GAP = 2  # cells between two columns
+HEAD = 3  # lines of a part above its rows: an empty one, its title, and the heads of its columns
 PHASES = {"Pending": "yellow", "Running": "cyan", "Succeeded": "green", "Failed": "red"}
 NUMBERS = {"FPS", "ATTEMPT", "ELAPSED", "PRIORITY", "POSITION", "ETA", "SCORE", "FRAMES", "TIME"}
+NODES = Columns(
+    heads=("NODE", "VENDOR", "DEVICE", "HEALTH", "SLOTS", "FPS", "JOBS"),
+    names=("NODE",),
+    texts=("DEVICE", "HEALTH", "JOBS"),
+    spare=("DEVICE", "VENDOR", "FPS", "JOBS"),
+)
+RUNNING = Columns(
+    heads=("JOB", "NODE", "ATTEMPT", "PROGRESS", "FPS", "ELAPSED"), names=("JOB",), spare=("ATTEMPT", "FPS", "NODE")
+)
+QUEUE = Columns(
+    heads=("POSITION", "JOB", "PRIORITY", "ETA", "WAITS FOR"),
+    names=("JOB",),
+    texts=("WAITS FOR",),
+    spare=("PRIORITY", "POSITION"),
+)
+ENDED = Columns(
+    heads=("JOB", "PHASE", "SCORE", "FRAMES", "NODE", "TIME", "MESSAGE"),
+    names=("JOB",),
+    texts=("MESSAGE",),
+    spare=("FRAMES", "NODE", "TIME"),
+)
 
 
 class Part(NamedTuple):
     """A table of the screen, with a row for each of `rows`."""
 
     title: str
-    columns: Sequence[str]
+    columns: Columns
     rows: Sequence[Sequence[Text]]
     none: str
 
 
-def picture(frame: Frame, room: int | None, notes: Sequence[Text] = (), *, everywhere: bool = False) -> RenderableType:
-    """The screen in `room` lines; all of it where that is None."""
+def picture(
+    frame: Frame, room: int | None, width: int, notes: Sequence[Text] = (), *, everywhere: bool = False
+) -> RenderableType:
+    """The screen in `room` lines of `width` cells; all lines where `room` is None."""
     parts = [_nodes(frame, everywhere), _running(frame, everywhere), _queue(frame, everywhere), _ended(frame)]
     head = [*_header(frame), *notes]
-    left = None if room is None else max(room - len(head), 0)
-    wants = [max(len(part.rows), 1) for part in parts]
-    given = wants if left is None else share(left - len(parts) * (HEAD + 1), wants)
-    drawn = [line for part, rows in zip(parts, given, strict=True) for line in _drawn(part, rows)]
-    lines = [*head, *drawn]
-    return Group(*(lines if room is None else _fitting(lines, room)))
+    given = [len(part.rows) for part in parts]
+    if room is not None:
+        parts = _with_room(parts, room - len(head))
+        given = share(room - len(head) - HEAD * len(parts), [len(part.rows) for part in parts])
+    drawn = [line for part, rows in zip(parts, given, strict=True) for line in _drawn(part, rows, width)]
+    return Group(*(head if room is None else head[:room]), *drawn)
+
+
+def _with_room(parts: Sequence[Part], room: int) -> list[Part]:
+    """Those of which a row can be shown; where there is little room, parts with nothing to show go first."""
+    kept = set()
+    for place in sorted(range(len(parts)), key=lambda place: not parts[place].rows):
+        needs = HEAD + bool(parts[place].rows)
+        if needs <= room:
+            kept.add(place)
+            room -= needs
+    return [part for place, part in enumerate(parts) if place in kept]
 
 
 def share(room: int, wants: Sequence[int]) -> list[int]:
@@ -61,17 +97,6 @@ def bar(part: float, width: int = BAR) -> str:
     return FULL * cells + EMPTY * (width - cells)
 
 
-def _fitting(lines: Sequence[RenderableType], room: int) -> list[RenderableType]:
-    """Tables are several lines: whole ones, as long as they fit."""
-    kept: list[RenderableType] = []
-    for line in lines:
-        room -= line.row_count + 1 if isinstance(line, Table) else 1
-        if room < 0:
-            break
-        kept.append(line)
-    return kept
-
-
 def _header(frame: Frame) -> list[Text]:
     where = cell(f"namespace {frame.namespace}" if frame.namespace else "all namespaces")
     first = _line(("vmafx top", "bold"), f"  {cell(urlsplit(frame.server).netloc or frame.server)}  {where}  ")
@@ -89,7 +114,6 @@ def _header(frame: Frame) -> list[Text]:
 
 
 def _nodes(frame: Frame, everywhere: bool) -> Part:
-    columns = ("NODE", "VENDOR", "DEVICE", "HEALTH", "SLOTS", "FPS", "JOBS")
     rows = [
         _cells(
             _name(row, everywhere),
@@ -102,11 +126,10 @@ def _nodes(frame: Frame, everywhere: bool) -> Part:
         )
         for row in frame.nodes
     ]
-    return Part(f"Nodes ({len(rows):,})", columns, rows, "there are no nodes; see docs/nodes.md")
+    return Part(f"Nodes ({len(rows):,})", NODES, rows, "there are no nodes; see docs/nodes.md")
 
 
 def _running(frame: Frame, everywhere: bool) -> Part:
-    columns = ("JOB", "NODE", "ATTEMPT", "PROGRESS", "FPS", "ELAPSED")
     rows = [
         _cells(
             _name(row, everywhere),
@@ -118,22 +141,20 @@ def _running(frame: Frame, everywhere: bool) -> Part:
         )
         for row in frame.running
     ]
-    return Part(f"Running ({len(rows):,})", columns, rows, "nothing runs")
+    return Part(f"Running ({len(rows):,})", RUNNING, rows, "nothing runs")
 
 
 def _queue(frame: Frame, everywhere: bool) -> Part:
-    columns = ("POSITION", "JOB", "PRIORITY", "ETA", "WAITS FOR")
     rows = [
         _cells(row.position, _name(row, everywhere), row.priority, eta(row, row.doneIn), _why(row))
         for row in frame.queue
     ]
-    return Part(f"Queue ({len(rows):,})", columns, rows, "nobody waits")
+    return Part(f"Queue ({len(rows):,})", QUEUE, rows, "nobody waits")
 
 
 def _ended(frame: Frame) -> Part:
-    columns = ("JOB", "PHASE", "SCORE", "FRAMES", "NODE", "TIME", "MESSAGE")
     rows = [_over(row) for row in frame.ended]
-    return Part("Ended", columns, rows, "none has ended yet")
+    return Part("Ended", ENDED, rows, "none has ended yet")
 
 
 def _over(row: JobRow) -> list[Text]:
@@ -144,25 +165,30 @@ def _over(row: JobRow) -> list[Text]:
     return _cells(row.name, phase, score, row.frames, row.node, span(took), message)
 
 
-def _drawn(part: Part, room: int) -> list[RenderableType]:
-    title = _line("")
-    lines: list[RenderableType] = [title, _line((part.title, "bold underline"))]
+def _drawn(part: Part, rows: int, width: int) -> list[RenderableType]:
+    title = _line((part.title, "bold underline"))
     if not part.rows:
-        return [*lines, _line((part.none, "dim"))]
-    shown = part.rows[:room]
-    if len(shown) < len(part.rows):
-        lines[1] = _line((part.title, "bold underline"), (f"  the first {len(shown)}", "dim"))
-    return [*lines, _table(part.columns, shown)]
+        return [_line(""), title, _line((part.none, "dim"))]
+    if rows < len(part.rows):
+        title.append(f"  the first {rows}", "dim")
+    return [_line(""), title, _table(part.columns, part.rows[:rows], width)]
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
-    for name in columns:
-        number = name in NUMBERS
-        table.add_column(name, no_wrap=True, overflow="ellipsis", justify="right" if number else "left")
+def _table(columns: Columns, rows: Sequence[Sequence[Text]], width: int) -> Table:
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
+    needed = [max(wide(head), *(wide(row[place].plain) for row in rows)) for place, head in enumerate(columns.heads)]
+    fitted = columns.fit(needed, GAP, width)
+    for head, cells in zip(columns.heads, fitted, strict=True):
+        if cells:
+            table.add_column(head, width=cells, no_wrap=True, justify="right" if head in NUMBERS else "left")
     for row in rows:
-        table.add_row(*row)
+        shown = zip(columns.heads, row, fitted, strict=True)
+        table.add_row(*(_cut(text, cells, name=head in columns.names) for head, text, cells in shown if cells))
     return table
+
+
+def _cut(text: Text, width: int, *, name: bool) -> Text:
+    return Text(cut(text.plain, width, name=name), text.style)
 
 
 def _health(row: BusyNode) -> Text:

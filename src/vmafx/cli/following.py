@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from vmafx.cli.tables import between, cell, span
+from vmafx.cli.terminal import redraws
 from vmafx.fleet.errors import FleetError
 from vmafx.fleet.following import follow, places
 from vmafx.fleet.queue import QueueRow
@@ -25,7 +26,7 @@ class NewsLine:
     """On a terminal one line that changes; elsewhere a line for each piece of news."""
 
     def __init__(self) -> None:
-        self._status = Console(stderr=True).status("") if sys.stderr.isatty() else None
+        self._status = Console(stderr=True).status("") if redraws(sys.stderr) else None
         self._open, self._said = ExitStack(), ""
 
     def __enter__(self) -> Self:

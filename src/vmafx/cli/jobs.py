@@ -8,6 +8,7 @@ import typer
 
 from vmafx.api.job import Phase
 from vmafx.cli import cluster
+from vmafx.cli.columns import Columns
 from vmafx.cli.help import HELP
 from vmafx.cli.showing import Printer, Row, Sheet, complain_of
 from vmafx.cli.tables import between, span
@@ -21,7 +22,11 @@ from vmafx.runtime.store import Change
 from vmafx.runtime.times import utc_now
 
 ERRORS = cluster.ERRORS
-COLUMNS = ("NAME", "PHASE", "SCORE", "NODE", "ATTEMPTS", "AGE", "TIME", "MESSAGE")
+COLUMNS = Columns(
+    heads=("NAME", "PHASE", "SCORE", "NODE", "ATTEMPTS", "AGE", "TIME", "MESSAGE"),
+    texts=("MESSAGE",),
+    spare=("ATTEMPTS", "NODE", "AGE", "TIME"),
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -49,16 +54,22 @@ def jobs(
     if wanted and (everywhere or selector):
         raise typer.BadParameter("names exclude --all-namespaces and --selector")
 
+    some = bool(wanted or selector or phase)
+
     async def work(client: Client, where: str) -> None:
         printer, reader = Printer(COLUMNS, output, everywhere=everywhere), Reader(client, where)
         found = await reader.named(wanted) if wanted else []  # one that is not there is told at once
         if watch:
             informer = jobs_in(client, where, phases, selector, wanted)
             async with Live(client, informer, labels=selector) as live:
-                await printer.watch(live, _Watched(informer, wanted, phases))
+                if not informer.store.values():
+                    await cluster.note_missing(client, where)
+                await printer.watch(live, _Watched(informer, wanted, phases, some=some))
         found = [job for job in found if job.status.phase in phases] if wanted else await reader.jobs(phases, selector)
         complain_of(reader.unreadable)
-        printer.once(_sheet(found, where))
+        printer.once(_sheet(found, where, some=some))
+        if not found:
+            await cluster.note_missing(client, where)
 
     cluster.run(work, kubeconfig, context, namespace, everywhere=everywhere)
 
@@ -75,11 +86,13 @@ def _phases(named: Iterable[str]) -> tuple[Phase, ...]:
 class _Watched:
     """All jobs of a cache, and of each change the job that it concerns."""
 
-    def __init__(self, informer: Informer[SeenJob], names: Collection[str], phases: Collection[Phase]) -> None:
-        self._informer, self._names, self._phases = informer, names, phases
+    def __init__(
+        self, informer: Informer[SeenJob], names: Collection[str], phases: Collection[Phase], *, some: bool
+    ) -> None:
+        self._informer, self._names, self._phases, self._some = informer, names, phases, some
 
     def sheet(self) -> Sheet:
-        return _sheet(self._informer.store.values(), self._informer.namespace)
+        return _sheet(self._informer.store.values(), self._informer.namespace, some=self._some)
 
     def changed(self, changes: Sequence[Change[Any]]) -> Iterator[Row]:
         """Of jobs that are shown, or were until now: also how a job ended that is shown only while it runs."""
@@ -88,17 +101,18 @@ class _Watched:
             job = change.new or change.old
             if job is not None and (change.old is not None or self._wanted(job)):
                 row = job_row(job)
-                yield _row(row if change.new is not None else deleted(row), now)
+                yield row_of(row if change.new is not None else deleted(row), now)
 
     def _wanted(self, job: SeenJob) -> bool:
         return job.status.phase in self._phases and (not self._names or job.metadata.name in self._names)
 
 
-def _sheet(found: Iterable[SeenJob], where: str) -> Sheet:
+def _sheet(found: Iterable[SeenJob], where: str, *, some: bool) -> Sheet:
+    """`some`: of all jobs only certain ones were asked for."""
     now = utc_now()
     rows = [job_row(job) for job in sorted(found, key=_age)]
-    none = f"there are no such jobs in {f'namespace {where}' if where else 'any namespace'}"
-    return Sheet([_row(row, now) for row in rows], rows, () if rows else (none,))
+    none = f"there are no {'such ' if some else ''}jobs in {f'namespace {where}' if where else 'any namespace'}"
+    return Sheet([row_of(row, now) for row in rows], rows, () if rows else (none,))
 
 
 def _age(job: SeenJob) -> tuple[float, str, str]:
@@ -106,7 +120,7 @@ def _age(job: SeenJob) -> tuple[float, str, str]:
     return (created.timestamp() if created else 0.0, *key_of(job))
 
 
-def _row(row: JobRow, now: datetime) -> Row:
+def row_of(row: JobRow, now: datetime) -> Row:
     cells = (
         row.name,
         row.phase,

@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
 import typer
 
 from vmafx.cli import cluster
+from vmafx.cli.columns import Columns
 from vmafx.cli.help import HELP
 from vmafx.cli.showing import Differences, Printer, Row, Sheet, complain_of
 from vmafx.cli.tables import between, span
@@ -19,7 +21,11 @@ from vmafx.kube import Client, Key
 from vmafx.runtime.times import utc_now
 
 ERRORS = cluster.ERRORS
-COLUMNS = ("NAME", "VENDOR", "RUNTIME", "HEALTHY", "JOBS", "FREE", "DEVICE", "FPS", "HEARTBEAT", "NOTE")
+COLUMNS = Columns(
+    heads=("NAME", "VENDOR", "RUNTIME", "HEALTHY", "JOBS", "FREE", "DEVICE", "FPS", "HEARTBEAT", "NOTE"),
+    texts=("DEVICE", "NOTE"),
+    spare=("RUNTIME", "DEVICE", "VENDOR", "HEARTBEAT", "FPS", "FREE"),
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -27,6 +33,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def nodes(
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="These nodes only.")] = None,
     output: cluster.Output = "table",
     watch: cluster.Watch = False,
     namespace: cluster.Namespace = "",
@@ -39,26 +46,40 @@ def nodes(
     JOBS are those that it has, of those that it can have; FREE are the slots that would be given away now; HEARTBEAT is
     the time since its agent last spoke.
     """
+    wanted = tuple(dict.fromkeys(names or ()))
+    if wanted and everywhere:
+        raise typer.BadParameter("names exclude --all-namespaces")
 
     async def work(client: Client, where: str) -> None:
         printer, reader = Printer(COLUMNS, output, everywhere=everywhere), Reader(client, where)
+        named = await reader.named_nodes(wanted)  # one that is not there is told at once
         if watch:
             there, running = nodes_in(client, where), jobs_in(client, where, RUNNING)
             async with Live(client, there, running) as live:
-                look = Differences(lambda: _sheet(there.store.values(), running.store.values(), where), _gone)
-                await printer.watch(live, look)
-        sheet = _sheet(await reader.nodes(), await reader.jobs(RUNNING), where)
+                if not there.store.values():
+                    await cluster.note_missing(client, where)
+
+                def look() -> Sheet:
+                    shown = (node for node in there.store.values() if not wanted or node.metadata.name in wanted)
+                    return _sheet(shown, running.store.values(), where, some=bool(wanted))
+
+                await printer.watch(live, Differences(look, _gone))
+        found = named if wanted else await reader.nodes()
+        sheet = _sheet(found, await reader.jobs(RUNNING), where, some=bool(wanted))
         complain_of(reader.unreadable)
         printer.once(sheet)
+        if not found:
+            await cluster.note_missing(client, where)
 
     cluster.run(work, kubeconfig, context, namespace, everywhere=everywhere)
 
 
-def _sheet(found: Iterable[SeenNode], running: Iterable[SeenJob], where: str) -> Sheet:
+def _sheet(found: Iterable[SeenNode], running: Iterable[SeenJob], where: str, *, some: bool) -> Sheet:
+    """`some`: of all nodes only certain ones were asked for."""
     now = utc_now()
     used = Counter(Key(job.metadata.namespace, job.status.assignedNode or "") for job in running)
     rows = [node_row(node, used[key_of(node)]) for node in sorted(found, key=key_of)]
-    none = f"there are no nodes in {f'namespace {where}' if where else 'any namespace'}"
+    none = f"there are no {'such ' if some else ''}nodes in {f'namespace {where}' if where else 'any namespace'}"
     return Sheet([_row(row, now) for row in rows], rows, () if rows else (none,))
 
 

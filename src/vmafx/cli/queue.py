@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from vmafx.cli import cluster
+from vmafx.cli.columns import Columns
 from vmafx.cli.help import HELP
 from vmafx.cli.showing import Differences, Printer, Row, Sheet, complain_of
 from vmafx.cli.tables import between, cell, span
@@ -17,7 +18,11 @@ from vmafx.kube import Client
 from vmafx.runtime.times import utc_now
 
 ERRORS = cluster.ERRORS
-COLUMNS = ("POSITION", "NAME", "PRIORITY", "WAITED", "STARTS", "ETA", "REASON")
+COLUMNS = Columns(
+    heads=("POSITION", "NAME", "PRIORITY", "WAITED", "STARTS", "ETA", "REASON"),
+    texts=("REASON",),
+    spare=("PRIORITY", "STARTS", "WAITED", "POSITION"),
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -45,11 +50,15 @@ def queue(
         if watch:
             jobs, nodes = jobs_in(client, where, UNFINISHED), nodes_in(client, where)
             async with Live(client, jobs, nodes) as live:
+                if not jobs.store.values():
+                    await cluster.note_missing(client, where)
                 current = await LiveQueue.read(reader, jobs, nodes)
                 await printer.watch(live, _watched(current, wanted))
         found = await read_queue(reader, utc_now())
         complain_of(reader.unreadable)
         printer.once(_sheet(found, wanted))
+        if not found.jobs:
+            await cluster.note_missing(client, where)
 
     cluster.run(work, kubeconfig, context, namespace, everywhere=everywhere)
 

@@ -136,12 +136,12 @@ def _tell(
     outcomes: list[Scored | Failed], names: list[str], reports: list[Path], *, json: bool, floor: float | None
 ) -> int:
     """Print and write what came of it; the exit code is that of the gravest."""
-    codes = [0]
+    codes, below = [0], []
     for outcome, name in zip(outcomes, names, strict=False):
         if isinstance(outcome, Failed):
             codes.append(_complain(outcome.error, name if len(outcomes) > 1 else ""))
         elif floor is not None and outcome.report.result.score < floor:
-            codes.append(BELOW_THE_FLOOR)
+            below.append(f"{name} {_told_below(outcome.report.result.score, floor)}")
     scored = [outcome for outcome in outcomes if isinstance(outcome, Scored)]
     codes.append(_write(reports, scored) if scored else 0)
     try:
@@ -152,7 +152,20 @@ def _tell(
     except OSError as error:  # left to others, it would end with the code of a score below the floor
         typer.echo(f"error: the result cannot be printed: {error.strerror}", err=True)
         return ENGINE
+    if below:
+        typer.echo(
+            f"{len(below)} of {len(outcomes)} {'is' if len(below) == 1 else 'are'} below "
+            f"{floor:.10g}: {', '.join(below)}",
+            err=True,
+        )
+        codes.append(BELOW_THE_FLOOR)
     return max(codes)
+
+
+def _told_below(score: float, floor: float) -> str:
+    """In as many digits as it takes to see that it is below."""
+    short = f"{score:.3f}"
+    return short if float(short) < floor else repr(score)
 
 
 def _write(reports: list[Path], scored: list[Scored]) -> int:

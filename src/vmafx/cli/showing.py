@@ -13,7 +13,10 @@ from rich.live import Live as Screen
 from rich.text import Text
 
 from vmafx.cli.cluster import Format
+from vmafx.cli.columns import Columns
+from vmafx.cli.pipes import while_read
 from vmafx.cli.tables import Layout, as_json, as_yaml, cell
+from vmafx.cli.terminal import redraws
 from vmafx.fleet.live import Live
 from vmafx.kube import Key
 from vmafx.kube.decoding import Unreadable
@@ -69,9 +72,9 @@ class Differences:
 class Printer:
     """Prints rows in one form. With `everywhere`, people are shown the namespace of each."""
 
-    def __init__(self, columns: Sequence[str], output: Format, *, everywhere: bool) -> None:
+    def __init__(self, columns: Columns, output: Format, *, everywhere: bool) -> None:
         self._output, self._everywhere = output, everywhere
-        self._columns = ("NAMESPACE", *columns) if everywhere else columns
+        self._columns = columns.after("NAMESPACE") if everywhere else columns
         self._layout = Layout(self._columns)
 
     def once(self, sheet: Sheet) -> None:
@@ -86,9 +89,12 @@ class Printer:
                 typer.echo("\n".join([*lines, *sheet.foot]))
 
     async def watch(self, live: Live, shown: Shown) -> NoReturn:
-        """For as long as nobody says stop."""
-        if self._output == "table" and sys.stdout.isatty():
+        """For as long as nobody says stop, and somebody reads it."""
+        if self._output == "table" and redraws(sys.stdout):
             await self._redraw(live, shown)
+        await while_read(self._go_on(live, shown))
+
+    async def _go_on(self, live: Live, shown: Shown) -> NoReturn:
         self._tell(shown.sheet().rows, head=True)
         while True:
             changes = await live.changes()

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from vmafx.cli.terminal import redraws
 from vmafx.devcluster.progress import Lines, Progress
 
 
@@ -29,7 +30,7 @@ class Spinner:
 @contextmanager
 def progress() -> Iterator[Progress]:
     """Where to report progress to, for as long as the work takes; on standard error."""
-    if not sys.stderr.isatty():
+    if not redraws(sys.stderr):
         yield Lines()
         return
     with Console(stderr=True).status("") as status:

@@ -9,7 +9,7 @@ import typer
 
 from vmafx.api.job import THREADS_MOST, Backend, Feature, JobOptions, RawFormat, VmafxJobSpec
 from vmafx.api.meta import LocalSecretRef
-from vmafx.cli import cluster, following, raw
+from vmafx.cli import cluster, doubts, following, raw
 from vmafx.cli.help import HELP
 from vmafx.cli.tables import as_json, as_yaml, cell
 from vmafx.cli.values import pairs, seconds
@@ -142,7 +142,10 @@ def submit(
         spec = VmafxJobSpec(first, second, **optional)
         labels = pairs(label or [], "--label")
         wanted = Wanted(output, bool(name), dry_run, wait, _patience(timeout, wait=wait))
-        _note(reference, distorted, report)
+        files = doubts.of_files((reference, distorted, report, model))
+        formats = doubts.of_formats({first: one, second: other})
+        for doubt in dict.fromkeys((*files, *doubts.of_model(spec.model), *formats)):
+            typer.echo(f"note: {doubt}", err=True)
 
         async def work(client: Client, where: str) -> int:
             return await _hand_in(client, manifest(where, name or name_for(second), labels, spec), wanted)
@@ -211,12 +214,3 @@ def _formats(
     if any(name.endswith(".yuv") and one is None for name, one in zip(names, found, strict=True)):
         raise BadInput("options", "a .yuv clip does not say its size; give --size, such as 1920x1080, and --pix-fmt")
     return found
-
-
-def _note(*given: str) -> None:
-    """What is accepted, and may not be what was meant."""
-    for text in given:
-        if text.startswith("/"):
-            typer.echo(f"note: {cell(text)} must be there under that name wherever the job runs", err=True)
-        elif re.match(r"[^/]*://[^/?#]*@", text):
-            typer.echo("note: whoever may read jobs can read the password in a URI", err=True)

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 import yaml
-from rich.cells import cell_len, set_cell_size
 
+from vmafx.cli.columns import Columns, cut, wide
 from vmafx.scoring.media.uri import printable
 
 GAP = "   "
@@ -23,21 +23,25 @@ _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 class Layout:
     """Columns and how wide they are: as wide as what they held so far."""
 
-    def __init__(self, columns: Sequence[str]) -> None:
+    def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._widths = [len(column) for column in columns]
+        self._widths = [len(head) for head in columns.heads]
 
     def lines(self, rows: Iterable[Sequence[object]], *, head: bool = True, width: int | None = None) -> list[str]:
-        """A line for each row, after the heads of the columns; none wider than `width`."""
+        """A line for each row, after the heads of the columns; none wider than `width`, which some give way for."""
         told = [[cell(value) for value in row] for row in rows]
         for row in told:
-            self._widths = [max(known, _wide(text)) for known, text in zip(self._widths, row, strict=True)]
-        return [self._line(row, width) for row in ([self._columns, *told] if head else told)]
+            self._widths = [max(known, wide(text)) for known, text in zip(self._widths, row, strict=True)]
+        widths = self._widths if width is None else self._columns.fit(self._widths, len(GAP), width)
+        return [self._line(row, widths) for row in ([self._columns.heads, *told] if head else told)]
 
-    def _line(self, row: Sequence[str], width: int | None) -> str:
-        padded = [text + " " * (known - _wide(text)) for known, text in zip(self._widths, row, strict=True)]
-        line = GAP.join(padded).rstrip()
-        return line if width is None or _wide(line) <= width else f"{set_cell_size(line, width - 1).rstrip()}…"
+    def _line(self, row: Sequence[str], widths: Sequence[int]) -> str:
+        shown = [
+            cut(text, width, name=head in self._columns.names)
+            for head, text, width in zip(self._columns.heads, row, widths, strict=True)
+        ]
+        padded = (text + " " * (width - wide(text)) for text, width in zip(shown, widths, strict=True) if width)
+        return GAP.join(padded).rstrip()
 
 
 def cell(value: object) -> str:
@@ -80,7 +84,3 @@ def as_yaml(thing: Any) -> str:
 def _escaped(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
-
-
-def _wide(text: str) -> int:
-    return len(text) if text.isascii() else cell_len(text)

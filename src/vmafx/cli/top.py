@@ -18,13 +18,14 @@ from vmafx.cli.dashboard import picture
 from vmafx.cli.help import HELP
 from vmafx.cli.showing import REST, TICK
 from vmafx.cli.tables import as_json, as_yaml, cell
+from vmafx.cli.terminal import redraws
 from vmafx.fleet.frame import SORTINGS, Frame, Sorting, sorted_by
 from vmafx.fleet.glance import Glance, read_frame
 from vmafx.kube import Client
 from vmafx.runtime import logs
 
 ERRORS = cluster.ERRORS
-PIPE_WIDTH = 160  # where no terminal says how wide it is
+PIPE_WIDTH = 100_000  # more than there is to say: where there is no terminal, nothing is cut
 
 
 def add_to(app: typer.Typer) -> None:
@@ -44,12 +45,15 @@ def top(
 ) -> None:
     """Show the fleet at a glance, live: nodes and their slots, what runs and how far it is, who waits, what ended.
 
-    Keys: q ends it, s changes the order. Where the output is no terminal it is shown once.
+    Keys: q ends it, s changes the order. Where the output is no terminal, or a dumb one, it is shown once.
     """
 
     async def work(client: Client, where: str) -> None:
-        if once or output != "table" or not sys.stdout.isatty():
-            _print(sorted_by(await read_frame(client, where), sort), output, everywhere=everywhere)
+        if once or output != "table" or not redraws(sys.stdout):
+            found = sorted_by(await read_frame(client, where), sort)
+            _print(found, output, everywhere=everywhere)
+            if not (found.nodes or any(found.phases.values())):
+                await cluster.note_missing(client, where)
             return
         async with Glance(client, where) as glance:
             await Top(glance, sort, everywhere=everywhere).run()
@@ -85,7 +89,7 @@ class Top:
             told = f"the API server does not answer, trying again; what is below may be old: {self._glance.away}"
             notes.append(Text(cell(told), "bold white on red", no_wrap=True, overflow="ellipsis"))
         notes.append(Text(f"q quit   s sort: {self._sorting}", "dim", no_wrap=True, overflow="ellipsis"))
-        return picture(frame, console.height, notes, everywhere=self._everywhere)
+        return picture(frame, console.height, console.width, notes, everywhere=self._everywhere)
 
     async def _something(self, within: float, rest: float) -> None:
         """Until there is something new to show, but no sooner than after `rest`; a key is heard at once."""
@@ -134,4 +138,6 @@ def _print(found: Frame, output: cluster.Format, *, everywhere: bool) -> None:
             typer.echo(as_yaml(found))
         case _:
             console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH, color_system=None)
-            console.print(picture(found, None, everywhere=everywhere))
+            with console.capture() as shown:
+                console.print(picture(found, None, console.width, everywhere=everywhere))
+            typer.echo("\n".join(line.rstrip() for line in shown.get().splitlines()))

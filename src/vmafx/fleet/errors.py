@@ -5,6 +5,7 @@ FleetError
 ├── NotAllowed    we may not
 ├── NoSuchNamespace
 ├── NoSuchJob     there is none of that name
+├── NoSuchNode
 └── Refused       the job is not one that the server takes
     └── NameTaken
 """
@@ -32,6 +33,10 @@ class NoSuchNamespace(FleetError):
 
 
 class NoSuchJob(FleetError):
+    pass
+
+
+class NoSuchNode(FleetError):
     pass
 
 

@@ -35,6 +35,12 @@ def model_for(text: str) -> str:
     return reachable(text) if "/" in text or text.endswith(".json") else text
 
 
+def scheme_of(text: str) -> str:
+    """Of a URI; nothing for what is none."""
+    found = _SCHEME.match(text)
+    return found[1].lower() if found else ""
+
+
 def reachable(text: str) -> str:
     """A file as a URI. A path that is not from the root would mean something else wherever the job runs."""
     if found := _SCHEME.match(text):

@@ -6,11 +6,11 @@ from contextlib import aclosing
 from typing import TypeVar, get_args
 
 from vmafx.api.job import FINISHED, Phase
-from vmafx.fleet.errors import NoSuchJob, explained
+from vmafx.fleet.errors import NoSuchJob, NoSuchNode, explained
 from vmafx.fleet.views import SEEN_JOBS, SEEN_NODES, SeenJob, SeenNode
-from vmafx.kube import Client, Key
+from vmafx.kube import NAMESPACES, Client, Key
 from vmafx.kube.decoding import Page, Unreadable
-from vmafx.kube.errors import NotFound
+from vmafx.kube.errors import Forbidden, NotFound
 
 T = TypeVar("T")
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -35,6 +35,10 @@ class Reader:
     async def named(self, names: Iterable[str]) -> list[SeenJob]:
         """These very jobs; NoSuchJob if one is not there."""
         return list(await asyncio.gather(*map(self._job, names)))
+
+    async def named_nodes(self, names: Iterable[str]) -> list[SeenNode]:
+        """These very nodes; NoSuchNode if one is not there."""
+        return list(await asyncio.gather(*map(self._node, names)))
 
     async def nodes(self) -> list[SeenNode]:
         with explained():
@@ -65,6 +69,13 @@ class Reader:
         except (NotFound, ValueError) as error:
             raise NoSuchJob(f"there is no job {name} in namespace {self.namespace}") from error
 
+    async def _node(self, name: str) -> SeenNode:
+        try:
+            with explained():
+                return await self.client.get(SEEN_NODES, Key(self.namespace, name))
+        except (NotFound, ValueError) as error:
+            raise NoSuchNode(f"there is no node {name} in namespace {self.namespace}") from error
+
     async def _succeeded(self, namespace: str) -> list[SeenJob]:
         pages = self.client.pages(SEEN_JOBS, namespace, fields="status.phase=Succeeded", page=LOOKED_AT)
         async with aclosing(pages) as parts:
@@ -74,6 +85,17 @@ class Reader:
     def _readable(self, page: Page[T]) -> list[T]:
         self.unreadable += page.unreadable
         return page.items
+
+
+async def is_missing(client: Client, namespace: str) -> bool:
+    """Whether there is no such namespace, as far as we may know. The server finds nothing in it, which is no error."""
+    try:
+        await client.get(NAMESPACES, Key("", namespace))
+    except (NotFound, ValueError):
+        return True
+    except Forbidden:
+        return False
+    return False
 
 
 def fields_of(phases: Collection[Phase]) -> str:

@@ -46,6 +46,29 @@ async def test_a_token_is_read_for_every_call(door: FrontDoor, clips: Path, spee
     assert not [name for name in names if name.startswith(("VMAFX_AGENT", "VMAFX_CONTROLLER", "SECRET"))]
 
 
+async def test_a_token_that_goes_is_told_as_that(door: FrontDoor, speed: Path, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    door.refusals["RegisterNode"] = grpc.StatusCode.UNAUTHENTICATED
+    async with agent(door.address, tmp_path / "state", speed, "--token-file", str(token)) as running:
+        await running.says("the controller refuses this agent")
+        assert "--token-file" in running.said[-1]["advice"]
+        token.unlink()
+        await running.says("there is no token to show the controller")
+        assert running.said[-1]["why"] == f"the token file {token} cannot be read: No such file or directory"
+        assert not running.has_said("cannot be reached")
+        door.refusals.clear()
+        token.write_text("second")
+        await running.says("registered")
+
+
+async def test_a_controller_without_tls_is_told_as_that(door: FrontDoor, speed: Path, tmp_path: Path) -> None:
+    async with agent(door.address, tmp_path, speed, tls=True) as running:
+        await running.says("the controller cannot be reached")
+        assert "does not speak TLS here: use --insecure, or give it --tls-cert" in running.said[-1]["error"]
+    assert all("time" in one for one in running.said)  # gRPC says nothing of its own between the lines
+
+
 async def told_to_a_worker(running: AgentProcess) -> str:
     """The environment of the one that runs; while it becomes another program it shows none."""
     found: list[str] = []
@@ -129,6 +152,7 @@ async def test_refused_it_says_so_and_tries_again(
         await running.says("the controller refuses this agent")
         assert running.said[-1]["level"] == "error"
         assert running.said[-1]["why"] == f"{code.name}: so it [31mis"
+        assert "--name" in running.said[-1]["advice"]
         door.refusals.clear()
         await running.says("registered")
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.frontdoor import FrontDoor
 from tests.support.waiting import eventually
-from vmafx.agent.link import Door, Link, LinkError, NotKnown, Refused, Session, Unreachable, Wrong
+from vmafx.agent.link import Door, Link, LinkError, NotKnown, NoToken, Refused, Session, Unreachable, Wrong
 from vmafx.wire import controller_pb2 as wire
 
 CAN = wire.NodeCapability(gpu_vendor="cpu", backends=["cpu"], concurrency=1)
@@ -63,7 +63,7 @@ async def test_a_token_file_without_a_token(door: FrontDoor, tmp_path: Path, con
     if content is not None:
         token.write_bytes(content)
     link = Link(Door(address=door.address, insecure=True, token=token))
-    with pytest.raises(Unreachable, match="the token file"):
+    with pytest.raises(NoToken, match="the token file"):
         await link.register(REQUEST)
     token.write_text("now there is one\n".replace(" ", "-"))
     assert (await link.register(REQUEST)).node == "default/machine"

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -116,7 +117,19 @@ async def test_by_token_through_both_doors(cluster: DevCluster, namespace: str, 
         metrics = (await fetch(f"http://127.0.0.1:{running.http}/metrics")).body.decode()
         assert 'vmafx_controller_calls_total{code="OK",method="GetJob"} 1.0' in metrics
         assert 'vmafx_controller_calls_total{code="PERMISSION_DENIED",method="RegisterNode"} 1.0' in metrics
+        page = (ROOT / "docs/controller.md").read_text()
+        named = re.findall(r"`((?:vmafx|rest)_[a-z_]+)", page.partition("\n## Metrics\n")[2].partition("\n## ")[0])
+        assert len(named) == 9
+        assert [name for name in named if f"# HELP {name} " not in metrics] == []
         assert token not in running.log.read_text()
+        said = running.says()
+        refused = [(one["caller"], one["peer"], one["call"]) for one in said if one["msg"] == "a caller is refused"]
+        account = f"system:serviceaccount:{namespace}:encoder"
+        assert ("unknown", "127.0.0.1", "SubmitJob") in refused
+        assert (account, "127.0.0.1", "RegisterNode") in refused or (account, "127.0.0.1", "SubmitJob") in refused
+        (serving,) = [one for one in said if one["msg"] == "serving"]
+        assert (serving["grpc"], serving["http"]) == (running.grpc, running.http)
+        assert len([one for one in said if "without TLS" in str(one["msg"])]) == 1
         running.process.send_signal(signal.SIGTERM)
         assert await running.process.wait() == 0
         assert running.says()[-1]["msg"] == "stopped"
@@ -184,6 +197,7 @@ async def test_by_certificate(
     flags = ["--tls-cert", str(tmp_path / "server.crt"), "--tls-key", str(tmp_path / "server.key")]
     flags += ["--client-ca", str(tmp_path / "ca.pem"), "--namespace", namespace]
     async with controller(cluster, tmp_path, *flags, scheme="https") as running:
+        assert not [one for one in running.says() if "without TLS" in str(one["msg"])]
         shown, its_key = authority.client("box", "agents")
         mine = grpc.ssl_channel_credentials(authority.certificate, its_key, shown)
         async with grpc.aio.secure_channel(f"127.0.0.1:{running.grpc}", mine) as channel:
@@ -205,6 +219,7 @@ async def test_by_certificate(
         async with grpc.aio.secure_channel(f"127.0.0.1:{running.grpc}", nobody) as channel:
             with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):  # no handshake without one
                 await VmafxControllerStub(channel).RegisterNode(wire.RegisterNodeRequest(name="box"))
+        assert running.says()  # and no line that is not ours, such as gRPC's
 
 
 @pytest.mark.parametrize(

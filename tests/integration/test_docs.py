@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.conftest import Kubectl
 from tests.support.waiting import until
@@ -48,6 +49,18 @@ def test_an_agent_may_write_the_status_of_its_own_node_and_nothing_else(
     assert not may("patch", "vmafxnodes.vmafx.dev/another", "--subresource=status")
     assert not may("patch", "vmafxnodes.vmafx.dev/workstation-7")
     assert not may("get", "vmafxjobs.vmafx.dev")
+
+
+def test_the_token_is_for_nobody_else_and_not_for_git() -> None:
+    page = (ROOT / "docs/agents.md").read_text()
+    assert re.search(r"^    umask 077.*\n    kubectl create token .* > token$", page, re.MULTILINE)
+    assert "/token" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+def test_no_example_changes_the_node_that_the_page_sets_up() -> None:
+    names = [yaml.safe_load(path.read_text())["metadata"]["name"] for path in (ROOT / "examples").glob("node-*.yaml")]
+    assert "workstation-7" not in names
+    assert "--name workstation-7" in (ROOT / "docs/agents.md").read_text()
 
 
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vmafx.controller.doors import _host
+from vmafx.controller.doors import host_of
 from vmafx.controller.recent import Recent, Strikes
 
 
@@ -68,4 +68,4 @@ def test_strikes_are_forgiven_one_by_one() -> None:
     ],
 )
 def test_limits_count_by_address(peer: str, host: str) -> None:
-    assert _host(peer) == host
+    assert host_of(peer) == host

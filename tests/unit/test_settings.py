@@ -81,6 +81,11 @@ def test_a_flag_may_be_said_several_times_where_that_makes_sense() -> None:
         (["--controller", "host"], "--controller: 'host' is no address: use HOST:PORT"),
         (["--controller", "h:1", "--label", "x"], "--label: 'x' is no label: use KEY=VALUE"),
         (["--controller", "h:1", "--backend", "gpu"], "--backend: 'gpu' is none of cpu, cuda, hip, sycl, metal"),
+        (["--controller", "h:1", "--name", "Work_7"], "--name: 'Work_7' is no name for a node: use lower-case letters"),
+        (["--controller", "h:1", "--name", "a.b"], "--name: 'a.b' is no name"),
+        (["--controller", "h:1", "--name", "x" * 64], "at most 63 of them"),
+        (["--controller", "h:1", "--token-file", "nothere"], "--token-file: nothere cannot be read: No such file"),
+        (["--controller", "h:1", "--token-file", "/dev/null"], "--token-file: /dev/null holds no token"),
         (["--controller", "h:1", "--capacity", "-1"], "--capacity: '-1' is no whole number of at least 0"),
     ],
 )

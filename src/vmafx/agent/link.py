@@ -2,6 +2,7 @@
 
 LinkError          a call came to nothing; what it was about is kept, and tried again
     Unreachable    nobody answered, or not in a way that can be used
+    NoToken        the token file is not there, or holds none; nobody was asked
     NotKnown       our session or our token does not count (any more)
     Refused        not like this: another vendor than its VmafxNode has, or no right to it
     Wrong          what we say of ourselves makes no sense, and never will
@@ -17,6 +18,7 @@ import grpc
 import msgspec
 from google.protobuf.message import DecodeError, Message
 
+from vmafx.agent.token import read_token
 from vmafx.plain import plain
 from vmafx.runtime.logs import log
 from vmafx.wire import controller_pb2 as wire
@@ -24,6 +26,7 @@ from vmafx.wire import controller_pb2 as wire
 SERVICE = wire.DESCRIPTOR.services_by_name["VmafxController"].full_name
 SOON, PULL_WAITS, PULL_SLACK = 10.0, 30, 15.0  # seconds
 TEXT_MOST = 500
+NOT_TLS = "WRONG_VERSION_NUMBER"  # OpenSSL's name for it; gRPC has no code of its own
 OPTIONS = (
     ("grpc.max_receive_message_length", 4 << 20),
     ("grpc.use_local_subchannel_pool", 1),  # or a new channel would wait as long as the old one was going to
@@ -46,6 +49,10 @@ class LinkError(Exception):
 
 class Unreachable(LinkError):
     """Nobody answered, or not in a way that can be used."""
+
+
+class NoToken(LinkError):
+    """The token file is not there, or holds none; nobody was asked."""
 
 
 class NotKnown(LinkError):
@@ -140,6 +147,10 @@ class Link:
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 await self._renew()
+                if NOT_TLS in (error.details() or ""):
+                    raise Unreachable(
+                        "the controller does not speak TLS here: use --insecure, or give it --tls-cert and --tls-key"
+                    ) from error
             raise KINDS.get(error.code(), Unreachable)(_words(error)) from error
         except DecodeError as error:
             raise Unreachable(f"its answer to {name} cannot be read") from error
@@ -153,12 +164,9 @@ class Link:
         if self._door.token is None:
             return ()
         try:
-            token = self._door.token.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise Unreachable(f"the token file {self._door.token} cannot be read: {error}") from error
-        if not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise Unreachable(f"the token file {self._door.token} holds no token")
-        return (("authorization", f"Bearer {token}"),)
+            return (("authorization", f"Bearer {read_token(self._door.token)}"),)
+        except ValueError as error:
+            raise NoToken(f"the token file {error}") from error
 
     async def _renew(self) -> None:
         """Certificates are replaced while we run, too: a connection that failed is made with those of now."""

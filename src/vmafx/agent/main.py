@@ -40,7 +40,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = load(SETTINGS, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
     logs.configure(settings["log_level"], settings["log_format"])
     logs.follow_signals()
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what matters of it we log ourselves, as we log
     try:
         with alone(settings["state"]):
             asyncio.run(run(settings))

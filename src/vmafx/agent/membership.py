@@ -2,13 +2,17 @@
 
 import asyncio
 
-from vmafx.agent.link import Link, LinkError, NotKnown, Refused, Session, Wrong
+from vmafx.agent.link import Link, LinkError, NotKnown, NoToken, Refused, Session, Wrong
 from vmafx.agent.pauses import Pauses
 from vmafx.runtime.logs import log
 from vmafx.runtime.times import loop_time
 from vmafx.wire import controller_pb2 as wire
 
 LONGEST = 60.0  # seconds between two tries
+ADVICE = {
+    Refused: "let it speak for the VmafxNode of this name, or give it another --name",
+    NotKnown: "give it a token of now, by --token-file",
+}
 STEADY = 30.0  # seconds after which a session counts as one that worked
 
 
@@ -54,7 +58,13 @@ class Membership:
         except Wrong:
             raise
         except (Refused, NotKnown) as error:
-            log.error("the controller refuses this agent; it tries again", name=self._request.name, why=str(error))
+            log.error(
+                "the controller refuses this agent; it tries again",
+                name=self._request.name, why=str(error), advice=ADVICE[type(error)],
+            )  # fmt: skip
+            return False
+        except NoToken as error:
+            log.error("there is no token to show the controller; the agent tries again", why=str(error))
             return False
         except LinkError as error:
             log.warn("the controller cannot be reached; the agent tries again", error=str(error))

@@ -6,7 +6,9 @@ import socket
 from pathlib import Path
 from typing import get_args
 
+from vmafx.agent.token import read_token
 from vmafx.api.job import Backend
+from vmafx.api.node import AGENT_NAME
 from vmafx.runtime.logs import LEVELS
 from vmafx.settings import Setting, at_least, one_of, truth
 
@@ -31,6 +33,11 @@ def _name(text: str) -> str:
     name = text or host_label(socket.gethostname())
     if not name:
         raise ValueError("the host name makes no name for a node: say --name NAME")
+    if not AGENT_NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is no name for a node: use lower-case letters, digits and '-', at most {LABEL_MOST} of them, "
+            "such as workstation-7"
+        )
     return name
 
 
@@ -41,6 +48,14 @@ def host_label(host: str) -> str:
 
 def _backend(text: str) -> str | None:
     return one_of(*get_args(Backend))(text) if text else None
+
+
+def _token(text: str) -> Path | None:
+    """One that is no use from the start is a wrong setting; later it may be on its way."""
+    file = _file(text)
+    if file is not None:
+        read_token(file)
+    return file
 
 
 def _file(text: str) -> Path | None:
@@ -94,7 +109,7 @@ SETTINGS = (
     ),
     Setting(
         "token", "A file with a bearer token; read for every call, so it may be replaced at any time.", "",
-        "--token-file", "VMAFX_AGENT_TOKEN_FILE", _file, metavar="FILE",
+        "--token-file", "VMAFX_AGENT_TOKEN_FILE", _token, metavar="FILE",
     ),
     Setting(
         "ca", "Certificates that the controller's is checked against; if not said, the system's.", "",

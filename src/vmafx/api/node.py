@@ -1,5 +1,6 @@
 """VmafxNode: a place with CPUs or GPUs that jobs are given to."""
 
+import re
 from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 
@@ -11,6 +12,7 @@ from vmafx.api.pod import PodOverlay
 Vendor = Literal["nvidia", "amd", "intel", "apple", "cpu"]
 Runtime = Literal["Pod", "Agent"]
 BACKENDS: dict[Vendor, Backend] = {"nvidia": "cuda", "amd": "hip", "intel": "sycl", "apple": "metal", "cpu": "cpu"}
+AGENT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # of a node that an agent may speak for: a DNS label
 REGISTERED_BY, BY_AGENT = "vmafx.dev/registered-by", "agent"  # a label, and what it says of nodes that nobody wrote
 
 

@@ -1,5 +1,7 @@
 """`vmafx controller`."""
 
+import os
+
 import typer
 
 ERRORS: tuple[type[Exception], ...] = ()
@@ -14,6 +16,8 @@ def add_to(app: typer.Typer) -> None:
 
 def controller(context: typer.Context) -> None:
     """Run the controller, the front door for clients and agents; `vmafx controller --help` lists its flags."""
+    # gRPC reads it when it is imported: what matters of its trouble is logged by us, as we log.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from vmafx.controller.main import main as run  # noqa: PLC0415 - the help of `vmafx` does without it
 
     run(context.args)

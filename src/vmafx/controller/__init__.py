@@ -10,5 +10,6 @@ Stateless: the Kubernetes API is the queue and the database. Replicas are free, 
     work.py       what agents are to run, and to stop. results.py: what they report
     messages.py   jobs as the wire has them
     cache.py      what is kept in memory
-    main.py       puts it together; options.py, metrics.py, rbac.py, errors.py
+    around.py     what is done around every call: metrics.py, refusals.py
+    main.py       puts it together; options.py, rbac.py, errors.py
 """

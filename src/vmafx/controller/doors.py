@@ -121,8 +121,9 @@ class TokenDoors:
             raise Refused("INVALID_ARGUMENT", f"a name or namespace has more than {NAME_MOST} characters")
         known = await self._identify(presented)
         if not await self._may(known, action):
-            log.debug("denied", user=known.user.username, action=action, peer=presented.peer)
-            raise Refused("PERMISSION_DENIED", f"{known.user.username!r} may not {action}")
+            user = known.user.username
+            log.debug("denied", user=user, action=action, peer=presented.peer)
+            raise Refused("PERMISSION_DENIED", f"{user!r} may not {action}", caller=user)
         return _caller(known.user)
 
     async def _identify(self, presented: Presented) -> _Known:
@@ -140,7 +141,7 @@ class TokenDoors:
         key = _hash(token.encode(errors="replace"))
         user = self._users.get(key)
         if user is None:
-            user = await self._stranger(token, key, _host(peer))
+            user = await self._stranger(token, key, host_of(peer))
         return _Known(key, user)
 
     async def _stranger(self, token: str, key: bytes, host: str) -> User:
@@ -179,7 +180,9 @@ class TokenDoors:
         async def review() -> bool:
             async with self._reviews.turn():
                 if self._denials.out(known.key):
-                    raise Refused("RESOURCE_EXHAUSTED", "you were denied too often; try again later")
+                    raise Refused(
+                        "RESOURCE_EXHAUSTED", "you were denied too often; try again later", caller=known.user.username
+                    )
                 asked = self._now()
                 allowed = await self._reviews.access(known.user, action)
                 if not allowed:
@@ -207,7 +210,7 @@ def _claims(token: str) -> _Claims | None:
         return None
 
 
-def _host(peer: str) -> str:
+def host_of(peer: str) -> str:
     """The address that limits count by, out of HTTP's and gRPC's ways to say it; of IPv6 the network of one site."""
     text = unquote(peer)
     for kind in ("ipv4:", "ipv6:"):

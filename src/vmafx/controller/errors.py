@@ -22,10 +22,11 @@ MESSAGE_MOST = 1000  # characters; a longer one does not fit into what gRPC send
 
 
 class Refused(Exception):
-    """The caller is told the code and the message, and nothing else."""
+    """The caller is told the code and the message, and nothing else. `caller` is who it is, where that is known."""
 
-    def __init__(self, code: Code, message: str) -> None:
+    def __init__(self, code: Code, message: str, *, caller: str = "") -> None:
         self.code: Code = code
+        self.caller = caller
         self.message = message if len(message) <= MESSAGE_MOST else f"{message[: MESSAGE_MOST - 1]}…"
         super().__init__(self.message)
 

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from vmafx.controller import grpc_door, web
+from vmafx.controller.around import around
 from vmafx.controller.cache import caches
 from vmafx.controller.calls import Calls, Parts
 from vmafx.controller.doors import Doors, InsecureDoors, TokenDoors
@@ -17,6 +18,7 @@ from vmafx.controller.jobs import Jobs
 from vmafx.controller.metrics import CallMetrics
 from vmafx.controller.nodes import Nodes
 from vmafx.controller.options import ABOUT, PROGRAM, SETTINGS
+from vmafx.controller.refusals import Refusals
 from vmafx.controller.results import Results
 from vmafx.controller.sessions import Sessions, signing_key
 from vmafx.controller.streams import Streams
@@ -55,7 +57,7 @@ async def run(settings: dict[str, Any], stop: asyncio.Event) -> None:
         events = EventRecorder(client, "vmafx-controller", f"{socket.gethostname()}_{uuid4()}")
         home = only or config.namespace
         parts = Parts(
-            doors=_doors(client, settings["auth"]),
+            doors=_doors(client, settings["auth"], tls=credentials is not None),
             sessions=(sessions := Sessions(await signing_key(client, home))),
             jobs=Jobs(client, cached),
             nodes=Nodes(client, cached, sessions),
@@ -65,13 +67,13 @@ async def run(settings: dict[str, Any], stop: asyncio.Event) -> None:
             namespace=home,
             only=only,
         )
-        calls = CallMetrics(metrics).counted(Calls(parts))
+        calls = CallMetrics(metrics).counted(around(Calls(parts), Refusals().told))
 
         manager, opened = Manager(metrics, probes=None, metrics_at=None, election=None), asyncio.Event()
 
         async def serve() -> None:
             async with grpc_door.serving(settings["grpc_address"], credentials, calls, GRACE) as port:
-                log.info("serving", grpc=port, auth=settings["auth"], tls=credentials is not None)
+                log.info("serving", grpc=port, http=http, auth=settings["auth"], tls=credentials is not None)
                 opened.set()
                 try:
                     await stop.wait()
@@ -94,7 +96,7 @@ async def run(settings: dict[str, Any], stop: asyncio.Event) -> None:
         }
         log.info("starting", server=config.server, pid=os.getpid())
         tls = certificates.for_http() if certificates is not None else None
-        async with web.serve(settings["http_address"], calls, pages, tls):
+        async with web.serve(settings["http_address"], calls, pages, tls) as http:
             await manager.run(stop)
         log.info("stopped")
 
@@ -111,8 +113,10 @@ def _certificates(settings: dict[str, Any]) -> Certificates | None:
     return Certificates(certificate, key, authority)
 
 
-def _doors(client: Client, auth: str) -> Doors:
+def _doors(client: Client, auth: str, *, tls: bool) -> Doors:
     if auth == "token":
+        if not tls:
+            log.warn("tokens come in without TLS: whoever is on the way can use them; give --tls-cert and --tls-key")
         return TokenDoors(client)
     log.warn("everybody may come in: --auth insecure is for development only")
     return InsecureDoors()

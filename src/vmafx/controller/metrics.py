@@ -1,13 +1,11 @@
 """What the controller does, in numbers: all there from the start at zero."""
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager
-from types import SimpleNamespace
-from typing import Any, cast, get_args
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import get_args
 
-from google.protobuf.message import Message
-
+from vmafx.controller.around import around
 from vmafx.controller.calls import Calls
 from vmafx.controller.doors import Presented
 from vmafx.controller.errors import Code, Refused, refusal
@@ -18,7 +16,6 @@ from vmafx.runtime.metrics import Metrics
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 METHODS = tuple(method.name for method in SERVICE.methods)
-STREAMS = frozenset(method.name for method in SERVICE.methods if method.server_streaming)
 OK, LEFT = "OK", "CANCELLED"
 
 
@@ -38,30 +35,10 @@ class CallMetrics:
 
     def counted(self, calls: Calls) -> Calls:
         """The same calls, each counted."""
-        made = SimpleNamespace()
-        for name in METHODS:
-            wrap = self._stream if name in STREAMS else self._call
-            setattr(made, name, wrap(name, getattr(calls, name)))
-        return cast("Calls", made)
-
-    def _call(self, name: str, call: Callable[[Any, Presented], Awaitable[Message]]) -> Callable[..., Any]:
-        async def counted(request: Any, shown: Presented) -> Message:
-            with self._measured(name):
-                return await call(request, shown)
-
-        return counted
-
-    def _stream(self, name: str, call: Callable[[Any, Presented], AsyncGenerator[Message]]) -> Callable[..., Any]:
-        async def counted(request: Any, shown: Presented) -> AsyncGenerator[Message]:
-            with self._measured(name):
-                async with aclosing(call(request, shown)) as messages:
-                    async for message in messages:
-                        yield message
-
-        return counted
+        return around(calls, self._measured)
 
     @contextmanager
-    def _measured(self, name: str) -> Iterator[None]:
+    def _measured(self, name: str, _: Presented) -> Iterator[None]:
         code, began = OK, time.perf_counter()
         try:
             yield

@@ -1,7 +1,6 @@
 """Agents: their registration, and the signs of life that their VmafxNodes show."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -10,7 +9,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from vmafx.api.meta import ObjectMeta
-from vmafx.api.node import BY_AGENT, REGISTERED_BY, NodeView, Vendor, VmafxNode, VmafxNodeSpec
+from vmafx.api.node import AGENT_NAME, BY_AGENT, REGISTERED_BY, NodeView, Vendor, VmafxNode, VmafxNodeSpec
 from vmafx.controller.cache import Caches
 from vmafx.controller.errors import Refused
 from vmafx.controller.sessions import Session, Sessions
@@ -26,7 +25,6 @@ TROUBLE_FOR = 30.0  # seconds after a write that failed; agents that are there b
 TRIES = 5
 CAPACITY_MOST, LABELS_MOST = 1024, 64
 Standing = Literal["speaks", "superseded", "unknown"]
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -154,7 +152,7 @@ class Nodes:
 
 
 def _check(node: Key, machine: Machine) -> None:
-    if not _NAME.fullmatch(node.name):
+    if not AGENT_NAME.fullmatch(node.name):
         raise Refused("INVALID_ARGUMENT", f"{node.name!r} is no name for a node: lower case letters, digits and dashes")
     if machine.vendor not in get_args(Vendor):
         raise Refused(

@@ -21,6 +21,7 @@ from vmafx.agent.spool import Finished, Spool
 from vmafx.api.work import Answer
 from vmafx.runtime.logs import log
 from vmafx.runtime.times import loop_time
+from vmafx.runtime.unless import unless
 from vmafx.wire import controller_pb2 as wire
 
 HEARTBEAT_EVERY = PROGRESS_EVERY = 10.0  # seconds
@@ -79,9 +80,10 @@ class Agent:
             self._draining = True
             self._doubt.set()  # to be told at once
             log.info("draining: no more work is taken", jobs=len(self._held), seconds=drain)
-            await _unless(at_once, self._until_held(lambda: 0), drain)
-            if self._membership.is_known():  # else the node would be given jobs until its silence is noticed
-                await _unless(at_once, self._told.wait(), TOLD_WITHIN)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(drain):
+                    await unless(at_once, self._until_held(lambda: 0))
+            await self._say_goodbye(at_once)
             for held in self._held.values():
                 kept = "not reported; the next start of this agent does it"
                 lost = "left unfinished; the controller hands it out again"
@@ -89,6 +91,13 @@ class Agent:
                 self._cancel(held)
             for task in loops:
                 task.cancel()
+
+    async def _say_goodbye(self, at_once: asyncio.Event) -> None:
+        """Until the controller has heard that we drain: else our node is given jobs until its silence is noticed."""
+        if self._membership.is_known():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TOLD_WITHIN):
+                    await unless(at_once, self._told.wait())
 
     async def _until_held(self, most: Callable[[], int]) -> None:
         while len(self._held) > most():
@@ -294,16 +303,6 @@ class Agent:
         if held.doing is not None and not held.stopping:
             held.stopping = True
             held.doing.cancel()
-
-
-async def _unless(event: asyncio.Event, work: Coroutine[Any, Any, object], within: float) -> None:
-    """Wait for `work`, for so many seconds, or until the event."""
-    both = [asyncio.create_task(work), asyncio.create_task(event.wait())]
-    try:
-        await asyncio.wait(both, timeout=within, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for one in both:
-            one.cancel()
 
 
 class Trouble:

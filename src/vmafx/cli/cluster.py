@@ -47,6 +47,13 @@ def run(work: Work, kubeconfig: str, context: str, namespace: str, *, everywhere
         raise typer.Exit(code)
 
 
+def none_of(kind: str, namespace: str, *, some: bool) -> str:
+    """`some`: only certain ones were asked for."""
+    return (
+        f"there are no {'such ' if some else ''}{kind} in {f'namespace {namespace}' if namespace else 'any namespace'}"
+    )
+
+
 async def note_missing(client: Client, namespace: str) -> None:
     """For those who found nothing: that may be because of a slip in the name of the namespace, empty for all."""
     if namespace and await is_missing(client, namespace):

@@ -111,8 +111,7 @@ def _sheet(found: Iterable[SeenJob], where: str, *, some: bool) -> Sheet:
     """`some`: of all jobs only certain ones were asked for."""
     now = utc_now()
     rows = [job_row(job) for job in sorted(found, key=_age)]
-    none = f"there are no {'such ' if some else ''}jobs in {f'namespace {where}' if where else 'any namespace'}"
-    return Sheet([row_of(row, now) for row in rows], rows, () if rows else (none,))
+    return Sheet([row_of(row, now) for row in rows], rows, () if rows else (cluster.none_of("jobs", where, some=some),))
 
 
 def _age(job: SeenJob) -> tuple[float, str, str]:

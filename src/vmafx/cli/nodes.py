@@ -79,8 +79,7 @@ def _sheet(found: Iterable[SeenNode], running: Iterable[SeenJob], where: str, *,
     now = utc_now()
     used = Counter(Key(job.metadata.namespace, job.status.assignedNode or "") for job in running)
     rows = [node_row(node, used[key_of(node)]) for node in sorted(found, key=key_of)]
-    none = f"there are no {'such ' if some else ''}nodes in {f'namespace {where}' if where else 'any namespace'}"
-    return Sheet([_row(row, now) for row in rows], rows, () if rows else (none,))
+    return Sheet([_row(row, now) for row in rows], rows, () if rows else (cluster.none_of("nodes", where, some=some),))
 
 
 def _gone(row: Row) -> Row:

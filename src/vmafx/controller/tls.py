@@ -47,7 +47,7 @@ class Certificates:
 
     def for_http(self) -> ssl.SSLContext:
         """Clients may show a certificate of the authority; probes, which have none, come in too."""
-        context = self._load().context
+        context = self._loaded.context
 
         def choose(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
             connection.context = self._current().context

@@ -10,5 +10,5 @@ manager.py     starts all of it in order, and stops it in reverse
 server.py      probes and metrics over HTTP
 metrics.py     controller-runtime's metrics, by its names
 logs.py        structured logs
-times.py       the two clocks
+times.py       the two clocks. unless.py: work that is given up when something else happens
 """

@@ -15,6 +15,7 @@ from vmafx.runtime.leader import LeaderElection
 from vmafx.runtime.logs import log
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.server import Address
+from vmafx.runtime.unless import unless
 
 DRAIN_WITHIN = 20.0  # seconds for work in hand when told to stop; then it is cancelled
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -65,15 +66,15 @@ class Manager:
             server.serve(self._metrics_at, pages),
             _beside(*(work() for work in self._background), *(informer.run() for informer in self._informers)),
         ):
-            if not await _unless(stop, self._synced()):
+            if not await unless(stop, self._synced()):
                 return
             if self._election is None:
                 await self._lead(stop, lambda: True)
             else:
                 try:
-                    if await _unless(stop, self._election.acquire()):
+                    if await unless(stop, self._election.acquire()):
                         async with _beside(self._election.hold()):
-                            if await _unless(stop, self._refreshed()):
+                            if await unless(stop, self._refreshed()):
                                 await self._lead(stop, self._election.holds)
                 finally:
                     await self._election.release()
@@ -112,17 +113,3 @@ async def _beside(*parts: Coroutine[Any, Any, None]) -> AsyncIterator[list[async
         finally:
             for task in tasks:
                 task.cancel()
-
-
-async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """True when `work` is done; False when told to stop before."""
-    stopping, working = asyncio.create_task(stop.wait()), asyncio.create_task(work)
-    try:
-        await asyncio.wait({stopping, working}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            working.result()
-        return working.done()
-    finally:
-        for task in (stopping, working):
-            task.cancel()
-        await asyncio.gather(stopping, working, return_exceptions=True)

@@ -49,9 +49,8 @@ def run(work: Work, kubeconfig: str, context: str, namespace: str, *, everywhere
 
 def none_of(kind: str, namespace: str, *, some: bool) -> str:
     """`some`: only certain ones were asked for."""
-    return (
-        f"there are no {'such ' if some else ''}{kind} in {f'namespace {namespace}' if namespace else 'any namespace'}"
-    )
+    where = f"namespace {namespace}" if namespace else "any namespace"
+    return f"there are no {'such ' if some else ''}{kind} in {where}"
 
 
 async def note_missing(client: Client, namespace: str) -> None:

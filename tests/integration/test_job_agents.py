@@ -184,7 +184,8 @@ async def test_a_verdict_counts_after_a_restart_unless_a_heartbeat_came(
     assert since is not None
     says = f"no heartbeat since {since.isoformat().replace('+00:00', 'Z')}; its jobs go elsewhere"
     lost = Condition("Ready", "False", fleet.now(), "AgentLost", says)
-    await client.patch_status(NODES, Key(namespace, "a"), {"healthy": False, "conditions": [lost]})
+    verdict = {"healthy": False, "observedHeartbeat": since, "conditions": [lost]}
+    await client.patch_status(NODES, Key(namespace, "a"), verdict)
     fleet.ahead += 90
     await fleet.beat("b")
     if heard:

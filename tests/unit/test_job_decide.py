@@ -254,8 +254,16 @@ def test_running(job: JobView, found: PodView | None, step: Step) -> None:
     assert look(job, found) == step
 
 
-def node(runtime: Any = "Agent", *, healthy: bool | None = True, ready: Condition | None = None) -> NodeView:
-    status = NodeStatusView(healthy=healthy, lastHeartbeat=ago(75), conditions=(ready,) if ready else ())
+def node(
+    runtime: Any = "Agent", *, healthy: bool | None = True, ready: Condition | None = None, judged: float = 75
+) -> NodeView:
+    """`judged`: how long ago the heartbeat was for which its agent was found silent."""
+    status = NodeStatusView(
+        healthy=healthy,
+        lastHeartbeat=ago(75),
+        observedHeartbeat=ago(judged) if ready is not None and ready.status == "False" else None,
+        conditions=(ready,) if ready else (),
+    )
     return NodeView(MetaView("n", "x"), VmafxNodeSpec("cpu", runtime=runtime), status)
 
 
@@ -315,7 +323,7 @@ NOT_TAKEN = TryAgain("its agent n did not take it within 60 s")
         (with_agent({"cancel": True}), node(ready=LOST), Fail("Cancelled", "cancelled while it ran")),
         (
             with_agent(claimedAt=None),  # of the heartbeat before its last
-            node(healthy=False, ready=msgspec.structs.replace(LOST, message=LOST.message.replace("45Z", "35Z"))),
+            node(healthy=False, ready=LOST, judged=85),
             Nothing(),
         ),
         (with_agent(), None, TryAgain("its node n is gone", failed=False)),

@@ -77,7 +77,8 @@ def test_healthy_is_a_controller_that_answers_and_an_agent_that_was_heard(
 def test_what_was_found_stale_stays_so_until_another_heartbeat_comes() -> None:
     silent = told(node(61), first_look(node(61), NEW))
     assert first_look(silent, NEW, NOW - timedelta(hours=1)).reason == "HeartbeatStale"
-    heard = node(30, healthy=False, conditions=silent.status.conditions)
+    found = silent.status
+    heard = node(30, healthy=False, conditions=found.conditions, observedHeartbeat=found.observedHeartbeat)
     assert first_look(heard, NEW).healthy
 
 
@@ -107,11 +108,27 @@ def test_one_that_is_lost_stays_so_until_it_is_heard() -> None:
         for now in (NOW, NOW - timedelta(hours=1)):  # by another process, or another clock
             assert patch(lost, first_look(lost, probe, now), now) == {}
     # A heartbeat that came while nobody judged: what is still said of the one before it does not count.
-    heard = node(5, runtime="Agent", healthy=False, conditions=lost.status.conditions)
+    found = lost.status
+    assert found.observedHeartbeat == found.lastHeartbeat
+    heard = node(
+        5, runtime="Agent", healthy=False, conditions=found.conditions, observedHeartbeat=found.observedHeartbeat
+    )
     assert not is_lost(heard)
+    assert patch(heard, first_look(heard, LONG), NOW)["observedHeartbeat"] is None
     assert first_look(heard, LONG).healthy
     # Nor does it once the node's jobs are Pods.
     assert not is_lost(msgspec.structs.replace(lost, spec=node().spec))
+
+
+def test_that_it_is_lost_is_not_read_from_what_people_are_told() -> None:
+    silent = node(90, runtime="Agent")
+    lost = told(silent, first_look(silent, LONG))
+    (ready,) = lost.status.conditions
+    reworded = msgspec.structs.replace(ready, message="in other words")
+    assert is_lost(msgspec.structs.replace(lost, status=msgspec.structs.replace(lost.status, conditions=(reworded,))))
+    # Words alone, of which nobody recorded the heartbeat that they are about, do not take a node's jobs away.
+    unrecorded = msgspec.structs.replace(lost.status, observedHeartbeat=None)
+    assert not is_lost(msgspec.structs.replace(lost, status=unrecorded))
 
 
 @given(skew=st.floats(-3600, 3600), beats=st.integers(1, 30))
@@ -193,7 +210,7 @@ def test_the_conditions_of_others_stay() -> None:
 def test_nothing_but_its_own_fields_is_ever_written(age: float | None, ok: bool, runtime: str) -> None:
     one = node(age, runtime=runtime)
     changes = patch(one, first_look(one, msgspec.structs.replace(LONG, ok=ok)), NOW)
-    assert changes.keys() <= {"healthy", "observedGeneration", "conditions"}
+    assert changes.keys() <= {"healthy", "observedHeartbeat", "observedGeneration", "conditions"}
 
 
 @given(age=st.floats(-1e6, 1e6), answering=st.floats(0, 200), runtime=st.sampled_from(["Pod", "Agent"]))

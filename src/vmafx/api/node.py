@@ -37,6 +37,9 @@ class VmafxNodeStatus(Model):
     agentSession: Annotated[Identifier | None, doc("The agent that speaks for the node.")] = None
     throughput: Annotated[NonNegative | None, doc("Frames per second it was measured to score.")] = None
     draining: Annotated[bool, doc("Its agent is about to stop, and takes no new jobs.")] = False
+    observedHeartbeat: Annotated[
+        Time | None, doc("The lastHeartbeat for which the agent was found silent; absent while it is not.")
+    ] = None
     observedGeneration: Annotated[Generation, doc("The metadata.generation this status speaks of.")] = 0
     conditions: Annotated[Conditions, doc("Ready, and why not.")] = ()
 
@@ -69,6 +72,7 @@ class NodeStatusView(Model):
     agentSession: str | None = None
     throughput: float | None = None
     draining: bool = False
+    observedHeartbeat: datetime | None = None
     observedGeneration: int = 0
     conditions: tuple[Condition, ...] = ()
 

@@ -72,6 +72,7 @@ class Verdict(msgspec.Struct, frozen=True):
     healthy: bool
     reason: Literal["Healthy", "ControllerUnreachable", "HeartbeatStale", "AgentLost"]
     message: str
+    heartbeat: datetime | None = None  # the one for which its agent was found silent
 
 
 def hear(node: NodeView, before: Heard | None, now: datetime, clock: float) -> Heard:
@@ -87,9 +88,9 @@ def judge(node: NodeView, probe: Probe, heard: Heard, clock: float) -> Verdict:
     """Healthy means: the controller answers, and the agent, if there is one, was heard within STALE_AFTER."""
     stale, lost = _stale(node), _lost(node)
     # Once found silent it stays so until another heartbeat comes, even if our clock is set back meanwhile.
-    if lost is not None and _said_already(node, lost):
+    if lost is not None and _was_found(node, "AgentLost"):
         return lost
-    if stale is not None and (heard.silent_for(clock) > SILENCE or _said_already(node, stale)):
+    if stale is not None and (heard.silent_for(clock) > SILENCE or _was_found(node, "HeartbeatStale")):
         # It is the agent's silence only if the controller was there to hear it.
         certain = heard.is_certain(clock) and probe.ok_for(clock) >= ANSWERING
         return lost if lost is not None and certain else stale
@@ -100,8 +101,7 @@ def judge(node: NodeView, probe: Probe, heard: Heard, clock: float) -> Verdict:
 
 def is_lost(node: NodeView) -> bool:
     """Whether its status says that its jobs are to go elsewhere, and no heartbeat has come since."""
-    lost = _lost(node)
-    return lost is not None and _said_already(node, lost)
+    return node.spec.runtime == "Agent" and _was_found(node, "AgentLost")
 
 
 def heard_last(node: NodeView) -> str:
@@ -140,7 +140,11 @@ def patch(node: NodeView, verdict: Verdict, now: datetime) -> dict[str, Any]:
         observedGeneration=node.metadata.generation,
         lastTransitionTime=now,
     )
-    wanted: dict[str, Any] = {"healthy": verdict.healthy, "observedGeneration": node.metadata.generation}
+    wanted: dict[str, Any] = {
+        "healthy": verdict.healthy,
+        "observedHeartbeat": verdict.heartbeat,
+        "observedGeneration": node.metadata.generation,
+    }
     changes = {name: value for name, value in wanted.items() if getattr(node.status, name) != value}
     old = readiness(node)
     if old is not None and old.status == ready.status:
@@ -155,21 +159,28 @@ def readiness(node: NodeView) -> Condition | None:
 
 
 def _stale(node: NodeView) -> Verdict | None:
-    if node.status.lastHeartbeat is None:
+    heartbeat = node.status.lastHeartbeat
+    if heartbeat is None:
         return None
-    return Verdict(False, "HeartbeatStale", f"no heartbeat since {heard_last(node)}; is the agent running?")
+    return Verdict(
+        False, "HeartbeatStale", f"no heartbeat since {heard_last(node)}; is the agent running?", heartbeat
+    )
 
 
 def _lost(node: NodeView) -> Verdict | None:
-    """It names the heartbeat: of a later one it says nothing. Pods need no agent."""
-    if node.status.lastHeartbeat is None or node.spec.runtime != "Agent":
+    """Pods need no agent."""
+    heartbeat = node.status.lastHeartbeat
+    if heartbeat is None or node.spec.runtime != "Agent":
         return None
-    return Verdict(False, "AgentLost", f"no heartbeat since {heard_last(node)}; its jobs go elsewhere")
+    return Verdict(False, "AgentLost", f"no heartbeat since {heard_last(node)}; its jobs go elsewhere", heartbeat)
 
 
-def _said_already(node: NodeView, verdict: Verdict) -> bool:
-    said = readiness(node)
-    return said is not None and (said.reason, said.message) == (verdict.reason, verdict.message)
+def _was_found(node: NodeView, reason: str) -> bool:
+    """Whether its status says so of the very heartbeat that is its last: a later one is a sign of life."""
+    said, heartbeat = readiness(node), node.status.lastHeartbeat
+    if said is None or heartbeat is None:
+        return False
+    return said.reason == reason and node.status.observedHeartbeat == heartbeat
 
 
 def _goes_in(node: NodeView, now: datetime) -> float | None:

@@ -28,9 +28,9 @@ from bench.driver import FRAMES, Driver, score_of
 from bench.load import at
 from bench.usage import CORES, cpu_seconds, memory_mib
 
-from vmafx.api.work import Answer, fitted
 from vmafx.devcluster import DevCluster, crds
 from vmafx.devcluster.cluster import free_port
+from vmafx.jobs.work import Answer, fitted
 from vmafx.kube import JOBS, NODES, Client, Config, load_config
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.controller_pb2_grpc import VmafxControllerStub

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from vmafx.api.job import VmafxJob, VmafxJobSpec
 from vmafx.api.meta import MetaView, Model, ObjectMeta
-from vmafx.api.work import Answer, fitted
+from vmafx.jobs.work import Answer, fitted
 from vmafx.kube import JOBS, Client, Config, Key
 from vmafx.kube.metrics import ClientMetrics
 from vmafx.kube.watch import Added, Modified

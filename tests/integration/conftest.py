@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.fleet import make_clips
 from tests.support.frontdoor import FrontDoor
-from vmafx.agent.device import Machine
-from vmafx.agent.speed import frames_per_second
+from vmafx.hardware.devices import Machine
+from vmafx.hardware.speed import frames_per_second
 
 
 @pytest.fixture(scope="session")

@@ -15,9 +15,9 @@ from tests.support.agents import VMAFX, agent, children, read
 from tests.support.frontdoor import FrontDoor
 from tests.support.video import ffmpeg
 from tests.support.waiting import eventually
-from vmafx.agent.device import Machine
-from vmafx.agent.speed import frames_per_second
 from vmafx.api.job import JobOptions
+from vmafx.hardware.devices import Machine
+from vmafx.hardware.speed import frames_per_second
 from vmafx.scoring.errors import NodeFault
 
 SLOW = JobOptions(threads=1)

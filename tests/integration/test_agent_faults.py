@@ -31,7 +31,7 @@ from vmafx.api.job import VmafxJob
 from vmafx.devcluster import DevCluster, Options, crds
 from vmafx.devcluster.components import APISERVER, MANAGER, SCHEDULER
 from vmafx.kube import Client, Key, load_config
-from vmafx.runtime.times import utc_now
+from vmafx.times import utc_now
 from vmafx.wire import controller_pb2 as wire
 
 FAULTS: dict[Fault, int] = {

@@ -12,13 +12,13 @@ from tests.support.fleet import add_node, has_seen, operating
 from tests.support.proxy import FaultyProxy, Refuse, Stall
 from tests.support.waiting import eventually
 from vmafx.api.job import VmafxJob
+from vmafx.auth.doors import InsecureDoors, Presented
 from vmafx.controller import nodes as nodes_of_agents
 from vmafx.controller.cache import caches
 from vmafx.controller.calls import Calls, Parts
-from vmafx.controller.doors import InsecureDoors, Presented
-from vmafx.controller.errors import Refused
 from vmafx.controller.nodes import Machine, Nodes
 from vmafx.controller.sessions import Sessions
+from vmafx.http.errors import Refused
 from vmafx.kube import JOBS, NODES, Client, Key
 from vmafx.kube.errors import ServerError
 from vmafx.wire import controller_pb2 as wire

@@ -16,8 +16,8 @@ from tests.support.machines import ControllerProcess, controllers
 from tests.support.service import Service
 from tests.support.tokens import create_account, service_account_token
 from tests.support.waiting import eventually
-from vmafx.controller.doors import FORGIVEN_EVERY, STRIKES_MOST
-from vmafx.controller.reviews import AT_ONCE, AUDIENCE
+from vmafx.auth.doors import FORGIVEN_EVERY, STRIKES_MOST
+from vmafx.auth.reviews import AT_ONCE, AUDIENCE
 from vmafx.devcluster import DevCluster
 from vmafx.kube import JOBS, Client, Key
 from vmafx.wire import controller_pb2 as wire

@@ -12,12 +12,13 @@ import pytest
 
 from tests.support.scripted import Scripted
 from tests.support.waiting import eventually
-from vmafx.controller import doors, web
-from vmafx.controller.doors import Presented, TokenDoors
-from vmafx.controller.errors import Refused
+from vmafx.auth import doors
+from vmafx.auth.doors import Presented, TokenDoors
+from vmafx.controller import web
 from vmafx.devcluster import DevCluster
+from vmafx.http.address import Address
+from vmafx.http.errors import Refused
 from vmafx.kube import Client
-from vmafx.runtime.server import Address
 from vmafx.wire import controller_pb2 as wire
 
 ROOT = Path(__file__).parents[2]

@@ -13,14 +13,14 @@ from tests.conftest import Kubectl
 from tests.support.proxy import FaultyProxy, Refuse, Stall
 from tests.support.tokens import ACCOUNTS, create_account, resigned, service_account_token
 from tests.support.waiting import eventually
-from vmafx.controller import doors, reviews
-from vmafx.controller.doors import Caller, InsecureDoors, Presented, TokenDoors
-from vmafx.controller.errors import Refused
-from vmafx.controller.reviews import AUDIENCE
+from vmafx import logs
+from vmafx.auth import doors, reviews
+from vmafx.auth.doors import Caller, InsecureDoors, Presented, TokenDoors
+from vmafx.auth.reviews import AUDIENCE
 from vmafx.devcluster import DevCluster
+from vmafx.http.errors import Refused
 from vmafx.kube import Client, Key
 from vmafx.kube.credentials import token_expiry
-from vmafx.runtime import logs
 
 
 class Clock:

@@ -12,8 +12,8 @@ from tests.support.scripted import Scripted
 from vmafx.controller import web
 from vmafx.controller.openapi import document
 from vmafx.controller.routes import ROUTES
-from vmafx.runtime import server
-from vmafx.runtime.server import Address
+from vmafx.http import pages as server
+from vmafx.http.address import Address
 
 HERE = Address("127.0.0.1", 0)
 PAGES: server.Routes = {path: server.probe(lambda: None) for path in ("/healthz", "/readyz", "/metrics")}

@@ -22,7 +22,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.conftest import Kubectl
 from tests.support.tokens import create_account, service_account_token
 from tests.support.waiting import eventually
-from vmafx.controller.reviews import AUDIENCE
+from vmafx.auth.reviews import AUDIENCE
 from vmafx.devcluster import DevCluster
 from vmafx.devcluster.cluster import free_port
 from vmafx.devcluster.pki import Authority

@@ -11,10 +11,11 @@ from tests.integration.test_client import make
 from tests.integration.test_operator import create_node
 from tests.support.tokens import bearing, create_account, service_account_token
 from tests.support.waiting import eventually
-from vmafx.controller import doors, rbac
-from vmafx.controller.doors import Presented, TokenDoors
-from vmafx.controller.errors import Refused
-from vmafx.controller.reviews import AUDIENCE
+from vmafx.auth import doors
+from vmafx.auth.doors import Presented, TokenDoors
+from vmafx.auth.reviews import AUDIENCE
+from vmafx.controller import rbac
+from vmafx.http.errors import Refused
 from vmafx.kube import JOBS, NODES, Client, Key, Resource
 from vmafx.kube.errors import Forbidden
 from vmafx.kube.resources import Untyped

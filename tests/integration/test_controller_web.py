@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from tests.support.scripted import ANSWERS, Scripted
+from vmafx.auth.certificates import Certificates
+from vmafx.auth.doors import Presented
 from vmafx.controller import web
-from vmafx.controller.doors import Presented
-from vmafx.controller.errors import Code, Refused
-from vmafx.controller.tls import Certificates
 from vmafx.devcluster.pki import Authority
+from vmafx.http import pages as server
+from vmafx.http.address import Address
+from vmafx.http.errors import Code, Refused
 from vmafx.kube.errors import ConfigError, Unreachable
-from vmafx.runtime import server
-from vmafx.runtime.server import Address
 from vmafx.wire import controller_pb2 as wire
 
 HERE = Address("127.0.0.1", 0)

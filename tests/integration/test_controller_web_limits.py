@@ -11,9 +11,10 @@ import pytest
 
 from tests.support.scripted import Scripted
 from tests.support.waiting import eventually
+from vmafx import logs
 from vmafx.controller import asking, web
-from vmafx.runtime import logs, server
-from vmafx.runtime.server import Address
+from vmafx.http import pages as server
+from vmafx.http.address import Address
 from vmafx.wire import controller_pb2 as wire
 
 HERE = Address("127.0.0.1", 0)

@@ -18,10 +18,10 @@ from tests.support.waiting import eventually
 from vmafx.api.job import JobSpecView, JobView
 from vmafx.api.meta import MetaView, ObjectMeta
 from vmafx.devcluster import DevCluster, crds
+from vmafx.jobs.informer import UNFINISHED, jobs_informer
 from vmafx.kube import JOBS, Client, Key, Resource, load_config
 from vmafx.kube.errors import KubeError
 from vmafx.kube.watch import Added, Bookmark, Deleted, Modified
-from vmafx.lifecycle.unfinished import UNFINISHED, jobs_informer
 from vmafx.runtime.controller import Controller, Result
 from vmafx.runtime.informer import Informer, Keep
 from vmafx.runtime.metrics import Metrics

@@ -7,9 +7,9 @@ from pathlib import Path
 from tests.support.fleet import add_node, allow_pods, operating, phase, reaches, submit
 from tests.support.kubelet import Kubelet
 from tests.support.waiting import eventually
+from vmafx.jobs.informer import jobs_informer
 from vmafx.kube import JOBS, NODES, Client, Key
 from vmafx.kube.resources import Untyped
-from vmafx.lifecycle.unfinished import jobs_informer
 from vmafx.operator.job.tally import FinishedTally
 from vmafx.runtime.events import EVENTS
 from vmafx.runtime.metrics import Metrics

@@ -12,12 +12,12 @@ from tests.support.fleet import add_node, allow_pods, condition, has_seen, opera
 from tests.support.kubelet import End, Fate, Kubelet
 from tests.support.waiting import eventually
 from vmafx.api.job import JobView, VmafxJob
-from vmafx.api.work import Answer, fitted
+from vmafx.jobs.informer import jobs_informer
+from vmafx.jobs.outcomes import TryAgain
+from vmafx.jobs.work import Answer, fitted
 from vmafx.kube import JOBS, NODES, Client, Key, Resource
 from vmafx.kube.errors import Forbidden
 from vmafx.kube.resources import Untyped
-from vmafx.lifecycle.outcomes import TryAgain
-from vmafx.lifecycle.unfinished import jobs_informer
 from vmafx.operator.job.cache import PODS, Caches, jobs_by_node, pods_informer
 from vmafx.operator.job.decide import LOOK_AGAIN
 from vmafx.operator.job.making import Found, Made, PodMaking
@@ -26,7 +26,7 @@ from vmafx.operator.job.podview import ATTEMPT_LABEL, JOB_LABEL
 from vmafx.operator.job.reconciler import JobReconciler
 from vmafx.operator.node.reconciler import nodes_informer
 from vmafx.runtime.events import EVENTS
-from vmafx.runtime.times import utc_now
+from vmafx.times import utc_now
 
 
 class Fleet:

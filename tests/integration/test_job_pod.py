@@ -12,7 +12,7 @@ from vmafx.api.job import JobOptions, JobSpecView, JobView, RawFormat
 from vmafx.api.meta import LocalSecretRef, MetaView
 from vmafx.api.node import NodeView, VmafxNodeSpec
 from vmafx.api.pod import PodOverlay
-from vmafx.api.work import WORK, Work
+from vmafx.jobs.work import WORK, Work
 from vmafx.kube import NAMESPACES, Client, Key, Resource
 from vmafx.kube.errors import AlreadyExists, Forbidden
 from vmafx.kube.resources import Untyped

@@ -21,9 +21,9 @@ from vmafx.api.meta import LocalSecretRef, ObjectMeta
 from vmafx.api.node import VmafxNode, VmafxNodeSpec
 from vmafx.api.reasons import REASONS
 from vmafx.devcluster import DevCluster
+from vmafx.jobs import outcomes
+from vmafx.jobs import status as ends
 from vmafx.kube import NODES, Client, Key
-from vmafx.lifecycle import outcomes
-from vmafx.lifecycle import status as ends
 from vmafx.operator.job import decide, status
 from vmafx.scheduling import terms
 

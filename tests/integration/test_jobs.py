@@ -24,7 +24,7 @@ from tests.support.kubelet import Kubelet
 from tests.support.waiting import eventually
 from vmafx.api.meta import ObjectMeta
 from vmafx.api.node import VmafxNode, VmafxNodeSpec
-from vmafx.api.work import Answer, fitted
+from vmafx.jobs.work import Answer, fitted
 from vmafx.kube import JOBS, NODES, Client, Key
 from vmafx.operator.job.cache import PODS
 

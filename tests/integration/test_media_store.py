@@ -21,10 +21,10 @@ import pytest
 
 from tests.support.nobody import nobody_listens
 from tests.support.waiting import until
-from vmafx import tether
 from vmafx.devcluster import places, tools
 from vmafx.devcluster.cluster import free_port
 from vmafx.devcluster.progress import Lines
+from vmafx.process import tether
 from vmafx.scoring.errors import BadInput, NodeFault, ScoringError
 from vmafx.scoring.media.deliver import deliver
 from vmafx.scoring.media.opened import open_media

@@ -15,7 +15,7 @@ import pytest
 from tests.support.video import ffmpeg, lossless, scene
 from tests.support.waiting import until
 from vmafx.api.job import JobOptions
-from vmafx.api.work import Answer, Work, read_answer
+from vmafx.jobs.work import Answer, Work, read_answer
 
 VMAFX = str(Path(sys.executable).with_name("vmafx"))
 

@@ -11,10 +11,10 @@ from tests.support.fleet import add_node, submit
 from tests.support.operators import Controller
 from tests.support.waiting import eventually
 from vmafx.api.job import FINISHED, JobView, VmafxJob
-from vmafx.api.work import Answer
+from vmafx.jobs import status as ends
+from vmafx.jobs.outcomes import outcome
+from vmafx.jobs.work import Answer
 from vmafx.kube import JOBS, NODES, Client, Key
-from vmafx.lifecycle import status as ends
-from vmafx.lifecycle.outcomes import outcome
 from vmafx.operator.job.cache import Caches, jobs_by_node, pods_informer
 from vmafx.operator.job.pod import PodSettings
 from vmafx.operator.job.reconciler import JobReconciler
@@ -23,7 +23,7 @@ from vmafx.operator.node.reconciler import NodeReconciler, nodes_informer
 from vmafx.runtime.events import EVENTS, EventRecorder
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
-from vmafx.runtime.times import utc_now
+from vmafx.times import utc_now
 
 BEAT = 10.0
 MOMENT = 0.005  # between two looks whether something was done

@@ -8,10 +8,10 @@ from typing import Any
 
 import grpc
 
+from vmafx.auth.doors import Doors, InsecureDoors
 from vmafx.controller import grpc_door
 from vmafx.controller.cache import caches
 from vmafx.controller.calls import Calls, Parts
-from vmafx.controller.doors import Doors, InsecureDoors
 from vmafx.controller.jobs import Jobs
 from vmafx.controller.metrics import CallMetrics
 from vmafx.controller.nodes import Nodes
@@ -19,12 +19,12 @@ from vmafx.controller.results import Results
 from vmafx.controller.sessions import Sessions, signing_key
 from vmafx.controller.streams import Streams
 from vmafx.controller.work import Work
+from vmafx.http.address import Address
 from vmafx.kube import Client
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
-from vmafx.runtime.server import Address
-from vmafx.runtime.times import utc_now
+from vmafx.times import utc_now
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
 

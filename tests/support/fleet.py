@@ -23,7 +23,7 @@ from vmafx.operator.node.reconciler import nodes_informer
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
-from vmafx.runtime.times import utc_now
+from vmafx.times import utc_now
 
 ACCOUNTS: Resource[Untyped] = Resource("", "v1", "serviceaccounts", "ServiceAccount", dict)
 

@@ -17,8 +17,8 @@ import grpc
 import msgspec
 
 from vmafx.api.job import JobOptions
-from vmafx.api.work import Answer, Work
 from vmafx.devcluster.cluster import free_port
+from vmafx.jobs.work import Answer, Work
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.controller_pb2_grpc import VmafxControllerServicer, add_VmafxControllerServicer_to_server
 

@@ -18,7 +18,7 @@ from vmafx.kube.errors import Conflict, Invalid, KubeError, NotFound
 from vmafx.kube.resources import Untyped
 from vmafx.kube.watch import Added, Deleted, Modified
 from vmafx.runtime.leader import LEASES
-from vmafx.runtime.times import micro_time
+from vmafx.times import micro_time
 
 PODS: Resource[Untyped] = Resource("", "v1", "pods", "Pod", dict)
 VMAFX = str(Path(sys.executable).with_name("vmafx"))

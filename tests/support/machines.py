@@ -17,10 +17,10 @@ import msgspec
 
 from tests.support.agents import VMAFX, AgentProcess, agent, children, read
 from tests.support.waiting import eventually
-from vmafx.agent.device import Machine as Hardware
-from vmafx.agent.speed import Measured
 from vmafx.devcluster import DevCluster
 from vmafx.devcluster.cluster import free_port
+from vmafx.hardware.devices import Machine as Hardware
+from vmafx.hardware.speed import Measured
 
 RESTART_AFTER = 1.0  # seconds
 WORK_ID = re.compile(r'VMAFX_WORK=\{"id":"([^"]+)"')

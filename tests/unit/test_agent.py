@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from tests.support.virtual import run
+from vmafx import logs
 from vmafx.agent.agent import TOLD_WITHIN, Agent
 from vmafx.agent.link import Link, LinkError, NotKnown, Session, Unreachable
-from vmafx.agent.runner import Interrupted, Job, Runner, Task
 from vmafx.agent.spool import Spool
-from vmafx.api.work import Answer
-from vmafx.runtime import logs
-from vmafx.runtime.times import loop_time
+from vmafx.jobs.work import Answer
+from vmafx.jobs.worker_process import Interrupted, Job, Runner, Task
 from vmafx.scoring.result import Progress
+from vmafx.times import loop_time
 from vmafx.wire import controller_pb2 as wire
 
 HOUR = 3600.0

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from vmafx.agent import device as devices
-from vmafx.agent.device import Device, Machine
-from vmafx.runtime import logs
+from vmafx import logs
+from vmafx.hardware import devices
+from vmafx.hardware.devices import Device, Machine
 
 NVIDIA = "NVIDIA L4, 550.54.15, 23034\nNVIDIA L4, 550.54.15, 23034\n"
 ROCM = """{

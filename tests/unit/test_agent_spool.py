@@ -9,7 +9,7 @@ import pytest
 from vmafx.agent import spool as spools
 from vmafx.agent.spool import Finished, Spool
 from vmafx.api.job import FeatureSummary
-from vmafx.api.work import Answer
+from vmafx.jobs.work import Answer
 
 
 def finished(attempt: str, score: float = 90.0) -> Finished:

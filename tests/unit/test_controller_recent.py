@@ -2,8 +2,8 @@
 
 import pytest
 
-from vmafx.controller.doors import host_of
-from vmafx.controller.recent import Recent, Strikes
+from vmafx.auth.doors import host_of
+from vmafx.auth.recent import Recent, Strikes
 
 
 class Clock:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from vmafx.controller.doors import Presented
-from vmafx.controller.errors import Code, Refused
-from vmafx.controller.refusals import REMEMBERED_MOST, TOLD_EVERY, Refusals
-from vmafx.runtime import logs
+from vmafx import logs
+from vmafx.auth.doors import Presented
+from vmafx.auth.refusals import REMEMBERED_MOST, TOLD_EVERY, Refusals
+from vmafx.http.errors import Code, Refused
 
 
 class Clock:

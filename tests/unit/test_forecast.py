@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tests.unit.test_scheduling import NODES, OFFERS, Plain, requests
 from vmafx.api.job import JobProgress, JobSpecView, JobStatusView, JobView
 from vmafx.api.meta import Condition, MetaView
+from vmafx.jobs.pending import held
 from vmafx.operator.job.decide import Follow, Hold, Queue, decide
 from vmafx.scheduling.durations import KEPT, Durations, Kind, Run
 from vmafx.scheduling.forecast import Lasting, Outlook, Runner, Start, Waiter, forecast
 from vmafx.scheduling.prospects import run_of, runner_of, waiter_of
 from vmafx.scheduling.scheduler import Scheduler
-from vmafx.scheduling.standing import held
 from vmafx.scheduling.terms import Name, Offer, Request, Terms, Waiting
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)

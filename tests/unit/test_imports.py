@@ -42,7 +42,7 @@ def test_an_agent_knows_nothing_of_kubernetes_and_scores_elsewhere() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "grpc" in loaded
     assert (HEAVY - {"grpc", "google"}) & set(loaded) == set()
-    others = ("vmafx.kube", "vmafx.fleet", "vmafx.worker", "vmafx.lifecycle", "vmafx.scheduling", "av")
+    others = ("vmafx.kube", "vmafx.fleet", "vmafx.worker", "vmafx.jobs.status", "vmafx.scheduling", "av")
     assert [name for name in loaded if name.startswith(others)] == []
 
 

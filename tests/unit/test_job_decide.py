@@ -9,8 +9,8 @@ import pytest
 from vmafx.api.job import JobSpecView, JobStatusView, JobView
 from vmafx.api.meta import Condition, MetaView
 from vmafx.api.node import NodeStatusView, NodeView, VmafxNodeSpec
-from vmafx.api.work import Answer, fitted
-from vmafx.lifecycle.outcomes import Fail, Succeed, Suspend, TryAgain
+from vmafx.jobs.outcomes import Fail, Succeed, Suspend, TryAgain
+from vmafx.jobs.work import Answer, fitted
 from vmafx.operator.job import status
 from vmafx.operator.job.decide import PLACED, Adopt, Around, Follow, Hold, MakePod, Nothing, Queue, Say, Step, decide
 from vmafx.operator.job.podview import (

@@ -12,14 +12,14 @@ import pytest
 from tests.support.virtual import run
 from vmafx.api.job import JobSpecView, JobStatusView, JobView
 from vmafx.api.meta import Condition, MetaView
+from vmafx.jobs.outcomes import Fail
 from vmafx.kube import Key
-from vmafx.lifecycle.outcomes import Fail
 from vmafx.operator.job import asking
 from vmafx.operator.job.decide import Follow, Hold, Mirror, Nothing, Step
 from vmafx.operator.job.following import AT_ONCE, EVERY, LONGEST, Following, address
 from vmafx.operator.job.foreign import PATIENCE, Heard, Said, Says
 from vmafx.runtime.store import Change
-from vmafx.runtime.times import loop_time
+from vmafx.times import loop_time
 
 PLAIN = Follow()
 CANCEL = Follow(Fail("Cancelled", "cancelled"))

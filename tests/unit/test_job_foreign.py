@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from vmafx.api.job import JobSpecView, JobStatusView, JobView
 from vmafx.api.meta import Condition, MetaView
-from vmafx.api.work import Answer
-from vmafx.lifecycle.outcomes import Fail, Succeed, Suspend
+from vmafx.jobs.outcomes import Fail, Succeed, Suspend
+from vmafx.jobs.work import Answer
 from vmafx.operator.job import status
 from vmafx.operator.job.asking import read
 from vmafx.operator.job.decide import Follow, Hold, Mirror, Nothing, Step

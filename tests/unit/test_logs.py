@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from vmafx.runtime import logs
-from vmafx.runtime.logs import Format, log
+from vmafx import logs
+from vmafx.logs import Format, log
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from aiohttp import web
 from tests.support.virtual import run
 from vmafx.operator.node.decide import PROBE_EVERY as EVERY
 from vmafx.operator.node.probes import AGAIN_AFTER, TIMEOUT, Probes
-from vmafx.runtime.times import loop_time
+from vmafx.times import loop_time
 
 
 class Controllers:

@@ -21,12 +21,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vmafx.reports import check, csv, html, json, page, write
+from vmafx.reports.measures import Measure
+from vmafx.reports.scales import bins, counts, fit, frames, thin
+from vmafx.reports.words import clock, names, number
 from vmafx.scoring.errors import BadInput, NodeFault
+from vmafx.scoring.frames import Picture
 from vmafx.scoring.pooling import pool, summary
-from vmafx.scoring.report import Picture, check, csv, html, json, page, write
-from vmafx.scoring.report.measures import Measure
-from vmafx.scoring.report.scales import bins, counts, fit, frames, thin
-from vmafx.scoring.report.words import clock, names, number
 from vmafx.scoring.result import ClipFacts, EngineFacts, Report, Result
 
 HOSTILE = """"'><script>alert(1)</script><img src=x onerror=alert(1)>`--></style></title></svg>&lt;\x00\u202e\ud800"""

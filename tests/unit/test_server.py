@@ -9,8 +9,10 @@ import pytest
 import uvloop
 from prometheus_client import CollectorRegistry, Gauge
 
-from vmafx.runtime import logs, server
-from vmafx.runtime.server import Address, Page, serve
+from vmafx import logs
+from vmafx.http import pages as server
+from vmafx.http.address import Address
+from vmafx.http.pages import Page, serve
 
 HERE = Address("127.0.0.1", 0)
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"

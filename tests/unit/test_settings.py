@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from vmafx.agent import options as agent
+from vmafx.http.address import Address
 from vmafx.operator.options import ABOUT, PROGRAM, SETTINGS
-from vmafx.runtime.server import Address
 from vmafx.settings import load
 
 

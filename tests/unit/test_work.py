@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vmafx.api.job import FeatureSummary
-from vmafx.api.work import ANSWER_MAX, Answer, fitted, read_answer
+from vmafx.jobs.work import ANSWER_MAX, Answer, fitted, read_answer
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 SUMMARIES = st.builds(FeatureSummary, NUMBERS, NUMBERS, NUMBERS, NUMBERS)

@@ -4,9 +4,7 @@
     options.py  how it is configured
     agent.py    the loops: stay registered, send heartbeats, pull, report; what is in hand
     link.py     the calls to the controller; foreign errors end here. token.py: what it shows
-    runner.py   one job, one `vmafx worker` process
     spool.py    finished answers, on disk until the controller has them
-    device.py   what this machine has; speed.py how fast it scores
 
 Nothing here knows Kubernetes: the controller is all it talks to.
 """

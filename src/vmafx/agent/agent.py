@@ -16,12 +16,12 @@ from vmafx.agent import messages
 from vmafx.agent.link import Link, LinkError, NotKnown, Session, Wrong
 from vmafx.agent.membership import Membership
 from vmafx.agent.pauses import Pauses
-from vmafx.agent.runner import Interrupted, Job, Runner, Task
 from vmafx.agent.spool import Finished, Spool
-from vmafx.api.work import Answer
-from vmafx.runtime.logs import log
-from vmafx.runtime.times import loop_time
+from vmafx.jobs.work import Answer
+from vmafx.jobs.worker_process import Interrupted, Job, Runner, Task
+from vmafx.logs import log
 from vmafx.runtime.unless import unless
+from vmafx.times import loop_time
 from vmafx.wire import controller_pb2 as wire
 
 HEARTBEAT_EVERY = PROGRESS_EVERY = 10.0  # seconds

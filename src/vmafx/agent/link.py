@@ -19,8 +19,8 @@ import msgspec
 from google.protobuf.message import DecodeError, Message
 
 from vmafx.agent.token import read_token
+from vmafx.logs import log
 from vmafx.plain import plain
-from vmafx.runtime.logs import log
 from vmafx.wire import controller_pb2 as wire
 
 SERVICE = wire.DESCRIPTOR.services_by_name["VmafxController"].full_name

@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from vmafx.agent import speed
+from vmafx import logs
 from vmafx.agent.agent import Agent, Superseded
-from vmafx.agent.device import Device, Machine, usable_cores
 from vmafx.agent.link import Door, Link, Wrong
 from vmafx.agent.options import ABOUT, PROGRAM, SETTINGS
-from vmafx.agent.runner import Runner
 from vmafx.agent.spool import Spool
-from vmafx.runtime import logs
-from vmafx.runtime.logs import log
+from vmafx.hardware import speed
+from vmafx.hardware.devices import Device, Machine, usable_cores
+from vmafx.jobs.worker_process import Runner
+from vmafx.logs import log
 from vmafx.scoring.errors import NodeFault
 from vmafx.settings import load
 from vmafx.wire import controller_pb2 as wire

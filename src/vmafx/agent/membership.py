@@ -4,8 +4,8 @@ import asyncio
 
 from vmafx.agent.link import Link, LinkError, NotKnown, NoToken, Refused, Session, Wrong
 from vmafx.agent.pauses import Pauses
-from vmafx.runtime.logs import log
-from vmafx.runtime.times import loop_time
+from vmafx.logs import log
+from vmafx.times import loop_time
 from vmafx.wire import controller_pb2 as wire
 
 LONGEST = 60.0  # seconds between two tries

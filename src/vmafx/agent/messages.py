@@ -2,9 +2,9 @@
 
 import msgspec
 
-from vmafx.agent.runner import Task
 from vmafx.agent.spool import Finished
-from vmafx.api.work import Work
+from vmafx.jobs.work import Work
+from vmafx.jobs.worker_process import Task
 from vmafx.scoring.result import Progress
 from vmafx.wire import controller_pb2 as wire
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import get_args
 
 from vmafx.agent.token import read_token
-from vmafx.api.job import Backend
+from vmafx.api.hardware import Backend
 from vmafx.api.node import AGENT_NAME
-from vmafx.runtime.logs import LEVELS
+from vmafx.logs import LEVELS
 from vmafx.settings import Setting, at_least, one_of, truth
 
 PROGRAM = "vmafx agent"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from vmafx.api.work import Answer
-from vmafx.runtime.logs import log
-from vmafx.scoring.whole import put_whole
+from vmafx.atomic_write import put_whole
+from vmafx.jobs.work import Answer
+from vmafx.logs import log
 
 MOST = 1000  # answers; an agent has no more jobs in hand than it can run, so this many were left behind
 DAMAGED = ".damaged"

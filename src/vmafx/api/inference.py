@@ -18,8 +18,8 @@ from vmafx.api.fields import (
     pattern,
     schema,
 )
+from vmafx.api.hardware import Vendor
 from vmafx.api.meta import AGE, Column, Condition, Conditions, CustomObject, MetaView, Model, Names, Rule, Scale
-from vmafx.api.node import Vendor
 from vmafx.api.training import short_name
 
 Replicas = Annotated[int, Meta(ge=0, le=1000), schema(format="int32")]

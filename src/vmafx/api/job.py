@@ -23,6 +23,7 @@ from vmafx.api.fields import (
     pattern,
     schema,
 )
+from vmafx.api.hardware import Backend
 from vmafx.api.meta import (
     AGE,
     Column,
@@ -36,7 +37,6 @@ from vmafx.api.meta import (
     Rule,
 )
 
-Backend = Literal["cpu", "cuda", "hip", "sycl", "metal"]
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 FINISHED = ("Succeeded", "Failed")
 Feature = Literal["psnr", "ssim", "ms_ssim", "psnr_hvs", "ciede", "cambi"]

@@ -5,13 +5,11 @@ from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 
 from vmafx.api.fields import Generation, Identifier, Image, Link, NonNegative, Positive, SmallCount, Time, doc
-from vmafx.api.job import Backend
+from vmafx.api.hardware import Vendor
 from vmafx.api.meta import AGE, Column, Condition, Conditions, CustomObject, MetaView, Model, Names
 from vmafx.api.pod import PodOverlay
 
-Vendor = Literal["nvidia", "amd", "intel", "apple", "cpu"]
 Runtime = Literal["Pod", "Agent"]
-BACKENDS: dict[Vendor, Backend] = {"nvidia": "cuda", "amd": "hip", "intel": "sycl", "apple": "metal", "cpu": "cpu"}
 AGENT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # of a node that an agent may speak for: a DNS label
 REGISTERED_BY, BY_AGENT = "vmafx.dev/registered-by", "agent"  # a label, and what it says of nodes that nobody wrote
 

@@ -19,7 +19,7 @@ from vmafx.fleet.views import SeenJob
 from vmafx.kube import Client
 from vmafx.runtime.informer import Informer
 from vmafx.runtime.store import Change
-from vmafx.runtime.times import utc_now
+from vmafx.times import utc_now
 
 ERRORS = cluster.ERRORS
 COLUMNS = Columns(

@@ -18,7 +18,7 @@ from vmafx.fleet.reading import RUNNING, Reader
 from vmafx.fleet.rows import NodeRow, key_of, node_row
 from vmafx.fleet.views import SeenJob, SeenNode
 from vmafx.kube import Client, Key
-from vmafx.runtime.times import utc_now
+from vmafx.times import utc_now
 
 ERRORS = cluster.ERRORS
 COLUMNS = Columns(

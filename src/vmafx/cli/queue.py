@@ -15,7 +15,7 @@ from vmafx.fleet.live import Live, LiveQueue, jobs_in, nodes_in
 from vmafx.fleet.queue import Queue, QueueRow, Summary, left, read_queue
 from vmafx.fleet.reading import UNFINISHED, Reader
 from vmafx.kube import Client
-from vmafx.runtime.times import utc_now
+from vmafx.times import utc_now
 
 ERRORS = cluster.ERRORS
 COLUMNS = Columns(

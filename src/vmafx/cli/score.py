@@ -14,14 +14,14 @@ from vmafx.api.job import Feature
 from vmafx.cli import raw, scores
 from vmafx.cli.bars import Bars
 from vmafx.cli.help import HELP
+from vmafx.reports import check as check_path
+from vmafx.reports import write
 from vmafx.scoring import engine
 from vmafx.scoring.batch import Batch, Failed, Listener, Scored
 from vmafx.scoring.cache import Cache
 from vmafx.scoring.errors import BadInput, ScoringError
 from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.uri import shown
-from vmafx.scoring.report import check as check_path
-from vmafx.scoring.report import write
 from vmafx.scoring.request import DEFAULT_MODEL, Options, Source
 from vmafx.scoring.score import Scorer
 

@@ -7,7 +7,8 @@ from typing import Annotated, Any, get_args
 import msgspec
 import typer
 
-from vmafx.api.job import THREADS_MOST, Backend, Feature, JobOptions, RawFormat, VmafxJobSpec
+from vmafx.api.hardware import Backend
+from vmafx.api.job import THREADS_MOST, Feature, JobOptions, RawFormat, VmafxJobSpec
 from vmafx.api.meta import LocalSecretRef
 from vmafx.cli import cluster, doubts, following, raw
 from vmafx.cli.help import HELP

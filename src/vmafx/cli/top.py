@@ -13,6 +13,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live as Screen
 from rich.text import Text
 
+from vmafx import logs
 from vmafx.cli import cluster, keys
 from vmafx.cli.dashboard import picture
 from vmafx.cli.help import HELP
@@ -22,7 +23,6 @@ from vmafx.cli.terminal import redraws
 from vmafx.fleet.frame import SORTINGS, Frame, Sorting, sorted_by
 from vmafx.fleet.glance import Glance, read_frame
 from vmafx.kube import Client
-from vmafx.runtime import logs
 
 ERRORS = cluster.ERRORS
 PIPE_WIDTH = 100_000  # more than there is to say: where there is no terminal, nothing is cut

@@ -4,12 +4,11 @@ Stateless: the Kubernetes API is the queue and the database. Replicas are free, 
 
     calls.py      the calls of the wire, each once: who may, what is asked, what is answered
     grpc_door.py  by gRPC. web.py: by HTTP (routes.py, asking.py, jsonform.py, openapi.py)
-    doors.py      who may come in, by what the API server says (reviews.py, recent.py). tls.py: certificates
     jobs.py       for clients: handed in, looked up, cancelled. streams.py: followed
     nodes.py      agents: their registration and signs of life. sessions.py: the tokens they get
     work.py       what agents are to run, and to stop. results.py: what they report
     messages.py   jobs as the wire has them
     cache.py      what is kept in memory
-    around.py     what is done around every call: metrics.py, refusals.py
-    main.py       puts it together; options.py, rbac.py, errors.py
+    around.py     what is done around every call; metrics.py
+    main.py       puts it together; options.py, rbac.py
 """

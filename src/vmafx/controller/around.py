@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from google.protobuf.message import Message
 
+from vmafx.auth.doors import Presented
 from vmafx.controller.calls import Calls
-from vmafx.controller.doors import Presented
 from vmafx.controller.routes import SERVICE
 
 Within = Callable[[str, Presented], AbstractContextManager[None]]  # by the call's name, and by who calls

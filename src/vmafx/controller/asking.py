@@ -7,10 +7,10 @@ from aiohttp import web
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from vmafx.auth.doors import Presented
 from vmafx.controller import jsonform
-from vmafx.controller.doors import Presented
-from vmafx.controller.errors import Refused
 from vmafx.controller.routes import Route
+from vmafx.http.errors import Refused
 
 BODY_WITHIN = 20.0  # seconds for a body to come
 OTHER_SITES = {"cross-site", "same-site"}

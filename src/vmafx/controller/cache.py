@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
+from vmafx.jobs.attempts import uid_of
+from vmafx.jobs.informer import jobs_informer
 from vmafx.kube import NODES, Client, Key
-from vmafx.lifecycle.attempts import uid_of
-from vmafx.lifecycle.unfinished import jobs_informer
 from vmafx.runtime.informer import Informer
 
 BY_UID, BY_NODE = "uid", "node"

@@ -7,9 +7,7 @@ from contextlib import aclosing
 import msgspec
 
 from vmafx.api.job import JobProgress
-from vmafx.api.work import MESSAGE_MAX, Answer, read_answer
-from vmafx.controller.doors import Doors, Presented
-from vmafx.controller.errors import Refused
+from vmafx.auth.doors import Doors, Presented
 from vmafx.controller.jobs import Jobs, spec_of
 from vmafx.controller.messages import job_message, work_message
 from vmafx.controller.nodes import Machine, Nodes
@@ -17,6 +15,8 @@ from vmafx.controller.results import Results
 from vmafx.controller.sessions import Session, Sessions
 from vmafx.controller.streams import Streams
 from vmafx.controller.work import Work
+from vmafx.http.errors import Refused
+from vmafx.jobs.work import MESSAGE_MAX, Answer, read_answer
 from vmafx.kube import Key
 from vmafx.plain import plain
 from vmafx.wire import controller_pb2 as wire

@@ -13,13 +13,13 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from vmafx.auth.doors import Presented
 from vmafx.controller.calls import Calls
-from vmafx.controller.doors import Presented
-from vmafx.controller.errors import Refused, refusal
 from vmafx.controller.routes import SERVICE
+from vmafx.http.address import Address
+from vmafx.http.errors import Refused, refusal
 from vmafx.kube.errors import KubeError
-from vmafx.runtime.logs import log
-from vmafx.runtime.server import Address
+from vmafx.logs import log
 
 CALLS_MOST = 10_000  # at once; each agent that waits for work is one
 MESSAGE_MOST = 1 << 20  # bytes

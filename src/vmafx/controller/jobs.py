@@ -8,13 +8,13 @@ import msgspec
 
 from vmafx.api.job import FINISHED, JobView, VmafxJob
 from vmafx.controller.cache import Caches, key_of
-from vmafx.controller.errors import Refused
+from vmafx.http.errors import Refused
+from vmafx.jobs.attempts import uid_of
 from vmafx.kube import JOBS, Client, Key
 from vmafx.kube.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, NotFound
 from vmafx.kube.resources import Untyped
-from vmafx.lifecycle.attempts import uid_of
 from vmafx.runtime.store import Change
-from vmafx.runtime.times import loop_time
+from vmafx.times import loop_time
 
 SPEC_MOST = 1 << 16  # bytes
 SCAN_EVERY = 10.0  # seconds between two readings of all finished jobs, at least

@@ -10,7 +10,7 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
-from vmafx.controller.errors import Refused
+from vmafx.http.errors import Refused
 
 DEPTH_MOST = 16  # of objects and lists in each other; ours have four
 NAMES_MOST = 5  # unknown fields that are named

@@ -9,31 +9,32 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from vmafx import logs
+from vmafx.auth.certificates import Certificates
+from vmafx.auth.doors import Doors, InsecureDoors, TokenDoors
+from vmafx.auth.refusals import Refusals
 from vmafx.controller import grpc_door, web
 from vmafx.controller.around import around
 from vmafx.controller.cache import caches
 from vmafx.controller.calls import Calls, Parts
-from vmafx.controller.doors import Doors, InsecureDoors, TokenDoors
 from vmafx.controller.jobs import Jobs
 from vmafx.controller.metrics import CallMetrics
 from vmafx.controller.nodes import Nodes
 from vmafx.controller.options import ABOUT, PROGRAM, SETTINGS
-from vmafx.controller.refusals import Refusals
 from vmafx.controller.results import Results
 from vmafx.controller.sessions import Sessions, signing_key
 from vmafx.controller.streams import Streams
-from vmafx.controller.tls import Certificates
 from vmafx.controller.work import Work
+from vmafx.http import pages as server
+from vmafx.http.pages import Routes
 from vmafx.kube import Client, load_config
 from vmafx.kube.errors import ConfigError, KubeError
 from vmafx.kube.metrics import ClientMetrics
-from vmafx.runtime import logs, server
+from vmafx.logs import log
 from vmafx.runtime.events import EventRecorder
-from vmafx.runtime.logs import log
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.role import run_role
-from vmafx.runtime.server import Routes
 from vmafx.settings import load
 
 GRACE = 5.0  # seconds for calls under way when told to stop

@@ -5,7 +5,7 @@ from datetime import datetime
 import msgspec
 
 from vmafx.api.job import JobView, VmafxJob
-from vmafx.lifecycle.attempts import work_of
+from vmafx.jobs.attempts import work_of
 from vmafx.wire import controller_pb2 as wire
 
 STATES = {"Pending": wire.PENDING, "Running": wire.RUNNING, "Succeeded": wire.COMPLETED, "Failed": wire.FAILED}

@@ -8,15 +8,16 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from vmafx.api.hardware import Vendor
 from vmafx.api.meta import ObjectMeta
-from vmafx.api.node import AGENT_NAME, BY_AGENT, REGISTERED_BY, NodeView, Vendor, VmafxNode, VmafxNodeSpec
+from vmafx.api.node import AGENT_NAME, BY_AGENT, REGISTERED_BY, NodeView, VmafxNode, VmafxNodeSpec
 from vmafx.controller.cache import Caches
-from vmafx.controller.errors import Refused
 from vmafx.controller.sessions import Session, Sessions
+from vmafx.http.errors import Refused
 from vmafx.kube import NODES, Client, Key
 from vmafx.kube.errors import AlreadyExists, BadRequest, Conflict, Invalid, KubeError, NotFound
 from vmafx.plain import plain
-from vmafx.runtime.times import loop_time, utc_now
+from vmafx.times import loop_time, utc_now
 
 VIEW = NODES.seen_as(NodeView)
 WRITE_EVERY = 20.0  # seconds between two writes of a node's heartbeat, at least

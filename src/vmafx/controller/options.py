@@ -1,7 +1,7 @@
 """How the controller is configured."""
 
-from vmafx.runtime.logs import LEVELS
-from vmafx.runtime.server import Address
+from vmafx.http.address import Address
+from vmafx.logs import LEVELS
 from vmafx.settings import Setting, one_of
 
 PROGRAM = "vmafx controller"

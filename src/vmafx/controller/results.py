@@ -7,21 +7,21 @@ from typing import Any
 import msgspec
 
 from vmafx.api.job import JobProgress, JobView
-from vmafx.api.work import Answer
 from vmafx.controller.cache import Caches, key_of
-from vmafx.controller.errors import Refused
 from vmafx.controller.sessions import Session
+from vmafx.http.errors import Refused
+from vmafx.jobs.attempts import goes_on, uid_of
+from vmafx.jobs.events import tell_end
+from vmafx.jobs.metrics import JobMetrics
+from vmafx.jobs.outcomes import Leaving, Succeed, failed, outcome
+from vmafx.jobs.status import left
+from vmafx.jobs.work import Answer
 from vmafx.kube import JOBS, Client, Key
 from vmafx.kube.errors import Conflict, Invalid, NotFound
-from vmafx.lifecycle.attempts import goes_on, uid_of
-from vmafx.lifecycle.metrics import JobMetrics
-from vmafx.lifecycle.outcomes import Leaving, Succeed, failed, outcome
-from vmafx.lifecycle.status import left
-from vmafx.lifecycle.telling import tell_end
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.store import Change
-from vmafx.runtime.times import loop_time, utc_now
+from vmafx.times import loop_time, utc_now
 
 VIEW = JOBS.seen_as(JobView)
 WRITE_EVERY = 20.0  # seconds between two writes of a job's progress, at least

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from vmafx.api.job import VmafxJob
-from vmafx.controller.errors import Refused
+from vmafx.http.errors import Refused
 from vmafx.kube import JOBS, Client
 from vmafx.kube.errors import Expired
 from vmafx.kube.watch import Added, Modified

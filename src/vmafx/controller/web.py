@@ -19,11 +19,12 @@ from google.protobuf.message import Message
 
 from vmafx.controller import jsonform, openapi
 from vmafx.controller.asking import asked_of, presented_by
-from vmafx.controller.errors import Code, Refused, refusal
 from vmafx.controller.routes import PATTERNS, ROUTES, Calls, Route
+from vmafx.http.address import Address
+from vmafx.http.errors import Code, Refused, refusal
+from vmafx.http.pages import Page, Routes
 from vmafx.kube.errors import KubeError
-from vmafx.runtime.logs import log
-from vmafx.runtime.server import Address, Page, Routes
+from vmafx.logs import log
 
 BODY_MOST = 1 << 20  # bytes
 LINE_MOST = 8 << 10  # bytes of the first line

@@ -6,14 +6,14 @@ from datetime import datetime
 from typing import NamedTuple
 
 from vmafx.api.job import JobView
+from vmafx.auth.recent import Recent
 from vmafx.controller.cache import BY_NODE, Caches, key_of, node_of
-from vmafx.controller.recent import Recent
 from vmafx.controller.sessions import Session
+from vmafx.jobs.attempts import goes_on, uid_of
 from vmafx.kube import JOBS, Client, Key
 from vmafx.kube.errors import Conflict, KubeError, NotFound
-from vmafx.lifecycle.attempts import goes_on, uid_of
 from vmafx.runtime.store import Change
-from vmafx.runtime.times import loop_time, utc_now
+from vmafx.times import loop_time, utc_now
 
 VIEW = JOBS.seen_as(JobView)
 LOST_AFTER = 60.0  # seconds in which an agent that took a job says that it runs one

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from vmafx.demo.errors import DemoError
+from vmafx.process.tether import tethered
 from vmafx.scoring import engine
-from vmafx.tether import tethered
 
 SIZE, RATE, SECONDS = "640x360", 24, 2
 REFERENCE = "reference.mkv"

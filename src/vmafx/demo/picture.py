@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from vmafx.demo.scene import HEIGHT, TITLE, WIDTH, Dot, Label, Line, Score, Shape, scene
-from vmafx.scoring.report.markup import Html, tag
+from vmafx.reports.markup import Html, tag
 
 STYLE = Html("""
 :root {

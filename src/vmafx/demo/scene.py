@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from vmafx.scoring.report.measures import measure
-from vmafx.scoring.report.scales import Axis, fit
+from vmafx.reports.measures import measure
+from vmafx.reports.scales import Axis, fit
 
 WIDTH, HEIGHT = 960, 560
 LEFT, RIGHT, TOP, BOTTOM = 72, 40, 92, 64  # around the drawing

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from vmafx import tether
 from vmafx.devcluster.errors import PortTaken, StartFailed
+from vmafx.process import tether
 
 STOP_WITHIN = 10.0
 

@@ -13,7 +13,7 @@ from vmafx.fleet.views import SEEN_JOBS, SeenJob
 from vmafx.kube import Client, Key
 from vmafx.kube.errors import Expired, NotFound
 from vmafx.kube.watch import Added, Deleted, Modified
-from vmafx.runtime.times import utc_now
+from vmafx.times import utc_now
 
 LOOK_AFTER, LOOK_EVERY = 1.0, 5.0  # seconds; most jobs are placed before the first look
 REST = 20.0  # times as long as a look took: it reads the whole queue

@@ -10,7 +10,7 @@ from vmafx.fleet.queue import line_up, read_runs
 from vmafx.fleet.reading import UNFINISHED, Reader
 from vmafx.kube import Client
 from vmafx.kube.errors import KubeError
-from vmafx.runtime.times import utc_now
+from vmafx.times import utc_now
 
 ASK_EVERY, ANSWER_WITHIN = 2.0, 5.0  # seconds
 

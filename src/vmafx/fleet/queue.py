@@ -10,12 +10,12 @@ import msgspec
 from vmafx.fleet.reading import UNFINISHED, Reader
 from vmafx.fleet.rows import RowOf, key_of
 from vmafx.fleet.views import SeenJob, SeenNode
+from vmafx.jobs.pending import Hindrance, held
 from vmafx.kube import Key
 from vmafx.scheduling.durations import Durations, Run
 from vmafx.scheduling.forecast import Outlook, forecast
 from vmafx.scheduling.prospects import run_of, runner_of, waiter_of
 from vmafx.scheduling.reading import offer_of
-from vmafx.scheduling.standing import Hindrance, held
 from vmafx.scheduling.terms import Name, Offer
 
 SOON = 30.0  # seconds in which an operator that runs has given away a free slot

@@ -9,19 +9,19 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from vmafx import logs
 from vmafx.kube import Client, Key, load_config
 from vmafx.kube.errors import KubeError
 from vmafx.kube.metrics import ClientMetrics
+from vmafx.logs import log
 from vmafx.operator.job.cache import Caches, jobs_by_node, pods_informer
 from vmafx.operator.job.pod import PodSettings
 from vmafx.operator.job.reconciler import JobReconciler
 from vmafx.operator.node.reconciler import NodeReconciler, nodes_informer
 from vmafx.operator.options import ABOUT, PROGRAM, SETTINGS
 from vmafx.operator.rbac import LEASE
-from vmafx.runtime import logs
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.leader import LeaderElection, LeaseLost
-from vmafx.runtime.logs import log
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.role import run_role

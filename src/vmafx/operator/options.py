@@ -1,9 +1,10 @@
 """How the operator is configured."""
 
+from vmafx.api.hardware import HARDWARE
+from vmafx.http.address import Address
+from vmafx.logs import LEVELS
 from vmafx.operator.job import following
 from vmafx.operator.node.probes import DEFAULT_ADDRESS
-from vmafx.runtime.logs import LEVELS
-from vmafx.runtime.server import Address
 from vmafx.settings import Setting, at_least, one_of, truth
 
 PROGRAM = "vmafx-operator"
@@ -63,6 +64,6 @@ SETTINGS = (
     ),
     Setting(
         "intel_device", "What the cluster calls an Intel GPU; gpu.intel.com/xe for the newer driver.",
-        "gpu.intel.com/i915", "", "VMAFX_INTEL_DEVICE",
+        HARDWARE["intel"].resource or "", "", "VMAFX_INTEL_DEVICE",
     ),
 )  # fmt: skip

@@ -7,8 +7,6 @@ controller.py  workers that take keys and reconcile them
 leader.py      at most one of several processes acts
 events.py      what happened, for `kubectl describe`
 manager.py     starts all of it in order, and stops it in reverse
-server.py      probes and metrics over HTTP
 metrics.py     controller-runtime's metrics, by its names
-logs.py        structured logs
-times.py       the two clocks. unless.py: work that is given up when something else happens
+unless.py      work that is given up when something else happens
 """

@@ -8,12 +8,12 @@ import msgspec
 
 from vmafx.kube import Key
 from vmafx.kube.errors import KubeError
+from vmafx.logs import log
 from vmafx.runtime.informer import Informer
-from vmafx.runtime.logs import log
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.store import Change
-from vmafx.runtime.times import loop_time
 from vmafx.runtime.workqueue import Closed, WorkQueue
+from vmafx.times import loop_time
 
 T = TypeVar("T")
 TIMEOUT = 120.0

@@ -14,8 +14,8 @@ import msgspec
 from vmafx.kube import Client, Key, Resource
 from vmafx.kube.errors import KubeError, NotFound
 from vmafx.kube.resources import Untyped
-from vmafx.runtime.logs import log
-from vmafx.runtime.times import loop_time, micro_time
+from vmafx.logs import log
+from vmafx.times import loop_time, micro_time
 
 EVENTS: Resource[Untyped] = Resource("events.k8s.io", "v1", "events", "Event", dict)
 SAME_WITHIN = 360.0  # seconds in which the same event counts as a repetition

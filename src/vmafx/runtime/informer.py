@@ -18,7 +18,7 @@ from vmafx.kube import Client, Key, Resource
 from vmafx.kube.decoding import Unreadable
 from vmafx.kube.errors import Expired, Invalid, KubeError, NotFound, UnreadableAnswer
 from vmafx.kube.watch import Added, Bookmark, Deleted, Event, Modified
-from vmafx.runtime.logs import log
+from vmafx.logs import log
 from vmafx.runtime.store import Change, Indexer, Store
 
 T = TypeVar("T")

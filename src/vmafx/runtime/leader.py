@@ -14,9 +14,9 @@ import msgspec
 from vmafx.api.meta import ObjectMeta
 from vmafx.kube import Client, Key, Resource
 from vmafx.kube.errors import Conflict, KubeError, NotFound
-from vmafx.runtime.logs import log
+from vmafx.logs import log
 from vmafx.runtime.metrics import Metrics
-from vmafx.runtime.times import loop_time, micro_time
+from vmafx.times import loop_time, micro_time
 
 LASTS, RENEW_WITHIN, RETRY_EVERY = 15.0, 10.0, 2.0
 RELEASE_WITHIN = 5.0  # a slow server is worth waiting for: the next one would wait longer

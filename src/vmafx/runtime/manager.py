@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from vmafx.runtime import server
+from vmafx.http import pages as server
+from vmafx.http.address import Address
+from vmafx.logs import log
 from vmafx.runtime.controller import Controller
 from vmafx.runtime.informer import Informer
 from vmafx.runtime.leader import LeaderElection
-from vmafx.runtime.logs import log
 from vmafx.runtime.metrics import Metrics
-from vmafx.runtime.server import Address
 from vmafx.runtime.unless import unless
 
 DRAIN_WITHIN = 20.0  # seconds for work in hand when told to stop; then it is cancelled

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from vmafx.runtime import logs
-from vmafx.runtime.logs import log
+from vmafx import logs
+from vmafx.logs import log
 
 Work = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 Loops = Callable[[], asyncio.AbstractEventLoop]

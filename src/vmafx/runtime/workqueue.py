@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from vmafx.runtime.metrics import QueueMetrics
-from vmafx.runtime.times import loop_time
+from vmafx.times import loop_time
 
 K = TypeVar("K", bound=Hashable)
 FIRST_DELAY, LONGEST_DELAY = 0.005, 300.0

@@ -2,7 +2,6 @@
 
     terms.py      what a job asks for, what a node offers, and which backend runs on whose GPU
     reading.py    jobs and nodes of the API, in these terms
-    standing.py   whether a pending job is in the queue, or held back
     ranking.py    things by their rank, the least first
     buckets.py    things that are found by a key that many share
     group.py      jobs that the same nodes fit, in their order, and those nodes, the best first

@@ -3,10 +3,10 @@
 from datetime import datetime
 
 from vmafx.api.job import JobProgress, JobView
+from vmafx.jobs.pending import held, scheduled
 from vmafx.scheduling.durations import Durations, Run, kind_of
 from vmafx.scheduling.forecast import Runner, Waiter
 from vmafx.scheduling.reading import request_of
-from vmafx.scheduling.standing import held, scheduled
 from vmafx.scheduling.terms import Name, Offer
 
 

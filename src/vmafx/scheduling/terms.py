@@ -4,19 +4,18 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from vmafx.api.hardware import HARDWARE
+
 Reason = Literal["NoNodes", "NoHealthyNode", "NoAgent", "BackendUnavailable", "InsufficientCapacity"]
 
 Order = tuple[int, float, str, str]  # the least goes first
 Label = tuple[str, str]
 
-# The vendors that serve a backend, the best first. A CPU job runs anywhere, but GPUs are there for others.
+# The vendors that serve a backend, the best first. A CPU job runs anywhere.
 VENDORS: dict[str | None, tuple[str, ...]] = {
-    "cuda": ("nvidia",),
-    "hip": ("amd",),
-    "sycl": ("intel",),
-    "metal": ("apple",),
-    "cpu": ("cpu", "intel", "amd", "nvidia", "apple"),
-    None: ("nvidia", "amd", "intel", "apple", "cpu"),
+    **{one.backend: (vendor,) for vendor, one in HARDWARE.items()},
+    "cpu": tuple(vendor for vendor, _ in sorted(HARDWARE.items(), key=lambda one: one[1].cpu_rank)),
+    None: tuple(HARDWARE),
 }
 
 

@@ -8,10 +8,8 @@
     notes.py     what a reader of the score should know
     engine.py    the ffmpeg at hand, and what it can do; models.py which model is meant
     run.py       one ffmpeg on two clips; heard.py what it says meanwhile; libvmaf.py what libvmaf wrote
-    process.py   children that never outlive us
     pooling.py   from frames to one number; result.py what comes out; cache.py what was scored before
     batch.py     several clips against one reference; frames.py single frames as pictures
-    report/      HTML, JSON and CSV
     checkup.py   what this machine can score, found out by trying
 
 Nothing here knows Kubernetes. Every failure is one of errors.py, and says whose it is.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from vmafx.scoring.errors import EngineFailure, ScoringError
-from vmafx.scoring.report.pictures import Picture
+from vmafx.scoring.frames import Picture
 from vmafx.scoring.request import Options, Source
 from vmafx.scoring.result import Progress, Report
 from vmafx.scoring.run import Ready

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 
+from vmafx.atomic_write import put_whole
 from vmafx.scoring.engine import Engine
 from vmafx.scoring.models import Model
 from vmafx.scoring.request import Options, Source
 from vmafx.scoring.result import Report
-from vmafx.scoring.whole import put_whole
 
 SIZE_MAX = 512 << 20
 REVISION = 1  # raised when the same input scores otherwise than before: what is kept of then is not used

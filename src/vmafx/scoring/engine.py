@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from vmafx.scoring.errors import NodeFault
-from vmafx.scoring.process import ended_by, output
+from vmafx.process.child import ended_by, output
+from vmafx.scoring.errors import NodeFault, started_here
 from vmafx.settings import Setting
 
 BINARY = Setting(
@@ -90,7 +90,8 @@ def lacks(engine: Engine, has: Parts) -> str | None:
 
 async def _ask(path: str, what: str) -> str:
     try:
-        code, out, err = await output([path, "-hide_banner", what])
+        with started_here():
+            code, out, err = await output([path, "-hide_banner", what])
     except TimeoutError as error:
         raise NodeFault(f"{path} {what} gave no answer within a minute") from error
     if code:

@@ -6,7 +6,11 @@ ScoringError
 └── NodeFault      this machine is at fault: no ffmpeg, no disk, no memory, no way to the clip; another may do better
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
+
+from vmafx.process.child import StartFailed
 
 Part = Literal["reference", "distorted", "model", "options"]
 
@@ -29,3 +33,12 @@ class EngineFailure(ScoringError):
 
 class NodeFault(ScoringError):
     pass
+
+
+@contextmanager
+def started_here() -> Iterator[None]:
+    """A program that this machine cannot start is this machine's fault."""
+    try:
+        yield
+    except StartFailed as error:
+        raise NodeFault(str(error)) from error

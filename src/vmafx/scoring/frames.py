@@ -3,15 +3,26 @@
 import os
 import tempfile
 
+import msgspec
+
+from vmafx.process.child import ended_by, output
 from vmafx.scoring.engine import Engine
-from vmafx.scoring.errors import EngineFailure
-from vmafx.scoring.process import ended_by, output
+from vmafx.scoring.errors import EngineFailure, started_here
 from vmafx.scoring.request import Limits
 from vmafx.scoring.run import Ready, input_arguments
 
 WIDTH = 640
 JPEG_END = b"\xff\xd9"  # nowhere else in a JPEG: within its data, 0xff is followed by 0
 PATIENCE = 3600.0
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """One frame as it was and as it became, both as JPEG."""
+
+    frame: int
+    score: float
+    reference: bytes
+    distorted: bytes
 
 
 async def pictures(engine: Engine, ready: Ready, chain: str, numbers: list[int], limits: Limits) -> list[bytes]:
@@ -26,7 +37,8 @@ async def pictures(engine: Engine, ready: Ready, chain: str, numbers: list[int],
         command += ["-frames:v", str(len(numbers)), "-c:v", "mjpeg", "-q:v", "3", "-f", "mjpeg"]
         command += ["-fd", str(file.fileno()), "fd:"]
         try:
-            code, _, said = await output(command, [clip.fileno(), file.fileno()], within=PATIENCE)
+            with started_here():
+                code, _, said = await output(command, [clip.fileno(), file.fileno()], within=PATIENCE)
         except TimeoutError:
             raise EngineFailure(f"no pictures of {ready.opened.shown}: it takes too long") from None
         file.seek(0)

@@ -8,12 +8,12 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from vmafx.process.child import output
 from vmafx.scoring.digest import sha256
 from vmafx.scoring.engine import Engine
-from vmafx.scoring.errors import BadInput
+from vmafx.scoring.errors import BadInput, started_here
 from vmafx.scoring.media.opened import open_media
 from vmafx.scoring.media.policy import Policy
-from vmafx.scoring.process import output
 
 BUILT_IN = ("vmaf_v0.6.1", "vmaf_v0.6.1neg", "vmaf_4k_v0.6.1")
 FILE_MAX = 32 << 20
@@ -76,7 +76,8 @@ async def tried(engine: Engine, argument: str, fds: Iterable[int] = ()) -> bool:
     source = ("-f", "lavfi", "-i", "testsrc2=s=128x128:r=25:d=0.08,format=yuv420p")
     command = [engine.path, "-hide_banner", "-nostdin", "-loglevel", "error", *source, *source]
     try:
-        code, _, _ = await output([*command, "-lavfi", f"[0][1]libvmaf=model={argument}", "-f", "null", "-"], fds)
+        with started_here():
+            code, _, _ = await output([*command, "-lavfi", f"[0][1]libvmaf=model={argument}", "-f", "null", "-"], fds)
     except TimeoutError:
         return False
     return code == 0

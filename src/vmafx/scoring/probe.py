@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 
 from vmafx.api.job import RawFormat
+from vmafx.process.child import ended_by, output, python
 from vmafx.scoring.clip import Clip, ProbeTask, Refusal, raw_frame_bytes
-from vmafx.scoring.errors import BadInput, NodeFault, Part
+from vmafx.scoring.errors import BadInput, NodeFault, Part, started_here
 from vmafx.scoring.media.opened import Opened
-from vmafx.scoring.process import ended_by, output, python
 from vmafx.scoring.request import Limits, Source
 
 SLOWEST = 20e6  # bytes a second, of a disk that is waited for
@@ -24,7 +24,8 @@ async def probe(opened: Opened, source: Source, part: Part, limits: Limits) -> C
         command = python(PROBER, msgspec.json.encode(task).decode())
         patience = limits.probe_seconds + opened.size / SLOWEST
         try:
-            code, out, err = await output(command, [file.fileno()], within=patience)
+            with started_here():
+                code, out, err = await output(command, [file.fileno()], within=patience)
         except TimeoutError as error:
             raise NodeFault(f"{opened.shown} could not be read through in {patience:.0f} s") from error
     if code < 0:

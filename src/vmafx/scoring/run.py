@@ -9,15 +9,15 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
 import msgspec
 
+from vmafx.process.child import child
 from vmafx.scoring.clip import Clip, raw_options
 from vmafx.scoring.engine import Engine
-from vmafx.scoring.errors import BadInput, EngineFailure, Part
+from vmafx.scoring.errors import BadInput, EngineFailure, Part, started_here
 from vmafx.scoring.formats import CONTAINERS
 from vmafx.scoring.heard import Heard, listen
 from vmafx.scoring.media.opened import Opened
 from vmafx.scoring.models import Model
 from vmafx.scoring.plan import Plan
-from vmafx.scoring.process import child
 from vmafx.scoring.request import Limits, Options, Source
 
 STALLED = 600.0  # seconds without a frame
@@ -72,7 +72,8 @@ async def run(engine: Engine, comparison: Comparison, scored: Callable[[int], No
             command = _command(engine, comparison, *fds)
             if comparison.model.fd is not None:
                 fds.append(comparison.model.fd)
-            process = await stack.enter_async_context(child(command, fds))
+            with started_here():
+                process = await stack.enter_async_context(child(command, fds))
         listening = asyncio.create_task(listen(process.stderr, outcome.heard))
         try:
             await _count(lines, outcome, comparison.limits, scored)
@@ -164,7 +165,8 @@ async def look_through(engine: Engine, ready: Ready, chain: str, limits: Limits)
         command = [engine.path, *QUIET, *input_arguments(clip.fileno(), ready.source, 0, limits)]
         command += ["-filter_complex", f"[0:{ready.clip.stream}]{chain}[all]", "-map", "[all]"]
         command += ["-fps_mode", "passthrough", "-f", "null", "-"]
-        async with child(command, [clip.fileno()]) as process:
-            await listen(process.stderr, heard)
-            await process.wait()
+        with started_here():
+            async with child(command, [clip.fileno()]) as process:
+                await listen(process.stderr, heard)
+                await process.wait()
     return heard

@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from vmafx.process.child import ended_by
 from vmafx.scoring import engine as engines
 from vmafx.scoring.cache import Cache, key_of
 from vmafx.scoring.digest import sha256
 from vmafx.scoring.engine import Engine
 from vmafx.scoring.errors import BadInput, EngineFailure, NodeFault, Part, ScoringError
-from vmafx.scoring.frames import pictures
+from vmafx.scoring.frames import Picture, pictures
 from vmafx.scoring.libvmaf import Log, columns, read_log
 from vmafx.scoring.media.opened import Opened, open_media
 from vmafx.scoring.media.policy import Policy
@@ -25,8 +26,6 @@ from vmafx.scoring.models import open_model, tried
 from vmafx.scoring.plan import check_counts, damaged, plan
 from vmafx.scoring.pooling import pool, summary
 from vmafx.scoring.probe import probe
-from vmafx.scoring.process import ended_by
-from vmafx.scoring.report.pictures import Picture
 from vmafx.scoring.request import Limits, Options, Source
 from vmafx.scoring.result import ClipFacts, EngineFacts, Progress, Report, Result
 from vmafx.scoring.run import Comparison, Outcome, Ready, look_through, run

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from vmafx.api.work import EXIT_CODES, WORK, Answer, Work, fitted
-from vmafx.runtime import logs
-from vmafx.runtime.logs import log
+from vmafx import logs
+from vmafx.jobs.work import EXIT_CODES, WORK, Answer, Work, fitted
+from vmafx.logs import log
 from vmafx.scoring import engine
 from vmafx.scoring.errors import NodeFault, ScoringError
 from vmafx.scoring.media.policy import Policy

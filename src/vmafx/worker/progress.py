@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from vmafx.runtime.logs import log
+from vmafx.logs import log
 from vmafx.scoring.result import Progress
 from vmafx.scoring.score import Listener
 from vmafx.settings import Setting

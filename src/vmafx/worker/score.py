@@ -1,12 +1,12 @@
 """One piece of work, from clips to an answer."""
 
 from vmafx.api.job import FeatureSummary, JobOptions
-from vmafx.api.work import Answer, Fault, Work
+from vmafx.jobs.work import Answer, Fault, Work
+from vmafx.reports import render
 from vmafx.scoring.errors import BadInput, EngineFailure, ScoringError
 from vmafx.scoring.media.deliver import deliver
 from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.uri import shown
-from vmafx.scoring.report import render
 from vmafx.scoring.request import Options, Source
 from vmafx.scoring.result import Report, Summary
 from vmafx.scoring.score import Listener, Scorer

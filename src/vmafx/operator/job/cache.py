@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from vmafx.api.job import FINISHED, JobView
 from vmafx.api.node import NodeView
+from vmafx.jobs.informer import UNFINISHED, jobs_informer
 from vmafx.kube import Client, Key, Resource
 from vmafx.kube.resources import Untyped
-from vmafx.lifecycle.unfinished import UNFINISHED, jobs_informer
 from vmafx.operator.job.podview import JOB_LABEL, PodView
 from vmafx.runtime.informer import Informer, Keep
 

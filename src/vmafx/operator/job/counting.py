@@ -5,8 +5,8 @@ import asyncio
 from vmafx.api.node import NodeView
 from vmafx.kube import NODES, Client, Key
 from vmafx.kube.errors import KubeError
+from vmafx.logs import log
 from vmafx.runtime.informer import Informer
-from vmafx.runtime.logs import log
 from vmafx.scheduling.scheduler import Scheduler
 from vmafx.scheduling.terms import Name
 

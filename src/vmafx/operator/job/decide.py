@@ -10,12 +10,12 @@ import msgspec
 
 from vmafx.api.job import FINISHED, JobView
 from vmafx.api.node import NodeView, Runtime
-from vmafx.api.work import read_answer
-from vmafx.lifecycle.attempts import attempt_id
-from vmafx.lifecycle.outcomes import Fail, Leaving, Suspend, TryAgain, failed, outcome
+from vmafx.jobs.attempts import attempt_id
+from vmafx.jobs.outcomes import Fail, Leaving, Suspend, TryAgain, failed, outcome
+from vmafx.jobs.pending import SCHEDULER, pause_left, scheduled
+from vmafx.jobs.work import read_answer
 from vmafx.operator.job.podview import PodView, Terminated
 from vmafx.operator.node.decide import heard_last, is_lost, readiness
-from vmafx.scheduling.standing import SCHEDULER, pause_left, scheduled
 
 START_WITHIN = timedelta(minutes=10)
 START_SOON = timedelta(seconds=30)  # after which it is told what keeps it

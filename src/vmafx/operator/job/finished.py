@@ -14,7 +14,7 @@ from typing import NamedTuple
 from vmafx.api.job import FINISHED, JobView
 from vmafx.kube import JOBS, Client, Key
 from vmafx.kube.errors import Conflict, KubeError, NotFound
-from vmafx.runtime.logs import log
+from vmafx.logs import log
 from vmafx.runtime.store import Change
 
 VIEW = JOBS.seen_as(JobView)

@@ -10,11 +10,11 @@ import msgspec
 
 from vmafx.api.job import FINISHED, JobView
 from vmafx.kube import Key
+from vmafx.logs import log
 from vmafx.operator.job.decide import Follow, Step, is_foreign
 from vmafx.operator.job.foreign import Heard, Said, is_to_stop, judge
-from vmafx.runtime.logs import log
 from vmafx.runtime.store import Change
-from vmafx.runtime.times import loop_time
+from vmafx.times import loop_time
 
 if TYPE_CHECKING:
     from vmafx.operator.job.asking import Controller

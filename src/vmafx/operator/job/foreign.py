@@ -5,8 +5,8 @@ from typing import Literal
 import msgspec
 
 from vmafx.api.job import JobView
-from vmafx.api.work import Answer
-from vmafx.lifecycle.outcomes import Fail, Succeed, Suspend
+from vmafx.jobs.outcomes import Fail, Succeed, Suspend
+from vmafx.jobs.work import Answer
 from vmafx.operator.job.decide import Follow, Hold, Mirror, Nothing, Step
 from vmafx.plain import plain
 

@@ -7,14 +7,14 @@ import msgspec
 
 from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
+from vmafx.jobs.outcomes import Leaving, TryAgain, failed
 from vmafx.kube import Client, Key
 from vmafx.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, NotFound
-from vmafx.lifecycle.outcomes import Leaving, TryAgain, failed
 from vmafx.operator.job import decide as steps
 from vmafx.operator.job.cache import BY_JOB, PODS, Caches
 from vmafx.operator.job.pod import PodSettings, pod, pod_name
 from vmafx.operator.job.podview import PodView
-from vmafx.runtime.times import loop_time
+from vmafx.times import loop_time
 
 ASK_AGAIN = 10.0  # seconds, while it is not allowed
 NAME_WITHIN = 30.0  # seconds in which a namesake's Pod usually goes

@@ -7,8 +7,9 @@ from typing import get_args
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from vmafx.api.hardware import Vendor
 from vmafx.api.job import JobView, Phase
-from vmafx.api.node import NodeView, Vendor
+from vmafx.api.node import NodeView
 from vmafx.runtime.informer import Informer
 from vmafx.scheduling.scheduler import Scheduler
 from vmafx.scheduling.terms import Name

@@ -4,13 +4,14 @@ from typing import Any
 
 import msgspec
 
+from vmafx.api.hardware import HARDWARE
 from vmafx.api.job import JobView
 from vmafx.api.meta import API_VERSION
-from vmafx.api.node import BACKENDS, NodeView
+from vmafx.api.node import NodeView
 from vmafx.api.pod import PodOverlay
-from vmafx.api.work import WORK
+from vmafx.jobs.attempts import work_of
+from vmafx.jobs.work import WORK
 from vmafx.kube import JOBS
-from vmafx.lifecycle.attempts import work_of
 from vmafx.operator.job.podview import ATTEMPT_LABEL, JOB_LABEL, WORKER
 
 NODE_LABEL = "vmafx.dev/node"
@@ -19,7 +20,6 @@ GRACE = 30  # seconds
 USER = 65532
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 SCRATCH = "/scratch"  # for clips that are fetched: the container's own files cannot be written
-DEVICES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}  # as a Pod's limits call a GPU
 # A machine that falls silent gives its jobs up sooner than the usual five minutes.
 TOLERATIONS = [
     {"key": f"node.kubernetes.io/{trouble}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
@@ -31,7 +31,7 @@ class PodSettings(msgspec.Struct, frozen=True):
     """What is the same for all worker Pods of an operator."""
 
     image: str
-    intel_device: str = "gpu.intel.com/i915"  # what the device plugin calls it; gpu.intel.com/xe for newer ones
+    intel_device: str = HARDWARE["intel"].resource or ""  # gpu.intel.com/xe for the newer driver
 
 
 def pod_name(job: JobView, attempt: int) -> str:
@@ -101,7 +101,7 @@ def _container(
     work = msgspec.json.encode(work_of(job, attempt)).decode().replace("$", "\\u0024")
     env = [
         {"name": WORK, "value": work},
-        {"name": "VMAFX_BACKEND", "value": job.spec.backend or BACKENDS[node.spec.gpuVendor]},
+        {"name": "VMAFX_BACKEND", "value": job.spec.backend or HARDWARE[node.spec.gpuVendor].backend},
         {"name": "TMPDIR", "value": SCRATCH},
         {"name": "HOME", "value": SCRATCH},
     ]
@@ -128,8 +128,8 @@ def _container(
 def _resources(job: JobView, node: NodeView, settings: PodSettings, overlay: PodOverlay) -> dict[str, Any]:
     """The node's own, and one GPU of its vendor unless the job is for the CPU."""
     resources: dict[str, Any] = _plain(overlay.resources) if overlay.resources else {}
-    devices = DEVICES | {"intel": settings.intel_device}
-    device = devices.get(node.spec.gpuVendor)
+    vendor = node.spec.gpuVendor
+    device = settings.intel_device if vendor == "intel" else HARDWARE[vendor].resource
     if device and job.spec.backend != "cpu":
         limits = resources.setdefault("limits", {})
         limits.setdefault(device, "1")

@@ -8,12 +8,12 @@ from typing import Any
 
 from vmafx.api.job import FINISHED, JobView
 from vmafx.api.node import NodeView
+from vmafx.jobs import status as ends
+from vmafx.jobs.events import tell, tell_end
+from vmafx.jobs.metrics import JobMetrics
+from vmafx.jobs.outcomes import Leaving, Succeed, failed
 from vmafx.kube import JOBS, Client, Key
 from vmafx.kube.errors import Conflict, Invalid, NotFound, ServerError, Unreachable
-from vmafx.lifecycle import status as ends
-from vmafx.lifecycle.metrics import JobMetrics
-from vmafx.lifecycle.outcomes import Leaving, Succeed, failed
-from vmafx.lifecycle.telling import tell, tell_end
 from vmafx.operator.job import decide as steps
 from vmafx.operator.job import status
 from vmafx.operator.job.cache import BY_JOB, BY_NODE, PODS, Caches, job_of, keys_of
@@ -30,8 +30,8 @@ from vmafx.runtime.controller import Controller, Result
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.store import Change
-from vmafx.runtime.times import utc_now
 from vmafx.scheduling.scheduler import POD_ONLY
+from vmafx.times import utc_now
 
 VIEW = JOBS.seen_as(JobView)
 TELL_AFTER = 30.0  # seconds of waiting

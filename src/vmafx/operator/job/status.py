@@ -7,10 +7,10 @@ import msgspec
 
 from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
-from vmafx.lifecycle.attempts import attempt_id
-from vmafx.lifecycle.status import MESSAGE_MOST, with_condition
+from vmafx.jobs.attempts import attempt_id
+from vmafx.jobs.pending import scheduled
+from vmafx.jobs.status import MESSAGE_MOST, with_condition
 from vmafx.operator.job.decide import PLACED, Mirror
-from vmafx.scheduling.standing import scheduled
 
 
 def placed(job: JobView, node: NodeView, now: datetime) -> dict[str, Any]:

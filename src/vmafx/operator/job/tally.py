@@ -13,8 +13,8 @@ from vmafx.api.job import FINISHED, JobView
 from vmafx.api.meta import MetaView, Model
 from vmafx.kube import JOBS, Client
 from vmafx.kube.errors import KubeError
+from vmafx.logs import log
 from vmafx.runtime.informer import Informer
-from vmafx.runtime.logs import log
 from vmafx.runtime.store import Change
 
 EVERY = 60.0  # seconds

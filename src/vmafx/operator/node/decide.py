@@ -162,9 +162,7 @@ def _stale(node: NodeView) -> Verdict | None:
     heartbeat = node.status.lastHeartbeat
     if heartbeat is None:
         return None
-    return Verdict(
-        False, "HeartbeatStale", f"no heartbeat since {heard_last(node)}; is the agent running?", heartbeat
-    )
+    return Verdict(False, "HeartbeatStale", f"no heartbeat since {heard_last(node)}; is the agent running?", heartbeat)
 
 
 def _lost(node: NodeView) -> Verdict | None:

@@ -9,9 +9,9 @@ import msgspec
 
 from vmafx.kube.fetching import fetch
 from vmafx.kube.tls import trusting
+from vmafx.logs import log
 from vmafx.operator.node.decide import PROBE_EVERY, Probe
-from vmafx.runtime.logs import log
-from vmafx.runtime.times import loop_time
+from vmafx.times import loop_time
 
 TIMEOUT = 5.0
 AGAIN_AFTER = 5.0  # seconds, where the last answer was none or a bad one

@@ -12,15 +12,15 @@ from vmafx.api.meta import API_VERSION
 from vmafx.api.node import NodeView
 from vmafx.kube import NODES, Client, Key
 from vmafx.kube.errors import Conflict, NotFound
+from vmafx.logs import log
 from vmafx.operator.node.decide import Heard, Verdict, hear, heard_last, is_lost, is_to_go, judge, next_look, patch
 from vmafx.operator.node.probes import Probes
 from vmafx.runtime.controller import Controller, Result
 from vmafx.runtime.events import EventRecorder, Regarding
 from vmafx.runtime.informer import Informer
-from vmafx.runtime.logs import log
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.store import Change
-from vmafx.runtime.times import loop_time, utc_now
+from vmafx.times import loop_time, utc_now
 
 VIEW = NODES.seen_as(NodeView)
 BY_NAMESPACE = "namespace"

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from vmafx.scoring.report import words
-from vmafx.scoring.report.bars import gauge
-from vmafx.scoring.report.charts import Chart, Line, draw, figure, swatch
-from vmafx.scoring.report.markup import Html, tag
-from vmafx.scoring.report.measures import VMAF
-from vmafx.scoring.report.scales import POINTS, fit, frames, thin
-from vmafx.scoring.report.section import note_on, rate_of
+from vmafx.reports import words
+from vmafx.reports.bars import gauge
+from vmafx.reports.charts import Chart, Line, draw, figure, swatch
+from vmafx.reports.markup import Html, tag
+from vmafx.reports.measures import VMAF
+from vmafx.reports.scales import POINTS, fit, frames, thin
+from vmafx.reports.section import note_on, rate_of
 from vmafx.scoring.result import Report
 
 ALL_POINTS = 8 * POINTS  # of all curves together

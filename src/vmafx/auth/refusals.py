@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from vmafx.controller.doors import Presented, host_of
-from vmafx.controller.errors import Code, Refused
-from vmafx.controller.recent import Recent
+from vmafx.auth.doors import Presented, host_of
+from vmafx.auth.recent import Recent
+from vmafx.http.errors import Code, Refused
+from vmafx.logs import log
 from vmafx.plain import plain
-from vmafx.runtime.logs import log
-from vmafx.runtime.times import loop_time
+from vmafx.times import loop_time
 
 TURNED_AWAY: frozenset[Code] = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED"})
 TOLD_EVERY = 60.0  # seconds, of one caller at one address, for one reason

@@ -3,14 +3,14 @@
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 
-from vmafx.scoring.report import words
-from vmafx.scoring.report.bars import gauge, histogram
-from vmafx.scoring.report.charts import Chart, Line, draw, figure
-from vmafx.scoring.report.clips import clip_lines, clip_table, run_facts
-from vmafx.scoring.report.markup import Html, tag
-from vmafx.scoring.report.measures import VMAF, elementary, extras, is_elementary, measure
-from vmafx.scoring.report.pictures import Picture
-from vmafx.scoring.report.scales import Curve, fit, frames, thin
+from vmafx.reports import words
+from vmafx.reports.bars import gauge, histogram
+from vmafx.reports.charts import Chart, Line, draw, figure
+from vmafx.reports.clips import clip_lines, clip_table, run_facts
+from vmafx.reports.markup import Html, tag
+from vmafx.reports.measures import VMAF, elementary, extras, is_elementary, measure
+from vmafx.reports.scales import Curve, fit, frames, thin
+from vmafx.scoring.frames import Picture
 from vmafx.scoring.result import Report, Result, Summary
 
 SMALL_POINTS = 400  # of a small curve

@@ -4,10 +4,10 @@ from datetime import datetime
 from typing import get_args
 
 from vmafx.api.job import JobView
-from vmafx.lifecycle.outcomes import Fail, Leaving, Reason, Succeed, Suspend, TryAgain
+from vmafx.jobs.outcomes import Fail, Leaving, Reason, Succeed, Suspend, TryAgain
+from vmafx.jobs.pending import scheduled
 from vmafx.meters import Counters, Histograms
 from vmafx.runtime.metrics import Metrics
-from vmafx.scheduling.standing import scheduled
 
 SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400, 86400)
 

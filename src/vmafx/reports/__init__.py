@@ -1,6 +1,5 @@
 """A run's reports as files: a page for people, tables for programs. Nothing here scores, and nothing here is fetched.
 
-pictures.py   two pictures of a frame, as the page shows them
 data.py       JSON and CSV
 files.py      writes any of them, by the ending of the name
 page.py       the HTML page; beside it page.css and page.js, which it carries within itself
@@ -15,9 +14,8 @@ words.py      numbers, times and clips as people read them
 markup.py     elements; the one place where text becomes HTML
 """
 
-from vmafx.scoring.report.data import csv, json
-from vmafx.scoring.report.files import check, render, write
-from vmafx.scoring.report.page import html
-from vmafx.scoring.report.pictures import Picture
+from vmafx.reports.data import csv, json
+from vmafx.reports.files import check, render, write
+from vmafx.reports.page import html
 
-__all__ = ["Picture", "check", "csv", "html", "json", "render", "write"]
+__all__ = ["check", "csv", "html", "json", "render", "write"]

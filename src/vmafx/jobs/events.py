@@ -4,8 +4,8 @@ from typing import Literal
 
 from vmafx.api.job import JobView
 from vmafx.api.meta import API_VERSION
+from vmafx.jobs.outcomes import Fail, Leaving, Suspend, TryAgain
 from vmafx.kube import JOBS
-from vmafx.lifecycle.outcomes import Fail, Leaving, Suspend, TryAgain
 from vmafx.runtime.events import EventRecorder, Regarding
 
 

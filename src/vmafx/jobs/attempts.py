@@ -1,7 +1,7 @@
 """One attempt at a job: what it is called, and what is to be done in it. Pure."""
 
 from vmafx.api.job import JobView
-from vmafx.api.work import Work
+from vmafx.jobs.work import Work
 from vmafx.kube import Key
 
 

@@ -10,14 +10,14 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from vmafx.agent.device import Device
-from vmafx.agent.runner import Runner, Task
-from vmafx.api.work import Work
-from vmafx.runtime.logs import log
+from vmafx.atomic_write import put_whole
+from vmafx.hardware.devices import Device
+from vmafx.jobs.work import Work
+from vmafx.jobs.worker_process import Runner, Task
+from vmafx.logs import log
+from vmafx.process.child import output
 from vmafx.scoring import engine
-from vmafx.scoring.errors import NodeFault
-from vmafx.scoring.process import output
-from vmafx.scoring.whole import put_whole
+from vmafx.scoring.errors import NodeFault, started_here
 
 WITHIN = 60.0  # seconds for all of it; a machine that takes longer is slow, and nothing else is wrong with it
 SOURCE = "testsrc2=size=1920x1080:rate=24"
@@ -78,6 +78,7 @@ async def _make(ffmpeg: str, clip: Path, quality: str) -> None:
     """By an encoder that every ffmpeg has."""
     command = [shutil.which(ffmpeg) or ffmpeg, "-loglevel", "error", "-f", "lavfi", "-i", SOURCE]
     command += ["-frames:v", str(FRAMES), "-c:v", "mpeg4", "-q:v", quality, str(clip)]
-    code, _, said = await output(command, within=WITHIN)
+    with started_here():
+        code, _, said = await output(command, within=WITHIN)
     if code:
         raise NodeFault(f"ffmpeg cannot make a clip: {said[-500:]}")

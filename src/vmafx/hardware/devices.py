@@ -10,12 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from vmafx.api.job import Backend
-from vmafx.api.node import BACKENDS, Vendor
+from vmafx.api.hardware import HARDWARE, Backend, Vendor
+from vmafx.logs import log
 from vmafx.plain import plain
-from vmafx.runtime.logs import log
-from vmafx.scoring.errors import NodeFault
-from vmafx.scoring.process import output
+from vmafx.process.child import StartFailed, output
 
 WITHIN = 10.0  # seconds for a tool to answer
 GIVEN_UP = 5.0  # seconds more: one that hangs in its driver cannot even be killed
@@ -32,7 +30,7 @@ class Device(msgspec.Struct, frozen=True):
 
     @property
     def backends(self) -> tuple[Backend, ...]:
-        own = BACKENDS[self.vendor]
+        own = HARDWARE[self.vendor].backend
         return ("cpu",) if own == "cpu" else (own, "cpu")
 
 
@@ -52,7 +50,7 @@ class Machine:
                 return found
         if wanted is None:
             return self._cpu()
-        vendor = next(vendor for vendor, backend in BACKENDS.items() if backend == wanted)
+        vendor = next(vendor for vendor, one in HARDWARE.items() if one.backend == wanted)
         log.warn("no device for this backend was found; it is used all the same", backend=wanted)
         return Device(vendor, 1, f"{vendor}, as told; not found")
 
@@ -134,7 +132,7 @@ class Machine:
         try:
             async with asyncio.timeout(WITHIN + GIVEN_UP):
                 code, out, err = await output([program, *command[1:]], within=WITHIN)
-        except (TimeoutError, NodeFault) as error:
+        except (TimeoutError, StartFailed) as error:
             log.warn("a tool does not work", tool=program, why=str(error) or f"no answer within {WITHIN:.0f} s")
             return ""
         if code:

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from vmafx.scoring.report import words
-from vmafx.scoring.report.charts import horizontal, percent
-from vmafx.scoring.report.markup import Html, tag
-from vmafx.scoring.report.scales import bins, counts, decimals
+from vmafx.reports import words
+from vmafx.reports.charts import horizontal, percent
+from vmafx.reports.markup import Html, tag
+from vmafx.reports.scales import bins, counts, decimals
 from vmafx.scoring.result import Summary
 
 

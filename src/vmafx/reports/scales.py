@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from vmafx.scoring.report.measures import Measure
+from vmafx.reports.measures import Measure
 
 POINTS = 1500  # of a curve: more than a screen has pixels across
 

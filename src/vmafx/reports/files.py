@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
+from vmafx.atomic_write import put_whole
+from vmafx.reports.data import csv, json
+from vmafx.reports.page import html
 from vmafx.scoring.errors import BadInput, NodeFault
-from vmafx.scoring.report.data import csv, json
-from vmafx.scoring.report.page import html
-from vmafx.scoring.report.pictures import Picture
+from vmafx.scoring.frames import Picture
 from vmafx.scoring.result import Report
-from vmafx.scoring.whole import put_whole
 
 Render = Callable[[Sequence[Report], Mapping[str, Sequence[Picture]]], bytes]
 

@@ -16,12 +16,12 @@ from urllib.parse import unquote
 
 import msgspec
 
-from vmafx.controller.errors import Refused
-from vmafx.controller.recent import Recent, Strikes, Together
-from vmafx.controller.reviews import AUDIENCE, Action, Reviews, User
+from vmafx.auth.recent import Recent, Strikes, Together
+from vmafx.auth.reviews import AUDIENCE, Action, Reviews, User
+from vmafx.http.errors import Refused
 from vmafx.kube import Client
-from vmafx.runtime.logs import log
-from vmafx.runtime.times import loop_time
+from vmafx.logs import log
+from vmafx.times import loop_time
 
 ADMITTED_FOR = 60.0  # seconds that an answer holds; so long may somebody go on whose token was revoked
 PROVEN_FOR = 3600.0  # seconds after which a token that was good is like any other

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from vmafx.api.meta import GROUP, Model
-from vmafx.controller.errors import Refused
+from vmafx.http.errors import Refused
 from vmafx.kube import Client, Resource
 from vmafx.kube.errors import KubeError
 from vmafx.kube.resources import Untyped
-from vmafx.runtime.logs import log
-from vmafx.runtime.times import loop_time
+from vmafx.logs import log
+from vmafx.times import loop_time
 
 AUDIENCE = "vmafx-controller"
 AT_ONCE = 16  # of the client's 40 connections: the rest is for the work

@@ -10,7 +10,7 @@ import grpc
 import msgspec
 
 from vmafx.kube.errors import ConfigError
-from vmafx.runtime.logs import log
+from vmafx.logs import log
 
 
 class _Loaded(msgspec.Struct, frozen=True, eq=False):

@@ -1,7 +1,7 @@
 """How a score came about: the run, and what the two clips were."""
 
-from vmafx.scoring.report import words
-from vmafx.scoring.report.markup import Html, join, tag
+from vmafx.reports import words
+from vmafx.reports.markup import Html, join, tag
 from vmafx.scoring.result import ClipFacts, Result
 
 

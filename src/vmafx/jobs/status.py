@@ -7,7 +7,7 @@ import msgspec
 
 from vmafx.api.job import JobView
 from vmafx.api.meta import Condition
-from vmafx.lifecycle.outcomes import Fail, Leaving, Succeed, Suspend, TryAgain
+from vmafx.jobs.outcomes import Fail, Leaving, Succeed, Suspend, TryAgain
 
 EXCLUDED_MOST, MESSAGE_MOST = 128, 1024
 

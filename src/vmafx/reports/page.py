@@ -6,11 +6,11 @@ from functools import cache
 from hashlib import sha256
 from importlib import resources
 
-from vmafx.scoring.report import words
-from vmafx.scoring.report.markup import Html, tag
-from vmafx.scoring.report.overview import overview
-from vmafx.scoring.report.pictures import Picture
-from vmafx.scoring.report.section import section
+from vmafx.reports import words
+from vmafx.reports.markup import Html, tag
+from vmafx.reports.overview import overview
+from vmafx.reports.section import section
+from vmafx.scoring.frames import Picture
 from vmafx.scoring.result import Report
 
 
@@ -61,4 +61,4 @@ def _document(title: str, sections: Sequence[Html]) -> Html:
 
 @cache
 def _piece(name: str) -> Html:
-    return Html(resources.files("vmafx.scoring.report").joinpath(name).read_text(encoding="utf-8"))
+    return Html(resources.files("vmafx.reports").joinpath(name).read_text(encoding="utf-8"))

@@ -7,8 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 
-from vmafx.scoring.errors import NodeFault
-from vmafx.tether import tethered
+from vmafx.process.tether import tethered
 
 # Nothing of ours reaches a child that reads hostile files: no credentials, no library paths, no proxies.
 # A statically linked ffmpeg crashes on the names in a transport stream if it finds the machine's own character tables.
@@ -16,11 +15,18 @@ ENVIRONMENT = {"LC_ALL": "C", "PATH": os.defpath, "AV_LOG_FORCE_NOCOLOR": "1", "
 OUTPUT_MAX = 16 << 20
 
 
+class StartFailed(Exception):
+    """A command cannot be started: it is not there, or the machine has no room for another process."""
+
+
 @asynccontextmanager
 async def child(
     command: Sequence[str], fds: Iterable[int] = (), *, stdout: int = asyncio.subprocess.DEVNULL
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process that has ended, with all it started, when the block is left. Its standard error is to be read."""
+    """A process that has ended, with all it started, when the block is left. Its standard error is to be read.
+
+    StartFailed if it cannot be started.
+    """
     try:
         process = await asyncio.create_subprocess_exec(
             *tethered(list(command)),
@@ -32,7 +38,7 @@ async def child(
             start_new_session=True,
         )
     except OSError as error:
-        raise NodeFault(f"cannot start {command[0]}: {error.strerror}") from error
+        raise StartFailed(f"cannot start {command[0]}: {error.strerror}") from error
     try:
         yield process
     finally:

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from vmafx.api.job import JobView
-from vmafx.api.work import Answer
+from vmafx.jobs.work import Answer
 
 Reason = Literal["Cancelled", "DeadlineExceeded", "RetriesExhausted", "BadInput", "ExternalFailure"]
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from vmafx.scoring.report import words
-from vmafx.scoring.report.markup import Html, tag
-from vmafx.scoring.report.scales import Axis, Curve
+from vmafx.reports import words
+from vmafx.reports.markup import Html, tag
+from vmafx.reports.scales import Axis, Curve
 
 SIDE = 1000  # of the square that curves are drawn in before it is stretched
 COLOURS = 8

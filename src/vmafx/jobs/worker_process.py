@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from vmafx.api.work import WORK, Answer, read_answer
-from vmafx.runtime.logs import log
-from vmafx.scoring.process import ended_by
+from vmafx.jobs.work import WORK, Answer, read_answer
+from vmafx.logs import log
+from vmafx.process.child import ended_by
+from vmafx.process.tether import tethered
 from vmafx.scoring.result import Progress
-from vmafx.tether import tethered
 
 STOPS_WITHIN = 10.0  # seconds between SIGTERM and SIGKILL
 TAIL, SAID_MOST = 4096, 500  # bytes, characters

@@ -19,9 +19,9 @@ from vmafx.api.job import VmafxJob, VmafxJobSpec
 from vmafx.api.meta import MetaView, Model, ObjectMeta
 from vmafx.jobs.work import Answer, fitted
 from vmafx.kube import JOBS, Client, Config, Key
+from vmafx.kube.core import PODS
 from vmafx.kube.metrics import ClientMetrics
 from vmafx.kube.watch import Added, Modified
-from vmafx.operator.job.cache import PODS
 from vmafx.operator.job.pod import NODE_LABEL
 from vmafx.operator.job.podview import ATTEMPT_LABEL, JOB_LABEL
 

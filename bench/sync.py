@@ -47,8 +47,8 @@ from vmafx.api.job import JobView, VmafxJob, VmafxJobSpec
 from vmafx.api.meta import ObjectMeta
 from vmafx.devcluster import DevCluster
 from vmafx.kube import JOBS, NODES, Client, Key, load_config
+from vmafx.kube.core import PODS
 from vmafx.kube.errors import NotFound, ServerError
-from vmafx.operator.job.cache import PODS
 from vmafx.operator.job.podview import PodView
 
 CONTESTANTS = (OURS, GO, GO_UNFINISHED, KOPF)

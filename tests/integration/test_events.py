@@ -9,7 +9,8 @@ from tests.conftest import Kubectl
 from tests.integration.test_client import make
 from tests.support.waiting import eventually
 from vmafx.kube import Client
-from vmafx.runtime.events import BURST, EVENTS, EventRecorder, Regarding
+from vmafx.kube.core import EVENTS
+from vmafx.runtime.events import BURST, EventRecorder, Regarding
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from vmafx.api.job import VmafxJob, VmafxJobSpec
 from vmafx.api.meta import ObjectMeta
 from vmafx.devcluster import DevCluster
 from vmafx.kube import JOBS, NAMESPACES, Client, Key
+from vmafx.kube.core import PODS
 from vmafx.operator.job import following, foreign
-from vmafx.operator.job.cache import PODS
 from vmafx.operator.job.reconciler import JobReconciler
 from vmafx.wire import controller_pb2 as wire
 

@@ -10,7 +10,7 @@ from tests.support.waiting import eventually
 from vmafx.api.meta import Condition, LocalSecretRef
 from vmafx.api.node import NodeView
 from vmafx.kube import JOBS, NODES, Client, Key
-from vmafx.operator.job.cache import PODS
+from vmafx.kube.core import PODS
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from tests.support.kubelet import Kubelet
 from tests.support.waiting import eventually
 from vmafx.jobs.informer import jobs_informer
 from vmafx.kube import JOBS, NODES, Client, Key
+from vmafx.kube.core import EVENTS
 from vmafx.kube.resources import Untyped
 from vmafx.operator.job.tally import FinishedTally
-from vmafx.runtime.events import EVENTS
 from vmafx.runtime.metrics import Metrics
 
 

@@ -16,16 +16,16 @@ from vmafx.jobs.informer import jobs_informer
 from vmafx.jobs.outcomes import TryAgain
 from vmafx.jobs.work import Answer, fitted
 from vmafx.kube import JOBS, NODES, Client, Key, Resource
+from vmafx.kube.core import EVENTS, PODS
 from vmafx.kube.errors import Forbidden
 from vmafx.kube.resources import Untyped
-from vmafx.operator.job.cache import PODS, Caches, jobs_by_node, pods_informer
+from vmafx.operator.job.cache import Caches, jobs_by_node, pods_informer
 from vmafx.operator.job.decide import LOOK_AGAIN
 from vmafx.operator.job.making import Found, Made, PodMaking
 from vmafx.operator.job.pod import PodSettings
 from vmafx.operator.job.podview import ATTEMPT_LABEL, JOB_LABEL
 from vmafx.operator.job.reconciler import JobReconciler
 from vmafx.operator.node.reconciler import nodes_informer
-from vmafx.runtime.events import EVENTS
 from vmafx.times import utc_now
 
 

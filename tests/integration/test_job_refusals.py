@@ -16,9 +16,8 @@ from tests.support.webserver import WebServer, has, redirects, says
 from vmafx.api.job import FINISHED, VmafxJob
 from vmafx.api.pod import EnvVar, PodOverlay
 from vmafx.kube import JOBS, NAMESPACES, Client, Key
+from vmafx.kube.core import EVENTS, PODS
 from vmafx.kube.resources import Untyped
-from vmafx.operator.job.cache import PODS
-from vmafx.runtime.events import EVENTS
 
 NEAR = EnvVar("VMAFX_MEDIA_ALLOW_PRIVATE", "true")  # the web servers of these tests are on this machine
 

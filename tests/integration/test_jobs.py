@@ -26,7 +26,7 @@ from vmafx.api.meta import ObjectMeta
 from vmafx.api.node import VmafxNode, VmafxNodeSpec
 from vmafx.jobs.work import Answer, fitted
 from vmafx.kube import JOBS, NODES, Client, Key
-from vmafx.operator.job.cache import PODS
+from vmafx.kube.core import PODS
 
 
 @pytest.fixture

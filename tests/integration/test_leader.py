@@ -9,8 +9,9 @@ import pytest
 from tests.support.proxy import FaultyProxy, Stall
 from tests.support.waiting import eventually
 from vmafx.kube import Client, Key
+from vmafx.kube.core import LEASES
 from vmafx.runtime import leader
-from vmafx.runtime.leader import LASTS, LEASES, LeaderElection, LeaseLost
+from vmafx.runtime.leader import LASTS, LeaderElection, LeaseLost
 from vmafx.runtime.metrics import Metrics
 
 

@@ -16,9 +16,9 @@ from tests.support.operators import LEASE, OPERATOR, Controller, operator
 from tests.support.waiting import eventually, until
 from vmafx.devcluster import DevCluster
 from vmafx.kube import NODES, Client, Key
+from vmafx.kube.core import EVENTS, LEASES
 from vmafx.kube.resources import Untyped
-from vmafx.runtime.events import EVENTS
-from vmafx.runtime.leader import LASTS, LEASES
+from vmafx.runtime.leader import LASTS
 
 
 @pytest.fixture

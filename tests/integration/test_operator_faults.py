@@ -21,10 +21,10 @@ from tests.support.proxy import FaultyProxy, Refuse
 from tests.support.waiting import eventually
 from vmafx.devcluster import DevCluster, crds
 from vmafx.kube import JOBS, NODES, Client, Key, load_config
+from vmafx.kube.core import LEASES
 from vmafx.operator.node.reconciler import NodeReconciler, nodes_informer
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.informer import Informer
-from vmafx.runtime.leader import LEASES
 from vmafx.runtime.metrics import Metrics
 
 __all__ = ["controller", "own_cluster"]

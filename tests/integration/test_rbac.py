@@ -13,12 +13,13 @@ from tests.support.fleet import allow_pods
 from tests.support.tokens import bearing, service_account_token
 from tests.support.waiting import eventually, until
 from vmafx.kube import JOBS, NODES, Client, Key, Resource
+from vmafx.kube.core import EVENTS, LEASES
 from vmafx.kube.errors import Forbidden, NotFound
 from vmafx.kube.resources import Untyped
 from vmafx.operator import manifests
 from vmafx.operator.rbac import LEASE
-from vmafx.runtime.events import EVENTS, EventRecorder, Regarding
-from vmafx.runtime.leader import LEASES, LeaderElection
+from vmafx.runtime.events import EventRecorder, Regarding
+from vmafx.runtime.leader import LeaderElection
 from vmafx.runtime.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]

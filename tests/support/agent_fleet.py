@@ -15,12 +15,13 @@ from vmafx.jobs import status as ends
 from vmafx.jobs.outcomes import outcome
 from vmafx.jobs.work import Answer
 from vmafx.kube import JOBS, NODES, Client, Key
+from vmafx.kube.core import EVENTS
 from vmafx.operator.job.cache import Caches, jobs_by_node, pods_informer
 from vmafx.operator.job.pod import PodSettings
 from vmafx.operator.job.reconciler import JobReconciler
 from vmafx.operator.node.decide import PROBE_EVERY
 from vmafx.operator.node.reconciler import NodeReconciler, nodes_informer
-from vmafx.runtime.events import EVENTS, EventRecorder
+from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
 from vmafx.times import utc_now

@@ -14,9 +14,10 @@ from vmafx.api.job import VmafxJob, VmafxJobSpec
 from vmafx.api.meta import ObjectMeta
 from vmafx.api.node import VmafxNode, VmafxNodeSpec
 from vmafx.kube import JOBS, NODES, Client, Key, Resource
+from vmafx.kube.core import PODS
 from vmafx.kube.errors import AlreadyExists, NotFound
 from vmafx.kube.resources import Untyped
-from vmafx.operator.job.cache import PODS, Caches, jobs_by_node, pods_informer
+from vmafx.operator.job.cache import Caches, jobs_by_node, pods_informer
 from vmafx.operator.job.pod import PodSettings
 from vmafx.operator.job.reconciler import JobReconciler
 from vmafx.operator.node.reconciler import nodes_informer

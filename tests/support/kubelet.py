@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 from vmafx.kube import Client, Key, Resource
+from vmafx.kube.core import LEASES
 from vmafx.kube.errors import Conflict, Invalid, KubeError, NotFound
 from vmafx.kube.resources import Untyped
 from vmafx.kube.watch import Added, Deleted, Modified
-from vmafx.runtime.leader import LEASES
 from vmafx.times import micro_time
 
 PODS: Resource[Untyped] = Resource("", "v1", "pods", "Pod", dict)

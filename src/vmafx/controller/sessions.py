@@ -14,14 +14,14 @@ from typing import NamedTuple
 import msgspec
 
 from vmafx.controller.rbac import SESSION_SECRET
-from vmafx.kube import Client, Key, Resource
+from vmafx.kube import Client, Key
+from vmafx.kube.core import SECRETS
 from vmafx.kube.errors import AlreadyExists, ConfigError, NotFound
 from vmafx.kube.resources import Untyped
 
 FIELD = "key"
 KEY_BYTES = 32
 TOKEN_MOST = 1024  # characters
-SECRETS: Resource[Untyped] = Resource("", "v1", "secrets", "Secret", dict)
 
 
 class Session(NamedTuple):

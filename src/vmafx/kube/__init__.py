@@ -5,7 +5,8 @@ Here live configuration, credentials, transport, verbs and watches. Caches, queu
 
 from vmafx.kube.client import Client
 from vmafx.kube.config import Config, load_config
-from vmafx.kube.resources import CRDS, JOBS, NAMESPACES, NODES, SERVICES, TRAININGS, Key, Resource
+from vmafx.kube.core import CRDS, NAMESPACES
+from vmafx.kube.resources import JOBS, NODES, SERVICES, TRAININGS, Key, Resource
 
 __all__ = [
     "CRDS",

@@ -65,7 +65,3 @@ JOBS = of_kind(VmafxJob)
 NODES = of_kind(VmafxNode)
 TRAININGS = of_kind(VmafxModelTraining)
 SERVICES = of_kind(ZerfooInferenceService)
-NAMESPACES: Resource[Untyped] = Resource("", "v1", "namespaces", "Namespace", dict, namespaced=False)
-CRDS: Resource[Untyped] = Resource(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", dict, namespaced=False
-)

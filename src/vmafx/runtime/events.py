@@ -11,13 +11,12 @@ from uuid import uuid4
 
 import msgspec
 
-from vmafx.kube import Client, Key, Resource
+from vmafx.kube import Client, Key
+from vmafx.kube.core import EVENTS
 from vmafx.kube.errors import KubeError, NotFound
-from vmafx.kube.resources import Untyped
 from vmafx.logs import log
 from vmafx.times import loop_time, micro_time
 
-EVENTS: Resource[Untyped] = Resource("events.k8s.io", "v1", "events", "Event", dict)
 SAME_WITHIN = 360.0  # seconds in which the same event counts as a repetition
 BURST, REFILL_EVERY = 25.0, 300.0  # as client-go: so many at once for one object, then one every five minutes
 WAITING_MOST, REMEMBERED_MOST, NOTE_MOST = 1000, 4096, 1024

@@ -11,8 +11,8 @@ from contextlib import aclosing
 
 import msgspec
 
-from vmafx.api.meta import ObjectMeta
-from vmafx.kube import Client, Key, Resource
+from vmafx.kube import Client, Key
+from vmafx.kube.core import LEASES, Lease, LeaseSpec
 from vmafx.kube.errors import Conflict, KubeError, NotFound
 from vmafx.logs import log
 from vmafx.runtime.metrics import Metrics
@@ -20,22 +20,6 @@ from vmafx.times import loop_time, micro_time
 
 LASTS, RENEW_WITHIN, RETRY_EVERY = 15.0, 10.0, 2.0
 RELEASE_WITHIN = 5.0  # a slow server is worth waiting for: the next one would wait longer
-
-
-class LeaseSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    holderIdentity: str | None = None
-    leaseDurationSeconds: int | None = None
-    acquireTime: str | None = None
-    renewTime: str | None = None
-    leaseTransitions: int = 0
-
-
-class Lease(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
-    spec: LeaseSpec = LeaseSpec()
-
-
-LEASES: Resource[Lease] = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
 
 
 class LeaseLost(Exception):

@@ -8,12 +8,11 @@ from typing import NamedTuple
 from vmafx.api.job import FINISHED, JobView
 from vmafx.api.node import NodeView
 from vmafx.jobs.informer import UNFINISHED, jobs_informer
-from vmafx.kube import Client, Key, Resource
-from vmafx.kube.resources import Untyped
+from vmafx.kube import Client, Key
+from vmafx.kube.core import PODS
 from vmafx.operator.job.podview import JOB_LABEL, PodView
 from vmafx.runtime.informer import Informer, Keep
 
-PODS: Resource[Untyped] = Resource("", "v1", "pods", "Pod", dict)
 BY_JOB, BY_NODE = "job", "node"
 
 

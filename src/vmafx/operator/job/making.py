@@ -9,9 +9,10 @@ from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
 from vmafx.jobs.outcomes import Leaving, TryAgain, failed
 from vmafx.kube import Client, Key
+from vmafx.kube.core import PODS
 from vmafx.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, NotFound
 from vmafx.operator.job import decide as steps
-from vmafx.operator.job.cache import BY_JOB, PODS, Caches
+from vmafx.operator.job.cache import BY_JOB, Caches
 from vmafx.operator.job.pod import PodSettings, pod, pod_name
 from vmafx.operator.job.podview import PodView
 from vmafx.times import loop_time

@@ -13,10 +13,11 @@ from vmafx.jobs.events import tell, tell_end
 from vmafx.jobs.metrics import JobMetrics
 from vmafx.jobs.outcomes import Leaving, Succeed, failed
 from vmafx.kube import JOBS, Client, Key
+from vmafx.kube.core import PODS
 from vmafx.kube.errors import Conflict, Invalid, NotFound, ServerError, Unreachable
 from vmafx.operator.job import decide as steps
 from vmafx.operator.job import status
-from vmafx.operator.job.cache import BY_JOB, BY_NODE, PODS, Caches, job_of, keys_of
+from vmafx.operator.job.cache import BY_JOB, BY_NODE, Caches, job_of, keys_of
 from vmafx.operator.job.counting import Counting
 from vmafx.operator.job.finished import Finished
 from vmafx.operator.job.following import DEFAULT_ADDRESS, Following

@@ -1,0 +1,101 @@
+"""Writes the status of one kind: only what changed, only if nobody wrote since, and never twice on old news.
+
+A write is known here before the cache shows it. Until it does, a decision on the cached object would be the same again:
+`is_behind` tells. Where a write leaves nothing to do, its echo from the watch need not bring its object back: `quiet`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from vmafx.kube import Client, Key
+from vmafx.kube.errors import Conflict, NotFound
+from vmafx.runtime.informer import Informer
+from vmafx.runtime.store import Change
+
+
+class _Meta(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def resourceVersion(self) -> str: ...  # noqa: N802 - its name on the wire
+
+
+class Versioned(Protocol):
+    @property
+    def metadata(self) -> _Meta: ...
+
+
+T = TypeVar("T", bound=Versioned)
+
+
+class _Write(msgspec.Struct):
+    """A write of ours that the cache does not show yet, as far as we know."""
+
+    version: int
+    quiet: bool = False  # there is nothing to do when it comes back
+
+
+class StatusWriter(Generic[T]):
+    """The one writer of a kind's status in this process."""
+
+    def __init__(self, client: Client, informer: Informer[T]) -> None:
+        self._client, self._informer = client, informer
+        self._writes: dict[Key, _Write] = {}
+
+    async def write(self, about: T, changes: Mapping[str, Any]) -> T | None:
+        """Write if nobody wrote since `about`; None if somebody did, or it is gone: the watch brings us back.
+
+        Gives the object as it is now, which is `about` itself where there is nothing to change.
+        """
+        if not changes:
+            return about
+        key = Key(about.metadata.namespace, about.metadata.name)
+        version = about.metadata.resourceVersion
+        try:
+            new = await self._client.patch_status(self._informer.resource, key, changes, version=version)
+        except (Conflict, NotFound):
+            return None
+        cached = self._informer.store.get(key)
+        if cached is not None and _version(cached) < _version(new):  # the watch may well be faster than the answer
+            self._writes[key] = _Write(_version(new))
+        return new
+
+    def is_behind(self, key: Key, about: T) -> bool:
+        """Whether this is from before our last write: deciding on it would decide the same again."""
+        mine = self._writes.get(key)
+        return mine is not None and _version(about) < mine.version
+
+    def quiet(self, key: Key) -> None:
+        """What followed from our last write is done: its echo is no news."""
+        if (mine := self._writes.get(key)) is not None:
+            mine.quiet = True
+
+    def is_news(self, change: Change[T]) -> bool:
+        """For `Controller.watches(when=...)`: whether a change is more than the echo of a quiet write."""
+        mine = self._writes.get(change.key)
+        if mine is None or change.new is None or not mine.quiet:
+            return True
+        mine.quiet = False
+        return _version(change.new) != mine.version
+
+    def settle(self, key: Key) -> None:
+        """The cache shows our last write, or something newer: it need not be remembered."""
+        self._writes.pop(key, None)
+
+    def loud(self, key: Key) -> None:
+        """Something else brought us here, and has to wait for the echo: that must not pass for no news."""
+        if (mine := self._writes.get(key)) is not None:
+            mine.quiet = False
+
+
+def changed(status: object, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the fields that a status should have, those that it has not."""
+    return {name: value for name, value in wanted.items() if getattr(status, name) != value}
+
+
+def _version(about: Versioned) -> int:
+    return int(about.metadata.resourceVersion or 0)

@@ -8,24 +8,23 @@ from typing import Any
 
 import pytest
 
+from tests.support.contexts import context
 from tests.support.fleet import add_node, allow_pods, condition, has_seen, operating, phase, reaches, submit
 from tests.support.kubelet import End, Fate, Kubelet
 from tests.support.waiting import eventually
 from vmafx.api.job import JobView, VmafxJob
-from vmafx.jobs.informer import jobs_informer
 from vmafx.jobs.outcomes import TryAgain
 from vmafx.jobs.work import Answer, fitted
 from vmafx.kube import JOBS, NODES, Client, Key, Resource
 from vmafx.kube.core import EVENTS, PODS
 from vmafx.kube.errors import Forbidden
 from vmafx.kube.resources import Untyped
-from vmafx.operator.job.cache import Caches, jobs_by_node, pods_informer
-from vmafx.operator.job.decide import LOOK_AGAIN
-from vmafx.operator.job.making import Found, Made, PodMaking
-from vmafx.operator.job.pod import PodSettings
+from vmafx.operator.job.cache import pods_informer
+from vmafx.operator.job.decide import Situation, decide
 from vmafx.operator.job.podview import ATTEMPT_LABEL, JOB_LABEL
 from vmafx.operator.job.reconciler import JobReconciler
-from vmafx.operator.node.reconciler import nodes_informer
+from vmafx.operator.job.settings import JobSettings
+from vmafx.operator.job.steps import LOOK_AGAIN, CreatePod, Nothing
 from vmafx.times import utc_now
 
 
@@ -52,7 +51,7 @@ class Fleet:
 
         async def known() -> bool:
             there = await self.client.list(PODS, self.namespace, fields=f"metadata.name={name}")
-            cached = self.operator._pods.store.get(Key(self.namespace, name))
+            cached = self.operator.pods.store.get(Key(self.namespace, name))
             versions = [one["metadata"]["resourceVersion"] for one in there.items if one["spec"].get("nodeName")]
             return cached is not None and versions == [cached.metadata.resourceVersion]
 
@@ -256,7 +255,7 @@ async def test_a_name_that_somebody_else_has_is_waited_for_and_then_given_up(
     await client.create(PODS, {"metadata": {"name": "web-0"}, "spec": {"containers": [other]}}, namespace)
     key = await fleet.submit("web", retryLimit=0)
     await reaches(client, key, phase("Running"), "it is placed")
-    await eventually(lambda: key in fleet.operator._making._refusals, "its Pod was asked for")
+    await eventually(lambda: fleet.operator._memory.of(key).blocked_since is not None, "its Pod was asked for")
     fleet.ahead = timedelta(seconds=31)
     job = await reaches(client, key, lambda one: bool(one.status.message), "it says what it waits for")
     assert job.status.message == "there is a Pod web-0 that is not its own; asked for again"
@@ -290,7 +289,7 @@ async def test_a_deadline_runs_out_on_a_node_whose_agent_does_nothing(
 async def test_an_answer_is_not_lost_when_the_cache_lists_anew(client: Client, namespace: str, clips: Path) -> None:
     """Pods that are over are left out of lists; but not those of jobs that do not know it yet."""
     await allow_pods(client, namespace)
-    jobs = jobs_by_node(client, namespace)
+    jobs = context(client, namespace).jobs
     pods, pod = pods_informer(client, jobs), Key(namespace, "kept-0")
     tasks = [asyncio.create_task(informer.run()) for informer in (jobs, pods)]
     try:
@@ -328,24 +327,30 @@ async def test_a_pod_that_came_and_went_unseen_is_missed(client: Client, namespa
     uid = (await client.get(JOBS, key)).metadata.uid
     placed = {"phase": "Running", "assignedNode": "pool", "controllerJobID": f"{uid}-0", "attempts": 1}
     job = await client.patch_status(JOBS.seen_as(JobView), key, placed)
-    jobs, nodes = jobs_informer(client, namespace), nodes_informer(client, namespace)
-    caches = Caches(jobs, nodes, pods_informer(client, jobs))
-    watching = [asyncio.create_task(informer.run()) for informer in (jobs, nodes)]
+    made = context(client, namespace)
+    reconciler = JobReconciler(made, JobSettings(worker_image="worker:1"))
+    watching = [asyncio.create_task(informer.run()) for informer in (made.jobs, made.nodes)]
+
+    async def looked() -> Situation:
+        return await reconciler._gatherer.gather(key, job)
+
     try:
-        for informer in (jobs, nodes):
+        for informer in (made.jobs, made.nodes):
             await informer.synced.wait()
-        making = PodMaking(client, caches, PodSettings("worker:1"), utc_now)
-        assert await making.make(key, job, look=False) == Made(LOOK_AGAIN)
-        assert await making.make(key, job, look=True) == Made(LOOK_AGAIN)  # not even asked for: it was made just now
-        made = await client.get(PODS, pod)
+        situation = await looked()
+        assert decide(job, utc_now(), situation) == CreatePod()
+        assert situation.node is not None
+        await reconciler._create_pod(key, job, situation.node, None)
+        assert decide(job, utc_now(), await looked()) == Nothing(LOOK_AGAIN)  # not even asked for: it was made just now
+        there = await client.get(PODS, pod)
 
         async def is_found() -> bool:
-            found = await making.make(key, job, look=True)
-            return isinstance(found, Found) and found.pod.metadata.uid == made["metadata"]["uid"]
+            found = (await looked()).pod
+            return found is not None and found.metadata.uid == there["metadata"]["uid"]
 
         await eventually(is_found, "it is asked for, and found")
         await client.delete(PODS, pod, grace_seconds=0)
-        assert await making.make(key, job, look=True) == TryAgain("its Pod disappeared")
+        assert decide(job, utc_now(), await looked()) == TryAgain("its Pod disappeared")
     finally:
         for task in watching:
             task.cancel()

@@ -59,7 +59,7 @@ async def test_what_runs_goes_on_and_what_waits_is_told_why(
     fleet.kubelet.hold.clear()
     first = await submit(client, namespace, "first", clips, nodeSelector={"rack": "a"})
     await reaches(client, first, phase("Running"), "it is placed")
-    await eventually(lambda: len(fleet.operator._pods.store) == 1, "its Pod is made, and the operator has seen it")
+    await eventually(lambda: len(fleet.operator.pods.store) == 1, "its Pod is made, and the operator has seen it")
     await do(client, node)
     await has_seen(fleet.operator, client, node)
     second = await submit(client, namespace, "second", clips, nodeSelector={"rack": "a"})

@@ -19,12 +19,12 @@ from tests.support.waiting import eventually
 from vmafx.api import VmafxJob
 from vmafx.api.meta import LocalSecretRef, ObjectMeta
 from vmafx.api.node import VmafxNode, VmafxNodeSpec
-from vmafx.api.reasons import REASONS
 from vmafx.devcluster import DevCluster
 from vmafx.jobs import outcomes
 from vmafx.jobs import status as ends
 from vmafx.kube import NODES, Client, Key
-from vmafx.operator.job import decide, status
+from vmafx.operator.job import decide, status, steps
+from vmafx.operator.job.kind import JOB
 from vmafx.scheduling import terms
 
 CPU = VmafxNodeSpec("cpu")
@@ -100,7 +100,7 @@ async def test_each_reason_is_reached_and_described(
     name: str, kubelet: Kubelet, client: Client, namespace: str, clips: Path, kubectl: Kubectl
 ) -> None:
     one = SCENARIOS[name]
-    (declared,) = (known for known in REASONS[VmafxJob] if known.reason == one.reason)
+    (declared,) = (known for known in JOB.reasons if known.reason == one.reason)
     for number, spec in enumerate(one.nodes):
         meta = ObjectMeta(name=f"node-{number}", labels=one.labels)
         await client.create(NODES, VmafxNode(metadata=meta, spec=spec), namespace)
@@ -131,14 +131,14 @@ async def test_each_reason_is_reached_and_described(
 
 def test_no_reason_is_left_out() -> None:
     """What the code can write, what the reference tells, and what is reached above are the same."""
-    written = {*get_args(terms.Reason), *get_args(outcomes.Reason), *get_args(get_type_hints(decide.Hold)["reason"])}
+    written = {*get_args(terms.Reason), *get_args(outcomes.Reason), *get_args(get_type_hints(steps.Hold)["reason"])}
     written |= set(decide.PLACED.values())
     sources = [ast.parse(inspect.getsource(module)) for module in (status, ends)]
     for call in (node for source in sources for node in ast.walk(source)):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "with_condition":
             reason = call.args[3]
             written |= {reason.value} if isinstance(reason, ast.Constant) else set()
-    assert written == {one.reason for one in REASONS[VmafxJob]}
+    assert written == {one.reason for one in JOB.reasons}
     with_another_controller = {"Suspending", "ExternalFailure"}  # reached in test_following.py
     assert {one.reason for one in SCENARIOS.values()} | with_another_controller == written
 

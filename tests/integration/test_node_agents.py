@@ -3,19 +3,21 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from tests.support.agent_fleet import AgentFleet, agent_fleet, failures, placed, running_on
+from tests.support.contexts import context
+from tests.support.fleet import submit
 from vmafx.api.meta import Condition
 from vmafx.api.node import BY_AGENT, REGISTERED_BY
-from vmafx.kube import NODES, Client, Key
+from vmafx.kube import JOBS, NODES, Client, Key
 from vmafx.kube.errors import NotFound
 from vmafx.operator.node.decide import REMOVED_AFTER
-from vmafx.operator.node.reconciler import NodeReconciler, nodes_informer
-from vmafx.runtime.events import EventRecorder
-from vmafx.runtime.metrics import Metrics
+from vmafx.operator.node.reconciler import NodeReconciler
+from vmafx.operator.node.settings import NodeSettings
 
 DAY = REMOVED_AFTER.total_seconds()
 
@@ -39,14 +41,11 @@ async def test_a_heartbeat_that_comes_while_the_node_is_given_up_saves_it(
     heard: bool, fleet: AgentFleet, client: Client, namespace: str
 ) -> None:
     """A watch that does not tell of it: only the server knows, and refuses what is written about an older state."""
-    key, nodes = Key(namespace, "a"), nodes_informer(client, namespace)
+    made = context(client, namespace, now=fleet.now, clock=fleet.clock)
+    key, nodes = Key(namespace, "a"), made.nodes
     await fleet.agent("a")
     watching = asyncio.create_task(nodes.run())
-    health = NodeReconciler(
-        client, nodes, EventRecorder(client, "test", "test"), address=fleet.controller.address,
-        has_jobs=lambda _: True, now=fleet.now, clock=fleet.clock,
-    )  # fmt: skip
-    health.controller(Metrics(), workers=1)
+    health = NodeReconciler(made, NodeSettings(controller_address=fleet.controller.address))
     await nodes.synced.wait()
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
@@ -87,12 +86,16 @@ async def test_nodes_that_agents_made_go_after_a_day_without_them(
 
 @pytest.mark.parametrize("has_jobs", [False, True])
 async def test_a_node_that_has_jobs_stays(has_jobs: bool, fleet: AgentFleet, client: Client, namespace: str) -> None:
+    """One that another controller placed there, which is not ours to move."""
     key = Key(namespace, "made")
     await fleet.agent("made")
     await client.merge_patch(NODES, key, {"metadata": {"labels": {REGISTERED_BY: BY_AGENT}}})
+    if has_jobs:
+        job = await submit(client, namespace, "theirs", Path("/clips"), schedulerName="other")
+        there = {"phase": "Running", "assignedNode": "made", "controllerJobID": "another's"}
+        await client.patch_status(JOBS, job, there)
     fleet.ahead += DAY
     async with fleet.operating():
-        fleet.health._has_jobs = lambda _: has_jobs
         await fleet.pass_time(90)
         assert await gone(client, key) is not has_jobs
 

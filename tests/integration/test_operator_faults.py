@@ -15,6 +15,7 @@ import pytest
 from tests.integration.test_client import SLIM, make
 from tests.integration.test_informer import own_cluster, running, settled
 from tests.integration.test_operator import controller, create_node, leader_flags, status_of
+from tests.support.contexts import context
 from tests.support.faults import kill, start
 from tests.support.operators import LEASE, Controller, operator
 from tests.support.proxy import FaultyProxy, Refuse
@@ -22,10 +23,9 @@ from tests.support.waiting import eventually
 from vmafx.devcluster import DevCluster, crds
 from vmafx.kube import JOBS, NODES, Client, Key, load_config
 from vmafx.kube.core import LEASES
-from vmafx.operator.node.reconciler import NodeReconciler, nodes_informer
-from vmafx.runtime.events import EventRecorder
+from vmafx.operator.node.reconciler import NodeReconciler
+from vmafx.operator.node.settings import NodeSettings
 from vmafx.runtime.informer import Informer
-from vmafx.runtime.metrics import Metrics
 
 __all__ = ["controller", "own_cluster"]
 
@@ -123,12 +123,10 @@ class Judged:
 
     def __init__(self, client: Client, namespace: str, controller: Controller) -> None:
         self.ahead = timedelta()
-        self._nodes = nodes_informer(client, namespace)
-        events = EventRecorder(client, "test", "test")
-        self._reconciler = NodeReconciler(
-            client, self._nodes, events, address=controller.address, has_jobs=lambda _: False, now=self._now
-        )
-        self._controller = self._reconciler.controller(Metrics(), workers=4)
+        made = context(client, namespace, now=self._now)
+        self._nodes = made.nodes
+        self._reconciler = NodeReconciler(made, NodeSettings(controller_address=controller.address))
+        self._controller = self._reconciler.controller
         self.queue = self._controller.queue
 
     def parts(self) -> tuple[Coroutine[Any, Any, None], ...]:

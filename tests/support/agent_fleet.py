@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tests.support.contexts import context
 from tests.support.fleet import add_node, submit
 from tests.support.operators import Controller
 from tests.support.waiting import eventually
@@ -16,13 +17,11 @@ from vmafx.jobs.outcomes import outcome
 from vmafx.jobs.work import Answer
 from vmafx.kube import JOBS, NODES, Client, Key
 from vmafx.kube.core import EVENTS
-from vmafx.operator.job.cache import Caches, jobs_by_node, pods_informer
-from vmafx.operator.job.pod import PodSettings
 from vmafx.operator.job.reconciler import JobReconciler
+from vmafx.operator.job.settings import JobSettings
 from vmafx.operator.node.decide import PROBE_EVERY
-from vmafx.operator.node.reconciler import NodeReconciler, nodes_informer
-from vmafx.runtime.events import EventRecorder
-from vmafx.runtime.manager import Manager
+from vmafx.operator.node.reconciler import NodeReconciler
+from vmafx.operator.node.settings import NodeSettings
 from vmafx.runtime.metrics import Metrics
 from vmafx.times import utc_now
 
@@ -48,27 +47,18 @@ class AgentFleet:
     @asynccontextmanager
     async def operating(self) -> AsyncIterator[None]:
         """Both controllers, as the operator runs them, but that time is passed by `pass_time`."""
-        client, namespace, self.metrics = self.client, self.namespace, Metrics()
-        manager = Manager(self.metrics, probes=None, metrics_at=None, election=None)
-        events = EventRecorder(client, "vmafx-operator", "test")
-        manager.in_background(events.run)
-        self.jobs, self.nodes = jobs_by_node(client, namespace), nodes_informer(client, namespace)
-        pods = pods_informer(client, self.jobs)
-        for informer in (self.nodes, self.jobs):
-            manager.add_informer(informer, fresh=True)
-        manager.add_informer(pods)
-        caches = Caches(self.jobs, self.nodes, pods)
-        running = JobReconciler(client, caches, events, self.metrics, PodSettings("worker:1"), self.now)
-        self.health = NodeReconciler(
-            client, self.nodes, events, address=self.controller.address, has_jobs=running.has_jobs,
-            now=self.now, clock=self.clock,
-        )  # fmt: skip
-        self._of_jobs, self._of_nodes = running.controller(8), self.health.controller(self.metrics, workers=8)
-        manager.add_controller(self._of_jobs)
-        manager.add_controller(self._of_nodes)
-        manager.while_leading(running.lead)
+        self.metrics = Metrics()
+        made = context(self.client, self.namespace, self.metrics, now=self.now, clock=self.clock)
+        self.jobs, self.nodes = made.jobs, made.nodes
+        running = JobReconciler(made, JobSettings(worker_image="worker:1"))
+        self.health = NodeReconciler(made, NodeSettings(controller_address=self.controller.address))
+        made.manager.add_informer(running.pods)
+        self._of_jobs, self._of_nodes = running.controller, self.health.controller
+        made.manager.add_controller(self._of_jobs)
+        made.manager.add_controller(self._of_nodes)
+        made.manager.while_leading(running.lead)
         stop = asyncio.Event()
-        task = asyncio.create_task(manager.run(stop))
+        task = asyncio.create_task(made.manager.run(stop))
         try:
             for informer in (self.nodes, self.jobs):
                 await informer.synced.wait()

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support.contexts import context
 from tests.support.kubelet import Kubelet
 from tests.support.video import ffmpeg, lossless, scene
 from tests.support.waiting import eventually
@@ -17,12 +18,8 @@ from vmafx.kube import JOBS, NODES, Client, Key, Resource
 from vmafx.kube.core import PODS
 from vmafx.kube.errors import AlreadyExists, NotFound
 from vmafx.kube.resources import Untyped
-from vmafx.operator.job.cache import Caches, jobs_by_node, pods_informer
-from vmafx.operator.job.pod import PodSettings
 from vmafx.operator.job.reconciler import JobReconciler
-from vmafx.operator.node.reconciler import nodes_informer
-from vmafx.runtime.events import EventRecorder
-from vmafx.runtime.manager import Manager
+from vmafx.operator.job.settings import JobSettings
 from vmafx.runtime.metrics import Metrics
 from vmafx.times import utc_now
 
@@ -46,23 +43,16 @@ def make_clips(folder: Path) -> Path:
 async def operating(
     client: Client, namespace: str, now: Callable[[], datetime] = utc_now, metrics: Metrics | None = None, **parts: Any
 ) -> AsyncIterator[JobReconciler]:
-    """The job controller alone, as the operator runs it."""
-    metrics = metrics or Metrics()
-    manager = Manager(metrics, probes=None, metrics_at=None, election=None)
-    events = EventRecorder(client, "vmafx-operator", "test")
-    manager.in_background(events.run)
-    jobs, nodes = jobs_by_node(client, namespace), nodes_informer(client, namespace)
-    pods = pods_informer(client, jobs)
-    manager.add_informer(jobs)
-    manager.add_informer(nodes)
-    manager.add_informer(pods)
-    made = JobReconciler(client, Caches(jobs, nodes, pods), events, metrics, PodSettings("worker:1"), now, **parts)
-    manager.add_controller(made.controller(workers=8))
-    manager.while_leading(made.lead)
+    """The job reconciler alone, as the operator runs it."""
+    made = context(client, namespace, metrics, now=now)
+    reconciler = JobReconciler(made, JobSettings(worker_image="worker:1", **parts))
+    made.manager.add_informer(reconciler.pods)
+    made.manager.add_controller(reconciler.controller)
+    made.manager.while_leading(reconciler.lead)
     stop = asyncio.Event()
-    running = asyncio.create_task(manager.run(stop))
+    running = asyncio.create_task(made.manager.run(stop))
     try:
-        yield made
+        yield reconciler
     finally:
         stop.set()
         await running
@@ -100,7 +90,7 @@ async def has_seen(operator: JobReconciler, client: Client, node: Key) -> None:
     """Wait until the operator's cache has the node as it is now: jobs come by another watch, maybe sooner."""
 
     async def same() -> bool:
-        cached = operator._nodes.store.get(node)
+        cached = operator._gatherer._nodes.store.get(node)
         return (cached.metadata.resourceVersion if cached else None) == await _version(client, node)
 
     await eventually(same, f"the operator has seen {node}")

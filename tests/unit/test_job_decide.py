@@ -7,12 +7,14 @@ import msgspec
 import pytest
 
 from vmafx.api.job import JobSpecView, JobStatusView, JobView
-from vmafx.api.meta import Condition, MetaView
+from vmafx.api.meta import Condition, LocalSecretRef, MetaView
 from vmafx.api.node import NodeStatusView, NodeView, VmafxNodeSpec
+from vmafx.jobs.attempts import is_foreign
 from vmafx.jobs.outcomes import Fail, Succeed, Suspend, TryAgain
 from vmafx.jobs.work import Answer, fitted
 from vmafx.operator.job import status
-from vmafx.operator.job.decide import PLACED, Adopt, Around, Follow, Hold, MakePod, Nothing, Queue, Say, Step, decide
+from vmafx.operator.job.decide import PLACED, Situation, decide
+from vmafx.operator.job.foreign import Elsewhere, Follow, Heard, Said, follow
 from vmafx.operator.job.podview import (
     ContainerStatus,
     Owner,
@@ -26,6 +28,20 @@ from vmafx.operator.job.podview import (
     Terminated,
     Waiting,
 )
+from vmafx.operator.job.steps import (
+    LOOK_AGAIN,
+    AwaitName,
+    CreatePod,
+    Hold,
+    Mirror,
+    Misplace,
+    Nothing,
+    Place,
+    Queue,
+    Say,
+    Step,
+)
+from vmafx.scheduling.scheduler import POD_ONLY
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 SCORED = Answer("u1-0", 93.2, 300)
@@ -63,8 +79,8 @@ def said(answer: Answer, code: int = 0) -> PodView:
     return pod("Succeeded" if code == 0 else "Failed", ended=Terminated(code, "Error", fitted(answer).decode()))
 
 
-def look(job: JobView, found: PodView | None = None, *, seen: bool = True, **around: Any) -> Step | Follow:
-    return decide(job, NOW, Around(pod=found, seen=seen, **around))
+def look(job: JobView, found: PodView | None = None, *, seen: bool = True, **known: Any) -> Step:
+    return decide(job, NOW, Situation(pod=found, seen=seen, **known))
 
 
 def condition(reason: str, at: datetime) -> tuple[Condition, ...]:
@@ -79,8 +95,8 @@ def condition(reason: str, at: datetime) -> tuple[Condition, ...]:
         (pending({"suspend": True}), SUSPENDED),
         (pending({"cancel": True, "suspend": True}), Fail("Cancelled", "cancelled before it ran")),
         (pending({"schedulerName": "other"}), Hold("AwaitingScheduler", "waits for other to place it")),
-        (pending({"schedulerName": "other"}, assignedNode="n"), Adopt("n")),
-        (pending(assignedNode="n"), Adopt("n")),
+        (pending({"schedulerName": "other"}, assignedNode="n"), Place("n")),
+        (pending(assignedNode="n"), Place("n")),
         (
             pending({"suspend": True}, assignedNode="n"),
             Hold("Suspended", "suspended; set spec.suspend to false to let it run"),
@@ -114,7 +130,7 @@ def condition(reason: str, at: datetime) -> tuple[Condition, ...]:
     ],
 )
 def test_pending(job: JobView, step: Step) -> None:
-    assert look(job) == step
+    assert look(job, node=node("Pod")) == step
 
 
 @pytest.mark.parametrize(
@@ -191,10 +207,9 @@ def test_pending(job: JobView, step: Step) -> None:
             pod("Failed", ended=Terminated(143, "Error"), deletionTimestamp=ago(1)),
             TryAgain("its Pod was deleted while it ran"),
         ),
-        (running(), pod(ownerReferences=()), MakePod()),  # which finds the name taken
-        (running(), pod(labels=PodLabels(attempt="3")), MakePod()),
+        (running(), pod(ownerReferences=()), AwaitName()),
+        (running(), pod(labels=PodLabels(attempt="3")), AwaitName()),
         (running({"activeDeadlineSeconds": 100}), None, TryAgain("its Pod disappeared")),
-        (running(attempts=0), pod(), Adopt("n")),  # somebody else's words
         (
             running(),  # what was put beside the worker has ended, and the worker has not
             pod(status={"containerStatuses": (ContainerStatus("proxy", State(terminated=Terminated(1, "Error"))),)}),
@@ -272,8 +287,8 @@ def with_agent(spec: dict[str, Any] | None = None, since: float = 30, **status: 
     return running(spec, **{"conditions": (placed,), "claimedAt": ago(since - 10)} | status)
 
 
-def as_pod(**status: Any) -> JobView:
-    return running(conditions=(Condition("Scheduled", "True", ago(30), PLACED["Pod"], "on n"),), **status)
+def as_pod(spec: dict[str, Any] | None = None, **status: Any) -> JobView:
+    return running(spec, conditions=(Condition("Scheduled", "True", ago(30), PLACED["Pod"], "on n"),), **status)
 
 
 def heard_again(since: float) -> Condition:
@@ -330,9 +345,10 @@ NOT_TAKEN = TryAgain("its agent n did not take it within 60 s")
         (with_agent(), node("Pod"), TryAgain("its node n now runs its jobs as Pods", failed=False)),
         (with_agent(claimedAt=None), node("Pod"), TryAgain("its node n now runs its jobs as Pods", failed=False)),
         (as_pod(), node("Agent"), TryAgain("its node n now has an agent run its jobs", failed=False)),
-        (as_pod(), node("Pod"), MakePod()),
-        (as_pod(), None, MakePod()),  # which finds that there is no node
-        (with_agent(controllerJobID=None), node(), Adopt("n")),
+        (as_pod(), node("Pod"), CreatePod()),
+        (as_pod({"activeDeadlineSeconds": 100}), node("Pod"), CreatePod(40.0)),
+        (as_pod(), None, TryAgain("its node n is gone", failed=False)),
+        (with_agent(controllerJobID=None), node(), Place("n")),
     ],
 )  # fmt: skip
 def test_running_with_an_agent(job: JobView, around: NodeView | None, step: Step) -> None:
@@ -374,26 +390,58 @@ LATE = Follow(Fail("DeadlineExceeded", "not done within 60 s of its start"), 0.0
 @pytest.mark.parametrize("theirs", ["theirs", "u2-0", "u1", "u1-", "u1-x", "u1-0-0", "-0"])
 def test_what_another_controller_has_is_followed_and_never_run(phase: str, assigned: str | None, theirs: str) -> None:
     status: dict[str, Any] = {"phase": phase, "assignedNode": assigned, "controllerJobID": theirs}
-    for seen in (True, False):
-        for found in (None, pod(), said(SCORED)):
-            assert look(pending(**status), found, seen=seen) == Follow()
-            assert look(pending({"suspend": True}, **status), found, seen=seen) == Follow()
-            assert look(pending({"cancel": True}, **status), found, seen=seen) == CANCELLED
+    plain, cancelled, suspended = (pending(spec, **status) for spec in ({}, {"cancel": True}, {"suspend": True}))
+    assert is_foreign(plain)
+    for job, wanted in ((plain, Follow()), (suspended, Follow()), (cancelled, CANCELLED)):
+        assert follow(job, NOW) == wanted
+        elsewhere = Elsewhere(wanted, "c:1", Said(Heard("COMPLETED", score=50.0)))
+        for seen in (True, False):
+            for found in (None, pod(), said(SCORED)):
+                step = look(job, found, seen=seen, elsewhere=elsewhere)
+                assert isinstance(step, Succeed if phase == "Running" else Mirror)
     late = {"activeDeadlineSeconds": 60}
-    assert look(pending(late, startedAt=ago(60), **status)) == LATE
-    assert look(pending(late, startedAt=ago(50), **status)) == Follow(left=10.0)
-    assert look(pending(late, **status)) == Follow()
+    assert follow(pending(late, startedAt=ago(60), **status), NOW) == LATE
+    assert follow(pending(late, startedAt=ago(50), **status), NOW) == Follow(left=10.0)
+    assert follow(pending(late, **status), NOW) == Follow()
+
+
+@pytest.mark.parametrize("ours", [None, "", "u1-0", "u1-12"])
+def test_what_the_operator_named_itself_is_its_own(ours: str | None) -> None:
+    assert not is_foreign(pending(controllerJobID=ours))
 
 
 def test_what_somebody_else_let_run_is_run_where_they_said_or_taken_back() -> None:
-    assert look(running(controllerJobID=None), seen=False) == Adopt("n")
+    assert look(running(controllerJobID=None), seen=False, node=node("Pod")) == Place("n")
+    assert look(running(attempts=0), pod(), node=node("Pod")) == Place("n")  # somebody else's words
+    assert look(running(controllerJobID=None), seen=False) == Misplace("NoNodes", "there is no VmafxNode n")
     assert look(running({"cancel": True}, controllerJobID=None)) == Fail("Cancelled", "cancelled while it ran")
     back = TryAgain("whoever had it gave it back", failed=False)
     assert look(running(controllerJobID=None, assignedNode=None), seen=False) == back
 
 
-def test_a_pod_never_seen_is_looked_for_before_it_is_made() -> None:
-    assert look(running(), None, seen=False) == MakePod()
+def test_a_pod_that_was_made_is_waited_for_before_it_is_missed() -> None:
+    here: dict[str, Any] = {"seen": False, "node": node("Pod")}
+    assert look(as_pod(), None, **here) == CreatePod()
+    assert look(as_pod(), None, made_ago=0.1, **here) == Nothing(LOOK_AGAIN)
+    assert look(as_pod({"activeDeadlineSeconds": 61}), None, made_ago=0.1, **here) == Nothing(1.0)
+    assert look(as_pod(), None, made_ago=LOOK_AGAIN, **here) == TryAgain("its Pod disappeared")
+    assert look(as_pod(), pod(ownerReferences=()), made_ago=LOOK_AGAIN, **here) == TryAgain("its Pod disappeared")
+    assert look(as_pod(), pod(), made_ago=LOOK_AGAIN, **here) == Nothing()
+
+
+def test_a_place_that_the_scheduler_gives_is_taken_unless_the_job_is_held() -> None:
+    given: dict[str, Any] = {"place": "n", "node": node("Pod"), "seen": False}
+    assert look(pending(), **given) == Place("n")
+    assert look(pending(), place="n", seen=False) == Misplace("NoNodes", "there is no VmafxNode n")
+    assert look(pending({"suspend": True}), **given) == SUSPENDED
+    assert look(pending({"cancel": True}), **given) == Fail("Cancelled", "cancelled before it ran")
+
+
+def test_credentials_are_for_pods() -> None:
+    secret = {"credentialsSecretRef": LocalSecretRef("s3")}
+    for job in (pending(secret), pending(secret, assignedNode="n"), running(secret, controllerJobID=None)):
+        assert look(job, place="n", node=node("Agent"), seen=False) == Misplace(*POD_ONLY)
+        assert look(job, place="n", node=node("Pod"), seen=False) == Place("n")
 
 
 def test_a_job_that_goes_is_left_alone() -> None:

@@ -15,14 +15,14 @@ from vmafx.api.meta import Condition, MetaView
 from vmafx.jobs.outcomes import Fail
 from vmafx.kube import Key
 from vmafx.operator.job import asking
-from vmafx.operator.job.decide import Follow, Hold, Mirror, Nothing, Step
 from vmafx.operator.job.following import AT_ONCE, EVERY, LONGEST, Following, address
-from vmafx.operator.job.foreign import PATIENCE, Heard, Said, Says
+from vmafx.operator.job.foreign import PATIENCE, Heard, Said, Says, judge
+from vmafx.operator.job.steps import Hold, Mirror, Nothing, Step
 from vmafx.runtime.store import Change
 from vmafx.times import loop_time
 
-PLAIN = Follow()
-CANCEL = Follow(Fail("Cancelled", "cancelled"))
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+CANCELLED = Fail("Cancelled", "cancelled while another controller had it")
 
 
 class Controllers:
@@ -83,16 +83,20 @@ class Jobs:
         self.told: list[tuple[float, str]] = []
         self.following = Following(at, lambda key: self.told.append((loop_time(), key.name)))
 
-    def look(self, name: str, follow: Follow = PLAIN, *, namespace: str = "x") -> Step:
-        return self.following.step(Key(namespace, name), job(name, namespace), follow)
+    def look(self, name: str, *, cancel: bool = False, namespace: str = "x") -> Step:
+        return self.look_at(job(name, namespace, cancel=cancel))
+
+    def look_at(self, one: JobView) -> Step:
+        key = Key(one.metadata.namespace, one.metadata.name)
+        return judge(one, self.following.about(key, one, NOW))
 
     def gone(self, name: str, namespace: str = "x") -> None:
         self.following.job_changed(Change(Key(namespace, name), job(name, namespace), None))
 
 
-def job(name: str, namespace: str = "x") -> JobView:
+def job(name: str, namespace: str = "x", *, cancel: bool = False) -> JobView:
     meta = MetaView(name, namespace, "u1")
-    return JobView(meta, JobSpecView("s3://r", "s3://d"), JobStatusView(controllerJobID=name))
+    return JobView(meta, JobSpecView("s3://r", "s3://d", cancel=cancel), JobStatusView(controllerJobID=name))
 
 
 def suspended(name: str) -> JobView:
@@ -210,9 +214,9 @@ def test_a_stop_is_asked_for_at_once_and_once_if_it_is_agreed_to(controllers: Co
         async with following() as jobs:
             jobs.look("a")
             await asyncio.sleep(EVERY / 2)
-            jobs.look("a", CANCEL)
+            jobs.look("a", cancel=True)
             await asyncio.sleep(0.1)
-            assert jobs.look("a", CANCEL) == CANCEL.end
+            assert jobs.look("a", cancel=True) == CANCELLED
             await asyncio.sleep(60)
             assert [stop for *_, stop in controllers.asked].count(True) == 1
 
@@ -223,14 +227,13 @@ def test_cancel_is_asked_for_anew_after_a_suspension_that_was_refused(controller
     async def body() -> None:
         async with following() as jobs:
             controllers.refuses.add("a")
-            key = Key("x", "a")
-            jobs.following.step(key, suspended("a"), PLAIN)
+            jobs.look_at(suspended("a"))
             await asyncio.sleep(3600)
-            assert isinstance(jobs.following.step(key, suspended("a"), PLAIN), Hold)
+            assert isinstance(jobs.look_at(suspended("a")), Hold)
             controllers.says["a"] = "COMPLETED"
-            assert jobs.look("a", CANCEL) == Nothing(PATIENCE)
+            assert jobs.look("a", cancel=True) == Nothing(PATIENCE)
             await asyncio.sleep(0.1)
-            assert isinstance(jobs.look("a", CANCEL), Mirror)  # on its way to Succeeded: the result wins
+            assert isinstance(jobs.look("a", cancel=True), Mirror)  # on its way to Succeeded: the result wins
 
     run(body())
 
@@ -257,7 +260,7 @@ def test_another_name_for_a_job_is_another_talk(controllers: Controllers) -> Non
             jobs.look("a")
             await asyncio.sleep(1)
             again = JobView(MetaView("a", "x", "u1"), JobSpecView("r", "d"), JobStatusView(controllerJobID="other"))
-            assert not isinstance(jobs.following.step(Key("x", "a"), again, Follow()), Fail)
+            assert not isinstance(jobs.look_at(again), Fail)
             await asyncio.sleep(1)
             assert len(controllers.times("other")) == 1
 

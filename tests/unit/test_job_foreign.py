@@ -14,8 +14,8 @@ from vmafx.jobs.outcomes import Fail, Succeed, Suspend
 from vmafx.jobs.work import Answer
 from vmafx.operator.job import status
 from vmafx.operator.job.asking import read
-from vmafx.operator.job.decide import Follow, Hold, Mirror, Nothing, Step
-from vmafx.operator.job.foreign import PATIENCE, Heard, Said, Says, is_to_stop, judge
+from vmafx.operator.job.foreign import PATIENCE, Elsewhere, Follow, Heard, Said, Says, is_to_stop, judge
+from vmafx.operator.job.steps import Hold, Mirror, Nothing, Step
 from vmafx.plain import MOST, plain
 from vmafx.wire import controller_pb2 as wire
 
@@ -33,7 +33,7 @@ def job(phase: Any = "Pending", *, suspend: bool = False, **more: Any) -> JobVie
 
 def look(one: JobView, says: Says | Heard, follow: Follow = PLAIN, *, waited: float = 0.0, **more: Any) -> Step:
     heard = says if isinstance(says, Heard) else Heard(says)
-    return judge(one, follow, "c:1", Said(heard, **more), waited)
+    return judge(one, Elsewhere(follow, "c:1", Said(heard, **more), waited))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_the_deadline_is_looked_at_in_its_time() -> None:
     ],
 )
 def test_what_is_to_end(said: Said, waited: float, step: Step) -> None:
-    assert judge(job("Running"), CANCEL, "c:1", said, waited) == step
+    assert judge(job("Running"), Elsewhere(CANCEL, "c:1", said, waited)) == step
 
 
 def test_a_suspension_is_written_down_before_the_controller_is_told() -> None:
@@ -142,7 +142,7 @@ def test_a_suspension_is_written_down_before_the_controller_is_told() -> None:
             assert look(before, says) == asked
         assert look(begun, "RUNNING") == asked
         for said in (Said(Heard("RUNNING"), stopped=True), Said(Heard("CANCELLED")), Said(Heard("NOT_FOUND"))):
-            assert judge(begun, PLAIN, "c:1", said, 0.0) == Suspend()
+            assert judge(begun, Elsewhere(PLAIN, "c:1", said)) == Suspend()
 
 
 def test_a_suspension_that_cannot_be_says_why() -> None:

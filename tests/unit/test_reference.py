@@ -8,17 +8,19 @@ from msgspec import Meta
 from msgspec import inspect as types
 
 from tests.support.objects import bare
-from vmafx.api import KINDS, VmafxNode
+from vmafx.api import KINDS
 from vmafx.api.crd import definition
 from vmafx.api.fields import SmallCount, Uri, doc
 from vmafx.api.job import MUTABLE, VmafxJobSpec
 from vmafx.api.meta import AGE, CustomObject, Model, Names, Rule
-from vmafx.api.reasons import REASONS, Reason
+from vmafx.api.reasons import Reason
 from vmafx.api.reference import page
 from vmafx.api.schema import struct_fields
+from vmafx.operator.kinds import KINDS as RECONCILED
 from vmafx.operator.node.decide import Verdict
+from vmafx.operator.node.kind import NODE
 
-WHOLE = page(KINDS, REASONS)
+WHOLE = page(KINDS, {kind.model: kind.reasons for kind in RECONCILED})
 
 
 def section(title: str, text: str = WHOLE) -> str:
@@ -84,7 +86,7 @@ def test_what_may_change_is_told() -> None:
 
 
 def test_the_reasons_of_a_node_are_those_that_are_written() -> None:
-    assert {one.reason for one in REASONS[VmafxNode]} == set(get_args(get_type_hints(Verdict)["reason"]))
+    assert {one.reason for one in NODE.reasons} == set(get_args(get_type_hints(Verdict)["reason"]))
     assert "| Ready | False | HeartbeatStale |" in section("VmafxNode")
     assert "| Failed | True | BadInput |" in section("VmafxJob")
     assert "Nothing acts on it in this version" in section("VmafxModelTraining")

@@ -7,12 +7,12 @@ import typer
 
 from vmafx.agent import options as agent
 from vmafx.api import KINDS, reference
-from vmafx.api.reasons import REASONS
 from vmafx.cli.help import HELP
 from vmafx.controller import options as controller
 from vmafx.controller import rbac
 from vmafx.devcluster.variables import VARIABLES
 from vmafx.operator import manifests
+from vmafx.operator.kinds import KINDS as RECONCILED
 from vmafx.operator.options import SETTINGS
 from vmafx.scoring import engine
 from vmafx.scoring.media import policy
@@ -74,7 +74,10 @@ def files() -> dict[Path, str]:
         "Everywhere": (Setting("kubeconfig", "Kubeconfig files, merged as kubectl does.", variable="KUBECONFIG"),),
         "`vmafx dev`": VARIABLES,
     }
-    pages = {Path("docs/api.md"): reference.page(KINDS, REASONS), Path("docs/environment.md"): page(sections)}
+    pages = {
+        Path("docs/api.md"): reference.page(KINDS, {kind.model: kind.reasons for kind in RECONCILED}),
+        Path("docs/environment.md"): page(sections),
+    }
     return {**manifests.files(), **rbac.files(), **pages}
 
 

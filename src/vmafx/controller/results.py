@@ -11,10 +11,9 @@ from vmafx.controller.cache import Caches, key_of
 from vmafx.controller.sessions import Session
 from vmafx.http.errors import Refused
 from vmafx.jobs.attempts import goes_on, uid_of
-from vmafx.jobs.events import tell_end
+from vmafx.jobs.ending import Ending
 from vmafx.jobs.metrics import JobMetrics
-from vmafx.jobs.outcomes import Leaving, Succeed, failed, outcome
-from vmafx.jobs.status import left
+from vmafx.jobs.outcomes import failed, outcome
 from vmafx.jobs.work import Answer
 from vmafx.kube import JOBS, Client, Key
 from vmafx.kube.errors import Conflict, Invalid, NotFound
@@ -39,8 +38,8 @@ class Results:
         metrics: Metrics,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
-        self._client, self._caches, self._events, self._now = client, caches, events, now
-        self._metrics = JobMetrics(metrics)
+        self._client, self._caches, self._now = client, caches, now
+        self._ending = Ending(self._write, events, JobMetrics(metrics), now)
         self._told: dict[str, float] = {}  # jobs by uid, and when we last wrote how far they are
         caches.jobs.on_change(self._job_changed)
 
@@ -81,7 +80,7 @@ class Results:
                 return _heard_already(job, attempt, answer)
             step = outcome(job, answer) if answer is not None else failed(job, "its agent's answer makes no sense")
             try:
-                await self._write(job, step)
+                await self._ending.end(job, step)
             except Conflict:
                 job = await self._live(key_of(job))
             except NotFound:
@@ -90,17 +89,8 @@ class Results:
                 return True
         raise Refused("ABORTED", f"the job {name or attempt} is being written by others; report it again")
 
-    async def _write(self, job: JobView, step: Leaving) -> None:
-        now = self._now()
-        try:
-            await self._client.patch_status(VIEW, key_of(job), left(job, step, now), job.metadata.resourceVersion)
-        except Invalid as error:
-            if not isinstance(step, Succeed):
-                raise
-            await self._write(job, failed(job, f"its result cannot be kept: {error}"))
-            return
-        self._metrics.left(job, step, now)
-        tell_end(self._events, job, step)
+    async def _write(self, job: JobView, changes: dict[str, Any]) -> JobView:
+        return await self._client.patch_status(VIEW, key_of(job), changes, job.metadata.resourceVersion)
 
     async def _job(self, session: Session, attempt: str, name: str) -> JobView | None:
         """The job of this attempt: as the cache has it, or, where that does not fit, as the server has."""

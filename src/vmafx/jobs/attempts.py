@@ -16,6 +16,12 @@ def uid_of(attempt: str) -> str:
     return uid if number.isdecimal() else ""
 
 
+def is_foreign(job: JobView) -> bool:
+    """Whether another controller has it: its controllerJobID is none that the operator gives to attempts at it."""
+    uid, _, attempt = (job.status.controllerJobID or "").rpartition("-")
+    return bool(job.status.controllerJobID) and not (uid == job.metadata.uid and attempt.isdecimal())
+
+
 def goes_on(job: JobView, attempt: str, node: Key) -> bool:
     """Whether this attempt is the job's current one, on this node."""
     status = job.status

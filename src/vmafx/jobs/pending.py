@@ -1,15 +1,18 @@
-"""Where a pending job stands: in the queue, or held back, and by what."""
+"""Where a pending job stands: in the queue, or held back, and by what. Pure."""
 
 from datetime import datetime
 from typing import Literal, NamedTuple
 
 from vmafx.api.job import JobView
 from vmafx.api.meta import Condition
+from vmafx.backoff import Backoff
+from vmafx.jobs.attempts import is_foreign
+from vmafx.runtime.conditions import find_condition
 
 SCHEDULER = "vmafx"
-BACKOFF_FIRST, BACKOFF_MOST = 10.0, 300.0  # seconds, after a failure
-AGAIN_FIRST, AGAIN_MOST = 1.0, 60.0  # after what was nobody's fault
-Hindrance = Literal["Cancelled", "Suspended", "Placed", "AwaitingScheduler", "Retrying"]
+AFTER_FAILURE = Backoff(10.0, 300.0, spread=0)
+AFTER_DISRUPTION = Backoff(1.0, 60.0, spread=0)  # whatever took a Pod away may go on doing so
+Hindrance = Literal["Cancelled", "Suspended", "DeadlineExceeded", "Placed", "AwaitingScheduler", "Retrying"]
 
 
 class Held(NamedTuple):
@@ -26,39 +29,38 @@ def held(job: JobView, now: datetime) -> Held | None:
         return Held("Cancelled", "cancelled; the operator is about to end it")
     if job.spec.suspend:
         return Held("Suspended", "suspended; set spec.suspend to false to let it run")
+    if (left := deadline_left(job, now)) is not None and left <= 0:
+        return Held("DeadlineExceeded", "its deadline is over; the operator is about to end it")
     if job.status.assignedNode:
         return Held("Placed", f"placed on {job.status.assignedNode}; the operator is about to run it there")
-    if job.status.controllerJobID or job.spec.schedulerName != SCHEDULER:
-        theirs = f"another controller has it, as {job.status.controllerJobID}"
-        return Held(
-            "AwaitingScheduler",
-            theirs if job.status.controllerJobID else f"waits for {job.spec.schedulerName} to place it",
-        )
-    if (pause := pause_left(job, now)) > 0:
+    if is_foreign(job):
+        return Held("AwaitingScheduler", f"another controller has it, as {job.status.controllerJobID}")
+    if job.spec.schedulerName != SCHEDULER:
+        return Held("AwaitingScheduler", f"waits for {job.spec.schedulerName} to place it")
+    if (pause := _pause_left(job, now)) > 0:
         failed = scheduled(job)
         return Held("Retrying", (failed.message if failed else "") or "tried again in a moment", pause)
     return None
 
 
-def pause_left(job: JobView, now: datetime) -> float:
-    """Seconds until a job is tried again: ten, twenty, forty, at most five minutes after a failure.
+def deadline_left(job: JobView, now: datetime) -> float | None:
+    """Seconds until the deadline, which runs from the first start over all attempts; None if there is none."""
+    if job.spec.activeDeadlineSeconds is None or job.status.startedAt is None:
+        return None
+    return (job.status.startedAt - now).total_seconds() + job.spec.activeDeadlineSeconds
 
-    One whose Pod was taken away waits too, one second and then longer with each attempt, at most a minute: whatever
-    takes Pods away may go on doing so.
-    """
+
+def _pause_left(job: JobView, now: datetime) -> float:
+    """Seconds until a job is tried again, longer after each failure, and a little longer after each attempt."""
     said = scheduled(job)
     if said is None or said.reason != "Retrying":
         return 0.0
-    pause = _doubled(AGAIN_FIRST, job.status.attempts, AGAIN_MOST)
+    pause = AFTER_DISRUPTION.delay(job.status.attempts)
     if job.status.failures:
-        pause = max(pause, _doubled(BACKOFF_FIRST, job.status.failures, BACKOFF_MOST))
+        pause = max(pause, AFTER_FAILURE.delay(job.status.failures))
     return min(pause, pause - (now - said.lastTransitionTime).total_seconds())  # a clock may have been set back
-
-
-def _doubled(first: float, times: int, most: float) -> float:
-    return min(first * 2.0 ** min(times - 1, 16), most)
 
 
 def scheduled(job: JobView) -> Condition | None:
     """What the job's status says of its place."""
-    return next((one for one in job.status.conditions if one.type == "Scheduled"), None)
+    return find_condition(job.status.conditions, "Scheduled")

@@ -1,15 +1,13 @@
 """What is written into a job's status when an attempt is over, and its conditions. Pure."""
 
 from datetime import datetime
-from typing import Any, Literal
-
-import msgspec
+from typing import Any
 
 from vmafx.api.job import JobView
-from vmafx.api.meta import Condition
 from vmafx.jobs.outcomes import Fail, Leaving, Succeed, Suspend, TryAgain
+from vmafx.runtime.conditions import MAX_MESSAGE, with_condition
 
-EXCLUDED_MOST, MESSAGE_MOST = 128, 1024
+EXCLUDED_MOST = 128
 
 
 def left(job: JobView, step: Leaving, now: datetime) -> dict[str, Any]:
@@ -44,7 +42,7 @@ def failed(job: JobView, step: Fail, now: datetime) -> dict[str, Any]:
     return {
         "phase": "Failed",
         "finishedAt": now,
-        "message": step.message[:MESSAGE_MOST],
+        "message": step.message[:MAX_MESSAGE],
         "failures": job.status.failures + (step.reason == "RetriesExhausted"),
         "observedGeneration": job.metadata.generation,
         "conditions": with_condition(job, "Failed", "True", step.reason, step.message, now),
@@ -60,9 +58,10 @@ def to_try_again(job: JobView, step: TryAgain, now: datetime) -> dict[str, Any]:
         "controllerJobID": None,
         "claimedAt": None,
         "progress": None,
-        "message": step.message[:MESSAGE_MOST],
+        "message": step.message[:MAX_MESSAGE],
         "observedGeneration": job.metadata.generation,
-        "conditions": with_condition(job, "Scheduled", "False", "Retrying", step.message, now),
+        # Its time moves with each attempt: the pause before the next one is counted from there.
+        "conditions": with_condition(job, "Scheduled", "False", "Retrying", step.message, now, restart=True),
     }
     if step.failed:
         back["failures"] = job.status.failures + 1
@@ -85,21 +84,3 @@ def suspended(job: JobView, now: datetime) -> dict[str, Any]:
             job, "Scheduled", "False", "Suspended", "stopped; it goes on when spec.suspend is false", now
         ),
     }
-
-
-def with_condition(
-    job: JobView, kind: str, status: Literal["True", "False"], reason: str, message: str, now: datetime
-) -> list[Condition]:
-    """All conditions, this one as it is now. Its time moves with its status, or with the reason for a wait."""
-    made = Condition(
-        type=kind,
-        status=status,
-        lastTransitionTime=now,
-        reason=reason,
-        message=message[:MESSAGE_MOST],
-        observedGeneration=job.metadata.generation,
-    )
-    old = next((one for one in job.status.conditions if one.type == kind), None)
-    if old is not None and old.status == status and reason != "Retrying":
-        made = msgspec.structs.replace(made, lastTransitionTime=old.lastTransitionTime)
-    return [*(one for one in job.status.conditions if one.type != kind), made]

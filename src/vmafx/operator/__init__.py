@@ -1,4 +1,7 @@
-"""The operator: one folder per kind, and what each of them is allowed to do.
+"""The operator: one folder per kind, all of one shape.
 
-So far here: the permissions, declared beside each controller, and the manifests made from them.
+main.py     the process; start.py starts it lean
+kinds.py    the kinds there are; kind.py: what each of them declares
+context.py  what a kind is set up with, and the caches that several read
+options.py  the settings of the process; rbac.py: its permissions
 """

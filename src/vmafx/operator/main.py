@@ -9,15 +9,15 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+import msgspec
+
 from vmafx import logs
 from vmafx.kube import Client, Key, load_config
 from vmafx.kube.errors import KubeError
 from vmafx.kube.metrics import ClientMetrics
 from vmafx.logs import log
-from vmafx.operator.job.cache import Caches, jobs_by_node, pods_informer
-from vmafx.operator.job.pod import PodSettings
-from vmafx.operator.job.reconciler import JobReconciler
-from vmafx.operator.node.reconciler import NodeReconciler, nodes_informer
+from vmafx.operator.context import Context
+from vmafx.operator.kinds import KINDS
 from vmafx.operator.options import ABOUT, PROGRAM, SETTINGS
 from vmafx.operator.rbac import LEASE
 from vmafx.runtime.events import EventRecorder
@@ -49,21 +49,12 @@ async def run(settings: dict[str, Any], stop: asyncio.Event) -> None:
         )
         events = EventRecorder(client, PROGRAM, identity)
         manager.in_background(events.run)
-        nodes = nodes_informer(client, settings["namespace"])
-        manager.add_informer(nodes, fresh=True)
-        jobs = jobs_by_node(client, settings["namespace"])
-        pods = pods_informer(client, jobs)
-        manager.add_informer(jobs, fresh=True)
-        manager.add_informer(pods)
-        workers = PodSettings(settings["worker_image"], settings["intel_device"])
-        addresses = settings["following_address"]
-        running = JobReconciler(client, Caches(jobs, nodes, pods), events, metrics, workers, controllers=addresses)
-        manager.add_controller(running.controller(settings["workers"]))
-        manager.while_leading(running.lead)
-        address = settings["controller_address"]
-        health = NodeReconciler(client, nodes, events, address=address, has_jobs=running.has_jobs)
-        manager.add_controller(health.controller(metrics, workers=settings["workers"]))
-        manager.while_leading(health.probes.run)
+        context = Context(
+            client=client, manager=manager, metrics=metrics, events=events,
+            namespace=settings["namespace"], workers=settings["workers"],
+        )  # fmt: skip
+        for kind in KINDS:
+            kind.set_up(context, msgspec.convert(settings, kind.settings))
         manager.in_background(metrics.measure_lag)
         log.info("starting", server=config.server, pid=os.getpid(), leader_elect=settings["leader_elect"])
         await manager.run(stop)

@@ -6,8 +6,7 @@ from vmafx.api import KINDS
 from vmafx.api.crd import definition, file_name, to_yaml
 from vmafx.api.roles import EVENTS
 from vmafx.operator import rbac
-from vmafx.operator.job.rbac import PERMISSIONS as JOB
-from vmafx.operator.node.rbac import PERMISSIONS as NODE
+from vmafx.operator.kinds import KINDS as RECONCILED
 
 CRD_FOLDERS = (Path("config/crd/bases"), Path("deploy/helm/vmafx/crds"))
 ROLES = Path("config/rbac/role.yaml")
@@ -16,7 +15,8 @@ ROLES = Path("config/rbac/role.yaml")
 def files() -> dict[Path, str]:
     """Every generated file, by its path in the project. The chart carries the same CRDs, byte for byte."""
     crds = {file_name(kind): to_yaml(definition(kind)) for kind in KINDS}
-    roles = to_yaml(rbac.operator_role((*JOB, *NODE, *EVENTS)), rbac.leader_role(), *rbac.people_roles())
+    permissions = tuple(permission for kind in RECONCILED for permission in kind.permissions)
+    roles = to_yaml(rbac.operator_role((*permissions, *EVENTS)), rbac.leader_role(), *rbac.people_roles())
     return {folder / name: content for folder in CRD_FOLDERS for name, content in crds.items()} | {ROLES: roles}
 
 

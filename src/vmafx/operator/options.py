@@ -54,7 +54,7 @@ SETTINGS = (
         DEFAULT_ADDRESS, "", "VMAFX_CONTROLLER_HTTP_ADDR",
     ),
     Setting(
-        "following_address",
+        "controllers",
         "Where another controller is asked about the jobs it has, by gRPC; {namespace} is filled in.",
         following.DEFAULT_ADDRESS, "", "VMAFX_CONTROLLER_GRPC_ADDR", following.address,
     ),

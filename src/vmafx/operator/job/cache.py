@@ -1,35 +1,13 @@
-"""What the job controller keeps in memory: jobs that still need something, their Pods, and the nodes.
-
-Of a finished job and its Pods nothing is kept, and old ones are not read.
-"""
-
-from typing import NamedTuple
+"""The Pods of jobs, as the job reconciler keeps them in memory: of a finished job nothing is kept, nor read."""
 
 from vmafx.api.job import FINISHED, JobView
-from vmafx.api.node import NodeView
-from vmafx.jobs.informer import UNFINISHED, jobs_informer
+from vmafx.jobs.informer import UNFINISHED
 from vmafx.kube import Client, Key
 from vmafx.kube.core import PODS
 from vmafx.operator.job.podview import JOB_LABEL, PodView
 from vmafx.runtime.informer import Informer, Keep
 
-BY_JOB, BY_NODE = "job", "node"
-
-
-class Caches(NamedTuple):
-    jobs: Informer[JobView]
-    nodes: Informer[NodeView]
-    pods: Informer[PodView]
-
-
-def jobs_by_node(client: Client, namespace: str) -> Informer[JobView]:
-    """The unfinished jobs, which are also found by the node that they have."""
-    return jobs_informer(client, namespace, {BY_NODE: nodes_of})
-
-
-def nodes_of(job: JobView) -> tuple[Key, ...]:
-    node = job.status.assignedNode
-    return (Key(job.metadata.namespace, node),) if node else ()
+BY_JOB = "job"
 
 
 def pods_informer(client: Client, jobs: Informer[JobView]) -> Informer[PodView]:

@@ -4,132 +4,102 @@ Pure: every case is a unit test without a cluster.
 """
 
 from datetime import datetime, timedelta
-from typing import Literal
 
 import msgspec
 
 from vmafx.api.job import FINISHED, JobView
 from vmafx.api.node import NodeView, Runtime
 from vmafx.jobs.attempts import attempt_id
-from vmafx.jobs.outcomes import Fail, Leaving, Suspend, TryAgain, failed, outcome
-from vmafx.jobs.pending import SCHEDULER, pause_left, scheduled
+from vmafx.jobs.outcomes import Fail, Suspend, TryAgain, failed, outcome
+from vmafx.jobs.pending import deadline_left, held, scheduled
 from vmafx.jobs.work import read_answer
+from vmafx.operator.job.foreign import Elsewhere, judge, too_late
 from vmafx.operator.job.podview import PodView, Terminated
+from vmafx.operator.job.steps import (
+    LOOK_AGAIN,
+    AwaitName,
+    CreatePod,
+    Hold,
+    Misplace,
+    Nothing,
+    Place,
+    Queue,
+    Say,
+    Step,
+    sooner,
+)
 from vmafx.operator.node.decide import heard_last, is_lost, readiness
+from vmafx.scheduling.scheduler import POD_ONLY
 
 START_WITHIN = timedelta(minutes=10)
 START_SOON = timedelta(seconds=30)  # after which it is told what keeps it
 END_WITHIN = timedelta(seconds=30)  # beyond a Pod's own grace
 CLAIM_WITHIN = timedelta(seconds=60)
 MINUTES = START_WITHIN // timedelta(minutes=1)
-LOOK_AGAIN = 5.0  # seconds, while something is not there that should be
 PLACED: dict[Runtime, str] = {"Pod": "Placed", "Agent": "PlacedWithAgent"}  # the reason of Scheduled=True
 
 
-class Nothing(msgspec.Struct, frozen=True):
-    """All is as it should be; look again after so many seconds, if any."""
+class Situation(msgspec.Struct, frozen=True):
+    """All that is known about a job beside the job itself.
 
-    after: float | None = None
-
-
-class Queue(msgspec.Struct, frozen=True):
-    """It waits for a node; look again after so many seconds, if any."""
-
-    after: float | None = None
-
-
-class Hold(msgspec.Struct, frozen=True):
-    """It waits for something that is not a node: Scheduled=False with this reason; look again after so many seconds."""
-
-    reason: Literal["Suspended", "Suspending", "AwaitingScheduler", "Retrying"]
-    message: str
-    after: float | None = None
-
-
-class Adopt(msgspec.Struct, frozen=True):
-    """Somebody else has placed it: run it there."""
-
-    node: str
-
-
-class MakePod(msgspec.Struct, frozen=True):
-    """The attempt has no Pod, as far as this process ever saw: look for it, and make it if there is none.
-
-    `left`: seconds until the job's deadline.
-    """
-
-    left: float | None = None
-
-
-class Say(msgspec.Struct, frozen=True):
-    """It goes on, and people are told what keeps it; nothing keeps it any more if that is empty."""
-
-    message: str
-    after: float | None = None
-
-
-class Mirror(msgspec.Struct, frozen=True):
-    """It stands as another controller says; look again after so many seconds, if any."""
-
-    phase: Literal["Pending", "Running"]
-    message: str
-    after: float | None = None
-
-
-Step = Nothing | Queue | Hold | Adopt | MakePod | Leaving | Say | Mirror
-
-
-class Follow(msgspec.Struct, frozen=True):
-    """Another controller has it, and is asked how it does. `end`: what it comes to unless there is a result already."""
-
-    end: Fail | None = None
-    left: float | None = None  # seconds until its deadline
-
-
-class Around(msgspec.Struct, frozen=True):
-    """What is known of a running attempt's surroundings.
-
-    `pod` has the name of the attempt; `seen`: this process has seen that attempt's Pod before. `watched_since`:
-    when it began to look after jobs, or last could not reach the server; what happened before is only known from what
-    was written.
+    node           its node, or the one that it is to be given
+    place          the name of the node that the scheduler gives it, while it is Pending
+    pod            a Pod with the name of its current attempt
+    seen           this process has seen that attempt's Pod before
+    made_ago       seconds since this process made that attempt's Pod; None if it did not
+    watched_since  when this process began to look after jobs, or last could not reach the server; what happened
+                   before is only known from what was written
+    elsewhere      what is known of it at another controller, if that has it
     """
 
     node: NodeView | None = None
+    place: str | None = None
     pod: PodView | None = None
     seen: bool = False
+    made_ago: float | None = None
     watched_since: datetime | None = None
+    elsewhere: Elsewhere | None = None
 
 
-NOTHING_AROUND = Around()
+NOTHING_KNOWN = Situation()
 
 
-def decide(job: JobView, now: datetime, around: Around = NOTHING_AROUND) -> Step | Follow:
+def decide(job: JobView, now: datetime, situation: Situation = NOTHING_KNOWN) -> Step:
     if job.metadata.deletionTimestamp is not None:
         return Nothing()
-    if is_foreign(job):
-        return _followed(job, now)
-    return _pending(job, now) if job.status.phase == "Pending" else _running(job, now, around)
+    if situation.elsewhere is not None:
+        return judge(job, situation.elsewhere)
+    return _pending(job, now, situation) if job.status.phase == "Pending" else _running(job, now, situation)
 
 
-def _pending(job: JobView, now: datetime) -> Step:
-    if job.spec.cancel:
-        return Fail("Cancelled", "cancelled before it ran")
-    if job.spec.suspend:  # with a start, the deadline would go on
-        stopped = Hold("Suspended", "suspended; set spec.suspend to false to let it run")
-        return stopped if job.status.startedAt is None else Suspend()
-    if (left := _left(job, now)) is not None and left <= 0:
-        return _too_late(job)
-    if job.status.assignedNode:
-        return Adopt(job.status.assignedNode)
-    if job.spec.schedulerName != SCHEDULER:
-        return Hold("AwaitingScheduler", f"waits for {job.spec.schedulerName} to place it", left)
-    if (pause := pause_left(job, now)) > 0:
-        return Hold("Retrying", _said(job) or "tried again in a moment", sooner(pause, left))
-    return Queue(left)
+def _pending(job: JobView, now: datetime, situation: Situation) -> Step:
+    left, hold = deadline_left(job, now), held(job, now)
+    if hold is None:
+        return Queue(left) if situation.place is None else _placed(job, situation.place, situation.node)
+    match hold.reason:
+        case "Cancelled":
+            return Fail("Cancelled", "cancelled before it ran")
+        case "Suspended":  # with a start, the deadline would go on
+            return Hold("Suspended", hold.message) if job.status.startedAt is None else Suspend()
+        case "DeadlineExceeded":
+            return too_late(job)
+        case "Placed":
+            return _placed(job, job.status.assignedNode, situation.node)
+        case "AwaitingScheduler" | "Retrying":
+            return Hold(hold.reason, hold.message, sooner(hold.after, left))
 
 
-def _running(job: JobView, now: datetime, around: Around) -> Step:
-    pod = around.pod
+def _placed(job: JobView, name: str | None, node: NodeView | None) -> Place | Misplace:
+    """On the node of this name, if that is there and can take it."""
+    if node is None or name is None:  # gone since, or named by somebody else and not there yet
+        return Misplace("NoNodes", f"there is no VmafxNode {name}")
+    if node.spec.runtime == "Agent" and job.spec.credentialsSecretRef is not None:
+        return Misplace(*POD_ONLY)  # named by somebody else, or changed since
+    return Place(name)
+
+
+def _running(job: JobView, now: datetime, situation: Situation) -> Step:
+    pod = situation.pod
     ours = pod if pod is not None and is_current(pod, job) else None
     if ours is not None and (ended := ours.ended()) is not None:
         return _result(job, ours, ended)
@@ -137,34 +107,51 @@ def _running(job: JobView, now: datetime, around: Around) -> Step:
         return Fail("Cancelled", "cancelled while it ran")
     if job.spec.suspend:
         return Suspend()
-    left = _left(job, now)
+    left = deadline_left(job, now)
     if left is not None and left <= 0:
-        return _too_late(job)
-    if job.status.controllerJobID != attempt_id(job, job.status.attempts - 1):
-        # Somebody else let it run, on a node that we know; or has given it back.
-        node = job.status.assignedNode
-        return Adopt(node) if node else TryAgain("whoever had it gave it back", failed=False)
-    runtime = _runtime(job, around)
-    if runtime == "Agent" or around.node is not None:  # a Pod that is there needs no VmafxNode
-        there = node_for(job, around.node, runtime)
+        return too_late(job)
+    if not runs_here(job):  # somebody else let it run, on a node that we know; or has given it back
+        name = job.status.assignedNode
+        return _placed(job, name, situation.node) if name else TryAgain("whoever had it gave it back", failed=False)
+    runtime = runtime_of(job, situation)
+    if runtime == "Agent" or situation.node is not None:  # a Pod that is there needs no VmafxNode
+        there = _node_for(job, situation.node, runtime)
         if isinstance(there, TryAgain):
             return there
         if runtime == "Agent":
-            return _with_agent(job, there, now, around.watched_since, left)
+            return _with_agent(job, there, now, situation.watched_since, left)
     if ours is not None:
         return _under_way(job, ours, now, left)
-    return failed(job, "its Pod disappeared") if around.seen and pod is None else MakePod(left)
+    return _without_pod(job, situation, left)
 
 
-def _runtime(job: JobView, around: Around) -> Runtime:
+def _without_pod(job: JobView, situation: Situation, left: float | None) -> Step:
+    """The cache and, where it may lag, the server have no Pod of this attempt."""
+    if situation.seen and situation.pod is None:
+        return failed(job, "its Pod disappeared")
+    if situation.made_ago is not None:
+        just_now = situation.made_ago < LOOK_AGAIN
+        return Nothing(sooner(LOOK_AGAIN, left)) if just_now else failed(job, "its Pod disappeared")
+    if situation.pod is not None:
+        return AwaitName(left)
+    there = _node_for(job, situation.node, "Pod")
+    return there if isinstance(there, TryAgain) else CreatePod(left)
+
+
+def runs_here(job: JobView) -> bool:
+    """Whether the attempt that runs is one of the operator's own."""
+    return job.status.controllerJobID == attempt_id(job, job.status.attempts - 1)
+
+
+def runtime_of(job: JobView, situation: Situation) -> Runtime:
     """How the attempt is run: as was said when it was placed, whatever its node has become since."""
     said = scheduled(job)
     if said is not None and said.status == "True":
         return "Agent" if said.reason == PLACED["Agent"] else "Pod"
-    return "Pod" if around.seen or around.node is None else around.node.spec.runtime
+    return "Pod" if situation.seen or situation.node is None else situation.node.spec.runtime
 
 
-def node_for(job: JobView, node: NodeView | None, runtime: Runtime) -> NodeView | TryAgain:
+def _node_for(job: JobView, node: NodeView | None, runtime: Runtime) -> NodeView | TryAgain:
     """Its node, if the attempt can be run there as it was to be; where it cannot, that is nobody's failure."""
     name = job.status.assignedNode
     if node is None:
@@ -208,19 +195,6 @@ def _claimable_since(job: JobView, node: NodeView, watched_since: datetime | Non
         watched_since,
     )
     return max((time for time in times if time is not None), default=None)
-
-
-def is_foreign(job: JobView) -> bool:
-    """Whether another controller has it: its controllerJobID is none that the operator gives to attempts at it."""
-    uid, _, attempt = (job.status.controllerJobID or "").rpartition("-")
-    return bool(job.status.controllerJobID) and not (uid == job.metadata.uid and attempt.isdecimal())
-
-
-def _followed(job: JobView, now: datetime) -> Follow:
-    left = _left(job, now)
-    if job.spec.cancel:
-        return Follow(Fail("Cancelled", "cancelled while another controller had it"))
-    return Follow(_too_late(job) if left is not None and left <= 0 else None, left)
 
 
 def is_current(pod: PodView, job: JobView) -> bool:
@@ -280,23 +254,3 @@ def _under_way(job: JobView, pod: PodView, now: datetime, left: float | None) ->
     if told <= 0 and not job.status.message:
         return Say(f"its Pod has not started: {pod.waits_for()}", sooner(over, left))
     return Nothing(sooner(told if told > 0 else over, left))
-
-
-def sooner(first: float, second: float | None) -> float:
-    return first if second is None else min(first, second)
-
-
-def _left(job: JobView, now: datetime) -> float | None:
-    """Seconds until the deadline, which runs from the first start over all attempts."""
-    if job.spec.activeDeadlineSeconds is None or job.status.startedAt is None:
-        return None
-    return (job.status.startedAt - now).total_seconds() + job.spec.activeDeadlineSeconds
-
-
-def _too_late(job: JobView) -> Fail:
-    return Fail("DeadlineExceeded", f"not done within {job.spec.activeDeadlineSeconds} s of its start")
-
-
-def _said(job: JobView) -> str:
-    said = scheduled(job)
-    return said.message if said else ""

@@ -4,15 +4,17 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from vmafx.api.job import FINISHED, JobView
+from vmafx.backoff import Backoff
+from vmafx.jobs.attempts import is_foreign
 from vmafx.kube import Key
 from vmafx.logs import log
-from vmafx.operator.job.decide import Follow, Step, is_foreign
-from vmafx.operator.job.foreign import Heard, Said, is_to_stop, judge
+from vmafx.operator.job.foreign import Elsewhere, Heard, Said, follow, is_to_stop
 from vmafx.runtime.store import Change
 from vmafx.times import loop_time
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from vmafx.operator.job.asking import Controller
 
 EVERY, LONGEST = 5.0, 30.0  # seconds between questions; the longest when there is no answer
+BACKOFF = Backoff(EVERY, LONGEST, spread=0)
 AT_ONCE = 8  # questions to one controller
 DEFAULT_ADDRESS = "vmafx-controller.{namespace}.svc.cluster.local:9090"
 
@@ -40,20 +43,20 @@ class Following:
         self._lines: dict[str, Line] = {}
         self._opened = asyncio.Event()
 
-    def step(self, key: Key, job: JobView, follow: Follow) -> Step:
-        """What to do about such a job, by what is known; what is not known yet is asked for."""
-        at = self._address_for(key)
+    def about(self, key: Key, job: JobView, now: datetime) -> Elsewhere:
+        """What is known of such a job; what is not known yet is asked for, and what is to be stopped is stopped."""
+        at, wanted = self._address_for(key), follow(job, now)
         line = self._lines.get(at)
         if line is None:
             line = self._lines[at] = Line(at, self._look_again)
             self._opened.set()
         talk = line.about(key, job.status.controllerJobID or "")
         waited = 0.0
-        if is_to_stop(job, follow):
-            waited = line.stop(talk, for_good=follow.end is not None)
+        if is_to_stop(job, wanted):
+            waited = line.stop(talk, for_good=wanted.end is not None)
         else:
             talk.stop_since = None
-        return judge(job, follow, at, talk.said, waited)
+        return Elsewhere(wanted, at, talk.said, waited)
 
     def job_changed(self, change: Change[JobView]) -> None:
         """Forget one that is over, gone, or no longer another controller's."""
@@ -141,7 +144,7 @@ class Line:
                 if self._silences > before:
                     await controller.reopen()
                 if self._silences > before or everything:
-                    due = loop_time() + min(EVERY * 2.0 ** max(self._silences - 1, 0), LONGEST)
+                    due = loop_time() + BACKOFF.delay(self._silences)
                 elif self._silences < before:  # it is back: ask about everything now
                     due = loop_time()
                 with suppress(TimeoutError):

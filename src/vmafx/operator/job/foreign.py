@@ -1,13 +1,15 @@
 """What to do about a job that another controller has, from what that controller says of it. Pure."""
 
+from datetime import datetime
 from typing import Literal
 
 import msgspec
 
 from vmafx.api.job import JobView
 from vmafx.jobs.outcomes import Fail, Succeed, Suspend
+from vmafx.jobs.pending import deadline_left
 from vmafx.jobs.work import Answer
-from vmafx.operator.job.decide import Follow, Hold, Mirror, Nothing, Step
+from vmafx.operator.job.steps import Hold, Mirror, Nothing, Step
 from vmafx.plain import plain
 
 PATIENCE = 60.0  # seconds that a job which is to end waits for its controller to say something
@@ -45,20 +47,50 @@ class Said(msgspec.Struct, frozen=True):
         return self.stopped or self.heard.says in {"CANCELLED", "NOT_FOUND"}
 
 
+class Follow(msgspec.Struct, frozen=True):
+    """Another controller has it, and is asked how it does. `end`: what it comes to unless there is a result already."""
+
+    end: Fail | None = None
+    left: float | None = None  # seconds until its deadline
+
+
+class Elsewhere(msgspec.Struct, frozen=True):
+    """All that is known of a job at another controller: its address, what it said, and for how long it has been asked
+    to stop the job.
+    """
+
+    follow: Follow
+    at: str
+    said: Said = Said()
+    waited: float = 0.0
+
+
+def follow(job: JobView, now: datetime) -> Follow:
+    """What is wanted of the controller that has the job."""
+    left = deadline_left(job, now)
+    if job.spec.cancel:
+        return Follow(Fail("Cancelled", "cancelled while another controller had it"))
+    return Follow(too_late(job) if left is not None and left <= 0 else None, left)
+
+
+def too_late(job: JobView) -> Fail:
+    return Fail("DeadlineExceeded", f"not done within {job.spec.activeDeadlineSeconds} s of its start")
+
+
 def is_to_stop(job: JobView, follow: Follow) -> bool:
     """Whether its controller is to be asked to stop it: because it is to end, or a suspension has begun."""
     return follow.end is not None or (job.spec.suspend and _suspension_began(job))
 
 
-def judge(job: JobView, follow: Follow, at: str, said: Said, waited: float) -> Step:
-    """`at`: its controller's address; `waited`: seconds since that was first asked to stop it."""
-    heard, name = said.heard, f"the controller at {at}"
+def judge(job: JobView, elsewhere: Elsewhere) -> Step:
+    follow, said = elsewhere.follow, elsewhere.said
+    heard, name = said.heard, f"the controller at {elsewhere.at}"
     if heard.says == "COMPLETED":
         return _completed(job, heard, name)
     if heard.says == "FAILED":
         return Fail("ExternalFailure", f"{name} says it failed: {heard.text or 'it does not say why'}")
     if follow.end is not None:
-        return _ended(job, follow.end, name, said, waited)
+        return _ended(job, follow.end, name, said, elsewhere.waited)
     if job.spec.suspend or _suspension_began(job):
         return _suspended(job, follow, name, said)
     return _as_said(job, follow, name, heard)

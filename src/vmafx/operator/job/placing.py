@@ -6,8 +6,8 @@ from datetime import datetime
 
 from vmafx.api.job import FINISHED, JobView
 from vmafx.api.node import NodeView
+from vmafx.jobs.pending import held
 from vmafx.kube import Key
-from vmafx.operator.job.decide import Queue, decide
 from vmafx.runtime.store import Change
 from vmafx.scheduling.reading import offer_of, request_of
 from vmafx.scheduling.scheduler import Scheduler
@@ -37,10 +37,6 @@ class Placing:
         self._leading = True
         self._ask_soon()
 
-    def place_of(self, key: Key) -> str | None:
-        """The node it was given, until that is written or given up."""
-        return self._places.get(key)
-
     def written(self, key: Key) -> None:
         self._places.pop(key, None)
 
@@ -65,7 +61,7 @@ class Placing:
 
     def look_at(self, key: Key, job: JobView) -> None:
         """A pending job: in the queue, or not yet, or no longer."""
-        queued = isinstance(decide(job, self._now()), Queue)
+        queued = held(job, self._now()) is None
         if queued and key in self._places:
             return  # it has a place, and is about to be told
         if queued:
@@ -93,10 +89,13 @@ class Placing:
             self._soon = True
             asyncio.get_running_loop().call_soon(self._ask)
 
-    def ask(self) -> None:
-        """Give out what is free now, not in a moment."""
-        if self._leading:
-            self._ask()
+    def ask_for(self, key: Key, job: JobView) -> str | None:
+        """The node that a pending job is given now; None if it has to wait, or is not in the queue."""
+        if key not in self._places:
+            self.look_at(key, job)
+            if self._leading:
+                self._ask()  # before it is said that there is no place
+        return self._places.get(key)
 
     def _ask(self) -> None:
         self._soon = False

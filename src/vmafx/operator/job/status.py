@@ -3,20 +3,21 @@
 from datetime import datetime
 from typing import Any, Literal
 
-import msgspec
-
 from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
 from vmafx.jobs.attempts import attempt_id
 from vmafx.jobs.pending import scheduled
-from vmafx.jobs.status import MESSAGE_MOST, with_condition
-from vmafx.operator.job.decide import PLACED, Mirror
+from vmafx.operator.job.decide import PLACED
+from vmafx.operator.job.steps import Mirror
+from vmafx.runtime.conditions import MAX_MESSAGE, with_condition
+from vmafx.runtime.conditions import says as says_already
 
 
 def placed(job: JobView, node: NodeView, now: datetime) -> dict[str, Any]:
     """The next attempt, on this node. The first start stays what it is: a deadline runs from there."""
     attempt, name = job.status.attempts, node.metadata.name
-    *others, said = with_condition(job, "Scheduled", "True", PLACED[node.spec.runtime], f"on {name}", now)
+    # Its time is this placement's, also for a job that was Running before in somebody else's hands.
+    placed = with_condition(job, "Scheduled", "True", PLACED[node.spec.runtime], f"on {name}", now, restart=True)
     return {
         "phase": "Running",
         "assignedNode": name,
@@ -25,20 +26,19 @@ def placed(job: JobView, node: NodeView, now: datetime) -> dict[str, Any]:
         "attempts": attempt + 1,
         "message": None,
         "observedGeneration": job.metadata.generation,
-        # Its time is this placement's, also for a job that was Running before in somebody else's hands.
-        "conditions": [*others, msgspec.structs.replace(said, lastTransitionTime=now)],
+        "conditions": placed,
     }
 
 
 def waiting(job: JobView, reason: str, message: str, now: datetime) -> dict[str, Any]:
     """Why it waits; empty if its status says so already."""
-    if _says(job, "False", reason, message):
+    if says_already(job, "Scheduled", "False", reason, message):
         return {}
     return {"conditions": with_condition(job, "Scheduled", "False", reason, message, now)}
 
 
 def says(message: str) -> dict[str, Any]:
-    return {"message": message[:MESSAGE_MOST] or None}
+    return {"message": message[:MAX_MESSAGE] or None}
 
 
 def waits_because(job: JobView, reason: str) -> bool:
@@ -51,7 +51,7 @@ def mirrored(job: JobView, step: Mirror, now: datetime) -> dict[str, Any]:
     """How it stands with another controller, whose node and name for it stay; empty if its status says so already."""
     status: Literal["True", "False"] = "True" if step.phase == "Running" else "False"
     reason = "Placed" if step.phase == "Running" else "AwaitingScheduler"
-    if step.phase == job.status.phase and _says(job, status, reason, step.message):
+    if step.phase == job.status.phase and says_already(job, "Scheduled", status, reason, step.message):
         return {}
     return {
         "phase": step.phase,
@@ -59,8 +59,3 @@ def mirrored(job: JobView, step: Mirror, now: datetime) -> dict[str, Any]:
         "observedGeneration": job.metadata.generation,
         "conditions": with_condition(job, "Scheduled", status, reason, step.message, now),
     }
-
-
-def _says(job: JobView, status: str, reason: str, message: str) -> bool:
-    said = scheduled(job)
-    return said is not None and (said.status, said.reason, said.message) == (status, reason, message[:MESSAGE_MOST])

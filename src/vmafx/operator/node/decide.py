@@ -16,6 +16,8 @@ import msgspec
 
 from vmafx.api.meta import Condition
 from vmafx.api.node import BY_AGENT, REGISTERED_BY, NodeView
+from vmafx.runtime.conditions import Truth, find_condition, with_condition
+from vmafx.runtime.status import changed
 
 STALE_AFTER = timedelta(seconds=60)
 SILENCE = STALE_AFTER.total_seconds()
@@ -132,30 +134,18 @@ def next_look(node: NodeView, probe: Probe, heard: Heard, now: datetime, clock: 
 
 def patch(node: NodeView, verdict: Verdict, now: datetime) -> dict[str, Any]:
     """The fields of the status that have to change; empty if it says all this already."""
-    ready = Condition(
-        type="Ready",
-        status="True" if verdict.healthy else "False",
-        reason=verdict.reason,
-        message=verdict.message,
-        observedGeneration=node.metadata.generation,
-        lastTransitionTime=now,
-    )
+    ready: Truth = "True" if verdict.healthy else "False"
     wanted: dict[str, Any] = {
         "healthy": verdict.healthy,
         "observedHeartbeat": verdict.heartbeat,
         "observedGeneration": node.metadata.generation,
+        "conditions": tuple(with_condition(node, "Ready", ready, verdict.reason, verdict.message, now)),
     }
-    changes = {name: value for name, value in wanted.items() if getattr(node.status, name) != value}
-    old = readiness(node)
-    if old is not None and old.status == ready.status:
-        ready = msgspec.structs.replace(ready, lastTransitionTime=old.lastTransitionTime)
-    if old != ready:
-        changes["conditions"] = [*(one for one in node.status.conditions if one.type != "Ready"), ready]
-    return changes
+    return changed(node.status, wanted)
 
 
 def readiness(node: NodeView) -> Condition | None:
-    return next((one for one in node.status.conditions if one.type == "Ready"), None)
+    return find_condition(node.status.conditions, "Ready")
 
 
 def _stale(node: NodeView) -> Verdict | None:

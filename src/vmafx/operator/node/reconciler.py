@@ -1,69 +1,49 @@
-"""The VmafxNode controller: writes `healthy` and its condition, only when they change; never lastHeartbeat.
+"""The VmafxNode reconciler: writes `healthy` and its condition, only when they change; never lastHeartbeat.
 
-It says which agents are lost. To take their jobs away is for the job controller, which reads that in the node's status.
+It says which agents are lost. To take their jobs away is for the job reconciler, which reads that in the node's status.
 """
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
 
 from vmafx.api.meta import API_VERSION
 from vmafx.api.node import NodeView
-from vmafx.kube import NODES, Client, Key
+from vmafx.kube import NODES, Key
 from vmafx.kube.errors import Conflict, NotFound
 from vmafx.logs import log
+from vmafx.operator.context import BY_NAMESPACE, BY_NODE, Context
 from vmafx.operator.node.decide import Heard, Verdict, hear, heard_last, is_lost, is_to_go, judge, next_look, patch
 from vmafx.operator.node.probes import Probes
+from vmafx.operator.node.settings import NodeSettings
 from vmafx.runtime.controller import Controller, Result
-from vmafx.runtime.events import EventRecorder, Regarding
-from vmafx.runtime.informer import Informer
-from vmafx.runtime.metrics import Metrics
+from vmafx.runtime.events import Regarding
+from vmafx.runtime.status import StatusWriter
 from vmafx.runtime.store import Change
-from vmafx.times import loop_time, utc_now
 
-VIEW = NODES.seen_as(NodeView)
-BY_NAMESPACE = "namespace"
 WRITES_AT_ONCE = 4  # at a start all nodes are written: a connection for each would cost more than the writes
-
-
-def nodes_informer(client: Client, namespace: str) -> Informer[NodeView]:
-    """The cache of nodes, shared by all controllers."""
-    indexes = {BY_NAMESPACE: lambda node: (node.metadata.namespace,)}
-    return Informer(client, VIEW, namespace=namespace, indexes=indexes)
 
 
 class NodeReconciler:
     """Looks at a node when it changes, when its namespace's controller comes or goes, when its agent goes quiet."""
 
-    def __init__(
-        self,
-        client: Client,
-        nodes: Informer[NodeView],
-        events: EventRecorder,
-        *,
-        address: str,
-        has_jobs: Callable[[Key], bool],
-        now: Callable[[], datetime] = utc_now,
-        clock: Callable[[], float] = loop_time,
-    ) -> None:
-        self._client, self._nodes, self._events, self._has_jobs = client, nodes, events, has_jobs
-        self._now, self._clock = now, clock
+    def __init__(self, context: Context, settings: NodeSettings) -> None:
+        self._client, self._nodes, self._jobs, self._events = (
+            context.client, context.nodes, context.jobs, context.events,
+        )  # fmt: skip
+        self._now, self._clock = context.now, context.clock
         self._heard: dict[Key, Heard] = {}
-        nodes.on_change(self._hear)
-        self.probes = Probes(address, self._namespaces, self._look_again, clock)
+        self._status = StatusWriter(context.client, context.nodes)
         self._writing = asyncio.Semaphore(WRITES_AT_ONCE)
-
-    def controller(self, metrics: Metrics, workers: int) -> Controller:
-        controller = Controller("vmafxnode", self.reconcile, metrics, workers=workers)
-        controller.watches(self._nodes)
-        self._queue = controller.queue
-        return controller
+        self.controller = Controller("vmafxnode", self.reconcile, context.metrics, workers=context.workers)
+        self.probes = Probes(settings.controller_address, self._namespaces, self._look_again, context.clock)
+        self._nodes.on_change(self._hear)
+        self.controller.watches(self._nodes)
 
     def _hear(self, change: Change[NodeView]) -> None:
         """Also by who does not lead: to have listened for long is of use when it does."""
         if change.new is None:
             self._heard.pop(change.key, None)
+            self._status.settle(change.key)
         else:
             before = self._heard.get(change.key)
             self._heard[change.key] = hear(change.new, before, self._now(), self._clock())
@@ -72,17 +52,18 @@ class NodeReconciler:
         node, probe, heard = self._nodes.store.get(key), self.probes.latest(key.namespace), self._heard.get(key)
         if node is None or heard is None or probe is None:  # gone; or not probed yet, which queues it again when it is
             return Result.done()
+        if self._status.is_behind(key, node):
+            return Result.done()  # our own write is on its way here
+        self._status.settle(key)
         now, clock = self._now(), self._clock()
         verdict = judge(node, probe, heard, clock)
         if changes := patch(node, verdict, now):
-            try:
-                async with self._writing:
-                    await self._client.patch_status(VIEW, key, changes, version=node.metadata.resourceVersion)
-            except (Conflict, NotFound):
-                return Result.done()  # somebody was faster; what they wrote, be it a heartbeat, brings us back
-            self._tell(node, verdict)
-            return Result.done()  # its echo brings us back
-        if is_to_go(node, now) and not self._has_jobs(key):
+            async with self._writing:
+                written = await self._status.write(node, changes)
+            if written is not None:
+                self._tell(node, verdict)
+            return Result.done()  # its echo, or what somebody else wrote meanwhile, brings us back
+        if is_to_go(node, now) and not self._jobs.store.by(BY_NODE, key):
             await self._remove(key, node)
         look = next_look(node, probe, heard, now, clock)
         return Result.done() if look is None else Result.after(look)
@@ -91,7 +72,7 @@ class NodeReconciler:
         """One that its agent made: who wrote a node by hand wants it there when the agent comes back."""
         meta = node.metadata
         with suppress(Conflict, NotFound):  # it was heard, or somebody was faster
-            await self._client.delete(VIEW, key, uid=meta.uid, version=meta.resourceVersion)
+            await self._client.delete(self._nodes.resource, key, uid=meta.uid, version=meta.resourceVersion)
             log.info("a node is removed, whose agent is gone for good", key=str(key), heard=heard_last(node))
 
     def _tell(self, node: NodeView, verdict: Verdict) -> None:
@@ -110,4 +91,4 @@ class NodeReconciler:
 
     def _look_again(self, namespace: str) -> None:
         for node in self._nodes.store.by(BY_NAMESPACE, namespace):
-            self._queue.add(Key(namespace, node.metadata.name))
+            self.controller.queue.add(Key(namespace, node.metadata.name))

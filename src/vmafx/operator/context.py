@@ -1,0 +1,54 @@
+"""What every kind of the operator is set up with."""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import cached_property
+
+import msgspec
+
+from vmafx.api.job import JobView
+from vmafx.api.node import NodeView
+from vmafx.jobs.informer import jobs_informer
+from vmafx.kube import NODES, Client, Key
+from vmafx.runtime.events import EventRecorder
+from vmafx.runtime.informer import Informer
+from vmafx.runtime.manager import Manager
+from vmafx.runtime.metrics import Metrics
+from vmafx.times import loop_time, utc_now
+
+BY_NODE, BY_NAMESPACE = "node", "namespace"
+
+
+class Context(msgspec.Struct, kw_only=True, eq=False, dict=True):
+    """The process's parts; and the caches that several kinds read, made and added to the manager when first asked for.
+
+    `now` is the time of day, `clock` one that only goes forward.
+    """
+
+    client: Client
+    manager: Manager
+    metrics: Metrics
+    events: EventRecorder
+    namespace: str = ""  # the only one that is watched; empty: all are
+    workers: int = 1  # reconciliations at once, for each kind
+    now: Callable[[], datetime] = utc_now
+    clock: Callable[[], float] = loop_time
+
+    @cached_property
+    def jobs(self) -> Informer[JobView]:
+        """Unfinished jobs, also by the node that they have."""
+        jobs = jobs_informer(self.client, self.namespace, {BY_NODE: _node_of})
+        self.manager.add_informer(jobs, fresh=True)
+        return jobs
+
+    @cached_property
+    def nodes(self) -> Informer[NodeView]:
+        indexes = {BY_NAMESPACE: lambda node: (node.metadata.namespace,)}
+        nodes = Informer(self.client, NODES.seen_as(NodeView), namespace=self.namespace, indexes=indexes)
+        self.manager.add_informer(nodes, fresh=True)
+        return nodes
+
+
+def _node_of(job: JobView) -> tuple[Key, ...]:
+    node = job.status.assignedNode
+    return (Key(job.metadata.namespace, node),) if node else ()

@@ -1,0 +1,88 @@
+"""Creates the Pod of an attempt, once; and says what is in the way where it cannot."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from vmafx.api.job import JobView
+from vmafx.api.node import NodeView
+from vmafx.jobs.outcomes import Leaving, failed
+from vmafx.kube import Client, Key
+from vmafx.kube.core import PODS
+from vmafx.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, NotFound
+from vmafx.operator.job.cache import BY_JOB
+from vmafx.operator.job.decide import MINUTES, START_WITHIN
+from vmafx.operator.job.memory import Remembered
+from vmafx.operator.job.pod import PodSettings, pod, pod_name
+from vmafx.operator.job.podview import PodView
+from vmafx.operator.job.steps import LOOK_AGAIN
+from vmafx.runtime.informer import Informer
+from vmafx.times import loop_time
+
+VIEW = PODS.seen_as(PodView)
+ASK_AGAIN = 10.0  # seconds, while it is not allowed
+NAME_WITHIN = 30.0  # seconds in which a namesake's Pod usually goes
+
+
+class Created(msgspec.Struct, frozen=True):
+    """It is there, or about to be. `at_last`: people were told that something was in its way."""
+
+    at_last: bool = False
+
+
+class Blocked(msgspec.Struct, frozen=True):
+    """Something is in the way: the job keeps its place, and asks again. `tell`: nobody was told yet."""
+
+    why: str
+    tell: bool
+    after: float
+
+
+class PodCreator:
+    def __init__(
+        self, client: Client, pods: Informer[PodView], settings: PodSettings, now: Callable[[], datetime]
+    ) -> None:
+        self._client, self._pods, self._settings, self._now = client, pods, settings, now
+
+    async def find(self, key: Key, job: JobView) -> PodView | None:
+        """A Pod with the attempt's name, as the server has it: the cache may not show it yet, or not any more."""
+        try:
+            return await self._client.get(VIEW, Key(key.namespace, pod_name(job, job.status.attempts - 1)))
+        except NotFound:
+            return None
+
+    async def create(self, key: Key, job: JobView, node: NodeView, memory: Remembered) -> Created | Blocked | Leaving:
+        wanted = pod(job, node, job.status.attempts - 1, self._settings, self._failed_on(key))
+        try:
+            await self._client.create(VIEW, wanted, key.namespace)
+        except AlreadyExists:
+            return self.name_taken(job, memory)
+        except (BadRequest, Invalid) as error:  # by what its node adds to it, and not otherwise tomorrow
+            return failed(job, f"its Pod was refused: {error}")
+        except Forbidden as error:  # a quota, an admission rule, a right that is missing
+            return self._blocked(job, memory, f"its Pod is not allowed: {error}", 0.0, ASK_AGAIN)
+        at_last, memory.made_at = memory.blocked_told, loop_time()
+        memory.blocked_since, memory.blocked_told = None, False
+        return Created(at_last)
+
+    def name_taken(self, job: JobView, memory: Remembered) -> Blocked | Leaving:
+        """By the Pod of a namesake that is about to go, or of somebody who has nothing to do with us."""
+        why = f"there is a Pod {pod_name(job, job.status.attempts - 1)} that is not its own"
+        return self._blocked(job, memory, why, NAME_WITHIN, LOOK_AGAIN)
+
+    def _blocked(self, job: JobView, memory: Remembered, why: str, patience: float, after: float) -> Blocked | Leaving:
+        """For as long as a Pod may take to start, whatever keeps it from that."""
+        now = self._now()
+        memory.blocked_since = memory.blocked_since or now
+        waited = now - memory.blocked_since
+        if waited > START_WITHIN:
+            return failed(job, f"for {MINUTES} minutes: {why}")
+        tell = not memory.blocked_told and waited.total_seconds() >= patience
+        memory.blocked_told = memory.blocked_told or tell
+        return Blocked(why, tell, after)
+
+    def _failed_on(self, key: Key) -> frozenset[str]:
+        """The Kubernetes nodes on which earlier attempts ended."""
+        ended = (one for one in self._pods.store.by(BY_JOB, key) if one.ended())
+        return frozenset(one.spec.nodeName for one in ended if one.spec.nodeName)

@@ -1,0 +1,24 @@
+"""The contract of a kind that the operator reconciles: all that the process, the roles and the docs need to know of it.
+
+Each folder under operator/ has a kind.py that makes one, and kinds.py lists them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from vmafx.api.meta import CustomObject
+from vmafx.api.reasons import Reason
+from vmafx.api.roles import Permission
+from vmafx.operator.context import Context
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """`set_up` adds its caches, its reconciler and what only a leader does to the context's manager."""
+
+    model: type[CustomObject]
+    settings: type[Any]
+    permissions: tuple[Permission, ...]
+    reasons: tuple[Reason, ...]  # of its conditions: every one that is written, and what it means
+    set_up: Callable[[Context, Any], None]

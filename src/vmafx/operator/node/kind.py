@@ -1,0 +1,31 @@
+"""VmafxNode as a kind of the operator."""
+
+from vmafx.api import VmafxNode
+from vmafx.api.meta import GROUP
+from vmafx.api.reasons import Reason
+from vmafx.api.roles import READ, Permission
+from vmafx.operator.context import Context
+from vmafx.operator.kind import Kind
+from vmafx.operator.node.reconciler import NodeReconciler
+from vmafx.operator.node.settings import NodeSettings
+
+# Judge health, and remove nodes whose agents are gone.
+PERMISSIONS = (
+    Permission(group=GROUP, resources=("vmafxnodes",), verbs=(*READ, "delete")),
+    Permission(group=GROUP, resources=("vmafxnodes/status",), verbs=("patch",)),
+)
+REASONS = (
+    Reason("Ready", "True", "Healthy", "The controller answers, and the agent, if there is one, was heard."),
+    Reason("Ready", "False", "ControllerUnreachable", "The namespace's controller does not answer."),
+    Reason("Ready", "False", "HeartbeatStale", "The agent has not been heard for a minute."),
+    Reason("Ready", "False", "AgentLost", "Nor is it the controller that hears nothing: its jobs go elsewhere."),
+)
+
+
+def set_up(context: Context, settings: NodeSettings) -> None:
+    reconciler = NodeReconciler(context, settings)
+    context.manager.add_controller(reconciler.controller)
+    context.manager.while_leading(reconciler.probes.run)
+
+
+NODE = Kind(model=VmafxNode, settings=NodeSettings, permissions=PERMISSIONS, reasons=REASONS, set_up=set_up)

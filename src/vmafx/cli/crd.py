@@ -5,19 +5,19 @@ from typing import Annotated
 
 import typer
 
-from vmafx.agent import options as agent
+from vmafx.agent.options import AgentSettings
 from vmafx.api import KINDS, reference
 from vmafx.api.reasons import REASONS
 from vmafx.cli.help import HELP
-from vmafx.controller import options as controller
 from vmafx.controller import rbac
-from vmafx.devcluster.variables import VARIABLES
+from vmafx.controller.options import ControllerSettings
+from vmafx.devcluster.variables import DevSettings
 from vmafx.operator import manifests
 from vmafx.operator.options import SETTINGS
-from vmafx.scoring import engine
-from vmafx.scoring.media import policy
-from vmafx.settings import Setting, page
-from vmafx.worker import main as worker
+from vmafx.scoring.engine import EngineSettings
+from vmafx.scoring.media.policy import Policy
+from vmafx.settings import Setting, declared, named_group, page
+from vmafx.worker.options import WorkerSettings
 
 ERRORS: tuple[type[Exception], ...] = ()
 
@@ -66,13 +66,13 @@ def crd(
 def files() -> dict[Path, str]:
     """Everything that is generated from declarations."""
     sections = {
-        "Scoring": (*engine.SETTINGS, *policy.SETTINGS),
-        "The worker": worker.SETTINGS,
-        "The operator": SETTINGS,
-        "The controller": controller.SETTINGS,
-        "The agent": agent.SETTINGS,
-        "Everywhere": (Setting("kubeconfig", "Kubeconfig files, merged as kubectl does.", variable="KUBECONFIG"),),
-        "`vmafx dev`": VARIABLES,
+        "Scoring": (*declared(EngineSettings).values(), *declared(Policy).values()),
+        "The worker": declared(WorkerSettings).values(),
+        "The operator": declared(named_group(SETTINGS)).values(),
+        "The controller": declared(ControllerSettings).values(),
+        "The agent": declared(AgentSettings).values(),
+        "Everywhere": (Setting("Kubeconfig files, merged as kubectl does.", variable="KUBECONFIG"),),
+        "`vmafx dev`": declared(DevSettings).values(),
     }
     pages = {Path("docs/api.md"): reference.page(KINDS, REASONS), Path("docs/environment.md"): page(sections)}
     return {**manifests.files(), **rbac.files(), **pages}

@@ -25,7 +25,7 @@ from vmafx.runtime.leader import LeaderElection, LeaseLost
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.role import run_role
-from vmafx.settings import load
+from vmafx.settings import load_named as load
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -5,7 +5,8 @@ from vmafx.http.address import Address
 from vmafx.logs import LEVELS
 from vmafx.operator.job import following
 from vmafx.operator.node.probes import DEFAULT_ADDRESS
-from vmafx.settings import Setting, at_least, one_of, truth
+from vmafx.settings import NamedSetting as Setting
+from vmafx.settings import at_least, one_of, truth
 
 PROGRAM = "vmafx-operator"
 ABOUT = """Reconciles VmafxJob, VmafxNode and the other kinds of vmafx.dev.

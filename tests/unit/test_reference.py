@@ -14,8 +14,8 @@ from vmafx.api.fields import SmallCount, Uri, doc
 from vmafx.api.job import MUTABLE, VmafxJobSpec
 from vmafx.api.meta import AGE, CustomObject, Model, Names, Rule
 from vmafx.api.reasons import REASONS, Reason
-from vmafx.api.reference import page
 from vmafx.api.schema import struct_fields
+from vmafx.generate.reference import page
 from vmafx.operator.node.decide import Verdict
 
 WHOLE = page(KINDS, REASONS)

@@ -5,19 +5,8 @@ from typing import Annotated
 
 import typer
 
-from vmafx.agent.options import AgentSettings
-from vmafx.api import KINDS, reference
-from vmafx.api.reasons import REASONS
 from vmafx.cli.help import HELP
-from vmafx.controller import rbac
-from vmafx.controller.options import ControllerSettings
-from vmafx.devcluster.variables import DevSettings
-from vmafx.operator import manifests
-from vmafx.operator.options import SETTINGS
-from vmafx.scoring.engine import EngineSettings
-from vmafx.scoring.media.policy import Policy
-from vmafx.settings import Setting, declared, named_group, page
-from vmafx.worker.options import WorkerSettings
+from vmafx.generate.files import crds_as_one, files
 
 ERRORS: tuple[type[Exception], ...] = ()
 
@@ -39,7 +28,7 @@ def crd(
 ) -> None:
     """Write what is generated from declarations: the CRDs, the roles, docs/api.md and docs/environment.md."""
     if show:
-        typer.echo(manifests.crds_as_one())
+        typer.echo(crds_as_one())
         return
     wanted = {directory / path: content for path, content in files().items()}
     different = [path for path, content in wanted.items() if _read(path) != content]
@@ -61,21 +50,6 @@ def crd(
         typer.echo(f"wrote {path}")
     if not different:
         typer.echo(f"{len(wanted)} files are as they should be")
-
-
-def files() -> dict[Path, str]:
-    """Everything that is generated from declarations."""
-    sections = {
-        "Scoring": (*declared(EngineSettings).values(), *declared(Policy).values()),
-        "The worker": declared(WorkerSettings).values(),
-        "The operator": declared(named_group(SETTINGS)).values(),
-        "The controller": declared(ControllerSettings).values(),
-        "The agent": declared(AgentSettings).values(),
-        "Everywhere": (Setting("Kubeconfig files, merged as kubectl does.", variable="KUBECONFIG"),),
-        "`vmafx dev`": declared(DevSettings).values(),
-    }
-    pages = {Path("docs/api.md"): reference.page(KINDS, REASONS), Path("docs/environment.md"): page(sections)}
-    return {**manifests.files(), **rbac.files(), **pages}
 
 
 def _read(path: Path) -> str | None:

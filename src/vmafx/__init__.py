@@ -4,6 +4,7 @@ The map: three floors. Imports point downwards only, and a role never imports an
 
 What a person types
     cli/         the commands; argument parsing only
+    generate/    CRDs, roles and pages of the docs, from the declarations of everything below
     demo/        all of it on this machine in seconds: encodes made, scored and drawn
 
 The roles: one process each, mostly I/O

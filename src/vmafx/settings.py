@@ -1,33 +1,96 @@
 """How a role is configured: each setting declared once, with its flag, its variable and its default.
 
-Flags win over variables. `docs/environment.md` is generated from these declarations.
+    class AgentSettings(Settings):
+        drain: Annotated[int, Setting("Seconds for work in hand.", default="30", flag="--drain", parse=at_least(0))]
+
+The attribute is the setting's name. Flags win over variables. `docs/environment.md` is generated from these classes.
 """
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar, dataclass_transform, get_type_hints
 
 import msgspec
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One setting. `parse` turns its text into a value, or raises ValueError with what is wrong."""
+    """How one setting is given. `parse` turns its text into a value, or raises ValueError with what is wrong."""
 
-    name: str
     text: str
     default: str = ""
     flag: str = ""
     variable: str = ""
     parse: Callable[[str], Any] = str
     switch: bool = False  # `--flag` alone means true
-    repeated: bool = False  # may be said several times; a variable has commas between
+    repeated: bool = False  # may be given several times; a variable has commas between
     metavar: str = "TEXT"
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}; `{self.prog} --help` lists what there is\n")
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """A group of settings: those of a role, or of a part of one. A field without a Setting keeps its default."""
+
+
+class InvalidSetting(ValueError):
+    """The flag or variable that has a wrong value, and what is wrong with it."""
+
+
+S = TypeVar("S", bound=Settings)
+
+
+class Given(msgspec.Struct, frozen=True):
+    """The values that a process was started with."""
+
+    values: dict[Setting, Any]
+
+    def read(self, group: type[S]) -> S:
+        """One of the groups that were parsed."""
+        return group(**{name: self.values[one] for name, one in declared(group).items()})
+
+
+def declared(group: type[Settings]) -> dict[str, Setting]:
+    """The settings of a group by their names; inherited ones come first."""
+    hints = get_type_hints(group, include_extras=True)
+    found = ((name, one) for name, hint in hints.items() for one in getattr(hint, "__metadata__", ()))
+    return {name: one for name, one in found if isinstance(one, Setting)}
+
+
+def parse(
+    groups: Iterable[type[Settings]],
+    program: str,
+    about: str,
+    arguments: Sequence[str],
+    environ: Mapping[str, str] = os.environ,
+) -> Given:
+    """Several groups from one command line; ends the process with a line of help for a value that is wrong.
+
+    What two groups inherit from the same class is one flag, and has one value.
+    """
+    settings = dict.fromkeys(one for group in groups for one in declared(group).values())
+    parser = _Parser(prog=program, description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for one in settings:
+        if one.flag:
+            more: dict[str, Any] = {"nargs": "?", "const": "true"} if one.switch else {}
+            more |= {"action": "append"} if one.repeated else {}
+            parser.add_argument(one.flag, dest=one.flag, metavar=one.metavar, help=_help(one), **more)
+    flags = vars(parser.parse_args(arguments))
+    try:
+        return Given({one: _value(one, flags.get(one.flag), environ) for one in settings})
+    except InvalidSetting as error:
+        parser.error(str(error))
+
+
+def load(
+    group: type[S], program: str, about: str, arguments: Sequence[str], environ: Mapping[str, str] = os.environ
+) -> S:
+    """The only group of a command line."""
+    return parse([group], program, about, arguments, environ).read(group)
+
+
+def from_environ(group: type[S], environ: Mapping[str, str] = os.environ) -> S:
+    """A group from variables alone; InvalidSetting for a value that is wrong."""
+    return group(**{name: _value(one, None, environ) for name, one in declared(group).items()})
 
 
 def truth(text: str) -> bool:
@@ -56,32 +119,9 @@ def at_least(least: int) -> Callable[[str], int]:
     return parse
 
 
-def load(
-    settings: Sequence[Setting],
-    program: str,
-    about: str,
-    arguments: Sequence[str],
-    environ: Mapping[str, str] = os.environ,
-) -> dict[str, Any]:
-    """The value of every setting; ends the process with a line of help for one that is wrong."""
-    parser = _Parser(prog=program, description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for one in settings:
-        if one.flag:
-            more: dict[str, Any] = {"nargs": "?", "const": "true"} if one.switch else {}
-            more |= {"action": "append"} if one.repeated else {}
-            parser.add_argument(one.flag, dest=one.name, metavar=one.metavar, help=_help(one), **more)
-    given = vars(parser.parse_args(arguments))
-    values = {}
-    for one in settings:
-        text, source = given.get(one.name), one.flag
-        text = ",".join(text) if isinstance(text, list) else text
-        if text is None:
-            text, source = environ.get(one.variable) or None, one.variable
-        try:
-            values[one.name] = one.parse(one.default if text is None else text)
-        except ValueError as error:
-            parser.error(f"{source}: {error}")
-    return values
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}; `{self.prog} --help` lists what there is\n")
 
 
 def _help(one: Setting) -> str:
@@ -89,24 +129,12 @@ def _help(one: Setting) -> str:
     return f"{one.text}{variable}" + (f" (default {one.default})" if one.default else "")
 
 
-def page(sections: Mapping[str, Sequence[Setting]]) -> str:
-    """docs/environment.md: every variable of every role."""
-    out = [
-        "# Environment variables",
-        "",
-        "<!-- Generated by `vmafx crd` from the declarations of each role; change those and run it again. -->",
-        "",
-        "Where a setting has a flag as well, the flag wins.",
-    ]
-    for title, settings in sections.items():
-        out += ["", f"## {title}", "", "| Variable | Flag | Default | What it does |", "|---|---|---|---|"]
-        out += [
-            f"| `{one.variable}` | {_code(one.flag)} | {_code(one.default)} | {one.text} |"
-            for one in settings
-            if one.variable
-        ]
-    return "\n".join(out) + "\n"
-
-
-def _code(text: str) -> str:
-    return f"`{text}`" if text else ""
+def _value(one: Setting, flag: str | list[str] | None, environ: Mapping[str, str]) -> Any:
+    """From the flag, or else from the variable; one that is empty counts as not set."""
+    text, source = ",".join(flag) if isinstance(flag, list) else flag, one.flag
+    if text is None:
+        text, source = environ.get(one.variable) or one.default, one.variable
+    try:
+        return one.parse(text)
+    except ValueError as error:
+        raise InvalidSetting(f"{source}: {error}") from error

@@ -15,6 +15,7 @@ from vmafx.auth import doors
 from vmafx.auth.doors import Presented, TokenDoors
 from vmafx.auth.reviews import AUDIENCE
 from vmafx.controller import rbac
+from vmafx.generate.files import CALLER_ROLES, CONTROLLER_ROLES
 from vmafx.http.errors import Refused
 from vmafx.kube import JOBS, NODES, Client, Key, Resource
 from vmafx.kube.errors import Forbidden
@@ -32,7 +33,7 @@ def secret(name: str) -> Untyped:
 @pytest.fixture
 async def controller(client: Client, namespace: str, kubectl: Kubectl) -> AsyncIterator[Client]:
     """A client that may do exactly what the roles allow the controller."""
-    for path in rbac.files():
+    for path in (CONTROLLER_ROLES, CALLER_ROLES):
         assert kubectl("apply", "-f", str(ROOT / path)).returncode == 0
     await create_account(client, Key(namespace, "controller"))
     subject = f"--serviceaccount={namespace}:controller"

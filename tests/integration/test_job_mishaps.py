@@ -11,6 +11,7 @@ import pytest
 from tests.support.contexts import context
 from tests.support.fleet import add_node, allow_pods, condition, has_seen, operating, phase, reaches, submit
 from tests.support.kubelet import End, Fate, Kubelet
+from tests.support.settings import defaults
 from tests.support.waiting import eventually
 from vmafx.api.job import JobView, VmafxJob
 from vmafx.jobs.outcomes import TryAgain
@@ -328,7 +329,7 @@ async def test_a_pod_that_came_and_went_unseen_is_missed(client: Client, namespa
     placed = {"phase": "Running", "assignedNode": "pool", "controllerJobID": f"{uid}-0", "attempts": 1}
     job = await client.patch_status(JOBS.seen_as(JobView), key, placed)
     made = context(client, namespace)
-    reconciler = JobReconciler(made, JobSettings(worker_image="worker:1"))
+    reconciler = JobReconciler(made, defaults(JobSettings, worker_image="worker:1"))
     watching = [asyncio.create_task(informer.run()) for informer in (made.jobs, made.nodes)]
 
     async def looked() -> Situation:

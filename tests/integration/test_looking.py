@@ -20,8 +20,8 @@ from tests.support.waiting import eventually
 from vmafx.api.meta import ObjectMeta
 from vmafx.api.node import VmafxNode, VmafxNodeSpec
 from vmafx.devcluster import DevCluster, Options
+from vmafx.generate.files import OPERATOR_ROLES
 from vmafx.kube import JOBS, NODES, Client, Key
-from vmafx.operator import manifests
 
 ROOT = Path(__file__).parents[2]
 TIMES = ("created", "started", "finished")
@@ -205,7 +205,7 @@ async def test_a_namespace_that_is_not_there_is_noted(
         assert (await vmafx.run(*command, "-n", namespace)).stderr == ""
     async with vmafx.running("nodes", "-w", "-n", "nons") as process:
         assert await line_with(process.stderr, "namespace") == note
-    assert kubectl("apply", "-f", str(ROOT / manifests.ROLES)).returncode == 0
+    assert kubectl("apply", "-f", str(ROOT / OPERATOR_ROLES)).returncode == 0
     await create_account(client, Key(namespace, "eve"))
     binding = f"eve-{namespace}"
     subject = f"--serviceaccount={namespace}:eve"
@@ -366,7 +366,7 @@ async def test_no_cluster_no_kinds_and_no_permission(
 async def test_roles_are_enough(
     vmafx: Vmafx, client: Client, cluster: DevCluster, namespace: str, tmp_path: Path, kubectl: Kubectl
 ) -> None:
-    assert kubectl("apply", "-f", str(ROOT / manifests.ROLES)).returncode == 0
+    assert kubectl("apply", "-f", str(ROOT / OPERATOR_ROLES)).returncode == 0
     await create_account(client, Key(namespace, "alice"))
     whole = yaml.safe_load(cluster.kubeconfig.read_text())
     whole["users"][0]["user"] = {"token": await service_account_token(client, Key(namespace, "alice"))}

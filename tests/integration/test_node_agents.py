@@ -11,6 +11,7 @@ import pytest
 from tests.support.agent_fleet import AgentFleet, agent_fleet, failures, placed, running_on
 from tests.support.contexts import context
 from tests.support.fleet import submit
+from tests.support.settings import defaults
 from vmafx.api.meta import Condition
 from vmafx.api.node import BY_AGENT, REGISTERED_BY
 from vmafx.kube import JOBS, NODES, Client, Key
@@ -45,7 +46,7 @@ async def test_a_heartbeat_that_comes_while_the_node_is_given_up_saves_it(
     key, nodes = Key(namespace, "a"), made.nodes
     await fleet.agent("a")
     watching = asyncio.create_task(nodes.run())
-    health = NodeReconciler(made, NodeSettings(controller_address=fleet.controller.address))
+    health = NodeReconciler(made, defaults(NodeSettings, controller_address=fleet.controller.address))
     await nodes.synced.wait()
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)

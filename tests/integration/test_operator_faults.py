@@ -19,6 +19,7 @@ from tests.support.contexts import context
 from tests.support.faults import kill, start
 from tests.support.operators import LEASE, Controller, operator
 from tests.support.proxy import FaultyProxy, Refuse
+from tests.support.settings import defaults
 from tests.support.waiting import eventually
 from vmafx.devcluster import DevCluster, crds
 from vmafx.kube import JOBS, NODES, Client, Key, load_config
@@ -125,7 +126,7 @@ class Judged:
         self.ahead = timedelta()
         made = context(client, namespace, now=self._now)
         self._nodes = made.nodes
-        self._reconciler = NodeReconciler(made, NodeSettings(controller_address=controller.address))
+        self._reconciler = NodeReconciler(made, defaults(NodeSettings, controller_address=controller.address))
         self._controller = self._reconciler.controller
         self.queue = self._controller.queue
 

@@ -12,11 +12,11 @@ from tests.integration.test_operator import create_node
 from tests.support.fleet import allow_pods
 from tests.support.tokens import bearing, service_account_token
 from tests.support.waiting import eventually, until
+from vmafx.generate.files import OPERATOR_ROLES
 from vmafx.kube import JOBS, NODES, Client, Key, Resource
 from vmafx.kube.core import EVENTS, LEASES
 from vmafx.kube.errors import Forbidden, NotFound
 from vmafx.kube.resources import Untyped
-from vmafx.operator import manifests
 from vmafx.operator.rbac import LEASE
 from vmafx.runtime.events import EventRecorder, Regarding
 from vmafx.runtime.leader import LeaderElection
@@ -30,7 +30,7 @@ SECRETS: Resource[Untyped] = Resource("", "v1", "secrets", "Secret", dict)
 @pytest.fixture
 async def operator(client: Client, namespace: str, kubectl: Kubectl) -> AsyncIterator[Client]:
     """A client that may do exactly what the roles allow the operator."""
-    assert kubectl("apply", "-f", str(ROOT / manifests.ROLES)).returncode == 0
+    assert kubectl("apply", "-f", str(ROOT / OPERATOR_ROLES)).returncode == 0
     kubectl("create", "serviceaccount", "operator")
     subject = f"--serviceaccount={namespace}:operator"
     kubectl("create", "clusterrolebinding", f"{namespace}-operator", "--clusterrole=vmafx-operator", subject)
@@ -127,7 +127,7 @@ CAN = [
 def test_people_gain_through_the_clusters_own_roles(
     kubectl: Kubectl, role: str, verb: str, resource: str, answer: str
 ) -> None:
-    assert kubectl("apply", "-f", str(ROOT / manifests.ROLES)).returncode == 0
+    assert kubectl("apply", "-f", str(ROOT / OPERATOR_ROLES)).returncode == 0
     kubectl("create", "rolebinding", "alice", f"--clusterrole={role}", "--user=alice")
 
     def may(verb: str, resource: str) -> str:

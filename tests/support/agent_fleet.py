@@ -10,6 +10,7 @@ from typing import Any
 from tests.support.contexts import context
 from tests.support.fleet import add_node, submit
 from tests.support.operators import Controller
+from tests.support.settings import defaults
 from tests.support.waiting import eventually
 from vmafx.api.job import FINISHED, JobView, VmafxJob
 from vmafx.jobs import status as ends
@@ -50,8 +51,8 @@ class AgentFleet:
         self.metrics = Metrics()
         made = context(self.client, self.namespace, self.metrics, now=self.now, clock=self.clock)
         self.jobs, self.nodes = made.jobs, made.nodes
-        running = JobReconciler(made, JobSettings(worker_image="worker:1"))
-        self.health = NodeReconciler(made, NodeSettings(controller_address=self.controller.address))
+        running = JobReconciler(made, defaults(JobSettings, worker_image="worker:1"))
+        self.health = NodeReconciler(made, defaults(NodeSettings, controller_address=self.controller.address))
         made.manager.add_informer(running.pods)
         self._of_jobs, self._of_nodes = running.controller, self.health.controller
         made.manager.add_controller(self._of_jobs)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from tests.support.contexts import context
 from tests.support.kubelet import Kubelet
+from tests.support.settings import defaults
 from tests.support.video import ffmpeg, lossless, scene
 from tests.support.waiting import eventually
 from vmafx.api.job import VmafxJob, VmafxJobSpec
@@ -45,7 +46,7 @@ async def operating(
 ) -> AsyncIterator[JobReconciler]:
     """The job reconciler alone, as the operator runs it."""
     made = context(client, namespace, metrics, now=now)
-    reconciler = JobReconciler(made, JobSettings(worker_image="worker:1", **parts))
+    reconciler = JobReconciler(made, defaults(JobSettings, worker_image="worker:1", **parts))
     made.manager.add_informer(reconciler.pods)
     made.manager.add_controller(reconciler.controller)
     made.manager.while_leading(reconciler.lead)

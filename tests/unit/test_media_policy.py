@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from vmafx.scoring.errors import BadInput
-from vmafx.scoring.media.policy import SETTINGS, Policy, in_units
+from vmafx.scoring.media.policy import Policy, in_units
+from vmafx.settings import declared
 
 
 def test_without_variables_it_is_the_default() -> None:
@@ -51,7 +52,7 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_variable(variable: str, tex
 
 
 def test_every_setting_is_a_variable_and_no_flag() -> None:
-    assert all(one.variable.startswith("VMAFX_MEDIA_") and not one.flag for one in SETTINGS)
+    assert all(one.variable.startswith("VMAFX_MEDIA_") and not one.flag for one in declared(Policy).values())
 
 
 def test_schemes_are_refused_by_what_is_wrong_with_them() -> None:

@@ -14,8 +14,8 @@ from vmafx.api.fields import SmallCount, Uri, doc
 from vmafx.api.job import MUTABLE, VmafxJobSpec
 from vmafx.api.meta import AGE, CustomObject, Model, Names, Rule
 from vmafx.api.reasons import Reason
-from vmafx.api.reference import page
 from vmafx.api.schema import struct_fields
+from vmafx.generate.reference import page
 from vmafx.operator.kinds import KINDS as RECONCILED
 from vmafx.operator.node.decide import Verdict
 from vmafx.operator.node.kind import NODE

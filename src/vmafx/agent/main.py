@@ -8,13 +8,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from vmafx import logs
 from vmafx.agent.agent import Agent, Superseded
 from vmafx.agent.link import Door, Link, Wrong
-from vmafx.agent.options import ABOUT, PROGRAM, SETTINGS
+from vmafx.agent.options import ABOUT, PROGRAM, AgentSettings
 from vmafx.agent.spool import Spool
+from vmafx.api.hardware import Backend
 from vmafx.hardware import speed
 from vmafx.hardware.devices import Device, Machine, usable_cores
 from vmafx.jobs.worker_process import Runner
@@ -37,11 +37,11 @@ class Ends(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the agent until SIGTERM or Ctrl-C, and then until its work is done; exit code 1 if it cannot go on."""
-    settings = load(SETTINGS, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
-    logs.configure(settings["log_level"], settings["log_format"])
+    settings = load(AgentSettings, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
+    logs.configure(settings.log_level, settings.log_format)
     logs.follow_signals()
     try:
-        with alone(settings["state"]):
+        with alone(settings.state):
             asyncio.run(run(settings))
     except Ends as end:
         log.error("the agent ends", why=str(end))
@@ -75,7 +75,7 @@ def _unusable(folder: Path, error: OSError) -> Ends:
     return Ends(f"the state folder {folder} cannot be used: {error.strerror}; name another by --state-dir")
 
 
-async def run(settings: dict[str, Any]) -> None:
+async def run(settings: AgentSettings) -> None:
     """Find out what this machine is, put the parts together, and run them until told to stop."""
     stop, at_once = asyncio.Event(), asyncio.Event()
 
@@ -84,7 +84,7 @@ async def run(settings: dict[str, Any]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told)
-    looking = asyncio.create_task(_look(settings))
+    looking = asyncio.create_task(_look(settings.backend, settings.state))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([looking, stopping], return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -96,23 +96,23 @@ async def run(settings: dict[str, Any]) -> None:
     log.info("stopped")
 
 
-async def _look(settings: dict[str, Any]) -> tuple[Device, float]:
-    device = await Machine().device(settings["backend"])
+async def _look(backend: Backend | None, folder: Path) -> tuple[Device, float]:
+    device = await Machine().device(backend)
     try:
-        return device, await speed.frames_per_second(settings["state"], device)
+        return device, await speed.frames_per_second(folder, device)
     except NodeFault as fault:
         raise Ends(f"this machine cannot score: {fault}. `vmafx doctor` tells more") from fault
     except OSError as error:
-        raise _unusable(settings["state"], error) from error
+        raise _unusable(folder, error) from error
 
 
 async def _work(
-    settings: dict[str, Any], device: Device, fps: float, stop: asyncio.Event, at_once: asyncio.Event
+    settings: AgentSettings, device: Device, fps: float, stop: asyncio.Event, at_once: asyncio.Event
 ) -> None:
-    request, folder = registration(settings, device, fps), settings["state"]
+    request, folder = registration(settings, device, fps), settings.state
     link = _link(settings)
     log.info(
-        "starting", controller=settings["controller"], name=request.name, device=device.text, fps=fps,
+        "starting", controller=settings.controller, name=request.name, device=device.text, fps=fps,
         capacity=request.capability.concurrency, state=folder, pid=os.getpid(),
     )  # fmt: skip
     end: Ends | None = None
@@ -122,7 +122,7 @@ async def _work(
         except OSError as error:
             raise _unusable(folder, error) from error
         agent = Agent(link, request, runner, spool, device.backends[0])
-        await agent.run(stop, at_once, settings["drain"])
+        await agent.run(stop, at_once, settings.drain)
     except* Superseded as group:
         # As a wrong setting: started again, the two would stop each other's work for ever.
         end = Ends(str(group.exceptions[0]), WRONG_SETTINGS)
@@ -134,9 +134,15 @@ async def _work(
         raise end
 
 
-def _link(settings: dict[str, Any]) -> Link:
-    names = ("insecure", "ca", "cert", "key", "token")
-    door = Door(address=settings["controller"], **{name: settings[name] for name in names})
+def _link(settings: AgentSettings) -> Link:
+    door = Door(
+        address=settings.controller,
+        insecure=settings.insecure,
+        ca=settings.ca,
+        cert=settings.cert,
+        key=settings.key,
+        token=settings.token,
+    )
     if door.insecure and door.token:
         log.warn("the token is sent without TLS: whoever is on the way can use it")
     if (door.cert is None) != (door.key is None):
@@ -148,18 +154,18 @@ def _link(settings: dict[str, Any]) -> Link:
         raise Ends(f"{what} cannot be used: {error.strerror or error}", WRONG_SETTINGS) from error
 
 
-def registration(settings: dict[str, Any], device: Device, fps: float) -> wire.RegisterNodeRequest:
+def registration(settings: AgentSettings, device: Device, fps: float) -> wire.RegisterNodeRequest:
     usual = max(1, usable_cores() // CORES_PER_JOB) if device.vendor == "cpu" else device.count
     capability = wire.NodeCapability(
-        gpu_vendor=device.vendor, backends=device.backends, concurrency=settings["capacity"] or usual
+        gpu_vendor=device.vendor, backends=device.backends, concurrency=settings.capacity or usual
     )
     return wire.RegisterNodeRequest(
-        name=settings["name"],
+        name=settings.name,
         capability=capability,
-        namespace=settings["namespace"],
+        namespace=settings.namespace,
         device=device.text,
         fps=fps,
-        labels=settings["labels"],
+        labels=settings.labels,
     )
 
 

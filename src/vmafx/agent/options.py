@@ -4,13 +4,13 @@ import os
 import re
 import socket
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, get_args
 
 from vmafx.agent.token import read_token
 from vmafx.api.hardware import Backend
 from vmafx.api.node import AGENT_NAME
-from vmafx.logs import LEVELS
-from vmafx.settings import Setting, at_least, one_of, truth
+from vmafx.logs import LEVELS, Format, Level
+from vmafx.settings import Setting, Settings, at_least, one_of, truth
 
 PROGRAM = "vmafx agent"
 ABOUT = """Scores on this machine what a vmafx controller hands out: registers a VmafxNode, pulls jobs, reports.
@@ -82,64 +82,68 @@ def _labels(text: str) -> dict[str, str]:
     return labels
 
 
-SETTINGS = (
-    Setting(
-        "controller", "Where the controller answers gRPC, such as vmafx.example.com:9090.", "",
-        "--controller", "VMAFX_CONTROLLER_GRPC_ADDR", _address, metavar="HOST:PORT",
-    ),
-    Setting(
-        "name", "Of the VmafxNode; if not said, the host's name.", "",
-        "--name", "VMAFX_AGENT_NAME", _name, metavar="NAME",
-    ),
-    Setting(
-        "namespace", "Of the VmafxNode; if not said, the controller's.", "",
-        "--namespace", "VMAFX_AGENT_NAMESPACE", metavar="NAME",
-    ),
-    Setting(
-        "capacity", "Jobs at once; 0 for one per GPU, or without one for every four cores.", "0",
-        "--capacity", "VMAFX_AGENT_CAPACITY", at_least(0), metavar="N",
-    ),
-    Setting(
-        "backend", "cpu, cuda, hip, sycl or metal, whatever is found; if not said, by what is found.", "",
-        "--backend", "VMAFX_BACKEND", _backend, metavar="BACKEND",
-    ),
-    Setting(
-        "labels", "A label of the VmafxNode that is made, as KEY=VALUE; repeated, or with commas between.", "",
-        "--label", "VMAFX_AGENT_LABELS", _labels, repeated=True, metavar="KEY=VALUE",
-    ),
-    Setting(
-        "token", "A file with a bearer token; read for every call, so it may be replaced at any time.", "",
-        "--token-file", "VMAFX_AGENT_TOKEN_FILE", _token, metavar="FILE",
-    ),
-    Setting(
-        "ca", "Certificates that the controller's is checked against; if not said, the system's.", "",
-        "--ca", "VMAFX_AGENT_CA", _file, metavar="FILE",
-    ),
-    Setting(
-        "cert", "A certificate to show the controller.", "", "--cert", "VMAFX_AGENT_CERT", _file, metavar="FILE",
-    ),
-    Setting(
-        "key", "The key of that certificate.", "", "--key", "VMAFX_AGENT_KEY", _file, metavar="FILE",
-    ),
-    Setting(
-        "insecure", "Without TLS: whoever is on the way reads and writes everything.", "false",
-        "--insecure", "VMAFX_AGENT_INSECURE", truth, switch=True, metavar="true|false",
-    ),
-    Setting(
-        "state", "A folder of this agent alone; clips are fetched into it. If not said, $XDG_STATE_HOME/vmafx/agent.",
-        "",
-        "--state-dir", "VMAFX_AGENT_STATE_DIR", _folder, metavar="FOLDER",
-    ),
-    Setting(
-        "drain", "Seconds that work in hand is given after SIGTERM; a second SIGTERM ends it at once.", str(DRAIN),
-        "--drain-seconds", "VMAFX_AGENT_DRAIN_SECONDS", at_least(0), metavar="N",
-    ),
-    Setting(
-        "log_level", "What is logged: debug, info, warn or error.", "info",
-        "--log-level", "VMAFX_AGENT_LOG_LEVEL", one_of(*LEVELS), metavar="LEVEL",
-    ),
-    Setting(
-        "log_format", "How it is logged: json or console.", "json",
-        "--log-format", "VMAFX_AGENT_LOG_FORMAT", one_of("json", "console"), metavar="FORMAT",
-    ),
-)  # fmt: skip
+class AgentSettings(Settings):
+    """The flags and variables of `vmafx agent`."""
+
+    # fmt: off
+    controller: Annotated[str, Setting(
+        "Where the controller answers gRPC, such as vmafx.example.com:9090.",
+        flag="--controller", variable="VMAFX_CONTROLLER_GRPC_ADDR", parse=_address, metavar="HOST:PORT",
+    )]
+    name: Annotated[str, Setting(
+        "Of the VmafxNode; if not said, the host's name.",
+        flag="--name", variable="VMAFX_AGENT_NAME", parse=_name, metavar="NAME",
+    )]
+    namespace: Annotated[str, Setting(
+        "Of the VmafxNode; if not said, the controller's.",
+        flag="--namespace", variable="VMAFX_AGENT_NAMESPACE", metavar="NAME",
+    )]
+    capacity: Annotated[int, Setting(
+        "Jobs at once; 0 for one per GPU, or without one for every four cores.", default="0",
+        flag="--capacity", variable="VMAFX_AGENT_CAPACITY", parse=at_least(0), metavar="N",
+    )]
+    backend: Annotated[Backend | None, Setting(
+        "cpu, cuda, hip, sycl or metal, whatever is found; if not said, by what is found.",
+        flag="--backend", variable="VMAFX_BACKEND", parse=_backend, metavar="BACKEND",
+    )]
+    labels: Annotated[dict[str, str], Setting(
+        "A label of the VmafxNode that is made, as KEY=VALUE; repeated, or with commas between.",
+        flag="--label", variable="VMAFX_AGENT_LABELS", parse=_labels, repeated=True, metavar="KEY=VALUE",
+    )]
+    token: Annotated[Path | None, Setting(
+        "A file with a bearer token; read for every call, so it may be replaced at any time.",
+        flag="--token-file", variable="VMAFX_AGENT_TOKEN_FILE", parse=_token, metavar="FILE",
+    )]
+    ca: Annotated[Path | None, Setting(
+        "Certificates that the controller's is checked against; if not said, the system's.",
+        flag="--ca", variable="VMAFX_AGENT_CA", parse=_file, metavar="FILE",
+    )]
+    cert: Annotated[Path | None, Setting(
+        "A certificate to show the controller.",
+        flag="--cert", variable="VMAFX_AGENT_CERT", parse=_file, metavar="FILE",
+    )]
+    key: Annotated[Path | None, Setting(
+        "The key of that certificate.",
+        flag="--key", variable="VMAFX_AGENT_KEY", parse=_file, metavar="FILE",
+    )]
+    insecure: Annotated[bool, Setting(
+        "Without TLS: whoever is on the way reads and writes everything.", default="false",
+        flag="--insecure", variable="VMAFX_AGENT_INSECURE", parse=truth, switch=True, metavar="true|false",
+    )]
+    state: Annotated[Path, Setting(
+        "A folder of this agent alone; clips are fetched into it. If not said, $XDG_STATE_HOME/vmafx/agent.",
+        flag="--state-dir", variable="VMAFX_AGENT_STATE_DIR", parse=_folder, metavar="FOLDER",
+    )]
+    drain: Annotated[int, Setting(
+        "Seconds that work in hand is given after SIGTERM; a second SIGTERM ends it at once.", default=str(DRAIN),
+        flag="--drain-seconds", variable="VMAFX_AGENT_DRAIN_SECONDS", parse=at_least(0), metavar="N",
+    )]
+    log_level: Annotated[Level, Setting(
+        "What is logged: debug, info, warn or error.", default="info",
+        flag="--log-level", variable="VMAFX_AGENT_LOG_LEVEL", parse=one_of(*LEVELS), metavar="LEVEL",
+    )]
+    log_format: Annotated[Format, Setting(
+        "How it is logged: json or console.", default="json",
+        flag="--log-format", variable="VMAFX_AGENT_LOG_FORMAT", parse=one_of("json", "console"), metavar="FORMAT",
+    )]
+    # fmt: on

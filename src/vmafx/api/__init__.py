@@ -1,4 +1,4 @@
-"""The four kinds of vmafx.dev/v1, each declared once as msgspec Structs, and what is generated from them.
+"""The four kinds of vmafx.dev/v1, each declared once as msgspec Structs, and their CRDs.
 
 A field exists because it stands here: decoding, validation, the CRD schema and `kubectl explain` all follow.
 No I/O and no Kubernetes client in this package.

@@ -5,19 +5,8 @@ from typing import Annotated
 
 import typer
 
-from vmafx.agent import options as agent
-from vmafx.api import KINDS, reference
 from vmafx.cli.help import HELP
-from vmafx.controller import options as controller
-from vmafx.controller import rbac
-from vmafx.devcluster.variables import VARIABLES
-from vmafx.operator import manifests
-from vmafx.operator.kinds import KINDS as RECONCILED
-from vmafx.operator.options import SETTINGS
-from vmafx.scoring import engine
-from vmafx.scoring.media import policy
-from vmafx.settings import Setting, page
-from vmafx.worker import main as worker
+from vmafx.generate.files import crds_as_one, files
 
 ERRORS: tuple[type[Exception], ...] = ()
 
@@ -39,7 +28,7 @@ def crd(
 ) -> None:
     """Write what is generated from declarations: the CRDs, the roles, docs/api.md and docs/environment.md."""
     if show:
-        typer.echo(manifests.crds_as_one())
+        typer.echo(crds_as_one())
         return
     wanted = {directory / path: content for path, content in files().items()}
     different = [path for path, content in wanted.items() if _read(path) != content]
@@ -61,24 +50,6 @@ def crd(
         typer.echo(f"wrote {path}")
     if not different:
         typer.echo(f"{len(wanted)} files are as they should be")
-
-
-def files() -> dict[Path, str]:
-    """Everything that is generated from declarations."""
-    sections = {
-        "Scoring": (*engine.SETTINGS, *policy.SETTINGS),
-        "The worker": worker.SETTINGS,
-        "The operator": SETTINGS,
-        "The controller": controller.SETTINGS,
-        "The agent": agent.SETTINGS,
-        "Everywhere": (Setting("kubeconfig", "Kubeconfig files, merged as kubectl does.", variable="KUBECONFIG"),),
-        "`vmafx dev`": VARIABLES,
-    }
-    pages = {
-        Path("docs/api.md"): reference.page(KINDS, {kind.model: kind.reasons for kind in RECONCILED}),
-        Path("docs/environment.md"): page(sections),
-    }
-    return {**manifests.files(), **rbac.files(), **pages}
 
 
 def _read(path: Path) -> str | None:

@@ -6,7 +6,6 @@ import socket
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 from uuid import uuid4
 
 from vmafx import logs
@@ -20,7 +19,7 @@ from vmafx.controller.calls import Calls, Parts
 from vmafx.controller.jobs import Jobs
 from vmafx.controller.metrics import CallMetrics
 from vmafx.controller.nodes import Nodes
-from vmafx.controller.options import ABOUT, PROGRAM, SETTINGS
+from vmafx.controller.options import ABOUT, PROGRAM, ControllerSettings
 from vmafx.controller.results import Results
 from vmafx.controller.sessions import Sessions, signing_key
 from vmafx.controller.streams import Streams
@@ -42,23 +41,23 @@ GRACE = 5.0  # seconds for calls under way when told to stop
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the controller until SIGTERM or Ctrl-C; exit code 1 if it cannot go on."""
-    settings = load(SETTINGS, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
-    logs.configure(settings["log_level"], settings["log_format"])
+    settings = load(ControllerSettings, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
+    logs.configure(settings.log_level, settings.log_format)
     run_role("controller", partial(run, settings), (KubeError, OSError))
 
 
-async def run(settings: dict[str, Any], stop: asyncio.Event) -> None:
+async def run(settings: ControllerSettings, stop: asyncio.Event) -> None:
     """Put the parts together, and run them until told to stop."""
-    config, metrics = load_config(settings["kubeconfig"] or None), Metrics()
-    certificates = _certificates(settings)
+    config, metrics = load_config(settings.kubeconfig or None), Metrics()
+    certificates = _certificates(settings.tls_cert, settings.tls_key, settings.client_ca)
     credentials = certificates.for_grpc() if certificates is not None else None
     async with Client(config, ClientMetrics(metrics.registry)) as client:
-        only = settings["namespace"]
+        only = settings.namespace
         cached = caches(client, only)
         events = EventRecorder(client, "vmafx-controller", f"{socket.gethostname()}_{uuid4()}")
         home = only or config.namespace
         parts = Parts(
-            doors=_doors(client, settings["auth"], tls=credentials is not None),
+            doors=_doors(client, settings.auth, tls=credentials is not None),
             sessions=(sessions := Sessions(await signing_key(client, home))),
             jobs=Jobs(client, cached),
             nodes=Nodes(client, cached, sessions),
@@ -73,8 +72,8 @@ async def run(settings: dict[str, Any], stop: asyncio.Event) -> None:
         manager, opened = Manager(metrics, probes=None, metrics_at=None, election=None), asyncio.Event()
 
         async def serve() -> None:
-            async with grpc_door.serving(settings["grpc_address"], credentials, calls, GRACE) as port:
-                log.info("serving", grpc=port, http=http, auth=settings["auth"], tls=credentials is not None)
+            async with grpc_door.serving(settings.grpc_address, credentials, calls, GRACE) as port:
+                log.info("serving", grpc=port, http=http, auth=settings.auth, tls=credentials is not None)
                 opened.set()
                 try:
                     await stop.wait()
@@ -97,14 +96,13 @@ async def run(settings: dict[str, Any], stop: asyncio.Event) -> None:
         }
         log.info("starting", server=config.server, pid=os.getpid())
         tls = certificates.for_http() if certificates is not None else None
-        async with web.serve(settings["http_address"], calls, pages, tls) as http:
+        async with web.serve(settings.http_address, calls, pages, tls) as http:
             await manager.run(stop)
         log.info("stopped")
 
 
-def _certificates(settings: dict[str, Any]) -> Certificates | None:
+def _certificates(certificate: str, key: str, authority: str) -> Certificates | None:
     """What the server shows of itself, and whose certificates it takes; None without TLS."""
-    certificate, key, authority = (settings[name] for name in ("tls_cert", "tls_key", "client_ca"))
     if not certificate and not key:
         if authority:
             raise ConfigError("--client-ca needs --tls-cert and --tls-key: without TLS there are no certificates")

@@ -1,54 +1,68 @@
 """How the controller is configured."""
 
+from typing import Annotated
+
 from vmafx.http.address import Address
-from vmafx.logs import LEVELS
-from vmafx.settings import Setting, one_of
+from vmafx.logs import LEVELS, Format, Level
+from vmafx.settings import Setting, Settings, one_of
 
 PROGRAM = "vmafx controller"
 ABOUT = """The front door for clients and agents: gRPC and HTTP.
 
 Each setting is a flag or a variable; flags win. It keeps nothing: any number of replicas may run."""
 
-SETTINGS = (
-    Setting(
-        "grpc_address", "Where gRPC is served.", ":9090",
-        "--grpc-address", "VMAFX_CONTROLLER_GRPC_LISTEN", Address.parse, metavar="ADDRESS",
-    ),
-    Setting(
-        "http_address", "Where HTTP is served: /healthz, /readyz, /metrics, /v1; 0 for nowhere.", ":8080",
-        "--http-address", "VMAFX_CONTROLLER_HTTP_LISTEN", Address.parse, metavar="ADDRESS",
-    ),
-    Setting(
-        "auth",
+
+def _somewhere(text: str) -> Address:
+    address = Address.parse(text)
+    if address is None:
+        raise ValueError(f"{text!r}: gRPC cannot be switched off; use :9090 or 127.0.0.1:9090")
+    return address
+
+
+class ControllerSettings(Settings):
+    """The flags and variables of `vmafx controller`."""
+
+    # fmt: off
+    grpc_address: Annotated[Address, Setting(
+        "Where gRPC is served.", default=":9090",
+        flag="--grpc-address", variable="VMAFX_CONTROLLER_GRPC_LISTEN", parse=_somewhere, metavar="ADDRESS",
+    )]
+    http_address: Annotated[Address | None, Setting(
+        "Where HTTP is served: /healthz, /readyz, /metrics, /v1; 0 for nowhere.", default=":8080",
+        flag="--http-address", variable="VMAFX_CONTROLLER_HTTP_LISTEN", parse=Address.parse, metavar="ADDRESS",
+    )]
+    auth: Annotated[str, Setting(
         "Who may come in. token: bearers of a Kubernetes token for the audience vmafx-controller, and client "
-        "certificates; insecure: everybody.",
-        "token", "--auth", "VMAFX_CONTROLLER_AUTH", one_of("token", "insecure"), metavar="token|insecure",
-    ),
-    Setting(
-        "tls_cert", "Certificate (PEM) to serve with; without one, nothing is encrypted.", "",
-        "--tls-cert", "VMAFX_CONTROLLER_TLS_CERT", metavar="FILE",
-    ),
-    Setting("tls_key", "Its key (PEM).", "", "--tls-key", "VMAFX_CONTROLLER_TLS_KEY", metavar="FILE"),
-    Setting(
-        "client_ca",
+        "certificates; insecure: everybody.", default="token",
+        flag="--auth", variable="VMAFX_CONTROLLER_AUTH", parse=one_of("token", "insecure"), metavar="token|insecure",
+    )]
+    tls_cert: Annotated[str, Setting(
+        "Certificate (PEM) to serve with; without one, nothing is encrypted.",
+        flag="--tls-cert", variable="VMAFX_CONTROLLER_TLS_CERT", metavar="FILE",
+    )]
+    tls_key: Annotated[str, Setting(
+        "Its key (PEM).",
+        flag="--tls-key", variable="VMAFX_CONTROLLER_TLS_KEY", metavar="FILE",
+    )]
+    client_ca: Annotated[str, Setting(
         "Authority (PEM) of client certificates, which stand for users as in Kubernetes; "
-        "gRPC then takes no caller without.", "",
-        "--client-ca", "VMAFX_CONTROLLER_CLIENT_CA", metavar="FILE",
-    ),
-    Setting(
-        "namespace", "Serve this namespace only; all if not said.", "",
-        "--namespace", "VMAFX_CONTROLLER_NAMESPACE", metavar="NAME",
-    ),
-    Setting(
-        "kubeconfig", "Path of a kubeconfig; if not said: $KUBECONFIG, the Pod's service account, ~/.kube/config.", "",
-        "--kubeconfig", metavar="FILE",
-    ),
-    Setting(
-        "log_level", "What is logged: debug, info, warn or error.", "info",
-        "--log-level", "VMAFX_LOG_LEVEL", one_of(*LEVELS), metavar="LEVEL",
-    ),
-    Setting(
-        "log_format", "How it is logged: json or console.", "json",
-        "--log-format", "VMAFX_CONTROLLER_LOG_FORMAT", one_of("json", "console"), metavar="FORMAT",
-    ),
-)  # fmt: skip
+        "gRPC then takes no caller without.",
+        flag="--client-ca", variable="VMAFX_CONTROLLER_CLIENT_CA", metavar="FILE",
+    )]
+    namespace: Annotated[str, Setting(
+        "Serve this namespace only; all if not said.",
+        flag="--namespace", variable="VMAFX_CONTROLLER_NAMESPACE", metavar="NAME",
+    )]
+    kubeconfig: Annotated[str, Setting(
+        "Path of a kubeconfig; if not said: $KUBECONFIG, the Pod's service account, ~/.kube/config.",
+        flag="--kubeconfig", metavar="FILE",
+    )]
+    log_level: Annotated[Level, Setting(
+        "What is logged: debug, info, warn or error.", default="info",
+        flag="--log-level", variable="VMAFX_LOG_LEVEL", parse=one_of(*LEVELS), metavar="LEVEL",
+    )]
+    log_format: Annotated[Format, Setting(
+        "How it is logged: json or console.", default="json",
+        flag="--log-format", variable="VMAFX_CONTROLLER_LOG_FORMAT", parse=one_of("json", "console"), metavar="FORMAT",
+    )]
+    # fmt: on

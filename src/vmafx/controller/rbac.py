@@ -1,15 +1,10 @@
-"""What the controller may do, and what those who call it need: gathered here into the roles of config/rbac/."""
+"""What the controller may do, and what those who call it need."""
 
-from pathlib import Path
-
-from vmafx.api.crd import to_yaml
 from vmafx.api.meta import GROUP
-from vmafx.api.roles import EVENTS, READ, Permission, role
+from vmafx.api.roles import EVENTS, READ, Permission
 
 CONTROLLER = "vmafx-controller"
 SESSION_SECRET = "vmafx-controller-session"  # noqa: S105 - its name
-OWN = Path("config/rbac/controller-role.yaml")
-CALLERS = Path("config/rbac/caller-roles.yaml")
 
 PERMISSIONS = (
     Permission(group=GROUP, resources=("vmafxjobs",), verbs=(*READ, "create", "patch")),
@@ -29,10 +24,3 @@ SESSION_KEY = (
 # node by resourceNames.
 AGENT = (Permission(group=GROUP, resources=("vmafxnodes/status",), verbs=("patch",)),)
 CLIENT = (Permission(group=GROUP, resources=("vmafxjobs",), verbs=(*READ, "create", "patch")),)
-
-
-def files() -> dict[Path, str]:
-    """The generated files, by their paths in the project. The Role is for the controller's own namespace."""
-    own = (role("ClusterRole", CONTROLLER, PERMISSIONS), role("Role", f"{CONTROLLER}-session", SESSION_KEY))
-    callers = (role("ClusterRole", "vmafx-agent", AGENT), role("ClusterRole", "vmafx-client", CLIENT))
-    return {OWN: to_yaml(*own), CALLERS: to_yaml(*callers)}

@@ -22,9 +22,9 @@ import msgspec
 from vmafx.devcluster import places
 from vmafx.devcluster.errors import NoBinaries
 from vmafx.devcluster.progress import Progress
+from vmafx.devcluster.variables import DevSettings
+from vmafx.settings import from_environ
 
-ENVTEST_INDEX = "https://raw.githubusercontent.com/kubernetes-sigs/controller-tools/HEAD/envtest-releases.yaml"
-RELEASES = "https://dl.k8s.io/release"
 IN_ENVTEST = ("etcd", "kube-apiserver")
 REACH_TIMEOUT = 3.0
 STALL_TIMEOUT = 30.0
@@ -43,19 +43,19 @@ class _Index(msgspec.Struct):
 
 def fetch(names: list[str], folder: Path, progress: Progress) -> None:
     """Fetch what can be fetched of `names` into `folder`; not reaching anybody is no error."""
-    if os.environ.get("VMAFX_DEV_FETCH", "1") == "0":
+    settings = from_environ(DevSettings)
+    if not settings.fetch:
         return
     with contextlib.suppress(*_UNREACHABLE):
         if wanted := [name for name in names if name in IN_ENVTEST]:
-            _fetch_envtest(wanted, folder, progress)
+            _fetch_envtest(settings.index, wanted, folder, progress)
         for name in names:
             if name not in IN_ENVTEST:
-                _fetch_release(name, folder, progress)
+                _fetch_release(settings.releases, name, folder, progress)
 
 
-def _fetch_envtest(names: list[str], folder: Path, progress: Progress) -> None:
+def _fetch_envtest(index_url: str, names: list[str], folder: Path, progress: Progress) -> None:
     version = places.kubernetes_version()
-    index_url = os.environ.get("VMAFX_DEV_ENVTEST_INDEX", ENVTEST_INDEX)
     index = msgspec.yaml.decode(_small(index_url), type=_Index)
     archive = index.releases.get(version, {}).get(f"envtest-{version}-{places.machine()}.tar.gz")
     if archive is None:
@@ -71,8 +71,7 @@ def _fetch_envtest(names: list[str], folder: Path, progress: Progress) -> None:
                 _install(content, folder / name)
 
 
-def _fetch_release(name: str, folder: Path, progress: Progress) -> None:
-    base = os.environ.get("VMAFX_DEV_RELEASES", RELEASES)
+def _fetch_release(base: str, name: str, folder: Path, progress: Progress) -> None:
     url = f"{base}/{places.kubernetes_version()}/bin/{places.machine().replace('-', '/')}/{name}"
     checksum = _small(f"{url}.sha256").decode(errors="replace").strip()[:64]
     if not re.fullmatch("[0-9a-f]{64}", checksum):

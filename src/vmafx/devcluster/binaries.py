@@ -7,6 +7,8 @@ from vmafx.devcluster import archives, build, places
 from vmafx.devcluster.errors import NoBinaries
 from vmafx.devcluster.places import only_one
 from vmafx.devcluster.progress import Progress
+from vmafx.devcluster.variables import DevSettings
+from vmafx.settings import from_environ
 
 
 def find(components: tuple[str, ...], progress: Progress) -> dict[str, Path]:
@@ -24,7 +26,7 @@ def find(components: tuple[str, ...], progress: Progress) -> dict[str, Path]:
 
 
 def _present(name: str) -> Path | None:
-    if assets := os.environ.get("KUBEBUILDER_ASSETS"):
+    if assets := from_environ(DevSettings).assets:
         path = Path(assets) / name
         if _runnable(path):
             return path

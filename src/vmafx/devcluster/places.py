@@ -1,7 +1,6 @@
 """Where things are kept: binaries in the cache, each cluster in a folder of its own."""
 
 import fcntl
-import os
 import platform
 import re
 from collections.abc import Iterator
@@ -10,6 +9,8 @@ from importlib import resources
 from pathlib import Path
 
 from vmafx.devcluster.errors import DevClusterError, NoRoom
+from vmafx.devcluster.variables import DevSettings
+from vmafx.settings import from_environ
 
 SOURCES = Path(str(resources.files("vmafx.devcluster")))  # holds go.mod and go.sum
 
@@ -29,8 +30,7 @@ def machine() -> str:
 
 
 def cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "vmafx"
+    return Path(from_environ(DevSettings).cache).expanduser() / "vmafx"
 
 
 def binaries() -> Path:
@@ -50,8 +50,7 @@ def only_one(folder: Path) -> Iterator[None]:
 
 
 def clusters() -> Path:
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "vmafx" / "dev"
+    return Path(from_environ(DevSettings).state).expanduser() / "vmafx" / "dev"
 
 
 def cluster_folder(name: str) -> Path:

@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 from yarl import URL
@@ -16,8 +17,21 @@ from vmafx.kube.credentials import Anonymous, Credentials, TokenFile, basic
 from vmafx.kube.errors import ConfigError
 from vmafx.kube.kubeconfig import Kubeconfig
 from vmafx.kube.tls import trusting
+from vmafx.settings import Setting, Settings, from_environ
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def _paths(text: str) -> list[Path]:
+    return [Path(part) for part in text.split(os.pathsep) if part]
+
+
+class KubeSettings(Settings):
+    """What every command that talks to a cluster heeds."""
+
+    kubeconfig: Annotated[
+        list[Path], Setting("Kubeconfig files, merged as kubectl does.", variable="KUBECONFIG", parse=_paths)
+    ]
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +57,7 @@ def load_config(
     """Find a configuration; say which places were looked at when there is none."""
     if kubeconfig:
         return _from_kubeconfig([Path(kubeconfig)], context)
-    if listed := [Path(part) for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]:
+    if listed := from_environ(KubeSettings, environ).kubeconfig:
         return _from_kubeconfig(listed, context)
     if environ.get("KUBERNETES_SERVICE_HOST") and (service_account / "token").exists():
         return _in_cluster(environ, service_account)

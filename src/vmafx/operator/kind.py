@@ -12,13 +12,14 @@ from vmafx.api.meta import CustomObject
 from vmafx.api.reasons import Reason
 from vmafx.api.roles import Permission
 from vmafx.operator.context import Context
+from vmafx.settings import Settings
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """`set_up` adds its caches, its reconciler and what only a leader does to the context's manager."""
 
     model: type[CustomObject]
-    settings: type[Any]
+    settings: type[Settings]
     permissions: tuple[Permission, ...]
     reasons: tuple[Reason, ...]  # of its conditions: every one that is written, and what it means
     set_up: Callable[[Context, Any], None]

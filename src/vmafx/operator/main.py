@@ -9,8 +9,6 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-import msgspec
-
 from vmafx import logs
 from vmafx.kube import Client, Key, load_config
 from vmafx.kube.errors import KubeError
@@ -18,45 +16,48 @@ from vmafx.kube.metrics import ClientMetrics
 from vmafx.logs import log
 from vmafx.operator.context import Context
 from vmafx.operator.kinds import KINDS
-from vmafx.operator.options import ABOUT, PROGRAM, SETTINGS
+from vmafx.operator.options import ABOUT, PROGRAM, OperatorSettings
 from vmafx.operator.rbac import LEASE
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.leader import LeaderElection, LeaseLost
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.role import run_role
-from vmafx.settings import load
+from vmafx.settings import Given, Settings, parse
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the operator until SIGTERM or Ctrl-C; exit code 1 if it cannot go on."""
-    settings = load(SETTINGS, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
-    logs.configure(settings["log_level"], settings["log_format"])
-    run_role("operator", partial(run, settings), (KubeError, LeaseLost, OSError), _loop_factory())
+    groups: tuple[type[Settings], ...] = (OperatorSettings, *(kind.settings for kind in KINDS))
+    given = parse(groups, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
+    settings = given.read(OperatorSettings)
+    logs.configure(settings.log_level, settings.log_format)
+    run_role("operator", partial(run, given), (KubeError, LeaseLost, OSError), _loop_factory())
 
 
-async def run(settings: dict[str, Any], stop: asyncio.Event) -> None:
+async def run(given: Given, stop: asyncio.Event) -> None:
     """Put the parts together, and run them until told to stop."""
-    config, metrics = load_config(settings["kubeconfig"] or None), Metrics()
+    settings = given.read(OperatorSettings)
+    config, metrics = load_config(settings.kubeconfig or None), Metrics()
     identity = f"{socket.gethostname()}_{uuid4()}"
     async with Client(config, ClientMetrics(metrics.registry)) as client:
         election = None
-        if settings["leader_elect"]:
-            lease = Key(settings["lease_namespace"] or config.namespace, LEASE)
+        if settings.leader_elect:
+            lease = Key(settings.lease_namespace or config.namespace, LEASE)
             election = LeaderElection(client, lease, identity, metrics)
         manager = Manager(
-            metrics, probes=settings["probe_address"], metrics_at=settings["metrics_address"], election=election
+            metrics, probes=settings.probe_address, metrics_at=settings.metrics_address, election=election
         )
         events = EventRecorder(client, PROGRAM, identity)
         manager.in_background(events.run)
         context = Context(
             client=client, manager=manager, metrics=metrics, events=events,
-            namespace=settings["namespace"], workers=settings["workers"],
+            namespace=settings.namespace, workers=settings.workers,
         )  # fmt: skip
         for kind in KINDS:
-            kind.set_up(context, msgspec.convert(settings, kind.settings))
+            kind.set_up(context, given.read(kind.settings))
         manager.in_background(metrics.measure_lag)
-        log.info("starting", server=config.server, pid=os.getpid(), leader_elect=settings["leader_elect"])
+        log.info("starting", server=config.server, pid=os.getpid(), leader_elect=settings.leader_elect)
         await manager.run(stop)
         log.info("stopped")
 

@@ -6,19 +6,24 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from vmafx.process.child import ended_by, output
 from vmafx.scoring.errors import NodeFault, started_here
-from vmafx.settings import Setting
+from vmafx.settings import Setting, Settings, from_environ
 
-BINARY = Setting(
-    "ffmpeg", "The ffmpeg to score with, by path or name; if not said, the one that comes with vmafx.",
-    variable="VMAFX_FFMPEG_BIN",
-)  # fmt: skip
-SETTINGS = (BINARY,)
+BINARY = "VMAFX_FFMPEG_BIN"
 OLDEST = 6  # the first that reads a descriptor it is given, and tells how many frames each stream had
+
+
+class EngineSettings(Settings):
+    """Which ffmpeg scores."""
+
+    ffmpeg: Annotated[str, Setting(
+        "The ffmpeg to score with, by path or name; if not said, the one that comes with vmafx.", variable=BINARY,
+    )]  # fmt: skip
 
 
 class Engine(msgspec.Struct, frozen=True):
@@ -43,10 +48,10 @@ class Parts(msgspec.Struct, frozen=True):
 
 def find(environ: Mapping[str, str] = os.environ) -> str:
     """The path of the ffmpeg to use."""
-    if named := environ.get(BINARY.variable):
+    if named := from_environ(EngineSettings, environ).ffmpeg:
         found = shutil.which(named)
         if found is None:
-            raise NodeFault(f"{BINARY.variable} names {named!r}, which is no program here")
+            raise NodeFault(f"{BINARY} names {named!r}, which is no program here")
         return str(Path(found).absolute())
     import imageio_ffmpeg  # noqa: PLC0415 - only where no other is named
 
@@ -54,7 +59,7 @@ def find(environ: Mapping[str, str] = os.environ) -> str:
         return str(imageio_ffmpeg.get_ffmpeg_exe())
     except RuntimeError as error:
         raise NodeFault(
-            f"vmafx brings no ffmpeg for this platform; install one with libvmaf and name it in {BINARY.variable}"
+            f"vmafx brings no ffmpeg for this platform; install one with libvmaf and name it in {BINARY}"
         ) from error
 
 
@@ -80,7 +85,7 @@ async def parts(engine: Engine) -> Parts:
 
 def lacks(engine: Engine, has: Parts) -> str | None:
     """What is missing for scoring, and what to do about it; None if nothing is."""
-    remedy = f"unset {BINARY.variable}, or name another there"
+    remedy = f"unset {BINARY}, or name another there"
     if "libvmaf" not in has.filters:
         return f"{engine.path} (ffmpeg {engine.version}) has no libvmaf filter; {remedy}"
     if "fd" not in has.protocols:

@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 
@@ -17,26 +16,20 @@ from vmafx.scoring.errors import NodeFault, ScoringError
 from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.uri import shown
 from vmafx.scoring.score import Scorer
-from vmafx.settings import Setting
+from vmafx.settings import from_environ
 from vmafx.worker import progress
+from vmafx.worker.options import WorkerSettings
 from vmafx.worker.score import answer, failed
 
 STOPPED = 128 + signal.SIGTERM
-ANSWER = Setting(
-    "answer", "The file that the answer is written to.", default="/dev/termination-log", variable="VMAFX_ANSWER_FILE"
-)
-SETTINGS = (
-    Setting("work", "What to score, as JSON; the operator or the agent writes it.", variable=WORK),
-    ANSWER,
-    progress.FILE,
-)
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
     """Score what VMAFX_WORK says; the exit code tells bad input (2) from a failed engine (3) and a bad node (4)."""
     logs.configure("info", "json")
+    settings = from_environ(WorkerSettings, environ)
     try:
-        said = asyncio.run(_until_stopped(environ))
+        said = asyncio.run(_until_stopped(settings, environ))
     except asyncio.CancelledError:
         log.warn("stopped")
         return STOPPED
@@ -45,23 +38,23 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
     else:
         log.error("not scored", fault=said.fault, why=said.message)
     try:
-        Path(environ.get(ANSWER.variable) or ANSWER.default).write_bytes(fitted(said))
+        settings.answer.write_bytes(fitted(said))
     except OSError as error:
         log.error("the answer cannot be written", error=error.strerror)
         return EXIT_CODES["NodeFault"]
     return EXIT_CODES[said.fault] if said.fault else 0
 
 
-async def _until_stopped(environ: Mapping[str, str]) -> Answer:
+async def _until_stopped(settings: WorkerSettings, environ: Mapping[str, str]) -> Answer:
     task = asyncio.current_task()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, lambda: task and task.cancel())
-    return await _answer(environ)
+    return await _answer(settings, environ)
 
 
-async def _answer(environ: Mapping[str, str]) -> Answer:
+async def _answer(settings: WorkerSettings, environ: Mapping[str, str]) -> Answer:
     try:
-        work = msgspec.json.decode(environ.get(WORK, ""), type=Work)
+        work = msgspec.json.decode(settings.work, type=Work)
     except msgspec.DecodeError as error:
         return failed("", NodeFault(f"{WORK} cannot be understood ({error}); is this worker older than its operator?"))
     log.info("scoring", reference=shown(work.reference), distorted=shown(work.distorted), model=shown(work.model))
@@ -70,7 +63,7 @@ async def _answer(environ: Mapping[str, str]) -> Answer:
         scorer = Scorer(await engine.ready(environ), policy)
     except ScoringError as error:
         return failed(work.id, NodeFault(str(error)))
-    with progress.told(environ.get(progress.FILE.variable, "")) as listener:
+    with progress.told(settings.progress) as listener:
         return await answer(work, scorer, policy, listener)
 
 

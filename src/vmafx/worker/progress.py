@@ -11,13 +11,8 @@ import msgspec
 from vmafx.logs import log
 from vmafx.scoring.result import Progress
 from vmafx.scoring.score import Listener
-from vmafx.settings import Setting
 
 LOG_EVERY, WRITE_EVERY = 10.0, 1.0  # seconds
-FILE = Setting(
-    "progress", "A file that gets a line of JSON about once a second, on how far the score is; the agent reads it.",
-    variable="VMAFX_PROGRESS_FILE",
-)  # fmt: skip
 
 
 @contextmanager

@@ -1,16 +1,30 @@
-"""How jobs are run: the settings of the operator that are this kind's."""
+"""How the operator runs jobs."""
 
-import msgspec
+from typing import Annotated
 
 from vmafx.api.hardware import HARDWARE
-from vmafx.operator.job.following import DEFAULT_ADDRESS
+from vmafx.operator.job import following
 from vmafx.operator.job.pod import PodSettings
+from vmafx.settings import Setting, Settings
 
 
-class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
-    worker_image: str = "vmafx:latest"
-    intel_device: str = HARDWARE["intel"].resource or ""
-    controllers: str = DEFAULT_ADDRESS
+class JobSettings(Settings):
+    """Those of the operator's settings that are about jobs."""
+
+    # fmt: off
+    controllers: Annotated[str, Setting(
+        "Where another controller is asked about the jobs it has, by gRPC; {namespace} is filled in.",
+        default=following.DEFAULT_ADDRESS, variable="VMAFX_CONTROLLER_GRPC_ADDR", parse=following.address,
+    )]
+    worker_image: Annotated[str, Setting(
+        "The image that jobs run in, where their VmafxNode names none.",
+        default="vmafx:latest", variable="VMAFX_WORKER_IMAGE",
+    )]
+    intel_device: Annotated[str, Setting(
+        "What the cluster calls an Intel GPU; gpu.intel.com/xe for the newer driver.",
+        default=HARDWARE["intel"].resource or "", variable="VMAFX_INTEL_DEVICE",
+    )]
+    # fmt: on
 
     def pod(self) -> PodSettings:
         return PodSettings(self.worker_image, self.intel_device)

@@ -3,65 +3,15 @@
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
-import msgspec
-
+from vmafx import settings
 from vmafx.scoring.errors import BadInput, Part
 from vmafx.scoring.media.retry import Retry
-from vmafx.settings import Setting, truth
+from vmafx.settings import Setting, Settings, truth
 
 SCHEMES = ("file", "http", "https", "s3", "gs")
 _UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
-
-
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be opened here, how large, and how long we wait for it."""
-
-    schemes: frozenset[str] = frozenset(SCHEMES)
-    roots: tuple[Path, ...] = ()  # local clips must lie below one of these; none: anywhere
-    private: bool = False  # whether a URL may lead to an address that is not public
-    max_bytes: int = 64 << 30
-    reserve: int = 256 << 20  # bytes of the disk that staging leaves free
-    connect_seconds: float = 10.0
-    stall_seconds: float = 30.0  # without a byte
-    block_seconds: float = 300.0  # for a block; who sends slower than that will not get done
-    retry: Retry = Retry()
-
-    @classmethod
-    def from_environ(cls, environ: Mapping[str, str]) -> Self:
-        values = {}
-        for one in SETTINGS:
-            try:
-                values[one.name] = one.parse(environ.get(one.variable) or one.default)
-            except ValueError as error:
-                raise BadInput("options", f"{one.variable}: {error}") from error
-        return cls(**values)
-
-    def allow(self, scheme: str, part: Part) -> None:
-        if scheme not in SCHEMES:
-            raise BadInput(part, f"{scheme}:// is not known; a clip is a path or begins with {_listed(SCHEMES)}")
-        if scheme not in self.schemes:
-            allowed = _listed(sorted(self.schemes)) or "nothing"
-            raise BadInput(part, f"{scheme}:// is not allowed here, only {allowed}; VMAFX_MEDIA_SCHEMES says so")
-
-    def bound(self, size: int, shown: str, part: Part) -> None:
-        if size > self.max_bytes:
-            # A model's bound is not the variable's.
-            cure = "" if part == "model" else "; use a smaller one, or raise VMAFX_MEDIA_MAX_BYTES"
-            raise BadInput(part, f"{shown} is larger than the {in_units(self.max_bytes)} allowed{cure}")
-
-
-def in_units(size: int) -> str:
-    """A size as people say it."""
-    for unit, shift in reversed(_UNITS.items()):
-        if shift and size >= 1 << shift:
-            return f"{size / (1 << shift):.4g} {unit}B"
-    return f"{size} bytes"
-
-
-def _listed(schemes: Iterable[str]) -> str:
-    return ", ".join(f"{one}://" for one in schemes)
 
 
 def _schemes(text: str) -> frozenset[str]:
@@ -89,32 +39,61 @@ def _size(text: str) -> int:
     return int(found[1]) << _UNITS[found[2]]
 
 
-SETTINGS = (
-    Setting(
-        "schemes",
-        "How clips may be named, separated by commas; `file` stands for paths.",
-        default=",".join(SCHEMES),
-        variable="VMAFX_MEDIA_SCHEMES",
-        parse=_schemes,
-    ),
-    Setting(
-        "roots",
+class Policy(Settings):
+    """What may be opened here, how large, and how long we wait for it."""
+
+    # fmt: off
+    schemes: Annotated[frozenset[str], Setting(
+        "How clips may be named, separated by commas; `file` stands for paths.", default=",".join(SCHEMES),
+        variable="VMAFX_MEDIA_SCHEMES", parse=_schemes,
+    )] = frozenset(SCHEMES)
+    roots: Annotated[tuple[Path, ...], Setting(
         "Folders below which local clips must lie, separated by colons; without it, anywhere.",
-        variable="VMAFX_MEDIA_ROOTS",
-        parse=_roots,
-    ),
-    Setting(
-        "private",
-        "Whether a URL may lead to a private, loopback or link-local address.",
-        default="false",
-        variable="VMAFX_MEDIA_ALLOW_PRIVATE",
-        parse=truth,
-    ),
-    Setting(
-        "max_bytes",
-        "The largest clip, such as `10Gi`, `500Mi` or a number of bytes.",
-        default="64Gi",
-        variable="VMAFX_MEDIA_MAX_BYTES",
-        parse=_size,
-    ),
-)
+        variable="VMAFX_MEDIA_ROOTS", parse=_roots,
+    )] = ()
+    private: Annotated[bool, Setting(
+        "Whether a URL may lead to a private, loopback or link-local address.", default="false",
+        variable="VMAFX_MEDIA_ALLOW_PRIVATE", parse=truth,
+    )] = False
+    max_bytes: Annotated[int, Setting(
+        "The largest clip, such as `10Gi`, `500Mi` or a number of bytes.", default="64Gi",
+        variable="VMAFX_MEDIA_MAX_BYTES", parse=_size,
+    )] = 64 << 30
+    # fmt: on
+    reserve: int = 256 << 20  # bytes of the disk that staging leaves free
+    connect_seconds: float = 10.0
+    stall_seconds: float = 30.0  # without a byte
+    block_seconds: float = 300.0  # for a block; who sends slower than that will not get done
+    retry: Retry = Retry()
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Self:
+        try:
+            return settings.from_environ(cls, environ)
+        except settings.InvalidSetting as error:
+            raise BadInput("options", str(error)) from error
+
+    def allow(self, scheme: str, part: Part) -> None:
+        if scheme not in SCHEMES:
+            raise BadInput(part, f"{scheme}:// is not known; a clip is a path or begins with {_listed(SCHEMES)}")
+        if scheme not in self.schemes:
+            allowed = _listed(sorted(self.schemes)) or "nothing"
+            raise BadInput(part, f"{scheme}:// is not allowed here, only {allowed}; VMAFX_MEDIA_SCHEMES says so")
+
+    def bound(self, size: int, shown: str, part: Part) -> None:
+        if size > self.max_bytes:
+            # A model's bound is not the variable's.
+            cure = "" if part == "model" else "; use a smaller one, or raise VMAFX_MEDIA_MAX_BYTES"
+            raise BadInput(part, f"{shown} is larger than the {in_units(self.max_bytes)} allowed{cure}")
+
+
+def in_units(size: int) -> str:
+    """A size as people say it."""
+    for unit, shift in reversed(_UNITS.items()):
+        if shift and size >= 1 << shift:
+            return f"{size / (1 << shift):.4g} {unit}B"
+    return f"{size} bytes"
+
+
+def _listed(schemes: Iterable[str]) -> str:
+    return ", ".join(f"{one}://" for one in schemes)

@@ -1,0 +1,79 @@
+"""The roles of config/rbac/, from the permissions that stand beside the code that needs them."""
+
+from typing import Any
+
+from vmafx.api import KINDS
+from vmafx.api.meta import GROUP
+from vmafx.api.roles import EVENTS, READ, WRITE, Permission
+from vmafx.controller import rbac as controller
+from vmafx.operator import rbac as operator
+from vmafx.operator.kinds import KINDS as RECONCILED
+
+Role = dict[str, Any]
+
+
+def operator_roles() -> list[Role]:
+    """What the operator may do in every namespace that it watches, and in its own; apply the Role there."""
+    permissions = tuple(permission for kind in RECONCILED for permission in kind.permissions)
+    return [
+        role("ClusterRole", operator.OPERATOR, (*permissions, *EVENTS)),
+        role("Role", f"{operator.OPERATOR}-leader-election", operator.LEADER_ELECTION),
+    ]
+
+
+def people_roles() -> list[Role]:
+    """What the cluster's own view, edit and admin roles gain.
+
+    Edit leaves VmafxNode out: its podTemplate shapes Pods, which is for those who run the fleet.
+    """
+    everything = tuple(kind.names.plural for kind in KINDS)
+    editable = tuple(name for name in everything if name != "vmafxnodes")
+    scalable = tuple(f"{kind.names.plural}/scale" for kind in KINDS if kind.names.scale)
+    seen = tuple(f"{name}/status" for name in everything)
+    view = (Permission(group=GROUP, resources=(*everything, *seen, *scalable), verbs=READ),)
+    edit = (
+        Permission(group=GROUP, resources=editable, verbs=WRITE),
+        Permission(group=GROUP, resources=scalable, verbs=("patch", "update")),
+    )
+    return [
+        role("ClusterRole", "vmafx-view", view, aggregate_to=("view", "edit", "admin")),
+        role("ClusterRole", "vmafx-edit", edit, aggregate_to=("edit", "admin")),
+    ]
+
+
+def controller_roles() -> list[Role]:
+    """What the controller may do in every namespace that it serves, and in its own; apply the Role there."""
+    return [
+        role("ClusterRole", controller.CONTROLLER, controller.PERMISSIONS),
+        role("Role", f"{controller.CONTROLLER}-session", controller.SESSION_KEY),
+    ]
+
+
+def caller_roles() -> list[Role]:
+    """What those who call the controller need; bind each to whoever does."""
+    return [
+        role("ClusterRole", "vmafx-agent", controller.AGENT),
+        role("ClusterRole", "vmafx-client", controller.CLIENT),
+    ]
+
+
+def role(kind: str, name: str, permissions: tuple[Permission, ...], aggregate_to: tuple[str, ...] = ()) -> Role:
+    """A Role or ClusterRole; the cluster's own roles of `aggregate_to` gain what it allows."""
+    metadata: dict[str, Any] = {"name": name}
+    if aggregate_to:
+        metadata["labels"] = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in aggregate_to}
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": kind,
+        "metadata": metadata,
+        "rules": [_rule(permission) for permission in permissions],
+    }
+
+
+def _rule(permission: Permission) -> dict[str, Any]:
+    rule: dict[str, Any] = {
+        "apiGroups": [permission.group],
+        "resources": list(permission.resources),
+        "verbs": list(permission.verbs),
+    }
+    return {**rule, "resourceNames": list(permission.names)} if permission.names else rule

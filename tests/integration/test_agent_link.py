@@ -9,8 +9,9 @@ import pytest
 
 from tests.support.frontdoor import FrontDoor
 from tests.support.waiting import eventually
-from vmafx.agent.link import Door, Link, LinkError, NotKnown, NoToken, Refused, Session, Unreachable, Wrong
+from vmafx.agent.link import Link, LinkError, NotKnown, NoToken, Refused, Session, Unreachable, Wrong
 from vmafx.wire import controller_pb2 as wire
+from vmafx.wire.client import Endpoint
 
 CAN = wire.NodeCapability(gpu_vendor="cpu", backends=["cpu"], concurrency=1)
 REQUEST = wire.RegisterNodeRequest(name="machine", capability=CAN)
@@ -18,7 +19,7 @@ REQUEST = wire.RegisterNodeRequest(name="machine", capability=CAN)
 
 @pytest.fixture
 async def link(door: FrontDoor) -> AsyncIterator[Link]:
-    link = Link(Door(address=door.address, insecure=True))
+    link = Link(Endpoint(address=door.address, insecure=True))
     yield link
     await link.close()
 
@@ -62,7 +63,7 @@ async def test_a_token_file_without_a_token(door: FrontDoor, tmp_path: Path, con
     token = tmp_path / "token"
     if content is not None:
         token.write_bytes(content)
-    link = Link(Door(address=door.address, insecure=True, token=token))
+    link = Link(Endpoint(address=door.address, insecure=True, token=token))
     with pytest.raises(NoToken, match="the token file"):
         await link.register(REQUEST)
     token.write_text("now there is one\n".replace(" ", "-"))
@@ -78,7 +79,7 @@ async def test_a_port_that_says_something_else_is_none() -> None:
 
     server = await asyncio.start_server(talk, "127.0.0.1", 0)
     async with server:
-        link = Link(Door(address=f"127.0.0.1:{server.sockets[0].getsockname()[1]}", insecure=True))
+        link = Link(Endpoint(address=f"127.0.0.1:{server.sockets[0].getsockname()[1]}", insecure=True))
         with pytest.raises(Unreachable):
             await link.heartbeat(Session("a", "b"), [], 0, draining=False)
         await link.close()

@@ -102,7 +102,7 @@ STATES: dict[str, tuple[Told, str, tuple[str, str, str], str]] = {
         "Pending", WAITS, "its status is 17, which this version does not know",
     ),
     "garbage": (
-        b"\xff\xff\xff\xff", "Pending", WAITS, "cannot be used: it is no Job",
+        b"\xff\xff\xff\xff", "Pending", WAITS, "cannot be used: its answer to GetJob cannot be read",
     ),
     "empty": (b"", "Pending", WAITS, "it is about another job, ''"),
     "unknown": (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vmafx import logs
 from vmafx.agent.agent import Agent, Superseded
-from vmafx.agent.link import Door, Link, Wrong
+from vmafx.agent.link import Link, Wrong
 from vmafx.agent.options import ABOUT, PROGRAM, AgentSettings
 from vmafx.agent.spool import Spool
 from vmafx.api.hardware import Backend
@@ -22,6 +22,7 @@ from vmafx.logs import log
 from vmafx.scoring.errors import NodeFault
 from vmafx.settings import load
 from vmafx.wire import controller_pb2 as wire
+from vmafx.wire.client import Endpoint
 
 CORES_PER_JOB = 4
 CANNOT_GO_ON, WRONG_SETTINGS = 1, 2
@@ -135,7 +136,7 @@ async def _work(
 
 
 def _link(settings: AgentSettings) -> Link:
-    door = Door(
+    door = Endpoint(
         address=settings.controller,
         insecure=settings.insecure,
         ca=settings.ca,

@@ -6,7 +6,6 @@ import socket
 from pathlib import Path
 from typing import Annotated, get_args
 
-from vmafx.agent.token import read_token
 from vmafx.api.hardware import Backend
 from vmafx.api.node import AGENT_NAME
 from vmafx.logs import LEVELS, Format, Level
@@ -54,6 +53,8 @@ def _token(text: str) -> Path | None:
     """One that is no use from the start is a wrong setting; later it may be on its way."""
     file = _file(text)
     if file is not None:
+        from vmafx.wire.client import read_token  # noqa: PLC0415 - brings grpc, which the help does without
+
         read_token(file)
     return file
 

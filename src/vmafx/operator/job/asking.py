@@ -3,24 +3,16 @@
 Imported when the first such job is there, since grpc costs more than most operators will ever use it.
 """
 
-from typing import TypeVar
-
 import grpc
 import msgspec
-from google.protobuf.message import DecodeError, Message
 
 from vmafx.operator.job.foreign import Heard, Said, Says
 from vmafx.plain import plain
 from vmafx.wire import controller_pb2 as wire
+from vmafx.wire.client import CallError, ControllerClient, Endpoint
 
 WITHIN = 5.0  # seconds for an answer
-SERVICE = wire.DESCRIPTOR.services_by_name["VmafxController"].full_name
-OPTIONS = (
-    ("grpc.max_receive_message_length", 4 << 20),  # as other clients have it
-    ("grpc.enable_http_proxy", 0),  # a proxy for the way out of the cluster is none for the way to a neighbour
-    ("grpc.use_local_subchannel_pool", 1),  # or a new channel would wait as long as the old one was going to
-    ("grpc.service_config_disable_resolution", 1),
-)
+OPTIONS = (("grpc.enable_http_proxy", 0),)  # a proxy for the way out of the cluster is none for the way to a neighbour
 SILENCE = Heard("SILENCE")
 STATES: dict[int, Says] = {
     wire.PENDING: "PENDING",
@@ -29,34 +21,14 @@ STATES: dict[int, Says] = {
     wire.FAILED: "FAILED",
     wire.CANCELLED: "CANCELLED",
 }
-M = TypeVar("M", bound=Message)
-Call = grpc.aio.UnaryUnaryMultiCallable[M, bytes]
 
 
 class Controller:
-    """A channel to one controller."""
+    """One controller, and its jobs."""
 
     def __init__(self, at: str) -> None:
-        self._at = at
-        self._open()
-
-    def _open(self) -> None:
-        self._channel = grpc.aio.insecure_channel(self._at, OPTIONS)
-        # Answers are decoded here, not by the library: it would log one that cannot be, and hand out None.
-        self._get: Call[wire.GetJobRequest] = self._channel.unary_unary(
-            f"/{SERVICE}/GetJob", wire.GetJobRequest.SerializeToString
-        )
-        self._cancel: Call[wire.CancelJobRequest] = self._channel.unary_unary(
-            f"/{SERVICE}/CancelJob", wire.CancelJobRequest.SerializeToString
-        )
-
-    async def close(self) -> None:
-        await self._channel.close()
-
-    async def reopen(self) -> None:
-        """Look up its name and connect anew; not while something is being asked."""
-        await self.close()
-        self._open()
+        self._client = ControllerClient(Endpoint(address=at, insecure=True), OPTIONS)
+        self.close, self.reopen = self._client.close, self._client.reopen
 
     async def ask(self, job: str, *, stop: bool) -> Said:
         """How this job does; if it is to stop, after having said so."""
@@ -64,27 +36,22 @@ class Controller:
         return said if said.heard is SILENCE else msgspec.structs.replace(said, heard=await self._look(job))
 
     async def _look(self, job: str) -> Heard:
-        request = wire.GetJobRequest(job_id=job)
         try:
-            told = _decoded(wire.Job, await self._get(request, timeout=WITHIN))
-        except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.NOT_FOUND:
+            told = await self._client.call("GetJob", wire.GetJobRequest(job_id=job), wire.Job, WITHIN)
+        except CallError as error:
+            if error.code is grpc.StatusCode.NOT_FOUND:
                 return Heard("NOT_FOUND")
-            return SILENCE if _is_silence(error) else Heard("NONSENSE", _words(error))
-        if told is None:
-            return Heard("NONSENSE", "it is no Job")
+            return SILENCE if error.silent else Heard("NONSENSE", plain(str(error)))
         return read(told, job)
 
     async def _stop(self, job: str) -> Said:
         request = wire.CancelJobRequest(job_id=job)
         try:
-            told = _decoded(wire.CancelJobResponse, await self._cancel(request, timeout=WITHIN))
-        except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.NOT_FOUND:  # there is nothing to stop
+            told = await self._client.call("CancelJob", request, wire.CancelJobResponse, WITHIN)
+        except CallError as error:
+            if error.code is grpc.StatusCode.NOT_FOUND:  # there is nothing to stop
                 return Said(stopped=True)
-            return Said(SILENCE) if _is_silence(error) else Said(refusal=_words(error))
-        if told is None:
-            return Said(refusal="its answer cannot be used")
+            return Said(SILENCE) if error.silent else Said(refusal=plain(str(error)))
         return Said(stopped=True) if told.ok else Said(refusal=plain(told.message) or "it does not say why")
 
 
@@ -97,18 +64,3 @@ def read(told: wire.Job, asked: str) -> Heard:
         return Heard("NONSENSE", f"its status is {told.status}, which this version does not know")
     score = told.final_score if says == "COMPLETED" else 0.0
     return Heard(says, plain(told.error), plain(told.assigned_node), score)
-
-
-def _decoded(kind: type[M], answer: bytes) -> M | None:
-    try:
-        return kind.FromString(answer)
-    except DecodeError:
-        return None
-
-
-def _is_silence(error: grpc.aio.AioRpcError) -> bool:
-    return error.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
-
-
-def _words(error: grpc.aio.AioRpcError) -> str:
-    return plain(f"{error.code().name}: {error.details() or 'no more is said'}")

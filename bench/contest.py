@@ -1,10 +1,14 @@
 """What the benchmarks of operators share: the contestants, the control plane they meet, and how one is run."""
 
+import argparse
 import asyncio
 import hashlib
+import io
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import venv
@@ -27,6 +31,7 @@ from vmafx.kube import NODES, Client
 
 HERE = Path(__file__).parent
 OURS, GO, GO_UNFINISHED, KOPF = "vmafx-operator", "Go", "Go, unfinished only", "kopf"
+REVISION = "vmafx-operator of "  # and a revision of this project
 NAMESPACE = "default"
 NODE_COUNT, CAPACITY = 50, 100_000  # no job ever waits for a place
 READY_WITHIN = 300.0
@@ -50,6 +55,11 @@ def contestant(name: str) -> Contestant:
         flags = [f"--health-probe-bind-address=127.0.0.1:{port}", f"--metrics-bind-address=127.0.0.1:{metrics}"]
         return Contestant([str(operator), *flags, "--log-level=warn"], {}, port)
     variables = {"PROBE_ADDR": f"127.0.0.1:{port}", "METRICS_ADDR": f"127.0.0.1:{metrics}"}
+    if name.startswith(REVISION):
+        code = "from vmafx.operator.start import main; main()"
+        flags = [f"--health-probe-bind-address=127.0.0.1:{port}", f"--metrics-bind-address=127.0.0.1:{metrics}"]
+        source = export(name.removeprefix(REVISION)) / "src"
+        return Contestant([sys.executable, "-c", code, *flags, "--log-level=warn"], {"PYTHONPATH": str(source)}, port)
     if name == KOPF:
         return Contestant([str(build_kopf()), str(HERE / "peer-kopf" / "peer.py")], variables, port)
     if name == GO_UNFINISHED:
@@ -63,14 +73,44 @@ def in_turns(names: list[str], number: int) -> list[str]:
     return names[first:] + names[:first]
 
 
-def chosen(only: str, among: tuple[str, ...]) -> list[str]:
-    """The contestants that --only names, all if it names none; built where they are not yet."""
-    names = [name.strip() for name in only.split(";") if name.strip()] or list(among)
+def chosen(only: str, against: str, among: tuple[str, ...]) -> list[str]:
+    """The contestants that --only names, all if it names none, and that of --against; built where they are not yet."""
+    named = [name.strip() for name in only.split(";") if name.strip()]
+    names = named or ([OURS] if against else list(among))
     if unknown := [name for name in names if name not in among]:
         raise SystemExit(f"there is no contestant {unknown[0]!r}; there are: {'; '.join(among)}")
+    names += [f"{REVISION}{against}"] if against else []
     for name in names:
         contestant(name)
     return names
+
+
+def add_choice(parser: argparse.ArgumentParser, among: tuple[str, ...]) -> None:
+    parser.add_argument("--only", default="", help=f"some of the contestants: {'; '.join(among)}")
+    parser.add_argument(
+        "--against", default="", metavar="REVISION",
+        help="this project's operator as of a revision, such as HEAD~1: beside ours alone, or those of --only",
+    )  # fmt: skip
+
+
+def export(revision: str) -> Path:
+    """This project's files as of a revision; it runs on what is installed now."""
+    resolved = subprocess.run(
+        ["git", "rev-parse", "--verify", f"{revision}^{{commit}}"],
+        cwd=HERE, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if resolved.returncode:
+        raise SystemExit(f"there is no revision {revision!r} here")
+    folder = places.cache() / "bench" / "revisions" / resolved.stdout.strip()
+    if not folder.exists():
+        packed = subprocess.run(
+            ["git", "archive", folder.name, "src"], cwd=HERE.parent, capture_output=True, check=True
+        ).stdout
+        with tempfile.TemporaryDirectory() as made, tarfile.open(fileobj=io.BytesIO(packed)) as files:
+            files.extractall(made, filter="data")
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(made, folder)
+    return folder
 
 
 def build_go() -> Path:

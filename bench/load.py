@@ -35,6 +35,7 @@ from bench.contest import (
     OURS,
     SERVER_CALM,
     Operator,
+    add_choice,
     all_healthy,
     calm,
     chosen,
@@ -228,12 +229,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2000, help="of the burst; 0 leaves it out")
     parser.add_argument("--rate", type=float, default=20.0, help=f"jobs/s, for {RATE_FOR} s; 0 leaves it out")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="", help=f"some of the contestants: {'; '.join(CONTESTANTS)}")
+    add_choice(parser, CONTESTANTS)
     arguments = parser.parse_args()
     loads = [Load(f"burst of {arguments.jobs:,}", arguments.jobs)] if arguments.jobs else []
     if arguments.rate:
         loads.append(Load(f"{arguments.rate:g} a second", int(arguments.rate * RATE_FOR), arguments.rate))
-    names = chosen(arguments.only, CONTESTANTS)
+    names = chosen(arguments.only, arguments.against, CONTESTANTS)
     report(loads, names, contest(loads, names, arguments.rounds), arguments.rounds)
 
 

@@ -28,6 +28,7 @@ from bench.contest import (
     OURS,
     READY_WITHIN,
     SERVER_CALM,
+    add_choice,
     all_healthy,
     calm,
     chosen,
@@ -210,10 +211,10 @@ def main() -> None:
     parser.add_argument("--sizes", default="10000,50000", help="numbers of finished jobs, rising")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--idle", type=float, default=20.0, help="seconds to watch it idle")
-    parser.add_argument("--only", default="", help=f"some of the contestants: {'; '.join(CONTESTANTS)}")
+    add_choice(parser, CONTESTANTS)
     arguments = parser.parse_args()
     sizes = [int(size) for size in arguments.sizes.split(",")]
-    run(sizes, chosen(arguments.only, CONTESTANTS), arguments.rounds, arguments.idle)
+    run(sizes, chosen(arguments.only, arguments.against, CONTESTANTS), arguments.rounds, arguments.idle)
 
 
 if __name__ == "__main__":

@@ -32,16 +32,22 @@ class Row(NamedTuple):
 
 
 def heading(names: Sequence[str]) -> None:
-    print(f"| | {' | '.join(names)} | ours to Go | goal |\n|{'---|' * (len(names) + 3)}")
+    print(f"| | {' | '.join(names)} | ours to {_other(names) or 'nobody'} | goal |\n|{'---|' * (len(names) + 3)}")
 
 
 def lines(names: Sequence[str], rows: Iterable[Row], results: Mapping[str, Sequence[Any]]) -> None:
-    """A line for each row, with the median of each contestant's runs; ours first."""
+    """A line for each row, with the median of each contestant's runs; ours first. Goals are set against Go."""
     for row in rows:
         medians = {name: statistics.median(map(row.of, results[name])) for name in names}
-        ours, go = medians.get(OURS), medians.get(GO)
-        ratio = f"{ours / go:.2f}" if ours is not None and go else ""
-        goal = row.goal.verdict(ours, go) if row.goal and ours is not None else ""
+        ours, other = medians.get(OURS), medians.get(_other(names) or "")
+        ratio = f"{ours / other:.2f}" if ours is not None and other else ""
+        goal = row.goal.verdict(ours, medians.get(GO)) if row.goal and ours is not None else ""
         print(
             f"| {row.title} | {' | '.join(f'{medians[name]:.2f}' for name in names)} | {ratio} | {goal} |", flush=True
         )
+
+
+def _other(names: Sequence[str]) -> str | None:
+    """Whom ours is compared with: Go, if it takes part."""
+    others = [name for name in names if name != OURS]
+    return GO if GO in others else next(iter(others), None)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from vmafx.api.job import RawFormat
+from vmafx.api.scoring import RawFormat
 from vmafx.cli.tables import cell
 from vmafx.fleet.handing import scheme_of
 from vmafx.scoring.media.policy import SCHEMES

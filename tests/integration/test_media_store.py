@@ -30,6 +30,7 @@ from vmafx.scoring.media.deliver import deliver
 from vmafx.scoring.media.opened import open_media
 from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.retry import Retry
+from vmafx.scoring.media.schemes import SCHEMES
 from vmafx.scoring.media.staging import Staging
 from vmafx.scoring.media.store import Store, copy
 from vmafx.scoring.media.uri import locate
@@ -285,6 +286,7 @@ async def test_cancelled_in_the_middle_everything_is_closed(relay: Relay, tempor
 async def test_without_the_package_another_machine_may_have_it(
     monkeypatch: pytest.MonkeyPatch, scheme: str, package: str, extra: str
 ) -> None:
+    monkeypatch.delitem(sys.modules, SCHEMES[scheme].module, raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(NodeFault, match=rf"{scheme}:// needs `pip install 'vmafx\[{extra}\]'`"):
         await content(f"{scheme}://clips/a.mp4")

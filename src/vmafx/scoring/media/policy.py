@@ -9,9 +9,9 @@ import msgspec
 
 from vmafx.scoring.errors import BadInput, Part
 from vmafx.scoring.media.retry import Retry
+from vmafx.scoring.media.schemes import SCHEMES
 from vmafx.settings import Setting, truth
 
-SCHEMES = ("file", "http", "https", "s3", "gs")
 _UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 

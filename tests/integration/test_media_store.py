@@ -21,6 +21,7 @@ import pytest
 
 from tests.support.nobody import nobody_listens
 from tests.support.waiting import until
+from vmafx.backoff import Backoff
 from vmafx.devcluster import places, tools
 from vmafx.devcluster.cluster import free_port
 from vmafx.devcluster.progress import Lines
@@ -37,7 +38,7 @@ from vmafx.scoring.media.uri import locate
 
 CLIP = random.Random(1).randbytes(20 << 20)
 OTHER = random.Random(2).randbytes(18 << 20)
-HERE = Policy(retry=Retry(first=0.0, longest=0.0, asked=0.0), reserve=0, connect_seconds=5.0)
+HERE = Policy(retry=Retry(backoff=Backoff(0.0, 0.0), max_asked=0.0), reserve=0, connect_seconds=5.0)
 SECRET = "S3CRETkey"
 
 

@@ -20,10 +20,12 @@ class Backoff(msgspec.Struct, frozen=True):
     spread: float = 1.0
     jitter: Callable[[], float] = random.random
 
-    def delay(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row, counted from 1."""
-        doublings = min(max(failures, 1) - 1, MAX_DOUBLINGS)
-        delay = min(self.first * 2.0**doublings, self.longest)
+    def delay(self, failures: int, at_least: float = 0.0) -> float:
+        """Seconds to wait after so many failures in a row, counted from 1; `at_least` so many, as a server may ask."""
+        delay = self.first * 2.0 ** (min(failures - 1, MAX_DOUBLINGS) if failures > 1 else 0)
+        if at_least:
+            delay = max(delay, at_least)
+        delay = min(delay, self.longest)
         return delay * (1 + self.spread * (self.jitter() - 0.5)) if self.spread else delay
 
 

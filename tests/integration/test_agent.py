@@ -15,12 +15,12 @@ from tests.support.agents import VMAFX, agent, children, read
 from tests.support.frontdoor import FrontDoor
 from tests.support.video import ffmpeg
 from tests.support.waiting import eventually
-from vmafx.api.job import JobOptions
+from vmafx.api.scoring import ScoringOptions
 from vmafx.hardware.devices import Machine
 from vmafx.hardware.speed import frames_per_second
 from vmafx.scoring.errors import NodeFault
 
-SLOW = JobOptions(threads=1)
+SLOW = ScoringOptions(threads=1)
 
 
 def expected(clips: Path) -> float:

@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from tests.support.waiting import eventually
-from vmafx.api.job import JobOptions, JobSpecView, JobView, RawFormat
+from vmafx.api.job import JobSpecView, JobView
 from vmafx.api.meta import LocalSecretRef, MetaView
 from vmafx.api.node import NodeView, VmafxNodeSpec
 from vmafx.api.pod import PodOverlay
+from vmafx.api.scoring import RawFormat, ScoringOptions
 from vmafx.jobs.work import WORK, Work
 from vmafx.kube import NAMESPACES, Client, Key, Resource
 from vmafx.kube.errors import AlreadyExists, Forbidden
@@ -94,7 +95,7 @@ def test_a_uri_cannot_ask_for_other_variables() -> None:
 
 async def test_everything_a_job_and_a_node_may_say(client: Client, restricted: str) -> None:
     raw = RawFormat(width=576, height=324, pixelFormat="yuv420p10le")
-    options = JobOptions(subsample=2, features=("psnr",))
+    options = ScoringOptions(subsample=2, features=("psnr",))
     secret = LocalSecretRef("keys")
     one = job(restricted, referenceFormat=raw, options=options, output="s3://b/o.json", credentialsSecretRef=secret)
     overlay = msgspec.convert(OVERLAY, PodOverlay)
@@ -104,7 +105,7 @@ async def test_everything_a_job_and_a_node_may_say(client: Client, restricted: s
     (container,) = stored["spec"]["containers"]
     values = {variable["name"]: variable.get("value") for variable in container["env"]}  # the last counts
     told = msgspec.json.decode(values["VMAFX_WORK"], type=Work)
-    assert told == Work("8a3c-3", "s3://b/r.mp4", "s3://b/d.mp4", raw, options=options, output="s3://b/o.json")
+    assert told == Work("s3://b/r.mp4", "s3://b/d.mp4", raw, options=options, output="s3://b/o.json", id="8a3c-3")
     assert (values["VMAFX_BACKEND"], values["VMAFX_MEDIA_ROOTS"]) == ("cuda", "/clips")
     assert container["image"] == "own:2"
     assert container["resources"]["limits"] == {"memory": "2Gi", "nvidia.com/gpu": "1"}

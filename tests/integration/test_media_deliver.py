@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from vmafx.backoff import Backoff
 from vmafx.scoring.errors import BadInput, NodeFault
 from vmafx.scoring.media.deliver import deliver
 from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.retry import Retry
 
-HERE = Policy(private=True, retry=Retry(first=0.0, longest=0.0, asked=0.0))
+HERE = Policy(private=True, retry=Retry(backoff=Backoff(0.0, 0.0), max_asked=0.0))
 CONTENT = b'{"score": 93.2}'
 
 

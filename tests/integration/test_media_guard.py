@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.nobody import nobody_listens
 from tests.support.webserver import WebServer, hangs_up, has, redirects, says, stalls, without_end
+from vmafx.backoff import Backoff
 from vmafx.devcluster.pki import Authority
 from vmafx.scoring.errors import BadInput, NodeFault, ScoringError
 from vmafx.scoring.media.opened import open_media
@@ -23,7 +24,7 @@ from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.retry import Retry
 
 CLIP = b"a clip" * 1000
-HERE = Policy(private=True, retry=Retry(first=0.0, longest=0.0, asked=0.0), reserve=0)
+HERE = Policy(private=True, retry=Retry(backoff=Backoff(0.0, 0.0), max_asked=0.0), reserve=0)
 GUARDED = msgspec.structs.replace(HERE, private=False)
 BASIC = "Basic " + base64.b64encode("user:pä/ss".encode()).decode()
 

@@ -21,6 +21,7 @@ import pytest
 
 from tests.support.nobody import nobody_listens
 from tests.support.waiting import until
+from vmafx.backoff import Backoff
 from vmafx.devcluster import places, tools
 from vmafx.devcluster.cluster import free_port
 from vmafx.devcluster.progress import Lines
@@ -30,13 +31,14 @@ from vmafx.scoring.media.deliver import deliver
 from vmafx.scoring.media.opened import open_media
 from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.retry import Retry
+from vmafx.scoring.media.schemes import SCHEMES
 from vmafx.scoring.media.staging import Staging
 from vmafx.scoring.media.store import Store, copy
 from vmafx.scoring.media.uri import locate
 
 CLIP = random.Random(1).randbytes(20 << 20)
 OTHER = random.Random(2).randbytes(18 << 20)
-HERE = Policy(retry=Retry(first=0.0, longest=0.0, asked=0.0), reserve=0, connect_seconds=5.0)
+HERE = Policy(retry=Retry(backoff=Backoff(0.0, 0.0), max_asked=0.0), reserve=0, connect_seconds=5.0)
 SECRET = "S3CRETkey"
 
 
@@ -285,6 +287,7 @@ async def test_cancelled_in_the_middle_everything_is_closed(relay: Relay, tempor
 async def test_without_the_package_another_machine_may_have_it(
     monkeypatch: pytest.MonkeyPatch, scheme: str, package: str, extra: str
 ) -> None:
+    monkeypatch.delitem(sys.modules, SCHEMES[scheme].module, raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(NodeFault, match=rf"{scheme}:// needs `pip install 'vmafx\[{extra}\]'`"):
         await content(f"{scheme}://clips/a.mp4")

@@ -26,6 +26,7 @@ from tests.support.webserver import (
     stalls,
     without_end,
 )
+from vmafx.backoff import Backoff
 from vmafx.scoring.errors import BadInput, NodeFault
 from vmafx.scoring.media.opened import open_media
 from vmafx.scoring.media.policy import Policy
@@ -33,7 +34,7 @@ from vmafx.scoring.media.retry import Retry
 
 CLIP = random.Random(1).randbytes(6 << 20)
 OTHER = random.Random(2).randbytes(5 << 20)
-AT_ONCE = Retry(first=0.0, longest=0.0, asked=0.0)
+AT_ONCE = Retry(backoff=Backoff(0.0, 0.0), max_asked=0.0)
 HERE = Policy(private=True, retry=AT_ONCE, reserve=0)
 
 
@@ -294,7 +295,7 @@ async def test_trouble_that_passes_is_waited_out(server: WebServer) -> None:
 
 
 async def test_a_server_is_given_the_time_that_it_asks_for(server: WebServer) -> None:
-    policy = msgspec.structs.replace(HERE, retry=Retry(first=0.0, asked=0.3))
+    policy = msgspec.structs.replace(HERE, retry=Retry(backoff=Backoff(0.0, 0.0), max_asked=0.3))
     uri = server.serve("/a.mp4", says(503, Retry_After=3600), has(CLIP))
     started = asyncio.get_running_loop().time()
     assert await content(uri, policy) == CLIP

@@ -96,7 +96,12 @@ def test_exit_codes(vmafx: Run, clips: Path) -> None:
         ("reference.mkv", "short.mp4"): "error: distorted: it has 6 frames, and the reference has 12; score their"
         " common part with --shortest, or, if the frame rates differ, bring them together with --conform",
         ("reference.mkv", "good.mp4", "--model", "x"): "error: model: there is no model 'x'",
-        ("reference.mkv", "good.mp4", "--pool", "most"): "error: options: pooling 'most' is none of",
+        (
+            "reference.mkv",
+            "good.mp4",
+            "--pool",
+            "most",
+        ): "error: options: pooling must be mean, harmonic_mean,",
         ("reference.mkv", "good.mp4", "--feature", "x"): "error: options: there is no feature x; there are psnr,",
         ("reference.mkv", "good.mp4", "--scale-to", "big"): "error: options: --scale-to 'big' is no size",
         ("reference.mkv", "good.mp4", "--report", "a.pdf"): "error: options: the report a.pdf must end in one of",
@@ -104,7 +109,8 @@ def test_exit_codes(vmafx: Run, clips: Path) -> None:
         ("a.yuv", "b.yuv", "--size", "64x64", "--pix-fmt", "nv12"): "error: options: --pix-fmt 'nv12' is none of",
         ("reference.mkv", "good.mp4", "--pix-fmt", "yuv420p"): "error: options: --pix-fmt and --fps are for raw video",
         ("reference.mkv", "good.mp4", "--fail-under", "nan"): "error: options: --fail-under nan is no number",
-        ("reference.mkv", "good.mp4", "--threads", "9999"): "error: options: threads must be 1 to 128",
+        ("reference.mkv", "good.mp4", "--threads", "9999"): "error: options: threads must be 1 to 128, not 9999",
+        ("reference.mkv", "good.mp4", "--subsample", "0"): "error: options: subsample must be 1 to 1000, not 0",
         ("reference.mkv", "good.mp4", "--scale-to", "9999x9999"): "error: options: 9999x9999 is more than the limit",
     }.items():
         done = vmafx("score", *arguments)

@@ -13,7 +13,7 @@ from tests.oracle.model import load
 from tests.oracle.planes import Luma
 from tests.oracle.score import score_frames
 from tests.support.video import FFMPEG, FRAMES, SIZE, ffmpeg, lossless, luma, raw_input, scene
-from vmafx.api.job import Feature, RawFormat
+from vmafx.api.scoring import Feature, RawFormat
 from vmafx.scoring import engine
 from vmafx.scoring.request import Options, Source
 from vmafx.scoring.result import Report

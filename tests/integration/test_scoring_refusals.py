@@ -8,7 +8,7 @@ import pytest
 
 from tests.oracle.model import load
 from tests.support.video import FFMPEG, SIZE, ffmpeg, lossless, raw_input, scene
-from vmafx.api.job import RawFormat
+from vmafx.api.scoring import RawFormat
 from vmafx.scoring import engine
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.media.policy import Policy

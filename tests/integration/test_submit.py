@@ -221,6 +221,7 @@ async def test_every_option_becomes_what_it_says(
         (("s3://b/a", "s3://b/c", "--timeout", "5"), "error: options: --timeout is for --wait, which was not given"),
         (("s3://b/a", "s3://b/c", "--label", "x"), "error: options: --label 'x' is no KEY=VALUE, such as rack=a"),
         (("s3://b/a", "s3://b/c", "--pool", "most"), "must be mean, harmonic_mean, min, max, median or a percentile"),
+        (("s3://b/a", "s3://b/c", "--threads", "129"), "error: options: threads must be 1 to 128, not 129"),
         (("s3://b/a", "s3://b/ c"), "must be a URI with a scheme and no spaces"),
         (("s3://b/a", "s3://b/c", "--name", "A_B"), "a lowercase RFC 1123 subdomain must consist of"),
         (("s3://b/a", "s3://b/c", "--name", "x" * 53), "metadata.name may have at most 52 characters"),

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.video import ffmpeg, lossless, scene
 from tests.support.waiting import until
-from vmafx.api.job import JobOptions
+from vmafx.api.scoring import ScoringOptions
 from vmafx.jobs.work import Answer, Work, read_answer
 
 VMAFX = str(Path(sys.executable).with_name("vmafx"))
@@ -59,11 +59,11 @@ def worker(tmp_path: Path) -> Worker:
 
 
 def work(clips: Path, distorted: str = "distorted.mp4", **more: Any) -> Work:
-    return Work("uid-0", (clips / "reference.mkv").as_uri(), (clips / distorted).as_uri(), **more)
+    return Work((clips / "reference.mkv").as_uri(), (clips / distorted).as_uri(), id="uid-0", **more)
 
 
 def test_a_score_is_that_of_the_command(worker: Worker, clips: Path, tmp_path: Path) -> None:
-    options = JobOptions(subsample=2, pooling="p10", features=("psnr", "ssim"), threads=1)
+    options = ScoringOptions(subsample=2, pooling="p10", features=("psnr", "ssim"), threads=1)
     output = tmp_path / "report.csv"
     code, answer, log = worker.run(work(clips, options=options, output=output.as_uri()))
     assert code == 0
@@ -115,7 +115,7 @@ def test_what_the_node_forbids_the_job_does_not_get(worker: Worker, clips: Path)
 
 def test_stopped_it_leaves_no_answer_and_no_process(worker: Worker, clips: Path) -> None:
     long = (clips / "long.mkv").as_uri()
-    with worker.start(Work("uid-0", long, long, options=JobOptions(threads=1))) as process:
+    with worker.start(Work(long, long, options=ScoringOptions(threads=1), id="uid-0")) as process:
         until(lambda: bool(_engines(process.pid)), "it scores")
         engines = _engines(process.pid)
         process.send_signal(signal.SIGTERM)
@@ -143,7 +143,7 @@ def _scores(process: Path) -> bool:
 
 def test_credentials_are_neither_logged_nor_told(worker: Worker, clips: Path) -> None:
     secret = "https://user:pa55word@127.0.0.1:1/a.mp4?signature=t0ken"
-    code, answer, log = worker.run(Work("uid-0", secret, secret, model=secret))
+    code, answer, log = worker.run(Work(secret, secret, model=secret, id="uid-0"))
     assert (code, answer.fault) == (2, "BadInput")  # 127.0.0.1 is not public
     assert '"model":"https://127.0.0.1:1/a.mp4"' in log.replace(" ", "")
     for word in ("pa55word", "t0ken"):

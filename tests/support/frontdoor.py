@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 import grpc
 import msgspec
 
-from vmafx.api.job import JobOptions
+from vmafx.api.scoring import ScoringOptions
 from vmafx.devcluster.cluster import free_port
 from vmafx.jobs.work import Answer, Work
 from vmafx.wire import controller_pb2 as wire
@@ -79,12 +79,12 @@ class FrontDoor(VmafxControllerServicer):
     ) -> None:
         await self.stop()
 
-    def place(self, attempt: str, reference: Path, distorted: Path, options: JobOptions | None = None) -> None:
+    def place(self, attempt: str, reference: Path, distorted: Path, options: ScoringOptions | None = None) -> None:
         job = wire.Job(
             id=attempt, scoring=wire.ScoringParams(reference=reference.as_uri(), distorted=distorted.as_uri())
         )
         if not self.old:
-            work = Work(attempt, reference.as_uri(), distorted.as_uri(), options=options)
+            work = Work(reference.as_uri(), distorted.as_uri(), options=options, id=attempt)
             job.name, job.work = f"job-{attempt}", msgspec.json.encode(work).decode()
         self.placed[attempt] = job
         self.change()
@@ -95,7 +95,7 @@ class FrontDoor(VmafxControllerServicer):
 
     def place_long(self, clips: Path, attempt: str = "uid-0") -> None:
         """What takes seconds."""
-        self.place(attempt, clips / "long.mkv", clips / "long.mkv", JobOptions(threads=1))
+        self.place(attempt, clips / "long.mkv", clips / "long.mkv", ScoringOptions(threads=1))
 
     def end(self, attempt: str) -> None:
         """Nobody wants it any more."""

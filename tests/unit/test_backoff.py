@@ -23,6 +23,12 @@ def test_no_number_of_failures_leads_beyond_the_longest(failures: int, spread: f
     assert 0 < delay <= 30.0 * (1 + spread / 2)
 
 
+def test_a_server_may_ask_for_longer_up_to_the_longest() -> None:
+    backoff = Backoff(0.5, 3.0, spread=0)
+    assert [backoff.delay(1, at_least=seconds) for seconds in (0.1, 2.0, 100.0)] == [0.5, 2.0, 3.0]
+    assert Backoff(0.5, 3.0, spread=0.5, jitter=lambda: 1.0).delay(1, at_least=2.0) == 2.5
+
+
 def test_retries_count_until_it_went_well() -> None:
     retries = Retries(Backoff(1.0, 8.0, spread=0))
     assert [retries.next() for _ in range(3)] == [1.0, 2.0, 4.0]

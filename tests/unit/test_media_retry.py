@@ -4,10 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from vmafx.backoff import Backoff
 from vmafx.scoring.errors import NodeFault
 from vmafx.scoring.media.retry import ADVANCE, Lost, Retry, retry_after, until_whole
 
-AT_ONCE = Retry(first=0.0, longest=0.0, asked=0.0)
+AT_ONCE = Retry(backoff=Backoff(0.0, 0.0), max_asked=0.0)
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
@@ -56,14 +57,14 @@ async def test_small_steps_add_up() -> None:
 
 
 def test_waits_double_up_to_a_limit_and_jitter() -> None:
-    calm = Retry(first=1.0, longest=5.0, jitter=lambda: 0.5)
+    calm = Retry(backoff=Backoff(1.0, 5.0, jitter=lambda: 0.5))
     assert [calm.wait(failures, None) for failures in (1, 2, 3, 4, 9)] == [1.0, 2.0, 4.0, 5.0, 5.0]
-    assert Retry(first=1.0, jitter=lambda: 0.0).wait(1, None) == 0.5
+    assert Retry(backoff=Backoff(1.0, 30.0, jitter=lambda: 0.0)).wait(1, None) == 0.5
 
 
 def test_a_server_may_ask_for_a_wait_within_reason() -> None:
-    assert Retry(asked=60.0).wait(1, 7.0) == 7.0
-    assert Retry(asked=60.0).wait(1, 1e9) == 60.0
+    assert Retry(max_asked=60.0).wait(1, 7.0) == 7.0
+    assert Retry(max_asked=60.0).wait(1, 1e9) == 60.0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmafx.api.job import PixelFormat, RawFormat
+from vmafx.api.scoring import PixelFormat, RawFormat
 from vmafx.scoring.clip import Clip, raw_frame_bytes
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.plan import Plan, check_counts, plan

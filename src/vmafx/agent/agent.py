@@ -15,8 +15,8 @@ import msgspec
 from vmafx.agent import messages
 from vmafx.agent.link import Link, LinkError, NotKnown, Session, Wrong
 from vmafx.agent.membership import Membership
-from vmafx.agent.pauses import Pauses
 from vmafx.agent.spool import Finished, Spool
+from vmafx.backoff import Backoff, Retries
 from vmafx.jobs.work import Answer
 from vmafx.jobs.worker_process import Interrupted, Job, Runner, Task
 from vmafx.logs import log
@@ -26,7 +26,7 @@ from vmafx.wire import controller_pb2 as wire
 
 HEARTBEAT_EVERY = PROGRESS_EVERY = 10.0  # seconds
 PULL_LEAST = 1.0  # seconds between two pulls that bring nothing: an old controller answers at once
-LONGEST = 30.0  # seconds between two tries
+BACKOFF = Backoff(0.5, 26.0, spread=0.25)  # so that a controller that is back is found within 30 s
 TOLD_WITHIN = 5.0  # seconds for the last word, that no more work is wanted
 REMEMBERED = 100  # attempts that are over; a controller whose cache lags may hand one out once more
 
@@ -142,7 +142,7 @@ class Agent:
     async def _pull(self) -> None:
         """Also with no slot free, to hear what to stop; but an old controller would hand out a job too many."""
         trouble = Trouble("no work can be pulled; work in hand goes on", "work can be pulled again")
-        pauses = Pauses(0.5, LONGEST)
+        retries = Retries(BACKOFF)
         known: Session | None = None
         while True:
             session = await self._membership.session()
@@ -160,14 +160,14 @@ class Agent:
                 trouble.met(error)
             else:
                 trouble.over()
-                pauses.reset()
+                retries.reset()
                 if said is None:
                     continue
                 self._stop(said.stop_job_ids)
                 if not (said.HasField("job") and self._take(said.job)):
                     await asyncio.sleep(began + PULL_LEAST - loop_time())
                 continue
-            await asyncio.sleep(pauses.next())
+            await asyncio.sleep(retries.next())
 
     def _resize(self, capacity: int) -> None:
         """The VmafxNode says how many jobs we get: were it more than we take, those would wait for us in vain."""
@@ -253,7 +253,7 @@ class Agent:
     async def _deliver(self, done: Finished) -> None:
         """For as long as it takes."""
         trouble = Trouble("a result cannot be reported; it is kept and tried again", "a result can be reported again")
-        pauses = Pauses(0.5, LONGEST)
+        retries = Retries(BACKOFF)
         while True:
             session = await self._membership.session()
             try:
@@ -269,7 +269,7 @@ class Agent:
             else:
                 trouble.over()
                 break
-            await asyncio.sleep(pauses.next())
+            await asyncio.sleep(retries.next())
         log.info("reported" if ok else "the result does not count: the attempt was over", job=done.id)
         self._over.append(done.id)
         self._spool.drop(done.id)

@@ -3,12 +3,12 @@
 import asyncio
 
 from vmafx.agent.link import Link, LinkError, NotKnown, NoToken, Refused, Session, Wrong
-from vmafx.agent.pauses import Pauses
+from vmafx.backoff import Backoff, Retries
 from vmafx.logs import log
 from vmafx.times import loop_time
 from vmafx.wire import controller_pb2 as wire
 
-LONGEST = 60.0  # seconds between two tries
+BACKOFF = Backoff(0.5, 52.0, spread=0.25)  # so that a controller that is back is found within a minute
 ADVICE = {
     Refused: "let it speak for the VmafxNode of this name, or give it another --name",
     NotKnown: "give it a token of now, by --token-file",
@@ -41,18 +41,18 @@ class Membership:
 
     async def run(self) -> None:
         """For ever. Wrong is raised: no later try would go better."""
-        pauses = Pauses(0.5, LONGEST)
+        retries = Retries(BACKOFF)
         while True:
-            if await self._register(pauses):
+            if await self._register():
                 since = loop_time()
                 while self._session is not None:
                     await self._changed.wait()
                 if loop_time() - since > STEADY:
-                    pauses.reset()
+                    retries.reset()
                     continue
-            await asyncio.sleep(pauses.next())
+            await asyncio.sleep(retries.next())
 
-    async def _register(self, pauses: Pauses) -> bool:
+    async def _register(self) -> bool:
         try:
             self._session = await self._link.register(self._request)
         except Wrong:

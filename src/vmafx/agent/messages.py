@@ -13,7 +13,7 @@ def task_of(job: wire.Job, backend: str) -> Task:
     """An old controller hands out clips and a model, and no whole work."""
     said, work = job.scoring, job.work
     if not work:
-        whole = Work(job.id, said.reference, said.distorted)
+        whole = Work(said.reference, said.distorted, id=job.id)
         if said.model:
             whole = msgspec.structs.replace(whole, model=said.model)
         work = msgspec.json.encode(whole).decode()

@@ -1,7 +1,7 @@
 """VmafxJob: score one distorted clip against its reference."""
 
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -12,15 +12,12 @@ from vmafx.api.fields import (
     Labels,
     Link,
     Message,
-    ModelName,
     Name,
     NonNegative,
     Positive,
     SmallCount,
     Time,
-    Uri,
     doc,
-    pattern,
     schema,
 )
 from vmafx.api.hardware import Backend
@@ -36,65 +33,19 @@ from vmafx.api.meta import (
     Names,
     Rule,
 )
+from vmafx.api.scoring import ScoringSpec
+from vmafx.api.views import unchecked
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 FINISHED = ("Succeeded", "Failed")
-Feature = Literal["psnr", "ssim", "ms_ssim", "psnr_hvs", "ciede", "cambi"]
-PixelFormat = Literal[
-    "yuv420p", "yuv422p", "yuv444p",
-    "yuv420p10le", "yuv422p10le", "yuv444p10le",
-    "yuv420p12le", "yuv422p12le", "yuv444p12le",
-    "yuv420p16le", "yuv422p16le", "yuv444p16le",
-    "gray", "gray10le", "gray12le", "gray16le",
-]  # fmt: skip
-FrameRate = Annotated[float, Meta(gt=0, le=1000)]
-THREADS_MOST = 128  # with more, ffmpeg only gets slower
-Threads = Annotated[int, Meta(ge=1, le=THREADS_MOST), schema(format="int32")]
-Side = Annotated[int, Meta(ge=1, le=16384), schema(format="int32")]
 
 MUTABLE = frozenset({"suspend", "cancel", "priority", "ttlSecondsAfterFinished"})
 NAME_MAX = 52  # the name becomes a label value, and with an attempt's number a Pod's name
 
 
-class RawFormat(Model):
-    """What a raw clip does not say of itself."""
-
-    width: Annotated[Side, doc("Width of a frame in pixels.")]
-    height: Annotated[Side, doc("Height of a frame in pixels.")]
-    pixelFormat: Annotated[PixelFormat, doc("Layout and depth of a pixel, by ffmpeg's name.")]
-    frameRate: Annotated[FrameRate | None, doc("Frames per second; 25 where it is not said.")] = None
-
-
-class JobOptions(Model):
-    """How to score."""
-
-    subsample: Annotated[int, Meta(ge=1, le=1000), schema(format="int32"), doc("Score every n-th frame.")] = 1
-    pooling: Annotated[
-        str,
-        pattern(
-            r"^(mean|harmonic_mean|min|max|median|p[1-9][0-9]?)\Z",
-            "must be mean, harmonic_mean, min, max, median or a percentile p1 to p99",
-            max_length=16,
-        ),
-        doc("How the frames' scores become one: mean, harmonic_mean, min, max, median, or a percentile p1 to p99."),
-    ] = "mean"
-    features: Annotated[
-        tuple[Feature, ...],
-        Meta(max_length=6),
-        schema(x_kubernetes_list_type="set"),
-        doc("Further measures to take beside VMAF."),
-    ] = ()
-    threads: Annotated[Threads | None, doc("Threads to score with.")] = None
-
-
-class VmafxJobSpec(Model):
+class VmafxJobSpec(ScoringSpec):
     """What to score, where, and within which limits."""
 
-    reference: Annotated[Uri, doc("The pristine clip, as a URI.")]
-    distorted: Annotated[Uri, doc("The encoded clip to judge, as a URI.")]
-    referenceFormat: Annotated[RawFormat | None, doc("Needed when the reference is raw video.")] = None
-    distortedFormat: Annotated[RawFormat | None, doc("Needed when the distorted clip is raw video.")] = None
-    model: Annotated[ModelName, doc("The VMAF model: a built-in one's name, or a URI.")] = "vmaf_v0.6.1"
     backend: Annotated[Backend | None, doc("What to score on; whatever fits where it is not said.")] = None
     priority: Annotated[
         int, Meta(ge=0, le=1_000_000_000), schema(format="int32"), doc("Higher goes first; may be changed.")
@@ -113,8 +64,6 @@ class VmafxJobSpec(Model):
         SmallCount | None,
         doc("Seconds after its end at which the job is deleted; kept where it is not said; may be changed."),
     ] = None
-    options: Annotated[JobOptions | None, doc("How to score.")] = None
-    output: Annotated[Uri | None, doc("Where to put the per-frame report, as a URI.")] = None
     credentialsSecretRef: Annotated[
         LocalSecretRef | None, doc("Secret with the credentials for s3 and gs URIs; for jobs that run as Pods.")
     ] = None
@@ -253,26 +202,10 @@ class JobStatusView(Model):
     message: str | None = None
 
 
-class JobSpecView(Model):
-    """The spec without its limits: the server has checked them, and checking again takes longer than decoding."""
-
-    reference: str
-    distorted: str
-    referenceFormat: RawFormat | None = None
-    distortedFormat: RawFormat | None = None
-    model: str = "vmaf_v0.6.1"
-    backend: str | None = None
-    priority: int = 0
-    nodeSelector: dict[str, str] = {}
-    suspend: bool = False
-    cancel: bool = False
-    retryLimit: int = 3
-    activeDeadlineSeconds: int | None = None
-    ttlSecondsAfterFinished: int | None = None
-    options: JobOptions | None = None
-    output: str | None = None
-    credentialsSecretRef: LocalSecretRef | None = None
-    schedulerName: str = "vmafx"
+if TYPE_CHECKING:
+    JobSpecView = VmafxJobSpec
+else:
+    JobSpecView = unchecked(VmafxJobSpec, "JobSpecView")
 
 
 class JobView(Model):

@@ -38,6 +38,23 @@ def struct_fields(cls: type) -> tuple[types.Field, ...]:
     return struct.fields
 
 
+def field_schema(cls: type, name: str) -> Schema:
+    """The schema of one field of a Struct."""
+    return next(type_schema(field.type, defaults=False) for field in struct_fields(cls) if field.name == name)
+
+
+def expected(schema: Schema) -> str:
+    """What a value must be, in words that follow the field's name; empty if the schema has none for it."""
+    if rules := schema.get(RULES):
+        message: str = rules[0]["message"]
+        return message
+    if values := schema.get("items", {}).get("enum"):
+        return f"must be some of {', '.join(values)}"
+    if {"minimum", "maximum"} <= schema.keys():
+        return f"must be {schema['minimum']} to {schema['maximum']}"
+    return ""
+
+
 def rules_of(cls: type) -> list[dict[str, str]]:
     """The CEL rules declared on a Struct, as the schema spells them."""
     declared: tuple[Rule, ...] = getattr(cls, "rules", ())

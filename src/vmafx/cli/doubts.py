@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from vmafx.api.job import RawFormat
+from vmafx.api.scoring import RawFormat
 from vmafx.cli.tables import cell
 from vmafx.fleet.handing import scheme_of
-from vmafx.scoring.media.policy import SCHEMES
+from vmafx.scoring.media.schemes import SCHEMES
 from vmafx.scoring.media.uri import shown
 from vmafx.scoring.models import BUILT_IN
 

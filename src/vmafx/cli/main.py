@@ -46,7 +46,7 @@ def main() -> None:
     try:
         app()
     except errors as error:
-        from vmafx.scoring.media.uri import printable  # noqa: PLC0415 - seldom needed
+        from vmafx.plain import printable  # noqa: PLC0415 - seldom needed
 
         typer.echo(f"error: {printable(' '.join(str(error).split()))}", err=True)
         sys.exit(1)

@@ -5,15 +5,15 @@ import math
 import os
 import signal
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import msgspec
 import typer
 
-from vmafx.api.job import Feature
-from vmafx.cli import raw, scores
+from vmafx.cli import scores
 from vmafx.cli.bars import Bars
 from vmafx.cli.help import HELP
+from vmafx.cli.scoring_flags import SCORING, ScoringFlags, size_of, with_scoring_flags
 from vmafx.reports import check as check_path
 from vmafx.reports import write
 from vmafx.scoring import engine
@@ -22,7 +22,7 @@ from vmafx.scoring.cache import Cache
 from vmafx.scoring.errors import BadInput, ScoringError
 from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.uri import shown
-from vmafx.scoring.request import DEFAULT_MODEL, Options, Source
+from vmafx.scoring.request import Options, Source
 from vmafx.scoring.score import Scorer
 
 BELOW_THE_FLOOR, BAD_INPUT, ENGINE = 1, 2, 3
@@ -33,7 +33,7 @@ ERRORS: tuple[type[Exception], ...] = ()  # all are told by their own exit codes
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command(context_settings=HELP)(score)
+    app.command(context_settings=HELP)(with_scoring_flags(score))
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -45,27 +45,24 @@ class Running(msgspec.Struct, frozen=True):
 def score(
     reference: Annotated[str, typer.Argument(help="The pristine clip: a path or URI.", metavar="REFERENCE")],
     distorted: Annotated[list[str], typer.Argument(help="The clips to judge.", metavar="DISTORTED")],
-    model: Annotated[str, typer.Option(help="A built-in model, or the path or URI of one.")] = DEFAULT_MODEL,
-    feature: Annotated[
-        list[str] | None,
-        typer.Option(help=f"Measure this too: {', '.join(get_args(Feature))}; may be given more than once."),
-    ] = None,
-    pool: Annotated[
-        str, typer.Option(help="How frames become one score: mean, harmonic_mean, min, max, median, p1 to p99.")
-    ] = "mean",
-    subsample: Annotated[int, typer.Option(min=1, help="Score every n-th frame only.")] = 1,
+    flags: ScoringFlags,
     scale_to: Annotated[
-        str, typer.Option(metavar="WxH", help="Compare both at this size, not at the reference's.")
+        str,
+        typer.Option(metavar="WxH", help="Compare both at this size, not at the reference's.", rich_help_panel=SCORING),
     ] = "",
-    shortest: Annotated[bool, typer.Option("--shortest", help="Clips of different length: the common part.")] = False,
-    conform: Annotated[bool, typer.Option("--conform", help="Bring both to the reference's frame rate.")] = False,
-    stretch: Annotated[bool, typer.Option("--stretch", help="Compare clips of different shapes.")] = False,
-    damaged: Annotated[bool, typer.Option("--damaged", help="Score damaged clips as they decode.")] = False,
-    size: raw.Size = "",
-    pix_fmt: raw.PixFmt = "",
-    fps: raw.Fps = None,
-    distorted_size: raw.DistortedSize = "",
-    distorted_pix_fmt: raw.DistortedPixFmt = "",
+    shortest: Annotated[
+        bool,
+        typer.Option("--shortest", help="Clips of different length: the common part.", rich_help_panel=SCORING),
+    ] = False,
+    conform: Annotated[
+        bool, typer.Option("--conform", help="Bring both to the reference's frame rate.", rich_help_panel=SCORING)
+    ] = False,
+    stretch: Annotated[
+        bool, typer.Option("--stretch", help="Compare clips of different shapes.", rich_help_panel=SCORING)
+    ] = False,
+    damaged: Annotated[
+        bool, typer.Option("--damaged", help="Score damaged clips as they decode.", rich_help_panel=SCORING)
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=RESULTS)] = False,
     report: Annotated[
         list[Path] | None,
@@ -77,9 +74,6 @@ def score(
     fail_under: Annotated[
         float | None, typer.Option(help="Exit with 1 if a score is below this.", rich_help_panel=RESULTS)
     ] = None,
-    threads: Annotated[
-        int, typer.Option(min=0, help="Threads for each score; 0 for all cores.", rich_help_panel=RUNNING)
-    ] = 0,
     parallel: Annotated[
         int, typer.Option(min=0, help="Clips to score at once; 0 for one a core.", rich_help_panel=RUNNING)
     ] = 0,
@@ -99,24 +93,16 @@ def score(
         for path in reports:
             check_path(path)
         options = Options(
-            model=model,
-            features=raw.features(feature or []),
-            pooling=pool,
-            subsample=subsample,
-            threads=threads,
-            size=raw.size(scale_to, "--scale-to") if scale_to else None,
+            **msgspec.structs.asdict(flags.options()),
+            model=flags.model,
+            size=size_of(scale_to, "--scale-to") if scale_to else None,
             shortest=shortest,
             conform=conform,
             stretch=stretch,
             damaged=damaged,
         )
         floor = _floor(fail_under)
-        formats = raw.formats(
-            reference,
-            distorted,
-            raw.raw_format(size, pix_fmt, fps),
-            raw.raw_format(distorted_size or size, distorted_pix_fmt or pix_fmt, fps),
-        )
+        formats = flags.formats(reference, distorted)
         first, *others = map(Source, (reference, *distorted), formats)
         policy = Policy.from_environ(os.environ)
         if allow_private:

@@ -2,16 +2,18 @@
 
 import asyncio
 import re
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from vmafx.api.hardware import Backend
-from vmafx.api.job import THREADS_MOST, Feature, JobOptions, RawFormat, VmafxJobSpec
+from vmafx.api.job import VmafxJobSpec
 from vmafx.api.meta import LocalSecretRef
-from vmafx.cli import cluster, doubts, following, raw
+from vmafx.api.scoring import RawFormat, ScoringOptions
+from vmafx.cli import cluster, doubts, following
 from vmafx.cli.help import HELP
+from vmafx.cli.scoring_flags import SCORING, ScoringFlags, with_scoring_flags
 from vmafx.cli.tables import as_json, as_yaml, cell
 from vmafx.cli.values import pairs, seconds
 from vmafx.fleet.errors import Refused
@@ -21,12 +23,12 @@ from vmafx.kube.resources import Untyped
 from vmafx.scoring.errors import BadInput
 
 BAD_USAGE, GAVE_UP = 2, 1
-SCORING, JOB = "Scoring", "Job"
+JOB = "Job"
 ERRORS = cluster.ERRORS
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command(context_settings=HELP)(submit)
+    app.command(context_settings=HELP)(with_scoring_flags(submit))
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -42,6 +44,7 @@ class Wanted(msgspec.Struct, frozen=True):
 def submit(
     reference: Annotated[str, typer.Argument(help="The pristine clip, as a URI.", metavar="REFERENCE")],
     distorted: Annotated[str, typer.Argument(help="The clip to judge.", metavar="DISTORTED")],
+    flags: ScoringFlags,
     wait: Annotated[
         bool, typer.Option("--wait", "--watch", "-w", help="Follow it to its end, and print the score.")
     ] = False,
@@ -50,34 +53,9 @@ def submit(
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Have it checked, print it, and make no job.")] = False,
     output: cluster.Output = "table",
-    model: Annotated[str, typer.Option(help="A model's name, or its URI.", rich_help_panel=SCORING)] = "",
-    feature: Annotated[
-        list[str] | None,
-        typer.Option(help=f"Measure this too: {', '.join(get_args(Feature))}.", rich_help_panel=SCORING),
-    ] = None,
-    pool: Annotated[
-        str,
-        typer.Option(
-            "--pool",
-            "--pooling",
-            help="How frames become one score: mean, harmonic_mean, min, max, median, p1 to p99.",
-            rich_help_panel=SCORING,
-        ),
-    ] = "",
-    subsample: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Score every n-th frame.", rich_help_panel=SCORING)
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, max=THREADS_MOST, help="Threads to score with.", rich_help_panel=SCORING)
-    ] = None,
     report: Annotated[
         str, typer.Option(metavar="URI", help="Where to put the report of every frame.", rich_help_panel=SCORING)
     ] = "",
-    size: raw.Size = "",
-    pix_fmt: raw.PixFmt = "",
-    fps: raw.Fps = None,
-    distorted_size: raw.DistortedSize = "",
-    distorted_pix_fmt: raw.DistortedPixFmt = "",
     name: Annotated[str, typer.Option(help="The job's name, if not one by the clip's.", rich_help_panel=JOB)] = "",
     label: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label of the job.", rich_help_panel=JOB)
@@ -117,17 +95,12 @@ def submit(
     """
     try:
         first, second = reachable(reference), reachable(distorted)
-        one, other = _formats(
-            first,
-            second,
-            raw.raw_format(size, pix_fmt, fps),
-            raw.raw_format(distorted_size or size, distorted_pix_fmt or pix_fmt, fps),
-        )
-        scoring = _given(subsample=subsample, pooling=pool, features=raw.features(feature or []), threads=threads)
+        one, other = _formats(flags, first, second)
+        options = flags.options()
         optional = _given(
             referenceFormat=one,
             distortedFormat=other,
-            model=model_for(model),
+            model=model_for(flags.model),
             backend=backend,
             priority=priority,
             nodeSelector=pairs(node_selector or [], "--node-selector"),
@@ -135,7 +108,7 @@ def submit(
             retryLimit=retry_limit,
             activeDeadlineSeconds=seconds(deadline, "--deadline"),
             ttlSecondsAfterFinished=seconds(ttl, "--ttl"),
-            options=JobOptions(**scoring) if scoring else None,
+            options=options if options != ScoringOptions() else None,
             output=reachable(report) if report else "",
             credentialsSecretRef=LocalSecretRef(credentials_secret) if credentials_secret else None,
             schedulerName=scheduler,
@@ -143,7 +116,7 @@ def submit(
         spec = VmafxJobSpec(first, second, **optional)
         labels = pairs(label or [], "--label")
         wanted = Wanted(output, bool(name), dry_run, wait, _patience(timeout, wait=wait))
-        files = doubts.of_files((reference, distorted, report, model))
+        files = doubts.of_files((reference, distorted, report, flags.model))
         formats = doubts.of_formats({first: one, second: other})
         for doubt in dict.fromkeys((*files, *doubts.of_model(spec.model), *formats)):
             typer.echo(f"note: {doubt}", err=True)
@@ -206,12 +179,10 @@ def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value or (value == 0 and value is not False)}
 
 
-def _formats(
-    reference: str, distorted: str, given: RawFormat | None, other: RawFormat | None
-) -> list[RawFormat | None]:
+def _formats(flags: ScoringFlags, reference: str, distorted: str) -> list[RawFormat | None]:
     """Of each clip, if it is raw; the server would say the same, but in words for those who write YAML."""
     names = [re.split(r"[?#]", uri, maxsplit=1)[0].lower() for uri in (reference, distorted)]
-    found = raw.formats(names[0], names[1:], given, other)
+    found = flags.formats(names[0], names[1:])
     if any(name.endswith(".yuv") and one is None for name, one in zip(names, found, strict=True)):
         raise BadInput("options", "a .yuv clip does not say its size; give --size, such as 1920x1080, and --pix-fmt")
     return found

@@ -13,7 +13,7 @@ import msgspec
 import yaml
 
 from vmafx.cli.columns import Columns, cut, wide
-from vmafx.scoring.media.uri import printable
+from vmafx.plain import printable
 
 GAP = "   "
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))

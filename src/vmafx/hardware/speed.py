@@ -64,7 +64,7 @@ async def _measure(folder: Path, device: Device, environ: Mapping[str, str]) -> 
         for clip, quality in zip(clips, ("2", "20"), strict=True):
             await _make(engine.find(environ), clip, quality)
         reference, distorted = (clip.as_uri() for clip in clips)
-        work = msgspec.json.encode(Work("speed", reference, distorted)).decode()
+        work = msgspec.json.encode(Work(reference, distorted, id="speed")).decode()
         runner = Runner(Path(made) / "work", unlimited)
         async with runner.begun(Task("speed", work, device.backends[0])) as job:
             answer = await job.ended()

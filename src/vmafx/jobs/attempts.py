@@ -1,6 +1,7 @@
 """One attempt at a job: what it is called, and what is to be done in it. Pure."""
 
 from vmafx.api.job import JobView
+from vmafx.api.scoring import ScoringSpec
 from vmafx.jobs.work import Work
 from vmafx.kube import Key
 
@@ -34,14 +35,5 @@ def goes_on(job: JobView, attempt: str, node: Key) -> bool:
 
 
 def work_of(job: JobView, attempt: int) -> Work:
-    spec = job.spec
-    return Work(
-        id=attempt_id(job, attempt),
-        reference=spec.reference,
-        distorted=spec.distorted,
-        referenceFormat=spec.referenceFormat,
-        distortedFormat=spec.distortedFormat,
-        model=spec.model,
-        options=spec.options,
-        output=spec.output,
-    )
+    scoring = {name: getattr(job.spec, name) for name in ScoringSpec.__struct_fields__}
+    return Work(**scoring, id=attempt_id(job, attempt))

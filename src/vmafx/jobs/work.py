@@ -3,12 +3,14 @@
 The answer is a container's termination message, of which a kubelet keeps the last 4,096 bytes.
 """
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from vmafx.api.job import FeatureSummary, JobOptions, RawFormat, VmafxJobStatus
+from vmafx.api.job import FeatureSummary, VmafxJobStatus
 from vmafx.api.meta import Model
+from vmafx.api.scoring import ScoringSpec
+from vmafx.api.views import unchecked
 
 WORK = "VMAFX_WORK"  # the variable that holds the Work
 ANSWER_MAX = 4000  # bytes
@@ -18,17 +20,16 @@ Fault = Literal["BadInput", "EngineFailure", "NodeFault"]
 EXIT_CODES: dict[str, int] = {"BadInput": 2, "EngineFailure": 3, "NodeFault": 4}
 
 
-class Work(Model):
-    """One attempt at a job."""
+if TYPE_CHECKING:
+    _UncheckedSpec = ScoringSpec
+else:
+    _UncheckedSpec = unchecked(ScoringSpec, "_UncheckedSpec")
 
-    id: str  # the attempt
-    reference: str
-    distorted: str
-    referenceFormat: RawFormat | None = None
-    distortedFormat: RawFormat | None = None
-    model: str = "vmaf_v0.6.1"
-    options: JobOptions | None = None
-    output: str | None = None
+
+class Work(_UncheckedSpec, kw_only=True):
+    """One attempt at a job: what to score, and the attempt's id. The API server has checked it with the job."""
+
+    id: str
 
 
 class Answer(Model):

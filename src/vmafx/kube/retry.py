@@ -3,10 +3,12 @@
 import random
 from collections.abc import Callable
 
+from vmafx.backoff import Backoff
 from vmafx.kube.errors import KubeError, ServerError, TooManyRequests, Unreachable, Untrusted
 
 TRIES = 6
-LONGEST_WAIT = 30.0
+FIRST_WAIT, LONGEST_WAIT = 0.1, 2.0
+LONGEST_ASKED = 30.0  # seconds that the server may ask us to wait
 
 
 def wait_before_retry(
@@ -19,17 +21,14 @@ def wait_before_retry(
     """
     if tries >= TRIES:
         return None
+    backoff = Backoff(FIRST_WAIT, LONGEST_WAIT, jitter=jitter)
     match error:
         case Untrusted():
             return None
         case TooManyRequests() | ServerError() if error.retry_after is not None and error.status.code in (429, 503):
-            return min(error.retry_after, LONGEST_WAIT) + jitter() * 0.1
+            return min(error.retry_after, LONGEST_ASKED) + jitter() * 0.1
         case TooManyRequests():
-            return _backoff(tries, jitter)
+            return backoff.delay(tries)
         case Unreachable() if idempotent or not error.sent:
-            return _backoff(tries, jitter)
+            return backoff.delay(tries)
     return None
-
-
-def _backoff(tries: int, jitter: Callable[[], float]) -> float:
-    return float(min(0.1 * 2 ** (tries - 1), 2.0)) * (0.5 + jitter())

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from vmafx.backoff import Backoff
 from vmafx.kube.decoding import Unreadable, unreadable
 from vmafx.kube.errors import (
     Expired,
@@ -32,7 +33,7 @@ from vmafx.kube.transport import Request, Transport
 T = TypeVar("T")
 SHORTEST, LONGEST = 290, 580  # seconds that one connection lasts, spread so that watches do not end together
 TOO_SHORT = 1.0  # a connection that ends sooner, and without an event, is no good
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 10.0
+BACKOFF = Backoff(0.05, 10.0, spread=0.5)
 PATIENCE = 60.0  # seconds of failures; then whoever watches is to know that they see nothing
 INITIAL_END = "k8s.io/initial-events-end"
 
@@ -153,7 +154,7 @@ class Watch(Generic[T]):
             elif error is not None and _now() - good > PATIENCE:
                 raise error
             if failures:
-                await asyncio.sleep(_pause(error, failures))
+                await asyncio.sleep(BACKOFF.delay(failures, at_least=getattr(error, "retry_after", None) or 0.0))
 
     async def _connection(self) -> AsyncGenerator["list[Event[T]]"]:
         seconds = random.randint(SHORTEST, LONGEST)  # noqa: S311 - spreads load, guards nothing
@@ -198,12 +199,6 @@ def _version(event: "Event[Any]") -> str:
 def _translate(status: Status) -> KubeError:
     error = error_for(status)
     return error if isinstance(error, Expired | ServerError | TooManyRequests) else ServerError(status)
-
-
-def _pause(error: KubeError | None, failures: int) -> float:
-    told = getattr(error, "retry_after", None) or 0.0
-    pause = max(told, FIRST_PAUSE * 2 ** min(failures - 1, 10))
-    return float(min(pause, LONGEST_PAUSE)) * (0.75 + random.random() / 2)  # noqa: S311
 
 
 def _now() -> float:

@@ -9,11 +9,11 @@ itself after every lesser trouble (kube/watch.py).
 
 import asyncio
 import enum
-import random
 from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from vmafx.backoff import Backoff
 from vmafx.kube import Client, Key, Resource
 from vmafx.kube.decoding import Unreadable
 from vmafx.kube.errors import Expired, Invalid, KubeError, NotFound, UnreadableAnswer
@@ -23,7 +23,7 @@ from vmafx.runtime.store import Change, Indexer, Store
 
 T = TypeVar("T")
 Handler = Callable[[Change[T]], None]
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
+BACKOFF = Backoff(0.2, 30.0)
 
 
 class State(enum.Enum):
@@ -123,7 +123,7 @@ class Informer(Generic[T]):
         if isinstance(error, Expired) and failures < 2:
             self._log.info("the watch fell too far behind; listing again", version=self.version)
             return
-        pause = min(SHORTEST_PAUSE * 2 ** min(failures, 10), LONGEST_PAUSE) * (0.5 + random.random())  # noqa: S311
+        pause = BACKOFF.delay(failures + 1)
         self._log.warn("cannot follow the server; trying again", error=str(error), seconds=round(pause, 1))
         await asyncio.sleep(pause)
 

@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from vmafx.backoff import Backoff
 from vmafx.runtime.metrics import QueueMetrics
 from vmafx.times import loop_time
 
@@ -25,7 +26,7 @@ class WorkQueue(Generic[K]):
     """A key that is added while a worker has it waits until that worker is done, and is then taken once more."""
 
     def __init__(self, metrics: QueueMetrics, jitter: Callable[[], float] = random.random) -> None:
-        self._metrics, self._jitter = metrics, jitter
+        self._metrics, self._backoff = metrics, Backoff(FIRST_DELAY, LONGEST_DELAY, jitter=jitter)
         self._ready: deque[K] = deque()
         self._low: OrderedDict[K, None] = OrderedDict()  # ready too, for when nothing else is
         self._low_when_done: set[K] = set()  # of the waiting: those to be made ready in the lower lane
@@ -71,11 +72,9 @@ class WorkQueue(Generic[K]):
 
     def add_backing_off(self, key: K) -> None:
         """Add the key after a delay that doubles with every failure since the last `forget`."""
-        failures = self._failures.get(key, 0)
-        self._failures[key] = failures + 1
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
         self._metrics.retried()
-        delay = min(FIRST_DELAY * 2 ** min(failures, 30), LONGEST_DELAY)
-        self.add_after(key, delay * (0.5 + self._jitter()))
+        self.add_after(key, self._backoff.delay(failures))
 
     def forget(self, key: K) -> None:
         """The key did well: its next failure is its first."""

@@ -7,7 +7,7 @@ import msgspec
 
 from vmafx.scoring.errors import EngineFailure, ScoringError
 from vmafx.scoring.frames import Picture
-from vmafx.scoring.request import Options, Source
+from vmafx.scoring.request import Options, Source, check
 from vmafx.scoring.result import Progress, Report
 from vmafx.scoring.run import Ready
 from vmafx.scoring.score import Scorer
@@ -32,7 +32,7 @@ class Batch:
 
     async def score(self, reference: Source, distorted: Sequence[Source], listener: Listener) -> list[Scored | Failed]:
         """An outcome for each, in their order. What is wrong with the reference or the options concerns all: raised."""
-        self._options.check()
+        check(self._options)
         cores = self._options.cores()
         parallel = min(self._parallel or cores, len(distorted))
         threads = self._options.threads or max(1, cores // parallel)

@@ -30,7 +30,7 @@ def key_of(
     digests: tuple[str, str], sources: tuple[Source, Source], model: Model, options: Options, engine: Engine
 ) -> str:
     """The same for the same work, whatever the clips are called."""
-    chosen = {name: value for name, value in msgspec.to_builtins(options).items() if name not in NOT_IN_THE_KEY}
+    chosen = {name: value for name, value in msgspec.structs.asdict(options).items() if name not in NOT_IN_THE_KEY}
     parts = {
         "digests": digests,
         "formats": [source.format for source in sources],

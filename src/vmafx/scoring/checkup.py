@@ -5,7 +5,6 @@ import os
 import platform
 import shutil
 import tempfile
-from importlib.util import find_spec
 
 import av
 import msgspec
@@ -14,6 +13,7 @@ from vmafx.scoring import engine as engines
 from vmafx.scoring.cache import default_folder
 from vmafx.scoring.engine import Engine, Parts
 from vmafx.scoring.errors import NodeFault
+from vmafx.scoring.media.schemes import SCHEMES
 from vmafx.scoring.models import BUILT_IN, tried
 
 ENCODERS = ("libx264", "libx265", "libvpx-vp9", "libaom-av1", "libsvtav1")
@@ -47,7 +47,7 @@ async def checkup() -> Checkup:
         models=models,
         encoders=tuple(name for name in ENCODERS if name in parts.encoders),
         prober=f"PyAV {av.__version__}, libavcodec {'.'.join(map(str, av.library_versions['libavcodec']))}",
-        schemes=("file", "http", "https", *_extras()),
+        schemes=tuple(name for name, scheme in SCHEMES.items() if scheme.is_installed()),
         cores=len(os.sched_getaffinity(0)),
         temporary=folder,
         temporaryFree=shutil.disk_usage(folder).free,
@@ -68,10 +68,6 @@ async def _engine() -> tuple[Engine, Parts, tuple[str, ...], list[str]]:
         return engine, parts, (), [lacking]
     models = await _models(engine)
     return engine, parts, models, [f"model {name} is not in its libvmaf" for name in BUILT_IN if name not in models]
-
-
-def _extras() -> tuple[str, ...]:
-    return tuple(scheme for scheme, package in (("s3", "s3fs"), ("gs", "gcsfs")) if find_spec(package))
 
 
 async def _models(engine: Engine) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from vmafx.api.job import RawFormat
+from vmafx.api.scoring import RawFormat
 
 
 class Clip(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from vmafx.api.job import RawFormat
+from vmafx.api.scoring import RawFormat
 from vmafx.process.child import ended_by, output, python
 from vmafx.scoring.clip import Clip, ProbeTask, Refusal, raw_frame_bytes
 from vmafx.scoring.errors import BadInput, NodeFault, Part, started_here

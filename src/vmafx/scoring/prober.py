@@ -19,7 +19,7 @@ import msgspec
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from vmafx.api.job import RawFormat
+from vmafx.api.scoring import RawFormat
 from vmafx.scoring.clip import Clip, ProbeTask, Refusal, raw_options
 from vmafx.scoring.formats import CONTAINERS, WITHOUT_TIMES
 

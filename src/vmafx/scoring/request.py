@@ -1,15 +1,15 @@
 """What is to be scored, and how."""
 
 import os
-import re
+from typing import Self, get_type_hints
 
 import msgspec
 
-from vmafx.api.job import THREADS_MOST, Feature, RawFormat
+from vmafx.api.schema import expected, field_schema
+from vmafx.api.scoring import DEFAULT_MODEL, MAX_THREADS, RawFormat, ScoringOptions, ScoringSpec
 from vmafx.scoring.errors import BadInput
 
-DEFAULT_MODEL = "vmaf_v0.6.1"
-POOLINGS = re.compile(r"mean|harmonic_mean|min|max|median|p[1-9][0-9]?")
+_DECLARED = get_type_hints(ScoringOptions, include_extras=True)
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -19,33 +19,38 @@ class Source(msgspec.Struct, frozen=True):
     format: RawFormat | None = None
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How to score. What is off by default would change what a score means: it has to be asked for."""
+class Options(ScoringOptions, kw_only=True):
+    """How to score: the options of a job, its model, and what only `vmafx score` offers.
+
+    What is off by default would change what a score means: it has to be asked for. Without `threads`, there are as
+    many as cores.
+    """
 
     model: str = DEFAULT_MODEL
-    features: tuple[Feature, ...] = ()
-    pooling: str = "mean"
-    subsample: int = 1
-    threads: int = 0  # as many as there are cores to use
     size: tuple[int, int] | None = None  # score both clips at this size, not at the reference's
     shortest: bool = False  # leave out what one clip has beyond the end of the other
     conform: bool = False  # bring the distorted clip to the reference's frame rate
     stretch: bool = False  # compare clips of different shapes
     damaged: bool = False  # score a distorted clip with damage as it decodes
 
-    def check(self) -> None:
-        if not POOLINGS.fullmatch(self.pooling):
-            raise BadInput(
-                "options",
-                f"pooling {self.pooling!r} is none of mean, harmonic_mean, min, max, median, or a percentile p1 to p99",
-            )
-        if self.subsample < 1:
-            raise BadInput("options", f"subsample must be 1 or more, not {self.subsample}")
-        if not 0 <= self.threads <= THREADS_MOST:
-            raise BadInput("options", f"threads must be 1 to {THREADS_MOST}, not {self.threads}")
+    @classmethod
+    def of(cls, spec: ScoringSpec) -> Self:
+        """Those of a job."""
+        return cls(model=spec.model, **msgspec.structs.asdict(spec.options or ScoringOptions()))
 
     def cores(self) -> int:
-        return self.threads or min(len(os.sched_getaffinity(0)), THREADS_MOST)
+        return self.threads or min(len(os.sched_getaffinity(0)), MAX_THREADS)
+
+
+def check(options: ScoringOptions) -> None:
+    """Raises BadInput for a value outside the limits that a job's options have."""
+    for name, declared in _DECLARED.items():
+        value = getattr(options, name)
+        try:
+            msgspec.convert(value, declared)
+        except msgspec.ValidationError as error:
+            limits = expected(field_schema(ScoringOptions, name)) or str(error)
+            raise BadInput("options", f"{name} {limits}, not {value!r}") from error
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ from vmafx.scoring.models import open_model, tried
 from vmafx.scoring.plan import check_counts, damaged, plan
 from vmafx.scoring.pooling import pool, summary
 from vmafx.scoring.probe import probe
-from vmafx.scoring.request import Limits, Options, Source
+from vmafx.scoring.request import Limits, Options, Source, check
 from vmafx.scoring.result import ClipFacts, EngineFacts, Progress, Report, Result
 from vmafx.scoring.run import Comparison, Outcome, Ready, look_through, run
 
@@ -110,7 +110,7 @@ class Scorer:
     async def compare(
         self, reference: Ready, distorted: Ready, options: Options, listener: Listener = unheard
     ) -> Report:
-        options.check()
+        check(options)
         async with open_model(options.model, self._policy) as model:
             digests, sources = (reference.digest, distorted.digest), (reference.source, distorted.source)
             key = key_of(digests, sources, model, options, self._engine)

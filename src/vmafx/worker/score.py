@@ -1,6 +1,6 @@
 """One piece of work, from clips to an answer."""
 
-from vmafx.api.job import FeatureSummary, JobOptions
+from vmafx.api.job import FeatureSummary
 from vmafx.jobs.work import Answer, Fault, Work
 from vmafx.reports import render
 from vmafx.scoring.errors import BadInput, EngineFailure, ScoringError
@@ -20,7 +20,7 @@ async def answer(work: Work, scorer: Scorer, policy: Policy, listener: Listener)
         report = await scorer.score(
             Source(work.reference, work.referenceFormat),
             Source(work.distorted, work.distortedFormat),
-            _options(work),
+            Options.of(work),
             listener,
         )
         delivered = await deliver(work.output, render(shown(work.output), report), policy) if work.output else None
@@ -36,17 +36,6 @@ def failed(attempt: str, error: ScoringError) -> Answer:
     elif isinstance(error, EngineFailure):
         fault = "EngineFailure"
     return Answer(attempt, fault=fault, message=str(error))
-
-
-def _options(work: Work) -> Options:
-    wanted = work.options or JobOptions()
-    return Options(
-        model=work.model,
-        features=wanted.features,
-        pooling=wanted.pooling,
-        subsample=wanted.subsample,
-        threads=wanted.threads or 0,
-    )
 
 
 def _metrics(report: Report) -> dict[str, FeatureSummary]:

@@ -2,11 +2,12 @@
 
     opened.py    the way in: `async with open_media(uri, part, policy) as opened`
     policy.py    what may be opened, and the variables that say so
+    schemes.py   the table of URI schemes: how each is parsed, fetched and written, and what has to be installed
     uri.py       from text to a place; what of it may be shown
     local.py     files of this machine
     staging.py   where remote clips lie meanwhile: a file without a name, bounded and hashed
     web.py       http and https; guard.py which addresses they may lead to
-    store.py     s3 and gs, by way of fsspec
+    store.py     object stores, by way of fsspec; s3.py and gs.py how each is reached
     deliver.py   the other way: a report to a path or URI
     retry.py     when a broken transfer goes on, and when it is given up
     threads.py   slow calls beside the event loop

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from vmafx.atomic_write import put_whole
 from vmafx.scoring.errors import BadInput, NodeFault, Part, ScoringError
 from vmafx.scoring.media.policy import Policy
-from vmafx.scoring.media.uri import Place
+from vmafx.scoring.media.schemes import Place
+from vmafx.scoring.media.threads import in_thread
 
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 _NOT_OURS = {errno.EACCES, errno.EPERM}
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -71,3 +74,19 @@ def _reason(error: OSError, place: Place, part: Part, policy: Policy) -> Scoring
     if error.errno in _NOT_OURS:
         return BadInput(part, f"{place.shown} cannot be read: no permission; let this user read it")
     return NodeFault(f"cannot open {place.shown}: {error.strerror}")
+
+
+async def put(place: Place, content: bytes, policy: Policy) -> None:
+    await in_thread(_write, place, content, policy)
+
+
+def _write(place: Place, content: bytes, policy: Policy) -> None:
+    path = Path(place.target)
+    try:
+        folder = path.parent.resolve(strict=True)
+        if not _within(folder, policy):
+            raise BadInput("options", f"output {place.shown} lies outside the folders that VMAFX_MEDIA_ROOTS allows")
+        put_whole(folder / path.name, content)
+    except OSError as error:
+        why = f"output {place.shown} cannot be written: {error.strerror}"
+        raise (NodeFault(why) if error.errno in _DISK else BadInput("options", why)) from None

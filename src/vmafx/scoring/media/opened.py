@@ -9,9 +9,10 @@ import msgspec
 from vmafx.scoring.errors import Part
 from vmafx.scoring.media.local import local_file
 from vmafx.scoring.media.policy import Policy
+from vmafx.scoring.media.schemes import SCHEMES
 from vmafx.scoring.media.staging import Staging
 from vmafx.scoring.media.threads import in_thread
-from vmafx.scoring.media.uri import Place, locate
+from vmafx.scoring.media.uri import locate
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -34,23 +35,18 @@ async def open_media(
     """Open a clip, fetching it first if it is elsewhere. `progress` is told the bytes that came, and of how many."""
     place = locate(uri, part)
     policy.allow(place.scheme, part)
+    scheme = SCHEMES[place.scheme]
     stack = ExitStack()
     try:
-        if place.scheme == "file":
+        if scheme.in_place:
             fd = await in_thread(stack.enter_context, local_file(place, part, policy))
             yield Opened(fd, os.fstat(fd).st_size, place.shown)
         else:
+            transfer = await scheme.transfer()
             staging = Staging(place.shown, part, policy, progress)
             await in_thread(stack.enter_context, staging)
-            await _fetch(place, staging)
+            await transfer.fetch(place, staging)
             yield Opened(staging.seal(), staging.size, place.shown, staging.digest)
     finally:
         # The last to close a large unnamed file waits for the disk to forget it.
         await in_thread(stack.close)
-
-
-async def _fetch(place: Place, staging: Staging) -> None:
-    # Imported when needed: who scores files pays for no HTTP client.
-    from vmafx.scoring.media import store, web  # noqa: PLC0415
-
-    await (web if place.scheme in {"http", "https"} else store).fetch(place, staging)

@@ -8,9 +8,9 @@ from typing import Annotated, Self
 from vmafx import settings
 from vmafx.scoring.errors import BadInput, Part
 from vmafx.scoring.media.retry import Retry
+from vmafx.scoring.media.schemes import SCHEMES
 from vmafx.settings import Setting, Settings, truth
 
-SCHEMES = ("file", "http", "https", "s3", "gs")
 _UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 

@@ -1,13 +1,13 @@
 """When a broken transfer goes on, and when it is given up."""
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 import msgspec
 
+from vmafx.backoff import Backoff
 from vmafx.scoring.errors import NodeFault
 
 ADVANCE = 1 << 20  # less than this between two breaks is no progress
@@ -17,16 +17,12 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """How often, and how long apart."""
 
     tries: int = 5  # without progress in between
-    first: float = 0.5
-    longest: float = 30.0
-    asked: float = 60.0  # the longest wait that a server may ask for
-    jitter: Callable[[], float] = random.random
+    backoff: Backoff = Backoff(0.5, 30.0)
+    max_asked: float = 60.0  # seconds that a server may ask us to wait
 
     def wait(self, failures: int, asked: float | None) -> float:
         """Seconds to wait after so many failures in a row."""
-        if asked is not None:
-            return min(asked, self.asked)
-        return float(min(self.first * 2 ** (failures - 1), self.longest)) * (0.5 + self.jitter())
+        return self.backoff.delay(failures) if asked is None else min(asked, self.max_asked)
 
 
 class Lost(Exception):

@@ -1,4 +1,4 @@
-"""Clips from object stores, s3 and gs, by way of fsspec. Its packages are extras, imported when a clip asks for them.
+"""Clips from object stores, by way of fsspec: what they have in common. s3.py and gs.py say how each is reached.
 
 Where the store is, and who we are to it, is between the package and its own variables (AWS_ENDPOINT_URL and the like):
 whoever sets them is trusted, so no address is guarded here.
@@ -6,7 +6,6 @@ whoever sets them is trusted, so no address is guarded here.
 
 import asyncio
 import errno
-import importlib
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -15,15 +14,14 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from vmafx.scoring.errors import BadInput, NodeFault
+from vmafx.scoring.errors import BadInput
 from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.retry import Lost, until_whole
+from vmafx.scoring.media.schemes import Place
 from vmafx.scoring.media.staging import Staging
-from vmafx.scoring.media.threads import in_thread
-from vmafx.scoring.media.uri import Place
 
 BLOCK = 8 << 20
-_NETWORK = (OSError, TimeoutError, ValueError, aiohttp.ClientError)
+NETWORK = (OSError, TimeoutError, ValueError, aiohttp.ClientError)
 # Whatever of these a store knows: if one changes, it is another object.
 _VERSION = ("size", "ETag", "etag", "generation", "VersionId", "LastModified", "mtime", "created")
 
@@ -32,28 +30,23 @@ class Store(msgspec.Struct, frozen=True):
     """How to reach a kind of store, and how to understand its failures."""
 
     connect: Callable[[], Awaitable[tuple[Any, Any]]]  # fsspec's asynchronous file system, and what to close after it
-    errors: tuple[type[Exception], ...] = _NETWORK
+    errors: tuple[type[Exception], ...] = NETWORK
     denied: Callable[[Exception], bool] = lambda error: isinstance(error, PermissionError)
     cure: str = "ask whoever keeps it"
 
 
-async def fetch(place: Place, staging: Staging) -> None:
-    store = await (_s3 if place.scheme == "s3" else _gs)(staging.policy)
-    await copy(store, place, staging)
-
-
-async def put(place: Place, content: bytes, policy: Policy) -> None:
-    """Write an object whole; a second time gives the same."""
-    store = await (_s3 if place.scheme == "s3" else _gs)(policy)
-    async with AsyncExitStack() as stack:
-        one = Deposit(store, place, content, stack, policy)
-        await until_whole(one.go_on, lambda: 0, policy.retry, f"cannot write {place.shown}")
-
-
 async def copy(store: Store, place: Place, staging: Staging) -> None:
+    """Fetch an object."""
     async with AsyncExitStack() as stack:
         one = Copy(store, place, staging, stack)
         await until_whole(one.go_on, lambda: staging.size, staging.policy.retry, f"cannot fetch {place.shown}")
+
+
+async def deposit(store: Store, place: Place, content: bytes, policy: Policy) -> None:
+    """Write an object whole; a second time gives the same."""
+    async with AsyncExitStack() as stack:
+        one = Deposit(store, place, content, stack, policy)
+        await until_whole(one.go_on, lambda: 0, policy.retry, f"cannot write {place.shown}")
 
 
 class Copy:
@@ -141,69 +134,3 @@ class Deposit:
 
 def _version(info: dict[str, Any]) -> tuple[str, ...]:
     return tuple(str(info.get(name)) for name in _VERSION)
-
-
-async def _s3(policy: Policy) -> Store:
-    s3fs = await _package("s3fs", "s3", "s3")
-    foreign = importlib.import_module("botocore.exceptions")
-    missing = (foreign.NoCredentialsError, foreign.PartialCredentialsError, foreign.ProfileNotFound)
-
-    def files() -> Any:
-        made = s3fs.S3FileSystem(
-            asynchronous=True,
-            skip_instance_cache=True,
-            use_listings_cache=False,
-            config_kwargs={
-                "connect_timeout": policy.connect_seconds,
-                "read_timeout": policy.stall_seconds,
-                "retries": {"total_max_attempts": 1},  # ours are enough
-            },
-        )
-        made.retries = 1
-        return made
-
-    async def connect() -> tuple[Any, Any]:
-        made = await in_thread(files)
-        return made, await made.set_session()
-
-    return Store(
-        connect,
-        (*_NETWORK, foreign.BotoCoreError, foreign.ClientError),
-        lambda error: isinstance(error, (PermissionError, *missing)),
-        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to an account that may read it",
-    )
-
-
-async def _gs(_policy: Policy) -> Store:
-    gcsfs = await _package("gcsfs.core", "gs", "gcs")  # the plain one: others ask a second API about each bucket
-    answers = importlib.import_module("gcsfs.retry")
-    auth = importlib.import_module("google.auth.exceptions")
-    requests = importlib.import_module("requests.exceptions")
-
-    def files() -> Any:
-        return gcsfs.GCSFileSystem(asynchronous=True, skip_instance_cache=True, use_listings_cache=False)
-
-    async def connect() -> tuple[Any, Any]:
-        made = await in_thread(files)  # looks for credentials, maybe over the network
-        return made, await made._set_session()  # noqa: SLF001 fsspec's async names
-
-    def denied(error: Exception) -> bool:
-        if isinstance(error, answers.HttpError):
-            return error.code in {401, 403}
-        # gcsfs makes of a 403 an OSError that only its text tells from others.
-        plain = type(error) is OSError and error.errno is None and str(error).startswith("Forbidden")
-        return plain or isinstance(error, PermissionError | auth.DefaultCredentialsError)
-
-    return Store(
-        connect,
-        (*_NETWORK, answers.HttpError, auth.GoogleAuthError, requests.RequestException),
-        denied,
-        "set GOOGLE_APPLICATION_CREDENTIALS to the key of an account that may read it",
-    )
-
-
-async def _package(name: str, scheme: str, extra: str) -> Any:
-    try:
-        return await in_thread(importlib.import_module, name)
-    except ImportError:
-        raise NodeFault(f"{scheme}:// needs `pip install 'vmafx[{extra}]'`") from None

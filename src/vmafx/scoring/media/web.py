@@ -18,9 +18,10 @@ from vmafx.scoring.errors import BadInput, NodeFault
 from vmafx.scoring.media.guard import Guard
 from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.retry import Lost, retry_after, until_whole
+from vmafx.scoring.media.schemes import Place
 from vmafx.scoring.media.staging import Staging
 from vmafx.scoring.media.threads import in_thread
-from vmafx.scoring.media.uri import Place, shown
+from vmafx.scoring.media.uri import shown
 
 REDIRECTS = 5
 BLOCK = 1 << 20

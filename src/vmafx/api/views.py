@@ -1,0 +1,43 @@
+"""Views of a Struct: the same fields, read without checking what the API server has checked already."""
+
+import functools
+import operator
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec.structs import FieldInfo
+
+from vmafx.api.meta import Model
+
+
+def unchecked(model: type[Model], name: str) -> type[msgspec.Struct]:
+    """A Struct with the fields and defaults of `model`, and without its limits: checking takes longer than decoding.
+
+    Structs inside it stay as they are. For type checkers the result is `model` itself, so assign it like this:
+
+        if TYPE_CHECKING:
+            JobSpecView = VmafxJobSpec
+        else:
+            JobSpecView = unchecked(VmafxJobSpec, "JobSpecView")
+    """
+    hints = get_type_hints(model)  # without what Annotated adds, at any depth
+    fields = [(one.name, _without_literals(hints[one.name]), _default(one)) for one in msgspec.structs.fields(model)]
+    return msgspec.defstruct(name, fields, bases=(Model,), module=model.__module__)
+
+
+def _default(field: FieldInfo) -> Any:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return msgspec.field(default_factory=field.default_factory, name=field.encode_name)
+    return msgspec.field(default=field.default, name=field.encode_name)
+
+
+def _without_literals(hint: Any) -> Any:
+    """A Literal is read as any value of its type, so that a value which only a newer server allows can be read."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return type(args[0])
+    if not args:
+        return hint
+    inner = tuple(arg if arg is Ellipsis else _without_literals(arg) for arg in args)
+    return functools.reduce(operator.or_, inner) if origin in {Union, UnionType} else origin[inner]

@@ -211,7 +211,7 @@ async def test_sessions_work_with_every_replica_and_after_a_restart(client: Clie
         after = Agent(three, "box")
         after.me = agent.me
         assert (await after.beat()).ok
-        said, _, signature = agent.me["session_token"].partition(".")
+        said, _, signature = agent.me["session_token"].rpartition(".")
         after.me = {**agent.me, "session_token": f"{said}.{signature[::-1]}"}
         assert not (await after.beat()).ok
         await refused(after.pull(), grpc.StatusCode.UNAUTHENTICATED)

@@ -23,7 +23,7 @@ from vmafx.hardware.devices import Machine as Hardware
 from vmafx.hardware.speed import Measured
 
 RESTART_AFTER = 1.0  # seconds
-WORK_ID = re.compile(r'VMAFX_WORK=\{"id":"([^"]+)"')
+WORK_ID = re.compile(r'VMAFX_WORK=\{[^\0]*"id":"([^"]+)"')
 
 What = Literal["taken", "scored", "not scored"]
 

@@ -9,7 +9,6 @@
     store.py     s3 and gs, by way of fsspec
     deliver.py   the other way: a report to a path or URI
     retry.py     when a broken transfer goes on, and when it is given up
-    threads.py   slow calls beside the event loop
 
 No text that leaves here holds a credential: no user names of URLs, no queries, no headers, no foreign error's words.
 """

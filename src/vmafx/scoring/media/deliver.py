@@ -6,8 +6,8 @@ from pathlib import Path
 from vmafx.atomic_write import put_whole
 from vmafx.scoring.errors import BadInput, NodeFault
 from vmafx.scoring.media.policy import Policy
-from vmafx.scoring.media.threads import in_thread
 from vmafx.scoring.media.uri import Place, locate
+from vmafx.threads import in_thread
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 

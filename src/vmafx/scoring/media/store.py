@@ -19,8 +19,8 @@ from vmafx.scoring.errors import BadInput, NodeFault
 from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.retry import Lost, until_whole
 from vmafx.scoring.media.staging import Staging
-from vmafx.scoring.media.threads import in_thread
 from vmafx.scoring.media.uri import Place
+from vmafx.threads import in_thread
 
 BLOCK = 8 << 20
 _NETWORK = (OSError, TimeoutError, ValueError, aiohttp.ClientError)

@@ -19,8 +19,8 @@ from vmafx.scoring.media.guard import Guard
 from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.retry import Lost, retry_after, until_whole
 from vmafx.scoring.media.staging import Staging
-from vmafx.scoring.media.threads import in_thread
 from vmafx.scoring.media.uri import Place, shown
+from vmafx.threads import in_thread
 
 REDIRECTS = 5
 BLOCK = 1 << 20

@@ -61,7 +61,9 @@ class Answering:
         async def answer(request: web.Request) -> web.StreamResponse:
             _refuse_strange(request)
             async with asyncio.timeout(self._limits.answer_seconds) as deadline:
-                answer = await handle(Request(request, self._limits, deadline))
+                asked = Request(request, self._limits, deadline)
+                answer = await handle(asked)
+            asked.end_deadline()
             return await self._stream(request, answer) if isinstance(answer, Lines) else _response(answer)
 
         return answer

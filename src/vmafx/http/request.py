@@ -20,7 +20,8 @@ class Request:
     """Made by the server, one for each call of a handler."""
 
     def __init__(self, request: web.Request, limits: Limits, deadline: asyncio.Timeout) -> None:
-        self._request, self._limits, self._deadline = request, limits, deadline
+        self._request, self._limits = request, limits
+        self._deadline: asyncio.Timeout | None = deadline
         self.method, self.path = request.method, request.path
         self.parameters: Mapping[str, str] = request.match_info
         self.query, self.headers = request.query, request.headers
@@ -36,8 +37,11 @@ class Request:
 
     def extend_deadline(self, seconds: float) -> None:
         """The caller asked to wait this long for news: the handler has as much more time, within the limits."""
-        more = min(max(seconds, 0), self._limits.wait_seconds)
-        self._deadline.reschedule(loop_time() + self._limits.answer_seconds + more)
+        self._set_deadline(self._limits.answer_seconds + min(max(seconds, 0), self._limits.wait_seconds))
+
+    def end_deadline(self) -> None:
+        """The handler has answered. A stream may go on, and read the body, for as long as it takes."""
+        self._deadline = None
 
     async def json(self) -> dict[str, Any]:
         """The JSON object in the body; an empty one if there is no body."""
@@ -64,14 +68,18 @@ class Request:
     async def body(self) -> AsyncIterator[StreamReader]:
         """The body as it comes, for whoever limits its size and its pace; the deadline counts from its end."""
         self._refuse_compressed()
-        self._deadline.reschedule(None)
+        self._set_deadline(None)
         try:
             await self._ask_for_body()
             yield self._request.content
         except web.RequestPayloadError:
             raise Refused("INVALID_ARGUMENT", "the body is not what its headers say") from None
         finally:
-            self._deadline.reschedule(loop_time() + self._limits.answer_seconds)
+            self._set_deadline(self._limits.answer_seconds)
+
+    def _set_deadline(self, seconds: float | None) -> None:
+        if self._deadline is not None:
+            self._deadline.reschedule(None if seconds is None else loop_time() + seconds)
 
     def _refuse_compressed(self) -> None:
         if self.headers.get("Content-Encoding", "identity") != "identity":

@@ -1,7 +1,7 @@
 """A server for any role: routes with handlers, pages, streams and uploads, on aiohttp.
 
-Whoever reaches the port may send anything, so everything has a limit (limits.py). What a request means and who may send it
-is for handlers to know.
+Whoever reaches the port may send anything, so everything has a limit (limits.py). What a request means, and who may
+send it, is for handlers to know.
 """
 
 import asyncio
@@ -19,8 +19,6 @@ from vmafx.http.address import Address
 from vmafx.http.answering import HEADERS, Answering, Handler, RawHandler, Translate
 from vmafx.http.answers import Pages
 from vmafx.http.limits import LIMITS, Limits
-
-LINGER = 2.0  # seconds in which a caller may still send what is of no interest any more, after an early answer
 
 
 class Route(NamedTuple):
@@ -52,7 +50,7 @@ async def serve(
     runner = web.AppRunner(
         _app(site, answering, busy, limits), handler_cancellation=True, access_log=None, logger=_logger(),
         auto_decompress=False, max_line_size=limits.first_line_bytes, max_field_size=limits.header_bytes,
-        max_headers=limits.headers, keepalive_timeout=limits.idle_seconds, lingering_time=LINGER,
+        max_headers=limits.headers, keepalive_timeout=limits.idle_seconds, lingering_time=limits.linger_seconds,
         shutdown_timeout=limits.stop_seconds,
     )  # fmt: skip
     await runner.setup()

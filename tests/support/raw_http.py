@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
+from tests.support.waiting import PATIENCE
+
 
 class Answer(NamedTuple):
     status: int
@@ -28,7 +30,7 @@ class RawCaller:
 
     async def answer(self, *, body: bool = True) -> Answer:
         """The next answer; what comes in chunks is read to its end."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             first, *lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().removesuffix("\r\n\r\n").split("\r\n")
             headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
             length = int(headers.get("content-length", 0)) if body else 0
@@ -36,7 +38,7 @@ class RawCaller:
 
     async def is_closed(self) -> bool:
         """True once the server ends the connection, in whatever way."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             try:
                 while await self.reader.read(1 << 16):
                     pass

@@ -25,7 +25,7 @@ from vmafx.http.errors import Refused
 from vmafx.http.limits import Limits, UploadLimits
 from vmafx.http.request import Request
 from vmafx.http.server import Route, Site, serve
-from vmafx.http.uploads import BLOCK, Upload, receive_file, receive_form
+from vmafx.http.uploads import BLOCK, Pace, Upload, receive_file, receive_form
 
 HERE = Address("127.0.0.1", 0)
 SERVER = Limits(linger_seconds=0.1)
@@ -388,13 +388,15 @@ async def test_who_drips_is_not_waited_for(tmp_path: Path) -> None:
         await asyncio.wait({dripping})
 
 
-async def test_slow_but_steady_is_fast_enough(tmp_path: Path) -> None:
-    """The time for a block begins anew with each."""
-    async with store(tmp_path, block_seconds=5) as there, raw_caller(there.port) as caller:
-        await caller.send(head("/file", f"Content-Length: {4 * BLOCK}"))
-        for _ in range(4):
-            await caller.send(b"x" * BLOCK)
-        assert (await caller.answer()).status == 200
+def test_each_block_has_its_own_time() -> None:
+    pace = Pace(UploadLimits(stall_seconds=30, block_seconds=60))
+    assert pace.patience() == 30  # for the first byte
+    pace.came(BLOCK - 1, 40)
+    assert pace.patience() == 20  # for the rest of the block
+    pace.came(1, 15)
+    assert pace.patience() == 30  # of a new one
+    pace.came(10 * BLOCK, 29)
+    assert pace.patience() == 30
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     wait_seconds: float = 60.0  # that a handler can be asked to wait
     first_object_seconds: float = 5.0  # of a stream; then its head is sent, since there may be nothing to say for long
     write_seconds: float = 30.0  # for a reader to take what there is for it
-    linger_seconds: float = (
-        2.0  # after an early answer, to go on sending what nobody reads; cut at once, it could be lost
-    )
+    linger_seconds: float = 2.0  # before a caller who still sends is cut off: an early answer has to arrive first
     stop_seconds: float = 5.0  # for requests in hand, at the end
 
 

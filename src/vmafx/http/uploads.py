@@ -96,30 +96,42 @@ async def _files() -> AsyncIterator[ExitStack]:
         await in_thread(stack.close)
 
 
+class Pace:
+    """How long to wait for more of a body. A caller who stalls, or only drips, would keep a connection for nothing."""
+
+    def __init__(self, limits: UploadLimits) -> None:
+        self._limits = limits
+        self._missing, self._left = BLOCK, limits.block_seconds  # of the present block
+
+    def patience(self) -> float:
+        return min(self._limits.stall_seconds, self._left)
+
+    def came(self, size: int, seconds: float) -> None:
+        """So many bytes, after so long; the time in which nobody waited for the caller does not count."""
+        self._missing, self._left = self._missing - size, self._left - seconds
+        if self._missing <= 0:
+            self._missing, self._left = BLOCK, self._limits.block_seconds
+
+
 class _Body:
     """A body on its way: never more than allowed, never too slowly."""
 
     def __init__(self, content: StreamReader, limits: UploadLimits, most: int) -> None:
-        self._content, self._limits, self._most = content, limits, most
-        self._size = self._block_end = 0
-        self._begin_block()
-
-    def _begin_block(self) -> None:
-        self._block_end = self._size + BLOCK
-        self._block_until = loop_time() + self._limits.block_seconds
+        self._content, self._most, self._size = content, most, 0
+        self._pace = Pace(limits)
 
     async def read(self) -> bytes:
         """What has come; nothing at the end."""
+        began = loop_time()
         try:
-            async with asyncio.timeout_at(min(loop_time() + self._limits.stall_seconds, self._block_until)):
+            async with asyncio.timeout(self._pace.patience()):
                 data = await self._content.readany()
         except TimeoutError:
             raise Refused("INVALID_ARGUMENT", "the body comes too slowly", status=408) from None
+        self._pace.came(len(data), loop_time() - began)
         self._size += len(data)
         if self._size > self._most:
             raise _too_large("an upload", self._most)
-        if self._size >= self._block_end:
-            self._begin_block()
         return data
 
 
@@ -135,9 +147,8 @@ class _File:
         """`expected` bytes are said to come: if there is no room for them, the caller need not send them."""
 
         def opened() -> ScratchFile:
-            # Entered in the same thread: whoever is cancelled meanwhile leaves no descriptor behind.
             scratch = ScratchFile(limits.folder or tempfile.gettempdir(), limits.reserve_bytes)
-            stack.callback(scratch.close)
+            stack.callback(scratch.close)  # here and not later: a caller who leaves now must not leave a descriptor
             scratch.require(expected)
             return scratch
 

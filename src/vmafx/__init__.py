@@ -31,5 +31,6 @@ What everything stands on
     api/         the four kinds, declared once: types, validation, CRDs and roles come from here
     wire/        the controller's gRPC messages and calls, generated from proto/
     settings.py  how a role is configured. logs.py: structured logs. meters.py: counters, cheap to count with
-    times.py     the clocks. atomic_write.py: files that are there whole. plain.py: others' words, to be shown
+    times.py     the clocks. threads.py: slow calls beside the event loop. plain.py: others' words, to be shown
+    scratch.py   files without a name, for data on its way. atomic_write.py: files that are there whole
 """

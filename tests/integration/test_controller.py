@@ -12,7 +12,8 @@ from tests.support.fleet import add_node, has_seen, operating
 from tests.support.proxy import FaultyProxy, Refuse, Stall
 from tests.support.waiting import eventually
 from vmafx.api.job import VmafxJob
-from vmafx.auth.doors import InsecureDoors, Presented
+from vmafx.auth.credentials import Presented
+from vmafx.auth.doors import InsecureDoors
 from vmafx.controller import nodes as nodes_of_agents
 from vmafx.controller.cache import caches
 from vmafx.controller.calls import Calls, Parts

@@ -13,9 +13,11 @@ import pytest
 from tests.support.scripted import Scripted
 from tests.support.waiting import eventually
 from vmafx.auth import doors
-from vmafx.auth.doors import Presented, TokenDoors
+from vmafx.auth.credentials import Presented
+from vmafx.auth.doors import TokenDoors
 from vmafx.controller import web
 from vmafx.devcluster import DevCluster
+from vmafx.http import server
 from vmafx.http.address import Address
 from vmafx.http.errors import Refused
 from vmafx.kube import Client
@@ -66,7 +68,7 @@ async def test_the_accounts_that_it_makes_are_let_in(client: Client, cluster: De
 
 async def test_curl() -> None:
     calls = Scripted()
-    async with web.serve(Address("127.0.0.1", 0), calls, {}) as port:  # type: ignore[arg-type]
+    async with server.serve(Address("127.0.0.1", 0), web.site(calls, {})) as port:  # type: ignore[arg-type]
         controller = f"http://127.0.0.1:{port}"
         out = await bash(shown("sh", "curl"), CONTROLLER=controller, TOKEN="t", JOB="u-1")
     assert [one.call for one in calls.asked] == ["SubmitJob", "GetJob", "StreamJobs", "CancelJob"]

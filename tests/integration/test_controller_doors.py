@@ -15,7 +15,8 @@ from tests.support.tokens import ACCOUNTS, create_account, resigned, service_acc
 from tests.support.waiting import eventually
 from vmafx import logs
 from vmafx.auth import doors, reviews
-from vmafx.auth.doors import Caller, InsecureDoors, Presented, TokenDoors
+from vmafx.auth.credentials import Presented
+from vmafx.auth.doors import Caller, InsecureDoors, TokenDoors
 from vmafx.auth.reviews import AUDIENCE
 from vmafx.devcluster import DevCluster
 from vmafx.http.errors import Refused

@@ -12,7 +12,8 @@ from tests.integration.test_operator import create_node
 from tests.support.tokens import bearing, create_account, service_account_token
 from tests.support.waiting import eventually
 from vmafx.auth import doors
-from vmafx.auth.doors import Presented, TokenDoors
+from vmafx.auth.credentials import Presented
+from vmafx.auth.doors import TokenDoors
 from vmafx.auth.reviews import AUDIENCE
 from vmafx.controller import rbac
 from vmafx.generate.files import CALLER_ROLES, CONTROLLER_ROLES

@@ -14,17 +14,18 @@ from yarl import URL
 
 from tests.support.scripted import ANSWERS, Scripted
 from vmafx.auth.certificates import Certificates
-from vmafx.auth.doors import Presented
+from vmafx.auth.credentials import Presented
 from vmafx.controller import web
 from vmafx.devcluster.pki import Authority
-from vmafx.http import pages as server
+from vmafx.http import server
 from vmafx.http.address import Address
+from vmafx.http.answers import Pages, probe
 from vmafx.http.errors import Code, Refused
 from vmafx.kube.errors import ConfigError, Unreachable
 from vmafx.wire import controller_pb2 as wire
 
 HERE = Address("127.0.0.1", 0)
-PAGES: server.Routes = {"/healthz": server.probe(lambda: None), "/readyz": server.probe(lambda: "no cache")}
+PAGES: Pages = {"/healthz": probe(lambda: None), "/readyz": probe(lambda: "no cache")}
 JSON = {"Content-Type": "application/json"}
 
 
@@ -46,7 +47,7 @@ class Site:
 async def site() -> AsyncIterator[Site]:
     calls = Scripted()
     async with (
-        web.serve(HERE, calls, PAGES) as port,  # type: ignore[arg-type]
+        server.serve(HERE, web.site(calls, PAGES)) as port,  # type: ignore[arg-type]
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
     ):
         yield Site(calls, http)
@@ -280,7 +281,7 @@ async def test_a_client_certificate_says_who_asks(tmp_path: Path) -> None:
         ):
             return answer.status
 
-    async with web.serve(HERE, calls, PAGES, ours) as port:  # type: ignore[arg-type]
+    async with server.serve(HERE, web.site(calls, PAGES), ours) as port:  # type: ignore[arg-type]
         assert await ask(port, "alice") == 200
         assert await ask(port, None) == 200
         with pytest.raises(aiohttp.ClientError):

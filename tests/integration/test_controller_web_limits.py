@@ -4,6 +4,7 @@ import asyncio
 import io
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import aiohttp
@@ -12,13 +13,15 @@ import pytest
 from tests.support.scripted import Scripted
 from tests.support.waiting import eventually
 from vmafx import logs
-from vmafx.controller import asking, web
-from vmafx.http import pages as server
+from vmafx.controller import web
 from vmafx.http.address import Address
+from vmafx.http.answers import Page, Pages, probe
+from vmafx.http.limits import Limits
+from vmafx.http.server import serve
 from vmafx.wire import controller_pb2 as wire
 
 HERE = Address("127.0.0.1", 0)
-PAGES: server.Routes = {"/healthz": server.probe(lambda: None)}
+PAGES: Pages = {"/healthz": probe(lambda: None)}
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
@@ -48,11 +51,17 @@ class Site(NamedTuple):
         return b" 200 OK" in await self.says(HEALTH)
 
 
+@asynccontextmanager
+async def serving(limits: Limits, pages: Pages = PAGES) -> AsyncIterator[Site]:
+    calls = Scripted()
+    async with serve(HERE, web.site(calls, pages), limits=limits) as port:  # type: ignore[arg-type]
+        yield Site(calls, port)
+
+
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
-    calls = Scripted()
-    async with web.serve(HERE, calls, PAGES) as port:  # type: ignore[arg-type]
-        yield Site(calls, port)
+    async with serving(Limits()) as made:
+        yield made
 
 
 def status(answer: bytes) -> int:
@@ -87,24 +96,21 @@ async def test_every_request_gets_an_answer_or_the_end(site: Site, data: bytes, 
     assert await site.healthy()
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "BODY_WITHIN", 0.1)
-    answer = await site.says(POST + b"Content-Length: 10\r\n\r\n{")
+async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+    async with serving(Limits(body_seconds=0.1)) as site:
+        answer = await site.says(POST + b"Content-Length: 10\r\n\r\n{")
     assert status(answer) == 408
     assert b"Connection: close" in answer
 
 
-async def test_who_says_nothing_or_not_all_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "IDLE_MOST", 0.2)
-    async with web.serve(HERE, Scripted(), PAGES) as port:  # type: ignore[arg-type]
-        site = Site(Scripted(), port)
+async def test_who_says_nothing_or_not_all_is_hung_up_on() -> None:
+    async with serving(Limits(idle_seconds=0.2)) as site:
         assert await site.says(b"") == b""
         assert await site.says(b"GET /healthz HT") == b""
         await eventually(site.healthy, "who asks in time is answered")
 
 
-async def test_a_call_that_takes_too_long_is_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "ANSWER_WITHIN", 0.1)
+async def test_a_call_that_takes_too_long_is_given_up() -> None:
     cancelled = asyncio.Event()
 
     async def forever() -> wire.Job:
@@ -114,14 +120,13 @@ async def test_a_call_that_takes_too_long_is_given_up(site: Site, monkeypatch: p
             cancelled.set()
         return wire.Job()
 
-    site.calls.answers["GetJob"] = forever
-    assert status(await site.says(b"GET /v1/jobs/x HTTP/1.1\r\nHost: x\r\n\r\n")) == 504
+    async with serving(Limits(answer_seconds=0.1)) as site:
+        site.calls.answers["GetJob"] = forever
+        assert status(await site.says(b"GET /v1/jobs/x HTTP/1.1\r\nHost: x\r\n\r\n")) == 504
     assert cancelled.is_set()
 
 
-async def test_a_poll_has_the_time_that_it_asks_for(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "ANSWER_WITHIN", 0.2)
-
+async def test_a_poll_has_the_time_that_it_asks_for() -> None:
     async def late() -> wire.PullWorkResponse:
         await asyncio.sleep(0.5)
         return wire.PullWorkResponse()
@@ -131,12 +136,14 @@ async def test_a_poll_has_the_time_that_it_asks_for(site: Site, monkeypatch: pyt
         head = POST.replace(b"jobs", b"nodes/a/b/pull")
         return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
-    site.calls.answers["PullWork"] = late
-    assert status(await site.says(pull(0))) == 504
-    assert status(await site.says(pull(-9))) == 504
-    assert status(await site.says(pull(10))) == 200
-    monkeypatch.setattr(web, "POLL_MOST", 0)
-    assert status(await site.says(pull(99999))) == 504  # and no more
+    async with serving(Limits(answer_seconds=0.2)) as site:
+        site.calls.answers["PullWork"] = late
+        assert status(await site.says(pull(0))) == 504
+        assert status(await site.says(pull(-9))) == 504
+        assert status(await site.says(pull(10))) == 200
+    async with serving(Limits(answer_seconds=0.2, wait_seconds=0)) as site:
+        site.calls.answers["PullWork"] = late
+        assert status(await site.says(pull(99999))) == 504  # and no more
 
 
 async def test_a_call_whose_caller_left_is_dropped(site: Site) -> None:
@@ -159,22 +166,20 @@ async def test_a_call_whose_caller_left_is_dropped(site: Site) -> None:
         await dropped.wait()
 
 
-async def test_one_connection_too_many_takes_the_place_of_one_that_asks_nothing(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(web, "CONNECTIONS_MOST", 2)
-    held = [await site.connect() for _ in range(2)]
-    for reader, writer in held:
-        writer.write(HEALTH)
-        await reader.readuntil(b"\r\n\r\n")
-        await reader.readline()
-    await eventually(site.healthy, "there is room")
-    assert await held[0][0].read() == b""  # the oldest
-    for _, writer in held:
-        writer.transport.abort()
+async def test_one_connection_too_many_takes_the_place_of_one_that_asks_nothing() -> None:
+    async with serving(Limits(connections=2)) as site:
+        held = [await site.connect() for _ in range(2)]
+        for reader, writer in held:
+            writer.write(HEALTH)
+            await reader.readuntil(b"\r\n\r\n")
+            await reader.readline()
+        await eventually(site.healthy, "there is room")
+        assert await held[0][0].read() == b""  # the oldest
+        for _, writer in held:
+            writer.transport.abort()
 
 
-async def test_one_connection_too_many_is_hung_up_on(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_connection_too_many_is_hung_up_on() -> None:
     begun = asyncio.Semaphore(0)
 
     async def hangs() -> wire.Job:
@@ -182,24 +187,21 @@ async def test_one_connection_too_many_is_hung_up_on(site: Site, monkeypatch: py
         await asyncio.sleep(3600)
         return wire.Job()
 
-    site.calls.answers["GetJob"] = hangs
-    monkeypatch.setattr(web, "CONNECTIONS_MOST", 2)
-    held = [await site.connect() for _ in range(2)]
-    for _, writer in held:
-        writer.write(b"GET /v1/jobs/x HTTP/1.1\r\nHost: x\r\n\r\n")
-        await begun.acquire()
-    assert await site.says(HEALTH) == b""  # both have a request in hand
-    held[0][1].transport.abort()
-    await eventually(site.healthy, "there is room again")
-    held[1][1].transport.abort()
+    async with serving(Limits(connections=2)) as site:
+        site.calls.answers["GetJob"] = hangs
+        held = [await site.connect() for _ in range(2)]
+        for _, writer in held:
+            writer.write(b"GET /v1/jobs/x HTTP/1.1\r\nHost: x\r\n\r\n")
+            await begun.acquire()
+        assert await site.says(HEALTH) == b""  # both have a request in hand
+        held[0][1].transport.abort()
+        await eventually(site.healthy, "there is room again")
+        held[1][1].transport.abort()
 
 
-async def test_who_does_not_read_the_answer_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "WRITE_WITHIN", 0.2)
-    monkeypatch.setattr(web, "CONNECTIONS_MOST", 1)
-    big: server.Routes = {"/metrics": lambda: server.Page(200, "text/plain", b"x" * (50 << 20))}
-    async with web.serve(HERE, Scripted(), PAGES | big) as port:  # type: ignore[arg-type]
-        site = Site(Scripted(), port)
+async def test_who_does_not_read_the_answer_is_hung_up_on() -> None:
+    big: Pages = {"/metrics": lambda: Page(200, "text/plain", b"x" * (50 << 20))}
+    async with serving(Limits(write_seconds=0.2, connections=1), PAGES | big) as site:
         reader, writer = await site.connect()
         writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         await reader.readuntil(b"\r\n\r\n")
@@ -217,17 +219,17 @@ def endless(made: list[int]) -> Callable[[], AsyncGenerator[wire.Job]]:
     return jobs
 
 
-async def test_a_stream_does_not_pile_up_and_ends_with_its_reader(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "WRITE_WITHIN", 0.5)
+async def test_a_stream_does_not_pile_up_and_ends_with_its_reader() -> None:
     made: list[int] = []
-    site.calls.jobs = endless(made)
-    _, writer = await site.connect()
-    writer.transport.pause_reading()  # type: ignore[attr-defined]
-    writer.write(b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n")
-    await eventually(lambda: site.calls.closed, "who does not read is cut off")
-    assert len(made) < 5000  # what the sockets hold; 50 MB would be more than that
-    assert await site.healthy()
-    writer.transport.abort()
+    async with serving(Limits(write_seconds=0.5)) as site:
+        site.calls.jobs = endless(made)
+        _, writer = await site.connect()
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n")
+        await eventually(lambda: site.calls.closed, "who does not read is cut off")
+        assert len(made) < 5000  # what the sockets hold; 50 MB would be more than that
+        assert await site.healthy()
+        writer.transport.abort()
 
 
 async def test_a_stream_whose_reader_left_is_closed(site: Site) -> None:
@@ -243,24 +245,22 @@ async def test_a_stream_whose_reader_left_is_closed(site: Site) -> None:
     await eventually(lambda: site.calls.closed, "the stream is closed")
 
 
-async def test_a_stream_with_nothing_to_say_begins_all_the_same(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "FIRST_WITHIN", 0.1)
-
+async def test_a_stream_with_nothing_to_say_begins_all_the_same() -> None:
     async def nothing() -> AsyncGenerator[wire.Job]:
         await asyncio.sleep(3600)
         yield wire.Job()
 
-    site.calls.jobs = nothing
-    reader, writer = await site.connect()
-    writer.write(b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n")
-    async with asyncio.timeout(20):
-        assert b" 200 OK" in await reader.readuntil(b"\r\n\r\n")
-    writer.transport.abort()
-    await eventually(lambda: site.calls.closed, "the stream is closed")
+    async with serving(Limits(first_object_seconds=0.1)) as site:
+        site.calls.jobs = nothing
+        reader, writer = await site.connect()
+        writer.write(b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(20):
+            assert b" 200 OK" in await reader.readuntil(b"\r\n\r\n")
+        writer.transport.abort()
+        await eventually(lambda: site.calls.closed, "the stream is closed")
 
 
-async def test_the_end_ends_streams_and_lets_calls_finish(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "STOP_WITHIN", 3600.0)
+async def test_the_end_ends_streams_and_lets_calls_finish() -> None:
     calls, begun = Scripted(), asyncio.Event()
 
     async def in_hand() -> wire.Job:
@@ -274,7 +274,8 @@ async def test_the_end_ends_streams_and_lets_calls_finish(monkeypatch: pytest.Mo
 
     calls.answers["GetJob"], calls.jobs = in_hand, one_and_wait
     async with asyncio.timeout(20), aiohttp.ClientSession() as http:
-        async with web.serve(HERE, calls, PAGES) as port:  # type: ignore[arg-type]
+        made = web.site(calls, PAGES)  # type: ignore[arg-type]
+        async with serve(HERE, made, limits=Limits(stop_seconds=3600.0)) as port:
             where = f"http://127.0.0.1:{port}/v1/jobs"
             stream = await http.get(where)
             await stream.content.readline()
@@ -290,8 +291,8 @@ async def test_the_end_ends_streams_and_lets_calls_finish(monkeypatch: pytest.Mo
             await http.get(where)
 
 
-async def test_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with web.serve(None, Scripted(), PAGES) as port:  # type: ignore[arg-type]
+async def test_nowhere() -> None:
+    async with serve(None, web.site(Scripted(), PAGES)) as port:  # type: ignore[arg-type]
         assert port == 0
 
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, NamedTuple
 
-from vmafx.auth.doors import Presented
+from vmafx.auth.credentials import Presented
 from vmafx.wire import controller_pb2 as wire
 
 ANSWERS: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vmafx.auth.doors import host_of
+from vmafx.auth.credentials import host_of
 from vmafx.auth.recent import Recent, Strikes
 
 

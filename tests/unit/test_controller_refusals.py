@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from vmafx import logs
-from vmafx.auth.doors import Presented
+from vmafx.auth.credentials import Presented
 from vmafx.auth.refusals import REMEMBERED_MOST, TOLD_EVERY, Refusals
 from vmafx.http.errors import Code, Refused
 

@@ -37,6 +37,20 @@ asyncio.run(main())
     assert printed == "[] ['google', 'grpc']\n"
 
 
+@pytest.mark.parametrize(
+    ("modules", "without"),
+    [
+        ("vmafx.http.pages", HEAVY),
+        ("vmafx.http.server, vmafx.http.uploads", (HEAVY - {"aiohttp"}) | {"vmafx.kube"}),
+        ("vmafx.auth.credentials, vmafx.auth.doors, vmafx.auth.refusals, vmafx.auth.certificates", HEAVY),
+    ],
+)
+def test_a_server_pays_for_the_protocol_that_it_speaks(modules: str, without: set[str]) -> None:
+    code = f"import sys, {modules}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert without & set(loaded) == set()
+
+
 def test_an_agent_knows_nothing_of_kubernetes_and_scores_elsewhere() -> None:
     code = "import sys, vmafx.agent.main; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

@@ -12,11 +12,12 @@ from prometheus_client import CollectorRegistry, Gauge
 from vmafx import logs
 from vmafx.http import pages as server
 from vmafx.http.address import Address
-from vmafx.http.pages import Page, serve
+from vmafx.http.answers import Page, metrics, probe
+from vmafx.http.pages import serve
 
 HERE = Address("127.0.0.1", 0)
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
-OK = {"/healthz": server.probe(lambda: None)}
+OK = {"/healthz": probe(lambda: None)}
 
 pytestmark = pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 
@@ -80,7 +81,7 @@ def test_probes_say_what_is_missing(loop: Any) -> None:
     missing: list[str | None] = ["caches not synced: jobs", None]
 
     async def work() -> None:
-        async with serve(HERE, {"/readyz": server.probe(missing.pop)}) as port, Caller(port) as caller:
+        async with serve(HERE, {"/readyz": probe(missing.pop)}) as port, Caller(port) as caller:
             ask = b"GET /readyz?verbose=1 HTTP/1.1\r\nHost: x\r\n\r\n"
             ready, waiting = await caller.asks(ask), await caller.asks(ask)  # over one connection
             assert (ready.status, ready.body) == (200, "ok\n")
@@ -95,7 +96,7 @@ def test_metrics_are_prometheus_text(loop: Any) -> None:
     Gauge("pages", "Pages there are.", registry=registry).set(2)
 
     async def work() -> None:
-        async with serve(HERE, {"/metrics": server.metrics(registry)}) as port, Caller(port) as caller:
+        async with serve(HERE, {"/metrics": metrics(registry)}) as port, Caller(port) as caller:
             answer = await caller.asks(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
             assert answer.headers["Content-Type"].startswith("text/plain; version=")
             assert answer.body == "# HELP pages Pages there are.\n# TYPE pages gauge\npages 2.0\n"

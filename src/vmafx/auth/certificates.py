@@ -1,16 +1,19 @@
-"""What the controller shows of itself over TLS, and whose certificates it takes.
+"""What a server shows of itself over TLS, and whose certificates it takes.
 
 Certificates are renewed every few weeks: files that are replaced count from the next connection on, at both ports.
 """
 
 import ssl
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import grpc
 import msgspec
 
 from vmafx.kube.errors import ConfigError
 from vmafx.logs import log
+
+if TYPE_CHECKING:
+    import grpc
 
 
 class _Loaded(msgspec.Struct, frozen=True, eq=False):
@@ -19,7 +22,9 @@ class _Loaded(msgspec.Struct, frozen=True, eq=False):
     authority: bytes | None
     context: ssl.SSLContext
 
-    def for_grpc(self) -> grpc.ServerCertificateConfiguration:
+    def for_grpc(self) -> "grpc.ServerCertificateConfiguration":
+        import grpc  # noqa: PLC0415 - roles that speak only HTTP do without it
+
         return grpc.ssl_server_certificate_configuration([(self.key, self.certificate)], self.authority)
 
 
@@ -31,11 +36,13 @@ class Certificates:
         self._seen = self._stamps()
         self._loaded = self._load()
 
-    def for_grpc(self) -> grpc.ServerCredentials:
+    def for_grpc(self) -> "grpc.ServerCredentials":
         """With a client authority, nobody comes in without a certificate of it: grpc cannot ask without requiring."""
+        import grpc  # noqa: PLC0415 - as above
+
         shown = first = self._loaded
 
-        def renewed() -> grpc.ServerCertificateConfiguration | None:
+        def renewed() -> "grpc.ServerCertificateConfiguration | None":
             nonlocal shown
             if (now := self._current()) is shown:
                 return None

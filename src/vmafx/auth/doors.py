@@ -6,16 +6,15 @@ kept, only its hash.
 """
 
 import hashlib
-import ipaddress
 import re
 import time
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
-from urllib.parse import unquote
 
 import msgspec
 
+from vmafx.auth.credentials import Presented, host_of
 from vmafx.auth.recent import Recent, Strikes, Together
 from vmafx.auth.reviews import AUDIENCE, Action, Reviews, User
 from vmafx.http.errors import Refused
@@ -35,15 +34,6 @@ NAME_MOST = 253  # as long as names get in Kubernetes
 
 AUTHENTICATED = "system:authenticated"
 _JWT = re.compile(r"[\w-]+\.([\w-]+)\.[\w-]+", re.ASCII)
-
-
-class Presented(NamedTuple):
-    """What a caller shows of itself."""
-
-    token: str = ""  # without "Bearer "
-    user: str = ""  # from a verified client certificate (CN)
-    groups: tuple[str, ...] = ()  # its O's
-    peer: str = ""  # for logs and limits
 
 
 class Caller(NamedTuple):
@@ -208,22 +198,6 @@ def _claims(token: str) -> _Claims | None:
         return msgspec.json.decode(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), type=_Claims)
     except (ValueError, RecursionError):
         return None
-
-
-def host_of(peer: str) -> str:
-    """The address that limits count by, out of HTTP's and gRPC's ways to say it; of IPv6 the network of one site."""
-    text = unquote(peer)
-    for kind in ("ipv4:", "ipv6:"):
-        text = text.removeprefix(kind)
-    if text.startswith("[") or text.count(":") == 1:
-        text = text.rpartition(":")[0].strip("[]") if not text.endswith("]") else text.strip("[]")
-    try:
-        address = ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        return peer
-    if isinstance(address, ipaddress.IPv6Address):
-        return str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))
-    return str(address)
 
 
 def _hash(shown: bytes) -> bytes:

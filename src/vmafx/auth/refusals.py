@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from vmafx.auth.doors import Presented, host_of
+from vmafx.auth.credentials import Presented, host_of
 from vmafx.auth.recent import Recent
 from vmafx.http.errors import Code, Refused
 from vmafx.logs import log

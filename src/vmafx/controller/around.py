@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from google.protobuf.message import Message
 
-from vmafx.auth.doors import Presented
+from vmafx.auth.credentials import Presented
 from vmafx.controller.calls import Calls
 from vmafx.controller.routes import SERVICE
 

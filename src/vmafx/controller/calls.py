@@ -7,7 +7,8 @@ from contextlib import aclosing
 import msgspec
 
 from vmafx.api.job import JobProgress
-from vmafx.auth.doors import Doors, Presented
+from vmafx.auth.credentials import Presented
+from vmafx.auth.doors import Doors
 from vmafx.controller.jobs import Jobs, spec_of
 from vmafx.controller.messages import job_message, work_message
 from vmafx.controller.nodes import Machine, Nodes

@@ -5,19 +5,18 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import grpc
-from cryptography import x509
-from cryptography.x509.oid import NameOID
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from vmafx.auth.doors import Presented
+from vmafx.auth.credentials import Presented, from_grpc
 from vmafx.controller.calls import Calls
+from vmafx.controller.errors import refusal
 from vmafx.controller.routes import SERVICE
 from vmafx.http.address import Address
-from vmafx.http.errors import Refused, refusal
+from vmafx.http.errors import Refused
 from vmafx.kube.errors import KubeError
 from vmafx.logs import log
 
@@ -85,7 +84,7 @@ def _answered(
 ) -> Callable[[Any, Context], Awaitable[Message]]:
     async def answer(request: Any, context: Context) -> Message:
         try:
-            return await call(request, presented(context))
+            return await call(request, from_grpc(context))
         except Exception as error:  # noqa: BLE001 - the caller is told, whatever it is
             refused = refused_by(name, error)
         await context.abort(getattr(grpc.StatusCode, refused.code), refused.message)
@@ -99,7 +98,7 @@ def _streamed(
 ) -> Callable[[Any, Context], AsyncIterator[Message]]:
     async def answer(request: Any, context: Context) -> AsyncGenerator[Message]:
         try:
-            async with aclosing(call(request, presented(context))) as messages:
+            async with aclosing(call(request, from_grpc(context))) as messages:
                 async for message in messages:
                     yield message
         except Exception as error:  # noqa: BLE001 - as above
@@ -121,23 +120,3 @@ def refused_by(name: str, error: Exception) -> Refused:
             return refusal(error)
     log.error("a call failed unforeseen", call=name, error=repr(error), trace_of=error)
     return Refused("INTERNAL", "the controller failed; its log says more")
-
-
-def presented(context: Context) -> Presented:
-    """What the caller shows: a bearer token, or a certificate that the server has verified."""
-    token = ""
-    for key, value in context.invocation_metadata() or ():
-        if key == "authorization" and isinstance(value, str) and value[:7].lower() == "bearer ":
-            token = value[7:].strip()
-    user, groups = "", tuple[str, ...]()
-    if certificates := context.auth_context().get("x509_pem_cert"):
-        user, groups = subject(b"".join(certificates))
-    return Presented(token, user, groups, context.peer())
-
-
-def subject(pem: bytes) -> tuple[str, tuple[str, ...]]:
-    """Who a certificate is for, as Kubernetes reads it: the common name, and organisations as groups."""
-    names = x509.load_pem_x509_certificate(pem).subject
-    users = [str(one.value) for one in names.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    groups = tuple(str(one.value) for one in names.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
-    return (users[0], groups) if users else ("", ())

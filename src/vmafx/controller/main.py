@@ -24,8 +24,7 @@ from vmafx.controller.results import Results
 from vmafx.controller.sessions import Sessions, signing_key
 from vmafx.controller.streams import Streams
 from vmafx.controller.work import Work
-from vmafx.http import pages as server
-from vmafx.http.pages import Routes
+from vmafx.http import answers, server
 from vmafx.kube import Client, load_config
 from vmafx.kube.errors import ConfigError, KubeError
 from vmafx.kube.metrics import ClientMetrics
@@ -89,14 +88,14 @@ async def run(settings: ControllerSettings, stop: asyncio.Event) -> None:
         manager.in_background(events.run)
         manager.in_background(metrics.measure_lag)
         manager.while_leading(serve)
-        pages: Routes = {
-            "/healthz": server.probe(parts.nodes.trouble),
-            "/readyz": server.probe(not_ready),
-            "/metrics": server.metrics(metrics.registry),
+        pages: answers.Pages = {
+            "/healthz": answers.probe(parts.nodes.trouble),
+            "/readyz": answers.probe(not_ready),
+            "/metrics": answers.metrics(metrics.registry),
         }
         log.info("starting", server=config.server, pid=os.getpid())
         tls = certificates.for_http() if certificates is not None else None
-        async with web.serve(settings.http_address, calls, pages, tls) as http:
+        async with server.serve(settings.http_address, web.site(calls, pages), tls) as http:
             await manager.run(stop)
         log.info("stopped")
 

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import get_args
 
-from vmafx.auth.doors import Presented
+from vmafx.auth.credentials import Presented
 from vmafx.controller.around import around
 from vmafx.controller.calls import Calls
+from vmafx.controller.errors import refusal
 from vmafx.controller.routes import SERVICE
-from vmafx.http.errors import Code, Refused, refusal
+from vmafx.http.errors import Code, Refused
 from vmafx.kube.errors import KubeError
 from vmafx.meters import Counters, Histograms
 from vmafx.runtime.metrics import Metrics

@@ -9,8 +9,8 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 
 from vmafx.controller.jsonform import is_map
 from vmafx.controller.routes import ROUTES, Route
+from vmafx.http.answers import JSON, NDJSON
 
-JSON, LINES = "application/json", "application/x-ndjson"
 # By protobuf's mapping: 64 bits are a string, since not every reader of JSON has numbers that long.
 SCALARS: dict[int, dict[str, str]] = {
     FieldDescriptor.TYPE_STRING: {"type": "string"},
@@ -74,7 +74,7 @@ def _page(path: str) -> dict[str, Any]:
 
 def _operation(route: Route) -> dict[str, Any]:
     call = route.descriptor
-    answer = LINES if call.server_streaming else JSON
+    answer = NDJSON if call.server_streaming else JSON
     responses: dict[str, Any] = {
         str(route.status): {
             "description": call.output_type.name,

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
-from vmafx.auth.doors import Presented
+from vmafx.auth.credentials import Presented
 from vmafx.wire import controller_pb2 as wire
 
 SERVICE = wire.DESCRIPTOR.services_by_name["VmafxController"]

@@ -1,8 +1,6 @@
-"""Why a call is refused: gRPC's words for it, and HTTP's by them."""
+"""Why a call is refused: gRPC's codes, and the HTTP status of each."""
 
 from typing import Literal
-
-from vmafx.kube.errors import Forbidden, KubeError, ServerError, TooManyRequests, Unauthorized, Unreachable
 
 Code = Literal[
     "UNAUTHENTICATED",
@@ -16,25 +14,31 @@ Code = Literal[
     "ABORTED",
     "INTERNAL",
 ]
-
+STATUS: dict[Code, int] = {
+    "INVALID_ARGUMENT": 400,
+    "FAILED_PRECONDITION": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "ALREADY_EXISTS": 409,
+    "ABORTED": 409,
+    "RESOURCE_EXHAUSTED": 429,
+    "INTERNAL": 500,
+    "UNAVAILABLE": 503,
+}
 
 MESSAGE_MOST = 1000  # characters; a longer one does not fit into what gRPC sends at the end of a call
 
 
 class Refused(Exception):
-    """The caller is told the code and the message, and nothing else. `caller` is who it is, where that is known."""
+    """The caller is told the code and the message, and nothing else. `caller` is who it is, where that is known.
 
-    def __init__(self, code: Code, message: str, *, caller: str = "") -> None:
+    `status` is for where HTTP has one that says more than the code's, such as 413.
+    """
+
+    def __init__(self, code: Code, message: str, *, caller: str = "", status: int | None = None) -> None:
         self.code: Code = code
+        self.status = STATUS[code] if status is None else status
         self.caller = caller
         self.message = message if len(message) <= MESSAGE_MOST else f"{message[: MESSAGE_MOST - 1]}…"
         super().__init__(self.message)
-
-
-def refusal(error: KubeError) -> Refused:
-    """What a failure of the Kubernetes API means for the caller, who is to know that it was not their fault."""
-    if isinstance(error, Unreachable | ServerError | TooManyRequests):
-        return Refused("UNAVAILABLE", f"the Kubernetes API does not answer: {error}")
-    if isinstance(error, Forbidden | Unauthorized):
-        return Refused("INTERNAL", f"the controller lacks a right in the cluster: {error}")
-    return Refused("INTERNAL", str(error))

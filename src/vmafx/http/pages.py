@@ -5,17 +5,16 @@ text; what a request looks like on the wire, httptools knows. Who reaches the po
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import NamedTuple, cast
+from typing import cast
 
 import httptools
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from vmafx.http.address import Address
+from vmafx.http.answers import Page, Pages, text_page
 from vmafx.logs import log
 
 HEAD_MOST = 8 << 10  # bytes of a request
@@ -25,23 +24,14 @@ IDLE_MOST = 90.0  # seconds between requests: longer than a minute, which is how
 LINGER = 10.0  # seconds for the caller to read the last answer; closed at once, it could be lost to a reset
 
 
-class Page(NamedTuple):
-    status: int
-    content_type: str
-    body: bytes
-
-
-Routes = dict[str, Callable[[], Page]]
-
-
 @asynccontextmanager
-async def serve(address: Address | None, routes: Routes) -> AsyncIterator[int]:
-    """Answer GET and HEAD on `routes` for as long as the context lasts; gives the port, 0 for none."""
+async def serve(address: Address | None, pages: Pages) -> AsyncIterator[int]:
+    """Answer GET and HEAD on `pages` for as long as the context lasts; gives the port, 0 for none."""
     if address is None:
         yield 0
         return
 
-    site = _Site(routes)
+    site = _Site(pages)
     server = await asyncio.get_running_loop().create_server(lambda: _Connection(site), address.host, address.port)
     try:
         yield server.sockets[0].getsockname()[1]
@@ -51,29 +41,11 @@ async def serve(address: Address | None, routes: Routes) -> AsyncIterator[int]:
         await server.wait_closed()
 
 
-def probe(ok: Callable[[], str | None]) -> Callable[[], Page]:
-    """200 `ok`, or 503 with what is missing."""
-
-    def answer() -> Page:
-        missing = ok()
-        return _text(503, missing) if missing else _text(200, "ok")
-
-    return answer
-
-
-def metrics(registry: CollectorRegistry) -> Callable[[], Page]:
-    return lambda: Page(200, CONTENT_TYPE_LATEST, generate_latest(registry))
-
-
-def _text(status: int, line: str) -> Page:
-    return Page(status, "text/plain; charset=utf-8", f"{line}\n".encode())
-
-
 class _Site:
     """What the connections of one server share."""
 
-    def __init__(self, routes: Routes) -> None:
-        self._routes = routes
+    def __init__(self, pages: Pages) -> None:
+        self._pages = pages
         self._connections: dict[_Connection, None] = {}  # who asked last comes last
         self._closed = False
 
@@ -106,19 +78,19 @@ class _Site:
 
     def page(self, method: bytes, url: bytes) -> Page:
         if method not in {b"GET", b"HEAD"}:
-            return _text(405, "only GET and HEAD are answered")
+            return text_page(405, "only GET and HEAD are answered", {"Allow": "GET, HEAD"})
         try:
             path = httptools.parse_url(url).path
         except httptools.HttpParserInvalidURLError:
-            return _text(400, "not a URL")
-        answer = self._routes.get(path.decode("latin-1")) if path else None
+            return text_page(400, "not a URL")
+        answer = self._pages.get(path.decode("latin-1")) if path else None
         if answer is None:
-            return _text(404, "no such page")
+            return text_page(404, "no such page")
         try:
             return answer()
         except Exception as error:  # noqa: BLE001 - whatever it is, the other pages and callers go on
             log.error("a page failed", path=path.decode("latin-1"), trace_of=error)
-            return _text(500, "this page failed; the log says why")
+            return text_page(500, "this page failed; the log says why")
 
 
 class _Connection(asyncio.Protocol):
@@ -182,12 +154,13 @@ class _Connection(asyncio.Protocol):
             kept, wrong = False, True
         if self._method:
             self._site.asks(self)
-            page = _text(413, "no request has a body here") if self._body else self._site.page(self._method, self._url)
+            no_body = text_page(413, "no request has a body here")
+            page = no_body if self._body else self._site.page(self._method, self._url)
             self._answer(page, kept=kept and self._keep and not self._body)
         elif wrong:
-            self._answer(_text(400, "not HTTP"), kept=False)
+            self._answer(text_page(400, "not HTTP"), kept=False)
         elif self._size > HEAD_MOST:
-            self._answer(_text(431, f"a request has at most {HEAD_MOST} bytes"), kept=False)
+            self._answer(text_page(431, f"a request has at most {HEAD_MOST} bytes"), kept=False)
 
     # The parser calls these.
 
@@ -215,7 +188,7 @@ class _Connection(asyncio.Protocol):
             f"Content-Type: {page.content_type}",
             f"Content-Length: {len(page.body)}",
             f"Connection: {'keep-alive' if kept else 'close'}",
-            *(["Allow: GET, HEAD"] if page.status == 405 else []),
+            *(f"{name}: {value}" for name, value in page.headers.items()),
         ]
         body = b"" if self._method == b"HEAD" else page.body
         self._transport.write("\r\n".join([*head, "", ""]).encode() + body)

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from vmafx.http import pages as server
+from vmafx.http import answers
 from vmafx.http.address import Address
+from vmafx.http.pages import serve
 from vmafx.logs import log
 from vmafx.runtime.controller import Controller
 from vmafx.runtime.informer import Informer
@@ -59,11 +60,11 @@ class Manager:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set. LeaseLost, or any failure of a part, ends it sooner (in an ExceptionGroup)."""
-        probes = {"/healthz": server.probe(lambda: None), "/readyz": server.probe(self.not_ready)}
-        pages = {"/metrics": server.metrics(self._metrics.registry)}
+        probes = {"/healthz": answers.probe(lambda: None), "/readyz": answers.probe(self.not_ready)}
+        pages = {"/metrics": answers.metrics(self._metrics.registry)}
         async with (
-            server.serve(self._probes_at, probes),
-            server.serve(self._metrics_at, pages),
+            serve(self._probes_at, probes),
+            serve(self._metrics_at, pages),
             _beside(*(work() for work in self._background), *(informer.run() for informer in self._informers)),
         ):
             if not await unless(stop, self._synced()):

@@ -5,7 +5,7 @@ import threading
 from io import FileIO
 
 from vmafx.scoring.media.opened import Opened
-from vmafx.scoring.media.threads import in_thread
+from vmafx.threads import in_thread
 
 BLOCK = 1 << 20
 

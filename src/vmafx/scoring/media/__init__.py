@@ -10,7 +10,6 @@
     store.py     object stores, by way of fsspec; s3.py and gs.py how each is reached
     deliver.py   the other way: a report to a path or URI
     retry.py     when a broken transfer goes on, and when it is given up
-    threads.py   slow calls beside the event loop
 
 No text that leaves here holds a credential: no user names of URLs, no queries, no headers, no foreign error's words.
 """

@@ -11,7 +11,7 @@ from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.schemes import Place
 from vmafx.scoring.media.staging import Staging
 from vmafx.scoring.media.store import NETWORK, Store, copy, deposit
-from vmafx.scoring.media.threads import in_thread
+from vmafx.threads import in_thread
 
 
 async def fetch(place: Place, staging: Staging) -> None:

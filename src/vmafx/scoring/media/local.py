@@ -11,7 +11,7 @@ from vmafx.atomic_write import put_whole
 from vmafx.scoring.errors import BadInput, NodeFault, Part, ScoringError
 from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.schemes import Place
-from vmafx.scoring.media.threads import in_thread
+from vmafx.threads import in_thread
 
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 _NOT_OURS = {errno.EACCES, errno.EPERM}

@@ -11,8 +11,8 @@ from vmafx.scoring.media.local import local_file
 from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.schemes import SCHEMES
 from vmafx.scoring.media.staging import Staging
-from vmafx.scoring.media.threads import in_thread
 from vmafx.scoring.media.uri import locate
+from vmafx.threads import in_thread
 
 
 class Opened(msgspec.Struct, frozen=True):

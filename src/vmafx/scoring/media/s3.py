@@ -15,7 +15,7 @@ from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.schemes import Place
 from vmafx.scoring.media.staging import Staging
 from vmafx.scoring.media.store import NETWORK, Store, copy, deposit
-from vmafx.scoring.media.threads import in_thread
+from vmafx.threads import in_thread
 
 _MISSING = (NoCredentialsError, PartialCredentialsError, ProfileNotFound)
 

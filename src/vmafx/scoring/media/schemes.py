@@ -12,7 +12,7 @@ import msgspec
 
 from vmafx.plain import printable
 from vmafx.scoring.errors import NodeFault
-from vmafx.scoring.media.threads import in_thread
+from vmafx.threads import in_thread
 
 if TYPE_CHECKING:  # they import this module
     from vmafx.scoring.media.policy import Policy

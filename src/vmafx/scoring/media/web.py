@@ -20,8 +20,8 @@ from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.retry import Lost, retry_after, until_whole
 from vmafx.scoring.media.schemes import Place
 from vmafx.scoring.media.staging import Staging
-from vmafx.scoring.media.threads import in_thread
 from vmafx.scoring.media.uri import shown
+from vmafx.threads import in_thread
 
 REDIRECTS = 5
 BLOCK = 1 << 20

@@ -20,7 +20,7 @@ What roles share
     scheduling/  which job goes to which node: pure, in memory
     jobs/        the life of a job: what workers are handed and answer, how attempts end, what is written
     auth/        who calls and what they may do: tokens, certificates, access reviews
-    reports/     scores as HTML, CSV and JSON
+    reports/     scores as HTML, CSV and JSON; every chart
     scoring/     a real VMAF by ffmpeg and libvmaf: clips by URI, probing, limits, results
     runtime/     a small controller-runtime: informers, queues, leader election, metrics
     http/        hardened HTTP servers

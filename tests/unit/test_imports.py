@@ -1,11 +1,17 @@
 """A role pays only for what it uses."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-HEAVY = {"kubernetes", "numpy", "torch", "typer", "rich", "structlog", "grpc", "google", "cryptography", "aiohttp"}
+HEAVY = {
+    "kubernetes", "numpy", "torch", "typer", "rich", "structlog", "grpc", "google", "cryptography", "aiohttp",
+    "matplotlib",
+}  # fmt: skip
+SOURCE = Path(__file__).parents[2] / "src" / "vmafx"
 
 
 @pytest.mark.parametrize(
@@ -66,6 +72,30 @@ def test_only_people_who_look_at_the_fleet_pay_for_that(module: str) -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "vmafx.api.job" in loaded
     assert [name for name in loaded if name.startswith("vmafx.fleet") or name == "vmafx.scheduling.forecast"] == []
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "vmafx.operator.main", "vmafx.controller.main", "vmafx.agent.main", "vmafx.worker.main", "vmafx.cli.score",
+        "vmafx.demo.main", "vmafx.reports", "vmafx.reports.rate_quality",
+    ],
+)  # fmt: skip
+def test_only_who_draws_pays_for_that(module: str) -> None:
+    code = f"import sys, {module}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert module in loaded
+    assert [name for name in loaded if name.startswith(("matplotlib", "numpy", "PIL"))] == []
+
+
+def test_one_module_imports_what_draws() -> None:
+    """So that it is always imported without the user's settings."""
+    found = [
+        path
+        for path in SOURCE.rglob("*.py")
+        if re.search(r"^\s*(import|from) matplotlib", path.read_text(), re.MULTILINE)
+    ]
+    assert found == [SOURCE / "reports" / "canvas.py"]
 
 
 def test_the_api_knows_no_network() -> None:

@@ -10,104 +10,44 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Mapping
-from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vmafx.reports import check, csv, html, json, page, write
-from vmafx.reports.measures import Measure
-from vmafx.reports.scales import bins, counts, fit, frames, thin
+from tests.support.reports import ALL_MEASURES, HOSTILE, Page, charts, made, plot_area, points
+from vmafx.reports import check, csv, html, json, markup, page, write
+from vmafx.reports.budget import budget
+from vmafx.reports.curves import bins, thin
 from vmafx.reports.words import clock, names, number
 from vmafx.scoring.errors import BadInput, NodeFault
 from vmafx.scoring.frames import Picture
-from vmafx.scoring.pooling import pool, summary
-from vmafx.scoring.result import ClipFacts, EngineFacts, Report, Result
+from vmafx.scoring.result import Report, Result
 
-HOSTILE = """"'><script>alert(1)</script><img src=x onerror=alert(1)>`--></style></title></svg>&lt;\x00\u202e\ud800"""
-SCORES = [95.0, 91.5, 62.25, 97.125, 94.0]
 TEXT = st.one_of(st.text(), st.sampled_from([HOSTILE, "javascript:alert(1)", "https://example.test/a.mp4?b#c", ""]))
 
 
-def made(
-    vmaf: list[float] = SCORES,
-    *,
-    distorted: str = "file:///clips/a.mp4",
-    reference: str = "file:///clips/master.mov",
-    model: str = "vmaf_v0.6.1",
-    notes: tuple[str, ...] = (),
-    key: str = "key",
-    numbers: list[int] | None = None,
-    rate: float | None = 25.0,
-    extras: Mapping[str, list[float]] = {},
-) -> Report:
-    def clip(uri: str) -> ClipFacts:
-        return ClipFacts(uri, "ab" * 32, "mov,mp4", "h264", 1920, 1080, "yuv420p", len(vmaf), rate)
-
-    values = {"vmaf": vmaf, **extras}
-    result = Result(
-        score=pool(vmaf, "mean"),
-        pooling="mean",
-        model=model,
-        frames=len(vmaf),
-        fps=120.5,
-        features={column: summary([*filter(math.isfinite, every)] or [0.0]) for column, every in values.items()},
-        reference=clip(reference),
-        distorted=clip(distorted),
-        width=1920,
-        height=1080,
-        pixelFormat="yuv420p",
-        subsample=1,
-        engine=EngineFacts("7.1", "3.0.0"),
-        notes=notes,
-        key=key,
-    )
-    return Report(result, numbers or list(range(len(vmaf))), values)
+@given(TEXT, TEXT)
+def test_no_text_becomes_markup(text: str, value: str) -> None:
+    page = Page(markup.tag("p", text, markup.tag("b", text, title=value), class_=value))
+    assert page.shape == [("p", ("class",)), ("b", ("title",))]
 
 
-class Page(HTMLParser):
-    """What a browser would make of it: elements with their attributes, and all text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str]]] = []
-        self.text: list[str] = []
-        self.open: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, {name: value or "" for name, value in attrs}))
-        if tag not in {"meta", "link", "img"}:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-    @property
-    def shape(self) -> list[tuple[str, tuple[str, ...]]]:
-        return [(tag, tuple(attributes)) for tag, attributes in self.elements]
-
-    def all(self, tag: str) -> list[dict[str, str]]:
-        return [attributes for name, attributes in self.elements if name == tag]
+HARMLESS = made(distorted="x", reference="x", model="x", notes=("x",))
+SHAPES = [Page(html([HARMLESS] * count)).shape for count in (1, 2)]
 
 
+@settings(max_examples=12)  # each draws 18 charts
 @given(TEXT, TEXT, TEXT, TEXT)
-def test_no_text_from_outside_becomes_markup(distorted: str, reference: str, model: str, note: str) -> None:
-    harmless = made(distorted="x", reference="x", model="x", notes=("x",))
+@example(HOSTILE, HOSTILE, HOSTILE, HOSTILE)
+@example("$x$", "$\\frac{", "{}", "%s")
+def test_no_text_from_outside_changes_the_page(distorted: str, reference: str, model: str, note: str) -> None:
     hostile = made(distorted=distorted, reference=reference, model=model, notes=(note,))
-    assert Page(html([hostile])).shape == Page(html([harmless])).shape
-    assert Page(html([hostile, hostile])).shape == Page(html([harmless, harmless])).shape
+    assert [Page(html([hostile] * count)).shape for count in (1, 2)] == SHAPES
 
 
 def test_a_hostile_text_is_still_told() -> None:
@@ -177,7 +117,7 @@ def test_several_clips_have_an_overview_that_leads_to_each() -> None:
     links = [link["href"] for link in page.all("a")]
     assert links == ["#clip-1", "#clip-2", "#clip-3"]
     assert {link[1:] for link in links} <= ids
-    first = [path["data-name"] for path in page.all("path")][:3]
+    first = [line["data-name"] for line in page.all("i")][:3]
     assert first == [report.result.distorted.uri for report in reports]  # out.mp4 would not tell them apart
     assert "#clip-1" not in html(reports[:1])
 
@@ -197,20 +137,60 @@ def test_several_clips_have_an_overview_that_leads_to_each() -> None:
     ],
 )
 def test_odd_values_are_drawn_within_the_chart(report: Report) -> None:
-    page = Page(html([report, report]))
-    for path in page.all("path"):
-        assert all(-0.1 <= float(place) <= 1000.1 for place in re.findall(r"[-\d.]+", path["d"]))
-    assert not any(re.search(r"\b(nan|inf)\b", value) for path in page.all("path") for value in path.values())
+    text = html([report, report])
+    for chart in charts(text):
+        left, top, right, bottom = plot_area(chart)
+        for path in chart.iter("path"):
+            if "C" not in path.attrib["d"]:  # a dot may stand over the edge
+                for x, y in points(path.attrib["d"]):
+                    assert left - 0.2 <= x <= right + 0.2
+                    assert top - 0.2 <= y <= bottom + 0.2
+        assert not re.search(r"\b(nan|inf)\b", " ".join(path.attrib["d"] for path in chart.iter("path")))
+    for line in Page(text).all("i"):
+        assert not re.search(r"\b(nan|inf)\b", line["data-values"])
+
+
+def long_clip(frames: int) -> Report:
+    """All measures, with all their decimals, and one dip."""
+    scores = [93.0 + 6 * math.sin(frame * 0.7) * math.sin(frame / 4000) for frame in range(frames)]
+    scores[frames * 618 // 1000] = 12.5
+    return made(scores, extras=dict.fromkeys(ALL_MEASURES, scores))
 
 
 def test_a_long_clip_makes_a_small_page_with_every_dip_in_it() -> None:
-    scores = [93.0 + math.sin(frame / 40) for frame in range(100_000)]
-    scores[61_803] = 12.5
-    columns = dict.fromkeys(("psnr_y", "ssim", "cambi", *(f"vif_scale{scale}" for scale in range(4))), scores)
-    text = html([made(scores, extras=columns)])
-    path = Page(text).all("path")[0]
-    assert len(text) < 2_000_000
-    assert dict(zip(path["data-frames"].split(), path["data-values"].split(), strict=True))["61803"] == "12.50"
+    """200,000 frames of all 22 measures take 0.27 MB."""
+    text = html([long_clip(200_000)])
+    assert len(text.encode()) < 500_000
+    page = Page(text)
+    lines = page.all("i")
+    assert len(lines) == 1 + len(ALL_MEASURES)
+    for line in lines:
+        values = dict(zip(line["data-frames"].split(), line["data-values"].split(), strict=True))
+        assert float(values["123600"]) == 12.5
+    for chart in charts(text):
+        if "by frame" in chart.attrib["aria-label"]:  # the dip is drawn, too: far below all else
+            left, top, right, bottom = plot_area(chart)
+            curves = [point for path in chart.iter("path") for point in points(path.attrib["d"])]
+            across, down = next(point for point in curves if abs(point[1] - (bottom - (bottom - top) / 8)) < 1)
+            assert abs((across - left) / (right - left) - 0.618) < 0.01, down
+
+
+def test_ten_clips_stay_below_1_mb() -> None:
+    """Of 20,000 frames and all 22 measures: 0.91 MB, with a chart for each."""
+    text = html([long_clip(20_000)] * 10)
+    assert len(text.encode()) < 1_000_000
+    assert len(Page(text).all("i")) == 10 + 10 * (1 + len(ALL_MEASURES))
+
+
+def test_with_many_clips_charts_beside_vmaf_give_way() -> None:
+    """30 clips of 2,000 frames and all 22 measures: 0.85 MB."""
+    text = html([long_clip(2_000)] * 30)
+    assert len(text.encode()) < 1_000_000
+    assert len(Page(text).all("i")) == 30 + 30
+    assert "a report as CSV has all values" in text
+    assert "PSNR Y" in text  # in the tables
+    few, several = budget([long_clip(100)]), budget([long_clip(100)] * 14)
+    assert (few.elementary, few.extras, several.elementary, several.extras) == (True, True, False, True)
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=400), st.integers(2, 60))
@@ -222,25 +202,6 @@ def test_what_is_left_of_a_curve_has_its_lowest_and_highest(values: list[float],
     assert [frame for frame, _ in curve.points] == sorted({frame for frame, _ in curve.points})
     kept = [value for _, value in curve.points]
     assert (min(kept), max(kept)) == (min(values), max(values))
-
-
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.floats(0, 10), st.sampled_from([None, 1.0, 100.0]))
-def test_an_axis_holds_its_values_and_no_impossible_ones(values: list[float], span: float, most: float | None) -> None:
-    low, high = min(values), max(values)
-    axis = fit(low, high, Measure("any", span=span, most=most))
-    assert list(axis.ticks) == sorted(set(axis.ticks))
-    assert 2 <= len(axis.ticks) <= 12
-    assert -1e-6 <= axis.at(low) <= axis.at(high) <= 1 + 1e-6
-    if low >= 0:
-        assert axis.low >= 0
-
-
-@given(st.integers(0, 10**6), st.integers(0, 10**6))
-def test_frames_are_ticked_by_whole_numbers(first: int, length: int) -> None:
-    axis = frames(first, first + length)
-    assert all(float(tick).is_integer() and axis.low <= tick <= axis.high for tick in axis.ticks)
-    assert 1 <= len(axis.ticks) <= 13
-    assert counts(length + 1).high >= length + 1
 
 
 @given(st.lists(st.floats(0, 100), min_size=1))

@@ -6,11 +6,7 @@
     cluster.py  the processes: a control plane, the operator, the controller, an agent
     jobs.py     a VmafxJob for each encode, handed in by kubectl
     table.py    the jobs, live, until each has its score
-    scene.py    rate and quality as lines, dots and labels
-    picture.py  the scene as a page
-    raster.py   the scene as a PNG
-    strokes.py  letters for that, as strokes of a pen
     errors.py   what can go wrong
 
-The product's roles are started by their command lines, as anybody would; none is imported.
+reports/ draws the chart. The product's roles are started by their command lines, as anybody would; none is imported.
 """

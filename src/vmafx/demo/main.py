@@ -11,14 +11,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from vmafx.demo import jobs, picture, raster, table
+from vmafx.demo import jobs, table
 from vmafx.demo.clips import ENCODES, REFERENCE, SECONDS, SIZE, Making
 from vmafx.demo.cluster import DemoCluster
 from vmafx.demo.errors import DemoError
-from vmafx.demo.scene import Score, scene
 from vmafx.demo.steps import Steps
 from vmafx.devcluster import binaries, tools
 from vmafx.devcluster.components import APISERVER, ETCD
+from vmafx.reports.charts import RatePoint
+from vmafx.reports.rate_quality import rate_quality_html, rate_quality_png
 
 PAGE, PICTURE, JOBS = "rate-quality.html", "rate-quality.png", "jobs.yaml"
 CLIPS, AGENT = "clips", "agent"
@@ -40,7 +41,7 @@ def run(output: Path, *, keep: bool, console: Console | None = None) -> None:
         kbits = {encode.name: encode.kbits(output / CLIPS) for encode in ENCODES}
         found = asyncio.run(table.until_scored(cluster.kubeconfig, kbits, console, cluster.check))
         with steps.doing(f"drawn: {_short(output / PAGE)} and {PICTURE}"):
-            _draw(output, [Score(one.name, one.codec, kbits[one.name], found[one.name]) for one in ENCODES])
+            _draw(output, [RatePoint(one.name, one.codec, kbits[one.name], found[one.name]) for one in ENCODES])
         steps.say(f"\nAll done in {time.monotonic() - began:.1f} s. Next:")
         if keep:
             _stay(cluster, kubectl, steps)
@@ -77,9 +78,9 @@ def _started(output: Path, steps: Steps) -> Iterator[DemoCluster]:
         yield cluster
 
 
-def _draw(output: Path, scores: list[Score]) -> None:
-    (output / PAGE).write_text(picture.html(scores, REFERENCE), encoding="utf-8")
-    (output / PICTURE).write_bytes(raster.png(scene(scores)))
+def _draw(output: Path, points: list[RatePoint]) -> None:
+    (output / PAGE).write_text(rate_quality_html(points, REFERENCE), encoding="utf-8")
+    (output / PICTURE).write_bytes(rate_quality_png(points))
 
 
 def _next(output: Path) -> list[str]:

@@ -1,17 +1,22 @@
 """A run's reports as files: a page for people, tables for programs. Nothing here scores, and nothing here is fetched.
 
-data.py       JSON and CSV
-files.py      writes any of them, by the ending of the name
-page.py       the HTML page; beside it page.css and page.js, which it carries within itself
-overview.py   several clips at a glance
-section.py    one clip: its score, curves, tables and worst frames
-clips.py      how a score came about: the run, and what the two clips were
-charts.py     curves over the frames
-bars.py       how the frames' scores are spread
-scales.py     axes, ticks, and long clips made short without losing a dip
-measures.py   what we know of each measure
-words.py      numbers, times and clips as people read them
-markup.py     elements; the one place where text becomes HTML
+data.py          JSON and CSV
+files.py         writes any of them, by the ending of the name
+page.py          the HTML page; beside it page.css and page.js, which it carries within itself
+overview.py      several clips at a glance
+section.py       one clip: its score, curves, tables and worst frames
+clips.py         how a score came about: the run, and what the two clips were
+rate_quality.py  encodes by what they cost and how good they look: a page, and a PNG
+charts.py        what a chart shows, and its markup
+plots.py         every chart as a figure, which becomes SVG or PNG
+ticks.py         where a chart's axes have ticks
+canvas.py        matplotlib, and how all charts look; imported only when something is drawn
+svg.py           what matplotlib wrote, as a part of a page
+curves.py        long clips made short without losing a dip; frames counted by their score
+budget.py        how many charts and points a page can have
+measures.py      what we know of each measure
+words.py         numbers, times and clips as people read them
+markup.py        elements; the one place where text becomes HTML
 """
 
 from vmafx.reports.data import csv, json

@@ -1,7 +1,7 @@
-"""Curves over the frames, as SVG.
+"""Charts: what they show, and their markup around what plots.py draws of them.
 
-Positions are in percent and text is in pixels, so that a chart fits any screen and its text stays readable. Only the
-curves are stretched. page.js reads the data-* attributes to tell the values under the pointer.
+A chart is drawn once for each width that it may get, and page.css shows the one that suits; so text is readable on any
+screen. page.js reads the data-* attributes to tell the values under the pointer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,12 +9,27 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from vmafx.reports import words
+from vmafx.reports.curves import Curve, bins
 from vmafx.reports.markup import Html, tag
-from vmafx.reports.scales import Axis, Curve
+from vmafx.reports.measures import VMAF, Measure
+from vmafx.scoring.result import Summary
 
-SIDE = 1000  # of the square that curves are drawn in before it is stretched
 COLOURS = 8
-DASHES = ("none", "7 4", "2 4")  # the colours come again, in another stroke
+DASHES: tuple[tuple[int, ...], ...] = ((), (7, 4), (2, 4))  # the colours come again, in another stroke
+
+
+class Size(msgspec.Struct, frozen=True):
+    """What a chart is drawn for, in CSS pixels; page.css has the widths from which each is shown."""
+
+    name: str
+    width: int
+    height: int
+    font: int = 13
+
+
+WIDE, MEDIUM, NARROW = Size("wide", 1080, 310), Size("medium", 680, 290), Size("narrow", 360, 260)
+SMALL = Size("small", 300, 150, 12)
+LARGE = (WIDE, MEDIUM, NARROW)
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -23,40 +38,82 @@ class Line(msgspec.Struct, frozen=True):
     place: int = 0  # among the lines: says the colour and the stroke
 
 
-class Chart(msgspec.Struct, frozen=True, kw_only=True):
+class FrameChart(msgspec.Struct, frozen=True, kw_only=True):
+    """Curves over the frames from `first` to `last`."""
+
     label: str  # what a screen reader says
-    x: Axis
-    y: Axis
+    first: int
+    last: int
     lines: Sequence[Line]
-    decimals: int
-    rate: float | None = None
-    levels: Mapping[str, float] = {}
+    measure: Measure = VMAF
+    rate: float | None = None  # frames in a second: adds times
+    levels: Mapping[str, float] = {}  # lines across, with their names
     dots: Sequence[tuple[int, float]] = ()
-    small: bool = False
+    sizes: tuple[Size, ...] = LARGE
+
+
+class Histogram(msgspec.Struct, frozen=True, kw_only=True):
+    """How many frames have a score from each bin's beginning to the next's."""
+
+    label: str
+    width: float
+    bins: Sequence[tuple[float, int]]
+    sizes: tuple[Size, ...] = (Size("small", 360, 260),)
+
+
+class RatePoint(msgspec.Struct, frozen=True):
+    """One encode: what it costs, and how good it looks."""
+
+    name: str
+    codec: str
+    kbits: float
+    vmaf: float
+
+
+class RateChart(msgspec.Struct, frozen=True, kw_only=True):
+    """Quality against rate: a line for each codec, from its lowest rate to its highest; a dot for each encode."""
+
+    label: str
+    points: Sequence[RatePoint]
+    sizes: tuple[Size, ...] = (Size("wide", 1080, 560), Size("medium", 680, 460), Size("narrow", 360, 340))
+
+    @property
+    def codecs(self) -> list[str]:
+        """Each once, in the order in which they come."""
+        return list(dict.fromkeys(one.codec for one in self.points))
+
+
+Chart = FrameChart | Histogram | RateChart
 
 
 def draw(chart: Chart) -> Html:
-    strokes = (_strokes(chart, line) for line in chart.lines)
-    drawing = tag(
-        "svg",
-        *_grid(chart),
-        tag("svg", *strokes, viewBox=f"0 0 {SIDE} {SIDE}", preserveAspectRatio="none", width="100%", height="100%"),
-        *_levels(chart),
-        *_dots(chart),
-        role="img",
-        aria_label=chart.label,
+    from vmafx.reports import plots  # noqa: PLC0415 - matplotlib takes 0.6 s and 50 MB
+
+    drawings = [plots.draw(chart, size) for size in chart.sizes]
+    svgs = [drawing.svg for drawing in drawings]
+    if not isinstance(chart, FrameChart):
+        return tag("div", *svgs, class_="plot")
+    (first, last), (low, high), exact = drawings[0].x, drawings[0].y, chart.measure.decimals
+    values = (
+        tag(
+            "i",
+            class_=_colour(line.place),
+            hidden="",
+            data_name=line.name,
+            data_frames=" ".join(str(frame) for frame, _ in line.curve.points),
+            data_values=" ".join(f"{value:.{exact}f}" for _, value in line.curve.points),
+        )
+        for line in chart.lines
     )
-    return tag(
-        "div",
-        drawing,
-        class_="plot small" if chart.small else "plot leveled" if chart.levels else "plot",
-        data_from=chart.x.low,
-        data_to=chart.x.high,
-        data_low=chart.y.low,
-        data_high=chart.y.high,
-        data_decimals=chart.decimals,
-        data_rate=chart.rate,
-    )
+    return tag("div", *svgs, *values, class_="plot", data_from=f"{first:g}", data_to=f"{last:g}", data_low=low,
+               data_high=high, data_decimals=exact, data_rate=chart.rate)  # fmt: skip
+
+
+def histogram(values: Sequence[float]) -> Histogram:
+    width, counted = bins(values)
+    frames = words.plural(len(values), "frame")
+    label = f"Histogram of the VMAF of {frames}, from {min(values):.2f} to {max(values):.2f}"
+    return Histogram(label=label, width=width, bins=counted)
 
 
 def figure(title: str, chart: Html, note: str | None = None, *, heading: str = "h3") -> Html:
@@ -64,87 +121,45 @@ def figure(title: str, chart: Html, note: str | None = None, *, heading: str = "
     return tag("figure", tag("figcaption", tag(heading, title), told), chart, class_="panel")
 
 
+def legend(names: Sequence[str]) -> Html:
+    return tag("ul", *(tag("li", swatch(place), tag("bdi", name)) for place, name in enumerate(names)), class_="legend")
+
+
 def swatch(place: int) -> Html:
     """A piece of a line, for legends."""
-    line = tag("line", x1=0, x2=22, y1=5, y2=5, class_="stroke", stroke_dasharray=_dash(place))
+    dash = " ".join(map(str, dashes(place))) or None
+    line = tag("line", x1=0, x2=22, y1=5, y2=5, stroke_dasharray=dash)
     return tag("svg", line, width=22, height=10, class_=f"swatch {_colour(place)}", aria_hidden="true")
 
 
-def percent(fraction: float) -> str:
-    return f"{fraction * 100:.2f}%"
+def dashes(place: int) -> tuple[int, ...]:
+    return DASHES[place // COLOURS % len(DASHES)]
 
 
-def horizontal(y: Axis, decimals: int) -> list[Html]:
-    """Lines across, with their values to the left."""
-    drawn = []
-    for value in y.ticks:
-        at = percent(1 - y.at(value))
-        drawn.append(tag("line", x1=0, x2="100%", y1=at, y2=at, class_="grid"))
-        drawn.append(tag("text", words.number(value, decimals), x=-8, y=at, dy=".32em", class_="tick left"))
-    return drawn
-
-
-def _grid(chart: Chart) -> list[Html]:
-    drawn = horizontal(chart.y, chart.y.decimals)
-    step = chart.x.ticks[1] - chart.x.ticks[0] if len(chart.x.ticks) > 1 else 0
-    for place, frame in enumerate(chart.x.ticks):
-        at = percent(chart.x.at(frame))
-        odd = " odd" if place % 2 else ""
-        drawn.append(tag("text", f"{frame:,.0f}", x=at, y="100%", dy="1.6em", class_=f"tick below{odd}"))
-        if chart.rate and not chart.small:
-            time = words.clock(frame / chart.rate, 0 if step / chart.rate >= 1 else 2)
-            drawn.append(tag("text", time, x=at, y="100%", dy="2.9em", class_=f"tick below time{odd}"))
-    return drawn
-
-
-def _strokes(chart: Chart, line: Line) -> Html:
-    """The curve; of a long clip the reach of its values, and their trend over it."""
-    curve = line.curve
-    reach = tag(
-        "path",
-        d=_path(chart, curve.points),
-        class_="reach" if curve.trend else "stroke",
-        stroke_dasharray=None if curve.trend else _dash(line.place),
-        data_name=line.name,
-        data_frames=" ".join(str(frame) for frame, _ in curve.points),
-        data_values=" ".join(f"{value:.{chart.decimals}f}" for _, value in curve.points),
-    )
-    trend = tag("path", d=_path(chart, curve.trend), class_="stroke", stroke_dasharray=_dash(line.place))
-    return tag("g", reach, trend if curve.trend else None, class_=_colour(line.place))
-
-
-def _path(chart: Chart, points: Sequence[tuple[int, float]]) -> str:
-    return "M" + "L".join(
-        f"{chart.x.at(frame) * SIDE:.1f} {(1 - chart.y.at(value)) * SIDE:.1f}" for frame, value in points
-    )
-
-
-def _levels(chart: Chart) -> list[Html]:
-    """Lines across at a value, named beside them; two names that would meet give way to each other."""
-    ranked = sorted(chart.levels.items(), key=lambda level: -level[1])
-    tight = len(ranked) > 1 and chart.y.at(ranked[0][1]) - chart.y.at(ranked[-1][1]) < 0.06
-    drawn = []
-    for (name, value), side in zip(ranked, ("upper", "lower"), strict=False):
-        at = percent(1 - chart.y.at(value))
-        text = f"{name} {words.number(value, chart.decimals)}"
-        shift = {"upper": "-.2em", "lower": "1em"}[side] if tight else ".32em"
-        drawn.append(tag("line", x1=0, x2="100%", y1=at, y2=at, class_="level"))
-        drawn.append(tag("text", text, x="100%", y=at, dx=8, dy=shift, class_=f"level {side}"))
-    return drawn
-
-
-def _dots(chart: Chart) -> list[Html]:
-    """What was asked for; and a line of one point, which has no length to be seen by."""
-    alone = [line.curve.points[0] for line in chart.lines if len(line.curve.points) == 1]
-    return [
-        tag("circle", cx=percent(chart.x.at(frame)), cy=percent(1 - chart.y.at(value)), r=4, class_="dot")
-        for frame, value in (*chart.dots, *alone)
+def gauge(score: float, summary: Summary, *, ticks: bool = True) -> Html:
+    """From 0 to 100: all frames thin, nine in ten of them thick, the score as a mark."""
+    low, high = summary.percentiles["p5"], summary.percentiles["p95"]
+    drawn = [
+        tag("rect", x=0, width="100%", y=9, height=2, class_="rail"),
+        _stretch(summary.min, summary.max, y=8, height=4, class_="all"),
+        _stretch(low, high, y=5, height=10, class_="most"),
+        tag("line", x1=_percent(score), x2=_percent(score), y1=2, y2=18, class_="mark"),
     ]
+    for value in range(0, 101, 20) if ticks else ():
+        anchor = {0: "start", 100: "end"}.get(value, "middle")
+        drawn.append(tag("text", f"{value}", x=_percent(value), y=34, text_anchor=anchor))
+    label = f"{score:.2f} on a scale from 0 to 100; nine in ten frames from {low:.2f} to {high:.2f}"
+    return tag("svg", *drawn, role="img", aria_label=label, class_="gauge", height=38 if ticks else 20)
+
+
+def _stretch(low: float, high: float, **attributes: str | float) -> Html:
+    low, high = (min(max(score, 0.0), 100.0) for score in (low, high))
+    return tag("rect", x=_percent(low), width=_percent(max(high - low, 0.4)), rx=1, **attributes)
+
+
+def _percent(score: float) -> str:
+    return f"{min(max(score, 0.0), 100.0):.2f}%"
 
 
 def _colour(place: int) -> str:
     return f"c{place % COLOURS}"
-
-
-def _dash(place: int) -> str:
-    return DASHES[place // COLOURS % len(DASHES)]

@@ -8,6 +8,7 @@ import html
 import re
 
 EMPTY = frozenset({"img", "link", "meta"})
+CLOSED = frozenset({"line", "path", "rect"})  # of SVG, where nothing is ever inside
 # What would break the encoding, or make a name look like another one: controls, lone surrogates, changes of direction.
 UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
 
@@ -18,8 +19,13 @@ class Html(str):
     __slots__ = ()
 
 
+def showable(text: str) -> str:
+    """The text with a mark in place of each character that no page or picture should have."""
+    return UNFIT.sub("\ufffd", text)
+
+
 def escape(text: str) -> Html:
-    return Html(html.escape(UNFIT.sub("\ufffd", text)))
+    return Html(html.escape(showable(text)))
 
 
 def join(*parts: str | None) -> Html:
@@ -36,4 +42,6 @@ def tag(name: str, /, *children: str | None, **attributes: str | float | None) -
     )
     if name in EMPTY:
         return Html(f"<{name}{written}>")
+    if name in CLOSED:
+        return Html(f"<{name}{written}/>")
     return Html(f"<{name}{written}>{join(*children)}</{name}>")

@@ -3,25 +3,22 @@
 from collections.abc import Sequence
 
 from vmafx.reports import words
-from vmafx.reports.bars import gauge
-from vmafx.reports.charts import Chart, Line, draw, figure, swatch
+from vmafx.reports.charts import FrameChart, Line, draw, figure, gauge, legend, swatch
+from vmafx.reports.curves import thin
 from vmafx.reports.markup import Html, tag
-from vmafx.reports.measures import VMAF
-from vmafx.reports.scales import POINTS, fit, frames, thin
 from vmafx.reports.section import note_on, rate_of
 from vmafx.scoring.result import Report
 
-ALL_POINTS = 8 * POINTS  # of all curves together
 
-
-def overview(reports: Sequence[Report], names: Sequence[str], anchors: Sequence[str]) -> Html:
+def overview(reports: Sequence[Report], names: Sequence[str], anchors: Sequence[str], points: int) -> Html:
+    """`points` is how many each clip's curve may have."""
     references = {report.result.reference.uri for report in reports}
     against = f" compared with {words.name(references.pop())}" if len(references) == 1 else ""
     return tag(
         "section",
         tag("header", tag("h2", f"{len(reports)} clips"), tag("p", tag("bdi", against), class_="against")),
         tag("div", _table(reports, names, anchors), class_="panel"),
-        _curves(reports, names),
+        _curves(reports, names, points),
         id="overview",
     )
 
@@ -51,25 +48,16 @@ def _row(place: int, report: Report, name: str, anchor: str) -> Html:
     )
 
 
-def _curves(reports: Sequence[Report], names: Sequence[str]) -> Html:
-    most = min(POINTS, max(ALL_POINTS // len(reports), 200))
-    curves = [thin(report.numbers, report.values["vmaf"], most) for report in reports]
+def _curves(reports: Sequence[Report], names: Sequence[str], points: int) -> Html:
+    curves = [thin(report.numbers, report.values["vmaf"], points) for report in reports]
     rates = {rate_of(report.result) for report in reports}
-    chart = Chart(
+    chart = FrameChart(
         label=f"VMAF by frame of {len(reports)} clips",
-        x=frames(min(report.numbers[0] for report in reports), max(report.numbers[-1] for report in reports)),
-        y=fit(
-            min(min(report.values["vmaf"]) for report in reports),
-            max(max(report.values["vmaf"]) for report in reports),
-            VMAF,
-        ),
+        first=min(report.numbers[0] for report in reports),
+        last=max(report.numbers[-1] for report in reports),
         lines=[Line(name, curve, place) for place, (name, curve) in enumerate(zip(names, curves, strict=True))],
-        decimals=VMAF.decimals,
         rate=rates.pop() if len(rates) == 1 else None,
     )
-    legend = tag(
-        "ul", *(tag("li", swatch(place), tag("bdi", name)) for place, name in enumerate(names)), class_="legend"
-    )
-    longest = max(curves, key=lambda curve: curve.bucket)
-    drawing = tag("div", draw(chart), legend)
-    return figure("VMAF by frame", drawing, note_on(longest) if longest.trend else None)
+    longest = max(curves, key=lambda curve: curve.size)
+    drawing = tag("div", draw(chart), legend(names))
+    return figure("VMAF by frame", drawing, note_on(longest) if longest.buckets else None)

@@ -38,20 +38,34 @@
 
   const follow = (plot) => {
     const { from, to, low, high, decimals, rate } = plot.dataset;
-    const drawing = plot.querySelector("svg");
+    const drawings = Array.from(plot.querySelectorAll("svg[data-box]"));
     const across = (frame) => `${(frame - from) / (to - from) * 100}%`;
     const numbers = (text) => text.split(" ").map(Number);
-    const lines = Array.from(plot.querySelectorAll("path[data-frames]"), (path) => ({
-      name: path.dataset.name, colour: path.parentNode.getAttribute("class"),
-      frames: numbers(path.dataset.frames), values: numbers(path.dataset.values),
-    })).filter((line) => line.frames.length);
+    const lines = Array.from(plot.querySelectorAll("[data-frames]"), (line) => ({
+      name: line.dataset.name, colour: line.className,
+      frames: numbers(line.dataset.frames), values: numbers(line.dataset.values),
+    }));
+    const layer = shape("svg", "layer");
     const cross = shape("line", "cross");
     const points = lines.map((line) => shape("circle", `point ${line.colour}`));
     const tip = element("div", "tip");
     tip.setAttribute("role", "status");
+    layer.append(cross, ...points);
     let shown = from;
 
-    const hide = () => [cross, tip, ...points].forEach((node) => node.remove());
+    // The layer lies on the plot area of the drawing that the page is wide enough for.
+    const lay = () => {
+      const drawing = drawings.find((one) => one.getClientRects().length);
+      const [left, top, width, height] = drawing.dataset.box.split(" ").map((part) => part / 100);
+      const box = drawing.getBoundingClientRect();
+      Object.assign(layer.style, {
+        left: `${left * box.width}px`, top: `${top * box.height}px`,
+        width: `${width * box.width}px`, height: `${height * box.height}px`,
+      });
+      plot.append(layer);
+      return layer.getBoundingClientRect();
+    };
+    const hide = () => [layer, tip].forEach((node) => node.remove());
     const show = (asked) => {
       const places = lines.map((line) => nearest(line.frames, asked));
       const frames = lines.map((line, index) => line.frames[places[index]]);
@@ -67,10 +81,10 @@
         tip.append(row);
       });
       set(cross, { x1: across(shown), x2: across(shown), y1: 0, y2: "100%" });
-      drawing.append(cross, ...points);
+      const box = lay();
       plot.append(tip);
       const room = plot.clientWidth - tip.offsetWidth;
-      const at = (shown - from) / (to - from) * plot.clientWidth;
+      const at = box.left - plot.getBoundingClientRect().left + (shown - from) / (to - from) * box.width;
       tip.style.left = `${at + 14 <= room ? at + 14 : Math.max(at - 14 - tip.offsetWidth, Math.min(0, room))}px`;
     };
     const step = (by) => {
@@ -82,10 +96,10 @@
       ArrowLeft: () => step(-1), ArrowRight: () => step(1), Home: () => show(from), End: () => show(to), Escape: hide,
     };
     const point = (event) => {
-      const box = drawing.getBoundingClientRect();
+      const box = lay();
       show(Number(from) + (event.clientX - box.left) / box.width * (to - from));
     };
-    set(plot, { tabindex: 0, role: "group", "aria-label": `${drawing.getAttribute("aria-label")}; arrow keys tell the values` });
+    set(plot, { tabindex: 0, role: "group", "aria-label": `${drawings[0].getAttribute("aria-label")}; arrow keys tell the values` });
     plot.addEventListener("pointermove", point);
     plot.addEventListener("pointerdown", point);
     plot.addEventListener("pointerleave", hide);

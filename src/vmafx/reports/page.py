@@ -1,4 +1,4 @@
-"""The HTML page: one file that needs nothing else, and reads well without its script."""
+"""HTML pages: each is one file that needs nothing else, and reads well without its script."""
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -7,6 +7,7 @@ from hashlib import sha256
 from importlib import resources
 
 from vmafx.reports import words
+from vmafx.reports.budget import budget
 from vmafx.reports.markup import Html, tag
 from vmafx.reports.overview import overview
 from vmafx.reports.section import section
@@ -18,22 +19,18 @@ def html(reports: Sequence[Report], pictures: Mapping[str, Sequence[Picture]] = 
     """The page; `pictures` are of the worst frames, by the `key` of the result that they belong to."""
     names = words.names([report.result.distorted.uri for report in reports])
     anchors = [f"clip-{place}" for place in range(1, len(reports) + 1)]
+    room = budget(reports)
     sections = [
-        section(report, name, anchor, pictures.get(report.result.key, ()))
+        section(report, name, anchor, pictures.get(report.result.key, ()), room)
         for report, name, anchor in zip(reports, names, anchors, strict=True)
     ]
     if len(reports) > 1:
-        sections.insert(0, overview(reports, names, anchors))
-    return f"<!DOCTYPE html>\n{_document(_title(reports, names), sections)}\n"
+        sections.insert(0, overview(reports, names, anchors, room.points))
+    return document(_title(reports, names), "Video quality report", *sections)
 
 
-def _title(reports: Sequence[Report], names: Sequence[str]) -> str:
-    if len(reports) == 1:
-        return f"VMAF {words.number(reports[0].result.score)}: {names[0]}"
-    return f"VMAF of {len(reports)} clips"
-
-
-def _document(title: str, sections: Sequence[Html]) -> Html:
+def document(title: str, heading: str, *content: Html) -> str:
+    """A whole page: one file that needs nothing else, in which only our own script may run."""
     style, script = _piece("page.css"), _piece("page.js")
     policy = "; ".join((
         "default-src 'none'",
@@ -54,9 +51,15 @@ def _document(title: str, sections: Sequence[Html]) -> Html:
         tag("style", style),
     )
     toggle = tag("button", "Dark", type="button", id="theme", hidden="")
-    banner = tag("header", tag("h1", "Video quality report"), toggle, class_="banner")
-    body = tag("body", banner, tag("main", *sections), tag("footer", tag("p", "Made by vmafx")), tag("script", script))
-    return tag("html", head, body, lang="en")
+    banner = tag("header", tag("h1", heading), toggle, class_="banner")
+    body = tag("body", banner, tag("main", *content), tag("footer", tag("p", "Made by vmafx")), tag("script", script))
+    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _title(reports: Sequence[Report], names: Sequence[str]) -> str:
+    if len(reports) == 1:
+        return f"VMAF {words.number(reports[0].result.score)}: {names[0]}"
+    return f"VMAF of {len(reports)} clips"
 
 
 @cache

@@ -4,31 +4,29 @@ from base64 import b64encode
 from collections.abc import Iterable, Sequence
 
 from vmafx.reports import words
-from vmafx.reports.bars import gauge, histogram
-from vmafx.reports.charts import Chart, Line, draw, figure
+from vmafx.reports.budget import Budget
+from vmafx.reports.charts import SMALL, FrameChart, Line, draw, figure, gauge, histogram
 from vmafx.reports.clips import clip_lines, clip_table, run_facts
+from vmafx.reports.curves import Curve, thin
 from vmafx.reports.markup import Html, tag
-from vmafx.reports.measures import VMAF, elementary, extras, is_elementary, measure
-from vmafx.reports.scales import Curve, fit, frames, thin
+from vmafx.reports.measures import elementary, extras, is_elementary, measure
 from vmafx.scoring.frames import Picture
 from vmafx.scoring.result import Report, Result, Summary
 
-SMALL_POINTS = 400  # of a small curve
 
-
-def section(report: Report, name: str, anchor: str, pictures: Sequence[Picture]) -> Html:
+def section(report: Report, name: str, anchor: str, pictures: Sequence[Picture], room: Budget) -> Html:
     result = report.result
     return tag(
         "section",
         tag("header", tag("h2", tag("bdi", name)), clip_lines(result)),
         _notes(result.notes),
         tag("div", _score(report), _numbers(report), run_facts(result), class_="hero panel"),
-        _curve(report, pictures),
+        _curve(report, pictures, room.points),
         tag("div", _histogram(report), _summary(result, "Measures", _main(result)), class_="pair"),
-        _multiples(report, extras(report)),
+        _multiples(report, extras(report), room.small_points) if room.extras else _left_out(),
         _worst(result, pictures),
         tag("div", tag("h3", "Clips"), clip_table(result), class_="panel"),
-        _elementary(report),
+        _elementary(report, room),
         id=anchor,
         aria_label=name,
     )
@@ -78,32 +76,31 @@ def _numbers(report: Report) -> Html:
     return tag("dl", *tiles, class_="tiles")
 
 
-def _curve(report: Report, pictures: Sequence[Picture]) -> Html:
-    result, curve = report.result, thin(report.numbers, report.values["vmaf"])
+def _curve(report: Report, pictures: Sequence[Picture], points: int) -> Html:
+    result, curve = report.result, thin(report.numbers, report.values["vmaf"], points)
     vmaf = result.features["vmaf"]
     levels = {"mean": vmaf.mean, "p5": vmaf.percentiles["p5"]}
-    chart = Chart(
+    chart = FrameChart(
         label=f"VMAF by frame, from {words.number(vmaf.min)} to {words.number(vmaf.max)}; mean {vmaf.mean:.2f}",
-        x=frames(report.numbers[0], report.numbers[-1]),
-        y=fit(min(report.values["vmaf"]), max(report.values["vmaf"]), VMAF),
+        first=report.numbers[0],
+        last=report.numbers[-1],
         lines=[Line("VMAF", curve)],
-        decimals=VMAF.decimals,
         rate=rate_of(result),
         levels=levels if len(report.numbers) > 1 else {},
         dots=[(picture.frame, picture.score) for picture in pictures],
     )
-    told = [note_on(curve)] if curve.trend else []
+    told = [note_on(curve)] if curve.buckets else []
     told += ["Dots: the frames shown below."] if pictures else []
     return figure("VMAF by frame", draw(chart), " ".join(told))
 
 
 def note_on(curve: Curve) -> str:
-    return f"Line: mean of every {curve.bucket} frames. Band: from the worst to the best of them."
+    return f"Line: mean of every {curve.size} frames. Band: from the worst to the best of them."
 
 
 def _histogram(report: Report) -> Html:
-    drawing, width = histogram(report.values["vmaf"])
-    return figure("Frames by VMAF", drawing, f"Number of frames in steps of {width}.")
+    chart = histogram(report.values["vmaf"])
+    return figure("Frames by VMAF", draw(chart), f"Number of frames in steps of {chart.width:g}.")
 
 
 def _summary(result: Result, title: str, columns: Iterable[str]) -> Html:
@@ -133,34 +130,39 @@ def _main(result: Result) -> list[str]:
     return sorted(columns, key=lambda column: column != "vmaf")
 
 
-def _multiples(report: Report, columns: Sequence[str]) -> Html | None:
-    return tag("div", *(_small(report, column) for column in columns), class_="multiples") if columns else None
+def _multiples(report: Report, columns: Sequence[str], points: int) -> Html | None:
+    return tag("div", *(_small(report, column, points) for column in columns), class_="multiples") if columns else None
 
 
-def _small(report: Report, column: str) -> Html:
-    known, curve = measure(column), thin(report.numbers, report.values[column], SMALL_POINTS)
+def _small(report: Report, column: str, points: int) -> Html:
+    known, curve = measure(column), thin(report.numbers, report.values[column], points)
     title = f"{known.label}, {known.unit}" if known.unit else known.label
     if not curve.points:
         return figure(title, tag("p", "No frame has a finite value.", class_="muted"), heading="h4")
     low, high = min(value for _, value in curve.points), max(value for _, value in curve.points)
-    chart = Chart(
+    chart = FrameChart(
         label=f"{known.label} by frame, from {low:.{known.decimals}f} to {high:.{known.decimals}f}",
-        x=frames(report.numbers[0], report.numbers[-1], about=4),
-        y=fit(low, high, known, about=3),
+        first=report.numbers[0],
+        last=report.numbers[-1],
         lines=[Line(known.label, curve)],
-        decimals=known.decimals,
+        measure=known,
         rate=rate_of(report.result),
-        small=True,
+        sizes=(SMALL,),
     )
     left_out = f"{words.plural(curve.left_out, 'frame')} without a finite value" if curve.left_out else ""
     return figure(title, draw(chart), "; ".join(filter(None, (known.hint, left_out))), heading="h4")
 
 
-def _elementary(report: Report) -> Html | None:
+def _left_out() -> Html:
+    return tag("p", "With so many clips, further curves are left out; a report as CSV has all values.", class_="muted")
+
+
+def _elementary(report: Report, room: Budget) -> Html | None:
     columns = [column for column in elementary(report) if column in report.result.features]
     if not columns:
         return None
-    inside = (_summary(report.result, "Elementary measures", columns), _multiples(report, columns))
+    curves = _multiples(report, columns, room.small_points) if room.elementary else _left_out()
+    inside = (_summary(report.result, "Elementary measures", columns), curves)
     return tag(
         "details",
         tag("summary", f"What VMAF is made of: {len(columns)} elementary measures"),

@@ -16,9 +16,10 @@ import msgspec
 
 from vmafx.auth.credentials import Presented, host_of
 from vmafx.auth.recent import Recent, Strikes, Together
-from vmafx.auth.reviews import AUDIENCE, Action, Reviews, User
+from vmafx.auth.reviews import AUDIENCE, Action, Reviews
 from vmafx.http.errors import Refused
 from vmafx.kube import Client
+from vmafx.kube.core import User
 from vmafx.logs import log
 from vmafx.times import loop_time
 

@@ -1,9 +1,10 @@
 """What was learned lately: bounded, and asked for once, however many want to know. For whoever guards a door."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Generic, TypeVar
+
+from cachetools import TLRUCache
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -14,24 +15,16 @@ class Recent(Generic[K, V]):
     """Answers, each for its time. When there are too many, the one goes that nobody wanted for the longest."""
 
     def __init__(self, most: int, now: Now) -> None:
-        self._most, self._now = most, now
-        self._known: OrderedDict[K, tuple[float, V]] = OrderedDict()
+        self._known: TLRUCache[K, tuple[float, V]] = TLRUCache(most, lambda _key, kept, _now: kept[0], now)
 
     def get(self, key: K) -> V | None:
-        if key not in self._known:
-            return None
-        until, value = self._known[key]
-        if self._now() >= until:
-            del self._known[key]
-            return None
-        self._known.move_to_end(key)
-        return value
+        kept = self._known.get(key)
+        return None if kept is None else kept[1]
 
     def put(self, key: K, value: V, until: float) -> None:
+        """In place of what was there; a time that is over only takes that away."""
+        self._known.pop(key, None)
         self._known[key] = (until, value)
-        self._known.move_to_end(key)
-        if len(self._known) > self._most:
-            self._known.popitem(last=False)
 
 
 class Together(Generic[K, V]):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from vmafx.api.meta import GROUP, Model
 from vmafx.http.errors import Refused
 from vmafx.kube import Client, Resource
+from vmafx.kube.core import ACCESS_REVIEWS, TOKEN_REVIEWS, User
 from vmafx.kube.errors import KubeError
 from vmafx.kube.resources import Untyped
 from vmafx.logs import log
@@ -23,42 +24,6 @@ ANSWER_WITHIN = 10.0  # seconds, with the client's own tries
 TOLD_EVERY = 10.0  # seconds between lines in the log that the server cannot be asked
 
 M = TypeVar("M", bound=Model)
-
-
-class User(Model):
-    """authentication.k8s.io/v1 UserInfo."""
-
-    username: str = ""
-    uid: str = ""
-    groups: tuple[str, ...] = ()
-    extra: dict[str, tuple[str, ...]] = {}
-
-
-class TokenStatus(Model):
-    authenticated: bool = False
-    user: User = User()
-    audiences: tuple[str, ...] = ()
-
-
-class TokenReview(Model):
-    status: TokenStatus = TokenStatus()
-
-
-class AccessStatus(Model):
-    allowed: bool = False
-    denied: bool = False
-
-
-class AccessReview(Model):
-    status: AccessStatus = AccessStatus()
-
-
-TOKENS: Resource[TokenReview] = Resource(
-    "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", TokenReview, namespaced=False
-)
-ACCESSES: Resource[AccessReview] = Resource(
-    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", AccessReview, namespaced=False
-)
 
 
 class Action(NamedTuple):
@@ -86,14 +51,14 @@ class Reviews:
 
     async def token(self, token: str) -> User | None:
         """Whose token it is; None if it is nobody's, or not meant for us."""
-        review = await self._ask(TOKENS, {"token": token, "audiences": [AUDIENCE]})
+        review = await self._ask(TOKEN_REVIEWS, {"token": token, "audiences": [AUDIENCE]})
         ours = review.status.authenticated and AUDIENCE in review.status.audiences
         return review.status.user if ours and review.status.user.username else None
 
     async def access(self, user: User, action: Action) -> bool:
         attributes = {"group": GROUP, **action._asdict()}
         who = {"user": user.username, "uid": user.uid, "groups": user.groups, "extra": user.extra}
-        status = (await self._ask(ACCESSES, {**who, "resourceAttributes": attributes})).status
+        status = (await self._ask(ACCESS_REVIEWS, {**who, "resourceAttributes": attributes})).status
         return status.allowed and not status.denied
 
     @asynccontextmanager

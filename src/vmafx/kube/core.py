@@ -5,7 +5,7 @@ Untyped where we only make them or hand them on; typed, and no further than we r
 
 import msgspec
 
-from vmafx.api.meta import ObjectMeta
+from vmafx.api.meta import Model, ObjectMeta
 from vmafx.kube.resources import Resource, Untyped
 
 
@@ -22,6 +22,34 @@ class Lease(msgspec.Struct, frozen=True):
     spec: LeaseSpec = LeaseSpec()
 
 
+class User(Model):
+    """authentication.k8s.io/v1 UserInfo."""
+
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: dict[str, tuple[str, ...]] = {}
+
+
+class TokenStatus(Model):
+    authenticated: bool = False
+    user: User = User()
+    audiences: tuple[str, ...] = ()
+
+
+class TokenReview(Model):
+    status: TokenStatus = TokenStatus()
+
+
+class AccessStatus(Model):
+    allowed: bool = False
+    denied: bool = False
+
+
+class AccessReview(Model):
+    status: AccessStatus = AccessStatus()
+
+
 CRDS: Resource[Untyped] = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", dict, namespaced=False
 )
@@ -30,3 +58,9 @@ LEASES: Resource[Lease] = Resource("coordination.k8s.io", "v1", "leases", "Lease
 NAMESPACES: Resource[Untyped] = Resource("", "v1", "namespaces", "Namespace", dict, namespaced=False)
 PODS: Resource[Untyped] = Resource("", "v1", "pods", "Pod", dict)
 SECRETS: Resource[Untyped] = Resource("", "v1", "secrets", "Secret", dict)
+TOKEN_REVIEWS: Resource[TokenReview] = Resource(
+    "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", TokenReview, namespaced=False
+)
+ACCESS_REVIEWS: Resource[AccessReview] = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", AccessReview, namespaced=False
+)

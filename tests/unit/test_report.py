@@ -193,6 +193,28 @@ def test_with_many_clips_charts_beside_vmaf_give_way() -> None:
     assert (few.elementary, few.extras, several.elementary, several.extras) == (True, True, False, True)
 
 
+@pytest.mark.parametrize(("clips", "gauges"), [(31, True), (120, True), (900, False)])
+def test_with_very_many_clips_the_worst_have_sections_and_all_a_row(clips: int, gauges: bool) -> None:
+    """Of 22 measures each; 31 clips take 0.7 MB."""
+    clip = long_clip(300)
+    scored = [
+        msgspec.structs.replace(clip, result=msgspec.structs.replace(clip.result, score=place % 97))
+        for place in range(clips)
+    ]
+    text = html(scored)
+    assert len(text.encode()) < 1_000_000
+    room = budget(scored)
+    page = Page(text)
+    sections = [one["id"] for one in page.all("section") if one["id"].startswith("clip-")]
+    assert len(sections) == room.sections < clips
+    worst = sorted(range(clips), key=lambda place: scored[place].result.score)[: room.sections]
+    assert sections == [f"clip-{place + 1}" for place in sorted(worst)]
+    assert {one["href"] for one in page.all("a")} == {f"#{one}" for one in sections}
+    assert len(page.all("tr")) > clips
+    assert ("Spread, 0 to 100" in text) == gauges
+    assert f"Curves and sections are of the {room.sections} clips with the lowest scores" in text
+
+
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=400), st.integers(2, 60))
 def test_what_is_left_of_a_curve_has_its_lowest_and_highest(values: list[float], most: int) -> None:
     numbers = [3 * place for place in range(len(values))]

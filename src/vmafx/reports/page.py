@@ -20,12 +20,14 @@ def html(reports: Sequence[Report], pictures: Mapping[str, Sequence[Picture]] = 
     names = words.names([report.result.distorted.uri for report in reports])
     anchors = [f"clip-{place}" for place in range(1, len(reports) + 1)]
     room = budget(reports)
+    worst = sorted(range(len(reports)), key=lambda place: reports[place].result.score)[: room.sections]
+    detailed = sorted(worst)
     sections = [
-        section(report, name, anchor, pictures.get(report.result.key, ()), room)
-        for report, name, anchor in zip(reports, names, anchors, strict=True)
+        section(reports[place], names[place], anchors[place], pictures.get(reports[place].result.key, ()), room)
+        for place in detailed
     ]
     if len(reports) > 1:
-        sections.insert(0, overview(reports, names, anchors, room.points))
+        sections.insert(0, overview(reports, names, {place: anchors[place] for place in detailed}, room))
     return document(_title(reports, names), "Video quality report", *sections)
 
 

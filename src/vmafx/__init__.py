@@ -4,6 +4,7 @@ The map: three floors. Imports point downwards only, and a role never imports an
 
 What a person types
     cli/         the commands; argument parsing only
+    generate/    the CRDs, the roles and pages of the docs, from the declarations
     generate/    CRDs, roles and pages of the docs, from the declarations of everything below
     demo/        all of it on this machine in seconds: encodes made, scored and drawn
 
@@ -31,6 +32,6 @@ What everything stands on
     api/         the four kinds, declared once: types, validation, CRDs and roles come from here
     wire/        the controller's gRPC messages and calls, generated from proto/
     settings.py  how a role is configured. logs.py: structured logs. meters.py: counters, cheap to count with
-    times.py     the clocks. threads.py: slow calls beside the event loop. plain.py: others' words, to be shown
-    scratch.py   files without a name, for data on its way. atomic_write.py: files that are there whole
+    times.py     the clocks. backoff.py: how long to wait before a retry. threads.py: slow calls beside the event loop
+    scratch.py   files without a name. atomic_write.py: files that are there whole. plain.py: others' words, to be shown
 """

@@ -5,26 +5,29 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from tests.support.contexts import context
+from tests.support.waiting import eventually
 from vmafx.api.meta import Condition, MetaView, Model
 from vmafx.kube import CRDS, Client, Key, Resource
 from vmafx.kube.errors import AlreadyExists
 from vmafx.kube.resources import Untyped
-from vmafx.runtime.children import Children, NameTaken, Owner, child_informer
+from vmafx.operator.context import MANAGER, Context
+from vmafx.runtime.children import Children, Synced
 from vmafx.runtime.conditions import Truth, with_condition
 from vmafx.runtime.controller import Controller, Result
 from vmafx.runtime.informer import Informer
-from vmafx.runtime.manager import Manager
-from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.status import StatusWriter, changed
 from vmafx.times import utc_now
 
-GROUP, MANAGER = "test.vmafx.dev", "widget-operator"
+GROUP = "test.vmafx.dev"
+LOOK_AGAIN = 0.2  # seconds, while something is in the way
 CONFIG_MAPS: Resource[Untyped] = Resource("", "v1", "configmaps", "ConfigMap", dict)
 SERVICES: Resource[Untyped] = Resource("", "v1", "services", "Service", dict)
 
 
 class WidgetSpec(Model):
     text: str
+    note: str | None = None
     port: int | None = None
 
 
@@ -64,75 +67,74 @@ DEFINITION: Untyped = {
 
 def children_of(widget: Widget) -> list[Untyped]:
     """Pure: what a widget is to have."""
-    name, text = widget.metadata.name, widget.spec.text
-    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}}
-    if widget.spec.port is None:
-        return [config]
-    ports = [{"name": "http", "port": widget.spec.port}]
-    meta = {"name": name, "labels": {"widget": name}}
-    spec = {"selector": {"widget": name}, "ports": ports}
-    return [config, {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}]
+    name, spec = widget.metadata.name, widget.spec
+    data = {"text": spec.text} | ({"note": spec.note} if spec.note is not None else {})
+    wanted: list[Untyped] = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}]
+    if spec.port is not None:
+        meta = {"name": name, "labels": {"widget": name}}
+        ports = {"selector": {"widget": name}, "ports": [{"name": "http", "port": spec.port}]}
+        wanted.append({"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": ports})
+    return wanted
 
 
 class WidgetReconciler:
     """Gather, decide, do: the children are wanted by the spec alone, and the status says whether they are there."""
 
-    def __init__(self, client: Client, namespace: str, metrics: Metrics) -> None:
-        self.widgets: Informer[Widget] = Informer(client, WIDGETS, namespace=namespace)
-        self.caches = [child_informer(client, kind, namespace, MANAGER) for kind in (CONFIG_MAPS, SERVICES)]
-        self.children = Children(client, MANAGER, self.caches)
-        self.status = StatusWriter(client, self.widgets)
-        self.controller = Controller("widget", self.reconcile, metrics, workers=4)
+    def __init__(self, context: Context) -> None:
+        self.widgets: Informer[Widget] = Informer(context.client, WIDGETS, namespace=context.namespace)
+        caches = [context.children(kind) for kind in (CONFIG_MAPS, SERVICES)]
+        self.children = Children(context.client, MANAGER, self.widgets, caches)
+        self.status = StatusWriter(context.client, self.widgets)
+        self.controller = Controller("widget", self.reconcile, context.metrics, workers=context.workers)
         self.controller.watches(self.widgets, when=self.status.is_news)
-        for cache in self.caches:
+        for cache in caches:
             self.controller.owns(cache, WIDGETS.kind)
         self.reconciled = 0
 
     async def reconcile(self, key: Key) -> Result:
         widget = self.widgets.store.get(key)
-        if widget is None or self.status.is_behind(key, widget):
+        if widget is None or self.status.must_wait(key, widget):
             return Result.done()
-        self.status.settle(key)
         self.reconciled += 1
-        meta = widget.metadata
-        owner = Owner(WIDGETS.api_version, WIDGETS.kind, meta.namespace, meta.name, meta.uid)
-        try:
-            there = await self.children.sync(owner, children_of(widget))
-        except NameTaken as error:
-            await self.status.write(widget, _status(widget, "False", "NameTaken", str(error)))
-            return Result.after(60)
-        text = there[0].data["text"] if there else None
-        await self.status.write(widget, _status(widget, "True", "Applied", "all children are there", text))
+        synced = await self.children.sync(widget, children_of(widget))
+        await self.status.write(widget, _status(widget, synced))
+        if not synced.complete:
+            return Result.after(LOOK_AGAIN)
         self.status.quiet(key)
         return Result.done()
 
 
-def _status(widget: Widget, ready: Truth, reason: str, message: str, text: str | None = None) -> dict[str, Any]:
+def _status(widget: Widget, synced: Synced) -> dict[str, Any]:
+    ready: Truth = "True" if synced.complete else "False"
+    reason, message = "Applied" if synced.complete else "Waiting", "all children are there" if synced.complete else ""
+    if synced.failures:
+        reason, message = synced.failures[0].reason, "; ".join(one.message for one in synced.failures)
+    config = synced.children.get(("ConfigMap", widget.metadata.name))
     wanted = {
-        "text": text,
+        "text": config.data.get("text") if config is not None else None,
         "observedGeneration": widget.metadata.generation,
         "conditions": tuple(with_condition(widget, "Ready", ready, reason, message, utc_now())),
     }
     return changed(widget.status, wanted)
 
 
+def set_up(context: Context) -> WidgetReconciler:
+    made = WidgetReconciler(context)
+    context.manager.add_informer(made.widgets)
+    context.manager.add_controller(made.controller)
+    return made
+
+
 @asynccontextmanager
 async def reconciling(client: Client, namespace: str) -> AsyncIterator[WidgetReconciler]:
     """The widgets' operator, running."""
     await install(client)
-    metrics = Metrics()
-    manager = Manager(metrics, probes=None, metrics_at=None, election=None)
-    made = WidgetReconciler(client, namespace, metrics)
-    informers: list[Informer[Any]] = [made.widgets, *made.caches]
-    for informer in informers:
-        manager.add_informer(informer)
-    manager.add_controller(made.controller)
-    stop = asyncio.Event()
-    running = asyncio.create_task(manager.run(stop))
+    made = context(client, namespace)
+    reconciler, stop = set_up(made), asyncio.Event()
+    running = asyncio.create_task(made.manager.run(stop))
     try:
-        for informer in informers:
-            await informer.synced.wait()
-        yield made
+        await eventually(lambda: made.manager.not_ready() is None, "the caches are synced", every=0.02)
+        yield reconciler
     finally:
         stop.set()
         await running

@@ -3,7 +3,7 @@
     main.py     the process: settings, one agent per state folder, signals, exit codes
     options.py  how it is configured
     agent.py    the loops: stay registered, send heartbeats, pull, report; what is in hand
-    link.py     the calls to the controller; foreign errors end here. token.py: what it shows
+    link.py     the calls to the controller; foreign errors end here
     spool.py    finished answers, on disk until the controller has them
 
 Nothing here knows Kubernetes: the controller is all it talks to.

@@ -1,4 +1,4 @@
-"""What is written into a job's status when an attempt is over, and its conditions. Pure."""
+"""What is written into a job's status when an attempt is over. Pure."""
 
 from datetime import datetime
 from typing import Any

@@ -54,7 +54,7 @@ class Task(msgspec.Struct, frozen=True):
     """What a worker is to do: one attempt at a job."""
 
     id: str
-    work: str  # an api.work.Work, as JSON
+    work: str  # a jobs.work.Work, as JSON
     backend: str
 
 

@@ -3,19 +3,22 @@
 from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
 from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
 from vmafx.jobs.informer import jobs_informer
-from vmafx.kube import NODES, Client, Key
+from vmafx.kube import NODES, Client, Key, Resource
+from vmafx.runtime.children import Child, child_informer
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.informer import Informer
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
 from vmafx.times import loop_time, utc_now
 
+MANAGER = "vmafx-operator"  # of children, and of the fields that are applied
 BY_NODE, BY_NAMESPACE = "node", "namespace"
 
 
@@ -33,6 +36,18 @@ class Context(msgspec.Struct, kw_only=True, eq=False, dict=True):
     workers: int = 1  # reconciliations at once, for each kind
     now: Callable[[], datetime] = utc_now
     clock: Callable[[], float] = loop_time
+
+    def children(self, resource: Resource[Any]) -> Informer[Child]:
+        """The objects of this kind that the operator made for owners: one cache, whichever kinds have such children."""
+        place = (resource.api_version, resource.kind)
+        if place not in self._children:
+            self._children[place] = child_informer(self.client, resource, self.namespace, MANAGER)
+            self.manager.add_informer(self._children[place])
+        return self._children[place]
+
+    @cached_property
+    def _children(self) -> dict[tuple[str, str], Informer[Child]]:
+        return {}
 
     @cached_property
     def jobs(self) -> Informer[JobView]:

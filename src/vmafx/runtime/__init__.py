@@ -11,5 +11,6 @@ leader.py      at most one of several processes acts
 events.py      what happened, for `kubectl describe`
 manager.py     starts all of it in order, and stops it in reverse
 metrics.py     controller-runtime's metrics, by its names
+role.py        a role as a process: its signals, and how it ends
 unless.py      work that is given up when something else happens
 """

@@ -2,24 +2,28 @@
 
     wanted, not there              applied, which creates it
     wanted, there and the owner's  applied again, if it or what is wanted changed
-    wanted, there and another's    NameTaken: nothing is ever taken over
+    wanted, on its way out         waited for, whoever's it was
+    wanted, there and another's    a failure: nothing that is there is taken over
     the owner's, not wanted        deleted
 
 Server-side apply owns exactly the fields that are wanted: what others add beside them stays, what they change of them
-is put back. Children carry an owner reference, by which the cluster's garbage collector removes them with their owner.
+is put back. Children carry an owner reference, by which the cluster's garbage collector removes them with their owner;
+of an owner that is being deleted nothing is made anew.
 """
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from datetime import datetime
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from vmafx.api.meta import ObjectMeta
 from vmafx.kube import Client, Key, Resource
-from vmafx.kube.errors import Conflict, NotFound
+from vmafx.kube.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
 from vmafx.kube.resources import Untyped
 from vmafx.runtime.informer import Informer
+from vmafx.runtime.store import Change
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 BY_OWNER = "owner"
@@ -32,31 +36,56 @@ class Child(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
     spec: Any = None
     data: Any = None
+    binaryData: Any = None
+    immutable: Any = None
+    type: Any = None
+    rules: Any = None
+    roleRef: Any = None
+    subjects: Any = None
+    automountServiceAccountToken: Any = None
     status: Any = None
 
 
-class Owner(NamedTuple):
-    """Whose children they are."""
+class _OwnerMeta(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def deletionTimestamp(self) -> datetime | None: ...  # noqa: N802 - its name on the wire
 
-    api_version: str
+
+class Owning(Protocol):
+    """An object that has children."""
+
+    @property
+    def metadata(self) -> _OwnerMeta: ...
+
+
+T = TypeVar("T", bound=Owning)
+
+
+class Failure(NamedTuple):
+    """A child that could not be brought about, for a condition of its owner."""
+
     kind: str
-    namespace: str
     name: str
-    uid: str
-
-    def reference(self) -> dict[str, Any]:
-        return {
-            "apiVersion": self.api_version,
-            "kind": self.kind,
-            "name": self.name,
-            "uid": self.uid,
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
+    reason: Literal["NameTaken", "Refused"]
+    message: str
 
 
-class NameTaken(Exception):
-    """A child's name is that of an object which is not its owner's; the sentence says which."""
+class Synced(msgspec.Struct, frozen=True):
+    """What came of it: children by kind and name, as they are now; None for one that has to wait, or failed."""
+
+    children: dict[tuple[str, str], Child | None] = {}
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """If not, look again in a while: what is in the way may go without a word."""
+        return None not in self.children.values()
 
 
 class _Applied(msgspec.Struct, frozen=True):
@@ -78,43 +107,61 @@ def child_informer(client: Client, resource: Resource[Any], namespace: str, mana
     return Informer(client, resource.seen_as(Child), namespace=namespace, labels=labels, indexes=indexes)
 
 
-class Children:
-    """Keeps the children of all owners of one kind. `informers` are the caches of the kinds that children may be of."""
+class Children(Generic[T]):
+    """Keeps the children of all `owners`. `informers` are the caches of the kinds that children may be of."""
 
-    def __init__(self, client: Client, manager: str, informers: Iterable[Informer[Child]]) -> None:
-        self._client, self._manager = client, manager
+    def __init__(self, client: Client, manager: str, owners: Informer[T], informers: Iterable[Informer[Child]]) -> None:
+        self._client, self._manager, self._owners = client, manager, owners
         self._informers: dict[_Kind, Informer[Child]] = {
             (one.resource.api_version, one.resource.kind): one for one in informers
         }
         self._applied: dict[str, dict[tuple[_Kind, Key], _Applied]] = {}  # by the owner's uid
+        owners.on_change(self._owner_changed)
 
-    async def sync(self, owner: Owner, wanted: Iterable[Untyped]) -> list[Child]:
-        """Bring about that the owner has exactly these children; gives them as they are now, in that order.
+    async def sync(self, owner: T, wanted: Iterable[Untyped]) -> Synced:
+        """Bring about that the owner has exactly these children.
 
-        One that is on its way out is waited for: its end brings its owner back. NameTaken if a name is another's.
+        One that the server refuses, or whose name is another's, keeps nothing from the others. That the server does not
+        answer is raised.
         """
-        found, kept = [], set()
+        if owner.metadata.deletionTimestamp is not None:
+            return Synced()
+        meta, found, failures, kept = owner.metadata, dict[tuple[str, str], Child | None](), list[Failure](), set()
         for body in wanted:
             _check(body)
-            kind, key = (body["apiVersion"], body["kind"]), Key(owner.namespace, body["metadata"]["name"])
+            kind, key = (body["apiVersion"], body["kind"]), Key(meta.namespace, body["metadata"]["name"])
             kept.add((kind, key))
-            child = await self._keep(owner, kind, key, body)
-            if child is not None:
-                found.append(child)
-        await self._prune(owner, kept)
-        return found
+            found[kind[1], key.name] = None
+            try:
+                kept_as = await self._keep(owner, kind, key, body)
+            except (BadRequest, Conflict, Forbidden, Invalid) as error:
+                failures.append(Failure(kind[1], key.name, "Refused", str(error)))
+                continue
+            if isinstance(kept_as, Failure):
+                failures.append(kept_as)
+            else:
+                found[kind[1], key.name] = kept_as
+        await self._prune(meta.uid, kept)
+        if self._owners.store.get(Key(meta.namespace, meta.name)) is None:  # it went while we were at it
+            self._applied.pop(meta.uid, None)
+        return Synced(found, tuple(failures))
 
-    def forget(self, owner_uid: str) -> None:
-        """The owner is gone, and its children go with it."""
-        self._applied.pop(owner_uid, None)
+    def _owner_changed(self, change: Change[T]) -> None:
+        if change.old is not None and (change.new is None or change.new.metadata.uid != change.old.metadata.uid):
+            self._applied.pop(change.old.metadata.uid, None)
 
-    async def _keep(self, owner: Owner, kind: _Kind, key: Key, body: Untyped) -> Child | None:
-        informer, memory = self._informers[kind], self._applied.setdefault(owner.uid, {})
+    async def _keep(self, owner: T, kind: _Kind, key: Key, body: Untyped) -> Child | Failure | None:
+        """None: it is on its way out."""
+        informer, uid = self._informers[kind], owner.metadata.uid
         live = informer.store.get(key) or await self._find(informer.resource, key)
-        if live is not None and owner_of(live.metadata) != owner.uid:
-            raise NameTaken(f"there is a {kind[1]} {key.name} already, and it is not {owner.kind} {owner.name}'s")
         if live is not None and live.metadata.deletionTimestamp is not None:
             return None
+        if live is not None and owner_of(live.metadata) != uid:
+            whose = f"not that of {self._owners.resource.kind} {owner.metadata.name}"
+            return Failure(
+                kind[1], key.name, "NameTaken", f"there is a {kind[1]} {key.name} already, and it is {whose}"
+            )
+        memory = self._applied.setdefault(uid, {})
         applied = memory.get((kind, key))
         if live is not None and applied is not None and applied.body == body and _part(live, body) == applied.outcome:
             return live
@@ -122,11 +169,17 @@ class Children:
         memory[kind, key] = _Applied(body, _part(new, body))
         return new
 
-    async def _apply(
-        self, owner: Owner, resource: Resource[Child], key: Key, body: Untyped, live: Child | None
-    ) -> Child:
-        """Over what is ours by force. Over nothing without: had somebody made one just now, it would be theirs."""
-        meta = {**body["metadata"], "namespace": key.namespace, "ownerReferences": [owner.reference()]}
+    async def _apply(self, owner: T, resource: Resource[Child], key: Key, body: Untyped, live: Child | None) -> Child:
+        """Over what is ours by force. Over nothing without: what somebody made just now, and differs, stays theirs."""
+        reference = {
+            "apiVersion": self._owners.resource.api_version,
+            "kind": self._owners.resource.kind,
+            "name": owner.metadata.name,
+            "uid": owner.metadata.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        meta = {**body["metadata"], "namespace": key.namespace, "ownerReferences": [reference]}
         meta["labels"] = {**meta.get("labels", {}), MANAGED_BY: self._manager}
         if live is not None:
             meta["uid"] = live.metadata.uid
@@ -141,14 +194,14 @@ class Children:
         except NotFound:
             return None
 
-    async def _prune(self, owner: Owner, kept: set[tuple[_Kind, Key]]) -> None:
+    async def _prune(self, owner_uid: str, kept: set[tuple[_Kind, Key]]) -> None:
         for kind, informer in self._informers.items():
-            for child in tuple(informer.store.by(BY_OWNER, owner.uid)):
+            for child in tuple(informer.store.by(BY_OWNER, owner_uid)):
                 key = Key(child.metadata.namespace, child.metadata.name)
                 if (kind, key) not in kept and child.metadata.deletionTimestamp is None:
                     with suppress(Conflict, NotFound):  # somebody was faster
                         await self._client.delete(informer.resource, key, uid=child.metadata.uid)
-                    self._applied.get(owner.uid, {}).pop((kind, key), None)
+                    self._applied.get(owner_uid, {}).pop((kind, key), None)
 
 
 def _check(body: Untyped) -> None:

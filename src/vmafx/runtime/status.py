@@ -45,6 +45,11 @@ class StatusWriter(Generic[T]):
     def __init__(self, client: Client, informer: Informer[T]) -> None:
         self._client, self._informer = client, informer
         self._writes: dict[Key, _Write] = {}
+        informer.on_change(self._forget_gone)
+
+    def _forget_gone(self, change: Change[T]) -> None:
+        if self._informer.store.get(change.key) is None:
+            self._writes.pop(change.key, None)
 
     async def write(self, about: T, changes: Mapping[str, Any]) -> T | None:
         """Write if nobody wrote since `about`; None if somebody did, or it is gone: the watch brings us back.
@@ -69,6 +74,17 @@ class StatusWriter(Generic[T]):
         mine = self._writes.get(key)
         return mine is not None and _version(about) < mine.version
 
+    def must_wait(self, key: Key, about: T) -> bool:
+        """For a reconciler, first of all: True if it is to leave this alone until the cache shows our last write.
+
+        Whatever brought it here then waits for that write's echo, which is news again, however quiet it was to be.
+        """
+        if self.is_behind(key, about):
+            self._writes[key].quiet = False
+            return True
+        self._writes.pop(key, None)
+        return False
+
     def quiet(self, key: Key) -> None:
         """What followed from our last write is done: its echo is no news."""
         if (mine := self._writes.get(key)) is not None:
@@ -81,15 +97,6 @@ class StatusWriter(Generic[T]):
             return True
         mine.quiet = False
         return _version(change.new) != mine.version
-
-    def settle(self, key: Key) -> None:
-        """The cache shows our last write, or something newer: it need not be remembered."""
-        self._writes.pop(key, None)
-
-    def loud(self, key: Key) -> None:
-        """Something else brought us here, and has to wait for the echo: that must not pass for no news."""
-        if (mine := self._writes.get(key)) is not None:
-            mine.quiet = False
 
 
 def changed(status: object, wanted: Mapping[str, Any]) -> dict[str, Any]:

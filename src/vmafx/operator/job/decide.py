@@ -129,13 +129,13 @@ def _without_pod(job: JobView, situation: Situation, left: float | None) -> Step
     """The cache and, where it may lag, the server have no Pod of this attempt."""
     if situation.seen and situation.pod is None:
         return failed(job, "its Pod disappeared")
+    there = _node_for(job, situation.node, "Pod")
+    if isinstance(there, TryAgain):
+        return there
     if situation.made_ago is not None:
         just_now = situation.made_ago < LOOK_AGAIN
         return Nothing(sooner(LOOK_AGAIN, left)) if just_now else failed(job, "its Pod disappeared")
-    if situation.pod is not None:
-        return AwaitName(left)
-    there = _node_for(job, situation.node, "Pod")
-    return there if isinstance(there, TryAgain) else CreatePod(left)
+    return CreatePod(left) if situation.pod is None else AwaitName(left)
 
 
 def runs_here(job: JobView) -> bool:

@@ -7,7 +7,7 @@ from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
 from vmafx.jobs.attempts import is_foreign
 from vmafx.kube import Key
-from vmafx.operator.job.decide import Situation, is_current, runs_here, runtime_of
+from vmafx.operator.job.decide import NOTHING_KNOWN, Situation, is_current, runs_here, runtime_of
 from vmafx.operator.job.following import Following
 from vmafx.operator.job.memory import Memory
 from vmafx.operator.job.placing import Placing
@@ -37,6 +37,8 @@ class Gatherer:
         self.watched_since: datetime | None = None
 
     async def gather(self, key: Key, job: JobView) -> Situation:
+        if job.metadata.deletionTimestamp is not None:
+            return NOTHING_KNOWN  # it is given no place, and nobody is asked after it
         if is_foreign(job):
             return Situation(elsewhere=self._following.about(key, job, self._now()))
         if job.status.phase == "Pending":
@@ -65,7 +67,8 @@ class Gatherer:
 
 def _may_lack_its_pod(job: JobView, situation: Situation) -> bool:
     """Whether its attempt should have a Pod, and only the server can tell whether it has."""
-    if situation.pod is not None or situation.seen or not runs_here(job):
+    shown = situation.pod is not None and is_current(situation.pod, job)  # another's may be there in its place
+    if shown or situation.seen or not runs_here(job):
         return False
     if situation.made_ago is not None and situation.made_ago < LOOK_AGAIN:
         return False

@@ -61,7 +61,7 @@ class Placing:
 
     def look_at(self, key: Key, job: JobView) -> None:
         """A pending job: in the queue, or not yet, or no longer."""
-        queued = held(job, self._now()) is None
+        queued = job.metadata.deletionTimestamp is None and held(job, self._now()) is None
         if queued and key in self._places:
             return  # it has a place, and is about to be told
         if queued:

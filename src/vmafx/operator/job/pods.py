@@ -32,10 +32,10 @@ class Created(msgspec.Struct, frozen=True):
 
 
 class Blocked(msgspec.Struct, frozen=True):
-    """Something is in the way: the job keeps its place, and asks again. `tell`: nobody was told yet."""
+    """Something is in the way: the job keeps its place, and asks again. `untold`: nobody was told yet."""
 
     why: str
-    tell: bool
+    untold: bool
     after: float
 
 

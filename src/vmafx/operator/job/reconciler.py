@@ -1,6 +1,6 @@
 """The VmafxJob reconciler: places jobs, runs attempts as Pods, watches over those of agents, writes what came of it.
 
-One direction: gather what is known, decide, do. What is done never decides again: its echo from the watch does.
+One direction: gather what is known, decide, do. What is done never decides again: the next look does.
 """
 
 import asyncio
@@ -115,7 +115,6 @@ class JobReconciler:
     def _forget(self, key: Key) -> None:
         """It is over, or gone."""
         self._memory.forget(key)
-        self._status.settle(key)
         for one in tuple(self.pods.store.by(BY_JOB, key)):
             if one.status.phase in FINISHED:  # else something is left of it, which is to end
                 self.pods.drop(Key(key.namespace, one.metadata.name))
@@ -130,13 +129,11 @@ class JobReconciler:
 
     async def reconcile(self, key: Key) -> Result:
         job = self._jobs.store.get(key)
-        if job is not None and self._status.is_behind(key, job):
-            self._status.loud(key)
+        if job is not None and self._status.must_wait(key, job):
             return Result.done()
         await self._sweep(key, job)
         if job is None:
             return Result.done()
-        self._status.settle(key)
         try:
             situation = await self._gatherer.gather(key, job)
             return await self._do(key, job, situation, decide(job, self._now(), situation))

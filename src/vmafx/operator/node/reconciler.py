@@ -43,7 +43,6 @@ class NodeReconciler:
         """Also by who does not lead: to have listened for long is of use when it does."""
         if change.new is None:
             self._heard.pop(change.key, None)
-            self._status.settle(change.key)
         else:
             before = self._heard.get(change.key)
             self._heard[change.key] = hear(change.new, before, self._now(), self._clock())
@@ -52,9 +51,8 @@ class NodeReconciler:
         node, probe, heard = self._nodes.store.get(key), self.probes.latest(key.namespace), self._heard.get(key)
         if node is None or heard is None or probe is None:  # gone; or not probed yet, which queues it again when it is
             return Result.done()
-        if self._status.is_behind(key, node):
-            return Result.done()  # our own write is on its way here
-        self._status.settle(key)
+        if self._status.must_wait(key, node):
+            return Result.done()
         now, clock = self._now(), self._clock()
         verdict = judge(node, probe, heard, clock)
         if changes := patch(node, verdict, now):

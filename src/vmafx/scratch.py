@@ -5,7 +5,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}
@@ -60,8 +60,8 @@ class ScratchFile:
     def seal(self) -> int:
         """Everything is written: from here on the file can only be read. The descriptor stays ours to close."""
         reader = os.open(f"/proc/self/fd/{self._fd}", os.O_RDONLY | os.O_CLOEXEC)
-        os.close(self._fd)
-        self._fd = reader
+        writer, self._fd = self._fd, reader
+        os.close(writer)
         return reader
 
 
@@ -83,6 +83,9 @@ def _unnamed(folder: str) -> int:
         if error.errno not in _NO_TMPFILE:
             raise
     fd, name = tempfile.mkstemp(dir=folder)
-    with suppress(FileNotFoundError):
-        Path(name).unlink()
+    try:
+        Path(name).unlink(missing_ok=True)
+    except OSError:
+        os.close(fd)
+        raise
     return fd

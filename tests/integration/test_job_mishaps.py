@@ -256,7 +256,10 @@ async def test_a_name_that_somebody_else_has_is_waited_for_and_then_given_up(
     await client.create(PODS, {"metadata": {"name": "web-0"}, "spec": {"containers": [other]}}, namespace)
     key = await fleet.submit("web", retryLimit=0)
     await reaches(client, key, phase("Running"), "it is placed")
-    await eventually(lambda: fleet.operator._memory.of(key).blocked_since is not None, "its Pod was asked for")
+    await eventually(
+        lambda: (known := fleet.operator._memory.look(key)) is not None and known.blocked_since is not None,
+        "its Pod was asked for",
+    )
     fleet.ahead = timedelta(seconds=31)
     job = await reaches(client, key, lambda one: bool(one.status.message), "it says what it waits for")
     assert job.status.message == "there is a Pod web-0 that is not its own; asked for again"

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -277,6 +277,12 @@ async def test_a_form_says_that_it_is_one(tmp_path: Path, content_type: str, sta
     assert got == status
 
 
+async def test_a_boundary_is_ascii(tmp_path: Path) -> None:
+    async with store(tmp_path) as there:
+        asked = head("/form", "Content-Length: 0", 'Content-Type: multipart/form-data; boundary="?"')
+        assert (await there.raw(asked.replace(b"?", b"\xff"))).status == 415
+
+
 async def test_no_body_is_decompressed(tmp_path: Path) -> None:
     async with store(tmp_path) as there:
         for path in ("/file", "/form"):
@@ -463,10 +469,15 @@ async def test_a_caller_who_leaves_while_the_files_are_used_leaves_nothing(tmp_p
 
 
 async def test_the_end_of_the_server_is_the_end_of_uploads(tmp_path: Path) -> None:
-    async with store(tmp_path, Limits(stop_seconds=0.1)) as there, raw_caller(there.port) as caller:
-        await caller.send(head("/file", CHUNKED) + chunk(BIG))
-        await eventually(there.open_files, "the upload is on its way", every=0.01)
-    assert there.open_files() == []
+    """Its caller stays, and would send more."""
+    there = Store(tmp_path)
+    site = Site([Route("POST", "/file", there.file)])
+    async with AsyncExitStack() as caller_stays:
+        async with asyncio.timeout(120), serve(HERE, site, limits=Limits(stop_seconds=0.1)) as there.port:
+            caller = await caller_stays.enter_async_context(raw_caller(there.port))
+            await caller.send(head("/file", CHUNKED) + chunk(BIG))
+            await eventually(there.open_files, "the upload is on its way", every=0.01)
+        assert there.open_files() == []
 
 
 async def test_the_reserve_of_the_disk_is_left(tmp_path: Path) -> None:

@@ -207,8 +207,6 @@ def test_pending(job: JobView, step: Step) -> None:
             pod("Failed", ended=Terminated(143, "Error"), deletionTimestamp=ago(1)),
             TryAgain("its Pod was deleted while it ran"),
         ),
-        (running(), pod(ownerReferences=()), AwaitName()),
-        (running(), pod(labels=PodLabels(attempt="3")), AwaitName()),
         (running({"activeDeadlineSeconds": 100}), None, TryAgain("its Pod disappeared")),
         (
             running(),  # what was put beside the worker has ended, and the worker has not
@@ -427,6 +425,16 @@ def test_a_pod_that_was_made_is_waited_for_before_it_is_missed() -> None:
     assert look(as_pod(), None, made_ago=LOOK_AGAIN, **here) == TryAgain("its Pod disappeared")
     assert look(as_pod(), pod(ownerReferences=()), made_ago=LOOK_AGAIN, **here) == TryAgain("its Pod disappeared")
     assert look(as_pod(), pod(), made_ago=LOOK_AGAIN, **here) == Nothing()
+    gone = TryAgain("its node n is gone", failed=False)
+    for made in (None, 0.1, LOOK_AGAIN):
+        assert look(as_pod(), None, seen=False, made_ago=made) == gone
+        assert look(as_pod(), pod(ownerReferences=()), seen=False, made_ago=made) == gone
+
+
+@pytest.mark.parametrize("theirs", [pod(ownerReferences=()), pod(labels=PodLabels(attempt="3"))])
+def test_a_name_that_anothers_pod_has_is_waited_for(theirs: PodView) -> None:
+    for seen in (True, False):
+        assert look(running(), theirs, seen=seen, node=node("Pod")) == AwaitName()
 
 
 def test_a_place_that_the_scheduler_gives_is_taken_unless_the_job_is_held() -> None:

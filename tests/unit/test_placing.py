@@ -3,6 +3,8 @@
 import asyncio
 from datetime import UTC, datetime
 
+import msgspec
+
 from tests.support.virtual import run
 from vmafx.api.job import JobSpecView, JobView
 from vmafx.api.meta import MetaView
@@ -10,6 +12,7 @@ from vmafx.api.node import NodeStatusView, NodeView, VmafxNodeSpec
 from vmafx.kube import Key
 from vmafx.operator.job.placing import REASONS_AFTER, Placing
 from vmafx.runtime.store import Change
+from vmafx.scheduling.terms import Name
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 FULL = 2  # slots
@@ -41,5 +44,21 @@ def test_a_node_that_comes_and_goes_hurries_nobody_but_those_who_get_a_place() -
         await asyncio.sleep(2 * REASONS_AFTER)
         assert soon == [change.key for change in jobs[:FULL]]
         assert sorted(in_time) == [change.key for change in jobs[FULL:]]
+
+    run(scenario())
+
+
+def test_a_job_that_is_being_deleted_is_given_no_place() -> None:
+    async def scenario() -> None:
+        placing = Placing(lambda: NOW, lambda _: None, lambda _: None)
+        placing.lead()
+        placing.node_changed(node(healthy=True))
+        first, second = job(1), job(2)
+        assert first.new is not None
+        assert second.new is not None
+        meta = msgspec.structs.replace(first.new.metadata, deletionTimestamp=NOW)
+        assert placing.ask_for(first.key, msgspec.structs.replace(first.new, metadata=meta)) is None
+        assert placing.scheduler.used(Name("x", "n")) == 0
+        assert placing.ask_for(second.key, second.new) == "n"
 
     run(scenario())

@@ -215,6 +215,15 @@ def test_with_very_many_clips_the_worst_have_sections_and_all_a_row(clips: int, 
     assert f"Curves and sections are of the {room.sections} clips with the lowest scores" in text
 
 
+@pytest.mark.parametrize("clips", [20, 60])
+def test_long_names_leave_less_room(clips: int) -> None:
+    """URIs of 2,000 characters, with what has to be escaped."""
+    clip = long_clip(300)
+    facts = msgspec.structs.replace(clip.result.distorted, uri="s3://b/" + "a&b/" * 500)
+    named = msgspec.structs.replace(clip, result=msgspec.structs.replace(clip.result, distorted=facts))
+    assert len(html([named] * clips).encode()) < 1_000_000
+
+
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=400), st.integers(2, 60))
 def test_what_is_left_of_a_curve_has_its_lowest_and_highest(values: list[float], most: int) -> None:
     numbers = [3 * place for place in range(len(values))]

@@ -27,6 +27,7 @@ def test_every_replica_reads_what_another_made() -> None:
         "",
         "nonsense",
         "a.b.c",
+        "\ud800.b.c",
         jwt.encode(CLAIMS, "", "none"),
         jwt.encode(CLAIMS, KEY + KEY, "HS512"),
         jwt.encode(CLAIMS | {"node": 7}, KEY, ALGORITHM),

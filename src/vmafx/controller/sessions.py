@@ -60,7 +60,7 @@ class Sessions:
             # Replicas' clocks differ: one may read what another is about to have signed.
             said = jwt.decode(token, self._key, [ALGORITHM], options={"verify_iat": False})
             claims = msgspec.convert(said, _Claims)
-        except (jwt.InvalidTokenError, msgspec.ValidationError):
+        except (jwt.InvalidTokenError, msgspec.ValidationError, UnicodeEncodeError):
             return None
         return Session(Key(claims.namespace, claims.node), claims.session, claims.iat)
 

@@ -78,7 +78,7 @@ def _app(site: Site, answering: Answering, busy: "_Busy", limits: Limits) -> web
     app = web.Application(client_max_size=limits.body_bytes, middlewares=[busy.while_asking, answering.send])
     app.on_response_prepare.append(_add_headers)
     for path, make in site.pages.items():
-        app.router.add_get(path, answering.page(make))
+        app.router.add_get(path, answering.page(make), expect_handler=_expect_later)
     for route in site.routes:
         app.router.add_route(route.method, route.path, answering.handler(route.handler), expect_handler=_expect_later)
     return app

@@ -224,7 +224,7 @@ class _Parts:
 def _boundary(request: Request) -> str:
     kind, options = parse_options_header(request.headers.get("Content-Type", "")[:MAX_CONTENT_TYPE])
     boundary: str = options.get("boundary", "")
-    if kind != "multipart/form-data" or not 1 <= len(boundary) <= MAX_BOUNDARY:
+    if kind != "multipart/form-data" or not 1 <= len(boundary) <= MAX_BOUNDARY or not boundary.isascii():
         raise Refused("INVALID_ARGUMENT", "the body is not multipart/form-data with a boundary", status=415)
     return boundary
 

@@ -11,6 +11,7 @@ from vmafx.scoring.result import Report
 PAGE = 850_000
 CLIP = 20_000  # its tables, and its large chart without points
 ROW, ROW_WITHOUT_GAUGE = 700, 300  # in the overview's table
+NAMES = 10  # bytes for each character of a clip's and its reference's names, which are told several times
 MAX_SECTIONS = 30  # from there on, a report is read by its overview
 SMALL_CHART, SMALL_POINT = 1_000, 27
 LARGE_POINT = 50  # drawn for three widths
@@ -33,12 +34,13 @@ def budget(reports: Sequence[Report]) -> Budget:
 
     With more than that, only some clips have a section. The overview has a row for each, in any case.
     """
-    sections, gauges = _sections(len(reports))
+    longest = max(len(report.result.distorted.uri) + len(report.result.reference.uri) for report in reports)
+    sections, gauges = _sections(len(reports), NAMES * longest)
     if sections < len(reports):
         return Budget(MIN_POINTS, MIN_POINTS, extras=False, elementary=False, sections=sections, gauges=gauges)
     others, parts = (sum(len(columns(report)) for report in reports) for columns in (extras, elementary))
     for draw_others, draw_parts in ((True, True), (True, False), (False, False)):
-        share = _share(len(reports), others * draw_others + parts * draw_parts)
+        share = _share(len(reports), others * draw_others + parts * draw_parts, NAMES * longest)
         if share >= MIN_POINTS:
             break
     return Budget(
@@ -50,15 +52,15 @@ def budget(reports: Sequence[Report]) -> Budget:
     )
 
 
-def _sections(clips: int) -> tuple[int, bool]:
+def _sections(clips: int, names: int) -> tuple[int, bool]:
     """How many clips have one, and whether the rows of all have gauges."""
-    gauges = clips * ROW < PAGE // 2
-    rows = 0 if clips <= MAX_SECTIONS else clips * (ROW if gauges else ROW_WITHOUT_GAUGE)
-    room = (PAGE - rows) // (CLIP + 2 * LARGE_POINT * MIN_POINTS)
+    gauges = clips * (ROW + names) < PAGE // 2
+    rows = 0 if clips <= MAX_SECTIONS else clips * (names // 2 + (ROW if gauges else ROW_WITHOUT_GAUGE))
+    room = (PAGE - rows) // (CLIP + names + 2 * LARGE_POINT * MIN_POINTS)
     return min(clips, MAX_SECTIONS, max(room, 1)), gauges
 
 
-def _share(clips: int, small: int) -> int:
+def _share(clips: int, small: int, names: int) -> int:
     """How many points each small curve can have."""
     large = clips * (2 if clips > 1 else 1)  # several have an overview
-    return (PAGE - CLIP * clips - SMALL_CHART * small) // (SMALL_POINT * small + LARGE_POINT * FACTOR * large)
+    return (PAGE - (CLIP + names) * clips - SMALL_CHART * small) // (SMALL_POINT * small + LARGE_POINT * FACTOR * large)

@@ -23,7 +23,7 @@ def section(report: Report, name: str, anchor: str, pictures: Sequence[Picture],
         tag("div", _score(report), _numbers(report), run_facts(result), class_="hero panel"),
         _curve(report, pictures, room.points),
         tag("div", _histogram(report), _summary(result, "Measures", _main(result)), class_="pair"),
-        _multiples(report, extras(report), room.small_points) if room.extras else _left_out(),
+        _others(report, room),
         _worst(result, pictures),
         tag("div", tag("h3", "Clips"), clip_table(result), class_="panel"),
         _elementary(report, room),
@@ -155,6 +155,11 @@ def _small(report: Report, column: str, points: int) -> Html:
 
 def _left_out() -> Html:
     return tag("p", "With so many clips, further curves are left out; a report as CSV has all values.", class_="muted")
+
+
+def _others(report: Report, room: Budget) -> Html | None:
+    columns = extras(report)
+    return _left_out() if columns and not room.extras else _multiples(report, columns, room.small_points)
 
 
 def _elementary(report: Report, room: Budget) -> Html | None:

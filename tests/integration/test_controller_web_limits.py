@@ -4,11 +4,13 @@ import asyncio
 import io
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 import aiohttp
 import pytest
 
+from tests.support import virtual
 from tests.support.scripted import Scripted
 from tests.support.waiting import eventually
 from vmafx import logs
@@ -30,19 +32,20 @@ class Site(NamedTuple):
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
-    async def says(self, data: bytes) -> bytes:
+    async def says(self, data: bytes, within: float = 20) -> bytes:
         """All that comes back until the server hangs up, or the first answer if it does not."""
         reader, writer = await self.connect()
         try:
             writer.write(data)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(within):
                 head = await reader.readuntil(b"\r\n\r\n")
                 return head + await reader.read() if b"Connection: close" in head else head
         except (asyncio.IncompleteReadError, ConnectionError):
             return b""
         finally:
             writer.transport.abort()
-            await asyncio.sleep(0.01)
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
     async def healthy(self) -> bool:
         return b" 200 OK" in await self.says(HEALTH)
@@ -119,24 +122,32 @@ async def test_a_call_that_takes_too_long_is_given_up(site: Site, monkeypatch: p
     assert cancelled.is_set()
 
 
-async def test_a_poll_has_the_time_that_it_asks_for(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "ANSWER_WITHIN", 0.2)
-
+@pytest.mark.parametrize(
+    ("takes", "asks_for", "wanted"),
+    [
+        (web.ANSWER_WITHIN - 1, 0, 200),
+        (web.ANSWER_WITHIN + 1, 0, 504),
+        (web.ANSWER_WITHIN + 1, -9, 504),
+        (web.ANSWER_WITHIN + 9, 10, 200),
+        (web.ANSWER_WITHIN + 11, 10, 504),
+        (web.ANSWER_WITHIN + web.POLL_MOST - 1, 99999, 200),
+        (web.ANSWER_WITHIN + web.POLL_MOST + 1, 99999, 504),  # and no more
+    ],
+)
+def test_a_poll_has_the_time_that_it_asks_for(takes: float, asks_for: int, wanted: int) -> None:
     async def late() -> wire.PullWorkResponse:
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(takes)
         return wire.PullWorkResponse()
 
-    def pull(seconds: int) -> bytes:
-        body = b'{"waitSeconds": %d}' % seconds
-        head = POST.replace(b"jobs", b"nodes/a/b/pull")
-        return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    async def pull() -> bytes:
+        body = b'{"waitSeconds": %d}' % asks_for
+        head = POST.replace(b"jobs", b"nodes/a/b/pull") + b"Content-Length: %d\r\n\r\n" % len(body)
+        calls = Scripted()
+        calls.answers["PullWork"] = late
+        async with web.serve(HERE, calls, PAGES) as port:  # type: ignore[arg-type]
+            return await Site(calls, port).says(head + body, within=3600)
 
-    site.calls.answers["PullWork"] = late
-    assert status(await site.says(pull(0))) == 504
-    assert status(await site.says(pull(-9))) == 504
-    assert status(await site.says(pull(10))) == 200
-    monkeypatch.setattr(web, "POLL_MOST", 0)
-    assert status(await site.says(pull(99999))) == 504  # and no more
+    assert status(virtual.run(pull())) == wanted
 
 
 async def test_a_call_whose_caller_left_is_dropped(site: Site) -> None:
@@ -265,7 +276,7 @@ async def test_the_end_ends_streams_and_lets_calls_finish(monkeypatch: pytest.Mo
 
     async def in_hand() -> wire.Job:
         begun.set()
-        await asyncio.sleep(0.3)
+        await eventually(lambda: calls.closed, "the end has come to the stream")
         return wire.Job(id="done")
 
     async def one_and_wait() -> AsyncGenerator[wire.Job]:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import aclosing, suppress
 from pathlib import Path
 
@@ -88,12 +88,21 @@ async def test_leaving_the_stream_ends_the_work_at_once(long_clip: Path, tempora
     assert list(reading(long_clip)) == []  # nor do we hold it open
 
 
-@pytest.mark.parametrize("after", [0.0, 0.02, 0.1, 0.3, 0.6])
-async def test_a_cancelled_task_leaves_nothing(after: float, long_clip: Path, temporary: Path) -> None:
+MOMENTS: dict[str, Callable[[Path], object]] = {
+    "at once": lambda _: True,
+    "when it is open": lambda clip: list(reading(clip)),
+    "when another process reads it": others_reading,
+    "when it is scored": lambda clip: _scoring(clip, 0),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_cancelled_task_leaves_nothing(moment: str, long_clip: Path, temporary: Path) -> None:
     scorer = Scorer(await engine.ready())
     clip = Source(str(long_clip))
     task = asyncio.create_task(scorer.score(clip, clip, Options(threads=1)))
-    await asyncio.sleep(after)
+    await asyncio.sleep(0)
+    await eventually(lambda: MOMENTS[moment](long_clip), moment, every=0.001)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert task.cancelled()

@@ -46,7 +46,7 @@ async def test_an_api_server_that_is_killed(own_cluster: DevCluster, controller:
         variables = {"VMAFX_CONTROLLER_HTTP_ADDR": controller.address}
         with operator(own_cluster, "default", tmp_path, **variables) as process:
             await eventually(lambda: all_judged(client, "default"), "the first node is judged")
-            for round_number in range(3):
+            for round_number in range(2):
                 command = kill(own_cluster, "kube-apiserver")
                 start(own_cluster, "kube-apiserver", command)
                 async with Client(client.config) as fresh:  # whose connections are not those that are gone

@@ -20,8 +20,7 @@ from tests.support.machines import Machine
 from tests.support.operators import Controller
 from tests.support.scenes import AGES, Scene, halted, pause, scene, send
 from tests.support.service import Service
-from tests.support.video import lossless
-from tests.support.video import scene as pictures
+from tests.support.video import long_clip
 from tests.support.waiting import eventually
 from vmafx.api.job import VmafxJob
 from vmafx.devcluster import DevCluster, Options, crds
@@ -52,7 +51,7 @@ class World(NamedTuple):
 
 @asynccontextmanager
 async def new_world(folder: Path) -> AsyncIterator[World]:
-    lossless(pictures(frames=60, size=(640, 360)), folder / CLIP[0])
+    long_clip(folder / CLIP[0], frames=60)
     with DevCluster(folder / "cluster", ALONE) as cluster:
         start(cluster, APISERVER, [*kill(cluster, APISERVER), *history.KEEP_ALL])
         async with Client(load_config(cluster.kubeconfig)) as client:

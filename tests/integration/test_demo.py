@@ -30,11 +30,9 @@ async def demo(
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     out = asyncio.subprocess.PIPE if terminal is None else terminal
     said = asyncio.subprocess.PIPE if terminal is None else terminal
-    # A shell that runs something in the background has it ignore Ctrl-C, and that is inherited.
     process = await asyncio.create_subprocess_exec(
         VMAFX, "demo", "--output", str(output), *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=said,
         env={**os.environ, "TMPDIR": str(scratch), "COLUMNS": "100", "TERM": "xterm", **variables},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     try:
         yield process

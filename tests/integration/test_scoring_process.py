@@ -117,14 +117,12 @@ def test_a_killed_command_leaves_no_process_and_no_file(sign: int, long_clip: Pa
         (tmp_path / folder).mkdir()
     environment = {**os.environ, "HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "tmp")}
     command = [VMAFX, "score", str(long_clip), str(long_clip), "--threads", "1", "--report", "report.html"]
-    # A shell that runs something in the background has it ignore Ctrl-C, and that is inherited.
     with subprocess.Popen(
         command,
         env=environment,
         cwd=tmp_path / "work",
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
     ) as process:
         until(lambda: _scoring(long_clip, process.pid), "ffmpeg reads the clip")
         process.send_signal(sign)

@@ -32,7 +32,7 @@ test: setup ## run all tests, on real API servers (ARGS="-n 0 -x tests/unit" for
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-soak: setup ## 500 jobs through kills, stops and edits, judged by their whole history (ARGS="--runtime agent --seed 7 --jobs 200")
+soak: setup ## what is long or random: faults that last minutes, then 500 jobs through kills, stops and edits (ARGS="--runtime agent --seed 7 --jobs 200")
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m tests.soak $(ARGS)
 

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,9 @@ from vmafx.kube.metrics import ClientMetrics
 settings.register_profile("default", derandomize=True, max_examples=60, deadline=None)
 settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+# A shell that runs us in the background has us ignore Ctrl-C; what we start would inherit that, and not end by it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
 _numbers = itertools.count()

@@ -1,5 +1,7 @@
 """`make soak`: hundreds of jobs through every fault we know, for as long as it takes; judged by the whole history.
 
+Before them come the stories of agents that take minutes each, unless jobs are run by Pods only.
+
 The same seed makes the same plan: the same jobs, edits and faults in the same order. When the machine gets to each is
 its own affair, so a run that failed may have to be repeated a few times.
 """
@@ -10,12 +12,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.chaos import Chaos, Fleet
 from tests.support.chaos_agents import AgentFleet
 from tests.support.chaos_plan import Fault, make_plan
 from tests.support.chaos_pods import PodFleet
+from tests.support.stories import new_world, tell_all
 from vmafx.devcluster import DevCluster, Options
 from vmafx.devcluster.components import SCHEDULER
 
@@ -27,6 +31,12 @@ OF_AGENTS: dict[Fault, float] = {
     "stop agent": 0.6, "delete agent": 0.8, "cordon agent": 0.6, "lose agent": 0.4, "freeze agent": 0.4,
 }  # fmt: skip
 FAULTS = {"pod": ANYWHERE | OF_PODS, "agent": ANYWHERE | OF_AGENTS, "both": ANYWHERE | OF_PODS | OF_AGENTS}
+
+
+async def tell_stories(say: Callable[[str], None]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        async with new_world(Path(folder)) as world:
+            await tell_all(world, say)
 
 
 def main() -> None:
@@ -45,6 +55,8 @@ def main() -> None:
     def say(text: str) -> None:
         print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
 
+    if arguments.runtime != "pod":
+        asyncio.run(tell_stories(say))
     say(f"seed {arguments.seed}: {arguments.jobs} jobs, {faults.total()} faults")
     with tempfile.TemporaryDirectory() as folder:
         options = Options(without=frozenset({SCHEDULER}), tethered=True)

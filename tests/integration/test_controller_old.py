@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,34 @@ import pytest
 from tests.support.controllers import LOCAL, controlling
 from tests.support.fleet import operating
 from tests.support.spoken import OldCaller, compiled
-from vmafx.controller import work
+from vmafx.controller.work import LOST_AFTER
 from vmafx.kube import JOBS, NODES, Client, Key
+from vmafx.times import loop_time, utc_now
 from vmafx.wire import controller_pb2 as wire
 
 
+class Clock:
+    """The controller's, which a test moves on."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return loop_time() + self.ahead
+
+    def now(self) -> datetime:
+        return utc_now() + timedelta(seconds=self.ahead)
+
+
 @pytest.fixture
-async def old(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[OldCaller]:
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def old(client: Client, namespace: str, tmp_path: Path, clock: Clock) -> AsyncIterator[OldCaller]:
     async with (
-        controlling(client, namespace) as port,
+        controlling(client, namespace, now=clock.now, clock=clock) as port,
         grpc.aio.insecure_channel(f"{LOCAL}:{port}") as channel,
         operating(client, namespace),
     ):
@@ -75,21 +95,20 @@ async def test_an_old_agent_with_a_bad_session_is_told_to_register_again(
 
 
 async def test_what_an_old_agent_never_got_is_handed_out_again(
-    old: OldCaller, client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+    old: OldCaller, client: Client, namespace: str, clock: Clock
 ) -> None:
     """Its answer was lost on the way: it runs nothing, and says so."""
-    monkeypatch.setattr(work, "LOST_AFTER", 0.5)
     me = await joined(old, client, namespace)
     await old.call("SubmitJob", scoring={"reference": "file:///a.mp4", "distorted": "file:///b.mp4"})
     lost = await pulled(old, me)
     assert (await old.call("Heartbeat", **me, jobs_running=1)).ok
-    await asyncio.sleep(1)
+    clock.ahead += LOST_AFTER
     assert not (await old.call("PullWork", **me)).HasField("job")  # it runs one
+    assert (await old.call("Heartbeat", **me, jobs_running=0)).ok
+    assert not (await old.call("PullWork", **me)).HasField("job")  # it may not have begun
+    clock.ahead += LOST_AFTER
     async with asyncio.timeout(60):
-        while not (again := await old.call("PullWork", **me)).HasField("job"):
-            assert (await old.call("Heartbeat", **me, jobs_running=0)).ok
-            await asyncio.sleep(0.1)
-    assert again.job.id == lost.id
+        assert (await pulled(old, me)).id == lost.id
 
 
 async def test_an_old_client_follows_jobs(old: OldCaller) -> None:

@@ -4,12 +4,13 @@ import asyncio
 import io
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
 import aiohttp
 import pytest
 
+from tests.support import virtual
 from tests.support.scripted import Scripted
 from tests.support.waiting import eventually
 from vmafx import logs
@@ -21,6 +22,7 @@ from vmafx.http.server import serve
 from vmafx.wire import controller_pb2 as wire
 
 HERE = Address("127.0.0.1", 0)
+LIMITS = Limits()
 PAGES: Pages = {"/healthz": probe(lambda: None)}
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -33,19 +35,20 @@ class Site(NamedTuple):
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
-    async def says(self, data: bytes) -> bytes:
+    async def says(self, data: bytes, within: float = 20) -> bytes:
         """All that comes back until the server hangs up, or the first answer if it does not."""
         reader, writer = await self.connect()
         try:
             writer.write(data)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(within):
                 head = await reader.readuntil(b"\r\n\r\n")
                 return head + await reader.read() if b"Connection: close" in head else head
         except (asyncio.IncompleteReadError, ConnectionError):
             return b""
         finally:
             writer.transport.abort()
-            await asyncio.sleep(0.01)
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
     async def healthy(self) -> bool:
         return b" 200 OK" in await self.says(HEALTH)
@@ -126,24 +129,31 @@ async def test_a_call_that_takes_too_long_is_given_up() -> None:
     assert cancelled.is_set()
 
 
-async def test_a_poll_has_the_time_that_it_asks_for() -> None:
+@pytest.mark.parametrize(
+    ("takes", "asks_for", "wanted"),
+    [
+        (LIMITS.answer_seconds - 1, 0, 200),
+        (LIMITS.answer_seconds + 1, 0, 504),
+        (LIMITS.answer_seconds + 1, -9, 504),
+        (LIMITS.answer_seconds + 9, 10, 200),
+        (LIMITS.answer_seconds + 11, 10, 504),
+        (LIMITS.answer_seconds + LIMITS.wait_seconds - 1, 99999, 200),
+        (LIMITS.answer_seconds + LIMITS.wait_seconds + 1, 99999, 504),  # and no more
+    ],
+)
+def test_a_poll_has_the_time_that_it_asks_for(takes: float, asks_for: int, wanted: int) -> None:
     async def late() -> wire.PullWorkResponse:
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(takes)
         return wire.PullWorkResponse()
 
-    def pull(seconds: int) -> bytes:
-        body = b'{"waitSeconds": %d}' % seconds
-        head = POST.replace(b"jobs", b"nodes/a/b/pull")
-        return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    async def pull() -> bytes:
+        body = b'{"waitSeconds": %d}' % asks_for
+        head = POST.replace(b"jobs", b"nodes/a/b/pull") + b"Content-Length: %d\r\n\r\n" % len(body)
+        async with serving(LIMITS) as site:
+            site.calls.answers["PullWork"] = late
+            return await site.says(head + body, within=3600)
 
-    async with serving(Limits(answer_seconds=0.2)) as site:
-        site.calls.answers["PullWork"] = late
-        assert status(await site.says(pull(0))) == 504
-        assert status(await site.says(pull(-9))) == 504
-        assert status(await site.says(pull(10))) == 200
-    async with serving(Limits(answer_seconds=0.2, wait_seconds=0)) as site:
-        site.calls.answers["PullWork"] = late
-        assert status(await site.says(pull(99999))) == 504  # and no more
+    assert status(virtual.run(pull())) == wanted
 
 
 async def test_a_call_whose_caller_left_is_dropped(site: Site) -> None:
@@ -265,7 +275,7 @@ async def test_the_end_ends_streams_and_lets_calls_finish() -> None:
 
     async def in_hand() -> wire.Job:
         begun.set()
-        await asyncio.sleep(0.3)
+        await eventually(lambda: calls.closed, "the end has come to the stream")
         return wire.Job(id="done")
 
     async def one_and_wait() -> AsyncGenerator[wire.Job]:

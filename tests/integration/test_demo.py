@@ -53,13 +53,23 @@ def left(scratch: Path) -> list[str]:
     return [line for line in lines if str(scratch) in line] + [path.name for path in scratch.iterdir()]
 
 
-async def test_from_nothing_to_a_picture_and_nothing_else(tmp_path: Path, scratch: Path) -> None:
+async def test_from_nothing_to_a_picture_and_kept_until_ctrl_c(
+    tmp_path: Path, scratch: Path, kubectl_path: Path
+) -> None:
+    """Without --keep: tests/e2e."""
     output = tmp_path / "shown"
-    async with Terminal() as terminal, demo(output, scratch, terminal=terminal.theirs) as process:
+    async with Terminal() as terminal, demo(output, scratch, "--keep", terminal=terminal.theirs) as process:
         await terminal.shows("Running")  # the table is live
-        await terminal.shows("All done in", within=600)
-        await terminal.shows("make demo KEEP=1")
+        await terminal.shows("export KUBECONFIG=", within=500)
+        await terminal.shows("until Ctrl-C")
+        (kubeconfig,) = scratch.glob("*/cluster/kubeconfig")
+        command = [str(kubectl_path), "--kubeconfig", str(kubeconfig), "get", "vmjob,vmnode", "--no-headers"]
+        shown = (await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)).stdout
+        assert shown.count("Succeeded") == len(ENCODES)
+        assert "vmafxnode.vmafx.dev/this-machine" in shown
+        process.send_signal(signal.SIGINT)
         assert await process.wait() == 0
+        assert "Traceback" not in terminal.shown
     assert left(scratch) == []
     assert sorted(path.name for path in output.iterdir()) == [
         "agent", "clips", "jobs.yaml", "rate-quality.html", "rate-quality.png",
@@ -74,20 +84,6 @@ async def test_from_nothing_to_a_picture_and_nothing_else(tmp_path: Path, scratc
     assert max(found.values()) - min(found.values()) > 30
     with av.open(str(output / "rate-quality.png")) as picture:
         assert next(picture.decode(video=0)).width == 1920
-
-
-async def test_kept_until_ctrl_c(tmp_path: Path, scratch: Path, kubectl_path: Path) -> None:
-    async with demo(tmp_path / "shown", scratch, "--keep") as process:
-        kubeconfig = (await line_with(process.stdout, "export KUBECONFIG=", within=600)).partition("=")[2].strip()
-        command = [str(kubectl_path), "--kubeconfig", kubeconfig, "get", "vmjob,vmnode", "--no-headers"]
-        shown = (await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)).stdout
-        assert shown.count("Succeeded") == len(ENCODES)
-        assert "vmafxnode.vmafx.dev/this-machine" in shown
-        await line_with(process.stdout, "until Ctrl-C")
-        process.send_signal(signal.SIGINT)
-        _, said = await process.communicate()
-        assert (process.returncode, said) == (0, b"")
-    assert left(scratch) == []
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -10,8 +10,9 @@ import pytest
 
 from tests.support.agent_fleet import AgentFleet, agent_fleet, failures, placed, running_on
 from tests.support.contexts import context
-from tests.support.fleet import submit
+from tests.support.fleet import add_node, submit
 from tests.support.settings import defaults
+from tests.support.waiting import eventually
 from vmafx.api.meta import Condition
 from vmafx.api.node import BY_AGENT, REGISTERED_BY
 from vmafx.kube import JOBS, NODES, Client, Key
@@ -35,6 +36,43 @@ async def gone(client: Client, key: Key) -> bool:
     except NotFound:
         return True
     return False
+
+
+async def test_a_node_fades_when_its_agent_is_silent_for_too_long_and_the_controller_is_there_for_all(
+    fleet: AgentFleet, client: Client, namespace: str
+) -> None:
+    """Jobs of these run as Pods, so nobody loses them."""
+    # Written as an agent would, with digits that nobody else would write.
+    young = (fleet.now() - timedelta(seconds=32)).strftime("%Y-%m-%dT%H:%M:%S.7654321Z")
+    for name in ("fading", "agentless"):
+        await add_node(client, namespace, name)
+    await client.patch_status(NODES, Key(namespace, "fading"), {"lastHeartbeat": young})
+
+    async def ready() -> tuple[str, str]:
+        return await fleet.ready("fading"), await fleet.ready("agentless")
+
+    async with fleet.operating():
+        assert await ready() == ("Healthy", "Healthy")
+        await fleet.pass_time(20)
+        assert await ready() == ("Healthy", "Healthy")
+        await fleet.pass_time(10)
+        assert await ready() == ("HeartbeatStale", "Healthy")
+        fleet.controller.status = 503
+        await fleet.pass_time(30)
+        assert await ready() == ("HeartbeatStale", "ControllerUnreachable")
+        fleet.controller.status = 204
+        await fleet.pass_time(30)
+        assert await ready() == ("HeartbeatStale", "Healthy")
+        node = await client.get(NODES.seen_as(dict), Key(namespace, "fading"))
+        assert node["status"]["lastHeartbeat"] == young
+
+        # Told of: a node whose agent fell silent, or that is healthy again; not that the controller was away.
+        async def told() -> bool:
+            fading, agentless = await fleet.events("fading"), await fleet.events("agentless")
+            return {one for one, _ in fading} == {"HeartbeatStale"} and {one for one, _ in agentless} == {"Healthy"}
+
+        await eventually(told, "events tell of those that turned")
+        assert fleet.controller.asked == 4  # one probe serves all nodes of the namespace
 
 
 @pytest.mark.parametrize("heard", [False, True], ids=["silent", "heard"])

@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import aclosing, suppress
 from pathlib import Path
 
 import pytest
 
-from tests.support.video import lossless, scene
+from tests.support import video
+from tests.support.video import ffmpeg, lossless, scene
 from tests.support.waiting import eventually, until
 from vmafx.scoring import engine
 from vmafx.scoring.cache import Cache
@@ -29,7 +30,7 @@ VMAFX = str(Path(sys.executable).with_name("vmafx"))
 @pytest.fixture(scope="module")
 def long_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clip that takes some seconds to score with one thread."""
-    return lossless(scene(frames=150, size=(640, 360)), tmp_path_factory.mktemp("long") / "clip.mkv")
+    return video.long_clip(tmp_path_factory.mktemp("long") / "clip.mkv", frames=150)
 
 
 @pytest.fixture
@@ -88,12 +89,21 @@ async def test_leaving_the_stream_ends_the_work_at_once(long_clip: Path, tempora
     assert list(reading(long_clip)) == []  # nor do we hold it open
 
 
-@pytest.mark.parametrize("after", [0.0, 0.02, 0.1, 0.3, 0.6])
-async def test_a_cancelled_task_leaves_nothing(after: float, long_clip: Path, temporary: Path) -> None:
+MOMENTS: dict[str, Callable[[Path], object]] = {
+    "at once": lambda _: True,
+    "when it is open": lambda clip: list(reading(clip)),
+    "when another process reads it": others_reading,
+    "when it is scored": lambda clip: _scoring(clip, 0),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_cancelled_task_leaves_nothing(moment: str, long_clip: Path, temporary: Path) -> None:
     scorer = Scorer(await engine.ready())
     clip = Source(str(long_clip))
     task = asyncio.create_task(scorer.score(clip, clip, Options(threads=1)))
-    await asyncio.sleep(after)
+    await asyncio.sleep(0)
+    await eventually(lambda: MOMENTS[moment](long_clip), moment, every=0.001)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert task.cancelled()
@@ -107,14 +117,12 @@ def test_a_killed_command_leaves_no_process_and_no_file(sign: int, long_clip: Pa
         (tmp_path / folder).mkdir()
     environment = {**os.environ, "HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "tmp")}
     command = [VMAFX, "score", str(long_clip), str(long_clip), "--threads", "1", "--report", "report.html"]
-    # A shell that runs something in the background has it ignore Ctrl-C, and that is inherited.
     with subprocess.Popen(
         command,
         env=environment,
         cwd=tmp_path / "work",
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
     ) as process:
         until(lambda: _scoring(long_clip, process.pid), "ffmpeg reads the clip")
         process.send_signal(sign)
@@ -146,7 +154,9 @@ async def test_a_killed_engine_is_told_as_what_it_is(long_clip: Path) -> None:
 
 
 async def test_a_clip_that_needs_more_memory_than_it_may_have(tmp_path: Path) -> None:
-    clip = Source(str(lossless(scene(frames=1, size=(3840, 2160)), tmp_path / "large.mkv")))
+    large = tmp_path / "large.mkv"
+    ffmpeg("-f", "lavfi", "-i", "color=size=3840x2160", "-frames:v", "1", "-pix_fmt", "yuv420p", "-c:v", "ffv1", large)
+    clip = Source(str(large))
     with pytest.raises(BadInput, match="it cannot be read within 100 MiB of memory"):
         await Scorer(await engine.ready(), limits=Limits(memory=100 << 20)).score(clip, clip)
 
@@ -170,22 +180,22 @@ async def test_an_ffmpeg_that_cannot_score(script: str, told: str, long_clip: Pa
         await engine.ready({"VMAFX_FFMPEG_BIN": "nowhere"})
 
 
-async def test_the_second_time_it_is_known(long_clip: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "cache"
+async def test_the_second_time_it_is_known(tmp_path: Path) -> None:
+    folder, clip = tmp_path / "cache", lossless(scene(), tmp_path / "clip.mkv")
     scorer = Scorer(await engine.ready(), cache=Cache(folder))
     copy = tmp_path / "copy.mkv"
-    copy.write_bytes(long_clip.read_bytes())
-    first = await scorer.score(Source(str(long_clip)), Source(str(long_clip)))
-    again = await scorer.score(Source(str(long_clip)), Source(str(copy)), Options(threads=1))
+    copy.write_bytes(clip.read_bytes())
+    first = await scorer.score(Source(str(clip)), Source(str(clip)))
+    again = await scorer.score(Source(str(clip)), Source(str(copy)), Options(threads=1))
     assert (first.result.cached, again.result.cached) == (False, True)
     assert again.values == first.values
     assert again.result.distorted.uri == str(copy)
-    other = await scorer.score(Source(str(long_clip)), Source(str(copy)), Options(subsample=5))
+    other = await scorer.score(Source(str(clip)), Source(str(copy)), Options(subsample=5))
     assert not other.result.cached
     assert other.result.key != first.result.key
     (entry,) = (path for path in folder.iterdir() if path.stem == first.result.key)
     entry.write_bytes(entry.read_bytes()[:100])
-    assert not (await scorer.score(Source(str(long_clip)), Source(str(copy)))).result.cached
+    assert not (await scorer.score(Source(str(clip)), Source(str(copy)))).result.cached
 
 
 async def test_many_scores_in_turn_leave_no_descriptor_behind(tmp_path: Path) -> None:
@@ -193,7 +203,7 @@ async def test_many_scores_in_turn_leave_no_descriptor_behind(tmp_path: Path) ->
     scorer = Scorer(await engine.ready())
     await scorer.score(clip, clip)
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    for _ in range(10):
+    for _ in range(4):
         await scorer.score(clip, clip)
     assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208 - another's idle connection may go meanwhile
 

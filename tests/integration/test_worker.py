@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.video import ffmpeg, lossless, scene
+from tests.support.video import ffmpeg, long_clip, lossless, scene
 from tests.support.waiting import until
 from vmafx.api.scoring import ScoringOptions
 from vmafx.jobs.work import Answer, Work, read_answer
@@ -26,7 +26,7 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     reference = lossless(scene(frames=12), folder / "reference.mkv")
     ffmpeg("-i", reference, "-c:v", "libx264", "-crf", "34", folder / "distorted.mp4")
     ffmpeg("-i", reference, "-c:v", "libx264", "-frames:v", "5", folder / "short.mp4")
-    lossless(scene(frames=150, size=(640, 360)), folder / "long.mkv")
+    long_clip(folder / "long.mkv", frames=150)
     return folder
 
 

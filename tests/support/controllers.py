@@ -24,7 +24,7 @@ from vmafx.kube import Client
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
-from vmafx.times import utc_now
+from vmafx.times import loop_time, utc_now
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
 
@@ -40,6 +40,7 @@ async def controlling(
     *,
     home: str = "",
     now: Callable[[], datetime] = utc_now,
+    clock: Callable[[], float] = loop_time,
 ) -> AsyncIterator[int]:
     """One replica, for one namespace, or for all with `home` as the one for what does not say; gives its port."""
     metrics = Metrics()
@@ -51,7 +52,7 @@ async def controlling(
         sessions=sessions,
         jobs=Jobs(client, cached),
         nodes=Nodes(client, cached, sessions, now),
-        work=Work(client, cached, now),
+        work=Work(client, cached, now, clock),
         results=Results(client, cached, events, metrics, now),
         streams=Streams(client),
         namespace=namespace or home,

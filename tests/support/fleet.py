@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tests.support.contexts import context
 from tests.support.kubelet import Kubelet
 from tests.support.settings import defaults
-from tests.support.video import ffmpeg, lossless, scene
+from tests.support.video import ffmpeg, long_clip, lossless, scene
 from tests.support.waiting import eventually
 from vmafx.api.job import VmafxJob, VmafxJobSpec
 from vmafx.api.meta import ObjectMeta
@@ -36,7 +36,7 @@ def make_clips(folder: Path) -> Path:
     """reference.mkv and distorted.mp4, scored in a moment, and long.mkv, which takes a while."""
     reference = lossless(scene(frames=6), folder / "reference.mkv")
     ffmpeg("-i", reference, "-c:v", "libx264", "-crf", "34", folder / "distorted.mp4")
-    lossless(scene(frames=200, size=(640, 360)), folder / "long.mkv")
+    long_clip(folder / "long.mkv", frames=200)
     return folder
 
 

@@ -1,5 +1,6 @@
 """`vmafx-operator` as a process, and what it asks whether the fleet's controller is there."""
 
+import asyncio
 import json
 import os
 import signal
@@ -79,11 +80,13 @@ def operator(cluster: DevCluster, namespace: str, folder: Path, *flags: str, **v
 
 
 class Controller:
-    """What answers /healthz in a namespace."""
+    """What answers /healthz in a namespace, while `answering` is set."""
 
     def __init__(self) -> None:
         self.status = 200
         self.asked = 0
+        self.answering = asyncio.Event()
+        self.answering.set()
 
     async def start(self) -> None:
         app = web.Application()
@@ -95,4 +98,5 @@ class Controller:
 
     async def _answer(self, _request: web.Request) -> web.Response:
         self.asked += 1
+        await self.answering.wait()
         return web.Response(status=self.status)

@@ -41,6 +41,13 @@ def lossless(clip: Clip, path: Path, rate: str = "25") -> Path:
     return path
 
 
+def long_clip(path: Path, frames: int) -> Path:
+    """One that takes a while to score, but not to make: ten frames, over and over."""
+    ten = lossless(scene(frames=10, size=(640, 360)), path.with_suffix(".ten.mkv"))
+    ffmpeg("-stream_loop", str(frames // 10 - 1), "-i", ten, "-c", "copy", path)
+    return path
+
+
 def luma(path: Path) -> Iterator[Luma]:
     """The luma of a clip's frames, turned as it is to be shown; by PyAV's libraries, not by those of FFMPEG."""
     with av.open(str(path)) as container:

@@ -27,3 +27,9 @@ async def eventually(holds: Callable[[], object], what: str, within: float = PAT
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within} s: {what}")
         await asyncio.sleep(every)
+
+
+async def turns(count: int = 5) -> None:
+    """Let the loop do what it has put off, such as closing what was aborted."""
+    for _ in range(count):
+        await asyncio.sleep(0)

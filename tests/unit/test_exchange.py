@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, turns
 from vmafx.kube import exchange
 from vmafx.kube.dialing import Lost, NotSent, Route
 from vmafx.kube.dialing import Server as Address
@@ -41,7 +41,7 @@ class Server:
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
         await self._server.wait_closed()
-        await asyncio.sleep(0.01)  # both ends close what they aborted in the loop's next turns
+        await turns()  # both ends close what they aborted
 
     def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -174,7 +174,7 @@ def test_a_connection_that_is_not_kept_is_not_used_again(loop: Any, monkeypatch:
             assert [(await ask(pool)).body for _ in range(2)] == [b"ok", b"ok"]
             assert server.connections == 2
             assert (await ask(pool)).body == b"ok"
-            await asyncio.sleep(0.05)
+            await eventually(lambda: not any(one.usable() for one in pool._idle), "the second has come", every=0.001)
             assert (await ask(pool)).body == b"ok"
             assert server.connections == 3
             monkeypatch.setattr(exchange, "KEPT_FOR", 0.0)

@@ -3,6 +3,7 @@
 import asyncio
 import io
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pytest
@@ -40,7 +41,8 @@ class Caller:
 
     async def __aexit__(self, *_: object) -> None:
         self._writer.transport.abort()
-        await asyncio.sleep(0.01)  # it is closed in the loop's next turns
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
 
     async def says(self, data: bytes) -> None:
         self._writer.write(data)

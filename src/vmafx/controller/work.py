@@ -38,11 +38,17 @@ class _Waiter:
 class Work:
     """What an agent runs, it says itself; what it is to run, stands in the jobs."""
 
-    def __init__(self, client: Client, caches: Caches, now: Callable[[], datetime] = utc_now) -> None:
-        self._client, self._caches, self._now = client, caches, now
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        now: Callable[[], datetime] = utc_now,
+        clock: Callable[[], float] = loop_time,
+    ) -> None:
+        self._client, self._caches, self._now, self._clock = client, caches, now, clock
         self._waiting: dict[Key, set[_Waiter]] = {}
         self._ended: dict[str, str] = {}  # by a job's uid, the attempt that was reported and that the cache still shows
-        self._idle: Recent[str, float] = Recent(IDLE_MOST, loop_time)  # sessions that run nothing, and since when
+        self._idle: Recent[str, float] = Recent(IDLE_MOST, clock)  # sessions that run nothing, and since when
         self._closed = False
         caches.jobs.on_change(self._job_changed)
 
@@ -98,8 +104,8 @@ class Work:
 
     def heard(self, session: Session, running: int) -> None:
         """How many jobs it runs, which is all that an old agent says."""
-        since = self._idle.get(session.id) or loop_time()
-        self._idle.put(session.id, since, 0.0 if running else loop_time() + 2 * LOST_AFTER)
+        since = self._idle.get(session.id) or self._clock()
+        self._idle.put(session.id, since, 0.0 if running else self._clock() + 2 * LOST_AFTER)
 
     async def claim(self, session: Session) -> JobView | None:
         """For an agent that does not say what it runs: the next job that it has not taken yet, marked as taken.
@@ -107,7 +113,7 @@ class Work:
         What was taken before it registered, it has lost; and so it has what it took long ago, if it runs nothing.
         """
         lost_before, idle_since = session.begun, self._idle.get(session.id)
-        if idle_since is not None and loop_time() - idle_since >= LOST_AFTER:
+        if idle_since is not None and self._clock() - idle_since >= LOST_AFTER:
             lost_before = max(lost_before, self._now().timestamp() - LOST_AFTER)
         for job in self._placed(session.node):
             if job.status.claimedAt is None or job.status.claimedAt.timestamp() < lost_before:

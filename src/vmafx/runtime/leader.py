@@ -1,8 +1,8 @@
 """Leader election on a Lease, by client-go's timings and rules.
 
 A candidate takes a lease that nobody holds, or whose holder has not renewed it for as long as it lasts, measured on the
-candidate's own monotonic clock: clocks of different machines are never compared. The leader renews every RETRY_EVERY;
-if it cannot for RENEW_WITHIN, it has lost the lease and must end, five seconds before anybody else may take it.
+candidate's own monotonic clock: clocks of different machines are never compared. The leader renews every `retry_every`;
+if it cannot for `renew_within`, it has lost the lease and must end, some seconds before anybody else may take it.
 """
 
 import asyncio
@@ -18,8 +18,18 @@ from vmafx.logs import log
 from vmafx.runtime.metrics import Metrics
 from vmafx.times import loop_time, micro_time
 
-LASTS, RENEW_WITHIN, RETRY_EVERY = 15.0, 10.0, 2.0
 RELEASE_WITHIN = 5.0  # a slow server is worth waiting for: the next one would wait longer
+
+
+class Timings(msgspec.Struct, frozen=True):
+    """In seconds. `lasts` must exceed `renew_within`, which must exceed `retry_every`."""
+
+    lasts: int = 15
+    renew_within: float = 10.0
+    retry_every: float = 2.0
+
+
+DEFAULT_TIMINGS = Timings()
 
 
 class LeaseLost(Exception):
@@ -29,8 +39,10 @@ class LeaseLost(Exception):
 class LeaderElection:
     """One candidate for one lease."""
 
-    def __init__(self, client: Client, key: Key, identity: str, metrics: Metrics) -> None:
-        self._client, self._key, self._identity = client, key, identity
+    def __init__(
+        self, client: Client, key: Key, identity: str, metrics: Metrics, timings: Timings = DEFAULT_TIMINGS
+    ) -> None:
+        self._client, self._key, self._identity, self._timings = client, key, identity, timings
         self._status = metrics.leader.labels(key.name)
         self._status.set(0)
         self._lease: Lease | None = None
@@ -47,7 +59,7 @@ class LeaderElection:
             while not await self._try_soon():
                 changed.clear()
                 try:
-                    async with asyncio.timeout(RETRY_EVERY * (1 + 0.2 * random.random())):  # noqa: S311
+                    async with asyncio.timeout(self._timings.retry_every * (1 + 0.2 * random.random())):  # noqa: S311
                         await changed.wait()
                 except TimeoutError:
                     pass
@@ -61,27 +73,27 @@ class LeaderElection:
         """Renew for as long as we can; LeaseLost when we could not for too long, or somebody else has it."""
         while True:
             try:
-                async with asyncio.timeout_at(self._renewed_at + RENEW_WITHIN):
-                    await asyncio.sleep(RETRY_EVERY)
+                async with asyncio.timeout_at(self._renewed_at + self._timings.renew_within):
+                    await asyncio.sleep(self._timings.retry_every)
                     while not await self._try_in_time():
                         if self._holder() not in ("", self._identity):
                             raise self._lost(f"{self._holder()} holds it")
-                        await asyncio.sleep(RETRY_EVERY)
+                        await asyncio.sleep(self._timings.retry_every)
             except TimeoutError:
-                raise self._lost(f"not renewed for {RENEW_WITHIN:.0f} s") from None
+                raise self._lost(f"not renewed for {self._timings.renew_within:g} s") from None
 
     async def _try_in_time(self) -> bool:
         """One call that hangs must not cost the lease: there is time for another."""
         try:
-            async with asyncio.timeout(RENEW_WITHIN / 2):
+            async with asyncio.timeout(self._timings.renew_within / 2):
                 return await self._try()
         except TimeoutError:
             self._lease = None  # whether it was written nobody knows: look again
             return False
 
     def holds(self) -> bool:
-        """Whether nobody else can have it yet: true for no longer than RENEW_WITHIN after it was last renewed."""
-        return loop_time() < self._renewed_at + RENEW_WITHIN
+        """Whether nobody else can have it yet: true for no longer than `renew_within` after it was last renewed."""
+        return loop_time() < self._renewed_at + self._timings.renew_within
 
     async def release(self) -> None:
         """Give the lease back, so that the next one need not wait until it runs out."""
@@ -102,8 +114,8 @@ class LeaderElection:
     async def _try_soon(self) -> bool:
         """As `_try`, but a lease whose taking was confirmed too late to be relied on is not taken."""
         try:
-            async with asyncio.timeout(RENEW_WITHIN / 2):
-                return await self._try() and loop_time() < self._renewed_at + RENEW_WITHIN / 2
+            async with asyncio.timeout(self._timings.renew_within / 2):
+                return await self._try() and loop_time() < self._renewed_at + self._timings.renew_within / 2
         except TimeoutError:
             self._lease = None
             return False
@@ -133,19 +145,21 @@ class LeaderElection:
         if old is None:
             await self._create()
         else:
-            holder, lasts = self._holder(), old.spec.leaseDurationSeconds or LASTS
+            holder, lasts = self._holder(), old.spec.leaseDurationSeconds or self._timings.lasts
             if holder not in ("", self._identity) and sent < self._seen_at + lasts:
                 return False
             ours = holder == self._identity
             began = old.spec.acquireTime if ours else micro_time()
             await self._write(
-                LeaseSpec(self._identity, int(LASTS), began, micro_time(), old.spec.leaseTransitions + (not ours))
+                LeaseSpec(
+                    self._identity, self._timings.lasts, began, micro_time(), old.spec.leaseTransitions + (not ours)
+                )
             )
         self._renewed_at = sent
         return True
 
     async def _create(self) -> None:
-        spec = LeaseSpec(self._identity, int(LASTS), micro_time(), micro_time())
+        spec = LeaseSpec(self._identity, self._timings.lasts, micro_time(), micro_time())
         body = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
@@ -164,7 +178,7 @@ class LeaderElection:
         self._seen_at = loop_time()
 
     async def _watch(self, changed: asyncio.Event) -> None:
-        """Only to wake the candidate sooner: without it the lease is still looked at every RETRY_EVERY."""
+        """Only to wake the candidate sooner: without it the lease is still looked at every `retry_every`."""
         try:
             fields = f"metadata.name={self._key.name}"
             watch = self._client.watch(LEASES, self._key.namespace, fields=fields)

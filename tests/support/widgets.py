@@ -144,8 +144,9 @@ async def install(client: Client) -> None:
     with suppress(AlreadyExists):
         await client.create(CRDS, DEFINITION)
     key = Key("", DEFINITION["metadata"]["name"])
-    while True:
+
+    async def established() -> bool:
         told = (await client.get(CRDS, key)).get("status", {}).get("conditions") or []
-        if any(one["type"] == "Established" and one["status"] == "True" for one in told):
-            return
-        await asyncio.sleep(0.05)
+        return any(one["type"] == "Established" and one["status"] == "True" for one in told)
+
+    await eventually(established, "the kind is served", every=0.05)

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import compileall
 import hashlib
 import io
 import os
@@ -51,6 +52,7 @@ def contestant(name: str) -> Contestant:
     """With ports that are free now: to be started at once."""
     port, metrics = free_port(), free_port()
     if name == OURS:
+        compiled(HERE.parent / "src")
         operator = Path(sys.executable).with_name("vmafx-operator")
         flags = [f"--health-probe-bind-address=127.0.0.1:{port}", f"--metrics-bind-address=127.0.0.1:{metrics}"]
         return Contestant([str(operator), *flags, "--log-level=warn"], {}, port)
@@ -58,7 +60,7 @@ def contestant(name: str) -> Contestant:
     if name.startswith(REVISION):
         code = "from vmafx.operator.start import main; main()"
         flags = [f"--health-probe-bind-address=127.0.0.1:{port}", f"--metrics-bind-address=127.0.0.1:{metrics}"]
-        source = export(name.removeprefix(REVISION)) / "src"
+        source = compiled(export(name.removeprefix(REVISION)) / "src")
         return Contestant([sys.executable, "-c", code, *flags, "--log-level=warn"], {"PYTHONPATH": str(source)}, port)
     if name == KOPF:
         return Contestant([str(build_kopf()), str(HERE / "peer-kopf" / "peer.py")], variables, port)
@@ -91,6 +93,12 @@ def add_choice(parser: argparse.ArgumentParser, among: tuple[str, ...]) -> None:
         "--against", default="", metavar="REVISION",
         help="this project's operator as of a revision, such as HEAD~1: beside ours alone, or those of --only",
     )  # fmt: skip
+
+
+def compiled(source: Path) -> Path:
+    """As an image has it: nobody is to pay for a compilation at the start."""
+    compileall.compile_dir(source, quiet=1)
+    return source
 
 
 def export(revision: str) -> Path:

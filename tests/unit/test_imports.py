@@ -62,8 +62,12 @@ def test_an_agent_knows_nothing_of_kubernetes_and_scores_elsewhere() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "grpc" in loaded
     assert (HEAVY - {"grpc", "google"}) & set(loaded) == set()
-    others = ("vmafx.kube", "vmafx.fleet", "vmafx.worker", "vmafx.jobs.status", "vmafx.scheduling", "av")
+    others = ("vmafx.kube", "vmafx.fleet", "vmafx.worker", "vmafx.scheduling", "av")
     assert [name for name in loaded if name.startswith(others)] == []
+    assert {name for name in loaded if name.startswith("vmafx.jobs.")} == {
+        "vmafx.jobs.work",
+        "vmafx.jobs.worker_process",
+    }
 
 
 @pytest.mark.parametrize("module", ["vmafx.cli.score", "vmafx.operator.main", "vmafx.worker.main"])

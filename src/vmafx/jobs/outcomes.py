@@ -50,3 +50,7 @@ def failed(job: JobView, message: str) -> Fail | TryAgain:
         tries = job.status.failures + 1
         return Fail("RetriesExhausted", message if tries == 1 else f"failed {tries} times, at last: {message}")
     return TryAgain(message)
+
+
+def too_late(job: JobView) -> Fail:
+    return Fail("DeadlineExceeded", f"not done within {job.spec.activeDeadlineSeconds} s of its start")

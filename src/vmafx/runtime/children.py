@@ -95,6 +95,18 @@ class _Applied(msgspec.Struct, frozen=True):
     outcome: Any
 
 
+def owner_reference(resource: Resource[Any], name: str, uid: str) -> Untyped:
+    """By which an object goes with its owner, and its changes are the owner's."""
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
 def owner_of(meta: ObjectMeta) -> str:
     """The uid of the owner that controls it; empty if nobody does."""
     return next((one.uid for one in meta.ownerReferences if one.controller), "")
@@ -171,14 +183,7 @@ class Children(Generic[T]):
 
     async def _apply(self, owner: T, resource: Resource[Child], key: Key, body: Untyped, live: Child | None) -> Child:
         """Over what is ours by force. Over nothing without: what somebody made just now, and differs, stays theirs."""
-        reference = {
-            "apiVersion": self._owners.resource.api_version,
-            "kind": self._owners.resource.kind,
-            "name": owner.metadata.name,
-            "uid": owner.metadata.uid,
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
+        reference = owner_reference(self._owners.resource, owner.metadata.name, owner.metadata.uid)
         meta = {**body["metadata"], "namespace": key.namespace, "ownerReferences": [reference]}
         meta["labels"] = {**meta.get("labels", {}), MANAGED_BY: self._manager}
         if live is not None:

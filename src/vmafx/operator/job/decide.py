@@ -10,10 +10,10 @@ import msgspec
 from vmafx.api.job import FINISHED, JobView
 from vmafx.api.node import NodeView, Runtime
 from vmafx.jobs.attempts import attempt_id
-from vmafx.jobs.outcomes import Fail, Suspend, TryAgain, failed, outcome
+from vmafx.jobs.outcomes import Fail, Suspend, TryAgain, failed, outcome, too_late
 from vmafx.jobs.pending import deadline_left, held, scheduled
 from vmafx.jobs.work import read_answer
-from vmafx.operator.job.foreign import Elsewhere, judge, too_late
+from vmafx.operator.job.foreign import Elsewhere, judge
 from vmafx.operator.job.podview import PodView, Terminated
 from vmafx.operator.job.steps import (
     LOOK_AGAIN,

@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from vmafx.api.job import JobView
-from vmafx.jobs.outcomes import Fail, Succeed, Suspend
+from vmafx.jobs.outcomes import Fail, Succeed, Suspend, too_late
 from vmafx.jobs.pending import deadline_left
 from vmafx.jobs.work import Answer
 from vmafx.operator.job.steps import Hold, Mirror, Nothing, Step
@@ -71,10 +71,6 @@ def follow(job: JobView, now: datetime) -> Follow:
     if job.spec.cancel:
         return Follow(Fail("Cancelled", "cancelled while another controller had it"))
     return Follow(too_late(job) if left is not None and left <= 0 else None, left)
-
-
-def too_late(job: JobView) -> Fail:
-    return Fail("DeadlineExceeded", f"not done within {job.spec.activeDeadlineSeconds} s of its start")
 
 
 def is_to_stop(job: JobView, follow: Follow) -> bool:

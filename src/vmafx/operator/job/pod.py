@@ -6,13 +6,14 @@ import msgspec
 
 from vmafx.api.hardware import HARDWARE
 from vmafx.api.job import JobView
-from vmafx.api.meta import API_VERSION
 from vmafx.api.node import NodeView
 from vmafx.api.pod import PodOverlay
 from vmafx.jobs.attempts import work_of
 from vmafx.jobs.work import WORK
 from vmafx.kube import JOBS
+from vmafx.operator.context import MANAGER
 from vmafx.operator.job.podview import ATTEMPT_LABEL, JOB_LABEL, WORKER
+from vmafx.runtime.children import MANAGED_BY, owner_reference
 
 NODE_LABEL = "vmafx.dev/node"
 KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -70,7 +71,7 @@ def pod(
 def _metadata(job: JobView, node: NodeView, attempt: int) -> dict[str, Any]:
     labels = {
         "app.kubernetes.io/name": "vmafx-worker",
-        "app.kubernetes.io/managed-by": "vmafx-operator",
+        MANAGED_BY: MANAGER,
         JOB_LABEL: job.metadata.name,
         ATTEMPT_LABEL: str(attempt),
     }
@@ -78,19 +79,11 @@ def _metadata(job: JobView, node: NodeView, attempt: int) -> dict[str, Any]:
         labels[NODE_LABEL] = node.metadata.name
     if queue := job.metadata.labels.get(KUEUE_LABEL):
         labels[KUEUE_LABEL] = queue
-    owner = {
-        "apiVersion": API_VERSION,
-        "kind": JOBS.kind,
-        "name": job.metadata.name,
-        "uid": job.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
     return {
         "name": pod_name(job, attempt),
         "namespace": job.metadata.namespace,
         "labels": labels,
-        "ownerReferences": [owner],
+        "ownerReferences": [owner_reference(JOBS, job.metadata.name, job.metadata.uid)],
     }
 
 

@@ -11,17 +11,23 @@ from tests.support.controllers import Agent, calling, controlling
 from tests.support.fleet import add_node, has_seen, operating
 from tests.support.proxy import FaultyProxy, Refuse, Stall
 from tests.support.waiting import eventually
-from vmafx.api.job import VmafxJob
+from vmafx.api.job import JobProgress, VmafxJob, VmafxJobSpec
+from vmafx.api.meta import ObjectMeta
 from vmafx.auth.credentials import Presented
 from vmafx.auth.doors import InsecureDoors
 from vmafx.controller import nodes as nodes_of_agents
 from vmafx.controller.cache import caches
 from vmafx.controller.calls import Calls, Parts
 from vmafx.controller.nodes import Machine, Nodes
+from vmafx.controller.results import Results
 from vmafx.controller.sessions import Sessions
 from vmafx.http.errors import Refused
+from vmafx.jobs.work import Answer
 from vmafx.kube import JOBS, NODES, Client, Key
 from vmafx.kube.errors import ServerError
+from vmafx.runtime.events import EventRecorder
+from vmafx.runtime.metrics import Metrics
+from vmafx.times import utc_now
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
 
@@ -156,6 +162,48 @@ async def test_progress_says_that_the_job_was_taken(client: Client, namespace: s
             return not await agent.report(attempt, name="one", progress=wire.Progress(frames=7))
 
         await eventually(over, "progress of a job that is over does not count")
+
+
+async def test_the_progress_of_a_finished_job_is_complete_or_gone(
+    client: Client, namespace: str, stub: VmafxControllerStub
+) -> None:
+    agent = Agent(stub, "box", capacity=2)
+    await joined(client, namespace, agent)
+    async with operating(client, namespace):
+        for name in ("good", "bad"):
+            await submitted(stub, name)
+            attempt = (await agent.pull()).job.id
+            assert await agent.report(attempt, progress=wire.Progress(frames=4, total_frames=7, fps=2.5))
+        attempts = {name: one for one, name in agent.running.items()}
+        fault = f'{{"id": "{attempts["bad"]}", "fault": "BadInput", "message": "so it is"}}'
+        assert await agent.report(attempts["bad"], final=True, answer=fault)
+        assert await agent.scored(attempts["good"])
+    good, bad = [await job_of(client, namespace, name) for name in ("good", "bad")]
+    assert (good.status.phase, good.status.frames, good.status.progress) == ("Succeeded", 6, JobProgress(6, 6, 2.5))
+    assert (bad.status.phase, bad.status.progress) == ("Failed", None)
+
+
+async def test_progress_that_comes_after_the_end_changes_nothing(client: Client, namespace: str) -> None:
+    """Though the controller's cache still shows that the job runs."""
+    await client.create(
+        JOBS, VmafxJob(metadata=ObjectMeta(name="one"), spec=VmafxJobSpec("file:///a", "file:///b")), namespace
+    )
+    key = Key(namespace, "one")
+    attempt = f"{(await client.get(JOBS, key)).metadata.uid}-0"
+    running = {"phase": "Running", "assignedNode": "box", "controllerJobID": attempt, "attempts": 1}
+    await client.patch_status(JOBS, key, running | {"claimedAt": utc_now()})
+    cached = caches(client, namespace)
+    following = asyncio.create_task(cached.jobs.run())
+    await cached.jobs.synced.wait()
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    results = Results(client, cached, EventRecorder(client, "vmafx-controller", "test"), Metrics())
+    session = Sessions(b"k" * 32).begin(Key(namespace, "box"))
+    assert await results.progress(session, attempt, "one", JobProgress(3, 6, 2.5))
+    results._told.clear()  # as if it were a while ago
+    assert await results.final(session, attempt, "one", Answer(attempt, 90.0, 6))
+    assert not await results.progress(session, attempt, "one", JobProgress(4, 6, 2.5))
+    assert (await client.get(JOBS, key)).status.progress == JobProgress(6, 6, 2.5)
 
 
 async def test_a_failure_of_the_node_goes_to_another_and_a_bad_clip_to_none(

@@ -126,7 +126,10 @@ class VmafxJobStatus(Model):
         doc("VmafxNodes on which an attempt failed; others are tried first."),
     ] = ()
     claimedAt: Annotated[Time | None, doc("When an agent took the current attempt.")] = None
-    progress: Annotated[JobProgress | None, doc("How far the current attempt is (agents only).")] = None
+    progress: Annotated[
+        JobProgress | None,
+        doc("How far the current attempt is (agents only); complete once the job succeeded, absent if it failed."),
+    ] = None
     metrics: Annotated[
         dict[Annotated[str, Meta(max_length=64)], FeatureSummary],
         Meta(max_length=64),

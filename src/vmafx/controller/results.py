@@ -59,6 +59,7 @@ class Results:
         operations: list[dict[str, Any]] = [
             {"op": "test", "path": "/metadata/uid", "value": uid},
             {"op": "test", "path": "/status/controllerJobID", "value": attempt},
+            {"op": "test", "path": "/status/phase", "value": "Running"},  # the cache may not show yet that it ended
             {"op": "add", "path": "/status/progress", "value": msgspec.to_builtins(so_far)},
         ]
         if job.status.claimedAt is None:

@@ -30,6 +30,7 @@ def succeeded(job: JobView, step: Succeed, now: datetime) -> dict[str, Any]:
         "score": answer.score,
         "frames": answer.frames,
         "metrics": answer.metrics,
+        "progress": _complete(job, answer.frames),
         "finishedAt": now,
         "message": None,
         "observedGeneration": job.metadata.generation,
@@ -38,9 +39,15 @@ def succeeded(job: JobView, step: Succeed, now: datetime) -> dict[str, Any]:
     return done | ({"reportURI": answer.reportURI} if answer.reportURI else {})
 
 
+def _complete(job: JobView, frames: int | None) -> dict[str, Any] | None:
+    """All frames, for a job of which an agent told progress; its last rate stays."""
+    return {"frames": frames, "totalFrames": frames} if frames and job.status.claimedAt is not None else None
+
+
 def failed(job: JobView, step: Fail, now: datetime) -> dict[str, Any]:
     return {
         "phase": "Failed",
+        "progress": None,
         "finishedAt": now,
         "message": step.message[:MAX_MESSAGE],
         "failures": job.status.failures + (step.reason == "RetriesExhausted"),

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from tests.conftest import Kubectl
@@ -10,7 +11,7 @@ from tests.integration.test_client import make
 from tests.support.waiting import eventually
 from vmafx.kube import Client
 from vmafx.kube.core import EVENTS
-from vmafx.runtime.events import BURST, EventRecorder, Regarding
+from vmafx.runtime.events import BURST, NORMAL_BURST, EventRecorder, Regarding
 
 
 @pytest.fixture
@@ -69,3 +70,25 @@ async def test_one_object_cannot_flood_the_cluster(client: Client, namespace: st
 
     await eventually(heard, "the quiet one is heard")
     assert len(await counts(client, namespace)) == BURST + 1
+
+
+async def test_good_news_of_many_is_limited_and_keeps_no_warning_out(client: Client, namespace: str) -> None:
+    """As when thousands of jobs end: all are told of before anything is written."""
+    recorder = EventRecorder(client, "vmafx-operator", "test-instance")
+    job = await about_a_job(client, namespace)
+    for number in range(5000):
+        recorder.emit(msgspec.structs.replace(job, uid=f"uid-{number}"), "Normal", "Scored", "Run", "VMAF 93.210")
+    recorder.emit(job, "Warning", "BadInput", "Run", "there is no such clip")
+    task = asyncio.create_task(recorder.run())
+
+    async def warned() -> bool:
+        events = (await client.list(EVENTS, namespace)).items
+        return any(event["type"] == "Warning" for event in events)
+
+    try:
+        await eventually(warned, "the warning is there")
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    reasons = [event["reason"] for event in (await client.list(EVENTS, namespace)).items]
+    assert NORMAL_BURST <= reasons.count("Scored") < 5 * NORMAL_BURST  # on a slow machine it may be some more

@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tests.support.fleet import add_node, allow_pods, operating, phase, reaches, submit
+from tests.support.fleet import add_node, allow_pods, condition, operating, phase, reaches, submit
 from tests.support.kubelet import Kubelet
 from tests.support.waiting import eventually
 from vmafx.jobs.informer import jobs_informer
@@ -118,3 +118,32 @@ async def test_a_long_wait_is_told_once_and_a_short_one_not(client: Client, name
         (event,) = [one for one in await told() if one["reason"] != "NotStarted"]  # by our clock, its Pod is late too
         assert (event["reason"], event.get("series")) == ("NoHealthyNode", None)  # the same again would be a series
         assert event["note"].startswith("waits for a node: the one node that fits, pool, is cordoned or draining")
+
+
+async def test_to_wait_for_a_free_slot_is_told_by_no_event(client: Client, namespace: str, clips: Path) -> None:
+    began, ahead = datetime.now(UTC), timedelta()
+    await allow_pods(client, namespace)
+    await add_node(client, namespace, "pool")
+    async with operating(client, namespace, lambda: began + ahead) as operator:
+        await submit(client, namespace, "first", clips)
+        await reaches(client, Key(namespace, "first"), phase("Running"), "it has the only slot")
+        full = await submit(client, namespace, "full", clips)
+        unplaceable = await submit(client, namespace, "unplaceable", clips, backend="cuda")
+        for key, reason in ((full, "InsufficientCapacity"), (unplaceable, "BackendUnavailable")):
+            await reaches(client, key, lambda one: bool(one.status.conditions), "it says why it waits")
+            assert condition(await client.get(JOBS, key), "Scheduled") == ("False", reason)
+        ahead = timedelta(seconds=90)
+        for key in (full, unplaceable):  # looked at again, in this order
+            operator._look_again(key)
+
+        async def told() -> set[tuple[str, str, str]]:
+            events = (await client.list(EVENTS, namespace)).items
+            found = {(one["regarding"]["name"], one["type"], one["reason"]) for one in events}
+            return {one for one in found if one[0] in {"full", "unplaceable"}}
+
+        async def warned() -> bool:
+            return ("unplaceable", "Warning", "BackendUnavailable") in await told()
+
+        await eventually(warned, "an event tells of the one that no node can take")
+        await eventually(lambda: not len(operator.controller.queue), "all was looked at")
+        assert await told() == {("unplaceable", "Warning", "BackendUnavailable")}

@@ -167,6 +167,25 @@ async def test_a_failure_is_an_event_and_stands_in_the_list(
     assert re.match(rf"{name} +Failed +pool .*{one.told}", row)
 
 
+async def test_a_score_is_an_event_too(
+    kubelet: Kubelet, client: Client, namespace: str, clips: Path, kubectl: Kubectl
+) -> None:
+    await add_node(client, namespace, "pool")
+    async with operating(client, namespace):
+        key = await submit(client, namespace, "good", clips)
+        job = await reaches(client, key, phase("Succeeded"), "it is scored")
+
+        async def shown() -> bool:
+            done = await asyncio.to_thread(kubectl, "describe", "vmjob", "good")
+            events = done.stdout.partition("Events:")[2]
+            return (
+                re.search(rf"Normal +Scored .* vmafx-operator +VMAF {job.status.score:.3f}, 6 frames", events)
+                is not None
+            )
+
+        await eventually(shown, "kubectl describe shows the event")
+
+
 @contextmanager
 def running(command: list[str], said: Path) -> Iterator[None]:
     with said.open("w") as out, subprocess.Popen(command, stdout=out) as process:

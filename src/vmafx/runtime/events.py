@@ -1,7 +1,7 @@
 """What happened to an object, for people: events.k8s.io, as `kubectl describe` shows them.
 
-Events are a courtesy. They are written in the background, the same one again is counted and not repeated, one object
-cannot flood the cluster, and when the server does not answer they are dropped.
+Events are a courtesy. They are written in the background, the same one again is counted and not repeated, neither one
+object nor good news of many can flood the cluster, and when the server does not answer they are dropped.
 """
 
 import asyncio
@@ -19,6 +19,8 @@ from vmafx.times import loop_time, micro_time
 
 SAME_WITHIN = 360.0  # seconds in which the same event counts as a repetition
 BURST, REFILL_EVERY = 25.0, 300.0  # as client-go: so many at once for one object, then one every five minutes
+# Of type Normal, for all objects: thousands of jobs may succeed in a minute, and the server keeps events for an hour.
+NORMAL_BURST, NORMAL_REFILL_EVERY = 100.0, 0.1
 WAITING_MOST, REMEMBERED_MOST, NOTE_MOST = 1000, 4096, 1024
 
 
@@ -41,8 +43,20 @@ class _Told(msgspec.Struct):
 
 
 class _Bucket(msgspec.Struct):
+    """So many events at once, then one every `refill_every` seconds."""
+
+    burst: float
+    refill_every: float
     left: float
-    at: float
+    at: float = 0.0
+
+    def take(self, now: float) -> bool:
+        self.left = min(self.burst, self.left + (now - self.at) / self.refill_every)
+        self.at = now
+        if self.left < 1:
+            return False
+        self.left -= 1
+        return True
 
 
 class EventRecorder:
@@ -53,10 +67,13 @@ class EventRecorder:
         self._waiting: asyncio.Queue[tuple[Regarding, str, str, str, str]] = asyncio.Queue(WAITING_MOST)
         self._told: OrderedDict[tuple[str, str, str, str], _Told] = OrderedDict()
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._normal = _Bucket(NORMAL_BURST, NORMAL_REFILL_EVERY, NORMAL_BURST)
 
     def emit(self, about: Regarding, kind: Literal["Normal", "Warning"], reason: str, action: str, note: str) -> None:
-        """Tell that `reason` befell `about` while doing `action`."""
-        if not self._waiting.full():
+        """Tell that `reason` befell `about` while doing `action`; dropped where there are too many."""
+        if self._waiting.full() or not self._may(about.uid, kind):
+            log.debug("event dropped", about=about.name, reason=reason, error="too many")
+        else:
             self._waiting.put_nowait((about, kind, reason, action, _cut(note)))
 
     async def run(self) -> None:
@@ -65,14 +82,12 @@ class EventRecorder:
             try:
                 await self._write(about, kind, reason, action, note)
             except KubeError as error:
-                log.debug("an event was dropped", about=about.name, reason=reason, error=str(error))
+                log.debug("event dropped", about=about.name, reason=reason, error=str(error))
 
     async def _write(self, about: Regarding, kind: str, reason: str, action: str, note: str) -> None:
         now = loop_time()
         same = (about.uid, kind, reason, action)
         told = self._told.get(same)
-        if not self._may(about.uid, now):
-            return
         if told is not None and now - told.last < SAME_WITHIN:
             told.count, told.last = told.count + 1, now
             series = {"count": told.count, "lastObservedTime": micro_time()}
@@ -86,17 +101,14 @@ class EventRecorder:
         await self._client.create(EVENTS, body, namespace)
         _remember(self._told, same, _Told(Key(namespace, body["metadata"]["name"]), now))
 
-    def _may(self, uid: str, now: float) -> bool:
+    def _may(self, uid: str, kind: str) -> bool:
+        """One object that is told of too often must not use up what others may tell."""
+        now = loop_time()
         bucket = self._buckets.get(uid)
         if bucket is None:
-            bucket = _Bucket(BURST, now)
+            bucket = _Bucket(BURST, REFILL_EVERY, BURST)
             _remember(self._buckets, uid, bucket)
-        bucket.left = min(BURST, bucket.left + (now - bucket.at) / REFILL_EVERY)
-        bucket.at = now
-        if bucket.left < 1:
-            return False
-        bucket.left -= 1
-        return True
+        return bucket.take(now) and (kind != "Normal" or self._normal.take(now))
 
     def _body(self, about: Regarding, kind: str, reason: str, action: str, note: str) -> dict[str, Any]:
         return {

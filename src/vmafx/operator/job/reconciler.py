@@ -50,6 +50,7 @@ from vmafx.runtime.status import StatusWriter
 from vmafx.runtime.store import Change
 
 TELL_AFTER = 30.0  # seconds of waiting
+NO_FREE_SLOT = "InsufficientCapacity"  # ordinary queueing, of which the status tells: no event
 
 
 class JobReconciler:
@@ -180,16 +181,16 @@ class JobReconciler:
         return Result.after(LOOK_AGAIN)
 
     async def _queued(self, key: Key, job: JobView, after: float | None) -> Result:
-        """It waits for a node, and its status says why; if it waits for long, an event says so too."""
+        """It waits for a node, and its status says why; if no node can take it for long, an event says so too."""
         why = self.placing.why(key)
         if why is None:
             return Result.after(LOOK_AGAIN)  # it is no longer in the queue, which a look will tell
         now = self._now()
         await self._write(job, status.waiting(job, why.reason, why.message, now))
         if not status.waits_because(job, why.reason) and self._jobs.store.get(key) is not None:
-            self._memory.of(key).waits_since = now
+            self._memory.of(key).waits_since = None if why.reason == NO_FREE_SLOT else now
         known = self._memory.look(key)
-        if known is None or known.waits_since is None:  # it was told
+        if known is None or known.waits_since is None:  # it was told, or need not be
             return _again(after)
         to_tell = TELL_AFTER - (now - known.waits_since).total_seconds()
         if to_tell > 0:

@@ -1,6 +1,9 @@
 """One real control plane for all tests, and a namespace of its own for each."""
 
+import io
 import itertools
+import json
+import logging
 import os
 import signal
 import subprocess
@@ -11,6 +14,7 @@ import pytest
 from hypothesis import settings
 from prometheus_client import CollectorRegistry
 
+from vmafx import logs
 from vmafx.devcluster import DevCluster, Options, crds, tools
 from vmafx.devcluster.progress import Lines
 from vmafx.kube import NAMESPACES, Client, load_config
@@ -24,6 +28,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 # A shell that runs us in the background has us ignore Ctrl-C; what we start would inherit that, and not end by it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+Logged = Callable[[str, str], list[tuple[str, dict[str, object]]]]
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
 _numbers = itertools.count()
 
@@ -61,6 +66,27 @@ async def _make_namespace(client: Client) -> str:
     name = f"test-{next(_numbers)}"
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     return name
+
+
+@pytest.fixture
+def logged() -> Iterator[Logged]:
+    """What this process logs at level info: the messages in which a field has this value, and their other fields."""
+    root, out = logging.getLogger(), io.StringIO()
+    handlers, level = root.handlers[:], root.level
+    logs.configure("info", "json", out)
+
+    def about(field: str, value: str) -> list[tuple[str, dict[str, object]]]:
+        lines = [json.loads(line) for line in out.getvalue().splitlines()]
+        rest = {"time", "level", "msg", field}
+        return [
+            (line["msg"], {name: one for name, one in line.items() if name not in rest})
+            for line in lines
+            if line.get(field) == value
+        ]
+
+    yield about
+    logs.configure("info", "console")
+    root.handlers, root.level = handlers, level
 
 
 @pytest.fixture(scope="session")

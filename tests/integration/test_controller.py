@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
+from tests.conftest import Logged
 from tests.support.controllers import Agent, calling, controlling
 from tests.support.fleet import add_node, has_seen, operating
 from tests.support.proxy import FaultyProxy, Refuse, Stall
@@ -24,6 +25,7 @@ from vmafx.controller.sessions import Sessions
 from vmafx.http.errors import Refused
 from vmafx.jobs.work import Answer
 from vmafx.kube import JOBS, NODES, Client, Key
+from vmafx.kube.core import EVENTS
 from vmafx.kube.errors import ServerError
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.metrics import Metrics
@@ -204,6 +206,40 @@ async def test_progress_that_comes_after_the_end_changes_nothing(client: Client,
     assert await results.final(session, attempt, "one", Answer(attempt, 90.0, 6))
     assert not await results.progress(session, attempt, "one", JobProgress(4, 6, 2.5))
     assert (await client.get(JOBS, key)).status.progress == JobProgress(6, 6, 2.5)
+
+
+async def test_how_agents_end_jobs_is_logged_and_told_once(
+    client: Client, namespace: str, stub: VmafxControllerStub, logged: Logged
+) -> None:
+    agent = Agent(stub, "box", capacity=2)
+    await joined(client, namespace, agent)
+    async with operating(client, namespace):
+        for name in ("good", "broken"):
+            await submitted(stub, name)
+            await agent.pull()
+        attempts = {name: one for one, name in agent.running.items()}
+        fault = f'{{"id": "{attempts["broken"]}", "fault": "NodeFault", "message": "the disk is full"}}'
+        assert await agent.report(attempts["broken"], final=True, answer=fault)
+        assert await agent.scored(attempts["good"])
+        assert await agent.report(attempts["good"], final=True, score=90.0, name="good")  # heard already
+        assert logged("job", f"{namespace}/good") == [
+            ("job placed", {"node": "box", "attempt": 1}),
+            ("job succeeded", {"node": "box", "attempt": 1, "score": 90.0, "frames": 6}),
+        ]
+        assert logged("job", f"{namespace}/broken")[:2] == [
+            ("job placed", {"node": "box", "attempt": 1}),
+            ("attempt failed, will retry", {"node": "box", "attempt": 1, "error": "NodeFault: the disk is full"}),
+        ]
+
+        async def told() -> bool:
+            events = (await client.list(EVENTS, namespace)).items
+            found = {(one["regarding"]["name"], one["type"], one["reason"], one["note"]) for one in events}
+            return found == {
+                ("good", "Normal", "Scored", "VMAF 90.000, 6 frames"),
+                ("broken", "Warning", "Retrying", "NodeFault: the disk is full"),
+            }
+
+        await eventually(told, "events tell of both")
 
 
 async def test_a_failure_of_the_node_goes_to_another_and_a_bad_clip_to_none(

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.conftest import Logged
 from tests.support.agent_fleet import AgentFleet, agent_fleet, failures, placed, running_on
 from tests.support.fleet import add_node, allow_pods, condition
 from tests.support.waiting import eventually
@@ -77,7 +78,9 @@ async def _told(fleet: AgentFleet, name: str, wanted: tuple[str, str]) -> bool:
     return wanted in await fleet.events(name)
 
 
-async def test_what_a_silent_agent_had_goes_elsewhere(fleet: AgentFleet, client: Client, namespace: str) -> None:
+async def test_what_a_silent_agent_had_goes_elsewhere(
+    fleet: AgentFleet, client: Client, namespace: str, logged: Logged
+) -> None:
     await fleet.agent("a")
     async with fleet.operating():
         key = await running_on(fleet, "a")
@@ -100,6 +103,13 @@ async def test_what_a_silent_agent_had_goes_elsewhere(fleet: AgentFleet, client:
         await fleet.claim(key)
         await fleet.pass_time(120, beating=["a", "b"])
         assert placed(await fleet.job(key)) == ("Running", "b", 2)
+    assert [message for message, _ in logged("node", f"{namespace}/a")] == ["agent lost", "node healthy"]
+    assert logged("node", f"{namespace}/a")[0][1] == {"reason": "AgentLost", "heartbeat": since}
+    assert logged("job", str(key)) == [
+        ("job placed", {"node": "a", "attempt": 1}),
+        ("attempt failed, will retry", {"node": "a", "attempt": 1, "error": told[1]}),
+        ("job placed", {"node": "b", "attempt": 2}),
+    ]
 
 
 @pytest.mark.parametrize("claimed", [True, False], ids=["claimed", "not claimed"])

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Kubectl
+from tests.support.fleet import allow_pods, phase, reaches, submit
+from tests.support.kubelet import Kubelet
 from tests.support.operators import LEASE, OPERATOR, Controller, operator
 from tests.support.waiting import eventually, until
 from vmafx.devcluster import DevCluster
-from vmafx.kube import NODES, Client, Key
+from vmafx.kube import JOBS, NODES, Client, Key
 from vmafx.kube.core import EVENTS, LEASES
 from vmafx.kube.resources import Untyped
 
@@ -106,6 +108,53 @@ async def test_ready_means_that_the_caches_are_synced(
         os.kill(apiserver.pid, signal.SIGCONT)
 
 
+async def test_its_log_tells_what_became_of_jobs(
+    cluster: DevCluster, client: Client, namespace: str, controller: Controller, clips: Path, tmp_path: Path
+) -> None:
+    await allow_pods(client, namespace)
+    await create_node(client, namespace, "pool")
+    variables = {"VMAFX_CONTROLLER_HTTP_ADDR": controller.address}
+    flags = leader_flags(namespace)
+    async with Kubelet(client, namespace, tmp_path) as kubelet:
+        kubelet.answers |= {"flaky-0": (1, ""), "broken-0": (1, "")}
+        with operator(cluster, namespace, tmp_path, *flags, **variables) as running:
+            good = await submit(client, namespace, "good", clips)
+            await reaches(client, good, phase("Succeeded"), "it is scored")
+            flaky = await submit(client, namespace, "flaky", clips)
+            await reaches(client, flaky, phase("Succeeded"), "it is scored the second time")
+            broken = await submit(client, namespace, "broken", clips, retryLimit=0)
+            await reaches(client, broken, phase("Failed"), "it fails")
+            kubelet.hold.clear()
+            late = await submit(client, namespace, "late", clips, activeDeadlineSeconds=1)
+            await reaches(client, late, phase("Failed"), "it is too late")
+            stopped = await submit(client, namespace, "stopped", clips, suspend=True)
+            await client.merge_patch(JOBS, stopped, {"spec": {"cancel": True}})
+            await reaches(client, stopped, phase("Failed"), "it is cancelled")
+            running.process.terminate()
+            assert running.process.wait(60) == 0
+
+    def told(key: Key) -> list[tuple[object, object, object]]:
+        lines = [one for one in running.log() if one.get("job") == str(key)]
+        assert {one["level"] for one in lines} == {"info"}
+        return [(one["msg"], one.get("node"), one.get("attempt")) for one in lines]
+
+    placed = ("job placed", "pool", 1)
+    assert told(good) == [placed, ("job succeeded", "pool", 1)]
+    assert told(flaky) == [
+        placed,
+        ("attempt failed, will retry", "pool", 1),
+        ("job placed", "pool", 2),
+        ("job succeeded", "pool", 2),
+    ]
+    assert told(broken) == [placed, ("job failed", "pool", 1)]
+    assert told(late) == [placed, ("deadline exceeded", "pool", 1)]
+    assert told(stopped) == [("job cancelled", None, None)]
+    messages = [one["msg"] for one in running.log() if "job" not in one]
+    assert messages == [
+        "starting", "caches are synced", "waiting to become leader", "became leader", "released the lease", "stopped",
+    ]  # fmt: skip
+
+
 def test_it_says_what_it_does_and_ends_when_told(cluster: DevCluster, namespace: str, tmp_path: Path) -> None:
     with operator(cluster, namespace, tmp_path, "--log-level", "warn") as running:
         until(running.ready, "it is ready")
@@ -196,6 +245,7 @@ async def test_a_leader_that_sleeps_too_long_ends_when_it_wakes(
             await eventually(lambda: first.process.poll() is not None, "the first ends")
             assert first.process.returncode == 1
             assert "lost the lease" in str(first.log()[-1]["error"])
+            assert [one["msg"] for one in first.log()].count("lost leadership") == 1
             holder = (await client.get(LEASES, Key(namespace, LEASE))).spec.holderIdentity
             assert second.leads()
             assert holder

@@ -1,14 +1,16 @@
 """What the logs look like."""
 
+import asyncio
 import io
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.support import virtual
 from vmafx import logs
-from vmafx.logs import Format, log
+from vmafx.logs import BURST, WINDOW, Format, Level, Sampler, log
 
 
 @pytest.fixture(autouse=True)
@@ -63,3 +65,54 @@ def test_libraries_speak_the_same_way_and_only_of_trouble() -> None:
     logging.getLogger("aiohttp").error("trouble %s", 7)
     said = json.loads(out.getvalue())
     assert (said["level"], said["msg"], said["logger"]) == ("error", "trouble 7", "aiohttp")
+
+
+def placed(number: int, say: Callable[..., None] = log.info) -> None:
+    for job in range(number):
+        say("job placed", job=f"n/job-{job}")
+
+
+def test_a_message_that_repeats_is_sampled_and_summarized_when_its_window_ends() -> None:
+    out = written("json")
+
+    def lines() -> list[dict[str, object]]:
+        return [json.loads(line) for line in out.getvalue().splitlines()]
+
+    async def load() -> None:
+        placed(5000)
+        log.info("became leader")
+        assert [one["msg"] for one in lines()] == ["job placed"] * BURST + ["became leader"]
+        await asyncio.sleep(WINDOW)
+        summary = lines()[-1]
+        assert summary.pop("time")
+        assert summary == {"level": "info", "msg": "job placed", "suppressed": 5000 - BURST}
+        placed(BURST)
+
+    virtual.run(load())
+    assert len(lines()) == 2 * BURST + 2
+    logs.flush()
+    assert len(lines()) == 2 * BURST + 2  # nothing was suppressed since
+
+
+def test_without_an_event_loop_the_next_line_or_the_end_brings_the_summary() -> None:
+    now, summaries = 100.0, list[tuple[Level, str, int]]()
+    sampler = Sampler(lambda *summary: summaries.append(summary), lambda: now)
+    assert [sampler.admits("warn", "agent lost") for _ in range(BURST + 2)] == [True] * BURST + [False] * 2
+    now += WINDOW - 1
+    assert not sampler.admits("warn", "agent lost")
+    assert sampler.admits("info", "agent lost")
+    assert summaries == []
+    now += 1
+    assert sampler.admits("info", "another")
+    assert summaries == [("warn", "agent lost", 3)]
+    for _ in range(BURST):
+        sampler.admits("info", "another")
+    sampler.close()
+    assert summaries[1:] == [("info", "another", 1)]
+
+
+@pytest.mark.parametrize(("level", "say"), [("info", log.error), ("debug", log.info), ("debug", log.debug)])
+def test_errors_are_never_suppressed_nor_is_anything_at_debug(level: Level, say: Callable[..., None]) -> None:
+    out = written("json", level)
+    placed(3 * BURST, say)
+    assert len(out.getvalue().splitlines()) == 3 * BURST

@@ -52,7 +52,7 @@ class LeaderElection:
 
     async def acquire(self) -> None:
         """Wait until we lead. A lease that is given back is noticed at once, by a watch."""
-        self._log.info("waiting to lead")
+        self._log.info("waiting to become leader")
         changed = asyncio.Event()
         watching = asyncio.create_task(self._watch(changed))
         try:
@@ -67,7 +67,7 @@ class LeaderElection:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
         self._status.set(1)
-        self._log.info("leading")
+        self._log.info("became leader")
 
     async def hold(self) -> None:
         """Renew for as long as we can; LeaseLost when we could not for too long, or somebody else has it."""
@@ -103,12 +103,13 @@ class LeaderElection:
                 await self._look()  # a write that was under way when we stopped may have been carried out, or not
                 if self._lease is not None and self._holder() == self._identity:
                     await self._write(LeaseSpec("", 1, micro_time(), micro_time(), self._lease.spec.leaseTransitions))
-                    self._log.info("gave the lease back")
+                    self._log.info("released the lease")
         except (KubeError, TimeoutError) as error:
             self._log.warn("could not give the lease back; it runs out by itself", error=str(error))
 
     def _lost(self, why: str) -> LeaseLost:
         self._status.set(0)
+        self._log.warn("lost leadership", reason=why)
         return LeaseLost(f"lost the lease {self._key}: {why}")
 
     async def _try_soon(self) -> bool:

@@ -23,6 +23,8 @@ def run_role(name: str, work: Work, foreseen: tuple[type[Exception], ...], loops
         for error in _leaves(failures):
             log.error(f"the {name} ends", error=str(error))
         sys.exit(1)
+    finally:
+        logs.flush()
 
 
 async def _until_told(work: Work) -> None:

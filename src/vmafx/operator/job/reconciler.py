@@ -16,6 +16,7 @@ from vmafx.jobs.outcomes import Leaving
 from vmafx.kube import Key
 from vmafx.kube.core import PODS
 from vmafx.kube.errors import Conflict, NotFound, ServerError, Unreachable
+from vmafx.logs import log
 from vmafx.operator.context import BY_NODE, Context
 from vmafx.operator.job import status
 from vmafx.operator.job.cache import BY_JOB, job_of, keys_of, pods_informer
@@ -212,6 +213,7 @@ class JobReconciler:
         if (known := self._memory.look(key)) is not None:
             known.waits_since = None
         self._metrics.placed(job, now)
+        log.info("job placed", job=str(key), node=node.metadata.name, attempt=placed.status.attempts)
         if node.spec.runtime == "Agent":
             return Result.done()
         self._status.quiet(key)

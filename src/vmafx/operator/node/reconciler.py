@@ -74,11 +74,14 @@ class NodeReconciler:
             log.info("a node is removed, whose agent is gone for good", key=str(key), heard=heard_last(node))
 
     def _tell(self, node: NodeView, verdict: Verdict) -> None:
-        """An event for a node that turned, or is lost. Not when the controller went: that is no one node's affair."""
+        """A node that turned, or is lost: one line, one event. That the controller went is logged by its probe."""
         turned = node.status.healthy is not None and node.status.healthy != verdict.healthy
         lost = verdict.reason == "AgentLost" and not is_lost(node)
         if (turned or lost) and verdict.reason != "ControllerUnreachable":
             meta = node.metadata
+            say = log.info if verdict.healthy else log.warn
+            text = "node healthy" if verdict.healthy else "agent lost" if lost else "node unhealthy"
+            say(text, node=str(Key(meta.namespace, meta.name)), reason=verdict.reason, heartbeat=heard_last(node))
             about = Regarding(API_VERSION, NODES.kind, meta.namespace, meta.name, meta.uid)
             self._events.emit(
                 about, "Normal" if verdict.healthy else "Warning", verdict.reason, "Judge", verdict.message

@@ -79,9 +79,10 @@ class NodeReconciler:
         lost = verdict.reason == "AgentLost" and not is_lost(node)
         if (turned or lost) and verdict.reason != "ControllerUnreachable":
             meta = node.metadata
-            say = log.info if verdict.healthy else log.warn
+            say = log.warn if lost else log.info
             text = "node healthy" if verdict.healthy else "agent lost" if lost else "node unhealthy"
-            say(text, node=str(Key(meta.namespace, meta.name)), reason=verdict.reason, heartbeat=heard_last(node))
+            heartbeat = {"heartbeat": heard_last(node)} if node.status.lastHeartbeat is not None else {}
+            say(text, node=str(Key(meta.namespace, meta.name)), reason=verdict.reason, **heartbeat)
             about = Regarding(API_VERSION, NODES.kind, meta.namespace, meta.name, meta.uid)
             self._events.emit(
                 about, "Normal" if verdict.healthy else "Warning", verdict.reason, "Judge", verdict.message

@@ -77,6 +77,8 @@ async def test_a_job_from_submission_to_score(client: Client, namespace: str, st
         assert await agent.scored(pulled.job.id, 91.5)
     done = await stub.GetJob(wire.GetJobRequest(job_id=pulled.job.id))
     assert (done.id, done.status, done.final_score, done.name) == (pulled.job.id, wire.COMPLETED, 91.5, "one")
+    late = await stub.CancelJob(wire.CancelJobRequest(job_id=uid))
+    assert (late.ok, late.message) == (False, "the job has succeeded already; there is nothing to cancel")
     job = await job_of(client, namespace, "one")
     assert (job.status.phase, job.status.attempts, job.status.assignedNode) == ("Succeeded", 1, "box")
     assert job.status.claimedAt is None  # it was too short for that: two writes in all
@@ -285,14 +287,15 @@ async def test_no_submission(stub: VmafxControllerStub, scoring: wire.ScoringPar
 async def test_cancelling_and_looking_up(client: Client, namespace: str, stub: VmafxControllerStub) -> None:
     async with operating(client, namespace):
         uid = await submitted(stub, "one")
-        assert (await stub.CancelJob(wire.CancelJobRequest(job_id=uid))).ok
+        first = await stub.CancelJob(wire.CancelJobRequest(job_id=uid))
+        assert (first.ok, first.message) == (True, "")
 
         async def cancelled() -> bool:
             return (await stub.GetJob(wire.GetJobRequest(job_id=uid))).status == wire.CANCELLED
 
         await eventually(cancelled, "it is cancelled")
         again = await stub.CancelJob(wire.CancelJobRequest(job_id=uid))
-        assert (again.ok, again.message) == (False, "it has failed already")
+        assert (again.ok, again.message) == (True, "the job was cancelled already")
     async with controlling(client, namespace) as port, calling(port) as other:  # which never saw it
         assert (await other.GetJob(wire.GetJobRequest(job_id=uid))).status == wire.CANCELLED
         await refused(other.GetJob(wire.GetJobRequest(job_id="nobody")), grpc.StatusCode.NOT_FOUND)

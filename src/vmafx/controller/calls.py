@@ -69,8 +69,8 @@ class Calls:
         await self._doors.who(shown)
         job = await self._parts.jobs.get(request.job_id)
         await self._doors.admit(shown, "patch", "vmafxjobs", job.metadata.namespace, job.metadata.name)
-        why_not = await self._parts.jobs.cancel(job)
-        return wire.CancelJobResponse(ok=not why_not, message=why_not)
+        ok, message = await self._parts.jobs.cancel(job)
+        return wire.CancelJobResponse(ok=ok, message=message)
 
     async def StreamJobs(  # noqa: N802
         self, request: wire.StreamJobsRequest, shown: Presented

@@ -8,6 +8,7 @@ import msgspec
 
 from vmafx.api.job import FINISHED, JobView, VmafxJob
 from vmafx.controller.cache import Caches, key_of
+from vmafx.controller.messages import is_cancelled
 from vmafx.http.errors import Refused
 from vmafx.jobs.attempts import uid_of
 from vmafx.kube import JOBS, Client, Key
@@ -80,18 +81,23 @@ class Jobs:
             raise _unknown(wanted)
         return job
 
-    async def cancel(self, job: VmafxJob) -> str:
-        """Ask for its end; why not, if it has ended already."""
+    async def cancel(self, job: VmafxJob) -> tuple[bool, str]:
+        """Request its cancellation: whether it is cancelled or will be, and what to tell the caller.
+
+        Cancelling again succeeds, so that a caller who got no answer can simply repeat the call.
+        """
+        if is_cancelled(job):
+            return True, "the job was cancelled already"
         if job.status.phase in FINISHED:
-            return f"it has {job.status.phase.lower()} already"
+            return False, f"the job has {job.status.phase.lower()} already; there is nothing to cancel"
         if job.spec.cancel:
-            return ""
+            return True, "cancellation was requested already; the job is about to end"
         patch = {"metadata": {"uid": job.metadata.uid}, "spec": {"cancel": True}}
         try:
             await self._client.merge_patch(UNTYPED, Key(job.metadata.namespace, job.metadata.name), patch)
         except (NotFound, Conflict) as error:
             raise _unknown(job.metadata.uid) from error
-        return ""
+        return True, ""
 
     async def _key(self, wanted: str) -> Key:
         if (job := self._caches.job(wanted)) is not None:

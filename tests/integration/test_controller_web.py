@@ -82,9 +82,27 @@ async def test_calls(site: Site, path: str, said: Any, call: str, asked: Any, st
 async def test_a_job_says_also_what_is_zero(site: Site) -> None:
     status, told = await site.ask("GET", "/v1/jobs/u-1")
     assert status == 200
-    assert (told["status"], told["finalScore"], told["partialResults"]) == ("PENDING", 0.0, [])
+    assert (told["status"], told["assignedNode"], told["partialResults"]) == ("PENDING", "", [])
     assert (told["createdAt"], told["features"], told["progress"]["frames"]) == ("1700000000", {"vmaf": 93.5}, "7")
     assert "scoring" not in told  # what is absent is not there
+
+
+@pytest.mark.parametrize("status", wire.JobStatus.values())
+async def test_only_a_completed_job_shows_a_score_even_one_of_zero(site: Site, status: wire.JobStatus) -> None:
+    site.calls.answers["GetJob"] = wire.Job(id="u-1", status=status)
+    _, told = await site.ask("GET", "/v1/jobs/u-1")
+    assert (told["status"], told.get("finalScore")) == (
+        wire.JobStatus.Name(status),
+        {"COMPLETED": 0.0}.get(told["status"]),
+    )
+
+
+async def test_the_job_that_an_agent_pulls_shows_no_score(site: Site) -> None:
+    _, told = await site.ask("POST", "/v1/nodes/video/gpu-1/pull", SESSION)
+    assert told["job"]["status"] == "RUNNING"
+    assert "finalScore" not in told["job"]
+    site.calls.answers["PullWork"] = wire.PullWorkResponse()
+    assert await site.ask("POST", "/v1/nodes/video/gpu-1/pull", SESSION) == (200, {"stopJobIds": []})
 
 
 async def test_what_was_made_says_where_it_is(site: Site) -> None:
@@ -323,8 +341,8 @@ async def test_streams_are_a_job_a_line(site: Site) -> None:
     async with site.http.get("/v1/jobs?status=pending&status=RUNNING,FAILED") as answer:
         assert (answer.status, answer.headers["Content-Type"]) == (200, "application/x-ndjson")
         jobs = [json.loads(line) async for line in answer.content]
-    assert [(job["id"], job["status"], job["finalScore"]) for job in jobs] == [
-        ("one", "PENDING", 0.0),
+    assert [(job["id"], job["status"], job.get("finalScore")) for job in jobs] == [
+        ("one", "PENDING", None),
         ("two", "COMPLETED", 93.25),
     ]
     (asked,) = site.calls.asked

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 
 from vmafx.http.errors import Refused
 from vmafx.http.strict_json import brief
+from vmafx.wire import controller_pb2 as wire
 
 NAMES_MOST = 5  # unknown fields that are named
 
@@ -28,14 +29,23 @@ def parse(said: dict[str, Any], message: M) -> M:
 
 
 def dumps(message: Message) -> bytes:
-    """In one line. What is zero, false or empty is said too: a job that waits says so."""
+    """In one line. Fields that are zero, false or empty are shown too; only a job without a score shows none."""
     said = json_format.MessageToDict(message, always_print_fields_with_no_presence=True)
+    _drop_missing_score(message, said)
     return json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def spellings(kind: Descriptor, name: str) -> tuple[str, str]:
     """What a field may be called."""
     return name, kind.fields_by_name[name].json_name
+
+
+def _drop_missing_score(message: Message, said: dict[str, Any]) -> None:
+    """protobuf's 0.0 stands for no score too, and 0.0 is a score: only a job that has completed has one."""
+    if isinstance(message, wire.Job) and message.status != wire.COMPLETED:
+        said.pop("finalScore")
+    elif isinstance(message, wire.PullWorkResponse) and message.HasField("job"):
+        _drop_missing_score(message.job, said["job"])
 
 
 def is_map(kind: Descriptor) -> bool:

@@ -302,6 +302,38 @@ async def test_cancelling_and_looking_up(client: Client, namespace: str, stub: V
     await refused(stub.SubmitJob(wire.SubmitJobRequest(scoring=CLIPS, name="one")), grpc.StatusCode.ALREADY_EXISTS)
 
 
+async def test_a_namespace_that_does_not_exist(client: Client, namespace: str) -> None:
+    async with controlling(client, "", home=namespace) as port, calling(port) as stub:
+        for call in (
+            stub.StreamJobs(wire.StreamJobsRequest(namespace="nosuch")).read(),
+            stub.SubmitJob(wire.SubmitJobRequest(scoring=CLIPS, namespace="nosuch")),
+            stub.RegisterNode(wire.RegisterNodeRequest(name="box", namespace="nosuch")),
+        ):
+            said = await refused(call, grpc.StatusCode.NOT_FOUND)
+            assert said == "the namespace 'nosuch' does not exist; create it, or name another one"
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "Video", "-a", "a" * 64, "ü"])
+async def test_what_cannot_be_a_namespace(client: Client, namespace: str, name: str) -> None:
+    async with controlling(client, "", home=namespace) as port, calling(port) as stub:
+        for call in (
+            stub.StreamJobs(wire.StreamJobsRequest(namespace=name)).read(),
+            stub.SubmitJob(wire.SubmitJobRequest(scoring=CLIPS, namespace=name)),
+            stub.RegisterNode(wire.RegisterNodeRequest(name="box", namespace=name)),
+        ):
+            assert "is not a valid name" in await refused(call, grpc.StatusCode.INVALID_ARGUMENT)
+
+
+async def test_a_controller_for_one_namespace_refuses_others(namespace: str, stub: VmafxControllerStub) -> None:
+    for call in (
+        stub.StreamJobs(wire.StreamJobsRequest(namespace="default")).read(),
+        stub.SubmitJob(wire.SubmitJobRequest(scoring=CLIPS, namespace="default")),
+        stub.RegisterNode(wire.RegisterNodeRequest(name="box", namespace="default")),
+    ):
+        said = await refused(call, grpc.StatusCode.FAILED_PRECONDITION)
+        assert f"serves only the namespace '{namespace}', not 'default'" in said
+
+
 async def test_a_stream_shows_what_is_there_and_what_becomes_of_it(
     client: Client, namespace: str, stub: VmafxControllerStub
 ) -> None:

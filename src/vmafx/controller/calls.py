@@ -1,6 +1,7 @@
 """The calls of the wire, each once, whichever door they come by: who may, what is asked, what is answered."""
 
 import math
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -25,6 +26,7 @@ from vmafx.wire import controller_pb2 as wire
 WAIT_MOST = 60  # seconds
 RUNNING_MOST = 1024
 EVERYWHERE = "*"
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -151,10 +153,22 @@ class Calls:
         return wire.ReportResultResponse(ok=ok)
 
     def _in(self, namespace: str) -> str:
+        """The namespace of a call; the controller's own if it names none."""
         served = self._parts.only
-        if namespace and served and namespace != served:
-            raise Refused("FAILED_PRECONDITION", f"this controller serves the namespace {served} only")
-        return namespace or self._namespace
+        if not namespace:
+            return self._namespace
+        if not NAMESPACE.fullmatch(namespace):
+            raise Refused(
+                "INVALID_ARGUMENT",
+                f"namespace {namespace[:100]!r} is not a valid name: use up to 63 lower-case letters, digits and '-'",
+            )
+        if served and namespace != served:
+            raise Refused(
+                "FAILED_PRECONDITION",
+                f"this controller serves only the namespace {served!r}, not {namespace!r}; "
+                "leave namespace out, or call the controller of the other namespace",
+            )
+        return namespace
 
     async def _admit_agent(self, shown: Presented, node: Key) -> None:
         await self._doors.admit(shown, "patch", "vmafxnodes", node.namespace, node.name, "status")

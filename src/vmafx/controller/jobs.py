@@ -8,6 +8,7 @@ import msgspec
 
 from vmafx.api.job import FINISHED, JobView, VmafxJob
 from vmafx.controller.cache import Caches, key_of
+from vmafx.controller.errors import no_namespace
 from vmafx.controller.messages import is_cancelled
 from vmafx.http.errors import Refused
 from vmafx.jobs.attempts import uid_of
@@ -65,7 +66,7 @@ class Jobs:
         except (Invalid, BadRequest) as error:
             raise Refused("INVALID_ARGUMENT", str(error)) from error
         except NotFound as error:
-            raise Refused("NOT_FOUND", f"there is no namespace {namespace}") from error
+            raise no_namespace(namespace) from error
         except Forbidden as error:  # ours are not theirs, but a quota or an admission rule is
             raise Refused("FAILED_PRECONDITION", str(error)) from error
         return msgspec.convert(made, VmafxJob)

@@ -12,6 +12,7 @@ from vmafx.api.hardware import Vendor
 from vmafx.api.meta import ObjectMeta
 from vmafx.api.node import AGENT_NAME, BY_AGENT, REGISTERED_BY, NodeView, VmafxNode, VmafxNodeSpec
 from vmafx.controller.cache import Caches
+from vmafx.controller.errors import no_namespace
 from vmafx.controller.sessions import Session, Sessions
 from vmafx.http.errors import Refused
 from vmafx.kube import NODES, Client, Key
@@ -88,7 +89,7 @@ class Nodes:
             except (Invalid, BadRequest) as error:
                 raise Refused("INVALID_ARGUMENT", str(error)) from error
             except NotFound as error:
-                raise Refused("NOT_FOUND", f"there is no namespace {node.namespace}") from error
+                raise no_namespace(node.namespace) from error
             there = await self._client.get(VIEW, node)
         _fit(there, node, machine)
         return there

@@ -88,7 +88,9 @@ async def test_a_job_says_also_what_is_zero(site: Site) -> None:
 
 
 @pytest.mark.parametrize("status", wire.JobStatus.values())
-async def test_only_a_completed_job_shows_a_score_even_one_of_zero(site: Site, status: wire.JobStatus) -> None:
+async def test_only_a_completed_job_shows_a_score_even_one_of_zero(
+    site: Site, status: "wire.JobStatus.ValueType"
+) -> None:
     site.calls.answers["GetJob"] = wire.Job(id="u-1", status=status)
     _, told = await site.ask("GET", "/v1/jobs/u-1")
     assert (told["status"], told.get("finalScore")) == (

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import settings
 from prometheus_client import CollectorRegistry
 
+from tests.support.signals import default_signals
 from vmafx.devcluster import DevCluster, Options, crds, tools
 from vmafx.devcluster.progress import Lines
 from vmafx.kube import NAMESPACES, Client, load_config
@@ -21,8 +21,8 @@ settings.register_profile("default", derandomize=True, max_examples=60, deadline
 settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-# A shell that runs us in the background has us ignore Ctrl-C; what we start would inherit that, and not end by it.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+default_signals()
+pytest_plugins = ["tests.support.hangs"]
 
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
 _numbers = itertools.count()

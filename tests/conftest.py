@@ -74,6 +74,6 @@ def kubectl(cluster: DevCluster, namespace: str, kubectl_path: Path) -> Kubectl:
 
     def run(*arguments: str, stdin: str | None = None) -> "subprocess.CompletedProcess[str]":
         command = [str(kubectl_path), "--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace, *arguments]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300, check=False)
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=180, check=False)
 
     return run

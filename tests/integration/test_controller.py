@@ -241,12 +241,12 @@ async def test_heartbeats_are_written_now_and_then(
 @pytest.mark.parametrize(
     ("name", "more", "code", "why"),
     [
-        ("Not A Name", {}, grpc.StatusCode.INVALID_ARGUMENT, "no name for a node"),
-        ("../other", {}, grpc.StatusCode.INVALID_ARGUMENT, "no name for a node"),
+        ("Not A Name", {}, grpc.StatusCode.INVALID_ARGUMENT, "not a valid node name"),
+        ("../other", {}, grpc.StatusCode.INVALID_ARGUMENT, "not a valid node name"),
         ("box", {"namespace": "elsewhere"}, grpc.StatusCode.FAILED_PRECONDITION, "only"),
         ("box", {"labels": {"no good": "x"}}, grpc.StatusCode.INVALID_ARGUMENT, "label"),
-        ("box", {"fps": -1.0}, grpc.StatusCode.INVALID_ARGUMENT, "no sense"),
-        ("box", {"fps": float("nan")}, grpc.StatusCode.INVALID_ARGUMENT, "no sense"),
+        ("box", {"fps": -1.0}, grpc.StatusCode.INVALID_ARGUMENT, "it must be 0 (not measured)"),
+        ("box", {"fps": float("nan")}, grpc.StatusCode.INVALID_ARGUMENT, "it must be 0 (not measured)"),
     ],
 )
 async def test_no_registration(
@@ -265,16 +265,20 @@ async def test_a_node_that_people_made_stays_as_it_is(
     assert "is for cpu" in await refused(
         Agent(stub, "box", vendor="nvidia").register(), grpc.StatusCode.FAILED_PRECONDITION
     )
-    assert "no vendor" in await refused(Agent(stub, "new", vendor="acme").register(), grpc.StatusCode.INVALID_ARGUMENT)
+    assert "is unknown; use one of" in await refused(
+        Agent(stub, "new", vendor="acme").register(), grpc.StatusCode.INVALID_ARGUMENT
+    )
 
 
 @pytest.mark.parametrize(
     ("scoring", "spec", "why"),
     [
-        (wire.ScoringParams(), "", "spec.reference"),
-        (CLIPS, "[1]", "no JSON object"),
-        (CLIPS, '{"reference": "file:///c.mp4"}', "said twice"),
+        (wire.ScoringParams(), "", "missing fields: scoring.reference, scoring.distorted; give the URI"),
+        (CLIPS, "[1]", "must be a JSON object"),
+        (CLIPS, '{"reference": "file:///c.mp4"}', "scoring.reference and reference in spec differ"),
         (CLIPS, '{"colour": "red"}', "colour"),
+        (CLIPS, '{"priority": "high"}', "spec.priority: Invalid value"),
+        (wire.ScoringParams(reference="file:///a"), "", "missing fields: scoring.distorted; give the URI"),
         (wire.ScoringParams(reference="a", distorted="b"), "", "reference"),
         (wire.ScoringParams(reference="file:///a", distorted="file:///b", backend="abacus"), "", "backend"),
     ],

@@ -189,12 +189,17 @@ class Calls:
 
 
 def _not_the_speaker() -> Refused:
-    return Refused("UNAUTHENTICATED", "this session does not speak for the node (any more); register again")
+    return Refused(
+        "UNAUTHENTICATED",
+        "the session token is not valid for this node, or another agent has registered the node since; register again",
+    )
 
 
 def _running(said: wire.RunningJobs) -> dict[str, str]:
     if len(said.jobs) > RUNNING_MOST:
-        raise Refused("INVALID_ARGUMENT", f"more than {RUNNING_MOST} running jobs")
+        raise Refused(
+            "INVALID_ARGUMENT", f"running_job_ids has {len(said.jobs)} jobs; at most {RUNNING_MOST} are accepted"
+        )
     return {one.id: one.name for one in said.jobs}
 
 
@@ -219,7 +224,7 @@ def _answer(request: wire.ReportResultRequest) -> Answer | None:
 def _progress(request: wire.ReportResultRequest) -> JobProgress:
     so_far = request.progress
     if not math.isfinite(so_far.fps):
-        raise Refused("INVALID_ARGUMENT", "progress: its frames per second make no sense")
+        raise Refused("INVALID_ARGUMENT", f"progress.fps is {so_far.fps}; it must be a finite number")
     said = {"frames": so_far.frames or len(request.partial_scores), "totalFrames": so_far.total_frames}
     try:
         return msgspec.convert({**said, "fps": so_far.fps}, JobProgress)

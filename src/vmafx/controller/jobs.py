@@ -8,7 +8,7 @@ import msgspec
 
 from vmafx.api.job import FINISHED, JobView, VmafxJob
 from vmafx.controller.cache import Caches, key_of
-from vmafx.controller.errors import no_namespace
+from vmafx.controller.errors import invalid, no_namespace
 from vmafx.controller.messages import is_cancelled
 from vmafx.http.errors import Refused
 from vmafx.jobs.attempts import uid_of
@@ -62,9 +62,12 @@ class Jobs:
         try:
             made = await self._client.create(UNTYPED, body, namespace)
         except AlreadyExists as error:
-            raise Refused("ALREADY_EXISTS", f"there is a job {name} already") from error
+            message = (
+                f"a job named {name!r} exists already in namespace {namespace!r}; choose another name, or give none"
+            )
+            raise Refused("ALREADY_EXISTS", message) from error
         except (Invalid, BadRequest) as error:
-            raise Refused("INVALID_ARGUMENT", str(error)) from error
+            raise invalid(error) from error
         except NotFound as error:
             raise no_namespace(namespace) from error
         except Forbidden as error:  # ours are not theirs, but a quota or an admission rule is
@@ -138,13 +141,21 @@ def spec_of(reference: str, distorted: str, model: str, backend: str, more: str)
         try:
             spec = msgspec.json.decode(more, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
-            raise Refused("INVALID_ARGUMENT", f"spec is no JSON object: {error}") from error
+            raise Refused("INVALID_ARGUMENT", f"spec must be a JSON object in a string: {error}") from error
     said = {"reference": reference, "distorted": distorted, "model": model, "backend": backend}
     for name, value in said.items():
         if value and spec.setdefault(name, value) != value:
-            raise Refused("INVALID_ARGUMENT", f"{name} is said twice, and not the same")
+            raise Refused("INVALID_ARGUMENT", f"scoring.{name} and {name} in spec differ; give only one of them")
+    if missing := [f"scoring.{name}" for name in ("reference", "distorted") if not spec.get(name)]:
+        raise Refused(
+            "INVALID_ARGUMENT",
+            f"missing fields: {', '.join(missing)}; give the URI of each clip, such as file:///clips/a.mp4",
+        )
     return spec
 
 
 def _unknown(wanted: str) -> Refused:
-    return Refused("NOT_FOUND", f"there is no job {wanted[:100]!r}")
+    return Refused(
+        "NOT_FOUND",
+        f"no job has the id {wanted[:100]!r}: use the id from its submission, not its name; a deleted job is not found",
+    )

@@ -5,7 +5,6 @@ import itertools
 import json
 import logging
 import os
-import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import settings
 from prometheus_client import CollectorRegistry
 
+from tests.support.signals import default_signals
 from vmafx import logs
 from vmafx.devcluster import DevCluster, Options, crds, tools
 from vmafx.devcluster.progress import Lines
@@ -25,8 +25,8 @@ settings.register_profile("default", derandomize=True, max_examples=60, deadline
 settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-# A shell that runs us in the background has us ignore Ctrl-C; what we start would inherit that, and not end by it.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+default_signals()
+pytest_plugins = ["tests.support.hangs"]
 
 Logged = Callable[[str, str], list[tuple[str, dict[str, object]]]]
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -100,6 +100,6 @@ def kubectl(cluster: DevCluster, namespace: str, kubectl_path: Path) -> Kubectl:
 
     def run(*arguments: str, stdin: str | None = None) -> "subprocess.CompletedProcess[str]":
         command = [str(kubectl_path), "--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace, *arguments]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300, check=False)
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=180, check=False)
 
     return run

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(600)  # `make` may have to set up first
 ROOT = Path(__file__).parents[2]
 
 
@@ -22,7 +23,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def run(command: str, environment: dict[str, str]) -> str:
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False,
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=570, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -17,7 +17,7 @@ from tests.support.stories import STORIES, World, new_world
 from tests.support.waiting import eventually
 from vmafx.wire import controller_pb2 as wire
 
-pytestmark = pytest.mark.usefixtures("begun")
+pytestmark = [pytest.mark.usefixtures("begun"), pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")

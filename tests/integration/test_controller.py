@@ -85,6 +85,8 @@ async def test_a_job_from_submission_to_score(client: Client, namespace: str, st
         assert await agent.scored(pulled.job.id, 91.5)
     done = await stub.GetJob(wire.GetJobRequest(job_id=pulled.job.id))
     assert (done.id, done.status, done.final_score, done.name) == (pulled.job.id, wire.COMPLETED, 91.5, "one")
+    late = await stub.CancelJob(wire.CancelJobRequest(job_id=uid))
+    assert (late.ok, late.message) == (False, "the job has succeeded already; there is nothing to cancel")
     job = await job_of(client, namespace, "one")
     assert (job.status.phase, job.status.attempts, job.status.assignedNode) == ("Succeeded", 1, "box")
     assert job.status.claimedAt is None  # it was too short for that: two writes in all
@@ -323,12 +325,12 @@ async def test_heartbeats_are_written_now_and_then(
 @pytest.mark.parametrize(
     ("name", "more", "code", "why"),
     [
-        ("Not A Name", {}, grpc.StatusCode.INVALID_ARGUMENT, "no name for a node"),
-        ("../other", {}, grpc.StatusCode.INVALID_ARGUMENT, "no name for a node"),
+        ("Not A Name", {}, grpc.StatusCode.INVALID_ARGUMENT, "not a valid node name"),
+        ("../other", {}, grpc.StatusCode.INVALID_ARGUMENT, "not a valid node name"),
         ("box", {"namespace": "elsewhere"}, grpc.StatusCode.FAILED_PRECONDITION, "only"),
         ("box", {"labels": {"no good": "x"}}, grpc.StatusCode.INVALID_ARGUMENT, "label"),
-        ("box", {"fps": -1.0}, grpc.StatusCode.INVALID_ARGUMENT, "no sense"),
-        ("box", {"fps": float("nan")}, grpc.StatusCode.INVALID_ARGUMENT, "no sense"),
+        ("box", {"fps": -1.0}, grpc.StatusCode.INVALID_ARGUMENT, "it must be 0 (not measured)"),
+        ("box", {"fps": float("nan")}, grpc.StatusCode.INVALID_ARGUMENT, "it must be 0 (not measured)"),
     ],
 )
 async def test_no_registration(
@@ -347,16 +349,20 @@ async def test_a_node_that_people_made_stays_as_it_is(
     assert "is for cpu" in await refused(
         Agent(stub, "box", vendor="nvidia").register(), grpc.StatusCode.FAILED_PRECONDITION
     )
-    assert "no vendor" in await refused(Agent(stub, "new", vendor="acme").register(), grpc.StatusCode.INVALID_ARGUMENT)
+    assert "is unknown; use one of" in await refused(
+        Agent(stub, "new", vendor="acme").register(), grpc.StatusCode.INVALID_ARGUMENT
+    )
 
 
 @pytest.mark.parametrize(
     ("scoring", "spec", "why"),
     [
-        (wire.ScoringParams(), "", "spec.reference"),
-        (CLIPS, "[1]", "no JSON object"),
-        (CLIPS, '{"reference": "file:///c.mp4"}', "said twice"),
+        (wire.ScoringParams(), "", "missing fields: scoring.reference, scoring.distorted; give the URI"),
+        (CLIPS, "[1]", "must be a JSON object"),
+        (CLIPS, '{"reference": "file:///c.mp4"}', "scoring.reference and reference in spec differ"),
         (CLIPS, '{"colour": "red"}', "colour"),
+        (CLIPS, '{"priority": "high"}', "spec.priority: Invalid value"),
+        (wire.ScoringParams(reference="file:///a"), "", "missing fields: scoring.distorted; give the URI"),
         (wire.ScoringParams(reference="a", distorted="b"), "", "reference"),
         (wire.ScoringParams(reference="file:///a", distorted="file:///b", backend="abacus"), "", "backend"),
     ],
@@ -369,18 +375,51 @@ async def test_no_submission(stub: VmafxControllerStub, scoring: wire.ScoringPar
 async def test_cancelling_and_looking_up(client: Client, namespace: str, stub: VmafxControllerStub) -> None:
     async with operating(client, namespace):
         uid = await submitted(stub, "one")
-        assert (await stub.CancelJob(wire.CancelJobRequest(job_id=uid))).ok
+        first = await stub.CancelJob(wire.CancelJobRequest(job_id=uid))
+        assert (first.ok, first.message) == (True, "")
 
         async def cancelled() -> bool:
             return (await stub.GetJob(wire.GetJobRequest(job_id=uid))).status == wire.CANCELLED
 
         await eventually(cancelled, "it is cancelled")
         again = await stub.CancelJob(wire.CancelJobRequest(job_id=uid))
-        assert (again.ok, again.message) == (False, "it has failed already")
+        assert (again.ok, again.message) == (True, "the job was cancelled already")
     async with controlling(client, namespace) as port, calling(port) as other:  # which never saw it
         assert (await other.GetJob(wire.GetJobRequest(job_id=uid))).status == wire.CANCELLED
         await refused(other.GetJob(wire.GetJobRequest(job_id="nobody")), grpc.StatusCode.NOT_FOUND)
     await refused(stub.SubmitJob(wire.SubmitJobRequest(scoring=CLIPS, name="one")), grpc.StatusCode.ALREADY_EXISTS)
+
+
+async def test_a_namespace_that_does_not_exist(client: Client, namespace: str) -> None:
+    async with controlling(client, "", home=namespace) as port, calling(port) as stub:
+        for call in (
+            stub.StreamJobs(wire.StreamJobsRequest(namespace="nosuch")).read(),
+            stub.SubmitJob(wire.SubmitJobRequest(scoring=CLIPS, namespace="nosuch")),
+            stub.RegisterNode(wire.RegisterNodeRequest(name="box", namespace="nosuch")),
+        ):
+            said = await refused(call, grpc.StatusCode.NOT_FOUND)
+            assert said == "the namespace 'nosuch' does not exist; create it, or name another one"
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "Video", "-a", "a" * 64, "ü"])
+async def test_what_cannot_be_a_namespace(client: Client, namespace: str, name: str) -> None:
+    async with controlling(client, "", home=namespace) as port, calling(port) as stub:
+        for call in (
+            stub.StreamJobs(wire.StreamJobsRequest(namespace=name)).read(),
+            stub.SubmitJob(wire.SubmitJobRequest(scoring=CLIPS, namespace=name)),
+            stub.RegisterNode(wire.RegisterNodeRequest(name="box", namespace=name)),
+        ):
+            assert "is not a valid name" in await refused(call, grpc.StatusCode.INVALID_ARGUMENT)
+
+
+async def test_a_controller_for_one_namespace_refuses_others(namespace: str, stub: VmafxControllerStub) -> None:
+    for call in (
+        stub.StreamJobs(wire.StreamJobsRequest(namespace="default")).read(),
+        stub.SubmitJob(wire.SubmitJobRequest(scoring=CLIPS, namespace="default")),
+        stub.RegisterNode(wire.RegisterNodeRequest(name="box", namespace="default")),
+    ):
+        said = await refused(call, grpc.StatusCode.FAILED_PRECONDITION)
+        assert f"serves only the namespace '{namespace}', not 'default'" in said
 
 
 async def test_a_stream_shows_what_is_there_and_what_becomes_of_it(

@@ -23,19 +23,21 @@ from vmafx.kube import JOBS, Client, Key
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
 
-READERS, JOBS_THERE, CHANGES = 20, 20, 3000
-SPARE = 24 << 20  # bytes: the changes of one reader alone are more than 3 MB on the wire, those of all 60 and more
+READERS, JOBS_THERE, FIRST, CHANGES = 20, 20, 80, 200
+LENGTH = 30_000  # characters in each change: many bytes by few writes
+SPARE = 16 << 20  # bytes: after the first changes, one reader alone gets more than 3 MB, all of them more than 70
 
 Stream = grpc.aio.UnaryStreamCall[wire.StreamJobsRequest, wire.Job]
 
 
 async def change(client: Client, keys: list[Key], first: int, last: int) -> None:
-    """Write so many versions, each with another priority."""
+    """Write so many versions, each with another message."""
     turns = asyncio.Semaphore(16)
 
     async def write(number: int) -> None:
         async with turns:
-            await client.merge_patch(JOBS, keys[number % len(keys)], {"spec": {"priority": number}})
+            said = f"{number} ".ljust(LENGTH, "x")
+            await client.patch_status(JOBS, keys[number % len(keys)], {"phase": "Failed", "message": said})
 
     await asyncio.gather(*(write(number) for number in range(first, last)))
 
@@ -51,31 +53,33 @@ async def followed(stub: VmafxControllerStub, count: int) -> Stream:
 async def test_who_does_not_read_costs_nothing(
     cluster: DevCluster, client: Client, namespace: str, tmp_path: Path
 ) -> None:
-    keys = [await submit(client, namespace, f"job-{one}", tmp_path, suspend=True) for one in range(JOBS_THERE)]
+    keys = [await submit(client, namespace, f"job-{one}", tmp_path) for one in range(JOBS_THERE)]
     with controllers(cluster, namespace, tmp_path) as (controller,):
         await controller.ready()
         async with calling(controller.grpc) as stub:
-            streams = [await followed(stub, JOBS_THERE) for _ in range(READERS)]
-            await change(client, keys, 1, 200)
+            reader, *streams = [await followed(stub, JOBS_THERE) for _ in range(1 + READERS)]
+            await change(client, keys, 0, FIRST)  # fills what buffers there are
+            await catches_up(reader, client, keys[0], "the first")  # so that the controller has seen to the others too
             before = controller.resident()
-            await change(client, keys, 200, CHANGES)
+            await change(client, keys, FIRST, CHANGES)
+            await catches_up(reader, client, keys[0], "the last but one")
             assert controller.resident() - before < SPARE
             asked = wire.GetJobRequest(job_id=(await client.get(JOBS, keys[0])).metadata.uid)
             assert (await stub.GetJob(asked)).name == keys[0].name  # others are served
-            await catches_up(streams[0], client, keys[0])
+            await catches_up(streams[0], client, keys[0], "the last")
             assert controller.resident() - before < SPARE
-            for stream in streams:
+            for stream in (reader, *streams):
                 stream.cancel()
 
 
-async def catches_up(stream: Stream, client: Client, key: Key) -> None:
+async def catches_up(stream: Stream, client: Client, key: Key, message: str) -> None:
     """It reads on at last, and hears of what happens now."""
-    await client.patch_status(JOBS, key, {"phase": "Failed"})
+    await client.patch_status(JOBS, key, {"message": message})
     async with asyncio.timeout(120):
         while True:
             job = await stream.read()
             assert isinstance(job, wire.Job)
-            if job.name == key.name and job.status == wire.FAILED:
+            if job.name == key.name and job.error == message:
                 return
 
 

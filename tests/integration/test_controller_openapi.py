@@ -94,6 +94,26 @@ def test_only_the_pages_are_open() -> None:
     assert open_to_all == {"/healthz", "/readyz", "/metrics", "/openapi.json"}
 
 
+@pytest.mark.parametrize("missing", [None, "no cache"])
+async def test_every_answer_of_a_page_is_described(missing: str | None) -> None:
+    pages: Pages = {"/healthz": probe(lambda: missing), "/readyz": probe(lambda: missing)}
+    async with (
+        server.serve(HERE, web.site(Scripted(), pages)) as port,  # type: ignore[arg-type]
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
+    ):
+        for path in pages:
+            described = document()["paths"][path]["get"]["responses"]
+            async with http.get(path) as answer:
+                assert answer.status == (503 if missing else 200)
+                assert answer.content_type in described[str(answer.status)]["content"]
+
+
+def test_a_score_is_described_as_optional() -> None:
+    job = document()["components"]["schemas"]["Job"]
+    assert "finalScore" not in job.get("required", [])
+    assert "left out" in job["properties"]["finalScore"]["description"]
+
+
 async def test_it_is_served_and_answers_are_as_it_says() -> None:
     async with (
         server.serve(HERE, web.site(Scripted(), PAGES)) as port,  # type: ignore[arg-type]

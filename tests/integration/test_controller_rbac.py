@@ -1,6 +1,7 @@
 """The controller's generated roles, enforced by the real server: enough for it and for those who call, and no more."""
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from vmafx.auth.credentials import Presented
 from vmafx.auth.doors import TokenDoors
 from vmafx.auth.reviews import AUDIENCE
 from vmafx.controller import rbac
+from vmafx.controller.streams import Streams
 from vmafx.generate.files import CALLER_ROLES, CONTROLLER_ROLES
 from vmafx.http.errors import Refused
-from vmafx.kube import JOBS, NODES, Client, Key, Resource
+from vmafx.kube import JOBS, NAMESPACES, NODES, Client, Key, Resource
 from vmafx.kube.errors import Forbidden
 from vmafx.kube.resources import Untyped
 from vmafx.runtime.events import EventRecorder, Regarding
@@ -81,6 +83,41 @@ async def test_it_can_keep_its_key_and_see_no_other_secret(controller: Client, c
     ):
         with pytest.raises(Forbidden):
             await call
+
+
+async def test_it_can_tell_whether_a_namespace_exists(controller: Client, client: Client, namespace: str) -> None:
+    async with aclosing(Streams(controller).jobs("nosuch")) as jobs:
+        with pytest.raises(Refused, match="'nosuch' does not exist"):
+            await anext(jobs)
+    with pytest.raises(Forbidden):
+        await controller.list(NAMESPACES)
+
+
+async def test_without_the_right_to_read_namespaces_it_streams_all_the_same(
+    client: Client, namespace: str, kubectl: Kubectl
+) -> None:
+    """As with a role from before the controller asked for it, or one that is bound in a single namespace."""
+    await create_account(client, Key(namespace, "older"))
+    role = ["--verb=get,list,watch", "--resource=vmafxjobs.vmafx.dev"]
+    assert kubectl("create", "role", "older", *role).returncode == 0
+    assert (
+        kubectl("create", "rolebinding", "older", "--role=older", f"--serviceaccount={namespace}:older").returncode == 0
+    )
+    key, _ = await make(client, namespace)
+    async with Client(bearing(await service_account_token(client, Key(namespace, "older")), client.config)) as older:
+
+        async def bound() -> bool:
+            try:
+                await older.list(JOBS, namespace)
+            except Forbidden:
+                return False
+            return True
+
+        await eventually(bound, "the server has seen the binding")
+        with pytest.raises(Forbidden):
+            await older.get(NAMESPACES, Key("", namespace))
+        async with aclosing(Streams(older).jobs(namespace)) as jobs:
+            assert (await anext(jobs)).metadata.name == key.name
 
 
 async def test_it_can_do_no_more(controller: Client, client: Client, namespace: str) -> None:

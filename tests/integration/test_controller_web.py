@@ -82,9 +82,29 @@ async def test_calls(site: Site, path: str, said: Any, call: str, asked: Any, st
 async def test_a_job_says_also_what_is_zero(site: Site) -> None:
     status, told = await site.ask("GET", "/v1/jobs/u-1")
     assert status == 200
-    assert (told["status"], told["finalScore"], told["partialResults"]) == ("PENDING", 0.0, [])
+    assert (told["status"], told["assignedNode"], told["partialResults"]) == ("PENDING", "", [])
     assert (told["createdAt"], told["features"], told["progress"]["frames"]) == ("1700000000", {"vmaf": 93.5}, "7")
     assert "scoring" not in told  # what is absent is not there
+
+
+@pytest.mark.parametrize("status", wire.JobStatus.values())
+async def test_only_a_completed_job_shows_a_score_even_one_of_zero(
+    site: Site, status: "wire.JobStatus.ValueType"
+) -> None:
+    site.calls.answers["GetJob"] = wire.Job(id="u-1", status=status)
+    _, told = await site.ask("GET", "/v1/jobs/u-1")
+    assert (told["status"], told.get("finalScore")) == (
+        wire.JobStatus.Name(status),
+        {"COMPLETED": 0.0}.get(told["status"]),
+    )
+
+
+async def test_the_job_that_an_agent_pulls_shows_no_score(site: Site) -> None:
+    _, told = await site.ask("POST", "/v1/nodes/video/gpu-1/pull", SESSION)
+    assert told["job"]["status"] == "RUNNING"
+    assert "finalScore" not in told["job"]
+    site.calls.answers["PullWork"] = wire.PullWorkResponse()
+    assert await site.ask("POST", "/v1/nodes/video/gpu-1/pull", SESSION) == (200, {"stopJobIds": []})
 
 
 async def test_what_was_made_says_where_it_is(site: Site) -> None:
@@ -129,27 +149,30 @@ async def test_what_nobody_foresaw_is_not_told(site: Site) -> None:
     site.calls.answers["GetJob"] = RuntimeError("the password is 1234")
     assert await site.ask("GET", "/v1/jobs/x") == (
         500,
-        {"code": "INTERNAL", "message": "this failed; the log says why"},
+        {"code": "INTERNAL", "message": "internal error; the server's log has the details"},
     )
 
 
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ({"scorin": {}, "x": 1}, "unknown fields: scorin, x"),
-        ({"scoring": {"refrence": "a"}}, "unknown fields: scoring.refrence"),
+        ({"scorin": {}, "x": 1}, "unknown fields: scorin, x; SubmitJobRequest has scoring, namespace, name, spec"),
+        ({"scoring": {"refrence": "a"}}, "unknown fields: scoring.refrence; ScoringParams has reference, distorted"),
         ({"job_id": "a"}, "unknown fields: job_id"),
         ({str(i): 0 for i in range(9)}, "unknown fields: 0, 1, 2, 3, 4"),
-        ({"name": 5}, "name"),
-        ({"scoring": "x"}, "scoring"),
-        ({"scoring": [{}]}, "scoring"),
-        (b'{"name": "a", "name": "b"}', "stands twice"),
+        ({"name": 5}, "name must be a string, not a number"),
+        ({"spec": {"priority": 1}}, "spec must be a string, not an object"),
+        ({"scoring": "x"}, "scoring must be an object, not a string"),
+        ({"scoring": [{}]}, "scoring must be an object, not an array"),
+        ({"scoring": {"reference": True}}, "scoring.reference must be a string, not a boolean"),
+        ({"scoring": None}, None),
+        (b'{"name": "a", "name": "b"}', "'name' stands twice"),
         (b'{"name": NaN}', "NaN is no JSON"),
         (b'{"name": "\\ud800"}', ""),
         (b"\xff\xfe", "not JSON"),
         (b"\xef\xbb\xbf{}", "not JSON"),
-        (b"[]", "not a JSON object"),
-        (b"null", "not a JSON object"),
+        (b"[]", "not a JSON object but an array"),
+        (b"null", "not a JSON object but null"),
         (b"{", "not JSON"),
         (b"{} {}", "not JSON"),
         (b"1" * 5000, "not JSON"),
@@ -225,7 +248,7 @@ async def test_content_types(site: Site, headers: dict[str, str], status: int) -
 
 async def test_the_path_and_the_body_name_the_same(site: Site) -> None:
     status, told = await site.ask("POST", "/v1/jobs/a/cancel", {"job_id": "b"})
-    assert (status, told["message"]) == (400, "job_id is another in the body than in the path")
+    assert (status, told["message"]) == (400, "job_id differs between the body and the path; leave it out of the body")
 
 
 @pytest.mark.parametrize(
@@ -316,15 +339,18 @@ async def test_what_is_not_there(site: Site, method: str, path: str, status: int
     async with site.http.request(method, path) as answer:
         assert (answer.status, answer.headers.get("Allow")) == (status, allow)
         if method != "HEAD":
-            assert set(await answer.json()) == {"code", "message"}
+            told = await answer.json()
+            assert set(told) == {"code", "message"}
+            if allow:
+                assert told["message"] == f"{method} is not allowed here; use {allow.replace(',', ', ')}"
 
 
 async def test_streams_are_a_job_a_line(site: Site) -> None:
     async with site.http.get("/v1/jobs?status=pending&status=RUNNING,FAILED") as answer:
         assert (answer.status, answer.headers["Content-Type"]) == (200, "application/x-ndjson")
         jobs = [json.loads(line) async for line in answer.content]
-    assert [(job["id"], job["status"], job["finalScore"]) for job in jobs] == [
-        ("one", "PENDING", 0.0),
+    assert [(job["id"], job["status"], job.get("finalScore")) for job in jobs] == [
+        ("one", "PENDING", None),
         ("two", "COMPLETED", 93.25),
     ]
     (asked,) = site.calls.asked
@@ -360,8 +386,8 @@ async def test_a_stream_that_is_refused_has_a_status(site: Site) -> None:
     ("error", "last"),
     [
         (Refused("UNAVAILABLE", "gone"), {"code": "UNAVAILABLE", "message": "gone"}),
-        (ValueError("secret"), {"code": "INTERNAL", "message": "this failed; the log says why"}),
-        (TimeoutError(), {"code": "DEADLINE_EXCEEDED", "message": "it took too long"}),
+        (ValueError("secret"), {"code": "INTERNAL", "message": "internal error; the server's log has the details"}),
+        (TimeoutError(), {"code": "DEADLINE_EXCEEDED", "message": "the request took too long; try again"}),
     ],
 )
 async def test_a_stream_that_fails_later_says_so_in_its_last_line(site: Site, error: Exception, last: Any) -> None:

@@ -16,6 +16,8 @@ from tests.support.commands import VMAFX, Terminal, line_with
 from tests.support.waiting import eventually
 from vmafx.demo.clips import ENCODES
 
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture
 def scratch(tmp_path: Path) -> Path:
@@ -60,7 +62,7 @@ async def test_from_nothing_to_a_picture_and_kept_until_ctrl_c(
     output = tmp_path / "shown"
     async with Terminal() as terminal, demo(output, scratch, "--keep", terminal=terminal.theirs) as process:
         await terminal.shows("Running")  # the table is live
-        await terminal.shows("export KUBECONFIG=", within=500)
+        await terminal.shows("export KUBECONFIG=", within=240)
         await terminal.shows("until Ctrl-C")
         (kubeconfig,) = scratch.glob("*/cluster/kubeconfig")
         command = [str(kubectl_path), "--kubeconfig", str(kubeconfig), "get", "vmjob,vmnode", "--no-headers"]
@@ -89,7 +91,7 @@ async def test_from_nothing_to_a_picture_and_kept_until_ctrl_c(
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 async def test_stopped_half_way(tmp_path: Path, scratch: Path, sign: signal.Signals) -> None:
     async with demo(tmp_path / "shown", scratch) as process:
-        await line_with(process.stdout, "a Kubernetes API server", within=600)
+        await line_with(process.stdout, "a Kubernetes API server", within=240)
         process.send_signal(sign)
         await process.communicate()
         assert process.returncode == (-signal.SIGKILL if sign is signal.SIGKILL else 130)

@@ -23,6 +23,7 @@ from vmafx.kube import JOBS, NODES, Client, Key, Resource
 from vmafx.kube.errors import AlreadyExists
 from vmafx.kube.resources import Untyped
 
+pytestmark = pytest.mark.timeout(400)  # the pages wait for up to 300 s
 ROOT = Path(__file__).parents[2]
 RUNTIMES: Resource[Untyped] = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", dict)
 RAW_SIZE = (576, 324)  # as examples/job-raw.yaml says

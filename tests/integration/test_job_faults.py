@@ -3,6 +3,8 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.support.chaos import Chaos
 from tests.support.chaos_agents import AgentFleet
 from tests.support.chaos_plan import WEIGHTS, Fault, make_plan
@@ -18,6 +20,7 @@ FAULTS: tuple[Fault, ...] = (
 WITHOUT_SCHEDULER = Options(without=frozenset({SCHEDULER}), tethered=True)
 
 
+@pytest.mark.timeout(400)
 async def test_every_job_ends_once_and_well(tmp_path: Path) -> None:
     """A job of every kind, run by Pods and by agents."""
     seed, jobs = 1, len(WEIGHTS)

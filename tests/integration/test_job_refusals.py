@@ -19,6 +19,8 @@ from vmafx.kube import JOBS, NAMESPACES, Client, Key
 from vmafx.kube.core import EVENTS, PODS
 from vmafx.kube.resources import Untyped
 
+pytestmark = pytest.mark.timeout(400)  # `ended` runs them all
+
 NEAR = EnvVar("VMAFX_MEDIA_ALLOW_PRIVATE", "true")  # the web servers of these tests are on this machine
 
 
@@ -127,7 +129,7 @@ async def ended(client: Client, clips: Path, tmp_path_factory: pytest.TempPathFa
         async def over() -> bool:
             return all(job.status.phase in FINISHED for job in (await client.list(JOBS, namespace)).items)
 
-        await eventually(over, "all are over, two at a time", within=600)
+        await eventually(over, "all are over, two at a time", within=280)
         jobs = {name: await reaches(client, key, phase("Failed"), f"{name} fails") for name, key in keys.items()}
         await reaches(client, fine, phase("Succeeded"), "what is right is scored beside them")
     return Ended(jobs, kubelet.started)

@@ -36,6 +36,7 @@ from vmafx.scoring.media.staging import Staging
 from vmafx.scoring.media.store import Store, copy
 from vmafx.scoring.media.uri import locate
 
+pytestmark = pytest.mark.timeout(600)  # a server may have to be built first
 CLIP = random.Random(1).randbytes(20 << 20)
 OTHER = random.Random(2).randbytes(18 << 20)
 HERE = Policy(retry=Retry(backoff=Backoff(0.0, 0.0), max_asked=0.0), reserve=0, connect_seconds=5.0)

@@ -90,7 +90,7 @@ async def test_a_handler_gets_what_was_asked_and_by_whom() -> None:
         (b'{"a": ' + b"[" * 16 + b"]" * 16 + b"}", 400, "deeper than 16"),
         (b"[1]", 400, "not a JSON object"),
         (b'{"a": "' + b"x" * (100 - 9) + b'"}', 200, ""),
-        (b'{"a": "' + b"x" * (101 - 9) + b'"}', 413, "a body has at most 100 bytes"),
+        (b'{"a": "' + b"x" * (101 - 9) + b'"}', 413, "more than 100 bytes"),
     ],
 )
 async def test_bodies_are_strict_json(body: bytes, status: int, message: str) -> None:
@@ -148,8 +148,8 @@ def failing(error: Exception) -> Handler:
         (Refused("NOT_FOUND", "no such thing"), 404, "NOT_FOUND", "no such thing"),
         (Refused("INVALID_ARGUMENT", "a teapot", status=418), 418, "INVALID_ARGUMENT", "a teapot"),
         (Away("secret"), 503, "UNAVAILABLE", "it is away"),
-        (ValueError("secret"), 500, "INTERNAL", "this failed; the log says why"),
-        (TimeoutError("secret"), 504, "DEADLINE_EXCEEDED", "it took too long"),
+        (ValueError("secret"), 500, "INTERNAL", "internal error; the server's log has the details"),
+        (TimeoutError("secret"), 504, "DEADLINE_EXCEEDED", "the request took too long; try again"),
     ],
 )
 async def test_errors(error: Exception, status: int, code: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +230,10 @@ async def test_a_handler_that_takes_too_long_is_cancelled() -> None:
 
     limits = Limits(answer_seconds=0.05, wait_seconds=0.05)
     async with client(posted(forever), limits=limits) as http, http.post("/things") as answer:
-        assert await told(answer) == (504, {"code": "DEADLINE_EXCEEDED", "message": "it took too long"})
+        assert await told(answer) == (
+            504,
+            {"code": "DEADLINE_EXCEEDED", "message": "the request took too long; try again"},
+        )
     assert cancelled.is_set()
 
 

@@ -1,6 +1,7 @@
 """The calls of the wire, each once, whichever door they come by: who may, what is asked, what is answered."""
 
 import math
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -25,6 +26,7 @@ from vmafx.wire import controller_pb2 as wire
 WAIT_MOST = 60  # seconds
 RUNNING_MOST = 1024
 EVERYWHERE = "*"
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -69,8 +71,8 @@ class Calls:
         await self._doors.who(shown)
         job = await self._parts.jobs.get(request.job_id)
         await self._doors.admit(shown, "patch", "vmafxjobs", job.metadata.namespace, job.metadata.name)
-        why_not = await self._parts.jobs.cancel(job)
-        return wire.CancelJobResponse(ok=not why_not, message=why_not)
+        ok, message = await self._parts.jobs.cancel(job)
+        return wire.CancelJobResponse(ok=ok, message=message)
 
     async def StreamJobs(  # noqa: N802
         self, request: wire.StreamJobsRequest, shown: Presented
@@ -151,10 +153,22 @@ class Calls:
         return wire.ReportResultResponse(ok=ok)
 
     def _in(self, namespace: str) -> str:
+        """The namespace of a call; the controller's own if it names none."""
         served = self._parts.only
-        if namespace and served and namespace != served:
-            raise Refused("FAILED_PRECONDITION", f"this controller serves the namespace {served} only")
-        return namespace or self._namespace
+        if not namespace:
+            return self._namespace
+        if not NAMESPACE.fullmatch(namespace):
+            raise Refused(
+                "INVALID_ARGUMENT",
+                f"namespace {namespace[:100]!r} is not a valid name: use up to 63 lower-case letters, digits and '-'",
+            )
+        if served and namespace != served:
+            raise Refused(
+                "FAILED_PRECONDITION",
+                f"this controller serves only the namespace {served!r}, not {namespace!r}; "
+                "leave namespace out, or call the controller of the other namespace",
+            )
+        return namespace
 
     async def _admit_agent(self, shown: Presented, node: Key) -> None:
         await self._doors.admit(shown, "patch", "vmafxnodes", node.namespace, node.name, "status")
@@ -175,12 +189,17 @@ class Calls:
 
 
 def _not_the_speaker() -> Refused:
-    return Refused("UNAUTHENTICATED", "this session does not speak for the node (any more); register again")
+    return Refused(
+        "UNAUTHENTICATED",
+        "the session token is not valid for this node, or another agent has registered the node since; register again",
+    )
 
 
 def _running(said: wire.RunningJobs) -> dict[str, str]:
     if len(said.jobs) > RUNNING_MOST:
-        raise Refused("INVALID_ARGUMENT", f"more than {RUNNING_MOST} running jobs")
+        raise Refused(
+            "INVALID_ARGUMENT", f"running_job_ids has {len(said.jobs)} jobs; at most {RUNNING_MOST} are accepted"
+        )
     return {one.id: one.name for one in said.jobs}
 
 
@@ -205,7 +224,7 @@ def _answer(request: wire.ReportResultRequest) -> Answer | None:
 def _progress(request: wire.ReportResultRequest) -> JobProgress:
     so_far = request.progress
     if not math.isfinite(so_far.fps):
-        raise Refused("INVALID_ARGUMENT", "progress: its frames per second make no sense")
+        raise Refused("INVALID_ARGUMENT", f"progress.fps is {so_far.fps}; it must be a finite number")
     said = {"frames": so_far.frames or len(request.partial_scores), "totalFrames": so_far.total_frames}
     try:
         return msgspec.convert({**said, "fps": so_far.fps}, JobProgress)

@@ -119,4 +119,4 @@ def refused_by(name: str, error: Exception) -> Refused:
             log.warn("a call failed", call=name, error=str(error))
             return refusal(error)
     log.error("a call failed unforeseen", call=name, error=repr(error), trace_of=error)
-    return Refused("INTERNAL", "the controller failed; its log says more")
+    return Refused("INTERNAL", "internal error; the controller's log has the details")

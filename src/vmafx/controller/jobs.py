@@ -8,6 +8,8 @@ import msgspec
 
 from vmafx.api.job import FINISHED, JobView, VmafxJob
 from vmafx.controller.cache import Caches, key_of
+from vmafx.controller.errors import invalid, no_namespace
+from vmafx.controller.messages import is_cancelled
 from vmafx.http.errors import Refused
 from vmafx.jobs.attempts import uid_of
 from vmafx.kube import JOBS, Client, Key
@@ -60,11 +62,14 @@ class Jobs:
         try:
             made = await self._client.create(UNTYPED, body, namespace)
         except AlreadyExists as error:
-            raise Refused("ALREADY_EXISTS", f"there is a job {name} already") from error
+            message = (
+                f"a job named {name!r} exists already in namespace {namespace!r}; choose another name, or give none"
+            )
+            raise Refused("ALREADY_EXISTS", message) from error
         except (Invalid, BadRequest) as error:
-            raise Refused("INVALID_ARGUMENT", str(error)) from error
+            raise invalid(error) from error
         except NotFound as error:
-            raise Refused("NOT_FOUND", f"there is no namespace {namespace}") from error
+            raise no_namespace(namespace) from error
         except Forbidden as error:  # ours are not theirs, but a quota or an admission rule is
             raise Refused("FAILED_PRECONDITION", str(error)) from error
         return msgspec.convert(made, VmafxJob)
@@ -80,18 +85,23 @@ class Jobs:
             raise _unknown(wanted)
         return job
 
-    async def cancel(self, job: VmafxJob) -> str:
-        """Ask for its end; why not, if it has ended already."""
+    async def cancel(self, job: VmafxJob) -> tuple[bool, str]:
+        """Request its cancellation: whether it is cancelled or will be, and what to tell the caller.
+
+        Cancelling again succeeds, so that a caller who got no answer can simply repeat the call.
+        """
+        if is_cancelled(job):
+            return True, "the job was cancelled already"
         if job.status.phase in FINISHED:
-            return f"it has {job.status.phase.lower()} already"
+            return False, f"the job has {job.status.phase.lower()} already; there is nothing to cancel"
         if job.spec.cancel:
-            return ""
+            return True, "cancellation was requested already; the job is about to end"
         patch = {"metadata": {"uid": job.metadata.uid}, "spec": {"cancel": True}}
         try:
             await self._client.merge_patch(UNTYPED, Key(job.metadata.namespace, job.metadata.name), patch)
         except (NotFound, Conflict) as error:
             raise _unknown(job.metadata.uid) from error
-        return ""
+        return True, ""
 
     async def _key(self, wanted: str) -> Key:
         if (job := self._caches.job(wanted)) is not None:
@@ -131,13 +141,21 @@ def spec_of(reference: str, distorted: str, model: str, backend: str, more: str)
         try:
             spec = msgspec.json.decode(more, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
-            raise Refused("INVALID_ARGUMENT", f"spec is no JSON object: {error}") from error
+            raise Refused("INVALID_ARGUMENT", f"spec must be a JSON object in a string: {error}") from error
     said = {"reference": reference, "distorted": distorted, "model": model, "backend": backend}
     for name, value in said.items():
         if value and spec.setdefault(name, value) != value:
-            raise Refused("INVALID_ARGUMENT", f"{name} is said twice, and not the same")
+            raise Refused("INVALID_ARGUMENT", f"scoring.{name} and {name} in spec differ; give only one of them")
+    if missing := [f"scoring.{name}" for name in ("reference", "distorted") if not spec.get(name)]:
+        raise Refused(
+            "INVALID_ARGUMENT",
+            f"missing fields: {', '.join(missing)}; give the URI of each clip, such as file:///clips/a.mp4",
+        )
     return spec
 
 
 def _unknown(wanted: str) -> Refused:
-    return Refused("NOT_FOUND", f"there is no job {wanted[:100]!r}")
+    return Refused(
+        "NOT_FOUND",
+        f"no job has the id {wanted[:100]!r}: use the id from its submission, not its name; a deleted job is not found",
+    )

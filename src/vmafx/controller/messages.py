@@ -5,6 +5,7 @@ from datetime import datetime
 import msgspec
 
 from vmafx.api.job import JobView, VmafxJob
+from vmafx.api.meta import Condition
 from vmafx.jobs.attempts import work_of
 from vmafx.wire import controller_pb2 as wire
 
@@ -14,12 +15,12 @@ STATES = {"Pending": wire.PENDING, "Running": wire.RUNNING, "Succeeded": wire.CO
 def job_message(job: VmafxJob, called: str = "") -> wire.Job:
     """The whole of a job; `called`: as the caller called it, which is what they look for in the answer."""
     meta, spec, status = job.metadata, job.spec, job.status
-    failed = next((one for one in status.conditions if one.type == "Failed" and one.status == "True"), None)
+    failed = _failure(job)
     waits = next((one for one in status.conditions if one.type == "Scheduled" and one.status == "False"), None)
     said = failed or (waits if status.phase == "Pending" else None)
     message = wire.Job(
         id=called or meta.uid,
-        status=wire.CANCELLED if failed is not None and failed.reason == "Cancelled" else STATES[status.phase],
+        status=wire.CANCELLED if is_cancelled(job) else STATES[status.phase],
         scoring=wire.ScoringParams(
             reference=spec.reference, distorted=spec.distorted, model=spec.model, backend=spec.backend or ""
         ),
@@ -39,6 +40,12 @@ def job_message(job: VmafxJob, called: str = "") -> wire.Job:
     return message
 
 
+def is_cancelled(job: VmafxJob) -> bool:
+    """Whether it ended because somebody cancelled it; Kubernetes shows that as a failure with this reason."""
+    failed = _failure(job)
+    return failed is not None and failed.reason == "Cancelled"
+
+
 def work_message(job: JobView) -> wire.Job:
     """An attempt, as an agent gets it."""
     spec, attempt = job.spec, job.status.controllerJobID or ""
@@ -56,6 +63,10 @@ def work_message(job: JobView) -> wire.Job:
         name=job.metadata.name,
         work=msgspec.json.encode(work).decode(),
     )
+
+
+def _failure(job: VmafxJob) -> Condition | None:
+    return next((one for one in job.status.conditions if one.type == "Failed" and one.status == "True"), None)
 
 
 def _changed(job: VmafxJob) -> datetime | None:

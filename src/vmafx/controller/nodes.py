@@ -12,6 +12,7 @@ from vmafx.api.hardware import Vendor
 from vmafx.api.meta import ObjectMeta
 from vmafx.api.node import AGENT_NAME, BY_AGENT, REGISTERED_BY, NodeView, VmafxNode, VmafxNodeSpec
 from vmafx.controller.cache import Caches
+from vmafx.controller.errors import invalid, no_namespace
 from vmafx.controller.sessions import Session, Sessions
 from vmafx.http.errors import Refused
 from vmafx.kube import NODES, Client, Key
@@ -86,9 +87,9 @@ class Nodes:
             except AlreadyExists:
                 pass
             except (Invalid, BadRequest) as error:
-                raise Refused("INVALID_ARGUMENT", str(error)) from error
+                raise invalid(error) from error
             except NotFound as error:
-                raise Refused("NOT_FOUND", f"there is no namespace {node.namespace}") from error
+                raise no_namespace(node.namespace) from error
             there = await self._client.get(VIEW, node)
         _fit(there, node, machine)
         return there
@@ -154,17 +155,25 @@ class Nodes:
 
 def _check(node: Key, machine: Machine) -> None:
     if not AGENT_NAME.fullmatch(node.name):
-        raise Refused("INVALID_ARGUMENT", f"{node.name!r} is no name for a node: lower case letters, digits and dashes")
+        raise Refused(
+            "INVALID_ARGUMENT",
+            f"name {node.name[:100]!r} is not a valid node name: use 1 to 63 lower-case letters, digits and '-'",
+        )
     if machine.vendor not in get_args(Vendor):
         raise Refused(
-            "INVALID_ARGUMENT", f"{machine.vendor!r} is no vendor that is known: {', '.join(get_args(Vendor))}"
+            "INVALID_ARGUMENT",
+            f"capability.gpu_vendor {machine.vendor[:100]!r} is unknown; use one of {', '.join(get_args(Vendor))}",
         )
     if not 1 <= machine.capacity <= CAPACITY_MOST:
-        raise Refused("INVALID_ARGUMENT", f"a capacity of {machine.capacity} is not within 1 and {CAPACITY_MOST}")
+        raise Refused(
+            "INVALID_ARGUMENT", f"capability.concurrency is {machine.capacity}; it must be 1 to {CAPACITY_MOST}"
+        )
     if len(machine.labels) > LABELS_MOST:
-        raise Refused("INVALID_ARGUMENT", f"more than {LABELS_MOST} labels")
+        raise Refused("INVALID_ARGUMENT", f"there are {len(machine.labels)} labels; at most {LABELS_MOST} are accepted")
     if not 0 <= machine.fps < 1e9:
-        raise Refused("INVALID_ARGUMENT", f"{machine.fps} frames per second make no sense")
+        raise Refused(
+            "INVALID_ARGUMENT", f"fps is {machine.fps}; it must be 0 (not measured) or positive, and below 1e9"
+        )
 
 
 def _fit(there: NodeView, node: Key, machine: Machine) -> None:

@@ -28,10 +28,18 @@ ERROR = {
     },
 }
 PAGES = {
-    "/healthz": ("Whether the process runs.", "text/plain"),
-    "/readyz": ("Whether it can do its work; 503 says what is missing.", "text/plain"),
+    "/healthz": ("Whether agents' heartbeats can be written.", "text/plain"),
+    "/readyz": ("Whether the controller can serve calls.", "text/plain"),
     "/metrics": ("Prometheus metrics.", "text/plain"),
-    "/openapi.json": ("This page.", JSON),
+    "/openapi.json": ("This description.", JSON),
+}
+UNAVAILABLE = {
+    "/healthz": "Heartbeats cannot be written; the body says why.",
+    "/readyz": "Not ready; the body says what is missing.",
+}
+# What the type of a field does not say.
+FIELD_NOTES = {
+    "Job.finalScore": "The VMAF score; left out unless the job is COMPLETED.",
 }
 _PARAMETER = re.compile(r"{(\w+)}")
 
@@ -64,11 +72,14 @@ def document() -> dict[str, Any]:
 def _page(path: str) -> dict[str, Any]:
     about, kind = PAGES[path]
     content = {kind: {"schema": {"type": "object" if kind == JSON else "string"}}}
+    responses = {"200": {"description": about, "content": content}}
+    if path in UNAVAILABLE:
+        responses["503"] = {"description": UNAVAILABLE[path], "content": content}
     return {
         "operationId": re.sub(r"\W", "", path.partition(".")[0]),
         "summary": about,
         "security": [],
-        "responses": {"200": {"description": about, "content": content}},
+        "responses": responses,
     }
 
 
@@ -109,7 +120,7 @@ def _parameters(route: Route) -> Iterator[dict[str, Any]]:
 def _message(kind: Descriptor) -> dict[str, Any]:
     return {
         "type": "object",
-        "properties": {field.json_name: _field(field) for field in kind.fields},
+        "properties": {field.json_name: _field(field) | _note(kind, field) for field in kind.fields},
         "additionalProperties": False,
     }
 
@@ -119,6 +130,11 @@ def _field(field: FieldDescriptor) -> dict[str, Any]:
     if entry is not None and is_map(entry):
         return {"type": "object", "additionalProperties": _one(entry.fields_by_name["value"])}
     return {"type": "array", "items": _one(field)} if field.is_repeated else _one(field)
+
+
+def _note(kind: Descriptor, field: FieldDescriptor) -> dict[str, str]:
+    note = FIELD_NOTES.get(f"{kind.name}.{field.json_name}")
+    return {"description": note} if note else {}
 
 
 def _one(field: FieldDescriptor) -> dict[str, Any]:

@@ -10,6 +10,8 @@ PERMISSIONS = (
     Permission(group=GROUP, resources=("vmafxjobs",), verbs=(*READ, "create", "patch")),
     Permission(group=GROUP, resources=("vmafxnodes",), verbs=(*READ, "create")),
     Permission(group=GROUP, resources=("vmafxjobs/status", "vmafxnodes/status"), verbs=("patch",)),
+    # Whether a namespace that a caller names exists; nothing is refused where this is not granted.
+    Permission(group="", resources=("namespaces",), verbs=("get",)),
     # Whose token this is, and what they may do.
     Permission(group="authentication.k8s.io", resources=("tokenreviews",), verbs=("create",)),
     Permission(group="authorization.k8s.io", resources=("subjectaccessreviews",), verbs=("create",)),

@@ -9,9 +9,10 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from vmafx.api.job import VmafxJob
+from vmafx.controller.errors import no_namespace
 from vmafx.http.errors import Refused
-from vmafx.kube import JOBS, Client
-from vmafx.kube.errors import Expired
+from vmafx.kube import JOBS, NAMESPACES, Client, Key
+from vmafx.kube.errors import Expired, Forbidden, NotFound
 from vmafx.kube.watch import Added, Modified
 
 STREAMS_MOST = 100
@@ -28,6 +29,8 @@ class Streams:
             raise Refused("RESOURCE_EXHAUSTED", f"{STREAMS_MOST} streams are open already; close one, or poll GetJob")
         self._open += 1
         try:
+            if namespace and await self._is_missing(namespace):
+                raise no_namespace(namespace)
             while True:
                 try:
                     async with aclosing(self._follow(namespace)) as jobs:
@@ -37,6 +40,16 @@ class Streams:
                     await asyncio.sleep(1)
         finally:
             self._open -= 1
+
+    async def _is_missing(self, namespace: str) -> bool:
+        """For a namespace that does not exist, the server lists no jobs and no error. False if we may not ask."""
+        try:
+            await self._client.get(NAMESPACES, Key("", namespace))
+        except NotFound:
+            return True
+        except Forbidden:
+            return False
+        return False
 
     async def _follow(self, namespace: str) -> AsyncGenerator[VmafxJob]:
         version = ""

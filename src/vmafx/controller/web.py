@@ -28,7 +28,7 @@ def site(calls: Calls, pages: Pages) -> server.Site:
         routes=[server.Route(route.method, _path(route), _handler(route, calls)) for route in ROUTES],
         pages={**pages, "/openapi.json": lambda: description},
         translate=lambda error: refusal(error) if isinstance(error, KubeError) else None,
-        not_found="no such page; /openapi.json describes those there are",
+        not_found="no such path; /openapi.json describes all paths",
     )
 
 
@@ -75,7 +75,9 @@ async def _message(route: Route, request: Request) -> Message:
     for name, value in request.parameters.items():
         for spelling in jsonform.spellings(route.descriptor.input_type, name):
             if said.pop(spelling, value) != value:
-                raise Refused("INVALID_ARGUMENT", f"{spelling} is another in the body than in the path")
+                raise Refused(
+                    "INVALID_ARGUMENT", f"{spelling} differs between the body and the path; leave it out of the body"
+                )
         said[name] = value
     return jsonform.parse(said, message)
 
@@ -86,13 +88,14 @@ def _query(route: Route, request: Request) -> dict[str, Any]:
     said: dict[str, Any] = {}
     for parameter in dict.fromkeys(request.query):
         if parameter not in known:
-            raise Refused("INVALID_ARGUMENT", f"unknown parameter {parameter[:40]!r}; known: {', '.join(known)}")
+            hint = f"known: {', '.join(known)}" if known else "this path takes none"
+            raise Refused("INVALID_ARGUMENT", f"unknown parameter {parameter[:40]!r}; {hint}")
         field, values = fields[known[parameter]], request.query.getall(parameter)
         if field.is_repeated:
             values = [one for value in values for one in value.split(",") if one]
             said[field.name] = [_enum(field, value, parameter) for value in values]
         elif len(values) > 1:
-            raise Refused("INVALID_ARGUMENT", f"{parameter} is said more than once")
+            raise Refused("INVALID_ARGUMENT", f"the parameter {parameter} is given {len(values)} times; give it once")
         else:
             said[field.name] = values[0]
     return said

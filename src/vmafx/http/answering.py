@@ -137,25 +137,33 @@ class Answering:
         match error:
             case Refused():
                 return _Failure(error.status, error.code, error.message)
-            case web.HTTPNotFound():
-                return _Failure(404, "NOT_FOUND", self._not_found)
             case web.HTTPException():
-                code = "UNIMPLEMENTED" if error.status == 405 else "INVALID_ARGUMENT"
-                return _Failure(error.status, code, error.reason)
+                return _misdirected(error, self._not_found)
         if (refused := self._translate(error)) is not None:
             log.warn("a call failed", path=request.path, error=str(error))
             return self._failure(refused, request)
         if isinstance(error, TimeoutError):
-            return _Failure(504, "DEADLINE_EXCEEDED", "it took too long")
+            return _Failure(504, "DEADLINE_EXCEEDED", "the request took too long; try again")
         log.error("a call failed", method=request.method, path=request.path, trace_of=error)
-        return _Failure(500, "INTERNAL", "this failed; the log says why")
+        return _Failure(500, "INTERNAL", "internal error; the server's log has the details")
+
+
+def _misdirected(error: web.HTTPException, not_found: str) -> _Failure:
+    """A request that no handler got to see."""
+    match error:
+        case web.HTTPNotFound():
+            return _Failure(404, "NOT_FOUND", not_found)
+        case web.HTTPMethodNotAllowed():
+            allowed = ", ".join(sorted(error.allowed_methods))
+            return _Failure(405, "UNIMPLEMENTED", f"{error.method[:20]} is not allowed here; use {allowed}")
+    return _Failure(error.status, "INVALID_ARGUMENT", error.reason)
 
 
 def _refuse_strange(request: web.Request) -> None:
     if request.headers.get("Sec-Fetch-Site", "") in OTHER_SITES:
         raise Refused("PERMISSION_DENIED", "a page of another site may not call this with a browser's certificate")
     if request.headers.get("Expect", CONTINUE).lower() != CONTINUE:
-        raise Refused("INVALID_ARGUMENT", f"the only known Expect is {CONTINUE}", status=417)
+        raise Refused("INVALID_ARGUMENT", f"the Expect header can only be {CONTINUE}", status=417)
 
 
 def _response(page: Page) -> web.Response:

@@ -49,8 +49,14 @@ class Request:
             return {}
         self._refuse_compressed()
         if self._request.content_type != JSON or (self._request.charset or "utf-8").lower() != "utf-8":
-            raise Refused("INVALID_ARGUMENT", "the body is not `Content-Type: application/json`, in UTF-8", status=415)
-        too_large = Refused("INVALID_ARGUMENT", f"a body has at most {self._limits.body_bytes:,} bytes", status=413)
+            said = self.headers.get("Content-Type", "")[:100]
+            message = f"Content-Type must be application/json, in UTF-8, not {said!r}; send that header with the body"
+            raise Refused("INVALID_ARGUMENT", message, status=415)
+        too_large = Refused(
+            "INVALID_ARGUMENT",
+            f"the body has more than {self._limits.body_bytes:,} bytes, the most that is accepted",
+            status=413,
+        )
         if (self.length or 0) > self._limits.body_bytes:
             raise too_large
         within = self._limits.body_seconds
@@ -59,7 +65,11 @@ class Request:
                 async with asyncio.timeout(within):
                     body = await self._request.read()  # of body_bytes at most
             except TimeoutError:
-                raise Refused("INVALID_ARGUMENT", f"the body did not come within {within:.0f} s", status=408) from None
+                raise Refused(
+                    "INVALID_ARGUMENT",
+                    f"the body did not arrive within {within:.0f} s; send it faster, or try again",
+                    status=408,
+                ) from None
             except web.HTTPRequestEntityTooLarge:
                 raise too_large from None
         return strict_json.loads(body) if body else {}
@@ -73,7 +83,7 @@ class Request:
             await self._ask_for_body()
             yield self._request.content
         except web.RequestPayloadError:
-            raise Refused("INVALID_ARGUMENT", "the body is not what its headers say") from None
+            raise Refused("INVALID_ARGUMENT", "the body does not match Content-Length or Transfer-Encoding") from None
         finally:
             self._set_deadline(self._limits.answer_seconds)
 

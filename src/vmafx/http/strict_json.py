@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 from vmafx.http.errors import Refused
 
 MAX_DEPTH = 16  # of objects and lists in each other; ours have four
+TYPES = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
 MAX_REASON = 200  # characters of why a body is refused
 # Strings are passed over whole, also one without an end: to look at it again from each of its quotes would take hours.
 _BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
@@ -15,14 +16,19 @@ _BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 def loads(body: bytes) -> dict[str, Any]:
     """A JSON object: no names twice, no NaN, not too deep."""
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _too_deep(body):
-        raise Refused("INVALID_ARGUMENT", f"the body is nested deeper than {MAX_DEPTH}")
+        raise Refused("INVALID_ARGUMENT", f"the body is nested deeper than {MAX_DEPTH} levels")
     try:
         value = json.loads(body.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
     except ValueError as error:
         raise Refused("INVALID_ARGUMENT", f"the body is not JSON: {brief(error)}") from None
     if not isinstance(value, dict):
-        raise Refused("INVALID_ARGUMENT", "the body is not a JSON object")
+        raise Refused("INVALID_ARGUMENT", f"the body is not a JSON object but {json_type(value)}")
     return value
+
+
+def json_type(value: Any) -> str:
+    """What JSON calls it."""
+    return TYPES.get(type(value), "a number")
 
 
 def brief(error: Exception) -> str:
@@ -47,9 +53,13 @@ def _too_deep(body: bytes) -> bool:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        raise ValueError("a name stands twice in one object")
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"{name[:40]!r} stands twice in one object")
+            seen.add(name)
     return value
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON; a number that is none is a string")
+    raise ValueError(f'{name} is no JSON; send the string "{name}"')

@@ -51,7 +51,7 @@ async def test_a_job_is_waited_for_and_its_score_is_that_of_this_machine(
     assert (await client.get(JOBS, Key(namespace, name))).status.score == here
     assert done.stdout.startswith(f"VMAF {here:.3f}  (6 frames, ")
     assert done.stdout.endswith(f" on pool; job {name})\n")
-    assert done.stderr.splitlines()[0] == f"note: {pair[0]} must be there under that name wherever the job runs"
+    assert done.stderr.splitlines()[0] == f"note: {pair[0]} must exist at this path on the workers too"
     assert f"{name} is running on pool\n" in done.stderr
 
 
@@ -248,7 +248,7 @@ async def test_what_is_refused(
         (("s3://b/a.yuv", "s3://b/c.mp4", "--size", "64x48"), []),
         (
             ("s3://b/a.mp4", "s3://b/c.mp4", "--model", "nope"),
-            ["workers of vmafx know no model nope, only vmaf_v0.6.1, vmaf_v0.6.1neg, vmaf_4k_v0.6.1 and the URI of"],
+            ["the workers of vmafx know no model nope, only vmaf_v0.6.1, vmaf_v0.6.1neg, vmaf_4k_v0.6.1 and URIs of"],
         ),
         (
             ("FTP://h/a", "ftp://h/c", "--report", "sftp://h/r.json"),
@@ -256,7 +256,7 @@ async def test_what_is_refused(
         ),
         (
             ("s3://b/a.MKV?v=1", "s3://b/c.webm", "--size", "64x48"),
-            ["s3://b/a.MKV is read as raw video, since --size says so", "s3://b/c.webm is read as raw video"],
+            ["s3://b/a.MKV is read as raw video because of --size", "s3://b/c.webm is read as raw video"],
         ),
     ],
 )
@@ -279,7 +279,7 @@ async def test_a_name_that_is_taken_is_refused_only_if_it_was_asked_for(
     assert again.stderr == ('error: vmafxjobs.vmafx.dev "mine" already exists; choose another --name, or omit it\n')
     for _ in range(2):
         assert (await vmafx.run("submit", "s3://b/a", "s3://user:pw@b/c")).stderr.startswith(
-            "note: whoever may read jobs can read the password in a URI\n"
+            "note: the password in a URI can be read by everyone who may read jobs\n"
         )
     assert len(await jobs(client, namespace)) == 3
     wanted = manifest(namespace, "mine", {}, VmafxJobSpec("s3://b/a", "s3://b/clip.mp4"))

@@ -124,6 +124,8 @@ def test_the_queue_says_who_is_next_why_and_when() -> None:
     unknown = line_up(jobs, [node("pool")], [], NOW)
     assert {row.startsIn for row in unknown.jobs} == {None}
     assert [row.runs_in_time() for row in found.jobs] == [True, True, True, False, False]
+    shut = line_up(jobs, [node("pool", {"unschedulable": True})], runs, NOW)
+    assert {(row.position, row.runs_in_time()) for row in shut.jobs} == {(None, False)}  # also of the one that retries
 
 
 def test_a_free_slot_that_nobody_gives_away_is_noticed() -> None:

@@ -42,7 +42,7 @@ class QueueRow(RowOf, frozen=True, kw_only=True):
 
     def runs_in_time(self) -> bool:
         """Whether nothing has to change for it to run, but that others end."""
-        return self.reason in {"InsufficientCapacity", "Retrying", "Placing", "NotPlaced"}
+        return self.position is not None
 
 
 class Slots(msgspec.Struct, frozen=True):

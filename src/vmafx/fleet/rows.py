@@ -136,7 +136,7 @@ def _trouble(node: SeenNode) -> tuple[str | None, str | None]:
         return "Draining", told
     if not offer_of(node).spoken:
         return "NoAgent", "its agent has not registered yet"
-    return ("Cordoned", "it gets no new jobs: spec.unschedulable is true") if node.spec.unschedulable else (None, None)
+    return ("Cordoned", "it gets no new jobs (spec.unschedulable is true)") if node.spec.unschedulable else (None, None)
 
 
 def _condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:

@@ -77,7 +77,7 @@ def test_healthy_is_a_controller_that_answers_and_an_agent_that_was_heard(
 @pytest.mark.parametrize(
     ("jobs", "message"),
     [
-        (0, "the agent is draining: it has no jobs left and takes no new ones"),
+        (0, "the agent is draining: it takes no new jobs"),
         (1, "the agent is draining: it finishes 1 job and takes no new ones"),
         (3, "the agent is draining: it finishes 3 jobs and takes no new ones"),
     ],

@@ -157,8 +157,10 @@ def readiness(node: NodeView) -> Condition | None:
 
 
 def _draining(jobs: int) -> str:
-    rest = f"finishes {jobs} {'job' if jobs == 1 else 'jobs'}" if jobs else "has no jobs left"
-    return f"the agent is draining: it {rest} and takes no new ones"
+    """The count is some seconds old: 0 does not mean that the agent has finished."""
+    if not jobs:
+        return "the agent is draining: it takes no new jobs"
+    return f"the agent is draining: it finishes {jobs} {'job' if jobs == 1 else 'jobs'} and takes no new ones"
 
 
 def _stale(node: NodeView) -> Verdict | None:

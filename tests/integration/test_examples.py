@@ -213,8 +213,8 @@ async def test_what_the_page_on_nodes_says(place: Place) -> None:
     await place.types(apply)
     assert "condition met" in await place.types(wait)
     head, row = (line.split() for line in (await place.types(get)).splitlines())
-    assert head == ["NAME", "VENDOR", "HEALTHY", "JOBS", "DEVICE", "AGE"]
-    assert row[:3] == ["cpu-pool", "cpu", "true"]
+    assert head == ["NAME", "VENDOR", "HEALTHY", "REASON", "CORDONED", "JOBS", "DEVICE", "AGE"]
+    assert row[:5] == ["cpu-pool", "cpu", "true", "Healthy", "false"]
     await place.types(label)
     assert (await place.client.get(NODES, Key(place.key, "cpu-pool"))).metadata.labels == {"rack": "a"}
     described = await place.types(describe.replace("NAME", "cpu-pool"))

@@ -117,7 +117,7 @@ async def test_a_long_wait_is_told_once_and_a_short_one_not(client: Client, name
         await reaches(client, key, phase("Running"), "it goes on")
         (event,) = [one for one in await told() if one["reason"] != "NotStarted"]  # by our clock, its Pod is late too
         assert (event["reason"], event.get("series")) == ("NoHealthyNode", None)  # the same again would be a series
-        assert event["note"].startswith("waits for a node: the one node that fits, pool, is cordoned or draining")
+        assert event["note"].startswith("waits for a node: the one node that fits, pool, is cordoned")
 
 
 async def test_to_wait_for_a_free_slot_is_told_by_no_event(client: Client, namespace: str, clips: Path) -> None:

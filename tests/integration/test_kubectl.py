@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Kubectl
+from tests.support.fleet import add_node
 from tests.support.waiting import until
-from vmafx.kube import JOBS, Client, Key
+from vmafx.kube import JOBS, NODES, Client, Key
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 JOB = """
@@ -60,10 +61,20 @@ def test_columns(kubectl: Kubectl) -> None:
     heads = {kind: rows(kubectl("get", kind, "-o", "wide").stdout)[0] for kind in ("vmjob", "vmnode", "vmtrain", "zis")}
     assert heads == {
         "vmjob": ["NAME", "PHASE", "SCORE", "NODE", "AGE", "BACKEND", "MODEL", "PRIORITY", "MESSAGE"],
-        "vmnode": ["NAME", "VENDOR", "HEALTHY", "JOBS", "DEVICE", "AGE"],
+        "vmnode": ["NAME", "VENDOR", "HEALTHY", "REASON", "CORDONED", "JOBS", "DEVICE", "AGE"],
         "vmtrain": ["NAME", "PHASE", "SAMPLES", "MODELVERSION", "AGE"],
         "zis": ["NAME", "READY", "REPLICAS", "CANARY", "URL", "AGE"],
     }
+
+
+async def test_nodes_that_take_no_new_jobs_say_so(kubectl: Kubectl, client: Client, namespace: str) -> None:
+    await add_node(client, namespace, "leaving", runtime="Agent")
+    await add_node(client, namespace, "shut", unschedulable=True)
+    ready = {"type": "Ready", "status": "False", "reason": "Draining", "lastTransitionTime": "2026-05-28T12:30:15Z"}
+    await client.patch_status(NODES, Key(namespace, "leaving"), {"draining": True, "conditions": [ready]})
+    shown = kubectl("get", "vmnode", "--no-headers").stdout
+    assert rows(shown)[0][:5] == ["leaving", "cpu", "true", "Draining", "false"]
+    assert rows(shown)[1][:4] == ["shut", "cpu", "true", "true"]  # nobody has given a reason yet
 
 
 def test_explain(kubectl: Kubectl) -> None:

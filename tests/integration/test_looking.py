@@ -60,27 +60,32 @@ async def test_a_queue_before_nodes_that_take_no_jobs(
     versions = {job.metadata.name: job.metadata.resourceVersion for job in (await client.list(JOBS, namespace)).items}
     found = await seen(vmafx, "queue")
     assert [(row["name"], row["position"], row["reason"]) for row in found["jobs"]] == [
-        ("job-2", 1, "NoHealthyNode"),
-        ("gpu", 1, "BackendUnavailable"),
-        ("asleep", 2, "Suspended"),
-        ("job-1", 2, "NoHealthyNode"),
-        ("job-3", 3, "NoHealthyNode"),
-        ("job-0", 4, "NoHealthyNode"),
+        ("job-2", None, "NoHealthyNode"),
+        ("gpu", None, "BackendUnavailable"),
+        ("asleep", None, "Suspended"),
+        ("job-1", None, "NoHealthyNode"),
+        ("job-3", None, "NoHealthyNode"),
+        ("job-0", None, "NoHealthyNode"),
     ]
     assert {row["startsIn"] for row in found["jobs"]} == {None}
     assert found["summary"] == {"waiting": 6, "held": 1, "running": 0, "slots": 0, "free": 0, "vendors": {}}
     shown = table((await vmafx.run("queue")).stdout)
     assert shown[0] == ["POSITION", "NAME", "PRIORITY", "WAITED", "STARTS", "ETA", "REASON"]
-    assert [row[:3] for row in shown[1:3]] == [["1", "job-2", "9"], ["1", "gpu", "8"]]
+    assert [row[:3] for row in shown[1:3]] == [["-", "job-2", "9"], ["-", "gpu", "8"]]
     assert " ".join(shown[-1]) == "6 waiting (1 held back), 0 running; no node takes jobs"
+    now = {job.metadata.name: job.metadata.resourceVersion for job in (await client.list(JOBS, namespace)).items}
+    assert now == versions  # looking writes nothing
+    await client.merge_patch(NODES, Key(namespace, "pool"), {"spec": {"unschedulable": False}})
     two = (await vmafx.run("queue", "gpu", "job-0", "-o", "yaml")).stdout
-    assert [row["position"] for row in yaml.safe_load(two)["jobs"]] == [1, 4]
-    assert (await vmafx.run("queue", "over")).stdout.startswith("over does not wait; see: vmafx jobs over\n6 waiting")
+    assert [row["position"] for row in yaml.safe_load(two)["jobs"]] == [4, None]
+    shown = table((await vmafx.run("queue")).stdout)
+    assert [row[:2] for row in shown[1:7]] == [
+        ["1", "job-2"], ["2", "job-1"], ["3", "job-3"], ["4", "job-0"], ["-", "gpu"], ["-", "asleep"],
+    ]  # fmt: skip
+    assert (await vmafx.run("queue", "over")).stdout.startswith("over is not waiting; see: vmafx jobs over\n6 waiting")
     everywhere = table((await vmafx.run("queue", "-A")).stdout)
     assert everywhere[0][0] == "NAMESPACE"
     assert [namespace, "4", "job-0"] in [row[:3] for row in everywhere]
-    now = {job.metadata.name: job.metadata.resourceVersion for job in (await client.list(JOBS, namespace)).items}
-    assert now == versions  # looking writes nothing
 
 
 async def test_when_is_unknown_until_a_job_has_ended_and_then_it_is_told(
@@ -99,7 +104,7 @@ async def test_when_is_unknown_until_a_job_has_ended_and_then_it_is_told(
     assert [line.split()[4:6] for line in shown[1:3]] == [["unknown", "unknown"]] * 2
     assert shown[3:] == [
         "2 waiting, 2 running; 0 of 2 slots free (cpu 0 of 2)",
-        "an ETA is unknown until a job of the kind has finished here",
+        "ETAs are unknown until a similar job has finished here",
     ]
     fleet.kubelet.hold.set()
     for key in first:
@@ -146,7 +151,7 @@ async def test_jobs_and_what_became_of_them(
     await client.merge_patch(JOBS, good, {"metadata": {"labels": {"team": "a"}}})
     assert [row["name"] for row in await seen(vmafx, "jobs", "-l", "team=a")] == ["good"]
     none = await vmafx.run("jobs", "-l", "team=b")
-    assert (none.returncode, none.stdout) == (0, f"there are no such jobs in namespace {namespace}\n")
+    assert (none.returncode, none.stdout) == (0, f"no matching jobs found in namespace {namespace}\n")
     missing = await vmafx.run("jobs", "good", "none")
     assert (missing.returncode, missing.stdout) == (1, "")
     assert missing.stderr == f"error: there is no job none in namespace {namespace}\n"
@@ -165,14 +170,19 @@ async def test_nodes_and_why_they_take_no_jobs(vmafx: Vmafx, client: Client, nam
     for number in range(2):
         key = await submit(client, namespace, f"job-{number}", clips)
         await client.patch_status(JOBS, key, {"phase": "Running", "assignedNode": "busy"})
+    await add_node(client, namespace, "leaving", runtime="Agent")
+    await client.patch_status(NODES, Key(namespace, "leaving"), {"agentSession": "s", "draining": True})
     rows = {row["name"]: row for row in await seen(vmafx, "nodes")}
     assert {name: (row["used"], row["free"], row["reason"]) for name, row in rows.items()} == {
         "agent": (0, 0, "HeartbeatStale"), "busy": (2, 1, None), "cordoned": (0, 0, "Cordoned"),
+        "leaving": (0, 0, "Draining"),
     }  # fmt: skip
     shown = table((await vmafx.run("nodes")).stdout)
     assert shown[1][:8] == ["agent", "nvidia", "Agent", "no", "0/1", "0", "A100", "812.3"]
     assert " ".join(shown[1][8:]).endswith("ago HeartbeatStale: no heartbeat since noon")
     assert shown[2] == ["busy", "cpu", "Pod", "yes", "2/3", "1", "-", "-", "-", "-"]
+    assert " ".join(shown[4]).endswith("Draining: the agent is draining: it takes no new jobs")
+    assert [row["draining"] for row in rows.values()] == [False, False, False, True]
     assert [row["name"] for row in await seen(vmafx, "nodes", "busy", "agent", "busy")] == ["agent", "busy"]
     for watch in ((), ("-w",)):
         missing = await vmafx.run("nodes", "busy", "none", *watch)
@@ -190,14 +200,14 @@ async def test_nodes_and_why_they_take_no_jobs(vmafx: Vmafx, client: Client, nam
 async def test_a_namespace_that_is_not_there_is_noted(
     vmafx: Vmafx, client: Client, cluster: DevCluster, namespace: str, tmp_path: Path, kubectl: Kubectl
 ) -> None:
-    note = "note: there is no namespace nons\n"
+    note = "note: namespace nons does not exist\n"
     for command, told in {
-        ("jobs",): "there are no jobs in namespace nons\n",
-        ("jobs", "--phase", "failed"): "there are no such jobs in namespace nons\n",
+        ("jobs",): "no jobs found in namespace nons\n",
+        ("jobs", "--phase", "failed"): "no matching jobs found in namespace nons\n",
         ("jobs", "-o", "json"): "[]\n",
         ("queue",): "0 waiting, 0 running; no node takes jobs\n",
-        ("nodes",): "there are no nodes in namespace nons\n",
-        ("top", "--once"): "none has ended yet\n",
+        ("nodes",): "no nodes found in namespace nons\n",
+        ("top", "--once"): "no ended jobs\n",
     }.items():
         done = await vmafx.run(*command, "-n", "nons")
         assert (done.returncode, done.stderr) == (0, note), command
@@ -339,7 +349,7 @@ async def test_no_cluster_no_kinds_and_no_permission(
             for kubeconfig, told in {
                 stranger: f'User "system:serviceaccount:{namespace}:nobody" cannot',
                 nowhere: "error: cannot connect to https://127.0.0.1:1",
-                bare_cluster.kubeconfig: "error: this cluster does not have the kinds of vmafx; install them:",
+                bare_cluster.kubeconfig: "error: the CRDs of vmafx are not installed in this cluster; install them:",
                 tmp_path / "none": "error: cannot read the kubeconfig",
             }.items():
                 done = await vmafx.run(command, *arguments, "--kubeconfig", str(kubeconfig))
@@ -353,7 +363,7 @@ async def test_no_cluster_no_kinds_and_no_permission(
     assert "other" in wrong.stderr
     elsewhere = await vmafx.run("submit", "s3://b/a", "s3://b/c", "-n", "none")
     assert (elsewhere.returncode, elsewhere.stderr) == (
-        1, "error: there is no namespace none; make it, or name another by -n\n",
+        1, "error: namespace none does not exist; create it, or choose another with -n\n",
     )  # fmt: skip
     for watch in ((), ("-w",)):
         odd = await vmafx.run("jobs", "-l", "a=b,,", *watch)
@@ -389,6 +399,6 @@ async def test_roles_are_enough(
     refused = await vmafx.run(*job, *subject)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "cannot create resource" in refused.stderr
-    assert "edit or vmafx-edit lets you hand in jobs" in refused.stderr
+    assert "to submit jobs edit or vmafx-edit" in refused.stderr
     grant("vmafx-edit")
     await eventually(lambda: succeeds(*job), "who may edit can hand in jobs")

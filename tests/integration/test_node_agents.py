@@ -75,6 +75,41 @@ async def test_a_node_fades_when_its_agent_is_silent_for_too_long_and_the_contro
         assert fleet.controller.asked == 4  # one probe serves all nodes of the namespace
 
 
+async def test_a_draining_agent_keeps_its_jobs_and_its_node_says_so(
+    fleet: AgentFleet, client: Client, namespace: str
+) -> None:
+    key = Key(namespace, "box")
+    await fleet.agent("box", capacity=2)
+    async with fleet.operating():
+        job = await running_on(fleet, "box")
+
+        async def counted() -> bool:
+            return (await client.get(NODES, key)).status.assignedJobs == 1
+
+        await eventually(counted, "its job is counted")
+        await client.patch_status(NODES, key, {"draining": True})
+        await fleet.settled()
+        late = await fleet.submit("late")
+        await fleet.pass_time(120, beating=["box"])
+        status = (await client.get(NODES, key)).status
+        (ready,) = status.conditions
+        assert (status.healthy, ready.status, ready.reason) == (True, "False", "Draining")
+        assert ready.message == "the agent is draining: it finishes 1 job and takes no new ones"
+        assert placed(await fleet.job(job)) == ("Running", "box", 1)
+        (waits,) = (await fleet.job(late)).status.conditions
+        assert waits.reason == "NoHealthyNode"
+        assert waits.message.startswith("the one node that fits, box, is draining")
+        await client.patch_status(NODES, key, {"draining": None})  # as a new registration does
+        await fleet.settled()
+        assert await fleet.ready("box") == "Healthy"
+        assert placed(await fleet.job(late)) == ("Running", "box", 1)
+
+        async def told() -> bool:
+            return {reason for reason, _ in await fleet.events("box")} >= {"Draining", "Healthy"}
+
+        await eventually(told, "events say when it drained and when it was back")
+
+
 @pytest.mark.parametrize("heard", [False, True], ids=["silent", "heard"])
 async def test_a_heartbeat_that_comes_while_the_node_is_given_up_saves_it(
     heard: bool, fleet: AgentFleet, client: Client, namespace: str

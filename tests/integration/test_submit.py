@@ -51,8 +51,8 @@ async def test_a_job_is_waited_for_and_its_score_is_that_of_this_machine(
     assert (await client.get(JOBS, Key(namespace, name))).status.score == here
     assert done.stdout.startswith(f"VMAF {here:.3f}  (6 frames, ")
     assert done.stdout.endswith(f" on pool; job {name})\n")
-    assert done.stderr.splitlines()[0] == f"note: {pair[0]} must be there under that name wherever the job runs"
-    assert f"{name} runs on pool\n" in done.stderr
+    assert done.stderr.splitlines()[0] == f"note: {pair[0]} must exist at this path on the workers too"
+    assert f"{name} is running on pool\n" in done.stderr
 
 
 async def test_the_whole_job_for_scripts(fleet: ScoringFleet, vmafx: Vmafx, clips: Path, namespace: str) -> None:
@@ -81,7 +81,7 @@ async def test_exit_codes_of_waiting(
     assert json.loads(broken.stdout)["status"]["phase"] == "Failed"
     late = await vmafx.run("submit", *pair, "--name", "late", "--suspend", "--wait", "--timeout", "1")
     assert (late.returncode, late.stdout) == (1, "")
-    assert "error: not done within 1 s; job late goes on; to see it: vmafx jobs late" in late.stderr
+    assert "error: the job did not end within 1 s; job late goes on; to see it: vmafx jobs late" in late.stderr
     assert (await client.get(JOBS, Key(namespace, "late"))).spec.suspend
 
 
@@ -93,11 +93,11 @@ async def test_leaving_does_not_end_the_job_and_says_how_to(
     for number in (signal.SIGINT, signal.SIGTERM):
         name = number.name.lower()
         async with vmafx.running("submit", *pair, "--name", name, "--wait") as process:
-            await line_with(process.stderr, f"{name} runs on pool")
+            await line_with(process.stderr, f"{name} is running on pool")
             process.send_signal(number)
             told = await line_with(process.stderr, "goes on")
             assert await process.wait() == 130
-        command = told.partition("to end it: kubectl ")[2].replace("'", "").split()
+        command = told.partition("to cancel it: kubectl ")[2].replace("'", "").split()
         ended = await asyncio.to_thread(kubectl, *command)
         assert ended.returncode == 0, ended.stderr
         await reaches(client, Key(namespace, name), phase("Failed"), "it is cancelled as told")
@@ -105,7 +105,7 @@ async def test_leaving_does_not_end_the_job_and_says_how_to(
 
 async def test_a_job_deleted_under_those_who_wait(vmafx: Vmafx, client: Client, namespace: str) -> None:
     async with vmafx.running("submit", "s3://b/a.mp4", "s3://b/b.mp4", "--name", "gone", "--wait") as process:
-        await line_with(process.stderr, "gone waits, 1st in turn (NoNodes: there is no VmafxNode")
+        await line_with(process.stderr, "gone is waiting (NoNodes: there is no VmafxNode")
         await client.delete(JOBS, Key(namespace, "gone"))
         assert "error: job gone was deleted before it ended" in await line_with(process.stderr, "error")
         assert await process.wait() == 1
@@ -114,7 +114,7 @@ async def test_a_job_deleted_under_those_who_wait(vmafx: Vmafx, client: Client, 
 async def test_waiting_on_a_terminal(vmafx: Vmafx, client: Client, namespace: str) -> None:
     waiting = ("submit", "s3://b/a.mp4", "s3://b/b.mp4", "--name", "shown", "--wait")
     async with Terminal() as terminal, vmafx.running(*waiting, terminal=terminal.theirs) as process:
-        await terminal.shows("shown waits, 1st in turn")
+        await terminal.shows("shown is waiting (NoNodes")
         await client.delete(JOBS, Key(namespace, "shown"))
         await terminal.shows("error: job shown was deleted before it ended")
         assert await process.wait() == 1
@@ -134,12 +134,12 @@ async def test_a_lost_answer_leaves_nobody_in_doubt_where_to_look(client: Client
     wanted = manifest(namespace, "mine", {}, VmafxJobSpec("s3://b/a", "s3://b/clip.mp4"))
     async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
         proxy.faults.append(LoseAnswer())
-        with pytest.raises(Unreachable, match=f"may have been made all the same, see: vmafx jobs mine -n {namespace}"):
+        with pytest.raises(Unreachable, match=f"may have been created anyway; check: vmafx jobs mine -n {namespace}"):
             await hand_in(through, wanted, another_name=True)
         proxy.faults.append(LoseAnswer())
         with pytest.raises(Unreachable) as caught:
             await hand_in(through, wanted, another_name=True, dry_run=True)
-        assert "may have been made" not in str(caught.value)
+        assert "may have been created" not in str(caught.value)
     assert await jobs(client, namespace) == ["mine"]
 
 
@@ -152,11 +152,11 @@ async def test_those_who_wait_are_told_their_position_and_when(
         await submit(client, namespace, f"job-{number}", clips)
     pair = ((clips / "reference.mkv").as_uri(), (clips / "distorted.mp4").as_uri())
     async with vmafx.running("submit", *pair, "--name", "last", "--wait") as process:
-        told = await line_with(process.stderr, "3rd in turn")
+        told = await line_with(process.stderr, "last is waiting at position 3")
         assert "(InsufficientCapacity: all 2 slots of the one node that fits are taken); starts in about 1h" in told
         assert "done in about 2h" in told
         fleet.kubelet.hold.set()
-        await line_with(process.stderr, "last runs on pool")
+        await line_with(process.stderr, "last is running on pool")
         await line_with(process.stdout, "VMAF")
         assert await process.wait() == 0
 
@@ -212,13 +212,13 @@ async def test_every_option_becomes_what_it_says(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("a.mp4", "s3://b/c"), "error: 'a.mp4' is a path on this machine, and jobs run on others; give a URI"),
-        (("s3://b/a", "s3://b/c", "--report", "r.json"), "error: 'r.json' is a path on this machine"),
+        (("a.mp4", "s3://b/c"), "error: 'a.mp4' is a relative path, and jobs run on other machines; give a URI"),
+        (("s3://b/a", "s3://b/c", "--report", "r.json"), "error: 'r.json' is a relative path"),
         (("s3://b/a", "s3://b/c.yuv"), "error: options: a .yuv clip does not say its size; give --size"),
         (("s3://b/a", "s3://b/c", "--size", "big"), "error: options: --size 'big' is no size; write it as 1920x1080"),
         (("s3://b/a", "s3://b/c", "--feature", "x"), "error: options: there is no feature x; there are psnr"),
         (("s3://b/a", "s3://b/c", "--ttl", "5x"), "error: options: --ttl '5x' is no time; write it as 90s"),
-        (("s3://b/a", "s3://b/c", "--timeout", "5"), "error: options: --timeout is for --wait, which was not given"),
+        (("s3://b/a", "s3://b/c", "--timeout", "5"), "error: options: --timeout needs --wait"),
         (("s3://b/a", "s3://b/c", "--label", "x"), "error: options: --label 'x' is no KEY=VALUE, such as rack=a"),
         (("s3://b/a", "s3://b/c", "--pool", "most"), "must be mean, harmonic_mean, min, max, median or a percentile"),
         (("s3://b/a", "s3://b/c", "--threads", "129"), "error: options: threads must be 1 to 128, not 129"),
@@ -248,7 +248,7 @@ async def test_what_is_refused(
         (("s3://b/a.yuv", "s3://b/c.mp4", "--size", "64x48"), []),
         (
             ("s3://b/a.mp4", "s3://b/c.mp4", "--model", "nope"),
-            ["workers of vmafx know no model nope, only vmaf_v0.6.1, vmaf_v0.6.1neg, vmaf_4k_v0.6.1 and the URI of"],
+            ["the workers of vmafx know no model nope, only vmaf_v0.6.1, vmaf_v0.6.1neg, vmaf_4k_v0.6.1 and URIs of"],
         ),
         (
             ("FTP://h/a", "ftp://h/c", "--report", "sftp://h/r.json"),
@@ -256,7 +256,7 @@ async def test_what_is_refused(
         ),
         (
             ("s3://b/a.MKV?v=1", "s3://b/c.webm", "--size", "64x48"),
-            ["s3://b/a.MKV is read as raw video, since --size says so", "s3://b/c.webm is read as raw video"],
+            ["s3://b/a.MKV is read as raw video because of --size", "s3://b/c.webm is read as raw video"],
         ),
     ],
 )
@@ -276,10 +276,10 @@ async def test_a_name_that_is_taken_is_refused_only_if_it_was_asked_for(
     assert (await vmafx.run("submit", "s3://b/a", "s3://b/c", "--name", "mine")).returncode == 0
     again = await vmafx.run("submit", "s3://b/a", "s3://b/c", "--name", "mine")
     assert again.returncode == 2
-    assert again.stderr == ('error: vmafxjobs.vmafx.dev "mine" already exists; give another --name, or none\n')
+    assert again.stderr == ('error: vmafxjobs.vmafx.dev "mine" already exists; choose another --name, or omit it\n')
     for _ in range(2):
         assert (await vmafx.run("submit", "s3://b/a", "s3://user:pw@b/c")).stderr.startswith(
-            "note: whoever may read jobs can read the password in a URI\n"
+            "note: the password in a URI can be read by everyone who may read jobs\n"
         )
     assert len(await jobs(client, namespace)) == 3
     wanted = manifest(namespace, "mine", {}, VmafxJobSpec("s3://b/a", "s3://b/clip.mp4"))
@@ -295,7 +295,7 @@ async def test_a_node_that_comes_lets_it_go_on(
     await has_seen(fleet.operator, client, pool)
     pair = ((clips / "reference.mkv").as_uri(), (clips / "distorted.mp4").as_uri())
     async with vmafx.running("submit", *pair, "--name", "patient", "-w") as process:
-        await line_with(process.stderr, "patient waits (NoHealthyNode: ")
+        await line_with(process.stderr, "patient is waiting (NoHealthyNode: ")
         await client.merge_patch(NODES, pool, {"spec": {"unschedulable": False}})
         await line_with(process.stdout, "VMAF")
         assert await process.wait() == 0

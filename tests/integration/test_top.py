@@ -92,7 +92,7 @@ async def test_a_live_screen_and_its_keys(vmafx: Vmafx, client: Client, namespac
         over = {"phase": "Succeeded", "score": 41.5, "finishedAt": datetime.now(UTC)}
         await client.patch_status(JOBS, Key(namespace, "runs"), over)
         await terminal.shows("41.50")
-        await terminal.shows("nothing runs")
+        await terminal.shows("no running jobs")
         for sorting in ("busy", "fps", "name"):
             terminal.forget()
             terminal.press("s")

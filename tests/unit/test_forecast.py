@@ -116,22 +116,27 @@ def test_no_more_start_on_a_jobs_nodes_before_it_than_its_position_says(
             for when, place in starts
             if (own is None or when < own.starts) and seen[order[place]].start.node in mine  # type: ignore[union-attr]
         ]
-        if waiter.after is not None:
-            assert len(before) < seen[job].position
+        if (position := seen[job].position) is not None:
+            assert len(before) < position
             assert all(order.index(one) < order.index(job) for one in before)
 
 
-@given(WAITERS)
-def test_jobs_of_the_same_terms_stand_in_their_order(waiters: list[Waiter]) -> None:
-    """Whether or not there is a node for them."""
-    seen = forecast(waiters, [], [], always(None))
-    lines: dict[Any, list[int]] = {}
-    for waiter in sorted(waiters, key=lambda one: one.request.order()):
-        terms = waiter.request.terms._replace(excluded=frozenset())
-        ahead = lines.setdefault(terms, [])
-        assert seen[waiter.request.job].position == len(ahead) + 1
-        if waiter.after is not None:
-            ahead.append(1)
+@given(WAITERS, RUNNERS, FLEETS)
+def test_positions_count_the_jobs_of_a_namespace_that_can_get_a_node(
+    waiters: list[Waiter], runners: list[Runner], offers: list[Offer]
+) -> None:
+    seen = forecast(waiters, runners, offers, always(None))
+    for namespace in ("x", "y"):
+        listed = [one.position for job, one in seen.items() if job.namespace == namespace]
+        numbered = [
+            one.request
+            for one in sorted(waiters, key=lambda one: one.request.order())
+            if one.request.job.namespace == namespace
+            and one.after is not None
+            and any(offer.usable() and offer.fits(one.request.terms) for offer in offers)
+        ]
+        assert listed == [*range(1, len(numbered) + 1), *[None] * (len(listed) - len(numbered))]
+        assert [seen[one.job].position for one in numbered] == listed[: len(numbered)]
 
 
 @given(WAITERS, FLEETS)
@@ -185,8 +190,8 @@ def test_what_is_not_known_is_not_said() -> None:
     assert [(one.position, one.start) for one in seen.values()] == [(1, None), (2, None)]
 
 
-def test_positions_are_those_among_rivals() -> None:
-    offers = [Offer(Name("x", "gpu"), "nvidia"), Offer(Name("x", "cpu"), "cpu")]
+def test_no_two_jobs_have_the_same_position_and_those_that_cannot_start_have_none() -> None:
+    offers = [Offer(Name("x", "gpu"), "nvidia"), Offer(Name("x", "cpu"), "cpu"), Offer(Name("y", "cpu"), "cpu")]
     runners = [Runner(Name("x", f"on-{one.node.name}"), one.node) for one in offers]
     waiters = [
         Waiter(request("cuda-1", 0, backend="cuda")),
@@ -196,22 +201,27 @@ def test_positions_are_those_among_rivals() -> None:
         Waiter(request("cuda-2", 4, backend="cuda")),
         Waiter(request("hip-2", 5, backend="hip")),
         Waiter(request("urgent", 6, priority=5, backend="cuda")),
+        Waiter(Request(Name("y", "elsewhere"), Terms("y"), 0)),
+        Waiter(request("retrying", 7), 15.0),
     ]
     seen = forecast(waiters, runners, offers, always(1.0))
-    assert {job.name: one.position for job, one in seen.items()} == {
-        "urgent": 1, "cuda-1": 2, "hip-1": 1, "any-1": 3, "suspended": 4, "cuda-2": 4, "hip-2": 2,
-    }  # fmt: skip
+    assert [(job.name, one.position) for job, one in seen.items()] == [
+        ("urgent", 1), ("cuda-1", 2), ("any-1", 3), ("cuda-2", 4), ("retrying", 5),
+        ("hip-1", None), ("suspended", None), ("hip-2", None),
+        ("elsewhere", 1),
+    ]  # fmt: skip
 
 
-def test_a_fleet_that_takes_no_jobs_has_a_queue_all_the_same() -> None:
+def test_jobs_whose_nodes_take_none_have_no_position_and_say_why() -> None:
     offers = [Offer(Name("x", "a"), "cpu", cordoned=True), Offer(Name("x", "b"), "nvidia", healthy=False)]
     waiters = [Waiter(request("a", 0)), Waiter(request("b", 1, backend="cuda")), Waiter(request("c", 2))]
     seen = forecast(waiters, [], offers, always(1.0))
     assert [(one.position, one.start, one.why.reason) for one in seen.values() if one.why] == [
-        (number, None, "NoHealthyNode") for number in (1, 2, 3)
-    ]
-    offers[0] = Offer(Name("x", "a"), "cpu")  # b has no node that takes jobs; it is not in the way of those that have
-    assert [one.position for one in forecast(waiters, [], offers, always(1.0)).values()] == [1, 1, 2]
+        (None, None, "NoHealthyNode")
+    ] * 3
+    offers[0] = Offer(Name("x", "a"), "cpu")
+    found = forecast(waiters, [], offers, always(1.0))
+    assert [(job.name, one.position) for job, one in found.items()] == [("a", 1), ("c", 2), ("b", None)]
 
 
 def test_durations_are_those_of_the_latest_runs_of_the_kind() -> None:
@@ -317,5 +327,5 @@ def test_a_run_is_the_last_attempt_and_not_the_waiting_before_it() -> None:
 def test_an_outlook_of_nobody() -> None:
     assert forecast([], [], [], always(1.0)) == {}
     assert forecast([Waiter(request("a"))], [], [], always(1.0)) == {
-        Name("x", "a"): Outlook(1, Waiting("NoNodes", "there is no VmafxNode in namespace x"))
+        Name("x", "a"): Outlook(None, Waiting("NoNodes", "there is no VmafxNode in namespace x"))
     }

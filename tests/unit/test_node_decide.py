@@ -74,6 +74,35 @@ def test_healthy_is_a_controller_that_answers_and_an_agent_that_was_heard(
     assert (verdict.healthy, verdict.reason) == (healthy, reason)
 
 
+@pytest.mark.parametrize(
+    ("jobs", "message"),
+    [
+        (0, "the agent is draining: it takes no new jobs"),
+        (1, "the agent is draining: it finishes 1 job and takes no new ones"),
+        (3, "the agent is draining: it finishes 3 jobs and takes no new ones"),
+    ],
+)
+def test_a_draining_agent_is_healthy_and_not_ready(jobs: int, message: str) -> None:
+    one = node(5, runtime="Agent", draining=True, assignedJobs=jobs)
+    status = told(one, first_look(one, LONG)).status
+    (ready,) = status.conditions
+    assert (status.healthy, ready.status, ready.reason, ready.message) == (True, "False", "Draining", message)
+
+
+def test_a_drained_agent_that_is_gone_is_silent_like_any_other() -> None:
+    one = node(61, runtime="Agent", draining=True)
+    assert (first_look(one, NEW).reason, first_look(one, LONG).reason) == ("HeartbeatStale", "AgentLost")
+    assert first_look(node(5, runtime="Agent", draining=True), DOWN).reason == "ControllerUnreachable"
+
+
+def test_a_cordoned_node_is_ready_and_says_that_it_is_cordoned() -> None:
+    one = node(5)
+    one = msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, unschedulable=True))
+    (ready,) = told(one, first_look(one, NEW)).status.conditions
+    assert (ready.status, ready.reason) == ("True", "Healthy")
+    assert ready.message == "the controller answers; cordoned: it gets no new jobs (spec.unschedulable is true)"
+
+
 def test_what_was_found_stale_stays_so_until_another_heartbeat_comes() -> None:
     silent = told(node(61), first_look(node(61), NEW))
     assert first_look(silent, NEW, NOW - timedelta(hours=1)).reason == "HeartbeatStale"

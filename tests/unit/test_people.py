@@ -89,6 +89,9 @@ def test_what_a_job_has_to_say(one: SeenJob, reason: str | None, message: str | 
         (node("n", healthy=False, conditions=(said("Ready", "HeartbeatStale"),)), 0, 0, "HeartbeatStale"),
         (node("n", {"runtime": "Agent"}), 0, 0, "NoAgent"),
         (node("n", {"runtime": "Agent"}, agentSession="s"), 0, 1, None),
+        (node("n", {"runtime": "Agent"}, agentSession="s", draining=True), 0, 0, "Draining"),
+        (node("n", {"unschedulable": True, "runtime": "Agent"}, agentSession="s", draining=True), 0, 0, "Draining"),
+        (node("n", healthy=False, draining=True, conditions=(said("Ready", "AgentLost"),)), 0, 0, "AgentLost"),
     ],
 )
 def test_how_a_node_is_doing(one: SeenNode, used: int, free: int, reason: str | None) -> None:
@@ -111,16 +114,18 @@ def test_the_queue_says_who_is_next_why_and_when() -> None:
     shown = [(row.name, row.position, row.reason, row.startsIn, row.doneIn) for row in found.jobs]
     assert shown == [
         ("first", 1, "InsufficientCapacity", 6.0, 16.0),
-        ("asleep", 2, "Suspended", None, None),
-        ("gpu", 1, "BackendUnavailable", None, None),
         ("again", 2, "Retrying", 16.0, 26.0),
         ("second", 3, "InsufficientCapacity", 26.0, 36.0),
+        ("asleep", None, "Suspended", None, None),
+        ("gpu", None, "BackendUnavailable", None, None),
     ]
     assert (found.summary.waiting, found.summary.held, found.summary.running) == (5, 2, 1)
     assert (found.summary.slots, found.summary.free) == (1, 0)
     unknown = line_up(jobs, [node("pool")], [], NOW)
     assert {row.startsIn for row in unknown.jobs} == {None}
-    assert [row.runs_in_time() for row in found.jobs] == [True, False, False, True, True]
+    assert [row.runs_in_time() for row in found.jobs] == [True, True, True, False, False]
+    shut = line_up(jobs, [node("pool", {"unschedulable": True})], runs, NOW)
+    assert {(row.position, row.runs_in_time()) for row in shut.jobs} == {(None, False)}  # also of the one that retries
 
 
 def test_a_free_slot_that_nobody_gives_away_is_noticed() -> None:
@@ -204,7 +209,7 @@ def test_clips_must_be_where_the_job_runs() -> None:
     assert reachable("HTTPS://Host/A.mp4") == "https://Host/A.mp4"
     assert reachable("/clips/a b.mp4") == "file:///clips/a%20b.mp4"
     for path in ("a.mp4", "./a.mp4", "~/a.mp4", "", "C:\\a.mp4"):
-        with pytest.raises(Refused, match="is a path on this machine, and jobs run on others"):
+        with pytest.raises(Refused, match="is a relative path, and jobs run on other machines"):
             reachable(path)
     assert model_for("vmaf_v0.6.1") == "vmaf_v0.6.1"
     assert model_for("/models/mine.json") == "file:///models/mine.json"

@@ -67,6 +67,7 @@ OFFERS = st.builds(
     capacity=st.integers(1, 3),
     healthy=st.sampled_from([True, True, True, False]),
     cordoned=st.sampled_from([False, False, False, True]),
+    draining=st.sampled_from([False, False, False, True]),
     agent=st.booleans(),
     spoken=st.sampled_from([True, True, False]),
     labels=LABELS,
@@ -299,8 +300,18 @@ def test_an_excluded_node_is_used_only_if_no_other_fits() -> None:
             {},
             (
                 "NoHealthyNode",
-                "the 2 nodes that fit are unhealthy (1) or cordoned or draining (1) (kubectl get vmnode)",
+                "the 2 nodes that fit are unhealthy (1) or cordoned (1) (kubectl get vmnode)",
             ),
+        ),
+        (
+            [Offer(Name("x", "n"), "cpu", draining=True), Offer(Name("x", "m"), "cpu", cordoned=True, draining=True)],
+            {},
+            ("NoHealthyNode", "the 2 nodes that fit are draining (1) or cordoned (1) (kubectl get vmnode)"),
+        ),
+        (
+            [Offer(Name("x", "n"), "cpu", draining=True)],
+            {},
+            ("NoHealthyNode", "the one node that fits, n, is draining (kubectl describe vmnode n)"),
         ),
         (
             [Offer(Name("x", "n"), "cpu", healthy=False)],
@@ -310,7 +321,7 @@ def test_an_excluded_node_is_used_only_if_no_other_fits() -> None:
         (
             [Offer(Name("x", "n"), "cpu", agent=True, spoken=False)],
             {},
-            ("NoAgent", "no agent has spoken yet for the one node that fits"),
+            ("NoAgent", "no agent has registered yet for the one node that fits"),
         ),
     ],
 )
@@ -412,6 +423,7 @@ def test_speed_alone_changes_the_order_of_nodes_but_no_reason() -> None:
     [
         {"healthy": False},
         {"cordoned": True},
+        {"draining": True},
         {"spoken": False},
         {"capacity": 2},
         {"labels": frozenset({A})},

@@ -121,7 +121,7 @@ def test_the_screen_shows_it() -> None:
     assert "good Succeeded 91.25 120 - 10s -" in told
     for piece in ("InsufficientCapacity: the only slot", "Cordoned: it gets no new jobs", "no such clip"):
         assert piece in text
-    assert "nothing runs" in "\n".join(drawn(look([], [])))
+    assert "no running jobs" in "\n".join(drawn(look([], [])))
 
 
 def a_crowd() -> Frame:
@@ -142,7 +142,7 @@ def a_crowd() -> Frame:
 def test_a_narrow_terminal_shows_what_matters(width: int) -> None:
     shown = drawn(a_crowd(), 24, width)
     told = [" ".join(line.split()) for line in shown]
-    for head in ("PHASE", "SCORE", "MESSAGE", "HEALTH", "SLOTS", "PROGRESS", "ELAPSED", "WAITS FOR"):
+    for head in ("PHASE", "SCORE", "MESSAGE", "HEALTH", "SLOTS", "PROGRESS", "ELAPSED", "REASON"):
         assert any(head in line for line in told), head
     assert any(line.startswith("park-joy-1") and "crf24 Succeeded 91.25" in line for line in told)
     assert any(line.startswith("gpu-berlin-02 ") and "Cordoned: it g" in line for line in told)
@@ -155,9 +155,21 @@ def test_a_narrow_terminal_shows_what_matters(width: int) -> None:
 @pytest.mark.parametrize("room", range(1, 30))
 def test_a_low_terminal_shows_parts_with_rows_or_not_at_all(room: int) -> None:
     told = drawn(a_crowd(), room, 40)
-    assert not any("the first 0" in line for line in told)
+    assert not any("the first 0" in line or "the latest 0" in line for line in told)
     heads = [place for place, line in enumerate(told) if line.split()[:1] in (["NODE"], ["JOB"])]
     assert all(place + 1 < len(told) and told[place + 1].strip() for place in heads), told
+
+
+def test_parts_that_are_cut_say_what_is_shown() -> None:
+    gone = [over(f"ended-{number}", number) for number in range(60)]
+    found = look([job(f"waits-{number}") for number in range(9)], [node("n")], ended(*gone))
+    assert "Ended (60)  the latest 50" in drawn(found)
+    low = drawn(found, 24)
+    assert "Queue (9)  the first 4" in low
+    assert "Ended (60)  the latest 4" in low
+    assert "Queue (9)  the first one" in drawn(found, 18)
+    assert "Ended (60+)  the latest 50" in drawn(look([], [], ended(*gone, whole=False)))
+    assert "Ended (2)" in drawn(FLEET)
 
 
 @given(st.integers(1, 60), st.integers(20, 200), st.integers(0, 30))

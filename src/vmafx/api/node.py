@@ -28,7 +28,7 @@ class VmafxNodeSpec(Model):
 class VmafxNodeStatus(Model):
     """How the node is doing."""
 
-    healthy: Annotated[bool | None, doc("Whether it is given new jobs.")] = None
+    healthy: Annotated[bool | None, doc("Whether its controller answers and its agent, if any, is alive.")] = None
     lastHeartbeat: Annotated[Time | None, doc("When its agent last spoke; written on the agent's behalf only.")] = None
     assignedJobs: Annotated[SmallCount, doc("Jobs it has now.")] = 0
     detectedDevice: Annotated[Link | None, doc("The device its agent found.")] = None
@@ -51,6 +51,8 @@ class VmafxNode(CustomObject, kw_only=True, tag_field="kind", tag="VmafxNode"):
         columns=(
             Column(name="Vendor", path=".spec.gpuVendor"),
             Column(name="Healthy", path=".status.healthy", type="boolean"),
+            Column(name="Reason", path='.status.conditions[?(@.type=="Ready")].reason'),
+            Column(name="Cordoned", path=".spec.unschedulable", type="boolean"),
             Column(name="Jobs", path=".status.assignedJobs", type="integer"),
             Column(name="Device", path=".status.detectedDevice"),
             AGE,

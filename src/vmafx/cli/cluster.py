@@ -19,17 +19,26 @@ Format = Literal["table", "json", "yaml"]
 
 Namespace = Annotated[
     str,
-    typer.Option("--namespace", "-n", help="The namespace, if not the kubeconfig's.", rich_help_panel=CLUSTER),
+    typer.Option(
+        "--namespace", "-n", help="Namespace (default: that of the current context).", rich_help_panel=CLUSTER
+    ),
 ]
-Everywhere = Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.", rich_help_panel=CLUSTER)]
+Everywhere = Annotated[
+    bool, typer.Option("--all-namespaces", "-A", help="Show all namespaces.", rich_help_panel=CLUSTER)
+]
 Kubeconfig = Annotated[
     str,
-    typer.Option("--kubeconfig", metavar="FILE", help="A kubeconfig, if not the usual.", rich_help_panel=CLUSTER),
+    typer.Option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="Kubeconfig file (default: $KUBECONFIG, or ~/.kube/config).",
+        rich_help_panel=CLUSTER,
+    ),
 ]
-Context = Annotated[str, typer.Option("--context", help="A context of the kubeconfig.", rich_help_panel=CLUSTER)]
-Output = Annotated[Format, typer.Option("--output", "-o", help="How to print it.")]
+Context = Annotated[str, typer.Option("--context", help="Context of the kubeconfig to use.", rich_help_panel=CLUSTER)]
+Output = Annotated[Format, typer.Option("--output", "-o", help="Output format.")]
 Watch = Annotated[
-    bool, typer.Option("--watch", "-w", help="Go on: a live table on a terminal, elsewhere a line for each change.")
+    bool, typer.Option("--watch", "-w", help="Keep watching: a live table on a terminal, otherwise a line per change.")
 ]
 
 Work = Callable[[Client, str], Coroutine[None, None, int | None]]
@@ -38,7 +47,7 @@ Work = Callable[[Client, str], Coroutine[None, None, int | None]]
 def run(work: Work, kubeconfig: str, context: str, namespace: str, *, everywhere: bool = False) -> None:
     """Do `work` with a client and the namespace that is meant, empty for all; it may return an exit code."""
     if everywhere and namespace:
-        raise typer.BadParameter("--namespace and --all-namespaces exclude each other")
+        raise typer.BadParameter("--namespace and --all-namespaces cannot be combined")
     try:
         code = asyncio.run(_connected(work, kubeconfig, context, namespace, everywhere=everywhere))
     except asyncio.CancelledError:
@@ -50,13 +59,13 @@ def run(work: Work, kubeconfig: str, context: str, namespace: str, *, everywhere
 def none_of(kind: str, namespace: str, *, some: bool) -> str:
     """`some`: only certain ones were asked for."""
     where = f"namespace {namespace}" if namespace else "any namespace"
-    return f"there are no {'such ' if some else ''}{kind} in {where}"
+    return f"no {'matching ' if some else ''}{kind} found in {where}"
 
 
 async def note_missing(client: Client, namespace: str) -> None:
     """For those who found nothing: that may be because of a slip in the name of the namespace, empty for all."""
     if namespace and await is_missing(client, namespace):
-        typer.echo(f"note: there is no namespace {cell(namespace)}", err=True)
+        typer.echo(f"note: namespace {cell(namespace)} does not exist", err=True)
 
 
 async def _connected(work: Work, kubeconfig: str, context: str, namespace: str, *, everywhere: bool) -> int | None:

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from vmafx.api.job import FINISHED
 from vmafx.cli.columns import Columns, cut, wide
 from vmafx.cli.queue import eta
 from vmafx.cli.tables import cell, span
@@ -31,9 +32,9 @@ RUNNING = Columns(
     heads=("JOB", "NODE", "ATTEMPT", "PROGRESS", "FPS", "ELAPSED"), names=("JOB",), spare=("ATTEMPT", "FPS", "NODE")
 )
 QUEUE = Columns(
-    heads=("POSITION", "JOB", "PRIORITY", "ETA", "WAITS FOR"),
+    heads=("POSITION", "JOB", "PRIORITY", "ETA", "REASON"),
     names=("JOB",),
-    texts=("WAITS FOR",),
+    texts=("REASON",),
     spare=("PRIORITY", "POSITION"),
 )
 ENDED = Columns(
@@ -45,12 +46,14 @@ ENDED = Columns(
 
 
 class Part(NamedTuple):
-    """A table of the screen, with a row for each of `rows`."""
+    """A table of the screen, with a row for each of `rows`, which are the `order` ones of `total`."""
 
     title: str
     columns: Columns
     rows: Sequence[Sequence[Text]]
     none: str
+    total: int
+    order: str = "first"
 
 
 def picture(
@@ -126,7 +129,7 @@ def _nodes(frame: Frame, everywhere: bool) -> Part:
         )
         for row in frame.nodes
     ]
-    return Part(f"Nodes ({len(rows):,})", NODES, rows, "there are no nodes; see docs/nodes.md")
+    return Part(f"Nodes ({len(rows):,})", NODES, rows, "no nodes; see docs/nodes.md", len(rows))
 
 
 def _running(frame: Frame, everywhere: bool) -> Part:
@@ -141,7 +144,7 @@ def _running(frame: Frame, everywhere: bool) -> Part:
         )
         for row in frame.running
     ]
-    return Part(f"Running ({len(rows):,})", RUNNING, rows, "nothing runs")
+    return Part(f"Running ({len(rows):,})", RUNNING, rows, "no running jobs", len(rows))
 
 
 def _queue(frame: Frame, everywhere: bool) -> Part:
@@ -149,12 +152,14 @@ def _queue(frame: Frame, everywhere: bool) -> Part:
         _cells(row.position, _name(row, everywhere), row.priority, eta(row, row.doneIn), _why(row))
         for row in frame.queue
     ]
-    return Part(f"Queue ({len(rows):,})", QUEUE, rows, "nobody waits")
+    return Part(f"Queue ({len(rows):,})", QUEUE, rows, "no waiting jobs", len(rows))
 
 
 def _ended(frame: Frame) -> Part:
     rows = [_over(row) for row in frame.ended]
-    return Part("Ended", ENDED, rows, "none has ended yet")
+    total = sum(frame.phases[phase] for phase in FINISHED)
+    title = f"Ended ({total:,}{'' if frame.whole else '+'})"
+    return Part(title, ENDED, rows, "no ended jobs", total, order="latest")
 
 
 def _over(row: JobRow) -> list[Text]:
@@ -169,8 +174,8 @@ def _drawn(part: Part, rows: int, width: int) -> list[RenderableType]:
     title = _line((part.title, "bold underline"))
     if not part.rows:
         return [_line(""), title, _line((part.none, "dim"))]
-    if rows < len(part.rows):
-        title.append(f"  the first {rows}", "dim")
+    if rows < part.total:
+        title.append(f"  the {part.order} {rows}" if rows > 1 else f"  the {part.order} one", "dim")
     return [_line(""), title, _table(part.columns, part.rows[:rows], width)]
 
 

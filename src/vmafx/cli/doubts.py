@@ -18,20 +18,20 @@ def of_files(files: Iterable[str]) -> Iterator[str]:
     for text in files:
         scheme = scheme_of(text)
         if text.startswith("/"):
-            yield f"{cell(text)} must be there under that name wherever the job runs"
+            yield f"{cell(text)} must exist at this path on the workers too"
         elif re.match(r"[^/]*://[^/?#]*@", text):
-            yield "whoever may read jobs can read the password in a URI"
+            yield "the password in a URI can be read by everyone who may read jobs"
         if scheme and scheme not in SCHEMES:
             yield f"workers of vmafx know no {scheme}://, only {', '.join(f'{one}://' for one in SCHEMES)}"
 
 
 def of_model(name: str) -> Iterator[str]:
     if name and name not in BUILT_IN and not scheme_of(name):
-        yield f"workers of vmafx know no model {cell(name)}, only {', '.join(BUILT_IN)} and the URI of a model's JSON"
+        yield f"the workers of vmafx know no model {cell(name)}, only {', '.join(BUILT_IN)} and URIs of JSON models"
 
 
 def of_formats(clips: Mapping[str, RawFormat | None]) -> Iterator[str]:
     """A size is for raw clips, and for all if no name says that its clip is one."""
     for uri, form in clips.items():
         if form is not None and re.split(r"[?#]", uri, maxsplit=1)[0].lower().endswith(CONTAINERS):
-            yield f"{cell(shown(uri))} is read as raw video, since --size says so; leave that out if it is none"
+            yield f"{cell(shown(uri))} is read as raw video because of --size; omit that if the clip is not raw"

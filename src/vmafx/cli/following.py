@@ -1,4 +1,4 @@
-"""A job that somebody waits for: what it is doing, on standard error, and how it ended."""
+"""A job that somebody waits for: its state, on standard error, and how it ended."""
 
 import asyncio
 import sys
@@ -52,7 +52,7 @@ async def wait_for(client: Client, key: Key, version: str) -> SeenJob:
     waits = asyncio.Event()
     waits.set()
     with NewsLine() as line:
-        line.say(f"job {key.name} is handed in, to namespace {key.namespace}")
+        line.say(f"job {key.name} created in namespace {key.namespace}")
         ahead = asyncio.create_task(_tell_places(client, key, waits, line))
         try:
             async for job in follow(client, key, version):
@@ -67,19 +67,20 @@ def _tell_state(job: SeenJob, waits: asyncio.Event, line: NewsLine) -> None:
     row = job_row(job)
     if row.phase == "Pending":
         waits.set()
-        line.say(f"{row.name} waits" + (f" ({row.reason}: {row.message})" if row.reason else ""))
+        line.say(f"{row.name} is waiting" + (f" ({row.reason}: {row.message})" if row.reason else ""))
     else:
         waits.clear()
     if row.phase == "Running":
-        line.say(f"{row.name} runs on {row.node}", f", {row.message}" if row.message else "")
+        line.say(f"{row.name} is running on {row.node}", f", {row.message}" if row.message else "")
 
 
 async def _tell_places(client: Client, key: Key, waits: asyncio.Event, line: NewsLine) -> None:
     try:
         async for row in places(client, key, waits):
-            line.say(f"{row.name} waits, {_ordinal(row.position)} in turn ({row.reason}: {row.message})", _times(row))
+            position = "" if row.position is None else f" at position {row.position:,}"
+            line.say(f"{row.name} is waiting{position} ({row.reason}: {row.message})", _times(row))
     except (KubeError, FleetError) as error:  # the job can be followed all the same
-        line.say(f"{key.name} waits; its position is not known: {error}")
+        line.say(f"{key.name} is waiting; its position is unknown: {error}")
 
 
 def tell_end(job: SeenJob, *, quiet: bool) -> int:
@@ -100,10 +101,3 @@ def _times(row: QueueRow) -> str:
         return ""
     done = "" if row.doneIn is None else f", done in about {span(row.doneIn)}"
     return f"; starts in about {span(row.startsIn)}{done}"
-
-
-def _ordinal(number: int | None) -> str:
-    if number is None:
-        return "not"
-    ending = "th" if number % 100 in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number:,}{ending}"

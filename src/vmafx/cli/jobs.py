@@ -34,11 +34,11 @@ def add_to(app: typer.Typer) -> None:
 
 
 def jobs(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="These jobs only.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Show only these jobs.")] = None,
     phase: Annotated[
-        list[str] | None, typer.Option(help=f"Jobs in this phase only: {', '.join(PHASES)}; may be repeated.")
+        list[str] | None, typer.Option(help=f"Show only jobs in this phase ({', '.join(PHASES)}); may be repeated.")
     ] = None,
-    selector: Annotated[str, typer.Option("--selector", "-l", help="Jobs with these labels only: key=value,...")] = "",
+    selector: Annotated[str, typer.Option("--selector", "-l", help="Label selector, e.g. team=a,tier!=test.")] = "",
     output: cluster.Output = "table",
     watch: cluster.Watch = False,
     namespace: cluster.Namespace = "",
@@ -46,13 +46,13 @@ def jobs(
     kubeconfig: cluster.Kubeconfig = "",
     context: cluster.Context = "",
 ) -> None:
-    """Show jobs, the oldest first: their phase, score, node, and what there is to say.
+    """Show jobs, oldest first: their phase, score, node and message.
 
-    AGE is the time since a job was made, TIME the time from its first start to its end.
+    AGE is the time since the job was created, TIME the time from its first start to its end.
     """
     wanted, phases = tuple(dict.fromkeys(names or ())), _phases(phase or [])
     if wanted and (everywhere or selector):
-        raise typer.BadParameter("names exclude --all-namespaces and --selector")
+        raise typer.BadParameter("names cannot be combined with --all-namespaces or --selector")
 
     some = bool(wanted or selector or phase)
 
@@ -79,7 +79,7 @@ def _phases(named: Iterable[str]) -> tuple[Phase, ...]:
     words = [word for one in named for word in one.lower().split(",") if word]
     known = {phase.lower(): phase for phase in PHASES}
     if wrong := [word for word in words if word not in known]:
-        raise typer.BadParameter(f"there is no phase {wrong[0]!r}; there are {', '.join(PHASES)}")
+        raise typer.BadParameter(f"unknown phase {wrong[0]!r}; the phases are {', '.join(PHASES)}")
     return tuple(known[word] for word in words) or PHASES
 
 

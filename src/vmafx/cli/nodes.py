@@ -33,7 +33,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def nodes(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="These nodes only.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Show only these nodes.")] = None,
     output: cluster.Output = "table",
     watch: cluster.Watch = False,
     namespace: cluster.Namespace = "",
@@ -41,14 +41,14 @@ def nodes(
     kubeconfig: cluster.Kubeconfig = "",
     context: cluster.Context = "",
 ) -> None:
-    """Show the nodes of the fleet: whether each takes jobs, how many it has, and why not.
+    """Show nodes: their health, their jobs, and why a node takes no new ones.
 
-    JOBS are those that it has, of those that it can have; FREE are the slots that would be given away now; HEARTBEAT is
-    the time since its agent last spoke.
+    JOBS is the number of running jobs and the capacity, FREE the number of slots open to new jobs, HEARTBEAT the time
+    since the agent was last heard from. NOTE says why a node gets no jobs, e.g. because it is cordoned or draining.
     """
     wanted = tuple(dict.fromkeys(names or ()))
     if wanted and everywhere:
-        raise typer.BadParameter("names exclude --all-namespaces")
+        raise typer.BadParameter("names cannot be combined with --all-namespaces")
 
     async def work(client: Client, where: str) -> None:
         printer, reader = Printer(COLUMNS, output, everywhere=everywhere), Reader(client, where)

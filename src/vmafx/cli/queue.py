@@ -1,4 +1,4 @@
-"""`vmafx queue`: who waits, which in turn, why, and until when."""
+"""`vmafx queue`: the jobs that wait, their positions, the reasons, and the estimated starts."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -30,7 +30,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def queue(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="These jobs only.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Show only these jobs.")] = None,
     output: cluster.Output = "table",
     watch: cluster.Watch = False,
     namespace: cluster.Namespace = "",
@@ -38,10 +38,11 @@ def queue(
     kubeconfig: cluster.Kubeconfig = "",
     context: cluster.Context = "",
 ) -> None:
-    """Show the jobs that wait, in the order in which their turn comes, and why.
+    """Show the jobs that wait, by position, and why they wait.
 
-    STARTS is the time until a job will be given a node, ETA until it will be done: estimated by how long other jobs
-    took here, and unknown until one has finished.
+    POSITION counts the jobs of a namespace that a node can take, by priority and then by age; a job that is suspended,
+    or that no node can take at present, has none. STARTS is the estimated time until a job starts, ETA until it is
+    done: by how long other jobs took here, so unknown until one has finished.
     """
     wanted = frozenset(names or ())
 
@@ -74,9 +75,9 @@ def _sheet(found: Queue, names: Collection[str]) -> Sheet:
     now = utc_now()
     rows = [row for row in found.jobs if not names or row.name in names]
     absent = sorted(set(names) - {row.name for row in rows})
-    foot = [*(cell(f"{name} does not wait; see: vmafx jobs {name}") for name in absent), _summary(found.summary)]
+    foot = [*(cell(f"{name} is not waiting; see: vmafx jobs {name}") for name in absent), _summary(found.summary)]
     if any(eta(row, row.doneIn) == "unknown" for row in rows):
-        foot.append("an ETA is unknown until a job of the kind has finished here")
+        foot.append("ETAs are unknown until a similar job has finished here")
     return Sheet([_row(row, now) for row in rows], Queue(rows, found.summary), foot)
 
 

@@ -1,4 +1,4 @@
-"""`vmafx submit`: one pair of clips, handed to the fleet."""
+"""`vmafx submit`: a job for one pair of clips."""
 
 import asyncio
 import re
@@ -42,56 +42,69 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 def submit(
-    reference: Annotated[str, typer.Argument(help="The pristine clip, as a URI.", metavar="REFERENCE")],
-    distorted: Annotated[str, typer.Argument(help="The clip to judge.", metavar="DISTORTED")],
+    reference: Annotated[str, typer.Argument(help="Reference clip: a URI, or an absolute path.", metavar="REFERENCE")],
+    distorted: Annotated[str, typer.Argument(help="Distorted clip, to be scored.", metavar="DISTORTED")],
     flags: ScoringFlags,
     wait: Annotated[
-        bool, typer.Option("--wait", "--watch", "-w", help="Follow it to its end, and print the score.")
+        bool, typer.Option("--wait", "--watch", "-w", help="Wait for the job to end, and print its score.")
     ] = False,
     timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="Give up waiting after this, such as 30m; the job goes on.")
+        str, typer.Option(metavar="TIME", help="Stop waiting after this time, e.g. 30m; the job goes on.")
     ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Have it checked, print it, and make no job.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Validate and print the job, but do not create it.")
+    ] = False,
     output: cluster.Output = "table",
     report: Annotated[
-        str, typer.Option(metavar="URI", help="Where to put the report of every frame.", rich_help_panel=SCORING)
+        str, typer.Option(metavar="URI", help="Where to write the per-frame report.", rich_help_panel=SCORING)
     ] = "",
-    name: Annotated[str, typer.Option(help="The job's name, if not one by the clip's.", rich_help_panel=JOB)] = "",
+    name: Annotated[
+        str, typer.Option(help="Name of the job (default: derived from the distorted clip).", rich_help_panel=JOB)
+    ] = "",
     label: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label of the job.", rich_help_panel=JOB)
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Label of the job; may be repeated.", rich_help_panel=JOB),
     ] = None,
     priority: Annotated[
-        int | None, typer.Option(min=0, max=1_000_000_000, help="Higher goes first.", rich_help_panel=JOB)
+        int | None,
+        typer.Option(
+            min=0, max=1_000_000_000, help="Jobs with a higher priority start first (default: 0).", rich_help_panel=JOB
+        ),
     ] = None,
     backend: Annotated[
-        Backend | None, typer.Option(help="What to score on; whatever fits if not said.", rich_help_panel=JOB)
+        Backend | None, typer.Option(help="Hardware to score on (default: any).", rich_help_panel=JOB)
     ] = None,
     node_selector: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Only on nodes with this label.", rich_help_panel=JOB),
+        typer.Option(
+            metavar="KEY=VALUE", help="Run only on nodes with this label; may be repeated.", rich_help_panel=JOB
+        ),
     ] = None,
     retry_limit: Annotated[
-        int | None, typer.Option(min=0, max=100, help="Failures that are tried again; 3.", rich_help_panel=JOB)
+        int | None,
+        typer.Option(min=0, max=100, help="Number of retries after failed attempts (default: 3).", rich_help_panel=JOB),
     ] = None,
     deadline: Annotated[
-        str, typer.Option(metavar="TIME", help="Fail it this long after its start.", rich_help_panel=JOB)
+        str, typer.Option(metavar="TIME", help="Fail the job this long after its first start.", rich_help_panel=JOB)
     ] = "",
     ttl: Annotated[
-        str, typer.Option(metavar="TIME", help="Delete it this long after its end.", rich_help_panel=JOB)
+        str, typer.Option(metavar="TIME", help="Delete the job this long after it ends.", rich_help_panel=JOB)
     ] = "",
-    suspend: Annotated[bool, typer.Option("--suspend", help="Hold it back.", rich_help_panel=JOB)] = False,
+    suspend: Annotated[bool, typer.Option("--suspend", help="Create the job suspended.", rich_help_panel=JOB)] = False,
     credentials_secret: Annotated[
         str, typer.Option(metavar="NAME", help="Secret with credentials for the URIs.", rich_help_panel=JOB)
     ] = "",
-    scheduler: Annotated[str, typer.Option(metavar="NAME", help="Who places it.", rich_help_panel=JOB)] = "",
+    scheduler: Annotated[
+        str, typer.Option(metavar="NAME", help="Scheduler that places the job (default: vmafx).", rich_help_panel=JOB)
+    ] = "",
     namespace: cluster.Namespace = "",
     kubeconfig: cluster.Kubeconfig = "",
     context: cluster.Context = "",
 ) -> None:
-    """Hand a job to the fleet: score DISTORTED against REFERENCE.
+    """Submit a job that scores DISTORTED against REFERENCE.
 
-    Clips are URIs, or paths from / at which the workers have the clips. Exit codes with --wait: 0 scored, 2 bad input,
-    1 anything else. Times are such as 90s, 10m or 1h30m.
+    Clips are URIs, or absolute paths at which the workers find them. Exit codes with --wait: 0 scored, 2 bad input,
+    1 anything else. Times are given as 90s, 10m or 1h30m.
     """
     try:
         first, second = reachable(reference), reachable(distorted)
@@ -138,15 +151,15 @@ async def _hand_in(client: Client, job: Untyped, wanted: Wanted) -> int:
         return 0
     if not wanted.wait:
         if wanted.output == "table":
-            typer.echo(f"job {key.name} is handed in, to namespace {key.namespace}")
-            typer.echo(f"follow it: vmafx jobs {key.name} --watch -n {key.namespace}", err=True)
+            typer.echo(f"job {key.name} created in namespace {key.namespace}")
+            typer.echo(f"to follow it: vmafx jobs {key.name} --watch -n {key.namespace}", err=True)
         _print_whole(made, wanted.output)
         return 0
     try:
         async with asyncio.timeout(wanted.timeout):
             ended = await following.wait_for(client, key, made["metadata"]["resourceVersion"])
     except TimeoutError:
-        typer.echo(f"error: not done within {wanted.timeout} s; {_goes_on(key)}", err=True)
+        typer.echo(f"error: the job did not end within {wanted.timeout} s; {_goes_on(key)}", err=True)
         return GAVE_UP
     except asyncio.CancelledError:
         typer.echo(_goes_on(key), err=True)
@@ -165,12 +178,12 @@ def _print_whole(job: Untyped, output: cluster.Format) -> None:
 
 def _goes_on(key: Key) -> str:
     end = f'kubectl patch vmjob {key.name} -n {key.namespace} --type merge -p \'{{"spec":{{"cancel":true}}}}\''
-    return f"job {key.name} goes on; to see it: vmafx jobs {key.name} -n {key.namespace}; to end it: {end}"
+    return f"job {key.name} goes on; to see it: vmafx jobs {key.name} -n {key.namespace}; to cancel it: {end}"
 
 
 def _patience(timeout: str, *, wait: bool) -> int | None:
     if timeout and not wait:
-        raise BadInput("options", "--timeout is for --wait, which was not given")
+        raise BadInput("options", "--timeout needs --wait")
     return seconds(timeout, "--timeout")
 
 
@@ -184,5 +197,5 @@ def _formats(flags: ScoringFlags, reference: str, distorted: str) -> list[RawFor
     names = [re.split(r"[?#]", uri, maxsplit=1)[0].lower() for uri in (reference, distorted)]
     found = flags.formats(names[0], names[1:])
     if any(name.endswith(".yuv") and one is None for name, one in zip(names, found, strict=True)):
-        raise BadInput("options", "a .yuv clip does not say its size; give --size, such as 1920x1080, and --pix-fmt")
+        raise BadInput("options", "a .yuv clip does not say its size; give --size, e.g. 1920x1080, and --pix-fmt")
     return found

@@ -33,9 +33,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
     sort: Annotated[
-        Literal["name", "busy", "fps"], typer.Option(help="The order of nodes and of running jobs; key s changes it.")
+        Literal["name", "busy", "fps"], typer.Option(help="Sort order of nodes and running jobs; key s changes it.")
     ] = "name",
     output: cluster.Output = "table",
     namespace: cluster.Namespace = "",
@@ -43,9 +43,9 @@ def top(
     kubeconfig: cluster.Kubeconfig = "",
     context: cluster.Context = "",
 ) -> None:
-    """Show the fleet at a glance, live: nodes and their slots, what runs and how far it is, who waits, what ended.
+    """Show a live view of the fleet: nodes and their slots, running jobs and their progress, the queue, ended jobs.
 
-    Keys: q ends it, s changes the order. Where the output is no terminal, or a dumb one, it is shown once.
+    Keys: q quits, s changes the sort order. If the output is not a terminal, or a dumb one, it is printed once.
     """
 
     async def work(client: Client, where: str) -> None:
@@ -86,7 +86,7 @@ class Top:
     def _picture(self, console: Console) -> RenderableType:
         frame, notes = sorted_by(self._glance.frame(), self._sorting), []
         if self._glance.away is not None:
-            told = f"the API server does not answer, trying again; what is below may be old: {self._glance.away}"
+            told = f"the API server does not answer, retrying; the data below may be out of date: {self._glance.away}"
             notes.append(Text(cell(told), "bold white on red", no_wrap=True, overflow="ellipsis"))
         notes.append(Text(f"q quit   s sort: {self._sorting}", "dim", no_wrap=True, overflow="ellipsis"))
         return picture(frame, console.height, console.width, notes, everywhere=self._everywhere)

@@ -3,7 +3,7 @@
     views.py      what is read of a job and of a node
     reading.py    who reads it, in one namespace or in all
     rows.py       a job or a node in a row
-    queue.py      who waits, which in turn, why, and until when
+    queue.py      the jobs that wait: position, reason, estimated start
     live.py       jobs, nodes and the queue, kept up to date for as long as somebody looks
     ended.py      jobs that are over, and how fast they are done
     frame.py      all of it at a glance

@@ -56,18 +56,20 @@ def explained() -> Iterator[None]:
     except NotFound as error:
         missing = error.status.details
         if missing.kind == "namespaces":
-            raise NoSuchNamespace(f"there is no namespace {missing.name}; make it, or name another by -n") from error
+            raise NoSuchNamespace(
+                f"namespace {missing.name} does not exist; create it, or choose another with -n"
+            ) from error
         if missing.name:
             raise
         raise NotInstalled(
-            "this cluster does not have the kinds of vmafx; "
+            "the CRDs of vmafx are not installed in this cluster; "
             "install them: vmafx crd --print | kubectl apply --server-side -f -"
         ) from error
     except Forbidden as error:
         raise NotAllowed(
-            f"{error}; the role view or vmafx-view lets you look, edit or vmafx-edit lets you hand in jobs"
+            f"{error}; to read you need the role view or vmafx-view, to submit jobs edit or vmafx-edit"
         ) from error
     except AlreadyExists as error:
-        raise NameTaken(f"{error}; give another --name, or none") from error
+        raise NameTaken(f"{error}; choose another --name, or omit it") from error
     except (Invalid, BadRequest) as error:
         raise Refused(str(error)) from error

@@ -48,8 +48,8 @@ def reachable(text: str) -> str:
     if text.startswith("/"):
         return Path(text).as_uri()
     raise Refused(
-        f"{text!r} is a path on this machine, and jobs run on others; "
-        "give a URI (https, s3, gs), or the path from / at which they have it"
+        f"{text!r} is a relative path, and jobs run on other machines; "
+        "give a URI (https, s3, gs), or the absolute path at which the workers find it"
     )
 
 
@@ -83,4 +83,4 @@ def _unsure(job: Untyped, *, dry_run: bool) -> Iterator[None]:
         if dry_run or not error.sent:
             raise
         look = f"vmafx jobs {job['metadata']['name']} -n {job['metadata']['namespace']}"
-        raise Unreachable(f"{error}; the job may have been made all the same, see: {look}", sent=True) from error
+        raise Unreachable(f"{error}; the job may have been created anyway; check: {look}", sent=True) from error

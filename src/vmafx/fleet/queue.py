@@ -1,4 +1,4 @@
-"""Who waits, which in turn, why, and until when: computed from what there is, written nowhere."""
+"""The jobs that wait: their positions, the reasons, and the estimated starts. Computed, and written nowhere."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,8 @@ SOON = 30.0  # seconds in which an operator that runs has given away a free slot
 class QueueRow(RowOf, frozen=True, kw_only=True):
     """A job that waits. `startsIn` and `doneIn` are seconds from now; absent where nobody can know.
 
-    `position` is absent, and `reason` Left, for one that has left the queue.
+    `position` is absent for one that is held back or that no node takes at present, which `reason` then says; and for
+    one that has left the queue, of which `reason` is Left.
     """
 
     position: int | None
@@ -41,7 +42,7 @@ class QueueRow(RowOf, frozen=True, kw_only=True):
 
     def runs_in_time(self) -> bool:
         """Whether nothing has to change for it to run, but that others end."""
-        return self.reason in {"InsufficientCapacity", "Retrying", "Placing", "NotPlaced"}
+        return self.position is not None
 
 
 class Slots(msgspec.Struct, frozen=True):
@@ -118,9 +119,9 @@ def line_up(jobs: Iterable[SeenJob], nodes: Iterable[SeenNode], runs: Iterable[R
 def left(row: QueueRow, job: SeenJob | None) -> QueueRow:
     """The row of one that waits no longer; `job` is what became of it, if that is known."""
     if job is None:
-        became = "it is over, or gone"
+        became = "it has ended or was deleted"
     else:
-        became = f"on {job.status.assignedNode}" if job.status.phase == "Running" else job.status.phase
+        became = f"running on {job.status.assignedNode}" if job.status.phase == "Running" else job.status.phase
     return msgspec.structs.replace(row.without_times(), position=None, reason="Left", message=became)
 
 
@@ -149,11 +150,11 @@ def _reason(job: SeenJob, outlook: Outlook, now: datetime) -> tuple[str, str]:
         return hold.reason, hold.message
     if outlook.why is not None:
         return outlook.why.reason, outlook.why.message
-    where = f"a slot is free on {outlook.start.node.name}" if outlook.start else "its turn has come"
+    where = f"a slot is free on {outlook.start.node.name}" if outlook.start else "it is next"
     created = job.metadata.creationTimestamp
     if created is not None and (now - created).total_seconds() > SOON:
-        return "NotPlaced", f"{where}, and nobody gives it away: is the operator running?"
-    return "Placing", f"{where}; the operator is about to give it away"
+        return "NotPlaced", f"{where}, but the job was not placed; is the operator running?"
+    return "Placing", f"{where}; the operator is about to place the job"
 
 
 def _summary(rows: Sequence[QueueRow], running: int, offers: Iterable[Offer], used: Mapping[Name, int]) -> Summary:

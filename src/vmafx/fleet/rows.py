@@ -41,12 +41,13 @@ class JobRow(RowOf, frozen=True, kw_only=True):
 
 
 class NodeRow(RowOf, frozen=True, kw_only=True):
-    """`free` are the slots that jobs would be given now: none while it is unhealthy, cordoned or without its agent."""
+    """`free` counts the slots open to new jobs: 0 while the node is unhealthy, cordoned, draining or without agent."""
 
     vendor: str
     runtime: str
     healthy: bool | None
     cordoned: bool
+    draining: bool
     capacity: int
     used: int
     free: int
@@ -96,6 +97,7 @@ def node_row(node: SeenNode, used: int) -> NodeRow:
         runtime=spec.runtime,
         healthy=status.healthy,
         cordoned=spec.unschedulable,
+        draining=status.draining,
         capacity=spec.capacity,
         used=used,
         free=max(spec.capacity - used, 0) if offer.usable() else 0,
@@ -126,12 +128,15 @@ def _trouble(node: SeenNode) -> tuple[str | None, str | None]:
     if node.metadata.deletionTimestamp is not None:
         return "Deleting", "it is being deleted"
     if node.status.healthy is None:
-        return "Unjudged", "nobody has judged its health yet; is the operator running?"
+        return "Unjudged", "its health was not checked yet; is the operator running?"
     if not node.status.healthy:
         return (ready.reason, ready.message) if ready else ("Unhealthy", "its status does not say why")
+    if node.status.draining:
+        told = ready.message if ready and ready.reason == "Draining" else "the agent is draining: it takes no new jobs"
+        return "Draining", told
     if not offer_of(node).spoken:
-        return "NoAgent", "it waits for its agent"
-    return ("Cordoned", "it gets no new jobs: spec.unschedulable is true") if node.spec.unschedulable else (None, None)
+        return "NoAgent", "its agent has not registered yet"
+    return ("Cordoned", "it gets no new jobs (spec.unschedulable is true)") if node.spec.unschedulable else (None, None)
 
 
 def _condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:

@@ -12,7 +12,7 @@ REASONS = (
         "BackendUnavailable",
         "No node has the GPU, or none can use the credentials.",
     ),
-    Reason("Scheduled", "False", "NoHealthyNode", "The nodes that fit are unhealthy or cordoned."),
+    Reason("Scheduled", "False", "NoHealthyNode", "The nodes that fit are unhealthy, draining or cordoned."),
     Reason("Scheduled", "False", "NoAgent", "The nodes that fit wait for their agent."),
     Reason("Scheduled", "False", "InsufficientCapacity", "All slots of the nodes that fit are taken."),
     Reason("Scheduled", "False", "Suspended", "`suspend` is true."),

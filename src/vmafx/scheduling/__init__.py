@@ -7,7 +7,7 @@
     group.py      jobs that the same nodes fit, in their order, and those nodes, the best first
     scheduler.py  all groups: takes the next job, gives it the best node, and tells the others why they wait
     durations.py  how long jobs take, by those that ended
-    forecast.py   the scheduler run ahead: which in turn a job is, when it starts, when it is done
+    forecast.py   the scheduler run ahead: the position of a job, when it starts, when it is done
     prospects.py  jobs of the API, as the forecast wants them
 
 A decision, and a job that comes or ends, take time that grows with the logarithm of jobs and nodes, and with the number

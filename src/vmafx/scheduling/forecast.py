@@ -1,18 +1,18 @@
-"""How many are before a waiting job, when it will start, and when it will be done.
+"""The position of a waiting job, when it will start, and when it will be done.
 
 The times come from the scheduler itself, run ahead: jobs that run end when they are expected to, and each free slot is
 given away as it would be. Where a duration is not known, neither is what depends on it: that is left out, not guessed.
 """
 
 import heapq
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from vmafx.scheduling.scheduler import Scheduler
-from vmafx.scheduling.terms import Name, Offer, Request, Terms, Waiting
+from vmafx.scheduling.terms import Name, Offer, Order, Request, Terms, Waiting
 
 Lasting = Callable[[Terms, Offer], float | None]  # seconds that a job takes on a node; None: not known
 
@@ -42,9 +42,12 @@ class Start(NamedTuple):
 
 
 class Outlook(msgspec.Struct, frozen=True):
-    """What a waiting job may expect. `why`: what it waits for; None if a slot is free for it, or if it is held back."""
+    """What a waiting job may expect. `why`: what it waits for; None if a slot is free for it, or if it is held back.
 
-    position: int
+    `position` is None for a job that is held back, or that no node takes at present.
+    """
+
+    position: int | None = None
     why: Waiting | None = None
     start: Start | None = None
 
@@ -52,13 +55,17 @@ class Outlook(msgspec.Struct, frozen=True):
 def forecast(
     waiters: Sequence[Waiter], runners: Iterable[Runner], offers: Sequence[Offer], lasting: Lasting
 ) -> dict[Name, Outlook]:
-    """The outlook of every waiting job, in the order in which their turn comes."""
+    """The outlook of every waiting job: namespace by namespace, by position, and last the jobs that have none."""
     ahead = Ahead(waiters, runners, offers, lasting)
     starts = {start.job: start for start in ahead.starts()}
-    return {
-        job: Outlook(position, ahead.why.get(job), starts.get(job))
-        for job, position in positions(waiters, offers).items()
-    }
+    numbered = positions(waiters, offers)
+
+    def listed(waiter: Waiter) -> tuple[str, bool, Order]:
+        request = waiter.request
+        return request.job.namespace, request.job not in numbered, request.order()
+
+    jobs = [waiter.request.job for waiter in sorted(waiters, key=listed)]
+    return {job: Outlook(numbered.get(job), ahead.why.get(job), starts.get(job)) for job in jobs}
 
 
 class Ahead:
@@ -115,60 +122,24 @@ class Ahead:
 
 
 def positions(waiters: Iterable[Waiter], offers: Iterable[Offer]) -> dict[Name, int]:
-    """Which in turn each job is: one more than the jobs before it in order that compete with it.
+    """The place of each job in the queue of its namespace, counted from 1, by priority and then by age.
 
-    Two compete if one node could take either: one that takes jobs now; for a job that has none such, one that would if
-    all were well; for a job that no node fits, jobs of the same terms. A job that is held back is in nobody's way.
+    Only jobs that can get a node have one: a job that is held back or that no node takes at present stands in nobody's
+    way. Jobs for different nodes share one queue, so that no two have the same number: one that waits for an idle GPU
+    starts before others with a lower one.
     """
-    waiting = sorted(waiters, key=lambda one: one.request.order())
-    line_of = _lines({one.request.terms for one in waiting}, offers)
-    rivals = _rivals(line_of.values())
-    ahead = dict.fromkeys(rivals, 0)
-    found = {}
-    for waiter in waiting:
-        line = line_of[waiter.request.terms].number
-        found[waiter.request.job] = ahead[line] + 1
-        if waiter.after is not None:
-            for rival in rivals[line]:
-                ahead[rival] += 1
-    return found
-
-
-class Line(NamedTuple):
-    """Jobs that compete for the same nodes, each a bit of `nodes`; or for none, on the same terms."""
-
-    number: int
-    namespace: str
-    nodes: int
-
-
-def _lines(asked: Iterable[Terms], offers: Iterable[Offer]) -> dict[Terms, Line]:
-    """The line in which jobs of these terms stand. A node to be avoided counts: it is used if no other will do."""
     there: dict[str, list[Offer]] = defaultdict(list)
     for offer in offers:
-        there[offer.node.namespace].append(offer)
-    lines: dict[Terms | tuple[str, int], Line] = {}
-    nodes_of: dict[Terms, int] = {}
+        if offer.usable():
+            there[offer.node.namespace].append(offer)
+    taken: dict[Terms, bool] = {}
+    last: Counter[str] = Counter()
     found = {}
-    for terms in asked:
-        alike = terms.alike()
-        if alike not in nodes_of:
-            fitting = [(1 << bit, one) for bit, one in enumerate(there[alike.namespace]) if one.fits(alike)]
-            nodes_of[alike] = sum(bit for bit, one in fitting if one.usable()) or sum(bit for bit, _ in fitting)
-        nodes = nodes_of[alike]
-        line = Line(len(lines), terms.namespace, nodes)
-        found[terms] = lines.setdefault((terms.namespace, nodes) if nodes else alike, line)
+    for waiter in sorted(waiters, key=lambda one: one.request.order()):
+        terms = waiter.request.terms.alike()
+        if terms not in taken:
+            taken[terms] = any(offer.fits(terms) for offer in there[terms.namespace])
+        if taken[terms] and waiter.after is not None:
+            last[terms.namespace] += 1
+            found[waiter.request.job] = last[terms.namespace]
     return found
-
-
-def _rivals(lines: Collection[Line]) -> dict[int, list[int]]:
-    """The numbers of the lines with which each competes; its own is one of them."""
-    in_namespace: dict[str, set[Line]] = defaultdict(set)
-    for line in lines:
-        in_namespace[line.namespace].add(line)
-    return {
-        line.number: [
-            other.number for other in in_namespace[line.namespace] if other == line or other.nodes & line.nodes
-        ]
-        for line in set(lines)
-    }

@@ -214,12 +214,12 @@ def _why(terms: Terms, selected: list[Offer]) -> Waiting:
         if terms.pod_only and any(offer.fits(terms._replace(pod_only=False)) for offer in selected):
             return POD_ONLY
         return Waiting("BackendUnavailable", f"no node has a GPU for backend {terms.backend}")
-    healthy = [offer for offer in fitting if offer.healthy and not offer.cordoned]
+    healthy = [offer for offer in fitting if offer.is_open()]
     if not healthy:
         return Waiting("NoHealthyNode", _none_healthy(fitting))
     spoken = [offer for offer in healthy if offer.spoken]
     if not spoken:
-        return Waiting("NoAgent", f"no agent has spoken yet for {_that_fit(len(healthy))}")
+        return Waiting("NoAgent", f"no agent has registered yet for {_that_fit(len(healthy))}")
     slots = sum(offer.capacity for offer in spoken)
     taken = "the only slot" if slots == 1 else f"all {slots} slots"
     return Waiting("InsufficientCapacity", f"{taken} of {_that_fit(len(spoken))} {_are(slots)} taken")
@@ -227,13 +227,18 @@ def _why(terms: Terms, selected: list[Offer]) -> Waiting:
 
 def _none_healthy(fitting: list[Offer]) -> str:
     """In words that stay the same while it does: they are written into every job that waits for these nodes."""
-    cordoned = sum(offer.cordoned for offer in fitting)
     if len(fitting) == 1:
-        name, state = fitting[0].node.name, "cordoned or draining" if cordoned else "unhealthy"
-        return f"the one node that fits, {name}, is {state} (kubectl describe vmnode {name})"
-    states = {"unhealthy": len(fitting) - cordoned, "cordoned or draining": cordoned}
-    told = " or ".join(f"{state} ({count})" for state, count in states.items() if count)
+        name = fitting[0].node.name
+        return f"the one node that fits, {name}, is {_state(fitting[0])} (kubectl describe vmnode {name})"
+    states = Counter(map(_state, fitting))
+    told = " or ".join(f"{state} ({states[state]})" for state in ("unhealthy", "draining", "cordoned") if states[state])
     return f"the {len(fitting)} nodes that fit are {told} (kubectl get vmnode)"
+
+
+def _state(offer: Offer) -> str:
+    if offer.cordoned:
+        return "cordoned"
+    return "draining" if offer.draining else "unhealthy"
 
 
 def _that_fit(nodes: int) -> str:

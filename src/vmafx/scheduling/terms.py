@@ -60,13 +60,18 @@ class Offer(msgspec.Struct, frozen=True):
     capacity: int = 1
     healthy: bool = True
     cordoned: bool = False
+    draining: bool = False  # its agent is about to stop
     agent: bool = False
     spoken: bool = True  # whether its agent was ever heard; true where there is none
     labels: frozenset[Label] = frozenset()
     fps: float = 0.0  # measured
 
     def usable(self) -> bool:
-        return self.healthy and not self.cordoned and self.spoken
+        return self.is_open() and self.spoken
+
+    def is_open(self) -> bool:
+        """Whether it would take jobs, once its agent is heard."""
+        return self.healthy and not self.cordoned and not self.draining
 
     def fits(self, terms: Terms) -> bool:
         """Whether its jobs could run here if all were well."""

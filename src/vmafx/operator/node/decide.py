@@ -69,12 +69,17 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Whether the node is given jobs, and why not."""
+    """Whether the node is alive, whether it is ready for new jobs, and why not."""
 
     healthy: bool
-    reason: Literal["Healthy", "ControllerUnreachable", "HeartbeatStale", "AgentLost"]
+    reason: Literal["Healthy", "Draining", "ControllerUnreachable", "HeartbeatStale", "AgentLost"]
     message: str
     heartbeat: datetime | None = None  # the one for which its agent was found silent
+
+    @property
+    def ready(self) -> bool:
+        """A draining agent is alive: its jobs stay with it, but it takes no new ones."""
+        return self.healthy and self.reason != "Draining"
 
 
 def hear(node: NodeView, before: Heard | None, now: datetime, clock: float) -> Heard:
@@ -98,7 +103,10 @@ def judge(node: NodeView, probe: Probe, heard: Heard, clock: float) -> Verdict:
         return lost if lost is not None and certain else stale
     if not probe.ok:
         return Verdict(False, "ControllerUnreachable", f"the controller does not answer: {probe.detail}")
-    return Verdict(True, "Healthy", "the controller answers")
+    if node.status.draining:
+        return Verdict(True, "Draining", _draining(node.status.assignedJobs))
+    cordoned = "; cordoned: it gets no new jobs (spec.unschedulable is true)" if node.spec.unschedulable else ""
+    return Verdict(True, "Healthy", f"the controller answers{cordoned}")
 
 
 def is_lost(node: NodeView) -> bool:
@@ -134,7 +142,7 @@ def next_look(node: NodeView, probe: Probe, heard: Heard, now: datetime, clock: 
 
 def patch(node: NodeView, verdict: Verdict, now: datetime) -> dict[str, Any]:
     """The fields of the status that have to change; empty if it says all this already."""
-    ready: Truth = "True" if verdict.healthy else "False"
+    ready: Truth = "True" if verdict.ready else "False"
     wanted: dict[str, Any] = {
         "healthy": verdict.healthy,
         "observedHeartbeat": verdict.heartbeat,
@@ -146,6 +154,13 @@ def patch(node: NodeView, verdict: Verdict, now: datetime) -> dict[str, Any]:
 
 def readiness(node: NodeView) -> Condition | None:
     return find_condition(node.status.conditions, "Ready")
+
+
+def _draining(jobs: int) -> str:
+    """The count is some seconds old: 0 does not mean that the agent has finished."""
+    if not jobs:
+        return "the agent is draining: it takes no new jobs"
+    return f"the agent is draining: it finishes {jobs} {'job' if jobs == 1 else 'jobs'} and takes no new ones"
 
 
 def _stale(node: NodeView) -> Verdict | None:

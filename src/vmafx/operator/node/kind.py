@@ -16,6 +16,7 @@ PERMISSIONS = (
 )
 REASONS = (
     Reason("Ready", "True", "Healthy", "The controller answers, and the agent, if there is one, was heard."),
+    Reason("Ready", "False", "Draining", "The agent is about to stop: it finishes its jobs and takes no new ones."),
     Reason("Ready", "False", "ControllerUnreachable", "The namespace's controller does not answer."),
     Reason("Ready", "False", "HeartbeatStale", "The agent has not been heard for a minute."),
     Reason("Ready", "False", "AgentLost", "Nor is it the controller that hears nothing: its jobs go elsewhere."),

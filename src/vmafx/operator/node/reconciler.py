@@ -12,7 +12,18 @@ from vmafx.kube import NODES, Key
 from vmafx.kube.errors import Conflict, NotFound
 from vmafx.logs import log
 from vmafx.operator.context import BY_NAMESPACE, BY_NODE, Context
-from vmafx.operator.node.decide import Heard, Verdict, hear, heard_last, is_lost, is_to_go, judge, next_look, patch
+from vmafx.operator.node.decide import (
+    Heard,
+    Verdict,
+    hear,
+    heard_last,
+    is_lost,
+    is_to_go,
+    judge,
+    next_look,
+    patch,
+    readiness,
+)
 from vmafx.operator.node.probes import Probes
 from vmafx.operator.node.settings import NodeSettings
 from vmafx.runtime.controller import Controller, Result
@@ -74,13 +85,16 @@ class NodeReconciler:
             log.info("a node is removed, whose agent is gone for good", key=str(key), heard=heard_last(node))
 
     def _tell(self, node: NodeView, verdict: Verdict) -> None:
-        """A node that turned, or is lost: one line, one event. That the controller went is logged by its probe."""
-        turned = node.status.healthy is not None and node.status.healthy != verdict.healthy
+        """A node that turned, drains or is lost: one line, one event. That the controller went is logged by its probe."""
+        before = readiness(node)
+        was = node.status.healthy, before is not None and before.reason == "Draining"
+        turned = node.status.healthy is not None and was != (verdict.healthy, verdict.reason == "Draining")
         lost = verdict.reason == "AgentLost" and not is_lost(node)
         if (turned or lost) and verdict.reason != "ControllerUnreachable":
             meta = node.metadata
             say = log.warn if lost else log.info
-            text = "node healthy" if verdict.healthy else "agent lost" if lost else "node unhealthy"
+            alive = "node draining" if verdict.reason == "Draining" else "node healthy"
+            text = alive if verdict.healthy else "agent lost" if lost else "node unhealthy"
             heartbeat = {"heartbeat": heard_last(node)} if node.status.lastHeartbeat is not None else {}
             say(text, node=str(Key(meta.namespace, meta.name)), reason=verdict.reason, **heartbeat)
             about = Regarding(API_VERSION, NODES.kind, meta.namespace, meta.name, meta.uid)

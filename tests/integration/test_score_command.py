@@ -1,5 +1,6 @@
 """`vmafx score` and `vmafx doctor` as a person or a script meets them."""
 
+import asyncio
 import csv
 import json
 import os
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.video import ffmpeg, lossless, scene
+from tests.support.commands import Terminal
+from tests.support.video import ffmpeg, long_clip, lossless, scene
 from vmafx.scoring.result import Report
 
 VMAFX = str(Path(sys.executable).with_name("vmafx"))
@@ -77,6 +79,23 @@ def test_several_at_once(vmafx: Run) -> None:
     all_of_them = json.loads(vmafx("score", "none.mkv", "poor.mp4", "good.mp4", "--json").stdout)
     assert [one["error"]["message"][:9] for one in all_of_them] == ["reference"] * 2
     assert some.stderr.startswith("error: none.mp4: distorted: there is no file")
+
+
+async def test_on_a_terminal_the_bar_of_a_bad_clip_says_that_it_was_refused(clips: Path, tmp_path: Path) -> None:
+    long = str(long_clip(tmp_path / "long.mkv", frames=150))
+    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "COLUMNS": "100", "LINES": "20", "TERM": "xterm"}
+    async with Terminal() as terminal:
+        process = await asyncio.create_subprocess_exec(
+            VMAFX, "score", long, long, "reference.mkv", "none.mp4", "--parallel", "1", "--threads", "1",
+            cwd=clips, env=environment, stdout=asyncio.subprocess.PIPE, stderr=terminal.theirs,
+        )  # fmt: skip
+        await terminal.shows("error: none.mp4: distorted: there is no file none.mp4")
+        await terminal.shows("error: reference.mkv: distorted: it has 12 frames")
+        terminal.forget()
+        await terminal.shows("refused")
+        assert process.returncode is None
+        process.kill()  # nobody reads the terminal any more
+        await process.communicate()
 
 
 def test_exit_codes(vmafx: Run, clips: Path) -> None:

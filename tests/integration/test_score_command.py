@@ -123,10 +123,30 @@ def test_exit_codes(vmafx: Run, clips: Path) -> None:
         ): "error: options: pooling must be mean, harmonic_mean,",
         ("reference.mkv", "good.mp4", "--feature", "x"): "error: options: there is no feature x; there are psnr,",
         ("reference.mkv", "good.mp4", "--scale-to", "big"): "error: options: --scale-to 'big' is no size",
+        (
+            "reference.mkv",
+            "http://10.0.0.1/a.mp4",
+        ): "error: distorted: cannot fetch http://10.0.0.1/a.mp4: it leads"
+        " to an address that is not public; VMAFX_MEDIA_ALLOW_PRIVATE=true allows that; for this run alone,"
+        " use --allow-private",
         ("reference.mkv", "good.mp4", "--report", "a.pdf"): "error: options: the report a.pdf must end in one of",
         ("reference.mkv", "good.mp4", "--report", "no/a.csv"): "error: options: the report's folder no does not exist",
         ("a.yuv", "b.yuv", "--size", "64x64", "--pix-fmt", "nv12"): "error: options: --pix-fmt 'nv12' is none of",
         ("reference.mkv", "good.mp4", "--pix-fmt", "yuv420p"): "error: options: --pix-fmt and --fps are for raw video",
+        (
+            "reference.mkv",
+            "good.mp4",
+            "--size",
+            "256x144",
+        ): "error: options: --size makes vmafx read reference.mkv as raw video; leave it out",
+        (
+            "a.yuv",
+            "good.mp4",
+            "--size",
+            "256x144",
+            "--distorted-size",
+            "128x72",
+        ): "error: options: --distorted-size and --distorted-pix-fmt are for raw video, and no distorted clip is raw",
         ("reference.mkv", "good.mp4", "--fail-under", "nan"): "error: options: --fail-under nan is no number",
         ("reference.mkv", "good.mp4", "--threads", "9999"): "error: options: threads must be 1 to 128, not 9999",
         ("reference.mkv", "good.mp4", "--subsample", "0"): "error: options: subsample must be 1 to 1000, not 0",

@@ -117,8 +117,7 @@ def submit(
         labels = pairs(label or [], "--label")
         wanted = Wanted(output, bool(name), dry_run, wait, _patience(timeout, wait=wait))
         files = doubts.of_files((reference, distorted, report, flags.model))
-        formats = doubts.of_formats({first: one, second: other})
-        for doubt in dict.fromkeys((*files, *doubts.of_model(spec.model), *formats)):
+        for doubt in dict.fromkeys((*files, *doubts.of_model(spec.model))):
             typer.echo(f"note: {doubt}", err=True)
 
         async def work(client: Client, where: str) -> int:
@@ -181,8 +180,8 @@ def _given(**options: Any) -> dict[str, Any]:
 
 def _formats(flags: ScoringFlags, reference: str, distorted: str) -> list[RawFormat | None]:
     """Of each clip, if it is raw; the server would say the same, but in words for those who write YAML."""
+    found = flags.formats(reference, [distorted])
     names = [re.split(r"[?#]", uri, maxsplit=1)[0].lower() for uri in (reference, distorted)]
-    found = flags.formats(names[0], names[1:])
     if any(name.endswith(".yuv") and one is None for name, one in zip(names, found, strict=True)):
         raise BadInput("options", "a .yuv clip does not say its size; give --size, such as 1920x1080, and --pix-fmt")
     return found

@@ -176,6 +176,32 @@ def test_reports(vmafx: Run, clips: Path) -> None:
     assert [float(row["vmaf"]) for row in rows] == [*reports[0]["perFrame"]["vmaf"], *reports[1]["perFrame"]["vmaf"]]
 
 
+def test_the_variables_for_models_reports_and_threads(vmafx: Run, clips: Path, tmp_path: Path) -> None:
+    models, reports = tmp_path / "models", tmp_path / "reports"
+    models.mkdir()
+    (models / "mine.json").write_text('{"model_dict": {}}')
+    variables = {"VMAFX_MODEL_DIR": str(models), "VMAFX_OUTPUT_DIR": str(reports), "VMAFX_THREADS": "3"}
+    pair, told = ("score", "reference.mkv", "good.mp4"), f"error: model: {models}/mine.json is no VMAF model"
+    for name in ("mine", "mine.json"):
+        done = vmafx(*pair, "--model", name, **variables)
+        assert (done.returncode, done.stderr[: len(told)]) == (2, told)
+    outside = vmafx(*pair, "--model", "mine", **variables, VMAFX_MEDIA_ROOTS=str(clips))
+    assert "mine.json lies outside the folders that VMAFX_MEDIA_ROOTS allows" in outside.stderr
+    other = vmafx(*pair, "--model", "other", **variables).stderr
+    assert other.startswith("error: model: there is no model 'other'; there are vmaf_v0.6.1,")
+    assert other.endswith(f"in VMAFX_MODEL_DIR ({models})\n")
+    missing = vmafx(*pair, "--report", "out.json", **variables)
+    assert missing.stderr.startswith(f"error: options: VMAFX_OUTPUT_DIR names {reports}, which is no folder; make it")
+    reports.mkdir()
+    elsewhere = tmp_path / "absolute.csv"
+    done = vmafx(*pair, "--report", "out.json", "--report", str(elsewhere), **variables)
+    assert done.stderr.splitlines() == [f"wrote {reports}/out.json", f"wrote {elsewhere}"]
+    assert (reports / "out.json").is_file()
+    wrong = vmafx(*pair, VMAFX_THREADS="many")
+    assert (wrong.returncode, wrong.stderr[:37]) == (2, "error: options: VMAFX_THREADS: 'many'")
+    assert vmafx(*pair, "--threads", "1", VMAFX_THREADS="many").returncode == 0  # the flag wins
+
+
 def test_raw_video(vmafx: Run, clips: Path) -> None:
     for name in ("reference.mkv", "poor.mp4"):
         ffmpeg("-i", clips / name, "-pix_fmt", "yuv420p", "-f", "rawvideo", clips / f"{name}.yuv")

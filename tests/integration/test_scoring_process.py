@@ -244,7 +244,7 @@ async def test_a_bad_clip_is_told_while_another_has_the_only_turn(tmp_path: Path
                 Source(str(reference)),
                 [*map(Source, remote), *(Source(str(path)) for path in local), Source("ftp://host/clip.mp4")],
                 lambda _number, _progress: None,
-                lambda number, error: told.setdefault(number, str(error)) and None,
+                lambda number, error: told.update({number: str(error)}),
             )
         )
         await eventually(lambda: len(told) == 4 or task.done(), "all bad clips are told")

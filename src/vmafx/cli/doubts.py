@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from vmafx.cli.tables import cell
 from vmafx.fleet.handing import scheme_of
+from vmafx.scoring.media.policy import MODEL_DIR
 from vmafx.scoring.media.schemes import SCHEMES
 from vmafx.scoring.models import BUILT_IN
 
@@ -23,4 +24,7 @@ def of_files(files: Iterable[str]) -> Iterator[str]:
 
 def of_model(name: str) -> Iterator[str]:
     if name and name not in BUILT_IN and not scheme_of(name):
-        yield f"workers of vmafx know no model {cell(name)}, only {', '.join(BUILT_IN)} and the URI of a model's JSON"
+        yield (
+            f"workers of vmafx know no model {cell(name)}, only {', '.join(BUILT_IN)} and the URI of a model's JSON,"
+            f" unless {MODEL_DIR} is set for them and {cell(name)}.json is in that folder"
+        )

@@ -14,16 +14,16 @@ from vmafx.cli import scores
 from vmafx.cli.bars import Bars
 from vmafx.cli.help import HELP
 from vmafx.cli.scoring_flags import SCORING, ScoringFlags, size_of, with_scoring_flags
-from vmafx.reports import check as check_path
-from vmafx.reports import write
+from vmafx.reports import ReportSettings, placed, shows_pictures, write
 from vmafx.scoring import engine
-from vmafx.scoring.batch import Batch, Failed, Scored
+from vmafx.scoring.batch import WORST_FRAMES, Batch, Failed, Scored
 from vmafx.scoring.cache import Cache
 from vmafx.scoring.errors import BadInput, ScoringError
 from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.uri import shown
-from vmafx.scoring.request import Options, Source
+from vmafx.scoring.request import Options, OptionSettings, Source
 from vmafx.scoring.score import Scorer
+from vmafx.settings import from_environ
 
 BELOW_THE_FLOOR, BAD_INPUT, ENGINE = 1, 2, 3
 RESULTS, RUNNING = "Results", "Running"
@@ -81,7 +81,7 @@ def score(
     ] = None,
     worst: Annotated[
         int, typer.Option(min=0, max=50, help="Worst frames to show in an HTML report.", rich_help_panel=RESULTS)
-    ] = 6,
+    ] = WORST_FRAMES,
     fail_under: Annotated[
         float | None, typer.Option(help="Exit with 1 if a score is below this.", rich_help_panel=RESULTS)
     ] = None,
@@ -101,10 +101,13 @@ def score(
     reports = report or []
     names = [shown(name) for name in distorted]
     try:
-        for path in reports:
-            check_path(path)
+        where = from_environ(ReportSettings)
+        reports = [placed(path, where) for path in reports]  # before the clips are scored, not after
+        given = msgspec.structs.asdict(flags.options())
+        if flags.threads is None:
+            given["threads"] = OptionSettings.from_environ(os.environ).threads
         options = Options(
-            **msgspec.structs.asdict(flags.options()),
+            **given,
             model=flags.model,
             size=size_of(scale_to, "--scale-to") if scale_to else None,
             shortest=shortest,
@@ -118,7 +121,7 @@ def score(
         policy = Policy.from_environ(os.environ)
         if allow_private:
             policy = msgspec.structs.replace(policy, private=True)
-        pictures = worst if any(path.suffix.lower() == ".html" for path in reports) else 0
+        pictures = worst if any(map(shows_pictures, reports)) else 0
         running = Running(cache, parallel, pictures)
         with Bars(names, quiet=quiet or json) as bars:
             display = Display(bars, names)

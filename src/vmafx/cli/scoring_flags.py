@@ -28,7 +28,9 @@ _raw_option = functools.partial(typer.Option, rich_help_panel=RAW_VIDEO)
 class ScoringFlags(msgspec.Struct, frozen=True, kw_only=True):
     """A field for each option. Those that are fields of ScoringOptions have the same name there."""
 
-    model: Annotated[str, _option(help="A built-in model, or the path or URI of one.")] = DEFAULT_MODEL
+    model: Annotated[str, _option(help="A built-in model, the name of one in VMAFX_MODEL_DIR, or a path or URI.")] = (
+        DEFAULT_MODEL
+    )
     features: Annotated[
         list[str] | None,
         _option("--feature", help=f"Measure this too: {', '.join(get_args(Feature))}; may be given more than once."),
@@ -42,7 +44,9 @@ class ScoringFlags(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = _DEFAULT.pooling
     subsample: Annotated[int, _option(help="Score every n-th frame only.")] = _DEFAULT.subsample
-    threads: Annotated[int, _option(help="Threads for each score; 0 for all cores.")] = 0
+    threads: Annotated[
+        int | None, _option(help="Threads for each score; 0 for all cores, as without VMAFX_THREADS.")
+    ] = None
 
     size: Annotated[str, _raw_option(metavar="WxH", help="Size of a raw clip.")] = ""
     pix_fmt: Annotated[str, _raw_option(help="Its pixel format; yuv420p if not said.")] = ""

@@ -17,6 +17,7 @@ from vmafx.scoring.score import Scorer
 T = TypeVar("T")
 Listener = Callable[[int, Progress], None]  # with the number of the distorted clip
 OnFailure = Callable[[int, ScoringError], None]
+WORST_FRAMES = 6  # shown in an HTML report, if no other number is asked for
 OPEN_MOST = 256  # clips that are open at once, each with a descriptor: a shell's usual limit is 1,024
 
 
@@ -25,7 +26,7 @@ class Scored(msgspec.Struct, frozen=True):
 
     report: Report
     pictures: tuple[Picture, ...] = ()
-    pictures_error: ScoringError | None = None
+    pictures_error: Exception | None = None
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -129,7 +130,7 @@ class Batch:
         report = await self._scorer.compare(reference, distorted, options, hear)
         try:
             taken = await self._scorer.worst_frames(reference, distorted, options, report, self._worst)
-        except ScoringError as error:
+        except (ScoringError, OSError) as error:
             result = msgspec.structs.replace(report.result, notes=(*report.result.notes, str(error)))
             return Scored(msgspec.structs.replace(report, result=result), pictures_error=error)
         return Scored(report, tuple(taken))

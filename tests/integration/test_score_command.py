@@ -147,6 +147,8 @@ def test_exit_codes(vmafx: Run, clips: Path) -> None:
             "--distorted-size",
             "128x72",
         ): "error: options: --distorted-size and --distorted-pix-fmt are for raw video, and no distorted clip is raw",
+        ("a.yuv", "good.mp4"): "error: options: a .yuv clip does not say its size; give --size, such as 1920x1080",
+        ("", "good.mp4"): "error: reference: the name is empty; give a path or a URI",
         ("reference.mkv", "good.mp4", "--fail-under", "nan"): "error: options: --fail-under nan is no number",
         ("reference.mkv", "good.mp4", "--threads", "9999"): "error: options: threads must be 1 to 128, not 9999",
         ("reference.mkv", "good.mp4", "--subsample", "0"): "error: options: subsample must be 1 to 1000, not 0",

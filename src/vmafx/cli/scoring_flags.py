@@ -73,6 +73,9 @@ class ScoringFlags(msgspec.Struct, frozen=True, kw_only=True):
             if form is not None and _named(name, CONTAINER_NAMES):
                 happens = f"--size makes vmafx read {shown(name)} as raw video"
                 raise BadInput("options", f"{happens}; leave it out for container files, which say their own size")
+            if form is None and _named(name, (".yuv",)):
+                why = "a .yuv clip does not say its size; give --size, such as 1920x1080, and --pix-fmt"
+                raise BadInput("options", why)
         if (self.distorted_size or self.distorted_pix_fmt) and not any(found[1:]):
             why = "--distorted-size and --distorted-pix-fmt are for raw video, and no distorted clip is raw"
             raise BadInput("options", why)

@@ -1,7 +1,6 @@
 """`vmafx submit`: one pair of clips, handed to the fleet."""
 
 import asyncio
-import re
 from typing import Annotated, Any
 
 import msgspec
@@ -10,7 +9,7 @@ import typer
 from vmafx.api.hardware import Backend
 from vmafx.api.job import VmafxJobSpec
 from vmafx.api.meta import LocalSecretRef
-from vmafx.api.scoring import RawFormat, ScoringOptions
+from vmafx.api.scoring import ScoringOptions
 from vmafx.cli import cluster, doubts, following
 from vmafx.cli.help import HELP
 from vmafx.cli.scoring_flags import SCORING, ScoringFlags, with_scoring_flags
@@ -95,7 +94,7 @@ def submit(
     """
     try:
         first, second = reachable(reference), reachable(distorted)
-        one, other = _formats(flags, first, second)
+        one, other = flags.formats(first, [second])
         options = flags.options()
         optional = _given(
             referenceFormat=one,
@@ -176,12 +175,3 @@ def _patience(timeout: str, *, wait: bool) -> int | None:
 def _given(**options: Any) -> dict[str, Any]:
     """What was said, a zero too; for the rest the kind has its own defaults."""
     return {name: value for name, value in options.items() if value or (value == 0 and value is not False)}
-
-
-def _formats(flags: ScoringFlags, reference: str, distorted: str) -> list[RawFormat | None]:
-    """Of each clip, if it is raw; the server would say the same, but in words for those who write YAML."""
-    found = flags.formats(reference, [distorted])
-    names = [re.split(r"[?#]", uri, maxsplit=1)[0].lower() for uri in (reference, distorted)]
-    if any(name.endswith(".yuv") and one is None for name, one in zip(names, found, strict=True)):
-        raise BadInput("options", "a .yuv clip does not say its size; give --size, such as 1920x1080, and --pix-fmt")
-    return found

@@ -35,7 +35,7 @@ def test_the_demo_scores_draws_and_leaves_nothing(environment: dict[str, str], t
     scored = r"^\S+ +(?:H.264|HEVC|VP9|AV1) +[\d,]+ +Succeeded +this-machine +\d+\.\d\d$"
     assert len(re.findall(scored, shown, re.MULTILINE)) == 6
     assert "All done in" in shown
-    assert "make demo KEEP=1" in shown
+    assert "vmafx demo --keep" in shown
     assert (ROOT / "demo" / "rate-quality.html").exists()
     assert list((tmp_path / "scratch").iterdir()) == []
 

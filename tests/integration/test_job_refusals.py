@@ -46,7 +46,7 @@ CASES = {
     "square": Case({"distorted": "square.mp4"}, "distorted", "its shape (144x144, 1.000:1) is not the reference's"),
     "sound": Case({"distorted": "sound.m4a"}, "distorted", "it has no video stream"),
     "playlist": Case({"distorted": "list.mp4"}, "distorted", "cannot read it"),
-    "raw": Case({"distorted": "clip.raw"}, "distorted", "for raw video say its size"),
+    "raw": Case({"distorted": "clip.raw"}, "distorted", "for raw video, give its size"),
     "raw-of-another-size": Case(
         {"distorted": "clip.yuv", "distortedFormat": {"width": 256, "height": 145, "pixelFormat": "yuv420p"}},
         "distorted",

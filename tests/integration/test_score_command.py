@@ -1,5 +1,6 @@
 """`vmafx score` and `vmafx doctor` as a person or a script meets them."""
 
+import asyncio
 import csv
 import json
 import os
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.video import ffmpeg, lossless, scene
+from tests.support.commands import Terminal
+from tests.support.video import ffmpeg, long_clip, lossless, scene
 from vmafx.scoring.result import Report
 
 VMAFX = str(Path(sys.executable).with_name("vmafx"))
@@ -79,6 +81,23 @@ def test_several_at_once(vmafx: Run) -> None:
     assert some.stderr.startswith("error: none.mp4: distorted: there is no file")
 
 
+async def test_on_a_terminal_the_bar_of_a_bad_clip_says_that_it_was_refused(clips: Path, tmp_path: Path) -> None:
+    long = str(long_clip(tmp_path / "long.mkv", frames=150))
+    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "COLUMNS": "100", "LINES": "20", "TERM": "xterm"}
+    async with Terminal() as terminal:
+        process = await asyncio.create_subprocess_exec(
+            VMAFX, "score", long, long, "reference.mkv", "none.mp4", "--parallel", "1", "--threads", "1",
+            cwd=clips, env=environment, stdout=asyncio.subprocess.PIPE, stderr=terminal.theirs,
+        )  # fmt: skip
+        await terminal.shows("error: none.mp4: distorted: there is no file none.mp4")
+        await terminal.shows("error: reference.mkv: distorted: it has 12 frames")
+        terminal.forget()
+        await terminal.shows("refused")
+        assert process.returncode is None
+        process.kill()  # nobody reads the terminal any more
+        await process.communicate()
+
+
 def test_exit_codes(vmafx: Run, clips: Path) -> None:
     assert vmafx("score", "reference.mkv", "good.mp4", "--fail-under", "90").returncode == 0
     poor = json.loads(vmafx("score", "reference.mkv", "poor.mp4", "--json").stdout)["score"]
@@ -104,10 +123,32 @@ def test_exit_codes(vmafx: Run, clips: Path) -> None:
         ): "error: options: pooling must be mean, harmonic_mean,",
         ("reference.mkv", "good.mp4", "--feature", "x"): "error: options: there is no feature x; there are psnr,",
         ("reference.mkv", "good.mp4", "--scale-to", "big"): "error: options: --scale-to 'big' is no size",
+        (
+            "reference.mkv",
+            "http://10.0.0.1/a.mp4",
+        ): "error: distorted: cannot fetch http://10.0.0.1/a.mp4: it leads"
+        " to an address that is not public; VMAFX_MEDIA_ALLOW_PRIVATE=true allows that; for this run alone,"
+        " use --allow-private",
         ("reference.mkv", "good.mp4", "--report", "a.pdf"): "error: options: the report a.pdf must end in one of",
         ("reference.mkv", "good.mp4", "--report", "no/a.csv"): "error: options: the report's folder no does not exist",
         ("a.yuv", "b.yuv", "--size", "64x64", "--pix-fmt", "nv12"): "error: options: --pix-fmt 'nv12' is none of",
         ("reference.mkv", "good.mp4", "--pix-fmt", "yuv420p"): "error: options: --pix-fmt and --fps are for raw video",
+        (
+            "reference.mkv",
+            "good.mp4",
+            "--size",
+            "256x144",
+        ): "error: options: --size makes vmafx read reference.mkv as raw video; leave it out",
+        (
+            "a.yuv",
+            "good.mp4",
+            "--size",
+            "256x144",
+            "--distorted-size",
+            "128x72",
+        ): "error: options: --distorted-size and --distorted-pix-fmt are for raw video, and no distorted clip is raw",
+        ("a.yuv", "good.mp4"): "error: options: a .yuv clip does not say its size; give --size, such as 1920x1080",
+        ("", "good.mp4"): "error: reference: the name is empty; give a path or a URI",
         ("reference.mkv", "good.mp4", "--fail-under", "nan"): "error: options: --fail-under nan is no number",
         ("reference.mkv", "good.mp4", "--threads", "9999"): "error: options: threads must be 1 to 128, not 9999",
         ("reference.mkv", "good.mp4", "--subsample", "0"): "error: options: subsample must be 1 to 1000, not 0",
@@ -135,6 +176,32 @@ def test_reports(vmafx: Run, clips: Path) -> None:
     assert reports[0]["perFrame"]["frame"] == list(range(12))
     rows = list(csv.DictReader(table.splitlines()))
     assert [float(row["vmaf"]) for row in rows] == [*reports[0]["perFrame"]["vmaf"], *reports[1]["perFrame"]["vmaf"]]
+
+
+def test_the_variables_for_models_reports_and_threads(vmafx: Run, clips: Path, tmp_path: Path) -> None:
+    models, reports = tmp_path / "models", tmp_path / "reports"
+    models.mkdir()
+    (models / "mine.json").write_text('{"model_dict": {}}')
+    variables = {"VMAFX_MODEL_DIR": str(models), "VMAFX_OUTPUT_DIR": str(reports), "VMAFX_THREADS": "3"}
+    pair, told = ("score", "reference.mkv", "good.mp4"), f"error: model: {models}/mine.json is no VMAF model"
+    for name in ("mine", "mine.json"):
+        done = vmafx(*pair, "--model", name, **variables)
+        assert (done.returncode, done.stderr[: len(told)]) == (2, told)
+    outside = vmafx(*pair, "--model", "mine", **variables, VMAFX_MEDIA_ROOTS=str(clips))
+    assert "mine.json lies outside the folders that VMAFX_MEDIA_ROOTS allows" in outside.stderr
+    other = vmafx(*pair, "--model", "other", **variables).stderr
+    assert other.startswith("error: model: there is no model 'other'; there are vmaf_v0.6.1,")
+    assert other.endswith(f"in VMAFX_MODEL_DIR ({models})\n")
+    missing = vmafx(*pair, "--report", "out.json", **variables)
+    assert missing.stderr.startswith(f"error: options: VMAFX_OUTPUT_DIR names {reports}, which is no folder; make it")
+    reports.mkdir()
+    elsewhere = tmp_path / "absolute.csv"
+    done = vmafx(*pair, "--report", "out.json", "--report", str(elsewhere), **variables)
+    assert done.stderr.splitlines() == [f"wrote {reports}/out.json", f"wrote {elsewhere}"]
+    assert (reports / "out.json").is_file()
+    wrong = vmafx(*pair, VMAFX_THREADS="many")
+    assert (wrong.returncode, wrong.stderr[:37]) == (2, "error: options: VMAFX_THREADS: 'many'")
+    assert vmafx(*pair, "--threads", "1", VMAFX_THREADS="many").returncode == 0  # the flag wins
 
 
 def test_raw_video(vmafx: Run, clips: Path) -> None:

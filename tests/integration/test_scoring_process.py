@@ -15,11 +15,14 @@ import pytest
 from tests.support import video
 from tests.support.video import ffmpeg, lossless, scene
 from tests.support.waiting import eventually, until
+from tests.support.webserver import WebServer, stalls
 from vmafx.scoring import engine
+from vmafx.scoring.batch import Batch
 from vmafx.scoring.cache import Cache
 from vmafx.scoring.digest import sha256
 from vmafx.scoring.errors import BadInput, EngineFailure, NodeFault
 from vmafx.scoring.media.opened import Opened
+from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.request import Limits, Options, Source
 from vmafx.scoring.result import Progress, Report
 from vmafx.scoring.score import Scorer
@@ -223,3 +226,40 @@ async def test_a_clip_that_waits_to_be_read_when_all_is_cancelled_is_closed(long
     finally:
         os.close(fd)
     assert list(reading(long_clip)) == []
+
+
+async def test_a_bad_clip_is_told_while_another_has_the_only_turn(tmp_path: Path) -> None:
+    reference = lossless(scene(), tmp_path / "reference.mkv")
+    ffmpeg("-i", reference, "-frames:v", "30", "-vf", "crop=128:144", tmp_path / "narrow.mp4")
+    (tmp_path / "text.mp4").write_text("no clip")
+    local = [tmp_path / name for name in ("none.mp4", "text.mp4", "narrow.mp4")]
+    told: dict[int, str] = {}
+    async with WebServer() as web:
+        content = reference.read_bytes()
+        remote = [web.serve(f"/{name}.mkv", stalls(content, after=len(content) // 2)) for name in ("a", "b")]
+        scorer = Scorer(await engine.ready(), Policy(private=True))
+        batch = Batch(scorer, Options(), parallel=1)
+        task = asyncio.create_task(
+            batch.score(
+                Source(str(reference)),
+                [*map(Source, remote), *(Source(str(path)) for path in local), Source("ftp://host/clip.mp4")],
+                lambda _number, _progress: None,
+                lambda number, error: told.update({number: str(error)}),
+            )
+        )
+        await eventually(lambda: len(told) == 4 or task.done(), "all bad clips are told")
+        assert not task.done()
+        assert len(web.requests) == 1  # remote clips are fetched in their turn
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    reasons = ("there is no file", "text.mp4", "its shape", "ftp:// is not known")
+    assert all(reason in told[number] for number, reason in enumerate(reasons, start=2)), told
+
+
+async def test_with_a_bad_reference_nothing_is_told_of_the_clips(tmp_path: Path) -> None:
+    (tmp_path / "text.mkv").write_text("no clip")
+    batch, told = Batch(Scorer(await engine.ready()), Options()), []
+    clips = [Source("none.mp4"), Source(str(tmp_path / "text.mkv"))]
+    with pytest.raises(BadInput, match=r"^reference"):
+        await batch.score(clips[1], clips, lambda *_: None, lambda *failure: told.append(failure))
+    assert told == []

@@ -199,7 +199,7 @@ async def test_raw_video_of_a_wrong_size(tmp_path: Path) -> None:
     path = scene().write(tmp_path / "clip.yuv")
     wrong = Source(str(path), RawFormat(width=256, height=145, pixelFormat="yuv420p"))
     assert "frames of 256x145 yuv420p; check size and pixel format" in await refusal(wrong, wrong)
-    assert "for raw video say its size" in await refusal(path, path)
+    assert "for raw video, give its size" in await refusal(path, path)
 
 
 async def test_too_small_for_vmaf(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ async def test_models(folder: Path, tmp_path: Path) -> None:
     clips = folder / "reference.mkv", folder / "distorted.mp4"
     assert await refusal(*clips, options=Options(model="vmaf_v9")) == (
         "model: there is no model 'vmaf_v9'; there are vmaf_v0.6.1, vmaf_v0.6.1neg, vmaf_4k_v0.6.1,"
-        " or the path or URI of a model's JSON"
+        " or the path or URI of a model's JSON, or the name of one in VMAFX_MODEL_DIR (not set)"
     )
     wrong = tmp_path / "wrong.json"
     wrong.write_text('{"model_dict": {}}')
@@ -403,3 +403,9 @@ async def test_features_on_formats_that_libvmaf_cannot_bear(case: str, tmp_path:
     ffmpeg("-i", clip, "-vf", "noise=alls=20", "-pix_fmt", pixels, "-c:v", "ffv1", other)
     report = await score(other, clip, Options(features=(feature,)))  # type: ignore[arg-type]
     assert max(report.values[feature]) < 100
+
+
+async def test_what_ffmpeg_cannot_read_may_be_cut_off(tmp_path: Path) -> None:
+    (tmp_path / "cut.mp4").write_bytes(b"\0\0\0\x20ftypisom")
+    told = await refusal(tmp_path / "cut.mp4", tmp_path / "cut.mp4")
+    assert "it is no video, or it is cut off; for raw video, give its size and pixel format" in told

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.video import ffmpeg, long_clip, lossless, scene
+from tests.support.video import FFMPEG, ffmpeg, long_clip, lossless, scene
 from tests.support.waiting import until
 from vmafx.api.scoring import ScoringOptions
 from vmafx.jobs.work import Answer, Work, read_answer
@@ -80,6 +80,25 @@ def test_a_score_is_that_of_the_command(worker: Worker, clips: Path, tmp_path: P
     assert [one["msg"] for one in told if "done" not in one] == ["scoring", "scored"]  # a slow one tells its progress
 
 
+def test_an_html_report_shows_the_worst_frames(worker: Worker, clips: Path, tmp_path: Path) -> None:
+    output = tmp_path / "report.HTML"
+    code, answer, _ = worker.run(work(clips, output=output.as_uri()))
+    assert (code, answer.reportURI) == (0, output.as_uri())
+    assert output.read_text().count("data:image/jpeg;base64,") == 2 * 6  # both sides of as many as `vmafx score` shows
+
+
+def test_without_pictures_it_is_still_a_score(worker: Worker, clips: Path, tmp_path: Path) -> None:
+    output, broken = tmp_path / "report.html", tmp_path / "ffmpeg"
+    broken.write_text(f'#!/bin/sh\ncase "$*" in *-c:v\\ mjpeg*) exit 1;; esac\nexec "{FFMPEG}" "$@"\n')
+    broken.chmod(0o755)
+    code, answer, log = worker.run(work(clips, output=output.as_uri()), VMAFX_FFMPEG_BIN=str(broken))
+    assert (code, answer.frames, answer.reportURI) == (0, 12, output.as_uri())
+    assert "data:image/jpeg" not in output.read_text()
+    (warning,) = [told for line in log.splitlines() if (told := json.loads(line))["level"] == "warn"]
+    assert warning["msg"] == "report has no pictures"
+    assert "no pictures of" in warning["error"]
+
+
 @pytest.mark.parametrize(
     ("distorted", "more", "told"),
     [
@@ -105,6 +124,29 @@ def test_a_bad_node(worker: Worker, clips: Path) -> None:
     code, answer, _ = worker.run("{}")
     assert (code, answer.fault) == (4, "NodeFault")
     assert "VMAFX_WORK cannot be understood" in (answer.message or "")
+
+
+def test_the_threads_are_the_jobs_and_else_the_nodes(worker: Worker, clips: Path, tmp_path: Path) -> None:
+    seen, engine = tmp_path / "arguments", tmp_path / "ffmpeg"
+    engine.write_text(f'#!/bin/sh\necho "$*" >>{seen}\nexec "{FFMPEG}" "$@"\n')
+    engine.chmod(0o755)
+    for options, threads in ((None, "3"), (ScoringOptions(threads=1), "1")):
+        code, _, _ = worker.run(work(clips, options=options), VMAFX_FFMPEG_BIN=str(engine), VMAFX_THREADS="3")
+        assert code == 0
+        scored = [line for line in seen.read_text().splitlines() if "n_threads" in line]
+        assert f"n_threads={threads}:" in scored[-1]
+    code, answer, _ = worker.run(work(clips), VMAFX_THREADS="many")
+    assert (code, answer.fault) == (4, "NodeFault")
+
+
+def test_a_model_by_name_is_looked_up_in_the_nodes_folder(worker: Worker, clips: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text("{}")
+    code, answer, _ = worker.run(work(clips, model="mine"), VMAFX_MODEL_DIR=str(tmp_path))
+    assert (code, answer.fault) == (2, "BadInput")
+    assert f"{tmp_path}/mine.json is no VMAF model" in (answer.message or "")
+    code, answer, _ = worker.run(work(clips), VMAFX_MODEL_DIR="models")
+    assert (code, answer.fault) == (4, "NodeFault")
+    assert "VMAFX_MODEL_DIR: 'models' is no absolute path" in (answer.message or "")
 
 
 def test_what_the_node_forbids_the_job_does_not_get(worker: Worker, clips: Path) -> None:

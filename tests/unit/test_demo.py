@@ -9,7 +9,8 @@ from rich.console import Console
 from vmafx.demo import jobs
 from vmafx.demo.clips import ENCODES
 from vmafx.demo.errors import DemoError
-from vmafx.demo.table import scores, table
+from vmafx.demo.main import next_steps
+from vmafx.demo.table import scores, table, unscored
 from vmafx.fleet.rows import JobRow
 
 
@@ -36,3 +37,16 @@ def test_the_table_shows_what_is_known_and_a_failure_is_told() -> None:
     assert scores(rows[:1]) == {"vp9": 87.125}
     with pytest.raises(DemoError, match="job av1 failed: no such file"):
         scores(rows)
+
+
+def test_the_next_steps_need_no_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not any("make" in line for line in next_steps(tmp_path / "demo"))
+    assert any("vmafx demo --keep  " in line for line in next_steps(tmp_path / "demo"))
+    assert any("vmafx demo --keep --output other  " in line for line in next_steps(tmp_path / "other"))
+
+
+def test_what_has_no_score_in_time_is_told() -> None:
+    scored = [JobRow(namespace="d", name=one.name, phase="Succeeded", score=90.0) for one in ENCODES[:-2]]
+    waiting = JobRow(namespace="d", name="vp9", phase="Pending", message="no node is free")
+    assert unscored([*scored, waiting]) == "vp9 is Pending (no node is free), av1 is not listed"

@@ -52,7 +52,10 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_variable(variable: str, tex
 
 
 def test_every_setting_is_a_variable_and_no_flag() -> None:
-    assert all(one.variable.startswith("VMAFX_MEDIA_") and not one.flag for one in declared(Policy).values())
+    assert all(
+        one.variable.startswith(("VMAFX_MEDIA_", "VMAFX_MODEL_DIR")) and not one.flag
+        for one in declared(Policy).values()
+    )
 
 
 def test_schemes_are_refused_by_what_is_wrong_with_them() -> None:

@@ -9,6 +9,7 @@ from typing import Self
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from vmafx.cli.terminal import redraws
 from vmafx.scoring.result import Progress as Update
@@ -47,12 +48,26 @@ class Bars:
         if self._bars.disable:
             self._say(number, update)
             return
-        if number not in self._tasks:
-            self._tasks[number] = self._bars.add_task(self._names[number], total=None, speed="")
         speed = f"{update.fps:.1f} fps" if update.stage == "scoring" else update.stage
         divisor = 1 << 20 if update.stage == "fetching" else 1
         total = None if update.total is None else max(update.total, update.done) / divisor
-        self._bars.update(self._tasks[number], completed=update.done // divisor, total=total, speed=speed)
+        self._bars.update(self._task(number), completed=update.done // divisor, total=total, speed=speed)
+
+    def fail(self, number: int, stage: str, line: str) -> None:
+        """Say now why this clip has no score, whoever wants no progress too; its bar stays, and shows the stage."""
+        if self._quiet or self._bars.disable:
+            typer.echo(line, err=True)
+            return
+        self._bars.console.print(Text(line), soft_wrap=True)
+        task = self._task(number)
+        total = self._bars.tasks[task].total or 1  # without a total, a bar keeps moving
+        self._bars.update(task, total=total, speed=stage)
+        self._bars.stop_task(task)
+
+    def _task(self, number: int) -> TaskID:
+        if number not in self._tasks:
+            self._tasks[number] = self._bars.add_task(self._names[number], total=None, speed="")
+        return self._tasks[number]
 
     def _say(self, number: int, update: Update) -> None:
         now = time.monotonic()

@@ -14,16 +14,16 @@ from vmafx.cli import scores
 from vmafx.cli.bars import Bars
 from vmafx.cli.help import HELP
 from vmafx.cli.scoring_flags import SCORING, ScoringFlags, size_of, with_scoring_flags
-from vmafx.reports import check as check_path
-from vmafx.reports import write
+from vmafx.reports import ReportSettings, placed, shows_pictures, write
 from vmafx.scoring import engine
-from vmafx.scoring.batch import Batch, Failed, Listener, Scored
+from vmafx.scoring.batch import WORST_FRAMES, Batch, Failed, Scored
 from vmafx.scoring.cache import Cache
 from vmafx.scoring.errors import BadInput, ScoringError
 from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.uri import shown
-from vmafx.scoring.request import Options, Source
+from vmafx.scoring.request import Options, OptionSettings, Source
 from vmafx.scoring.score import Scorer
+from vmafx.settings import from_environ
 
 BELOW_THE_FLOOR, BAD_INPUT, ENGINE = 1, 2, 3
 RESULTS, RUNNING = "Results", "Running"
@@ -34,6 +34,17 @@ ERRORS: tuple[type[Exception], ...] = ()  # all are told by their own exit codes
 
 def add_to(app: typer.Typer) -> None:
     app.command(context_settings=HELP)(with_scoring_flags(score))
+
+
+class Display(msgspec.Struct, frozen=True):
+    """What is shown while clips are scored."""
+
+    bars: Bars
+    names: list[str]
+
+    def failed(self, number: int, error: ScoringError) -> None:
+        stage = "refused" if isinstance(error, BadInput) else "failed"
+        self.bars.fail(number, stage, _error(error, self.names[number] if len(self.names) > 1 else ""))
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -70,7 +81,7 @@ def score(
     ] = None,
     worst: Annotated[
         int, typer.Option(min=0, max=50, help="Worst frames to show in an HTML report.", rich_help_panel=RESULTS)
-    ] = 6,
+    ] = WORST_FRAMES,
     fail_under: Annotated[
         float | None, typer.Option(help="Exit with 1 if a score is below this.", rich_help_panel=RESULTS)
     ] = None,
@@ -90,10 +101,13 @@ def score(
     reports = report or []
     names = [shown(name) for name in distorted]
     try:
-        for path in reports:
-            check_path(path)
+        where = from_environ(ReportSettings)
+        reports = [placed(path, where) for path in reports]  # before the clips are scored, not after
+        given = msgspec.structs.asdict(flags.options())
+        if flags.threads is None:
+            given["threads"] = OptionSettings.from_environ(os.environ).threads
         options = Options(
-            **msgspec.structs.asdict(flags.options()),
+            **given,
             model=flags.model,
             size=size_of(scale_to, "--scale-to") if scale_to else None,
             shortest=shortest,
@@ -107,11 +121,13 @@ def score(
         policy = Policy.from_environ(os.environ)
         if allow_private:
             policy = msgspec.structs.replace(policy, private=True)
-        pictures = worst if any(path.suffix.lower() == ".html" for path in reports) else 0
+        pictures = worst if any(map(shows_pictures, reports)) else 0
         running = Running(cache, parallel, pictures)
         with Bars(names, quiet=quiet or json) as bars:
-            outcomes = asyncio.run(_run(first, others, options, policy, bars.hear, running))
+            display = Display(bars, names)
+            outcomes = asyncio.run(_run(first, others, options, policy, display, running))
     except ScoringError as error:  # it concerns all of them
+        typer.echo(_error(error), err=True)
         outcomes, floor = [Failed(error)], None
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
@@ -125,7 +141,7 @@ def _tell(
     codes, below = [0], []
     for outcome, name in zip(outcomes, names, strict=False):
         if isinstance(outcome, Failed):
-            codes.append(_complain(outcome.error, name if len(outcomes) > 1 else ""))
+            codes.append(_code(outcome.error))  # it was told when it failed
         elif floor is not None and outcome.report.result.score < floor:
             below.append(f"{name} {_told_below(outcome.report.result.score, floor)}")
     scored = [outcome for outcome in outcomes if isinstance(outcome, Scored)]
@@ -160,7 +176,8 @@ def _write(reports: list[Path], scored: list[Scored]) -> int:
             write(path, [one.report for one in scored], {one.report.result.key: one.pictures for one in scored})
             typer.echo(f"wrote {path}", err=True)
     except ScoringError as error:
-        return _complain(error)
+        typer.echo(_error(error), err=True)
+        return _code(error)
     return 0
 
 
@@ -175,7 +192,7 @@ async def _run(
     distorted: list[Source],
     options: Options,
     policy: Policy,
-    listener: Listener,
+    display: Display,
     running: Running,
 ) -> list[Scored | Failed]:
     task = asyncio.current_task()
@@ -183,11 +200,14 @@ async def _run(
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     scorer = Scorer(await engine.ready(), policy, cache=Cache() if running.cache else None)
     batch = Batch(scorer, options, parallel=running.parallel, worst=running.pictures)
-    return await batch.score(reference, distorted, listener)
+    return await batch.score(reference, distorted, display.bars.hear, display.failed)
 
 
-def _complain(error: ScoringError, name: str = "") -> int:
-    """One line, and the exit code that goes with it."""
+def _error(error: ScoringError, name: str = "") -> str:
+    """One line: what happened, and what can be done about it."""
     remedy = f"; {error.remedy}" if isinstance(error, BadInput) and error.remedy else ""
-    typer.echo(f"error: {name + ': ' if name else ''}{' '.join(str(error).split())}{remedy}", err=True)
+    return f"error: {name + ': ' if name else ''}{' '.join(str(error).split())}{remedy}"
+
+
+def _code(error: ScoringError) -> int:
     return BAD_INPUT if isinstance(error, BadInput) else ENGINE

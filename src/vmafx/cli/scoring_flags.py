@@ -11,9 +11,13 @@ import typer
 
 from vmafx.api.scoring import DEFAULT_MODEL, Feature, PixelFormat, RawFormat, ScoringOptions
 from vmafx.scoring.errors import BadInput
+from vmafx.scoring.media.uri import shown
 from vmafx.scoring.request import check
 
 RAW_NAMES = (".yuv", ".raw")
+CONTAINER_NAMES = (
+    ".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".m2ts", ".mxf", ".mpg", ".mpeg", ".flv", ".ivf", ".y4m",
+)  # fmt: skip
 SCORING, RAW_VIDEO = "Scoring", "Raw video"
 _DEFAULT = ScoringOptions()
 
@@ -24,7 +28,9 @@ _raw_option = functools.partial(typer.Option, rich_help_panel=RAW_VIDEO)
 class ScoringFlags(msgspec.Struct, frozen=True, kw_only=True):
     """A field for each option. Those that are fields of ScoringOptions have the same name there."""
 
-    model: Annotated[str, _option(help="A built-in model, or the path or URI of one.")] = DEFAULT_MODEL
+    model: Annotated[str, _option(help="A built-in model, the name of one in VMAFX_MODEL_DIR, or a path or URI.")] = (
+        DEFAULT_MODEL
+    )
     features: Annotated[
         list[str] | None,
         _option("--feature", help=f"Measure this too: {', '.join(get_args(Feature))}; may be given more than once."),
@@ -38,7 +44,9 @@ class ScoringFlags(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = _DEFAULT.pooling
     subsample: Annotated[int, _option(help="Score every n-th frame only.")] = _DEFAULT.subsample
-    threads: Annotated[int, _option(help="Threads for each score; 0 for all cores.")] = 0
+    threads: Annotated[
+        int | None, _option(help="Threads for each score; 0 for all cores, as without VMAFX_THREADS.")
+    ] = None
 
     size: Annotated[str, _raw_option(metavar="WxH", help="Size of a raw clip.")] = ""
     pix_fmt: Annotated[str, _raw_option(help="Its pixel format; yuv420p if not said.")] = ""
@@ -59,8 +67,19 @@ class ScoringFlags(msgspec.Struct, frozen=True, kw_only=True):
         raw = _raw_format(self.size, self.pix_fmt, self.fps)
         other = _raw_format(self.distorted_size or self.size, self.distorted_pix_fmt or self.pix_fmt, self.fps)
         pairs = [(reference, raw), *((name, other) for name in distorted)]
-        some_named_raw = any(_is_raw(name) for name, _ in pairs)
-        return [given if not some_named_raw or _is_raw(name) else None for name, given in pairs]
+        some_named_raw = any(_named(name, RAW_NAMES) for name, _ in pairs)
+        found = [given if not some_named_raw or _named(name, RAW_NAMES) else None for name, given in pairs]
+        for (name, _), form in zip(pairs, found, strict=True):
+            if form is not None and _named(name, CONTAINER_NAMES):
+                happens = f"--size makes vmafx read {shown(name)} as raw video"
+                raise BadInput("options", f"{happens}; leave it out for container files, which say their own size")
+            if form is None and _named(name, (".yuv",)):
+                why = "a .yuv clip does not say its size; give --size, such as 1920x1080, and --pix-fmt"
+                raise BadInput("options", why)
+        if (self.distorted_size or self.distorted_pix_fmt) and not any(found[1:]):
+            why = "--distorted-size and --distorted-pix-fmt are for raw video, and no distorted clip is raw"
+            raise BadInput("options", why)
+        return found
 
 
 def with_scoring_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -122,5 +141,6 @@ def _raw_format(wxh: str, pix_fmt: str, fps: float | None) -> RawFormat | None:
         raise BadInput("options", why) from error
 
 
-def _is_raw(name: str) -> bool:
-    return name.lower().endswith(RAW_NAMES)
+def _named(name: str, endings: tuple[str, ...]) -> bool:
+    path = re.split(r"[?#]", name, maxsplit=1)[0] if "://" in name else name  # a signed URL ends in its signature
+    return path.lower().endswith(endings)

@@ -1,7 +1,6 @@
 """`vmafx submit`: a job for one pair of clips."""
 
 import asyncio
-import re
 from typing import Annotated, Any
 
 import msgspec
@@ -10,7 +9,7 @@ import typer
 from vmafx.api.hardware import Backend
 from vmafx.api.job import VmafxJobSpec
 from vmafx.api.meta import LocalSecretRef
-from vmafx.api.scoring import RawFormat, ScoringOptions
+from vmafx.api.scoring import ScoringOptions
 from vmafx.cli import cluster, doubts, following
 from vmafx.cli.help import HELP
 from vmafx.cli.scoring_flags import SCORING, ScoringFlags, with_scoring_flags
@@ -108,7 +107,7 @@ def submit(
     """
     try:
         first, second = reachable(reference), reachable(distorted)
-        one, other = _formats(flags, first, second)
+        one, other = flags.formats(first, [second])
         options = flags.options()
         optional = _given(
             referenceFormat=one,
@@ -130,8 +129,7 @@ def submit(
         labels = pairs(label or [], "--label")
         wanted = Wanted(output, bool(name), dry_run, wait, _patience(timeout, wait=wait))
         files = doubts.of_files((reference, distorted, report, flags.model))
-        formats = doubts.of_formats({first: one, second: other})
-        for doubt in dict.fromkeys((*files, *doubts.of_model(spec.model), *formats)):
+        for doubt in dict.fromkeys((*files, *doubts.of_model(spec.model))):
             typer.echo(f"note: {doubt}", err=True)
 
         async def work(client: Client, where: str) -> int:
@@ -190,12 +188,3 @@ def _patience(timeout: str, *, wait: bool) -> int | None:
 def _given(**options: Any) -> dict[str, Any]:
     """What was said, a zero too; for the rest the kind has its own defaults."""
     return {name: value for name, value in options.items() if value or (value == 0 and value is not False)}
-
-
-def _formats(flags: ScoringFlags, reference: str, distorted: str) -> list[RawFormat | None]:
-    """Of each clip, if it is raw; the server would say the same, but in words for those who write YAML."""
-    names = [re.split(r"[?#]", uri, maxsplit=1)[0].lower() for uri in (reference, distorted)]
-    found = flags.formats(names[0], names[1:])
-    if any(name.endswith(".yuv") and one is None for name, one in zip(names, found, strict=True)):
-        raise BadInput("options", "a .yuv clip does not say its size; give --size, e.g. 1920x1080, and --pix-fmt")
-    return found

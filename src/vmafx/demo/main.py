@@ -46,7 +46,7 @@ def run(output: Path, *, keep: bool, console: Console | None = None) -> None:
         if keep:
             _stay(cluster, kubectl, steps)
             return
-    for line in _next(output):
+    for line in next_steps(output):
         steps.say(f"  {line}")
 
 
@@ -83,12 +83,14 @@ def _draw(output: Path, points: list[RatePoint]) -> None:
     (output / PICTURE).write_bytes(rate_quality_png(points))
 
 
-def _next(output: Path) -> list[str]:
+def next_steps(output: Path) -> list[str]:
+    """Commands that work wherever vmafx is installed: `make` is for those who have its sources."""
     clips = _short(output / CLIPS)
+    folder = "" if output == Path("demo").absolute() else f" --output {_short(output)}"
     return [
         f"open {_short(output / PAGE)}",
         f"{_vmafx()} score {clips}/{REFERENCE} {clips}/av1.mp4 --report report.html",
-        "make demo KEEP=1     # leaves it running, to look around with kubectl and `vmafx top`",
+        f"{_vmafx()} demo --keep{folder}     # leaves it running, to look around with kubectl and `vmafx top`",
     ]
 
 

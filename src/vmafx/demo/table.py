@@ -28,6 +28,7 @@ async def until_scored(
     """The score of each job; `check` raises if there is nobody left to score. Off a terminal only the end is shown."""
     async with Client(load_config(kubeconfig)) as client:
         jobs = jobs_in(client, NAMESPACE)
+        rows: list[JobRow] = []
         try:
             async with asyncio.timeout(SCORED_WITHIN), Live(client, jobs) as live:
                 with Screen(console=console, auto_refresh=False) if console.is_terminal else nullcontext() as screen:
@@ -41,13 +42,25 @@ async def until_scored(
                     else:
                         console.print(table(rows, kbits))
         except TimeoutError:
-            told = f"not all jobs were scored within {SCORED_WITHIN:.0f} s; with KEEP=1 you can look why"
-            raise DemoError(told) from None
+            raise DemoError(f"not all jobs were scored within {SCORED_WITHIN:.0f} s: {unscored(rows)}") from None
     return scores(rows)
 
 
 def _over(rows: Sequence[JobRow]) -> bool:
     return len(rows) >= len(ENCODES) and all(row.phase in FINISHED for row in rows)
+
+
+def unscored(rows: Sequence[JobRow]) -> str:
+    """The jobs without a score, and what is known of each."""
+    known = {row.name: row for row in rows}
+    lines = []
+    for encode in ENCODES:
+        row = known.get(encode.name)
+        if row is None:
+            lines.append(f"{encode.name} is not listed")
+        elif row.score is None:
+            lines.append(f"{encode.name} is {row.phase}" + (f" ({why})" if (why := row.message or row.reason) else ""))
+    return ", ".join(lines)
 
 
 def scores(rows: Sequence[JobRow]) -> dict[str, float]:

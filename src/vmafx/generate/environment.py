@@ -8,13 +8,15 @@ from vmafx.devcluster.variables import DevSettings
 from vmafx.kube.config import KubeSettings
 from vmafx.operator.kinds import KINDS
 from vmafx.operator.options import OperatorSettings
+from vmafx.reports import ReportSettings
 from vmafx.scoring.engine import EngineSettings
 from vmafx.scoring.media.policy import Policy
+from vmafx.scoring.request import OptionSettings
 from vmafx.settings import Setting, Settings, declared
 from vmafx.worker.options import WorkerSettings
 
 SECTIONS: dict[str, tuple[type[Settings], ...]] = {
-    "Scoring": (EngineSettings, Policy),
+    "Scoring": (EngineSettings, OptionSettings, ReportSettings, Policy),
     "The worker": (WorkerSettings,),
     "The operator": (OperatorSettings, *(kind.settings for kind in KINDS)),
     "The controller": (ControllerSettings,),

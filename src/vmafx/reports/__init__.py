@@ -20,7 +20,7 @@ markup.py        elements; the one place where text becomes HTML
 """
 
 from vmafx.reports.data import csv, json
-from vmafx.reports.files import check, render, write
+from vmafx.reports.files import ReportSettings, check, placed, render, shows_pictures, write
 from vmafx.reports.page import html
 
-__all__ = ["check", "csv", "html", "json", "render", "write"]
+__all__ = ["ReportSettings", "check", "csv", "html", "json", "placed", "render", "shows_pictures", "write"]

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import Annotated
 
 from vmafx.atomic_write import put_whole
 from vmafx.reports.data import csv, json
@@ -12,6 +13,7 @@ from vmafx.reports.page import html
 from vmafx.scoring.errors import BadInput, NodeFault
 from vmafx.scoring.frames import Picture
 from vmafx.scoring.result import Report
+from vmafx.settings import Setting, Settings
 
 Render = Callable[[Sequence[Report], Mapping[str, Sequence[Picture]]], bytes]
 
@@ -20,7 +22,29 @@ RENDER: dict[str, Render] = {
     ".json": lambda reports, _: json(reports),
     ".csv": lambda reports, _: csv(reports).encode(errors="backslashreplace"),
 }
+OUTPUT_DIR = "VMAFX_OUTPUT_DIR"
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
+
+
+class ReportSettings(Settings):
+    """Where reports go."""
+
+    output_dir: Annotated[Path | None, Setting(
+        "The folder for reports that `vmafx score --report` names by a relative path; if not said, the current one.",
+        variable=OUTPUT_DIR, parse=lambda text: Path(text) if text else None,
+    )] = None  # fmt: skip
+
+
+def placed(path: Path, settings: ReportSettings) -> Path:
+    """Where a report of this name is written; refuses what `write` would refuse."""
+    folder = settings.output_dir
+    if folder is not None and not path.is_absolute():
+        if not folder.is_dir():
+            cure = "make it, or give the report an absolute path"
+            raise BadInput("options", f"{OUTPUT_DIR} names {folder}, which is no folder; {cure}")
+        path = folder / path
+    check(path)
+    return path
 
 
 def check(path: Path) -> None:
@@ -43,9 +67,15 @@ def write(path: Path, reports: Sequence[Report], pictures: Mapping[str, Sequence
         put_whole(path, content)
 
 
-def render(name: str, report: Report) -> bytes:
+def render(name: str, report: Report, pictures: Sequence[Picture] = ()) -> bytes:
     """One report as its name's ending asks, and as JSON where it asks for nothing we have."""
-    return RENDER.get(PurePosixPath(name).suffix.lower(), RENDER[".json"])([report], {})
+    known = {report.result.key: pictures}
+    return RENDER.get(PurePosixPath(name).suffix.lower(), RENDER[".json"])([report], known)
+
+
+def shows_pictures(name: str | Path) -> bool:
+    """Whether a report of this name has pictures of frames; tables have none."""
+    return PurePosixPath(name).suffix.lower() == ".html"
 
 
 @contextmanager

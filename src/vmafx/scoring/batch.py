@@ -1,83 +1,140 @@
 """Several distorted clips against one reference, which is fetched and looked at once."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import msgspec
 
-from vmafx.scoring.errors import EngineFailure, ScoringError
+from vmafx.scoring.errors import ScoringError
 from vmafx.scoring.frames import Picture
 from vmafx.scoring.request import Options, Source, check
 from vmafx.scoring.result import Progress, Report
 from vmafx.scoring.run import Ready
 from vmafx.scoring.score import Scorer
 
+T = TypeVar("T")
 Listener = Callable[[int, Progress], None]  # with the number of the distorted clip
+OnFailure = Callable[[int, ScoringError], None]
+WORST_FRAMES = 6  # shown in an HTML report, if no other number is asked for
+OPEN_MOST = 256  # clips that are open at once, each with a descriptor: a shell's usual limit is 1,024
 
 
 class Scored(msgspec.Struct, frozen=True):
+    """`pictures_error` is why there are no pictures, where some were wanted."""
+
     report: Report
     pictures: tuple[Picture, ...] = ()
+    pictures_error: Exception | None = None
 
 
 class Failed(msgspec.Struct, frozen=True):
     error: ScoringError
 
 
+class _Shared:
+    """What all clips of a batch share: the reference, and the turns they take."""
+
+    def __init__(self, reference: "asyncio.Task[Ready]", parallel: int) -> None:
+        self._reference = reference
+        self.open = asyncio.Semaphore(max(OPEN_MOST, parallel))
+        self.look = asyncio.Semaphore(parallel)
+        self.score = asyncio.Semaphore(parallel)
+
+    async def reference(self) -> Ready:
+        await asyncio.wait([self._reference])
+        return self._reference.result()
+
+
 class Batch:
-    """`parallel` clips at once, sharing the cores; pictures are taken of the `worst` frames of each."""
+    """`parallel` clips at once, sharing the cores; pictures are taken of the `worst` frames of each.
+
+    Local clips are looked at before it is their turn to be scored, so that what is wrong with one shows at once.
+    Remote ones are fetched in their turn: the disk has room for few.
+    """
 
     def __init__(self, scorer: Scorer, options: Options, *, parallel: int = 0, worst: int = 0) -> None:
         self._scorer, self._options, self._parallel, self._worst = scorer, options, parallel, worst
 
-    async def score(self, reference: Source, distorted: Sequence[Source], listener: Listener) -> list[Scored | Failed]:
-        """An outcome for each, in their order. What is wrong with the reference or the options concerns all: raised."""
+    async def score(
+        self,
+        reference: Source,
+        distorted: Sequence[Source],
+        listener: Listener,
+        on_failure: OnFailure = lambda _number, _error: None,
+    ) -> list[Scored | Failed]:
+        """An outcome for each, in their order; `on_failure` hears of a failed clip while others are still scored.
+
+        What is wrong with the reference or the options concerns all: raised.
+        """
         check(self._options)
         cores = self._options.cores()
         parallel = min(self._parallel or cores, len(distorted))
         threads = self._options.threads or max(1, cores // parallel)
-        options, slots = msgspec.structs.replace(self._options, threads=threads), asyncio.Semaphore(parallel)
+        options = msgspec.structs.replace(self._options, threads=threads)
         outcomes: list[asyncio.Task[Scored | Failed]] = []
         async with self._scorer.open(reference, "reference", lambda progress: listener(0, progress)) as held:
             try:
                 async with asyncio.TaskGroup() as group:
-                    first = group.create_task(self._scorer.look(held))
+                    shared = _Shared(group.create_task(self._scorer.look(held)), parallel)
                     for number, source in enumerate(distorted):
-                        work = self._one(first, source, options, slots, _numbered(listener, number))
-                        outcomes.append(group.create_task(work))
+                        hear, failed = _numbered(listener, number), _numbered(on_failure, number)
+                        outcomes.append(group.create_task(self._one(source, options, shared, hear, failed)))
             except* ScoringError as failures:
                 raise failures.exceptions[0] from None
         return [outcome.result() for outcome in outcomes]
 
     async def _one(
         self,
-        reference: "asyncio.Task[Ready]",
         source: Source,
         options: Options,
-        slots: asyncio.Semaphore,
+        shared: _Shared,
         hear: Callable[[Progress], None],
+        on_failure: Callable[[ScoringError], None],
     ) -> Scored | Failed:
-        async with slots:
-            try:
-                async with self._scorer.open(source, "distorted", hear) as held:
-                    hear(Progress("reading"))
-                    second = await self._scorer.look(held)
-                    await asyncio.wait([reference])
-                    first = reference.result()
-                    report = await self._scorer.compare(first, second, options, hear)
-                    return await self._with_pictures(first, second, options, report)
-            except ScoringError as error:
-                return Failed(error)
+        try:
+            return await self._in_turn(source, options, shared, hear)
+        except ScoringError as error:
+            await shared.reference()  # if that fails, it is what there is to tell, and ends the group
+            on_failure(error)
+            return Failed(error)
 
-    async def _with_pictures(self, reference: Ready, distorted: Ready, options: Options, report: Report) -> Scored:
+    async def _in_turn(
+        self, source: Source, options: Options, shared: _Shared, hear: Callable[[Progress], None]
+    ) -> Scored:
+        if self._scorer.is_local(source, "distorted"):
+            async with shared.open, self._looked_at(source, shared, hear) as distorted:
+                reference = await shared.reference()
+                self._scorer.check_pair(reference, distorted, options)
+                hear(Progress("waiting"))
+                async with shared.score:
+                    return await self._compare(reference, distorted, options, hear)
+        async with shared.score, self._looked_at(source, shared, hear) as distorted:
+            return await self._compare(await shared.reference(), distorted, options, hear)
+
+    @asynccontextmanager
+    async def _looked_at(
+        self, source: Source, shared: _Shared, hear: Callable[[Progress], None]
+    ) -> AsyncIterator[Ready]:
+        async with self._scorer.open(source, "distorted", hear) as held:
+            async with shared.look:
+                hear(Progress("reading"))
+                ready = await self._scorer.look(held)
+            yield ready
+
+    async def _compare(
+        self, reference: Ready, distorted: Ready, options: Options, hear: Callable[[Progress], None]
+    ) -> Scored:
         """A score without pictures is better than none; why there are none is noted."""
+        report = await self._scorer.compare(reference, distorted, options, hear)
         try:
             taken = await self._scorer.worst_frames(reference, distorted, options, report, self._worst)
-        except EngineFailure as error:
+        except (ScoringError, OSError) as error:
             result = msgspec.structs.replace(report.result, notes=(*report.result.notes, str(error)))
-            return Scored(msgspec.structs.replace(report, result=result))
+            return Scored(msgspec.structs.replace(report, result=result), pictures_error=error)
         return Scored(report, tuple(taken))
 
 
-def _numbered(listener: Listener, number: int) -> Callable[[Progress], None]:
-    return lambda progress: listener(number, progress)
+def _numbered(listener: Callable[[int, T], None], number: int) -> Callable[[T], None]:
+    return lambda told: listener(number, told)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -13,7 +14,7 @@ from vmafx.scoring.digest import sha256
 from vmafx.scoring.engine import Engine
 from vmafx.scoring.errors import BadInput, started_here
 from vmafx.scoring.media.opened import open_media
-from vmafx.scoring.media.policy import Policy
+from vmafx.scoring.media.policy import MODEL_DIR, Policy
 
 BUILT_IN = ("vmaf_v0.6.1", "vmaf_v0.6.1neg", "vmaf_4k_v0.6.1")
 FILE_MAX = 32 << 20
@@ -45,11 +46,7 @@ async def open_model(name: str, policy: Policy) -> AsyncIterator[Model]:
     if name in BUILT_IN:
         yield Model(name, name, f"version={name}")
         return
-    if "/" not in name and not name.endswith(".json"):
-        raise BadInput(
-            "model",
-            f"there is no model {name!r}; there are {', '.join(BUILT_IN)}, or the path or URI of a model's JSON",
-        )
+    name = _file_of(name, policy.model_dir)
     bounded = msgspec.structs.replace(policy, max_bytes=min(policy.max_bytes, FILE_MAX))
     async with open_media(name, "model", bounded) as opened:
         if opened.size > FILE_MAX:
@@ -57,6 +54,23 @@ async def open_model(name: str, policy: Policy) -> AsyncIterator[Model]:
         _check(os.pread(opened.fd, FILE_MAX, 0), opened.shown)
         identity = f"sha256:{opened.digest or await sha256(opened)}"
         yield Model(opened.shown, identity, f"path=/dev/fd/{opened.fd}", opened.fd)
+
+
+def _file_of(name: str, folder: Path | None) -> str:
+    """A name alone is that of a file in the folder of models, with its ending or without; else it is a path or URI."""
+    if "/" in name:
+        return name
+    if folder is not None and name not in {"", ".", ".."}:
+        found = folder / (name if name.endswith(".json") else f"{name}.json")
+        if found.exists():
+            return str(found)
+    if name.endswith(".json"):
+        return name
+    raise BadInput(
+        "model",
+        f"there is no model {name!r}; there are {', '.join(BUILT_IN)}, or the path or URI of a model's JSON,"
+        f" or the name of one in {MODEL_DIR} ({folder or 'not set'})",
+    )
 
 
 def _check(content: bytes, shown: str) -> None:

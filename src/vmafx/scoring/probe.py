@@ -50,5 +50,7 @@ def _check_raw(opened: Opened, raw: RawFormat, part: Part) -> None:
     if rest or not whole:
         said = f"{raw.width}x{raw.height} {raw.pixelFormat}"
         raise BadInput(
-            part, f"{opened.size:,} bytes are {opened.size / frame:.2f} frames of {said}; check size and pixel format"
+            part,
+            f"{opened.size:,} bytes are {opened.size / frame:.2f} frames of {said}; check size and pixel format",
+            "see --size and --pix-fmt",
         )

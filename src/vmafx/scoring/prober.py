@@ -53,7 +53,7 @@ def main() -> None:
 
 def _why(error: Exception, *, raw: bool) -> str:
     reason = getattr(error, "strerror", None) or str(error)
-    hint = "" if raw else "; for raw video say its size and pixel format"
+    hint = "" if raw else ": it is no video, or it is cut off; for raw video, give its size and pixel format"
     return f"ffmpeg's libraries cannot read it ({reason}){hint}"
 
 

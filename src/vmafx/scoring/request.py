@@ -1,15 +1,41 @@
 """What is to be scored, and how."""
 
 import os
-from typing import Self, get_type_hints
+from collections.abc import Mapping
+from typing import Annotated, Self, get_type_hints
 
 import msgspec
 
+from vmafx import settings
 from vmafx.api.schema import expected, field_schema
 from vmafx.api.scoring import DEFAULT_MODEL, MAX_THREADS, RawFormat, ScoringOptions, ScoringSpec
 from vmafx.scoring.errors import BadInput
+from vmafx.settings import Setting, Settings, at_least
 
 _DECLARED = get_type_hints(ScoringOptions, include_extras=True)
+
+
+def _threads(text: str) -> int | None:
+    count = at_least(0)(text)
+    if count > MAX_THREADS:
+        raise ValueError(f"{text!r} is more than {MAX_THREADS}")
+    return count or None
+
+
+class OptionSettings(Settings):
+    """What holds where neither a flag nor a job says otherwise."""
+
+    threads: Annotated[int | None, Setting(
+        "Threads for each score, where a job or the flag says nothing; 0 for all cores.", default="0",
+        flag="--threads", variable="VMAFX_THREADS", parse=_threads,
+    )] = None  # fmt: skip
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Self:
+        try:
+            return settings.from_environ(cls, environ)
+        except settings.InvalidSetting as error:
+            raise BadInput("options", str(error)) from error
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -34,9 +60,10 @@ class Options(ScoringOptions, kw_only=True):
     damaged: bool = False  # score a distorted clip with damage as it decodes
 
     @classmethod
-    def of(cls, spec: ScoringSpec) -> Self:
-        """Those of a job."""
-        return cls(model=spec.model, **msgspec.structs.asdict(spec.options or ScoringOptions()))
+    def of(cls, spec: ScoringSpec, threads: int | None = None) -> Self:
+        """Those of a job; `threads` if it says nothing of them."""
+        given = spec.options or ScoringOptions()
+        return cls(model=spec.model, **msgspec.structs.asdict(given) | {"threads": given.threads or threads})
 
     def cores(self) -> int:
         return self.threads or min(len(os.sched_getaffinity(0)), MAX_THREADS)

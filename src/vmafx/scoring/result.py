@@ -67,7 +67,7 @@ class Report(msgspec.Struct, frozen=True):
 class Progress(msgspec.Struct, frozen=True):
     """How far it is. `total` and `eta` (seconds) are None where they cannot be known."""
 
-    stage: Literal["fetching", "reading", "scoring"]
+    stage: Literal["fetching", "reading", "waiting", "scoring"]
     done: int = 0  # bytes while fetching, frames while scoring
     total: int | None = None
     fps: float = 0.0

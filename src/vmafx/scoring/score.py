@@ -22,6 +22,8 @@ from vmafx.scoring.frames import Picture, pictures
 from vmafx.scoring.libvmaf import Log, columns, read_log
 from vmafx.scoring.media.opened import Opened, open_media
 from vmafx.scoring.media.policy import Policy
+from vmafx.scoring.media.schemes import SCHEMES
+from vmafx.scoring.media.uri import locate
 from vmafx.scoring.models import open_model, tried
 from vmafx.scoring.plan import check_counts, damaged, plan
 from vmafx.scoring.pooling import pool, summary
@@ -87,6 +89,12 @@ class Scorer:
             task.cancel()
             await asyncio.wait([task])
 
+    def is_local(self, source: Source, part: Part) -> bool:
+        """Whether the clip is opened where it lies, and not fetched; BadInput for one that may not be opened."""
+        place = locate(source.uri, part)
+        self._policy.allow(place.scheme, part)
+        return SCHEMES[place.scheme].in_place
+
     @asynccontextmanager
     async def open(self, source: Source, part: Part, listener: Listener = unheard) -> AsyncIterator[Held]:
         """A clip at hand, fetched if it is elsewhere."""
@@ -106,6 +114,10 @@ class Scorer:
 
     async def _digest(self, opened: Opened) -> str:
         return opened.digest or await sha256(opened)
+
+    def check_pair(self, reference: Ready, distorted: Ready, options: Options) -> None:
+        """BadInput for clips that `compare` would refuse by what they are, before any frame is decoded."""
+        plan(reference.clip, distorted.clip, options, self._limits)
 
     async def compare(
         self, reference: Ready, distorted: Ready, options: Options, listener: Listener = unheard

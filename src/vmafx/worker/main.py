@@ -15,6 +15,7 @@ from vmafx.scoring import engine
 from vmafx.scoring.errors import NodeFault, ScoringError
 from vmafx.scoring.media.policy import Policy
 from vmafx.scoring.media.uri import shown
+from vmafx.scoring.request import Options, OptionSettings
 from vmafx.scoring.score import Scorer
 from vmafx.settings import from_environ
 from vmafx.worker import progress
@@ -60,11 +61,12 @@ async def _answer(settings: WorkerSettings, environ: Mapping[str, str]) -> Answe
     log.info("scoring", reference=shown(work.reference), distorted=shown(work.distorted), model=shown(work.model))
     try:
         policy = Policy.from_environ(environ)
+        threads = OptionSettings.from_environ(environ).threads
         scorer = Scorer(await engine.ready(environ), policy)
     except ScoringError as error:
         return failed(work.id, NodeFault(str(error)))
     with progress.told(settings.progress) as listener:
-        return await answer(work, scorer, policy, listener)
+        return await answer(work, Options.of(work, threads), scorer, policy, listener)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from vmafx.api.job import FeatureSummary
 from vmafx.jobs.work import Answer, Fault, Work
-from vmafx.reports import render
+from vmafx.logs import log
+from vmafx.reports import render, shows_pictures
+from vmafx.scoring.batch import WORST_FRAMES, Batch, Failed, Scored
 from vmafx.scoring.errors import BadInput, EngineFailure, ScoringError
 from vmafx.scoring.media.deliver import deliver
 from vmafx.scoring.media.policy import Policy
@@ -14,19 +16,31 @@ from vmafx.scoring.score import Listener, Scorer
 FIRST = ("vmaf", "psnr_y", "ssim", "ms_ssim", "psnr_hvs", "ciede", "cambi")  # kept longest where room is short
 
 
-async def answer(work: Work, scorer: Scorer, policy: Policy, listener: Listener) -> Answer:
+async def answer(work: Work, options: Options, scorer: Scorer, policy: Policy, listener: Listener) -> Answer:
     """Every way it can end is an answer."""
     try:
-        report = await scorer.score(
-            Source(work.reference, work.referenceFormat),
-            Source(work.distorted, work.distortedFormat),
-            Options.of(work),
-            listener,
-        )
-        delivered = await deliver(work.output, render(shown(work.output), report), policy) if work.output else None
+        scored = await _score(work, options, scorer, listener)
+        report = scored.report
+        delivered = None
+        if work.output:
+            delivered = await deliver(work.output, render(shown(work.output), report, scored.pictures), policy)
     except ScoringError as error:
         return failed(work.id, error)
     return Answer(work.id, report.result.score, report.result.frames, _metrics(report), delivered)
+
+
+async def _score(work: Work, options: Options, scorer: Scorer, listener: Listener) -> Scored:
+    """With the pictures that `vmafx score` would put into such a report; without any of them it is still a score."""
+    worst = WORST_FRAMES if work.output and shows_pictures(shown(work.output)) else 0
+    batch = Batch(scorer, options, parallel=1, worst=worst)
+    reference = Source(work.reference, work.referenceFormat)
+    distorted = Source(work.distorted, work.distortedFormat)
+    (outcome,) = await batch.score(reference, [distorted], lambda _, progress: listener(progress))
+    if isinstance(outcome, Failed):
+        raise outcome.error
+    if outcome.pictures_error is not None:
+        log.warn("report has no pictures", error=str(outcome.pictures_error))
+    return outcome
 
 
 def failed(attempt: str, error: ScoringError) -> Answer:

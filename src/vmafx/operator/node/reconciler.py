@@ -85,7 +85,7 @@ class NodeReconciler:
             log.info("a node is removed, whose agent is gone for good", key=str(key), heard=heard_last(node))
 
     def _tell(self, node: NodeView, verdict: Verdict) -> None:
-        """A node that turned, drains or is lost: one line, one event. That the controller went is logged by its probe."""
+        """One log line and one event when a node changes. A controller that went is logged by its probe."""
         before = readiness(node)
         was = node.status.healthy, before is not None and before.reason == "Draining"
         turned = node.status.healthy is not None and was != (verdict.healthy, verdict.reason == "Draining")

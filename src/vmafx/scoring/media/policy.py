@@ -11,6 +11,7 @@ from vmafx.scoring.media.retry import Retry
 from vmafx.scoring.media.schemes import SCHEMES
 from vmafx.settings import Setting, Settings, truth
 
+MODEL_DIR = "VMAFX_MODEL_DIR"
 _UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 
@@ -30,6 +31,13 @@ def _roots(text: str) -> tuple[Path, ...]:
         if not root.is_absolute():
             raise ValueError(f"{str(root)!r} is no absolute path")
     return roots
+
+
+def _folder(text: str) -> Path | None:
+    """Absolute, since an agent's workers run in folders of their own."""
+    if text and not Path(text).is_absolute():
+        raise ValueError(f"{text!r} is no absolute path")
+    return Path(text) if text else None
 
 
 def _size(text: str) -> int:
@@ -59,6 +67,11 @@ class Policy(Settings):
         "The largest clip, such as `10Gi`, `500Mi` or a number of bytes.", default="64Gi",
         variable="VMAFX_MEDIA_MAX_BYTES", parse=_size,
     )] = 64 << 30
+    model_dir: Annotated[Path | None, Setting(
+        "The folder of models that are given by name alone: `--model mine` is mine.json in it; below VMAFX_MEDIA_ROOTS,"
+        " if that is set.",
+        variable=MODEL_DIR, parse=_folder,
+    )] = None
     # fmt: on
     reserve: int = 256 << 20  # bytes of the disk that staging leaves free
     connect_seconds: float = 10.0

@@ -14,7 +14,7 @@ def locate(uri: str, part: Part) -> Place:
     try:
         return _parse(uri)
     except Malformed as error:
-        raise BadInput(part, f"{shown(uri)} is no clip: {error}") from None
+        raise BadInput(part, f"{shown(uri)} is no clip: {error}" if uri else str(error)) from None
 
 
 def shown(uri: str) -> str:

@@ -233,7 +233,9 @@ class Download:
 
 def _failed(error: Exception, guard: Guard, bad: Callable[[str], BadInput]) -> Exception:
     if guard.refused and isinstance(error, aiohttp.ClientConnectorError):
-        return bad("it leads to an address that is not public; VMAFX_MEDIA_ALLOW_PRIVATE=true allows that")
+        refusal = bad("it leads to an address that is not public; VMAFX_MEDIA_ALLOW_PRIVATE=true allows that")
+        refusal.remedy = "for this run alone, use --allow-private"
+        return refusal
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return NodeFault(bad("the server's certificate is not trusted here").why)
     return Lost(next((words for kind, words in _WORDS if isinstance(error, kind)), "the connection broke"))

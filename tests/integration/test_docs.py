@@ -79,8 +79,17 @@ PAGES = sorted(page.name for page in (ROOT / "docs").glob("*.md"))
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *(f"docs/{name}" for name in PAGES)])
 def test_links_lead_somewhere(page: str) -> None:
-    targets = re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text())
-    assert [target for target in targets if not ((ROOT / page).parent / target).exists()] == []
+    here = ROOT / page
+    links = re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", here.read_text())
+    targets = [(here.parent / path if path else here, anchor) for path, anchor in links]
+    assert [path for path, _ in targets if not path.exists()] == []
+    assert [(path, anchor) for path, anchor in targets if anchor and anchor not in anchors(path)] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Of each heading, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_the_readme_links_every_page() -> None:

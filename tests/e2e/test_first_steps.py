@@ -2,7 +2,10 @@
 
 import os
 import re
+import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -40,10 +43,26 @@ def test_the_demo_scores_draws_and_leaves_nothing(environment: dict[str, str], t
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
-def test_the_first_job_of_the_readme(environment: dict[str, str]) -> None:
+def test_the_first_job_of_the_readme(environment: dict[str, str], kubectl_path: Path) -> None:
     section = (ROOT / "README.md").read_text().partition("## Your first job\n")[2].partition("\n## ")[0]
-    commands = "\n".join(line.strip() for line in section.splitlines() if line.startswith("    "))
-    shown = run(commands, environment)
-    assert re.search(r"first-job +Pending", shown)
-    assert "The pristine clip, as a URI." in shown
-    assert shown.rstrip().endswith("cluster 'dev' is down")
+    (start,) = re.findall(r"^    (.*)$", section, re.MULTILINE)
+    (script,) = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    path = f"{kubectl_path.parent}:{environment['PATH']}"
+    with kept_running(start, environment) as kubeconfig:
+        shown = run(script, {**environment, "KUBECONFIG": kubeconfig, "PATH": path})
+    assert re.search(r"first-job +Succeeded +\d+\.\d+ +this-machine", shown)
+
+
+@contextmanager
+def kept_running(command: str, environment: dict[str, str]) -> Iterator[str]:
+    """A demo that stays until the block is left; the kubeconfig that it tells people to use."""
+    with subprocess.Popen(
+        ["bash", "-c", f"exec {command}"], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True,
+        start_new_session=True,
+    ) as demo:  # fmt: skip
+        try:
+            assert demo.stdout is not None
+            told = (re.search(r"export KUBECONFIG=(.*)", line) for line in demo.stdout)
+            yield next(found[1] for found in told if found)
+        finally:
+            os.killpg(demo.pid, signal.SIGTERM)

@@ -74,9 +74,34 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     assert "vmafx-agent" not in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in (ROOT / "docs").iterdir())]
-)
+PAGES = sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *(f"docs/{name}" for name in PAGES)])
 def test_links_lead_somewhere(page: str) -> None:
-    targets = re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text())
-    assert [target for target in targets if not ((ROOT / page).parent / target).exists()] == []
+    here = ROOT / page
+    links = re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", here.read_text())
+    targets = [(here.parent / path if path else here, anchor) for path, anchor in links]
+    assert [path for path, _ in targets if not path.exists()] == []
+    assert [(path, anchor) for path, anchor in targets if anchor and anchor not in anchors(path)] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Of each heading, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_readme_links_every_page() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert [name for name in PAGES if f"](docs/{name})" not in readme] == []
+
+
+@pytest.mark.parametrize("page", ["clips.md", "sizing.md"])
+def test_the_server_accepts_the_manifests_of(page: str, client: Client, kubectl: Kubectl, tmp_path: Path) -> None:
+    manifests = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+    assert manifests
+    (tmp_path / "all.yaml").write_text("---\n".join(manifests))
+    done = kubectl("apply", "--dry-run=server", "-f", str(tmp_path / "all.yaml"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("created") == len(manifests)

@@ -30,7 +30,7 @@ from bench.usage import CORES, cpu_seconds, memory_mib
 
 from vmafx.devcluster import DevCluster, crds
 from vmafx.devcluster.cluster import free_port
-from vmafx.jobs.work import Answer, fitted
+from vmafx.jobs.attempt import AttemptResult, encode_result
 from vmafx.kube import JOBS, NODES, Client, Config, load_config
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
@@ -72,7 +72,7 @@ class Agent:
                     group.create_task(self._report(answer.job.id, answer.job.name))
 
     async def _report(self, attempt: str, name: str) -> None:
-        answer = fitted(Answer(attempt, score_of(name), FRAMES)).decode()
+        answer = encode_result(AttemptResult(attempt, score_of(name), FRAMES)).decode()
         said = await self._stub.ReportResult(
             wire.ReportResultRequest(
                 node_id=self._node, session_token=self._token, job_id=attempt, name=name, final=True, answer=answer
@@ -143,7 +143,7 @@ async def fleet(cluster: DevCluster, count: int) -> AsyncIterator[tuple[Controll
     """Controller, operator, and so many agents that are healthy; all calm."""
     config = load_config(cluster.kubeconfig)
     async with Client(config) as client:
-        await crds.install(client)
+        await crds.install_crds(client)
         async with controller(cluster) as door, running(OURS, cluster, f"http://127.0.0.1:{door.http}") as operator:
             await _serving(door.grpc)
             async with agents(door.grpc, count):

@@ -22,9 +22,9 @@ import orjson
 
 from vmafx.api.job import JobView, VmafxJob, VmafxJobSpec
 from vmafx.api.meta import ObjectMeta
-from vmafx.devcluster import DevCluster, Options, crds
-from vmafx.devcluster.components import MANAGER, SCHEDULER
-from vmafx.kube import JOBS, Client, Key, load_config
+from vmafx.devcluster import ClusterOptions, DevCluster, crds
+from vmafx.devcluster.components import CONTROLLER_MANAGER, SCHEDULER
+from vmafx.kube import JOBS, Client, ObjectKey, load_config
 from vmafx.kube.watch import decode_events, event_decoder
 
 EVENT_BYTES = 1400
@@ -53,7 +53,7 @@ async def sample_event(client: Client) -> dict[str, Any]:
         "startedAt": "2026-11-15T12:00:00Z",
         "attempts": 1,
     }
-    key = Key("default", "sample")
+    key = ObjectKey("default", "sample")
     await client.patch_status(JOBS, key, status)
     sent = await client.get(JOBS.seen_as(dict), key)
     event = {"type": "MODIFIED", "object": sent}
@@ -194,7 +194,7 @@ async def measure_patches(kubeconfig: Path) -> dict[str, float]:
 
         def patch(number: int) -> Any:
             status = {"phase": "Running", "assignedNode": f"node-{number}", "attempts": number}
-            return ours.patch_status(JOBS.seen_as(JobView), Key("default", f"patched-{number % AT_ONCE}"), status)
+            return ours.patch_status(JOBS.seen_as(JobView), ObjectKey("default", f"patched-{number % AT_ONCE}"), status)
 
         def their_patch(number: int) -> Any:
             status = {"phase": "Running", "assignedNode": f"node-{number}", "attempts": number}
@@ -224,13 +224,13 @@ def say(text: str) -> None:
 
 async def prepare(kubeconfig: Path) -> dict[str, Any]:
     async with Client(load_config(kubeconfig)) as client:
-        await crds.install(client)
+        await crds.install_crds(client)
         return await sample_event(client)
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        options = Options(without=frozenset({MANAGER, SCHEDULER}), tethered=True)
+        options = ClusterOptions(without=frozenset({CONTROLLER_MANAGER, SCHEDULER}), tethered=True)
         with DevCluster(Path(folder) / "bench", options) as cluster:
             event = asyncio.run(prepare(cluster.kubeconfig))
             say(f"patching: {ROUNDS} rounds of {PATCHES} status patches, {AT_ONCE} at a time")

@@ -24,10 +24,10 @@ from bench.usage import cpu_seconds
 
 from vmafx.api.meta import ObjectMeta
 from vmafx.api.node import VmafxNode, VmafxNodeSpec
-from vmafx.devcluster import DevCluster, Options, crds, places, tools
+from vmafx.devcluster import ClusterOptions, DevCluster, crds, paths, tools
 from vmafx.devcluster.cluster import free_port
-from vmafx.devcluster.components import MANAGER, SCHEDULER
-from vmafx.devcluster.progress import Lines
+from vmafx.devcluster.components import CONTROLLER_MANAGER, SCHEDULER
+from vmafx.devcluster.progress import PlainProgress
 from vmafx.kube import NODES, Client
 
 HERE = Path(__file__).parent
@@ -109,7 +109,7 @@ def export(revision: str) -> Path:
     )  # fmt: skip
     if resolved.returncode:
         raise SystemExit(f"there is no revision {revision!r} here")
-    folder = places.cache() / "bench" / "revisions" / resolved.stdout.strip()
+    folder = paths.cache() / "bench" / "revisions" / resolved.stdout.strip()
     if not folder.exists():
         packed = subprocess.run(
             ["git", "archive", folder.name, "src"], cwd=HERE.parent, capture_output=True, check=True
@@ -125,10 +125,10 @@ def build_go() -> Path:
     """The Go contestant, built once for its sources and kept beside the control plane's binaries."""
     sources = sorted((HERE / "peer-go").iterdir())
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
-    out, built_from = places.cache() / "bench" / "peer-go", places.cache() / "bench" / "peer-go.sha256"
+    out, built_from = paths.cache() / "bench" / "peer-go", paths.cache() / "bench" / "peer-go.sha256"
     if not out.exists() or not built_from.exists() or built_from.read_text() != digest:
         say("building the Go contestant (once, 1 to 3 minutes)")
-        go = tools.go(Lines())
+        go = tools.go(PlainProgress())
         command = [str(go), "build", "-trimpath", "-ldflags", "-s -w", "-o", str(out), "."]
         subprocess.run(command, cwd=HERE / "peer-go", env={**os.environ, "CGO_ENABLED": "0"}, check=True)
         built_from.write_text(digest)
@@ -137,7 +137,7 @@ def build_go() -> Path:
 
 def build_kopf() -> Path:
     """A Python with kopf in it, made once and kept there too."""
-    folder = places.cache() / "bench" / "kopf"
+    folder = paths.cache() / "bench" / "kopf"
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
         say("installing the kopf contestant (once, under a minute)")
@@ -152,7 +152,7 @@ def build_kopf() -> Path:
 @contextmanager
 def control_plane() -> Iterator[DevCluster]:
     """A fresh etcd and API server, which end with us."""
-    options = Options(without=frozenset({MANAGER, SCHEDULER}), tethered=True)
+    options = ClusterOptions(without=frozenset({CONTROLLER_MANAGER, SCHEDULER}), tethered=True)
     with tempfile.TemporaryDirectory() as folder, DevCluster(Path(folder) / "bench", options) as cluster:
         yield cluster
 
@@ -165,7 +165,7 @@ def servers_of(cluster: DevCluster) -> list[int]:
 
 async def prepare(client: Client) -> None:
     """The kinds, and nodes that nobody has judged yet."""
-    await crds.install(client)
+    await crds.install_crds(client)
     for name in node_names():
         spec = VmafxNodeSpec(gpuVendor="cpu", capacity=CAPACITY, image="vmafx-worker:bench")
         await client.create(NODES, VmafxNode(metadata=ObjectMeta(name=name), spec=spec), NAMESPACE)

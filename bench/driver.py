@@ -16,14 +16,14 @@ from bench.contest import NAMESPACE, node_names
 from prometheus_client import CollectorRegistry
 
 from vmafx.api.job import VmafxJob, VmafxJobSpec
-from vmafx.api.meta import MetaView, Model, ObjectMeta
-from vmafx.jobs.work import Answer, fitted
-from vmafx.kube import JOBS, Client, Config, Key
+from vmafx.api.meta import ApiModel, MetaView, ObjectMeta
+from vmafx.jobs.attempt import AttemptResult, encode_result
+from vmafx.kube import JOBS, Client, Config, ObjectKey
 from vmafx.kube.core import PODS
 from vmafx.kube.metrics import ClientMetrics
 from vmafx.kube.watch import Added, Modified
 from vmafx.operator.job.pod import NODE_LABEL
-from vmafx.operator.job.podview import ATTEMPT_LABEL, JOB_LABEL
+from vmafx.operator.job.pod_cache import ATTEMPT_LABEL, JOB_LABEL
 
 CREATORS = 32
 FRAMES = 300
@@ -38,11 +38,11 @@ class Pod(msgspec.Struct):
 POD = PODS.seen_as(Pod)
 
 
-class _Status(Model):
+class _Status(ApiModel):
     phase: str = "Pending"
 
 
-class _Outcome(Model):
+class _Outcome(ApiModel):
     """As much of a job as tells that it is done."""
 
     metadata: MetaView
@@ -128,11 +128,11 @@ class Driver:
     async def _end(self, pod: Pod) -> None:
         """What a kubelet would report of a container that ended well, at once."""
         owner, attempt = pod.metadata.ownerReferences[0], pod.metadata.labels.get(ATTEMPT_LABEL, "0")
-        answer = fitted(Answer(f"{owner.uid}-{attempt}", score_of(owner.name), FRAMES)).decode()
+        answer = encode_result(AttemptResult(f"{owner.uid}-{attempt}", score_of(owner.name), FRAMES)).decode()
         ended = {"terminated": {"exitCode": 0, "reason": "Completed", "message": answer}}
         container = {"name": "worker", "image": "i", "imageID": "i", "ready": False, "restartCount": 0, "state": ended}
         status = {"phase": "Succeeded", "containerStatuses": [container]}
-        await self._kubelet.patch_status(POD, Key(NAMESPACE, pod.metadata.name), status)
+        await self._kubelet.patch_status(POD, ObjectKey(NAMESPACE, pod.metadata.name), status)
 
     async def _follow_jobs(self, version: str) -> None:
         watch = self._watching.watch(JOBS.seen_as(_Outcome), NAMESPACE, version=version)

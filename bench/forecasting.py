@@ -6,27 +6,30 @@ Run by `python bench/forecasting.py`. The last fleet is meant to be hard: every 
 import random
 import time
 
-from vmafx.scheduling.forecast import Runner, Waiter, forecast, positions
-from vmafx.scheduling.terms import Name, Offer, Request, Terms
+from vmafx.scheduling.forecast import RunningJob, WaitingJob, forecast, positions
+from vmafx.scheduling.requirements import JobRequest, NamespacedName, NodeOffer, Requirements
 
 JOBS = 100_000
 
 
-def fleet(nodes: int, capacity: int, labels: int) -> tuple[list[Waiter], list[Runner], list[Offer]]:
+def fleet(nodes: int, capacity: int, labels: int) -> tuple[list[WaitingJob], list[RunningJob], list[NodeOffer]]:
     chance = random.Random(1)  # noqa: S311 - the same jobs every time
-    offers: list[Offer] = []
-    runners: list[Runner] = []
-    waiters: list[Waiter] = []
+    offers: list[NodeOffer] = []
+    runners: list[RunningJob] = []
+    waiters: list[WaitingJob] = []
     for number in range(nodes):
-        node = Name("ns", f"node-{number:05}")
+        node = NamespacedName("ns", f"node-{number:05}")
         label = frozenset({("label", str(number % labels))})
-        offers.append(Offer(node, ("cpu", "nvidia", "amd")[number % 3], capacity, labels=label))
-        runners += [Runner(Name("ns", f"old-{number}-{slot}"), node, chance.random() * 30) for slot in range(capacity)]
+        offers.append(NodeOffer(node, ("cpu", "nvidia", "amd")[number % 3], capacity, labels=label))
+        runners += [
+            RunningJob(NamespacedName("ns", f"old-{number}-{slot}"), node, chance.random() * 30)
+            for slot in range(capacity)
+        ]
     for number in range(JOBS):
         selector = frozenset({("label", str(number % labels))}) if labels > 1 else frozenset[tuple[str, str]]()
-        terms = Terms("ns", None if labels > 1 else chance.choice([None, "cpu", "cuda", "hip"]), selector)
-        job = Name("ns", f"job-{number:06}")
-        waiters.append(Waiter(Request(job, terms, chance.random() * 1e6, chance.randrange(5))))
+        terms = Requirements("ns", None if labels > 1 else chance.choice([None, "cpu", "cuda", "hip"]), selector)
+        job = NamespacedName("ns", f"job-{number:06}")
+        waiters.append(WaitingJob(JobRequest(job, terms, chance.random() * 1e6, chance.randrange(5))))
     return waiters, runners, offers
 
 

@@ -9,8 +9,8 @@ import time
 from itertools import combinations, islice
 from statistics import median
 
+from vmafx.scheduling.requirements import JobRequest, NamespacedName, NodeOffer, Requirements
 from vmafx.scheduling.scheduler import Scheduler
-from vmafx.scheduling.terms import Name, Offer, Request, Terms
 
 JOBS, NODES, GOAL = 100_000, 10_000, 20_000
 
@@ -19,30 +19,32 @@ def place_all() -> None:
     scheduler, chance = Scheduler(), random.Random(1)  # noqa: S311 - the same jobs every time
     for number in range(NODES):
         vendor = chance.choice(["cpu", "nvidia", "amd"])
-        scheduler.offer(Offer(Name("ns", f"node-{number:05}"), vendor, capacity=12, fps=chance.random() * 100))
+        scheduler.offer(
+            NodeOffer(NamespacedName("ns", f"node-{number:05}"), vendor, capacity=12, fps=chance.random() * 100)
+        )
     for number in range(JOBS):
-        terms = Terms("ns", chance.choice([None, "cpu", "cuda", "hip"]))
-        job = Name("ns", f"job-{number:06}")
-        scheduler.wait(Request(job, terms, created=chance.random() * 1e6, priority=chance.randrange(5)))
+        terms = Requirements("ns", chance.choice([None, "cpu", "cuda", "hip"]))
+        job = NamespacedName("ns", f"job-{number:06}")
+        scheduler.wait(JobRequest(job, terms, created=chance.random() * 1e6, priority=chance.randrange(5)))
     started = time.process_time()
     placed = sum(1 for _ in scheduler.place())
     rate = placed / (time.process_time() - started)
     print(f"{placed:,} of {JOBS:,} jobs placed on {NODES:,} nodes: {rate:,.0f} a CPU-second (goal {GOAL:,})")
 
 
-def end_one(kind: str, terms: list[Terms]) -> None:
+def end_one(kind: str, terms: list[Requirements]) -> None:
     scheduler = Scheduler()
-    nodes = [Name("ns", f"node-{number}") for number in range(20)]
+    nodes = [NamespacedName("ns", f"node-{number}") for number in range(20)]
     for node in nodes:
-        scheduler.offer(Offer(node, "nvidia", labels=frozenset({("tier", "a")})))
-        scheduler.hold(Name("ns", f"on-{node.name}"), node)
+        scheduler.offer(NodeOffer(node, "nvidia", labels=frozenset({("tier", "a")})))
+        scheduler.hold(NamespacedName("ns", f"on-{node.name}"), node)
     for number, asked in enumerate(terms):
-        scheduler.wait(Request(Name("ns", f"job-{number}"), asked, float(number)))
+        scheduler.wait(JobRequest(NamespacedName("ns", f"job-{number}"), asked, float(number)))
     list(scheduler.place())
     took = []
     for node in nodes:
         started = time.process_time()
-        scheduler.forget(Name("ns", f"on-{node.name}"))
+        scheduler.forget(NamespacedName("ns", f"on-{node.name}"))
         list(scheduler.place())
         took.append(time.process_time() - started)
     print(f"{len(terms):>6,} lines by {kind}: a job ends in {median(took) * 1e3:.2f} ms, {max(took) * 1e3:.2f} at most")
@@ -51,10 +53,12 @@ def end_one(kind: str, terms: list[Terms]) -> None:
 def main() -> None:
     place_all()
     for lines in (1_000, 10_000):
-        own = [Terms("ns", None, frozenset({("tier", "a"), ("project", str(number))})) for number in range(lines)]
+        own = [
+            Requirements("ns", None, frozenset({("tier", "a"), ("project", str(number))})) for number in range(lines)
+        ]
         sets = islice(combinations([f"node-{number}" for number in range(20)], 5), lines)
         end_one("labels of their own", own)
-        end_one("nodes they avoid", [Terms("ns", None, excluded=frozenset(avoided)) for avoided in sets])
+        end_one("nodes they avoid", [Requirements("ns", None, excluded=frozenset(avoided)) for avoided in sets])
 
 
 if __name__ == "__main__":

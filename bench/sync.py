@@ -47,15 +47,15 @@ from bench.usage import cpu_seconds, memory_mib
 from vmafx.api.job import JobView, VmafxJob, VmafxJobSpec
 from vmafx.api.meta import ObjectMeta
 from vmafx.devcluster import DevCluster
-from vmafx.kube import JOBS, NODES, Client, Key, load_config
+from vmafx.kube import JOBS, NODES, Client, ObjectKey, load_config
 from vmafx.kube.core import PODS
 from vmafx.kube.errors import NotFound, ServerError
-from vmafx.operator.job.podview import PodView
+from vmafx.operator.job.pod_cache import PodView
 
 CONTESTANTS = (OURS, GO, GO_UNFINISHED, KOPF)
 GOALS_FROM = 50_000  # finished jobs
 POD = PODS.seen_as(PodView)
-FIRST, WAITING = Key(NAMESPACE, "job-000000"), Key(NAMESPACE, "waiting")
+FIRST, WAITING = ObjectKey(NAMESPACE, "job-000000"), ObjectKey(NAMESPACE, "waiting")
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ ROWS = (
 )
 
 
-async def create(client: Client, key: Key) -> VmafxJob:
+async def create(client: Client, key: ObjectKey) -> VmafxJob:
     spec = VmafxJobSpec(
         reference="s3://corpus/park/reference.mp4", distorted="s3://corpus/park/h264-2mbit.mp4", backend="cpu"
     )
@@ -145,11 +145,11 @@ async def same_work(client: Client) -> None:
     with suppress(NotFound):
         await client.delete(JOBS, WAITING)
     with suppress(NotFound):
-        await client.delete(POD, Key(NAMESPACE, f"{WAITING.name}-0"), grace_seconds=0)
+        await client.delete(POD, ObjectKey(NAMESPACE, f"{WAITING.name}-0"), grace_seconds=0)
     await create(client, WAITING)
     for number, name in enumerate(node_names()):
         unjudged = {"healthy": None if number else True, "conditions": None, "observedGeneration": None}
-        await client.patch_status(NODES, Key(NAMESPACE, name), unjudged)
+        await client.patch_status(NODES, ObjectKey(NAMESPACE, name), unjudged)
 
 
 async def first_pod(client: Client, version: str) -> float:

@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry
 
 from tests.support.signals import default_signals
 from vmafx import logs
-from vmafx.devcluster import DevCluster, Options, crds, tools
-from vmafx.devcluster.progress import Lines
+from vmafx.devcluster import ClusterOptions, DevCluster, crds, tools
+from vmafx.devcluster.progress import PlainProgress
 from vmafx.kube import NAMESPACES, Client, load_config
 from vmafx.kube.metrics import ClientMetrics
 
@@ -35,7 +35,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
-    with DevCluster(tmp_path_factory.mktemp("state") / "tests", Options(tethered=True)) as cluster:
+    with DevCluster(tmp_path_factory.mktemp("state") / "tests", ClusterOptions(tethered=True)) as cluster:
         yield cluster
 
 
@@ -48,7 +48,7 @@ def registry() -> CollectorRegistry:
 async def client(cluster: DevCluster, registry: CollectorRegistry) -> AsyncIterator[Client]:
     """An administrator's client, with our kinds installed."""
     async with Client(load_config(cluster.kubeconfig), ClientMetrics(registry)) as client:
-        await crds.install(client)
+        await crds.install_crds(client)
         yield client
 
 
@@ -91,7 +91,7 @@ def logged() -> Iterator[Logged]:
 
 @pytest.fixture(scope="session")
 def kubectl_path() -> Path:
-    return tools.kubectl(Lines())
+    return tools.kubectl(PlainProgress())
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.support.chaos_agents import AgentFleet
 from tests.support.chaos_plan import Fault, make_plan
 from tests.support.chaos_pods import PodFleet
 from tests.support.stories import new_world, tell_all
-from vmafx.devcluster import DevCluster, Options
+from vmafx.devcluster import ClusterOptions, DevCluster
 from vmafx.devcluster.components import SCHEDULER
 
 # So many in a hundred jobs.
@@ -59,7 +59,7 @@ def main() -> None:
         asyncio.run(tell_stories(say))
     say(f"seed {arguments.seed}: {arguments.jobs} jobs, {faults.total()} faults")
     with tempfile.TemporaryDirectory() as folder:
-        options = Options(without=frozenset({SCHEDULER}), tethered=True)
+        options = ClusterOptions(without=frozenset({SCHEDULER}), tethered=True)
         with DevCluster(Path(folder) / "cluster", options) as cluster:
             chaos = Chaos(cluster, Path(folder), plan, *fleets, replicas=2, say=say)
             try:

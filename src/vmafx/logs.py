@@ -18,9 +18,9 @@ from typing import Any, Literal, TextIO
 
 import msgspec
 
-Level = Literal["debug", "info", "warn", "error"]
-Format = Literal["json", "console"]
-LEVELS: tuple[Level, ...] = ("debug", "info", "warn", "error")
+LogLevel = Literal["debug", "info", "warn", "error"]
+LogFormat = Literal["json", "console"]
+LEVELS: tuple[LogLevel, ...] = ("debug", "info", "warn", "error")
 BURST, WINDOW = 50, 10.0  # lines of one message, in so many seconds
 _RANKS: dict[str, int] = {level: rank for rank, level in enumerate(LEVELS)}
 
@@ -68,10 +68,10 @@ class _Sink:
     def __init__(self) -> None:
         self.out: TextIO | None = None  # None: standard error, as it is when something is written
         self.rank = self.first_rank = _RANKS["info"]
-        self.style: Format = "console"
+        self.style: LogFormat = "console"
         self.sampler = Sampler(self.summarize)
 
-    def write(self, level: Level, text: str, fields: dict[str, Any]) -> None:
+    def write(self, level: LogLevel, text: str, fields: dict[str, Any]) -> None:
         when = datetime.now(UTC)
         if self.style == "json":
             line = msgspec.json.encode({"time": when, "level": level, "msg": text, **fields}, enc_hook=str).decode()
@@ -113,7 +113,7 @@ class Logger:
             fields["trace"] = "".join(traceback.format_exception(trace_of))
         self._say("error", text, fields)
 
-    def _say(self, level: Level, text: str, fields: dict[str, Any]) -> None:
+    def _say(self, level: LogLevel, text: str, fields: dict[str, Any]) -> None:
         if _RANKS[level] < _sink.rank:
             return
         if level != "info" or _sink.rank == _RANKS["debug"] or _sink.sampler.admits(text):
@@ -123,7 +123,7 @@ class Logger:
 log = Logger()
 
 
-def configure(level: Level, style: Format, out: TextIO | None = None) -> None:
+def configure(level: LogLevel, style: LogFormat, out: TextIO | None = None) -> None:
     """Set up the logs of this process."""
     _sink.out, _sink.style = out, style
     _sink.rank = _sink.first_rank = _RANKS[level]

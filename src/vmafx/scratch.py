@@ -12,7 +12,7 @@ _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-class NoRoom(Exception):
+class DiskFull(Exception):
     """The disk is full, or would be but for the reserve."""
 
 
@@ -41,7 +41,7 @@ class ScratchFile:
         """NoRoom unless the disk can take `size` bytes more."""
         disk = os.fstatvfs(self._fd)
         if disk.f_bavail * disk.f_frsize - size < self._reserve:
-            raise NoRoom
+            raise DiskFull
 
     def write(self, block: bytes | bytearray) -> None:
         self.require(len(block))
@@ -71,7 +71,7 @@ def _full_is_no_room() -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise NoRoom from error
+            raise DiskFull from error
         raise
 
 

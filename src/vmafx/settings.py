@@ -39,7 +39,7 @@ class InvalidSetting(ValueError):
 S = TypeVar("S", bound=Settings)
 
 
-class Given(msgspec.Struct, frozen=True):
+class ParsedSettings(msgspec.Struct, frozen=True):
     """The values that a process was started with."""
 
     values: dict[Setting, Any]
@@ -62,7 +62,7 @@ def parse(
     about: str,
     arguments: Sequence[str],
     environ: Mapping[str, str] = os.environ,
-) -> Given:
+) -> ParsedSettings:
     """Several groups from one command line; ends the process with a line of help for a value that is wrong.
 
     What two groups inherit from the same class is one flag, and has one value.
@@ -76,7 +76,7 @@ def parse(
             parser.add_argument(one.flag, dest=one.flag, metavar=one.metavar, help=_help(one), **more)
     flags = vars(parser.parse_args(arguments))
     try:
-        return Given({one: _value(one, flags.get(one.flag), environ) for one in settings})
+        return ParsedSettings({one: _value(one, flags.get(one.flag), environ) for one in settings})
     except InvalidSetting as error:
         parser.error(str(error))
 
@@ -93,7 +93,7 @@ def from_environ(group: type[S], environ: Mapping[str, str] = os.environ) -> S:
     return group(**{name: _value(one, None, environ) for name, one in declared(group).items()})
 
 
-def truth(text: str) -> bool:
+def parse_bool(text: str) -> bool:
     """true or false, in the ways Go's flags take them."""
     known = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
     if text.lower() not in known:

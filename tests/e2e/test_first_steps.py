@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.project import ROOT
+
 pytestmark = pytest.mark.timeout(600)  # `make` may have to set up first
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.fleet import make_clips
 from tests.support.frontdoor import FrontDoor
-from vmafx.hardware.devices import Machine
+from vmafx.hardware.devices import HostHardware
 from vmafx.hardware.speed import frames_per_second
 
 
@@ -20,7 +20,7 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def speed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """How fast this machine is, as an agent measured it once."""
     folder = tmp_path_factory.mktemp("speed")
-    assert await frames_per_second(folder, await Machine().device("cpu")) > 0
+    assert await frames_per_second(folder, await HostHardware().device("cpu")) > 0
     assert sorted(path.name for path in folder.iterdir()) == ["speed.json"]
     return folder / "speed.json"
 

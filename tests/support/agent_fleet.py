@@ -13,18 +13,18 @@ from tests.support.operators import Controller
 from tests.support.settings import defaults
 from tests.support.waiting import eventually
 from vmafx.api.job import FINISHED, JobView, VmafxJob
-from vmafx.jobs import status as ends
-from vmafx.jobs.outcomes import outcome
-from vmafx.jobs.work import Answer
-from vmafx.kube import JOBS, NODES, Client, Key
+from vmafx.clock import utc_now
+from vmafx.jobs import outcome as ends
+from vmafx.jobs.attempt import AttemptResult
+from vmafx.jobs.outcome import outcome_of
+from vmafx.kube import JOBS, NODES, Client, ObjectKey
 from vmafx.kube.core import EVENTS
 from vmafx.operator.job.reconciler import JobReconciler
 from vmafx.operator.job.settings import JobSettings
-from vmafx.operator.node.decide import PROBE_EVERY
+from vmafx.operator.node.decide import PROBE_INTERVAL
 from vmafx.operator.node.reconciler import NodeReconciler
 from vmafx.operator.node.settings import NodeSettings
 from vmafx.runtime.metrics import Metrics
-from vmafx.times import utc_now
 
 BEAT = 10.0
 MOMENT = 0.005  # between two looks whether something was done
@@ -55,8 +55,8 @@ class AgentFleet:
         self.health = NodeReconciler(made, defaults(NodeSettings, controller_address=self.controller.address))
         made.manager.add_informer(running.pods)
         self._of_jobs, self._of_nodes = running.controller, self.health.controller
-        made.manager.add_controller(self._of_jobs)
-        made.manager.add_controller(self._of_nodes)
+        made.manager.add_loop(self._of_jobs)
+        made.manager.add_loop(self._of_nodes)
         made.manager.while_leading(running.lead)
         stop = asyncio.Event()
         task = asyncio.create_task(made.manager.run(stop))
@@ -77,7 +77,7 @@ class AgentFleet:
             self._since_probe += BEAT
             for name in beating:
                 await self.beat(name)
-            if self._since_probe >= PROBE_EVERY:
+            if self._since_probe >= PROBE_INTERVAL:
                 await self._probe()
             await self.settled()
 
@@ -113,32 +113,32 @@ class AgentFleet:
     async def agent(self, name: str, **spec: Any) -> None:
         """A node whose agent was just heard."""
         await add_node(self.client, self.namespace, name, runtime="Agent", **spec)
-        await self.client.patch_status(NODES, Key(self.namespace, name), {"agentSession": name})
+        await self.client.patch_status(NODES, ObjectKey(self.namespace, name), {"agentSession": name})
         await self.beat(name)
 
     async def beat(self, name: str) -> None:
         heard = {"lastHeartbeat": self.now() + self.skew}
-        await self.client.patch_status(NODES, Key(self.namespace, name), heard)
+        await self.client.patch_status(NODES, ObjectKey(self.namespace, name), heard)
 
-    async def submit(self, name: str, **spec: Any) -> Key:
+    async def submit(self, name: str, **spec: Any) -> ObjectKey:
         return await submit(self.client, self.namespace, name, CLIPS, **spec)
 
-    async def job(self, key: Key) -> VmafxJob:
+    async def job(self, key: ObjectKey) -> VmafxJob:
         return await self.client.get(JOBS, key)
 
-    async def claim(self, key: Key) -> None:
+    async def claim(self, key: ObjectKey) -> None:
         """What a controller writes with the first progress of an attempt."""
         await self.client.patch_status(JOBS, key, {"claimedAt": self.now(), "progress": {"frames": 10}})
 
-    async def report(self, key: Key, **answer: Any) -> None:
+    async def report(self, key: ObjectKey, **answer: Any) -> None:
         """What a controller writes with a result."""
         job = await self.client.get(JOBS.seen_as(JobView), key)
-        said = Answer(job.status.controllerJobID or "", **answer)
-        changes = ends.left(job, outcome(job, said), self.now())
+        said = AttemptResult(job.status.controllerJobID or "", **answer)
+        changes = ends.status_after(job, outcome_of(job, said), self.now())
         await self.client.patch_status(JOBS, key, changes, version=job.metadata.resourceVersion)
 
     async def ready(self, name: str) -> str:
-        node = await self.client.get(NODES, Key(self.namespace, name))
+        node = await self.client.get(NODES, ObjectKey(self.namespace, name))
         return next(one.reason for one in node.status.conditions if one.type == "Ready")
 
     async def events(self, name: str) -> set[tuple[str, str]]:
@@ -157,7 +157,7 @@ async def agent_fleet(client: Client, namespace: str) -> AsyncIterator[AgentFlee
         await controller.runner.cleanup()
 
 
-async def running_on(fleet: AgentFleet, node: str, *, claimed: bool = True) -> Key:
+async def running_on(fleet: AgentFleet, node: str, *, claimed: bool = True) -> ObjectKey:
     """A job that its agent has."""
     key = await fleet.submit("job")
     await fleet.settled()

@@ -30,7 +30,7 @@ from vmafx.api.job import FINISHED, VmafxJob
 from vmafx.api.meta import ObjectMeta
 from vmafx.devcluster import DevCluster, crds
 from vmafx.devcluster.components import APISERVER, ETCD
-from vmafx.kube import JOBS, NODES, Client, Key, load_config
+from vmafx.kube import JOBS, NODES, Client, ObjectKey, load_config
 from vmafx.kube.errors import AlreadyExists, ApiError, KubeError, NotFound
 
 NAMESPACE = "default"
@@ -114,7 +114,7 @@ class Chaos:
         scores = asyncio.create_task(_scores(clips))
         async with Client(load_config(self._cluster.kubeconfig)) as client, AsyncExitStack() as there:
             self._client = client
-            await crds.install(client)
+            await crds.install_crds(client)
             stage = Stage(self._cluster, client, self._folder, self._fate_of)
             for fleet in self._fleets:
                 await there.enter_async_context(fleet.on(stage))
@@ -148,7 +148,7 @@ class Chaos:
                 group.create_task(self._see_to(job, clips, slots))
 
     async def _see_to(self, job: Planned, clips: Path, slots: asyncio.Semaphore) -> None:
-        key = Key(NAMESPACE, job.name)
+        key = ObjectKey(NAMESPACE, job.name)
         try:
             await self._create(job, clips)
             await self._meddle(job, key, clips)
@@ -160,7 +160,7 @@ class Chaos:
         made = VmafxJob(metadata=ObjectMeta(name=job.name), spec=job.spec(clips))
         await persist(lambda: self._client.create(JOBS, made, NAMESPACE))
 
-    async def _until(self, key: Key, *phases: str) -> str:
+    async def _until(self, key: ObjectKey, *phases: str) -> str:
         """The one of these phases that it reaches; Deleted, if it is to be."""
         while True:
             found = await persist(lambda: self._client.get(JOBS, key), gone_is_fine="Deleted" in phases)
@@ -169,7 +169,7 @@ class Chaos:
                 return phase
             await asyncio.sleep(0.3)
 
-    async def _meddle(self, job: Planned, key: Key, clips: Path) -> None:
+    async def _meddle(self, job: Planned, key: ObjectKey, clips: Path) -> None:
         """What people do to a job while it waits, runs or is over."""
         first, second, third = job.moments
 
@@ -197,13 +197,13 @@ class Chaos:
             case "robbed":
                 await self._rob(key)
 
-    async def _rob(self, key: Key) -> None:
+    async def _rob(self, key: ObjectKey) -> None:
         await self._until(key, "Running", *FINISHED)
         found = await persist(lambda: self._client.get(JOBS, key))
         for fleet in self._fleets:
             await fleet.rob(found)
 
-    async def _interrupt(self, job: Planned, key: Key, edit: Callable[..., Awaitable[None]]) -> None:
+    async def _interrupt(self, job: Planned, key: ObjectKey, edit: Callable[..., Awaitable[None]]) -> None:
         """Cancel it while it runs; or suspend it, see that its work ends, and let it go on."""
         quiet, harms = not self._harming, self._harms
         await self._until(key, "Running", *FINISHED)
@@ -217,7 +217,7 @@ class Chaos:
         elif quiet and harms == self._harms:  # else there may have been nobody to hear of it before the clip was done
             self._wrong.append(f"{key.name} was suspended while it ran, and went on to its end")
 
-    async def _rests(self, key: Key) -> bool:
+    async def _rests(self, key: ObjectKey) -> bool:
         found = await persist(lambda: self._client.get(JOBS, key))
         return all([await fleet.rests(found) for fleet in self._fleets])
 
@@ -301,7 +301,7 @@ def by_hand(clips: Path, pair: tuple[str, str]) -> float:
 
 async def cordon(client: Client, name: str, *, cordoned: bool) -> None:
     spec = {"spec": {"unschedulable": cordoned}}
-    await persist(lambda: client.merge_patch(NODES, Key(NAMESPACE, name), spec), gone_is_fine=True)
+    await persist(lambda: client.merge_patch(NODES, ObjectKey(NAMESPACE, name), spec), gone_is_fine=True)
 
 
 async def persist(call: Callable[[], Awaitable[Any]], *, gone_is_fine: bool = False) -> Any:

@@ -11,7 +11,7 @@ from tests.support.chaos_plan import Fault
 from tests.support.machines import ControllerProcess, Machine, Said, controllers, end, known_speed, running
 from tests.support.service import Service
 from vmafx.api.job import VmafxJob
-from vmafx.kube import NODES, Key
+from vmafx.kube import NODES, ObjectKey
 
 MACHINES = {"one": 1, "two": 2, "three": 2}  # and how many jobs each takes
 LOOK_EVERY = 0.05  # seconds between two looks for workers whose end is planned
@@ -72,7 +72,7 @@ class AgentFleet:
             case "kill worker":
                 await self._kill_a_worker()
             case "delete agent":
-                key = Key(NAMESPACE, machine.name)
+                key = ObjectKey(NAMESPACE, machine.name)
                 await persist(lambda: self._stage.client.delete(NODES, key), gone_is_fine=True)
             case "cordon agent":
                 await cordon(self._stage.client, machine.name, cordoned=True)

@@ -11,8 +11,8 @@ from tests.support.operators import Controller
 from vmafx.api.job import FINISHED, VmafxJob
 from vmafx.api.meta import ObjectMeta
 from vmafx.api.node import VmafxNode, VmafxNodeSpec
-from vmafx.kube import JOBS, NODES, Key
-from vmafx.operator.job.podview import JOB_LABEL
+from vmafx.kube import JOBS, NODES, ObjectKey
+from vmafx.operator.job.pod_cache import JOB_LABEL
 
 NODES_THERE = {"small": 1, "middle": 2, "large": 3}  # and how many jobs each takes
 
@@ -44,7 +44,7 @@ class PodFleet:
     async def harm(self, fault: Fault) -> None:
         match fault:
             case "delete node":
-                await persist(lambda: self._client.delete(NODES, Key(NAMESPACE, "middle")), gone_is_fine=True)
+                await persist(lambda: self._client.delete(NODES, ObjectKey(NAMESPACE, "middle")), gone_is_fine=True)
                 await asyncio.sleep(AWAY)
                 await self._add_node("middle")
             case "cordon node":
@@ -53,7 +53,7 @@ class PodFleet:
                 await cordon(self._client, "large", cordoned=False)
 
     async def rob(self, job: VmafxJob) -> None:
-        robbed = Key(NAMESPACE, f"{job.metadata.name}-0")
+        robbed = ObjectKey(NAMESPACE, f"{job.metadata.name}-0")
         await persist(lambda: self._client.delete(PODS, robbed), gone_is_fine=True)
 
     async def rests(self, job: VmafxJob) -> bool:

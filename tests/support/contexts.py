@@ -3,17 +3,17 @@
 from typing import Any
 
 from vmafx.kube import Client
-from vmafx.operator.context import Context
+from vmafx.operator.context import OperatorContext
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
 
 
-def context(client: Client, namespace: str, metrics: Metrics | None = None, **parts: Any) -> Context:
+def context(client: Client, namespace: str, metrics: Metrics | None = None, **parts: Any) -> OperatorContext:
     """With a manager that is not started, and events that are written while it runs."""
     metrics = metrics or Metrics()
     manager = Manager(metrics, probes=None, metrics_at=None, election=None)
     events = EventRecorder(client, "vmafx-operator", "test")
     manager.in_background(events.run)
     given: dict[str, Any] = {"namespace": namespace, "workers": 8} | parts
-    return Context(client=client, manager=manager, metrics=metrics, events=events, **given)
+    return OperatorContext(client=client, manager=manager, metrics=metrics, events=events, **given)

@@ -8,23 +8,22 @@ from typing import Any
 
 import grpc
 
-from vmafx.auth.doors import Doors, InsecureDoors
-from vmafx.controller import grpc_door
-from vmafx.controller.cache import caches
-from vmafx.controller.calls import Calls, Parts
-from vmafx.controller.jobs import Jobs
-from vmafx.controller.metrics import CallMetrics
-from vmafx.controller.nodes import Nodes
-from vmafx.controller.results import Results
+from vmafx.auth.access import AccessControl, InsecureAccess
+from vmafx.clock import loop_time, utc_now
+from vmafx.controller import grpc_server
+from vmafx.controller.caches import make_caches
+from vmafx.controller.dispatch import WorkDispatcher
+from vmafx.controller.jobs import ClientJobs, JobStreams
+from vmafx.controller.middleware import CallMetrics
+from vmafx.controller.registry import AgentRegistry
+from vmafx.controller.results import ResultRecorder
+from vmafx.controller.servicer import ControllerServicer, ServicerParts
 from vmafx.controller.sessions import Sessions, signing_key
-from vmafx.controller.streams import Streams
-from vmafx.controller.work import Work
-from vmafx.http.address import Address
+from vmafx.http.address import ListenAddress
 from vmafx.kube import Client
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
-from vmafx.times import loop_time, utc_now
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
 
@@ -35,7 +34,7 @@ LOCAL = "127.0.0.1"
 async def controlling(
     client: Client,
     namespace: str,
-    doors: Doors | None = None,
+    doors: AccessControl | None = None,
     port: int = 0,
     *,
     home: str = "",
@@ -44,17 +43,17 @@ async def controlling(
 ) -> AsyncIterator[int]:
     """One replica, for one namespace, or for all with `home` as the one for what does not say; gives its port."""
     metrics = Metrics()
-    cached = caches(client, namespace)
+    cached = make_caches(client, namespace)
     events = EventRecorder(client, "vmafx-controller", "test")
     sessions = Sessions(await signing_key(client, namespace or home))
-    parts = Parts(
-        doors=doors or InsecureDoors(),
+    parts = ServicerParts(
+        doors=doors or InsecureAccess(),
         sessions=sessions,
-        jobs=Jobs(client, cached),
-        nodes=Nodes(client, cached, sessions, now),
-        work=Work(client, cached, now, clock),
-        results=Results(client, cached, events, metrics, now),
-        streams=Streams(client),
+        jobs=ClientJobs(client, cached),
+        nodes=AgentRegistry(client, cached, sessions, now),
+        work=WorkDispatcher(client, cached, now, clock),
+        results=ResultRecorder(client, cached, events, metrics, now),
+        streams=JobStreams(client),
         namespace=namespace or home,
         only=namespace,
     )
@@ -71,7 +70,9 @@ async def controlling(
     running = asyncio.create_task(manager.run(stop))
     try:
         await ready.wait()
-        async with grpc_door.serving(Address(LOCAL, port), None, CallMetrics(metrics).counted(Calls(parts)), 0.0) as at:
+        async with grpc_server.serve_grpc(
+            ListenAddress(LOCAL, port), None, CallMetrics(metrics).counted(ControllerServicer(parts)), 0.0
+        ) as at:
             try:
                 yield at
             finally:

@@ -10,7 +10,7 @@ import aiohttp
 
 from tests.support.waiting import until
 from vmafx.devcluster import DevCluster, process
-from vmafx.devcluster.cluster import State
+from vmafx.devcluster.cluster import ClusterState
 
 
 def kill(cluster: DevCluster, name: str, sign: signal.Signals = signal.SIGKILL) -> list[str]:
@@ -26,7 +26,7 @@ def kill(cluster: DevCluster, name: str, sign: signal.Signals = signal.SIGKILL) 
 def start(cluster: DevCluster, name: str, command: list[str]) -> None:
     """Start a killed component again, on the same port and data, and wait until the API answers."""
     state = _state(cluster)
-    again = process.start(name, command, cluster.folder, tethered=True)
+    again = process.start_component(name, command, cluster.folder, tethered=True)
     running = [again if one.name == name else one for one in state.processes]
     cluster._write_state(state.server, running)
     port = int(state.server.rpartition(":")[2])
@@ -46,7 +46,7 @@ async def forget_the_past(cluster: DevCluster) -> None:
             assert answer.status == 200, await answer.text()
 
 
-def _state(cluster: DevCluster) -> State:
+def _state(cluster: DevCluster) -> ClusterState:
     state = cluster.state()
     assert state is not None
     return state

@@ -15,16 +15,16 @@ from tests.support.waiting import eventually
 from vmafx.api.job import VmafxJob, VmafxJobSpec
 from vmafx.api.meta import ObjectMeta
 from vmafx.api.node import VmafxNode, VmafxNodeSpec
-from vmafx.kube import JOBS, NODES, Client, Key, Resource
+from vmafx.clock import utc_now
+from vmafx.kube import JOBS, NODES, Client, ObjectKey, Resource
 from vmafx.kube.core import PODS
 from vmafx.kube.errors import AlreadyExists, NotFound
-from vmafx.kube.resources import Untyped
+from vmafx.kube.resources import UntypedObject
 from vmafx.operator.job.reconciler import JobReconciler
 from vmafx.operator.job.settings import JobSettings
 from vmafx.runtime.metrics import Metrics
-from vmafx.times import utc_now
 
-ACCOUNTS: Resource[Untyped] = Resource("", "v1", "serviceaccounts", "ServiceAccount", dict)
+ACCOUNTS: Resource[UntypedObject] = Resource("", "v1", "serviceaccounts", "ServiceAccount", dict)
 
 
 class ScoringFleet(NamedTuple):
@@ -48,7 +48,7 @@ async def operating(
     made = context(client, namespace, metrics, now=now)
     reconciler = JobReconciler(made, defaults(JobSettings, worker_image="worker:1", **parts))
     made.manager.add_informer(reconciler.pods)
-    made.manager.add_controller(reconciler.controller)
+    made.manager.add_loop(reconciler.controller)
     made.manager.while_leading(reconciler.lead)
     stop = asyncio.Event()
     running = asyncio.create_task(made.manager.run(stop))
@@ -77,17 +77,17 @@ async def allow_pods(client: Client, namespace: str) -> None:
 async def add_node(client: Client, namespace: str, name: str, **spec: Any) -> None:
     node = VmafxNode(metadata=ObjectMeta(name=name), spec=VmafxNodeSpec("cpu", **spec))
     await client.create(NODES, node, namespace)
-    await client.patch_status(NODES, Key(namespace, name), {"healthy": True})
+    await client.patch_status(NODES, ObjectKey(namespace, name), {"healthy": True})
 
 
-async def _version(client: Client, node: Key) -> str | None:
+async def _version(client: Client, node: ObjectKey) -> str | None:
     try:
         return (await client.get(NODES, node)).metadata.resourceVersion
     except NotFound:
         return None
 
 
-async def has_seen(operator: JobReconciler, client: Client, node: Key) -> None:
+async def has_seen(operator: JobReconciler, client: Client, node: ObjectKey) -> None:
     """Wait until the operator's cache has the node as it is now: jobs come by another watch, maybe sooner."""
 
     async def same() -> bool:
@@ -97,11 +97,11 @@ async def has_seen(operator: JobReconciler, client: Client, node: Key) -> None:
     await eventually(same, f"the operator has seen {node}")
 
 
-async def submit(client: Client, namespace: str, name: str, clips: Path, distorted: str = "", **spec: Any) -> Key:
+async def submit(client: Client, namespace: str, name: str, clips: Path, distorted: str = "", **spec: Any) -> ObjectKey:
     reference = "long.mkv" if distorted == "long.mkv" else "reference.mkv"
     wanted = VmafxJobSpec((clips / reference).as_uri(), (clips / (distorted or "distorted.mp4")).as_uri(), **spec)
     await client.create(JOBS, VmafxJob(metadata=ObjectMeta(name=name), spec=wanted), namespace)
-    return Key(namespace, name)
+    return ObjectKey(namespace, name)
 
 
 async def known_to_take(client: Client, namespace: str, node: str, seconds: float, clips: Path) -> None:
@@ -112,7 +112,7 @@ async def known_to_take(client: Client, namespace: str, node: str, seconds: floa
     await client.patch_status(JOBS, key, ended | {"startedAt": now - timedelta(seconds=seconds)})
 
 
-async def reaches(client: Client, key: Key, holds: Callable[[VmafxJob], bool], what: str) -> VmafxJob:
+async def reaches(client: Client, key: ObjectKey, holds: Callable[[VmafxJob], bool], what: str) -> VmafxJob:
     """The job as it was when that held: it may be otherwise in a moment."""
     job = await client.get(JOBS, key)
 

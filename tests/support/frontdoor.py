@@ -18,7 +18,7 @@ import msgspec
 
 from vmafx.api.scoring import ScoringOptions
 from vmafx.devcluster.cluster import free_port
-from vmafx.jobs.work import Answer, Work
+from vmafx.jobs.attempt import AttemptResult, AttemptSpec
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.controller_pb2_grpc import VmafxControllerServicer, add_VmafxControllerServicer_to_server
 
@@ -42,7 +42,7 @@ class FrontDoor(VmafxControllerServicer):
         self._numbers = count()
         self._changed = asyncio.Event()
         self.placed: dict[str, wire.Job] = {}  # jobs of this node, in hand or to be handed out
-        self.results: dict[str, Answer] = {}
+        self.results: dict[str, AttemptResult] = {}
         self.stops: set[str] = set()
         self.sessions: set[str] = set()
         self.superseded = False
@@ -84,7 +84,7 @@ class FrontDoor(VmafxControllerServicer):
             id=attempt, scoring=wire.ScoringParams(reference=reference.as_uri(), distorted=distorted.as_uri())
         )
         if not self.old:
-            work = Work(reference.as_uri(), distorted.as_uri(), options=options, id=attempt)
+            work = AttemptSpec(reference.as_uri(), distorted.as_uri(), options=options, id=attempt)
             job.name, job.work = f"job-{attempt}", msgspec.json.encode(work).decode()
         self.placed[attempt] = job
         self.change()
@@ -167,7 +167,7 @@ class FrontDoor(VmafxControllerServicer):
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this session is not known")
         wanted = self.old or request.job_id in self.placed
         if request.final and wanted:
-            self.results[request.job_id] = msgspec.json.decode(request.answer, type=Answer)
+            self.results[request.job_id] = msgspec.json.decode(request.answer, type=AttemptResult)
             self.placed.pop(request.job_id, None)
         if "ReportResult" in self.lost:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "lost")

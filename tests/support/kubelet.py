@@ -13,16 +13,16 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
-from vmafx.kube import Client, Key, Resource
+from vmafx.clock import micro_time
+from vmafx.kube import Client, ObjectKey, Resource
 from vmafx.kube.core import LEASES
 from vmafx.kube.errors import Conflict, Invalid, KubeError, NotFound
-from vmafx.kube.resources import Untyped
+from vmafx.kube.resources import UntypedObject
 from vmafx.kube.watch import Added, Deleted, Modified
-from vmafx.times import micro_time
 
-PODS: Resource[Untyped] = Resource("", "v1", "pods", "Pod", dict)
+PODS: Resource[UntypedObject] = Resource("", "v1", "pods", "Pod", dict)
 VMAFX = str(Path(sys.executable).with_name("vmafx"))
-MACHINES: Resource[Untyped] = Resource("", "v1", "nodes", "Node", dict, namespaced=False)
+MACHINES: Resource[UntypedObject] = Resource("", "v1", "nodes", "Node", dict, namespaced=False)
 AGAIN, KILLED_AFTER, ALIVE_EVERY = 0.2, 0.3, 10.0  # seconds
 
 Fate = Literal["killed", "oom", "evicted", "empty", "garbage", "stuck"]
@@ -76,7 +76,9 @@ class Kubelet:
     async def __aenter__(self) -> Self:
         await _until_heard(lambda: self._client.create(MACHINES, {"metadata": {"name": self.node}}))
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "it is a test"}
-        await _until_heard(lambda: self._client.patch_status(MACHINES, Key("", self.node), {"conditions": [ready]}))
+        await _until_heard(
+            lambda: self._client.patch_status(MACHINES, ObjectKey("", self.node), {"conditions": [ready]})
+        )
         self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._live())]
         return self
 
@@ -87,7 +89,7 @@ class Kubelet:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await _until_heard(lambda: self._client.delete(MACHINES, Key("", self.node)))
+        await _until_heard(lambda: self._client.delete(MACHINES, ObjectKey("", self.node)))
 
     async def _live(self) -> None:
         """Say that the machine is alive: one that falls silent loses its Pods."""
@@ -95,7 +97,7 @@ class Kubelet:
         await _until_heard(lambda: self._client.create(LEASES.seen_as(dict), lease, "kube-node-lease"))
         while True:
             renewed = {"spec": {"renewTime": micro_time()}}
-            key = Key("kube-node-lease", self.node)
+            key = ObjectKey("kube-node-lease", self.node)
             await _until_heard(lambda: self._client.merge_patch(LEASES.seen_as(dict), key, renewed))  # noqa: B023
             await asyncio.sleep(ALIVE_EVERY)
 
@@ -121,7 +123,7 @@ class Kubelet:
                     elif isinstance(event, Deleted) and (stopped := self._stopped.get(event.object["metadata"]["uid"])):
                         stopped.set()
 
-    def _see(self, pod: Untyped) -> None:
+    def _see(self, pod: UntypedObject) -> None:
         uid = pod["metadata"]["uid"]
         if pod["metadata"].get("deletionTimestamp"):
             if uid not in self._ending:
@@ -130,7 +132,7 @@ class Kubelet:
             self._stopped[uid] = asyncio.Event()
             self._running[uid] = asyncio.create_task(self._run(pod, self._stopped[uid]))
 
-    async def _end(self, pod: Untyped) -> None:
+    async def _end(self, pod: UntypedObject) -> None:
         """A Pod that is to go: its worker ends first, and how is told."""
         uid = pod["metadata"]["uid"]
         if task := self._running.get(uid):
@@ -138,7 +140,7 @@ class Kubelet:
             await asyncio.gather(task, return_exceptions=True)
         await _until_heard(lambda: self._client.delete(PODS, _key(pod), uid=uid, grace_seconds=0))
 
-    async def _run(self, pod: Untyped, stopped: asyncio.Event) -> None:
+    async def _run(self, pod: UntypedObject, stopped: asyncio.Event) -> None:
         name = pod["metadata"]["name"]
         binding = {"metadata": {"name": name}, "target": {"apiVersion": "v1", "kind": "Node", "name": self.node}}
         path = Resource("", "v1", f"pods/{name}/binding", "Binding", dict)
@@ -156,7 +158,7 @@ class Kubelet:
             end = await self._work(pod, stopped, killed=fate == "killed")
         await self._tell(pod, end.status())
 
-    async def _work(self, pod: Untyped, stopped: asyncio.Event, *, killed: bool) -> End:
+    async def _work(self, pod: UntypedObject, stopped: asyncio.Event, *, killed: bool) -> End:
         (container,) = pod["spec"]["containers"]
         answer = self._folder / pod["metadata"]["uid"]
         told = {one["name"]: one.get("value", "") for one in container["env"]}
@@ -176,7 +178,7 @@ class Kubelet:
             await process.wait()
         return End(code if code >= 0 else 128 - code, answer.read_text() if answer.exists() else "")
 
-    async def _tell(self, pod: Untyped, status: dict[str, Any]) -> None:
+    async def _tell(self, pod: UntypedObject, status: dict[str, Any]) -> None:
         said = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
         await _until_heard(lambda: self._client.merge_patch(PODS, _key(pod), said, "status"))
 
@@ -210,5 +212,5 @@ async def _until_heard(say: Callable[[], Awaitable[object]]) -> None:
             return
 
 
-def _key(pod: Untyped) -> Key:
-    return Key(pod["metadata"]["namespace"], pod["metadata"]["name"])
+def _key(pod: UntypedObject) -> ObjectKey:
+    return ObjectKey(pod["metadata"]["namespace"], pod["metadata"]["name"])

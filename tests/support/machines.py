@@ -19,8 +19,8 @@ from tests.support.agents import VMAFX, AgentProcess, agent, children, read
 from tests.support.waiting import eventually
 from vmafx.devcluster import DevCluster
 from vmafx.devcluster.cluster import free_port
-from vmafx.hardware.devices import Machine as Hardware
-from vmafx.hardware.speed import Measured
+from vmafx.hardware.devices import HostHardware as Hardware
+from vmafx.hardware.speed import SpeedMeasurement
 
 RESTART_AFTER = 1.0  # seconds
 WORK_ID = re.compile(r'VMAFX_WORK=\{[^\0]*"id":"([^"]+)"')
@@ -95,7 +95,7 @@ async def known_speed(folder: Path) -> Path:
     """What an agent on this machine need not measure any more."""
     device = await Hardware().device("cpu")
     file = folder / "speed.json"
-    file.write_bytes(msgspec.json.encode(Measured(version("vmafx"), device.text, 100.0)))
+    file.write_bytes(msgspec.json.encode(SpeedMeasurement(version("vmafx"), device.text, 100.0)))
     return file
 
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 from vmafx.reports.charts import RatePoint
 from vmafx.scoring.pooling import pool, summary
-from vmafx.scoring.result import ClipFacts, EngineFacts, Report, Result
+from vmafx.scoring.result import ClipFacts, EngineFacts, Report, ScoreResult
 
 HOSTILE = """"'><script>alert(1)</script><img src=x onerror=alert(1)>`--></style></title></svg>&lt;\x00\u202e\ud800"""
 SCORES = [95.0, 91.5, 62.25, 97.125, 94.0]
@@ -41,7 +41,7 @@ def made(
         return ClipFacts(uri, "ab" * 32, "mov,mp4", "h264", 1920, 1080, "yuv420p", len(vmaf), rate)
 
     values = {"vmaf": vmaf, **extras}
-    result = Result(
+    result = ScoreResult(
         score=pool(vmaf, "mean"),
         pooling="mean",
         model=model,

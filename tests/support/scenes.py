@@ -17,10 +17,10 @@ from tests.support.waiting import eventually
 from vmafx.api.job import FINISHED, VmafxJob, VmafxJobSpec
 from vmafx.api.meta import ObjectMeta
 from vmafx.devcluster import DevCluster
-from vmafx.kube import JOBS, NAMESPACES, NODES, Client, Key, Resource
-from vmafx.kube.resources import Untyped
+from vmafx.kube import JOBS, NAMESPACES, NODES, Client, ObjectKey, Resource
+from vmafx.kube.resources import UntypedObject
 
-EVENTS: Resource[Untyped] = Resource("events.k8s.io", "v1", "events", "Event", dict)
+EVENTS: Resource[UntypedObject] = Resource("events.k8s.io", "v1", "events", "Event", dict)
 AGES = 180.0  # seconds for what takes a minute or two by itself
 
 
@@ -64,15 +64,15 @@ class Scene:
         await made.says("registered")
         return made
 
-    async def submit(self, name: str, reference: Path, distorted: Path, **spec: Any) -> Key:
+    async def submit(self, name: str, reference: Path, distorted: Path, **spec: Any) -> ObjectKey:
         wanted = VmafxJobSpec(reference.as_uri(), distorted.as_uri(), **spec)
         await self.client.create(JOBS, VmafxJob(metadata=ObjectMeta(name=name), spec=wanted), self.namespace)
-        return Key(self.namespace, name)
+        return ObjectKey(self.namespace, name)
 
-    async def job(self, key: Key) -> VmafxJob:
+    async def job(self, key: ObjectKey) -> VmafxJob:
         return await self.client.get(JOBS, key)
 
-    async def reaches(self, key: Key, holds: Callable[[VmafxJob], bool], what: str) -> VmafxJob:
+    async def reaches(self, key: ObjectKey, holds: Callable[[VmafxJob], bool], what: str) -> VmafxJob:
         async def look() -> bool:
             return holds(await self.job(key))
 
@@ -88,12 +88,12 @@ class Scene:
         moments = [f"{one.revision} {history.written_at(one.new)} {one.name}: {one.new}" for one in told]
         return [*moments, *(f"{machine.name}: {line}" for machine in self.machines for line in machine.life.said)]
 
-    async def finished(self, key: Key) -> VmafxJob:
+    async def finished(self, key: ObjectKey) -> VmafxJob:
         return await self.reaches(key, lambda job: job.status.phase in FINISHED, f"{key.name} is over")
 
     async def ready(self, node: str) -> str:
         """Why it is, or is not."""
-        status = (await self.client.get(NODES, Key(self.namespace, node))).status
+        status = (await self.client.get(NODES, ObjectKey(self.namespace, node))).status
         return next((one.reason for one in status.conditions if one.type == "Ready"), "")
 
     async def becomes(self, node: str, reason: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, NamedTuple
 
-from vmafx.auth.credentials import Presented
+from vmafx.auth.credentials import CallerCredentials
 from vmafx.wire import controller_pb2 as wire
 
 ANSWERS: dict[str, Any] = {
@@ -20,7 +20,7 @@ ANSWERS: dict[str, Any] = {
 class Asked(NamedTuple):
     call: str
     request: Any
-    presented: Presented
+    presented: CallerCredentials
 
 
 class Scripted:
@@ -32,11 +32,11 @@ class Scripted:
         self.jobs: Callable[[], AsyncGenerator[wire.Job]] = _two_jobs
         self.closed = 0  # streams that came to an end, whichever
 
-    def __getattr__(self, call: str) -> Callable[[Any, Presented], Awaitable[Any]]:
+    def __getattr__(self, call: str) -> Callable[[Any, CallerCredentials], Awaitable[Any]]:
         if call not in ANSWERS:
             raise AttributeError(call)
 
-        async def answer(request: Any, presented: Presented) -> Any:
+        async def answer(request: Any, presented: CallerCredentials) -> Any:
             self.asked.append(Asked(call, request, presented))
             said = self.answers[call]
             if isinstance(said, Exception):
@@ -46,7 +46,7 @@ class Scripted:
         return answer
 
     async def StreamJobs(  # noqa: N802
-        self, request: wire.StreamJobsRequest, presented: Presented
+        self, request: wire.StreamJobsRequest, presented: CallerCredentials
     ) -> AsyncGenerator[wire.Job]:
         self.asked.append(Asked("StreamJobs", request, presented))
         try:

@@ -23,12 +23,12 @@ from tests.support.service import Service
 from tests.support.video import long_clip
 from tests.support.waiting import eventually
 from vmafx.api.job import VmafxJob
-from vmafx.devcluster import DevCluster, Options, crds
-from vmafx.devcluster.components import APISERVER, MANAGER, SCHEDULER
-from vmafx.kube import Client, Key, load_config
-from vmafx.times import utc_now
+from vmafx.clock import utc_now
+from vmafx.devcluster import ClusterOptions, DevCluster, crds
+from vmafx.devcluster.components import APISERVER, CONTROLLER_MANAGER, SCHEDULER
+from vmafx.kube import Client, ObjectKey, load_config
 
-ALONE = Options(without=frozenset({SCHEDULER, MANAGER}), tethered=True)
+ALONE = ClusterOptions(without=frozenset({SCHEDULER, CONTROLLER_MANAGER}), tethered=True)
 CLIP = "middle.mkv", "middle.mkv"
 
 
@@ -40,7 +40,7 @@ class World(NamedTuple):
     folder: Path
     score: float  # of the clip with itself, by hand
 
-    async def submit(self, scene: Scene, name: str, **spec: Any) -> Key:
+    async def submit(self, scene: Scene, name: str, **spec: Any) -> ObjectKey:
         return await scene.submit(name, *(self.folder / one for one in CLIP), **spec)
 
     def assert_scored(self, job: VmafxJob, node: str, attempts: int, failures: int) -> None:
@@ -55,7 +55,7 @@ async def new_world(folder: Path) -> AsyncIterator[World]:
     with DevCluster(folder / "cluster", ALONE) as cluster:
         start(cluster, APISERVER, [*kill(cluster, APISERVER), *history.KEEP_ALL])
         async with Client(load_config(cluster.kubeconfig)) as client:
-            await crds.install(client)
+            await crds.install_crds(client)
             yield World(cluster, client, folder, await asyncio.to_thread(by_hand, folder, CLIP))
 
 

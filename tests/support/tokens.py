@@ -10,23 +10,23 @@ import msgspec
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 
-from vmafx.kube import Client, Config, Key, Resource
+from vmafx.kube import Client, Config, ObjectKey, Resource
 from vmafx.kube.credentials import StaticToken
-from vmafx.kube.resources import Untyped
+from vmafx.kube.resources import UntypedObject
 
-ACCOUNTS: Resource[Untyped] = Resource("", "v1", "serviceaccounts", "ServiceAccount", dict)
+ACCOUNTS: Resource[UntypedObject] = Resource("", "v1", "serviceaccounts", "ServiceAccount", dict)
 
 
-async def service_account_token(client: Client, key: Key, audience: str = "") -> str:
+async def service_account_token(client: Client, key: ObjectKey, audience: str = "") -> str:
     """A token of an account that exists, as the kubelet would ask for it; without an audience, for the API server."""
-    tokens: Resource[Untyped] = Resource("", "v1", f"serviceaccounts/{key.name}/token", "TokenRequest", dict)
+    tokens: Resource[UntypedObject] = Resource("", "v1", f"serviceaccounts/{key.name}/token", "TokenRequest", dict)
     spec = {"expirationSeconds": 3600, **({"audiences": [audience]} if audience else {})}
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     token: str = (await client.create(tokens, body, key.namespace))["status"]["token"]
     return token
 
 
-async def create_account(client: Client, key: Key) -> str:
+async def create_account(client: Client, key: ObjectKey) -> str:
     """Make an account; returns its uid."""
     body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": key.name}}
     uid: str = (await client.create(ACCOUNTS, body, key.namespace))["metadata"]["uid"]

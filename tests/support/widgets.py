@@ -7,44 +7,44 @@ from typing import Any
 
 from tests.support.contexts import context
 from tests.support.waiting import eventually
-from vmafx.api.meta import Condition, MetaView, Model
-from vmafx.kube import CRDS, Client, Key, Resource
+from vmafx.api.meta import ApiModel, Condition, MetaView
+from vmafx.clock import utc_now
+from vmafx.kube import CRDS, Client, ObjectKey, Resource
 from vmafx.kube.errors import AlreadyExists
-from vmafx.kube.resources import Untyped
-from vmafx.operator.context import MANAGER, Context
-from vmafx.runtime.children import Children, Synced
+from vmafx.kube.resources import UntypedObject
+from vmafx.operator.context import FIELD_MANAGER, OperatorContext
+from vmafx.runtime.children import Children, SyncResult
 from vmafx.runtime.conditions import Truth, with_condition
-from vmafx.runtime.controller import Controller, Result
 from vmafx.runtime.informer import Informer
-from vmafx.runtime.status import StatusWriter, changed
-from vmafx.times import utc_now
+from vmafx.runtime.reconcile import ReconcileLoop, ReconcileResult
+from vmafx.runtime.status import StatusWriter, changed_fields
 
 GROUP = "test.vmafx.dev"
 LOOK_AGAIN = 0.2  # seconds, while something is in the way
-CONFIG_MAPS: Resource[Untyped] = Resource("", "v1", "configmaps", "ConfigMap", dict)
-SERVICES: Resource[Untyped] = Resource("", "v1", "services", "Service", dict)
+CONFIG_MAPS: Resource[UntypedObject] = Resource("", "v1", "configmaps", "ConfigMap", dict)
+SERVICES: Resource[UntypedObject] = Resource("", "v1", "services", "Service", dict)
 
 
-class WidgetSpec(Model):
+class WidgetSpec(ApiModel):
     text: str
     note: str | None = None
     port: int | None = None
 
 
-class WidgetStatus(Model):
+class WidgetStatus(ApiModel):
     text: str | None = None
     observedGeneration: int = 0
     conditions: tuple[Condition, ...] = ()
 
 
-class Widget(Model):
+class Widget(ApiModel):
     metadata: MetaView
     spec: WidgetSpec
     status: WidgetStatus = WidgetStatus()
 
 
 WIDGETS: Resource[Widget] = Resource(GROUP, "v1", "widgets", "Widget", Widget)
-DEFINITION: Untyped = {
+DEFINITION: UntypedObject = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
     "metadata": {"name": f"widgets.{GROUP}"},
@@ -65,11 +65,11 @@ DEFINITION: Untyped = {
 }
 
 
-def children_of(widget: Widget) -> list[Untyped]:
+def children_of(widget: Widget) -> list[UntypedObject]:
     """Pure: what a widget is to have."""
     name, spec = widget.metadata.name, widget.spec
     data = {"text": spec.text} | ({"note": spec.note} if spec.note is not None else {})
-    wanted: list[Untyped] = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}]
+    wanted: list[UntypedObject] = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}]
     if spec.port is not None:
         meta = {"name": name, "labels": {"widget": name}}
         ports = {"selector": {"widget": name}, "ports": [{"name": "http", "port": spec.port}]}
@@ -80,31 +80,31 @@ def children_of(widget: Widget) -> list[Untyped]:
 class WidgetReconciler:
     """Gather, decide, do: the children are wanted by the spec alone, and the status says whether they are there."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: OperatorContext) -> None:
         self.widgets: Informer[Widget] = Informer(context.client, WIDGETS, namespace=context.namespace)
         caches = [context.children(kind) for kind in (CONFIG_MAPS, SERVICES)]
-        self.children = Children(context.client, MANAGER, self.widgets, caches)
+        self.children = Children(context.client, FIELD_MANAGER, self.widgets, caches)
         self.status = StatusWriter(context.client, self.widgets)
-        self.controller = Controller("widget", self.reconcile, context.metrics, workers=context.workers)
+        self.controller = ReconcileLoop("widget", self.reconcile, context.metrics, workers=context.workers)
         self.controller.watches(self.widgets, when=self.status.is_news)
         for cache in caches:
             self.controller.owns(cache, WIDGETS.kind)
         self.reconciled = 0
 
-    async def reconcile(self, key: Key) -> Result:
+    async def reconcile(self, key: ObjectKey) -> ReconcileResult:
         widget = self.widgets.store.get(key)
         if widget is None or self.status.must_wait(key, widget):
-            return Result.done()
+            return ReconcileResult.done()
         self.reconciled += 1
         synced = await self.children.sync(widget, children_of(widget))
         await self.status.write(widget, _status(widget, synced))
         if not synced.complete:
-            return Result.after(LOOK_AGAIN)
+            return ReconcileResult.after(LOOK_AGAIN)
         self.status.quiet(key)
-        return Result.done()
+        return ReconcileResult.done()
 
 
-def _status(widget: Widget, synced: Synced) -> dict[str, Any]:
+def _status(widget: Widget, synced: SyncResult) -> dict[str, Any]:
     ready: Truth = "True" if synced.complete else "False"
     reason, message = "Applied" if synced.complete else "Waiting", "all children are there" if synced.complete else ""
     if synced.failures:
@@ -115,13 +115,13 @@ def _status(widget: Widget, synced: Synced) -> dict[str, Any]:
         "observedGeneration": widget.metadata.generation,
         "conditions": tuple(with_condition(widget, "Ready", ready, reason, message, utc_now())),
     }
-    return changed(widget.status, wanted)
+    return changed_fields(widget.status, wanted)
 
 
-def set_up(context: Context) -> WidgetReconciler:
+def set_up(context: OperatorContext) -> WidgetReconciler:
     made = WidgetReconciler(context)
     context.manager.add_informer(made.widgets)
-    context.manager.add_controller(made.controller)
+    context.manager.add_loop(made.controller)
     return made
 
 
@@ -143,7 +143,7 @@ async def reconciling(client: Client, namespace: str) -> AsyncIterator[WidgetRec
 async def install(client: Client) -> None:
     with suppress(AlreadyExists):
         await client.create(CRDS, DEFINITION)
-    key = Key("", DEFINITION["metadata"]["name"])
+    key = ObjectKey("", DEFINITION["metadata"]["name"])
 
     async def established() -> bool:
         told = (await client.get(CRDS, key)).get("status", {}).get("conditions") or []

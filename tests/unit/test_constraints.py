@@ -2,9 +2,9 @@
 
 import re
 from importlib import metadata
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.support.project import ROOT
+
 PINS = dict(
     line.split("==")
     for line in (ROOT / "constraints.txt").read_text().splitlines()

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.project import ROOT
 from tests.support.signals import ENDING
 
-ROOT = Path(__file__).parents[2]
 STATUS = ["cat", "/proc/self/status"]
 
 HANGS = """

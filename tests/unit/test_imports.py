@@ -3,19 +3,20 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+from tests.support.project import ROOT
 
 HEAVY = {
     "kubernetes", "numpy", "torch", "typer", "rich", "structlog", "grpc", "google", "cryptography", "aiohttp",
     "matplotlib",
 }  # fmt: skip
-SOURCE = Path(__file__).parents[2] / "src" / "vmafx"
+SOURCE = ROOT / "src" / "vmafx"
 
 
 @pytest.mark.parametrize(
-    "module", ["vmafx.api", "vmafx.kube", "vmafx.operator.main", "vmafx.generate.roles", "vmafx.fleet.live"]
+    "module", ["vmafx.api", "vmafx.kube", "vmafx.operator.main", "vmafx.generate.roles", "vmafx.fleet.watch"]
 )
 def test_a_package_does_not_import_what_is_heavy(module: str) -> None:
     code = f"import sys, {module}; print(*sorted(name for name in sys.modules if '.' not in name))"
@@ -27,15 +28,15 @@ def test_a_package_does_not_import_what_is_heavy(module: str) -> None:
 def test_the_operator_follows_others_without_grpc_until_there_is_one_to_follow() -> None:
     code = """
 import asyncio, sys
-from vmafx.operator.job.following import Following, Line
+from vmafx.operator.job.foreign_jobs import ForeignJobs, ControllerPoller
 def loaded():
     return sorted({"grpc", "google"} & set(sys.modules))
 async def main():
-    task = asyncio.create_task(Following("c:1", print).run())
+    task = asyncio.create_task(ForeignJobs("c:1", print).run())
     await asyncio.sleep(0)
     before = loaded()
     task.cancel()
-    await Line("c:1", print).run()  # with nobody to ask about, it ends
+    await ControllerPoller("c:1", print).run()  # with nobody to ask about, it ends
     print(before, loaded())
 asyncio.run(main())
 """
@@ -46,9 +47,9 @@ asyncio.run(main())
 @pytest.mark.parametrize(
     ("modules", "without"),
     [
-        ("vmafx.http.pages", HEAVY),
+        ("vmafx.http.probe_server", HEAVY),
         ("vmafx.http.server, vmafx.http.uploads", (HEAVY - {"aiohttp"}) | {"vmafx.kube"}),
-        ("vmafx.auth.credentials, vmafx.auth.doors, vmafx.auth.refusals, vmafx.auth.certificates", HEAVY),
+        ("vmafx.auth.credentials, vmafx.auth.access, vmafx.auth.access, vmafx.auth.certificates", HEAVY),
     ],
 )
 def test_a_server_pays_for_the_protocol_that_it_speaks(modules: str, without: set[str]) -> None:
@@ -65,7 +66,7 @@ def test_an_agent_knows_nothing_of_kubernetes_and_scores_elsewhere() -> None:
     others = ("vmafx.kube", "vmafx.fleet", "vmafx.worker", "vmafx.scheduling", "av")
     assert [name for name in loaded if name.startswith(others)] == []
     assert {name for name in loaded if name.startswith("vmafx.jobs.")} == {
-        "vmafx.jobs.work",
+        "vmafx.jobs.attempt",
         "vmafx.jobs.worker_process",
     }
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support import virtual
 from vmafx import logs
-from vmafx.logs import BURST, WINDOW, Format, Level, Sampler, log
+from vmafx.logs import BURST, WINDOW, LogFormat, LogLevel, Sampler, log
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def restore() -> Iterator[None]:
     root.handlers = handlers
 
 
-def written(style: Format, level: logs.Level = "info") -> io.StringIO:
+def written(style: LogFormat, level: logs.LogLevel = "info") -> io.StringIO:
     out = io.StringIO()
     logs.configure(level, style, out)
     return out
@@ -113,7 +113,7 @@ def test_without_an_event_loop_the_next_line_or_the_end_brings_the_summary() -> 
 
 @pytest.mark.parametrize(("level", "say"), [("info", log.warn), ("info", log.error), ("debug", log.info)])
 def test_warnings_and_errors_are_never_suppressed_nor_is_anything_at_debug(
-    level: Level, say: Callable[..., None]
+    level: LogLevel, say: Callable[..., None]
 ) -> None:
     out = written("json", level)
     placed(3 * BURST, say)

@@ -7,33 +7,23 @@ import msgspec
 import pytest
 
 from tests.support.settings import defaults
-from vmafx.agent import options as agent
+from vmafx.agent import settings as agent
 from vmafx.agent.main import registration
-from vmafx.agent.options import AgentSettings
-from vmafx.controller import options as controller
-from vmafx.controller.options import ControllerSettings
-from vmafx.devcluster.variables import DevSettings
+from vmafx.agent.settings import AgentSettings
+from vmafx.controller import settings as controller
+from vmafx.controller.settings import ControllerSettings
+from vmafx.devcluster.paths import DevSettings
 from vmafx.hardware.devices import Device
-from vmafx.http.address import Address
-from vmafx.operator.kinds import KINDS
-from vmafx.operator.options import ABOUT, PROGRAM, OperatorSettings
+from vmafx.http.address import ListenAddress
+from vmafx.operator.kinds import RECONCILED_KINDS
+from vmafx.operator.settings import ABOUT, PROGRAM, OperatorSettings
 from vmafx.scoring.engine import EngineSettings
-from vmafx.scoring.media.policy import Policy
-from vmafx.settings import (
-    InvalidSetting,
-    Setting,
-    Settings,
-    at_least,
-    declared,
-    from_environ,
-    load,
-    parse,
-    truth,
-)
-from vmafx.worker.options import WorkerSettings
+from vmafx.scoring.media.policy import MediaPolicy
+from vmafx.settings import InvalidSetting, Setting, Settings, at_least, declared, from_environ, load, parse, parse_bool
+from vmafx.worker.main import WorkerSettings
 
-OPERATOR: tuple[type[Settings], ...] = (OperatorSettings, *(kind.settings for kind in KINDS))
-GROUPS = (AgentSettings, ControllerSettings, WorkerSettings, EngineSettings, Policy, DevSettings, *OPERATOR)
+OPERATOR: tuple[type[Settings], ...] = (OperatorSettings, *(kind.settings for kind in RECONCILED_KINDS))
+GROUPS = (AgentSettings, ControllerSettings, WorkerSettings, EngineSettings, MediaPolicy, DevSettings, *OPERATOR)
 
 
 class Common(Settings):
@@ -52,7 +42,7 @@ class Left(Common):
 class Right(Common):
     """Another."""
 
-    quick: Annotated[bool, Setting("Whether.", default="false", flag="--quick", parse=truth, switch=True)]
+    quick: Annotated[bool, Setting("Whether.", default="false", flag="--quick", parse=parse_bool, switch=True)]
     only: Annotated[str, Setting("A variable alone.", default="x", variable="ONLY")]
 
 
@@ -116,8 +106,8 @@ def settings(*arguments: str, **variables: str) -> OperatorSettings:
 
 def test_the_defaults_are_those_people_know() -> None:
     known = settings()
-    assert known.metrics_address == Address(None, 8081)
-    assert known.probe_address == Address(None, 8082)
+    assert known.metrics_address == ListenAddress(None, 8081)
+    assert known.probe_address == ListenAddress(None, 8082)
     assert known.leader_elect is False
     assert known.log_level == "info"
 
@@ -130,10 +120,10 @@ def test_variables_count_and_flags_win() -> None:
         "VMAFX_OPERATOR_LOG_LEVEL": "debug",
     }
     known = settings(**variables)
-    assert (known.metrics_address, known.probe_address) == (Address(None, 9001), Address("127.0.0.1", 9002))
+    assert (known.metrics_address, known.probe_address) == (ListenAddress(None, 9001), ListenAddress("127.0.0.1", 9002))
     assert (known.leader_elect, known.log_level) == (True, "debug")
     over = settings("--metrics-bind-address", ":1", "--leader-elect=false", "--log-level=error", **variables)
-    assert (over.metrics_address, over.leader_elect, over.log_level) == (Address(None, 1), False, "error")
+    assert (over.metrics_address, over.leader_elect, over.log_level) == (ListenAddress(None, 1), False, "error")
 
 
 @pytest.mark.parametrize(
@@ -147,20 +137,20 @@ def test_a_switch_is_a_flag_or_has_a_value(arguments: list[str], wanted: bool) -
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        (":8081", Address(None, 8081)),
-        ("[::1]:80", Address("::1", 80)),
-        ("localhost:0", Address("localhost", 0)),
+        (":8081", ListenAddress(None, 8081)),
+        ("[::1]:80", ListenAddress("::1", 80)),
+        ("localhost:0", ListenAddress("localhost", 0)),
         ("0", None),
     ],
 )
-def test_addresses_in_gos_form(text: str, address: Address | None) -> None:
-    assert Address.parse(text) == address
+def test_addresses_in_gos_form(text: str, address: ListenAddress | None) -> None:
+    assert ListenAddress.parse(text) == address
 
 
 @pytest.mark.parametrize("text", ["8081", "", "host", ":99999", ":x"])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no address"):
-        Address.parse(text)
+        ListenAddress.parse(text)
 
 
 def test_a_flag_may_be_said_several_times_where_that_makes_sense() -> None:

@@ -12,30 +12,36 @@ from typing import Any
 
 import msgspec
 
-from vmafx.agent import messages
-from vmafx.agent.link import Link, LinkError, NotKnown, Session, Wrong
-from vmafx.agent.membership import Membership
-from vmafx.agent.spool import Finished, Spool
+from vmafx.agent import controller_link
+from vmafx.agent.controller_link import (
+    AgentSession,
+    ControllerError,
+    ControllerLink,
+    RegistrationInvalid,
+    SessionRejected,
+)
+from vmafx.agent.registration import Registration
+from vmafx.agent.spool import ResultSpool, SpooledResult
 from vmafx.backoff import Backoff, Retries
-from vmafx.jobs.work import Answer
-from vmafx.jobs.worker_process import Interrupted, Job, Runner, Task
+from vmafx.clock import loop_time
+from vmafx.jobs.attempt import AttemptResult
+from vmafx.jobs.worker_process import WorkerInterrupted, WorkerProcess, WorkerRunner, WorkerTask
 from vmafx.logs import log
-from vmafx.runtime.unless import unless
-from vmafx.times import loop_time
+from vmafx.tasks import run_unless
 from vmafx.wire import controller_pb2 as wire
 
-HEARTBEAT_EVERY = PROGRESS_EVERY = 10.0  # seconds
-PULL_LEAST = 1.0  # seconds between two pulls that bring nothing: an old controller answers at once
+HEARTBEAT_INTERVAL = PROGRESS_INTERVAL = 10.0  # seconds
+MIN_PULL_INTERVAL = 1.0  # seconds between two pulls that bring nothing: an old controller answers at once
 BACKOFF = Backoff(0.5, 26.0, spread=0.25)  # so that a controller that is back is found within 30 s
-TOLD_WITHIN = 5.0  # seconds for the last word, that no more work is wanted
-REMEMBERED = 100  # attempts that are over; a controller whose cache lags may hand one out once more
+REPORT_TIMEOUT = 5.0  # seconds for the last word, that no more work is wanted
+MAX_REMEMBERED = 100  # attempts that are over; a controller whose cache lags may hand one out once more
 
 
 class Superseded(Exception):
     """Another agent has our name."""
 
 
-class Held(msgspec.Struct, eq=False):
+class RunningAttempt(msgspec.Struct, eq=False):
     """An attempt in hand, from pull to result."""
 
     id: str
@@ -50,17 +56,22 @@ class Agent:
     """One machine's. `capability` says what it can do, and how many jobs at once."""
 
     def __init__(
-        self, link: Link, request: wire.RegisterNodeRequest, runner: Runner, spool: Spool, backend: str
+        self,
+        link: ControllerLink,
+        request: wire.RegisterNodeRequest,
+        runner: WorkerRunner,
+        spool: ResultSpool,
+        backend: str,
     ) -> None:
         self._link, self._runner, self._spool, self._backend = link, runner, spool, backend
-        self._membership = Membership(link, request)
+        self._membership = Registration(link, request)
         self._capability = request.capability
         self._draining, self._told = False, asyncio.Event()  # told: the controller has heard of it
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, RunningAttempt] = {}
         self._left = asyncio.Event()  # something is no longer in hand
         self._doubt = asyncio.Event()  # a call was answered as if our session did not count
-        self._over: deque[str] = deque(maxlen=REMEMBERED)
-        self._interrupted: deque[str] = deque(maxlen=REMEMBERED)
+        self._over: deque[str] = deque(maxlen=MAX_REMEMBERED)
+        self._interrupted: deque[str] = deque(maxlen=MAX_REMEMBERED)
         self._full_pull: asyncio.Task[wire.PullWorkResponse] | None = None  # that was sent with no slot free
 
     async def run(self, stop: asyncio.Event, at_once: asyncio.Event, drain: float) -> None:
@@ -72,7 +83,7 @@ class Agent:
             self._group = group
             for done in self._spool.read():
                 log.info("an answer was left from before", job=done.id, name=done.name)
-                self._hold(Held(done.id, done.name, finished=True), self._deliver(done))
+                self._hold(RunningAttempt(done.id, done.name, finished=True), self._deliver(done))
             loops = [group.create_task(loop) for loop in (self._membership.run(), self._beat())]
             pulling = group.create_task(self._pull())
             await stop.wait()
@@ -82,7 +93,7 @@ class Agent:
             log.info("draining: no more work is taken", jobs=len(self._held), seconds=drain)
             with suppress(TimeoutError):
                 async with asyncio.timeout(drain):
-                    await unless(at_once, self._until_held(lambda: 0))
+                    await run_unless(at_once, self._until_held(lambda: 0))
             await self._say_goodbye(at_once)
             for held in self._held.values():
                 kept = "not reported; the next start of this agent does it"
@@ -96,8 +107,8 @@ class Agent:
         """Until the controller has heard that we drain: else our node is given jobs until its silence is noticed."""
         if self._membership.is_known():
             with suppress(TimeoutError):
-                async with asyncio.timeout(TOLD_WITHIN):
-                    await unless(at_once, self._told.wait())
+                async with asyncio.timeout(REPORT_TIMEOUT):
+                    await run_unless(at_once, self._told.wait())
 
     async def _until_held(self, most: Callable[[], int]) -> None:
         while len(self._held) > most():
@@ -110,16 +121,16 @@ class Agent:
 
     async def _beat(self) -> None:
         """Heartbeats; and only they tell whether we are forgotten, and register again, or superseded, and end."""
-        trouble = Trouble("heartbeats are not answered; work goes on", "heartbeats are answered again")
+        trouble = OutageLog("heartbeats are not answered; work goes on", "heartbeats are answered again")
         while True:
             session = await self._membership.session()
             self._doubt.clear()
             working, draining = sum(held.working for held in self._held.values()), self._draining
             try:
                 said = await self._link.heartbeat(session, self._running(), working, draining=draining)
-            except NotKnown as error:
+            except SessionRejected as error:
                 self._membership.lose(session, error)
-            except LinkError as error:
+            except ControllerError as error:
                 trouble.met(error)
             else:
                 trouble.over()
@@ -136,14 +147,14 @@ class Agent:
                 else:
                     self._membership.lose(session, "the heartbeat was refused")
             with suppress(TimeoutError):
-                async with asyncio.timeout(HEARTBEAT_EVERY):
+                async with asyncio.timeout(HEARTBEAT_INTERVAL):
                     await self._doubt.wait()
 
     async def _pull(self) -> None:
         """Also with no slot free, to hear what to stop; but an old controller would hand out a job too many."""
-        trouble = Trouble("no work can be pulled; work in hand goes on", "work can be pulled again")
+        trouble = OutageLog("no work can be pulled; work in hand goes on", "work can be pulled again")
         retries = Retries(BACKOFF)
-        known: Session | None = None
+        known: AgentSession | None = None
         while True:
             session = await self._membership.session()
             if session != known:  # heartbeats tell what it has become since
@@ -154,9 +165,9 @@ class Agent:
             began = loop_time()
             try:
                 said = await self._long_poll(session)
-            except NotKnown:
+            except SessionRejected:
                 self._doubt.set()
-            except LinkError as error:
+            except ControllerError as error:
                 trouble.met(error)
             else:
                 trouble.over()
@@ -165,7 +176,7 @@ class Agent:
                     continue
                 self._stop(said.stop_job_ids)
                 if not (said.HasField("job") and self._take(said.job)):
-                    await asyncio.sleep(began + PULL_LEAST - loop_time())
+                    await asyncio.sleep(began + MIN_PULL_INTERVAL - loop_time())
                 continue
             await asyncio.sleep(retries.next())
 
@@ -178,7 +189,7 @@ class Agent:
             if self._full_pull is not None:
                 self._full_pull.cancel()
 
-    async def _long_poll(self, session: Session) -> wire.PullWorkResponse | None:
+    async def _long_poll(self, session: AgentSession) -> wire.PullWorkResponse | None:
         """None if it was given up: it said that there is no slot free, and now there is one."""
         call = asyncio.ensure_future(self._link.pull(session, self._capability, self._running()))
         if len(self._held) >= self._capability.concurrency:
@@ -198,24 +209,26 @@ class Agent:
             log.debug("work that is none was handed out", job=job.id)
             return False
         log.info("taken", job=job.id, name=job.name)
-        held = Held(job.id, job.name)
-        self._hold(held, self._do(held, messages.task_of(job, self._backend)))
+        held = RunningAttempt(job.id, job.name)
+        self._hold(held, self._do(held, controller_link.worker_task(job, self._backend)))
         return True
 
-    async def _do(self, held: Held, task: Task) -> None:
+    async def _do(self, held: RunningAttempt, task: WorkerTask) -> None:
         try:
             answer = await self._worked(held, task)
-        except Interrupted:
+        except WorkerInterrupted:
             if held.id not in self._interrupted:
                 self._interrupted.append(held.id)
                 log.warn("its worker was stopped; the controller hands it out again", job=held.id, name=held.name)
                 return
-            answer = Answer(held.id, fault="NodeFault", message="its worker was stopped twice, and not by the agent")
+            answer = AttemptResult(
+                held.id, fault="NodeFault", message="its worker was stopped twice, and not by the agent"
+            )
         if answer.fault is None:
             log.info("scored", job=held.id, name=held.name, score=answer.score, frames=answer.frames)
         else:
             log.warn("not scored", job=held.id, name=held.name, fault=answer.fault, why=answer.message)
-        done = Finished(held.id, held.name, answer)
+        done = SpooledResult(held.id, held.name, answer)
         try:
             self._spool.put(done)
         except OSError as error:
@@ -224,7 +237,7 @@ class Agent:
             held.finished = True
         await self._deliver(done)
 
-    async def _worked(self, held: Held, task: Task) -> Answer:
+    async def _worked(self, held: RunningAttempt, task: WorkerTask) -> AttemptResult:
         async with self._runner.begun(task) as job:
             held.working = True
             telling = self._group.create_task(self._tell(held, job))
@@ -234,37 +247,39 @@ class Agent:
                 telling.cancel()
                 held.working = False
 
-    async def _tell(self, held: Held, job: Job) -> None:
+    async def _tell(self, held: RunningAttempt, job: WorkerProcess) -> None:
         """How far it is, now and then; the answer tells whether it is still wanted."""
         while True:
-            await asyncio.sleep(PROGRESS_EVERY)
+            await asyncio.sleep(PROGRESS_INTERVAL)
             session = await self._membership.session()
             try:
-                ok = await self._link.report(session, messages.progress(held.id, held.name, job.progress()))
-            except NotKnown:
+                ok = await self._link.report(
+                    session, controller_link.progress_message(held.id, held.name, job.progress())
+                )
+            except SessionRejected:
                 self._doubt.set()
-            except LinkError as error:
+            except ControllerError as error:
                 log.debug("progress was not heard", job=held.id, error=str(error))
             else:
                 if not ok:
                     self._stop([held.id])
                     return
 
-    async def _deliver(self, done: Finished) -> None:
+    async def _deliver(self, done: SpooledResult) -> None:
         """For as long as it takes."""
-        trouble = Trouble("a result cannot be reported; it is kept and tried again", "a result can be reported again")
+        trouble = OutageLog("a result cannot be reported; it is kept and tried again", "a result can be reported again")
         retries = Retries(BACKOFF)
         while True:
             session = await self._membership.session()
             try:
-                ok = await self._link.report(session, messages.result(done))
-            except NotKnown:
+                ok = await self._link.report(session, controller_link.result_message(done))
+            except SessionRejected:
                 self._doubt.set()
-            except Wrong as error:
+            except RegistrationInvalid as error:
                 log.error("a result is not taken, and never will be", job=done.id, why=str(error))
                 ok = False
                 break
-            except LinkError as error:
+            except ControllerError as error:
                 trouble.met(error, job=done.id)
             else:
                 trouble.over()
@@ -277,13 +292,13 @@ class Agent:
     def _running(self) -> Iterable[wire.RunningJob]:
         return [wire.RunningJob(id=held.id, name=held.name) for held in self._held.values()]
 
-    def _hold(self, held: Held, doing: Coroutine[Any, Any, None]) -> None:
+    def _hold(self, held: RunningAttempt, doing: Coroutine[Any, Any, None]) -> None:
         """In hand until that is done, or was stopped."""
         self._held[held.id] = held
         held.doing = self._group.create_task(doing)
         held.doing.add_done_callback(lambda _: self._forget(held))
 
-    def _forget(self, held: Held) -> None:
+    def _forget(self, held: RunningAttempt) -> None:
         del self._held[held.id]
         self._left.set()
         if self._full_pull is not None:
@@ -299,20 +314,20 @@ class Agent:
                 self._cancel(held)
 
     @staticmethod
-    def _cancel(held: Held) -> None:
+    def _cancel(held: RunningAttempt) -> None:
         if held.doing is not None and not held.stopping:
             held.stopping = True
             held.doing.cancel()
 
 
-class Trouble:
+class OutageLog:
     """Told when it begins, and when it is over; an outage of hours is two lines, not thousands."""
 
     def __init__(self, what: str, over: str) -> None:
         self._what, self._over = what, over
-        self._kind: type[LinkError] | None = None
+        self._kind: type[ControllerError] | None = None
 
-    def met(self, error: LinkError, **fields: str) -> None:
+    def met(self, error: ControllerError, **fields: str) -> None:
         say = log.debug if type(error) is self._kind else log.warn
         self._kind = type(error)
         say(self._what, error=str(error), **fields)

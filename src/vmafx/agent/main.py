@@ -11,13 +11,13 @@ from pathlib import Path
 
 from vmafx import logs
 from vmafx.agent.agent import Agent, Superseded
-from vmafx.agent.link import Link, Wrong
-from vmafx.agent.options import ABOUT, PROGRAM, AgentSettings
-from vmafx.agent.spool import Spool
+from vmafx.agent.controller_link import ControllerLink, RegistrationInvalid
+from vmafx.agent.settings import ABOUT, PROGRAM, AgentSettings
+from vmafx.agent.spool import ResultSpool
 from vmafx.api.hardware import Backend
 from vmafx.hardware import speed
-from vmafx.hardware.devices import Device, Machine, usable_cores
-from vmafx.jobs.worker_process import Runner
+from vmafx.hardware.devices import Device, HostHardware, usable_cores
+from vmafx.jobs.worker_process import WorkerRunner
 from vmafx.logs import log
 from vmafx.scoring.errors import NodeFault
 from vmafx.settings import load
@@ -25,13 +25,13 @@ from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.client import Endpoint
 
 CORES_PER_JOB = 4
-CANNOT_GO_ON, WRONG_SETTINGS = 1, 2
+EXIT_FAILURE, EXIT_USAGE = 1, 2
 
 
-class Ends(Exception):
+class AgentExit(Exception):
     """The agent cannot go on; the sentence says why, and what to do."""
 
-    def __init__(self, message: str, code: int = CANNOT_GO_ON) -> None:
+    def __init__(self, message: str, code: int = EXIT_FAILURE) -> None:
         super().__init__(message)
         self.code = code
 
@@ -42,15 +42,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logs.configure(settings.log_level, settings.log_format)
     logs.follow_signals()
     try:
-        with alone(settings.state):
+        with locked_state_folder(settings.state):
             asyncio.run(run(settings))
-    except Ends as end:
+    except AgentExit as end:
         log.error("the agent ends", why=str(end))
         sys.exit(end.code)
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def locked_state_folder(folder: Path) -> Iterator[None]:
     """The state folder, for one agent at a time: two would report each other's answers."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def alone(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
-            raise Ends(
+            raise AgentExit(
                 f"another agent (process {lock.read().strip() or 'unknown'}) uses {folder}; "
                 "stop it, or give this one a folder of its own by --state-dir"
             ) from None
@@ -72,8 +72,8 @@ def alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _unusable(folder: Path, error: OSError) -> Ends:
-    return Ends(f"the state folder {folder} cannot be used: {error.strerror}; name another by --state-dir")
+def _unusable(folder: Path, error: OSError) -> AgentExit:
+    return AgentExit(f"the state folder {folder} cannot be used: {error.strerror}; name another by --state-dir")
 
 
 async def run(settings: AgentSettings) -> None:
@@ -98,11 +98,11 @@ async def run(settings: AgentSettings) -> None:
 
 
 async def _look(backend: Backend | None, folder: Path) -> tuple[Device, float]:
-    device = await Machine().device(backend)
+    device = await HostHardware().device(backend)
     try:
         return device, await speed.frames_per_second(folder, device)
     except NodeFault as fault:
-        raise Ends(f"this machine cannot score: {fault}. `vmafx doctor` tells more") from fault
+        raise AgentExit(f"this machine cannot score: {fault}. `vmafx doctor` tells more") from fault
     except OSError as error:
         raise _unusable(folder, error) from error
 
@@ -116,26 +116,26 @@ async def _work(
         "starting", controller=settings.controller, name=request.name, device=device.text, fps=fps,
         capacity=request.capability.concurrency, state=folder, pid=os.getpid(),
     )  # fmt: skip
-    end: Ends | None = None
+    end: AgentExit | None = None
     try:
         try:
-            runner, spool = Runner(folder / "work"), Spool(folder / "spool")
+            runner, spool = WorkerRunner(folder / "work"), ResultSpool(folder / "spool")
         except OSError as error:
             raise _unusable(folder, error) from error
         agent = Agent(link, request, runner, spool, device.backends[0])
         await agent.run(stop, at_once, settings.drain)
     except* Superseded as group:
         # As a wrong setting: started again, the two would stop each other's work for ever.
-        end = Ends(str(group.exceptions[0]), WRONG_SETTINGS)
-    except* Wrong as group:
-        end = Ends(f"the controller cannot use what this agent says: {group.exceptions[0]}", WRONG_SETTINGS)
+        end = AgentExit(str(group.exceptions[0]), EXIT_USAGE)
+    except* RegistrationInvalid as group:
+        end = AgentExit(f"the controller cannot use what this agent says: {group.exceptions[0]}", EXIT_USAGE)
     finally:
         await link.close()
     if end is not None:
         raise end
 
 
-def _link(settings: AgentSettings) -> Link:
+def _link(settings: AgentSettings) -> ControllerLink:
     door = Endpoint(
         address=settings.controller,
         insecure=settings.insecure,
@@ -147,12 +147,12 @@ def _link(settings: AgentSettings) -> Link:
     if door.insecure and door.token:
         log.warn("the token is sent without TLS: whoever is on the way can use it")
     if (door.cert is None) != (door.key is None):
-        raise Ends("--cert and --key belong together", WRONG_SETTINGS)
+        raise AgentExit("--cert and --key belong together", EXIT_USAGE)
     try:
-        return Link(door)
+        return ControllerLink(door)
     except OSError as error:
         what = error.filename or "what --ca, --cert or --key names"
-        raise Ends(f"{what} cannot be used: {error.strerror or error}", WRONG_SETTINGS) from error
+        raise AgentExit(f"{what} cannot be used: {error.strerror or error}", EXIT_USAGE) from error
 
 
 def registration(settings: AgentSettings, device: Device, fps: float) -> wire.RegisterNodeRequest:

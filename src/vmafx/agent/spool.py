@@ -9,29 +9,29 @@ from pathlib import Path
 import msgspec
 
 from vmafx.atomic_write import put_whole
-from vmafx.jobs.work import Answer
+from vmafx.jobs.attempt import AttemptResult
 from vmafx.logs import log
 
-MOST = 1000  # answers; an agent has no more jobs in hand than it can run, so this many were left behind
+MAX_SPOOLED = 1000  # answers; an agent has no more jobs in hand than it can run, so this many were left behind
 DAMAGED = ".damaged"
 
 
-class Finished(msgspec.Struct, frozen=True):
+class SpooledResult(msgspec.Struct, frozen=True):
     """An attempt that is done here."""
 
     id: str
     name: str  # of the VmafxJob
-    answer: Answer
+    answer: AttemptResult
 
 
-class Spool:
+class ResultSpool:
     """The answers in one folder, which nobody else uses."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def put(self, done: Finished) -> None:
+    def put(self, done: SpooledResult) -> None:
         """OSError if it cannot be kept."""
         put_whole(self._path(done.id), msgspec.json.encode(done), lasting=True)
 
@@ -41,23 +41,23 @@ class Spool:
         except OSError as error:
             log.warn("an answer cannot be removed", job=attempt, error=error.strerror)
 
-    def read(self) -> list[Finished]:
+    def read(self) -> list[SpooledResult]:
         """All that was left, the oldest first. One that cannot be read is set aside, and those beyond MOST go."""
-        found: list[Finished] = []
+        found: list[SpooledResult] = []
         files = [path for path in self._folder.iterdir() if path.suffix == ".json"]
         for path in sorted(files, key=lambda path: path.stat().st_mtime_ns):
             try:
-                done = msgspec.json.decode(path.read_bytes(), type=Finished)
+                done = msgspec.json.decode(path.read_bytes(), type=SpooledResult)
             except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
                 aside = path.with_suffix(DAMAGED)
                 log.warn("an answer on disk is damaged, and set aside", file=aside, error=error)
                 path.replace(aside)
             else:
                 found.append(done)
-        for done in found[:-MOST]:
+        for done in found[:-MAX_SPOOLED]:
             log.warn("too many answers were left behind; the oldest is dropped", job=done.id, name=done.name)
             self.drop(done.id)
-        return found[-MOST:]
+        return found[-MAX_SPOOLED:]
 
     def _path(self, attempt: str) -> Path:
         """An attempt's name is somebody else's word, and may be no file name."""

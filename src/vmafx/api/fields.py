@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 MESSAGE = "x-vmafx-message"  # with a pattern: the sentence that answers a value that does not match
-ALSO = "x-vmafx-also"  # with a pattern: a CEL expression that must hold too, looked at only if the pattern does
+EXTRA_RULE = "x-vmafx-also"  # with a pattern: a CEL expression that must hold too, looked at only if the pattern does
 RULES = "x-kubernetes-validations"
 INT32_MAX = 2**31 - 1
 INT53_MAX = 2**53 - 1  # beyond it a JSON number is no longer exact everywhere
@@ -26,9 +26,9 @@ def pattern(regex: str, message: str, *, max_length: int) -> Meta:
     return Meta(pattern=regex, max_length=max_length, extra_json_schema={MESSAGE: message})
 
 
-def explained(message: str, also: str) -> Meta:
+def with_message(message: str, also: str) -> Meta:
     """Put a message, and a condition beyond the pattern, on a type that already has a pattern."""
-    return Meta(extra_json_schema={MESSAGE: message, ALSO: also})
+    return Meta(extra_json_schema={MESSAGE: message, EXTRA_RULE: also})
 
 
 def schema(**extra: Any) -> Meta:
@@ -57,13 +57,13 @@ Generation = Annotated[int, Meta(ge=0, le=INT53_MAX), schema(format="int64")]
 
 Identifier = Annotated[str, Meta(max_length=253)]
 Message = Annotated[str, Meta(max_length=32768)]
-Link = Annotated[str, Meta(max_length=2048)]
+Url = Annotated[str, Meta(max_length=2048)]
 Image = Annotated[str, Meta(min_length=1, max_length=1024)]
 FileMode = Annotated[int, Meta(ge=0, le=0o777), schema(format="int32")]
 
 _DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 
-Name = Annotated[
+ObjectName = Annotated[
     str,
     pattern(
         rf"^{_DNS_LABEL}(\.{_DNS_LABEL})*\Z",
@@ -88,7 +88,7 @@ ModelName = Annotated[
     ),
 ]
 _GO_DURATION = r"^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+\Z"
-_longer_than_zero = explained(
+_longer_than_zero = with_message(
     "must be a duration greater than zero, such as 10s, 1m30s or 500ms", also="duration(self) > duration('0s')"
 )
 _DurationText = Annotated[str, Meta(pattern=_GO_DURATION, max_length=32)]
@@ -101,15 +101,15 @@ _MORE_THAN_ZERO = "quantity(self).isGreaterThan(quantity('0'))"
 _QuantityText = Annotated[str, Meta(pattern=rf"^{_AMOUNT}\Z", max_length=32)]
 Quantity = Annotated[
     Annotated[int, Meta(ge=0, le=INT53_MAX)] | _QuantityText,
-    explained("must be a quantity, such as 500m, 4 or 16Gi", also="isQuantity(self)"),
+    with_message("must be a quantity, such as 500m, 4 or 16Gi", also="isQuantity(self)"),
 ]
 PositiveQuantity = Annotated[
     Annotated[int, Meta(ge=1, le=INT53_MAX)] | _QuantityText,
-    explained("must be a quantity greater than zero, such as 500m, 4 or 16Gi", also=_MORE_THAN_ZERO),
+    with_message("must be a quantity greater than zero, such as 500m, 4 or 16Gi", also=_MORE_THAN_ZERO),
 ]
 PositiveQuantityOrNone = Annotated[
     Annotated[int, Meta(ge=1, le=INT53_MAX)] | Annotated[str, Meta(pattern=rf"^({_AMOUNT})?\Z", max_length=32)],
-    explained(
+    with_message(
         "must be a quantity greater than zero, such as 500m, 4 or 16Gi, or empty for none",
         also=f"(self == '' || {_MORE_THAN_ZERO})",
     ),

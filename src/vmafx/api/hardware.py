@@ -2,13 +2,13 @@
 
 from typing import Literal
 
-from vmafx.api.meta import Model
+from vmafx.api.meta import ApiModel
 
 Vendor = Literal["nvidia", "amd", "intel", "apple", "cpu"]
 Backend = Literal["cpu", "cuda", "hip", "sycl", "metal"]
 
 
-class Hardware(Model):
+class Hardware(ApiModel):
     """What a vendor's devices are scored with, and what a Pod asks for to get one."""
 
     backend: Backend

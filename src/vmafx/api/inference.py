@@ -9,17 +9,17 @@ from vmafx.api.fields import (
     DurationOrNanoseconds,
     Generation,
     Image,
-    Link,
     Message,
     PositiveQuantityOrNone,
     Share,
     SmallCount,
+    Url,
     doc,
     pattern,
     schema,
 )
 from vmafx.api.hardware import Vendor
-from vmafx.api.meta import AGE, Column, Condition, Conditions, CustomObject, MetaView, Model, Names, Rule, Scale
+from vmafx.api.meta import AGE, ApiModel, Column, Condition, Conditions, CustomObject, MetaView, Names, Rule, Scale
 from vmafx.api.training import short_name
 
 Replicas = Annotated[int, Meta(ge=0, le=1000), schema(format="int32")]
@@ -35,7 +35,7 @@ ModelRef = Annotated[
 ]
 
 
-class ResourceSpec(Model):
+class ResourceSpec(ApiModel):
     """What each replica asks for, and may use at most."""
 
     cpu: Annotated[PositiveQuantityOrNone | None, doc("CPUs, such as 4 or 500m.")] = None
@@ -43,7 +43,7 @@ class ResourceSpec(Model):
     gpuMemory: Annotated[PositiveQuantityOrNone | None, doc("Memory of the GPU, such as 24Gi.")] = None
 
 
-class HealthCheckSpec(Model):
+class HealthCheckSpec(ApiModel):
     """How a replica is found to be alive and ready."""
 
     path: Annotated[
@@ -54,14 +54,14 @@ class HealthCheckSpec(Model):
     timeout: Annotated[DurationOrNanoseconds, doc("Time to wait for an answer: 2s, or integer nanoseconds.")] = "2s"
 
 
-class CanaryStep(Model):
+class CanaryStep(ApiModel):
     """One step of a gradual hand-over."""
 
     weight: Annotated[Percent, doc("Percent of the traffic at this step.")]
     pause: Annotated[DurationOrNanoseconds, doc("How long to stay there, such as 10m.")]
 
 
-class CanaryGates(Model):
+class CanaryGates(ApiModel):
     """What the canary must hold to go on; too few requests to judge are not a failure."""
 
     minRequests: Annotated[Count, doc("Requests to see before judging.")] = 100
@@ -72,7 +72,7 @@ class CanaryGates(Model):
     )
 
 
-class CanarySpec(Model):
+class CanarySpec(ApiModel):
     """A second model that gets a part of the traffic."""
 
     modelRef: Annotated[ModelRef, doc("The canary's model.")]
@@ -93,7 +93,7 @@ class CanarySpec(Model):
     )
 
 
-class ZerfooInferenceServiceSpec(Model):
+class ZerfooInferenceServiceSpec(ApiModel):
     """Which model is served, by how many replicas, with what."""
 
     modelRef: Annotated[ModelRef, doc("The model to serve, such as llama3-8b-q4.")]
@@ -119,16 +119,16 @@ class ZerfooInferenceServiceSpec(Model):
     )
 
 
-class ZerfooInferenceServiceStatus(Model):
+class ZerfooInferenceServiceStatus(ApiModel):
     """How the service is doing."""
 
     ready: Annotated[bool, doc("Whether all replicas wanted serve the model wanted.")] = False
     replicas: Annotated[SmallCount, doc("Running replicas, the canary's included.")] = 0
     message: Annotated[Message | None, doc("What happened, for people.")] = None
-    url: Annotated[Link | None, doc("Where it answers within the cluster.")] = None
+    url: Annotated[Url | None, doc("Where it answers within the cluster.")] = None
     canaryReplicas: Annotated[SmallCount, doc("Running replicas of the canary.")] = 0
     canaryWeight: Annotated[Percent | None, doc("Percent of the traffic the canary really gets.")] = None
-    selector: Annotated[Link | None, doc("Label selector of the replicas, for autoscalers.")] = None
+    selector: Annotated[Url | None, doc("Label selector of the replicas, for autoscalers.")] = None
     observedGeneration: Annotated[Generation, doc("The metadata.generation this status speaks of.")] = 0
     conditions: Annotated[Conditions, doc("Ready, and why not.")] = ()
 
@@ -154,7 +154,7 @@ class ZerfooInferenceService(CustomObject, kw_only=True, tag_field="kind", tag="
     status: ZerfooInferenceServiceStatus = ZerfooInferenceServiceStatus()
 
 
-class InferenceStatusView(Model):
+class InferenceStatusView(ApiModel):
     """The part of the status that decisions are made from."""
 
     ready: bool = False
@@ -165,7 +165,7 @@ class InferenceStatusView(Model):
     conditions: tuple[Condition, ...] = ()
 
 
-class InferenceView(Model):
+class InferenceView(ApiModel):
     """A ZerfooInferenceService as caches keep it."""
 
     metadata: MetaView

@@ -10,26 +10,26 @@ from vmafx.api.fields import (
     Generation,
     Identifier,
     Labels,
-    Link,
     Message,
-    Name,
     NonNegative,
+    ObjectName,
     Positive,
     SmallCount,
     Time,
+    Url,
     doc,
     schema,
 )
 from vmafx.api.hardware import Backend
 from vmafx.api.meta import (
     AGE,
+    ApiModel,
     Column,
     Condition,
     Conditions,
     CustomObject,
     LocalSecretRef,
     MetaView,
-    Model,
     Names,
     Rule,
 )
@@ -68,7 +68,7 @@ class VmafxJobSpec(ScoringSpec):
         LocalSecretRef | None, doc("Secret with the credentials for s3 and gs URIs; for jobs that run as Pods.")
     ] = None
     schedulerName: Annotated[
-        Name, doc("Who places the job: vmafx, or another scheduler, whose placement is then waited for.")
+        ObjectName, doc("Who places the job: vmafx, or another scheduler, whose placement is then waited for.")
     ] = "vmafx"
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -86,7 +86,7 @@ class VmafxJobSpec(ScoringSpec):
     )
 
 
-class JobProgress(Model):
+class JobProgress(ApiModel):
     """How far a running job is (told by agents)."""
 
     frames: Annotated[Count, doc("Frames scored so far.")] = 0
@@ -94,7 +94,7 @@ class JobProgress(Model):
     fps: Annotated[NonNegative, doc("Frames scored per second.")] = 0.0
 
 
-class FeatureSummary(Model):
+class FeatureSummary(ApiModel):
     """One measure over all frames."""
 
     mean: Annotated[float | None, doc("Arithmetic mean.")] = None
@@ -103,7 +103,7 @@ class FeatureSummary(Model):
     max: Annotated[float | None, doc("Best frame.")] = None
 
 
-class VmafxJobStatus(Model):
+class VmafxJobStatus(ApiModel):
     """Where the job stands, and its score."""
 
     phase: Annotated[Phase, schema(default="Pending"), doc("Pending, Running, Succeeded or Failed.")] = "Pending"
@@ -136,7 +136,7 @@ class VmafxJobStatus(Model):
         doc("Each measure over all frames."),
     ] = {}
     frames: Annotated[Count | None, doc("Frames scored.")] = None
-    reportURI: Annotated[Link | None, doc("Where the per-frame report is.")] = None
+    reportURI: Annotated[Url | None, doc("Where the per-frame report is.")] = None
     observedGeneration: Annotated[Generation, doc("The metadata.generation this status speaks of.")] = 0
     conditions: Annotated[Conditions, doc("Scheduled, Complete and Failed.")] = ()
 
@@ -188,7 +188,7 @@ class VmafxJob(CustomObject, kw_only=True, tag_field="kind", tag="VmafxJob"):
     status: Annotated[VmafxJobStatus, schema(default={"phase": "Pending"})] = VmafxJobStatus()
 
 
-class JobStatusView(Model):
+class JobStatusView(ApiModel):
     """The part of the status that decisions are made from."""
 
     phase: Phase = "Pending"
@@ -211,7 +211,7 @@ else:
     JobSpecView = unchecked(VmafxJobSpec, "JobSpecView")
 
 
-class JobView(Model):
+class JobView(ApiModel):
     """A VmafxJob as caches keep it: everything of the spec, of the status only what decisions need."""
 
     metadata: MetaView

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal, dataclass_transform
 
 from msgspec import Meta, Struct, field
 
-from vmafx.api.fields import Generation, Name, Time, doc, schema
+from vmafx.api.fields import Generation, ObjectName, Time, doc, schema
 
 GROUP = "vmafx.dev"
 VERSION = "v1"
@@ -13,11 +13,11 @@ API_VERSION: Literal["vmafx.dev/v1"] = "vmafx.dev/v1"
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
-class Model(Struct, frozen=True, omit_defaults=True, gc=False):
+class ApiModel(Struct, frozen=True, omit_defaults=True, gc=False):
     """Base of every object: immutable, so that caches hand them out without a copy."""
 
 
-class Rule(Model):
+class Rule(ApiModel):
     """A CEL rule of the schema: when `check` is false the object is refused with `message`."""
 
     check: str
@@ -25,7 +25,7 @@ class Rule(Model):
     keeps: str = ""  # the field that must stay as it was created, if that is the rule
 
 
-class OwnerReference(Model):
+class OwnerReference(ApiModel):
     apiVersion: str
     kind: str
     name: str
@@ -34,7 +34,7 @@ class OwnerReference(Model):
     blockOwnerDeletion: bool | None = None
 
 
-class ObjectMeta(Model):
+class ObjectMeta(ApiModel):
     """The part of metav1.ObjectMeta that people and controllers use; managedFields are dropped on decoding."""
 
     name: str = ""
@@ -51,7 +51,7 @@ class ObjectMeta(Model):
     ownerReferences: tuple[OwnerReference, ...] = ()
 
 
-class MetaView(Model):
+class MetaView(ApiModel):
     """The metadata that a cache keeps of an object."""
 
     name: str
@@ -64,7 +64,7 @@ class MetaView(Model):
     labels: dict[str, str] = {}
 
 
-class Condition(Model):
+class Condition(ApiModel):
     """One aspect of the object's state, as `kubectl wait --for=condition=...` reads it."""
 
     type: Annotated[str, Meta(min_length=1, max_length=316), doc("What is being told, such as Scheduled.")]
@@ -82,13 +82,13 @@ Conditions = Annotated[
 ]
 
 
-class LocalSecretRef(Model):
+class LocalSecretRef(ApiModel):
     """A Secret in the object's own namespace."""
 
-    name: Annotated[Name, doc("Name of the Secret.")]
+    name: Annotated[ObjectName, doc("Name of the Secret.")]
 
 
-class Column(Model):
+class Column(ApiModel):
     """A column of `kubectl get`; `wide` ones show with -o wide."""
 
     name: str
@@ -100,7 +100,7 @@ class Column(Model):
 AGE = Column(name="Age", path=".metadata.creationTimestamp", type="date")
 
 
-class Scale(Model):
+class Scale(ApiModel):
     """Where `kubectl scale` and autoscalers find their numbers."""
 
     spec_replicas: str
@@ -108,7 +108,7 @@ class Scale(Model):
     selector: str
 
 
-class Names(Model):
+class Names(ApiModel):
     """What a kind is called and how `kubectl get` shows it."""
 
     plural: str
@@ -118,7 +118,7 @@ class Names(Model):
     scale: Scale | None = None
 
 
-class CustomObject(Model, kw_only=True):
+class CustomObject(ApiModel, kw_only=True):
     """Base of the four kinds; a subclass adds `spec` and `status`."""
 
     names: ClassVar[Names]
@@ -127,3 +127,12 @@ class CustomObject(Model, kw_only=True):
     # A factory, not a default: defaults are left out when encoding, and the server needs this one.
     apiVersion: Literal["vmafx.dev/v1"] = field(default_factory=lambda: API_VERSION)
     metadata: ObjectMeta
+
+
+class ConditionReason(ApiModel):
+    """A condition has this status for this reason."""
+
+    condition: str
+    status: Literal["True", "False"]
+    reason: str
+    text: str

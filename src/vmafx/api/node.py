@@ -4,9 +4,9 @@ import re
 from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 
-from vmafx.api.fields import Generation, Identifier, Image, Link, NonNegative, Positive, SmallCount, Time, doc
+from vmafx.api.fields import Generation, Identifier, Image, NonNegative, Positive, SmallCount, Time, Url, doc
 from vmafx.api.hardware import Vendor
-from vmafx.api.meta import AGE, Column, Condition, Conditions, CustomObject, MetaView, Model, Names
+from vmafx.api.meta import AGE, ApiModel, Column, Condition, Conditions, CustomObject, MetaView, Names
 from vmafx.api.pod import PodOverlay
 
 Runtime = Literal["Pod", "Agent"]
@@ -14,7 +14,7 @@ AGENT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # of a node that
 REGISTERED_BY, BY_AGENT = "vmafx.dev/registered-by", "agent"  # a label, and what it says of nodes that nobody wrote
 
 
-class VmafxNodeSpec(Model):
+class VmafxNodeSpec(ApiModel):
     """What the node offers, and how its jobs run."""
 
     gpuVendor: Annotated[Vendor, doc("Whose GPU it has, or cpu.")]
@@ -25,13 +25,13 @@ class VmafxNodeSpec(Model):
     unschedulable: Annotated[bool, doc("Give it no new jobs; running ones go on.")] = False
 
 
-class VmafxNodeStatus(Model):
+class VmafxNodeStatus(ApiModel):
     """How the node is doing."""
 
     healthy: Annotated[bool | None, doc("Whether its controller answers and its agent, if any, is alive.")] = None
     lastHeartbeat: Annotated[Time | None, doc("When its agent last spoke; written on the agent's behalf only.")] = None
     assignedJobs: Annotated[SmallCount, doc("Jobs it has now.")] = 0
-    detectedDevice: Annotated[Link | None, doc("The device its agent found.")] = None
+    detectedDevice: Annotated[Url | None, doc("The device its agent found.")] = None
     agentSession: Annotated[Identifier | None, doc("The agent that speaks for the node.")] = None
     throughput: Annotated[NonNegative | None, doc("Frames per second it was measured to score.")] = None
     draining: Annotated[bool, doc("Its agent is about to stop, and takes no new jobs.")] = False
@@ -63,7 +63,7 @@ class VmafxNode(CustomObject, kw_only=True, tag_field="kind", tag="VmafxNode"):
     status: VmafxNodeStatus = VmafxNodeStatus()
 
 
-class NodeStatusView(Model):
+class NodeStatusView(ApiModel):
     """The part of the status that decisions are made from."""
 
     healthy: bool | None = None
@@ -77,7 +77,7 @@ class NodeStatusView(Model):
     conditions: tuple[Condition, ...] = ()
 
 
-class NodeView(Model):
+class NodeView(ApiModel):
     """A VmafxNode as caches keep it."""
 
     metadata: MetaView

@@ -7,31 +7,31 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from vmafx.api.fields import FileMode, Labels, Message, Name, Quantity, Seconds, VolumeName, doc, schema
-from vmafx.api.meta import LocalSecretRef, Model, Rule
+from vmafx.api.fields import FileMode, Labels, Message, ObjectName, Quantity, Seconds, VolumeName, doc, schema
+from vmafx.api.meta import ApiModel, LocalSecretRef, Rule
 
 Text = Annotated[str, Meta(max_length=1024)]
 Path = Annotated[str, Meta(min_length=1, max_length=1024)]
-Key = Annotated[str, Meta(min_length=1, max_length=253)]
+ConfigKey = Annotated[str, Meta(min_length=1, max_length=253)]
 Resources = Annotated[dict[Annotated[str, Meta(max_length=317)], Quantity], Meta(max_length=16)]
 
 
-class KeyRef(Model):
+class KeyRef(ApiModel):
     """One key of a ConfigMap or Secret."""
 
-    name: Name
-    key: Key
+    name: ObjectName
+    key: ConfigKey
     optional: bool | None = None
 
 
-class FieldRef(Model):
+class FieldRef(ApiModel):
     """A field of the Pod itself."""
 
     fieldPath: Text
     apiVersion: Text | None = None
 
 
-class ResourceFieldRef(Model):
+class ResourceFieldRef(ApiModel):
     """A resource of the container itself."""
 
     resource: Text
@@ -39,7 +39,7 @@ class ResourceFieldRef(Model):
     divisor: Quantity | None = None
 
 
-class EnvSource(Model):
+class EnvSource(ApiModel):
     """Where a variable's value comes from."""
 
     configMapKeyRef: KeyRef | None = None
@@ -56,7 +56,7 @@ class EnvSource(Model):
     )
 
 
-class EnvVar(Model):
+class EnvVar(ApiModel):
     """One environment variable of the worker."""
 
     name: Annotated[str, Meta(min_length=1, max_length=253), doc("Name of the variable.")]
@@ -64,14 +64,14 @@ class EnvVar(Model):
     valueFrom: Annotated[EnvSource | None, doc("Where its value comes from, if not given here.")] = None
 
 
-class OptionalRef(Model):
+class OptionalRef(ApiModel):
     """A ConfigMap or Secret that may be missing."""
 
-    name: Name
+    name: ObjectName
     optional: bool | None = None
 
 
-class EnvFrom(Model):
+class EnvFrom(ApiModel):
     """All keys of a ConfigMap or Secret as variables."""
 
     prefix: Text | None = None
@@ -79,43 +79,43 @@ class EnvFrom(Model):
     secretRef: OptionalRef | None = None
 
 
-class KeyToPath(Model):
-    key: Key
+class KeyToPath(ApiModel):
+    key: ConfigKey
     path: Path
     mode: FileMode | None = None
 
 
-class ConfigMapVolume(Model):
-    name: Name
+class ConfigMapVolume(ApiModel):
+    name: ObjectName
     items: Annotated[tuple[KeyToPath, ...], Meta(max_length=64)] = ()
     defaultMode: FileMode | None = None
     optional: bool | None = None
 
 
-class SecretVolume(Model):
-    secretName: Name
+class SecretVolume(ApiModel):
+    secretName: ObjectName
     items: Annotated[tuple[KeyToPath, ...], Meta(max_length=64)] = ()
     defaultMode: FileMode | None = None
     optional: bool | None = None
 
 
-class EmptyDirVolume(Model):
+class EmptyDirVolume(ApiModel):
     medium: Literal["", "Memory"] | None = None
     sizeLimit: Quantity | None = None
 
 
-class ClaimVolume(Model):
-    claimName: Name
+class ClaimVolume(ApiModel):
+    claimName: ObjectName
     readOnly: bool | None = None
 
 
-class NfsVolume(Model):
+class NfsVolume(ApiModel):
     server: Text
     path: Path
     readOnly: bool | None = None
 
 
-class CsiVolume(Model):
+class CsiVolume(ApiModel):
     driver: Text
     readOnly: bool | None = None
     fsType: Text | None = None
@@ -123,7 +123,7 @@ class CsiVolume(Model):
     nodePublishSecretRef: LocalSecretRef | None = None
 
 
-class Volume(Model):
+class Volume(ApiModel):
     """A volume of the worker Pod; a hostPath is not to be had."""
 
     name: Annotated[VolumeName, doc("Name by which volumeMounts refer to it.")]
@@ -138,7 +138,7 @@ class Volume(Model):
 VOLUME_SOURCES = tuple(name for name in Volume.__struct_fields__ if name != "name")
 
 
-class VolumeMount(Model):
+class VolumeMount(ApiModel):
     """Where the worker sees a volume."""
 
     name: Annotated[VolumeName, doc("Name of the volume.")]
@@ -147,7 +147,7 @@ class VolumeMount(Model):
     subPath: Text | None = None
 
 
-class Toleration(Model):
+class Toleration(ApiModel):
     """A taint of Kubernetes nodes that the worker Pod puts up with."""
 
     key: Text | None = None
@@ -157,7 +157,7 @@ class Toleration(Model):
     tolerationSeconds: Seconds | None = None
 
 
-class Expression(Model):
+class Expression(ApiModel):
     """One requirement on labels or fields."""
 
     key: Text
@@ -168,29 +168,29 @@ class Expression(Model):
 Expressions = Annotated[tuple[Expression, ...], Meta(max_length=32)]
 
 
-class NodeTerm(Model):
+class NodeTerm(ApiModel):
     matchExpressions: Expressions = ()
     matchFields: Expressions = ()
 
 
-class NodeTerms(Model):
+class NodeTerms(ApiModel):
     nodeSelectorTerms: Annotated[tuple[NodeTerm, ...], Meta(min_length=1, max_length=32)]
 
 
 Weight = Annotated[int, Meta(ge=1, le=100), schema(format="int32")]
 
 
-class PreferredNodeTerm(Model):
+class PreferredNodeTerm(ApiModel):
     weight: Weight
     preference: NodeTerm
 
 
-class NodeAffinity(Model):
+class NodeAffinity(ApiModel):
     requiredDuringSchedulingIgnoredDuringExecution: NodeTerms | None = None
     preferredDuringSchedulingIgnoredDuringExecution: Annotated[tuple[PreferredNodeTerm, ...], Meta(max_length=32)] = ()
 
 
-class LabelExpression(Model):
+class LabelExpression(ApiModel):
     """One requirement on labels of Pods or namespaces."""
 
     key: Text
@@ -198,29 +198,29 @@ class LabelExpression(Model):
     values: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
 
 
-class LabelSelector(Model):
+class LabelSelector(ApiModel):
     matchLabels: Labels = {}
     matchExpressions: Annotated[tuple[LabelExpression, ...], Meta(max_length=32)] = ()
 
 
-class PodTerm(Model):
+class PodTerm(ApiModel):
     topologyKey: Annotated[str, Meta(min_length=1, max_length=317)]
     labelSelector: LabelSelector | None = None
     namespaceSelector: LabelSelector | None = None
-    namespaces: Annotated[tuple[Name, ...], Meta(max_length=32)] = ()
+    namespaces: Annotated[tuple[ObjectName, ...], Meta(max_length=32)] = ()
 
 
-class PreferredPodTerm(Model):
+class PreferredPodTerm(ApiModel):
     weight: Weight
     podAffinityTerm: PodTerm
 
 
-class PodAffinity(Model):
+class PodAffinity(ApiModel):
     requiredDuringSchedulingIgnoredDuringExecution: Annotated[tuple[PodTerm, ...], Meta(max_length=32)] = ()
     preferredDuringSchedulingIgnoredDuringExecution: Annotated[tuple[PreferredPodTerm, ...], Meta(max_length=32)] = ()
 
 
-class Affinity(Model):
+class Affinity(ApiModel):
     """Which Kubernetes nodes the worker Pod is drawn to or kept from."""
 
     nodeAffinity: NodeAffinity | None = None
@@ -228,14 +228,14 @@ class Affinity(Model):
     podAntiAffinity: PodAffinity | None = None
 
 
-class ResourceRequirements(Model):
+class ResourceRequirements(ApiModel):
     """What the worker asks for and may use at most."""
 
     requests: Resources = {}
     limits: Resources = {}
 
 
-class PodOverlay(Model):
+class PodOverlay(ApiModel):
     """What a VmafxNode adds to its worker Pods."""
 
     volumes: Annotated[
@@ -258,8 +258,8 @@ class PodOverlay(Model):
     tolerations: Annotated[tuple[Toleration, ...], Meta(max_length=16), doc("Taints to put up with.")] = ()
     nodeSelector: Annotated[Labels, doc("Labels a Kubernetes node must have.")] = {}
     affinity: Annotated[Affinity | None, doc("Which Kubernetes nodes to prefer or avoid.")] = None
-    runtimeClassName: Annotated[Name | None, doc("RuntimeClass of the Pod, such as nvidia.")] = None
-    priorityClassName: Annotated[Name | None, doc("PriorityClass of the Pod.")] = None
+    runtimeClassName: Annotated[ObjectName | None, doc("RuntimeClass of the Pod, such as nvidia.")] = None
+    priorityClassName: Annotated[ObjectName | None, doc("PriorityClass of the Pod.")] = None
     resources: Annotated[ResourceRequirements | None, doc("Requests and limits of the worker.")] = None
 
     rules: ClassVar[tuple[Rule, ...]] = (

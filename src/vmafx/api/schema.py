@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from msgspec import inspect as types
 
-from vmafx.api.fields import ALSO, MESSAGE, RULES
-from vmafx.api.meta import Model, Rule
+from vmafx.api.fields import EXTRA_RULE, MESSAGE, RULES
+from vmafx.api.meta import ApiModel, Rule
 
 Schema = dict[str, Any]
 
@@ -70,7 +70,7 @@ def _field_schema(field: types.Field, *, defaults: bool) -> Schema:
 
 def _default(field: types.Field) -> Any:
     value = field.default if field.default is not msgspec.NODEFAULT else None
-    if isinstance(value, Model):
+    if isinstance(value, ApiModel):
         return msgspec.to_builtins(value)
     return None if value == () else value
 
@@ -141,7 +141,7 @@ def _union_schema(union: types.UnionType, *, defaults: bool) -> Schema:
 
 def _explain(schema: Schema) -> Schema:
     """Turn a pattern with a message into a CEL rule, so that the answer to a wrong value is the message."""
-    message, also = schema.pop(MESSAGE, None), schema.pop(ALSO, None)
+    message, also = schema.pop(MESSAGE, None), schema.pop(EXTRA_RULE, None)
     if message is None:
         return schema
     check = f"self.matches({_cel_string(schema.pop('pattern'))})"

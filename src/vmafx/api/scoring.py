@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from vmafx.api.fields import ModelName, Uri, doc, pattern, schema
-from vmafx.api.meta import Model
+from vmafx.api.meta import ApiModel
 
 DEFAULT_MODEL = "vmaf_v0.6.1"
 MAX_THREADS = 128  # with more, ffmpeg only gets slower
@@ -31,7 +31,7 @@ Pooling = Annotated[
 ]
 
 
-class RawFormat(Model):
+class RawFormat(ApiModel):
     """What a raw clip does not say of itself."""
 
     width: Annotated[Side, doc("Width of a frame in pixels.")]
@@ -40,7 +40,7 @@ class RawFormat(Model):
     frameRate: Annotated[FrameRate | None, doc("Frames per second; 25 where it is not said.")] = None
 
 
-class ScoringOptions(Model):
+class ScoringOptions(ApiModel):
     """How to score."""
 
     subsample: Annotated[int, Meta(ge=1, le=1000), schema(format="int32"), doc("Score every n-th frame.")] = 1
@@ -57,7 +57,7 @@ class ScoringOptions(Model):
     threads: Annotated[Threads | None, doc("Threads to score with.")] = None
 
 
-class ScoringSpec(Model):
+class ScoringSpec(ApiModel):
     """What to score, how, and where the report goes."""
 
     reference: Annotated[Uri, doc("The pristine clip, as a URI.")]

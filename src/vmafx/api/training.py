@@ -13,7 +13,7 @@ from vmafx.api.fields import (
     Labels,
     Message,
     ModelName,
-    Name,
+    ObjectName,
     Positive,
     PositiveQuantity,
     Time,
@@ -21,7 +21,7 @@ from vmafx.api.fields import (
     pattern,
     schema,
 )
-from vmafx.api.meta import AGE, Column, Condition, Conditions, CustomObject, MetaView, Model, Names, Rule
+from vmafx.api.meta import AGE, ApiModel, Column, Condition, Conditions, CustomObject, MetaView, Names, Rule
 
 TrainingPhase = Literal["Initializing", "Running", "Paused", "Failed"]
 NAME_MAX = 40  # its children's names end in -trainer and a hash
@@ -45,27 +45,27 @@ def short_name(kind: str) -> Rule:
     )
 
 
-class DataSource(Model):
+class DataSource(ApiModel):
     """Which of the fleet's scores are learned from."""
 
     nodeSelector: Annotated[Labels, doc("Labels of the VmafxNodes whose scores count; all where empty.")] = {}
 
 
-class Checkpoint(Model):
+class Checkpoint(ApiModel):
     """When a new version of the model is written."""
 
     interval: Annotated[Duration, doc("At most this often.")] = "10m"
     minSamples: Annotated[Positive, doc("Only after this many new samples.")] = 1000
 
 
-class Storage(Model):
+class Storage(ApiModel):
     """The volume that keeps samples and checkpoints."""
 
     size: Annotated[PositiveQuantity, doc("How much to ask for.")] = "1Gi"
-    className: Annotated[Name | None, doc("StorageClass; the cluster's default where it is not said.")] = None
+    className: Annotated[ObjectName | None, doc("StorageClass; the cluster's default where it is not said.")] = None
 
 
-class VmafxModelTrainingSpec(Model):
+class VmafxModelTrainingSpec(ApiModel):
     """What to learn from, how, and where the model goes."""
 
     baseModel: Annotated[ModelName, doc("The model to start from: a built-in one's name, or a URI.")]
@@ -85,7 +85,7 @@ class VmafxModelTrainingSpec(Model):
     ] = "Retain"
 
 
-class VmafxModelTrainingStatus(Model):
+class VmafxModelTrainingStatus(ApiModel):
     """How far the model has come."""
 
     phase: Annotated[TrainingPhase | None, doc("Initializing, Running, Paused or Failed.")] = None
@@ -117,7 +117,7 @@ class VmafxModelTraining(CustomObject, kw_only=True, tag_field="kind", tag="Vmaf
     status: VmafxModelTrainingStatus = VmafxModelTrainingStatus()
 
 
-class TrainingStatusView(Model):
+class TrainingStatusView(ApiModel):
     """The part of the status that decisions are made from."""
 
     phase: TrainingPhase | None = None
@@ -128,7 +128,7 @@ class TrainingStatusView(Model):
     conditions: tuple[Condition, ...] = ()
 
 
-class TrainingView(Model):
+class TrainingView(ApiModel):
     """A VmafxModelTraining as caches keep it."""
 
     metadata: MetaView

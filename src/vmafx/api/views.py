@@ -8,10 +8,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec.structs import FieldInfo
 
-from vmafx.api.meta import Model
+from vmafx.api.meta import ApiModel
 
 
-def unchecked(model: type[Model], name: str) -> type[msgspec.Struct]:
+def unchecked(model: type[ApiModel], name: str) -> type[msgspec.Struct]:
     """A Struct with the fields and defaults of `model`, and without its limits: checking takes longer than decoding.
 
     Structs inside it stay as they are. For type checkers the result is `model` itself, so assign it like this:
@@ -23,7 +23,7 @@ def unchecked(model: type[Model], name: str) -> type[msgspec.Struct]:
     """
     hints = get_type_hints(model)  # without what Annotated adds, at any depth
     fields = [(one.name, _without_literals(hints[one.name]), _default(one)) for one in msgspec.structs.fields(model)]
-    return msgspec.defstruct(name, fields, bases=(Model,), module=model.__module__)
+    return msgspec.defstruct(name, fields, bases=(ApiModel,), module=model.__module__)
 
 
 def _default(field: FieldInfo) -> Any:

@@ -1,7 +1,4 @@
-"""What a server shows of itself over TLS, and whose certificates it takes.
-
-Certificates are renewed every few weeks: files that are replaced count from the next connection on, at both ports.
-"""
+"""The TLS certificates that a server presents and accepts, reloaded when their files change."""
 
 import ssl
 from pathlib import Path

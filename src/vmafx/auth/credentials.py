@@ -7,15 +7,15 @@ import ipaddress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
-from vmafx.http.errors import Refused
+from vmafx.http.errors import CallRefused
 
 if TYPE_CHECKING:
     import grpc
 
-    from vmafx.http.request import Request
+    from vmafx.http.request import HttpRequest
 
 
-class Presented(NamedTuple):
+class CallerCredentials(NamedTuple):
     """What a caller shows of itself."""
 
     token: str = ""  # without "Bearer "
@@ -24,20 +24,20 @@ class Presented(NamedTuple):
     peer: str = ""  # for logs and limits
 
 
-def from_http(request: "Request") -> Presented:
+def from_http(request: "HttpRequest") -> CallerCredentials:
     """The token of its header, the name in its certificate; an address that a proxy claims counts for nothing."""
     said = request.headers.getall("Authorization", [])
     if len(said) > 1:
-        raise Refused("INVALID_ARGUMENT", "more than one Authorization")
+        raise CallRefused("INVALID_ARGUMENT", "more than one Authorization")
     scheme, _, token = said[0].partition(" ") if said else ("", "", "")
     if said and scheme.lower() != "bearer":
-        raise Refused("UNAUTHENTICATED", "only `Authorization: Bearer TOKEN` is understood")
+        raise CallRefused("UNAUTHENTICATED", "only `Authorization: Bearer TOKEN` is understood")
     user = next((value for name, value in request.subject if name == "commonName"), "")
     groups = tuple(value for name, value in request.subject if name == "organizationName")
-    return Presented(token.strip(), user, groups, request.peer)
+    return CallerCredentials(token.strip(), user, groups, request.peer)
 
 
-def from_grpc(context: "grpc.aio.ServicerContext[Any, Any]") -> Presented:
+def from_grpc(context: "grpc.aio.ServicerContext[Any, Any]") -> CallerCredentials:
     """A bearer token, or a certificate that the server has verified."""
     token = ""
     for key, value in context.invocation_metadata() or ():
@@ -46,7 +46,7 @@ def from_grpc(context: "grpc.aio.ServicerContext[Any, Any]") -> Presented:
     user, groups = "", tuple[str, ...]()
     if certificates := context.auth_context().get("x509_pem_cert"):
         user, groups = _subject(b"".join(certificates))
-    return Presented(token, user, groups, context.peer())
+    return CallerCredentials(token, user, groups, context.peer())
 
 
 def _subject(pem: bytes) -> tuple[str, tuple[str, ...]]:

@@ -8,25 +8,25 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
 
-from vmafx.api.meta import GROUP, Model
-from vmafx.http.errors import Refused
+from vmafx.api.meta import GROUP, ApiModel
+from vmafx.clock import loop_time
+from vmafx.http.errors import CallRefused
 from vmafx.kube import Client, Resource
-from vmafx.kube.core import ACCESS_REVIEWS, TOKEN_REVIEWS, User
+from vmafx.kube.core import ACCESS_REVIEWS, TOKEN_REVIEWS, UserInfo
 from vmafx.kube.errors import KubeError
-from vmafx.kube.resources import Untyped
+from vmafx.kube.resources import UntypedObject
 from vmafx.logs import log
-from vmafx.times import loop_time
 
 AUDIENCE = "vmafx-controller"
-AT_ONCE = 16  # of the client's 40 connections: the rest is for the work
-WAIT_MOST = 2.0  # seconds for one's turn
-ANSWER_WITHIN = 10.0  # seconds, with the client's own tries
-TOLD_EVERY = 10.0  # seconds between lines in the log that the server cannot be asked
+MAX_CONCURRENT = 16  # of the client's 40 connections: the rest is for the work
+MAX_WAIT = 2.0  # seconds for one's turn
+REVIEW_TIMEOUT = 10.0  # seconds, with the client's own tries
+LOG_INTERVAL = 10.0  # seconds between lines in the log that the server cannot be asked
 
-M = TypeVar("M", bound=Model)
+M = TypeVar("M", bound=ApiModel)
 
 
-class Action(NamedTuple):
+class ResourceAction(NamedTuple):
     """What somebody wants to do to a resource of ours; without a name, to all of the namespace."""
 
     verb: str
@@ -41,21 +41,21 @@ class Action(NamedTuple):
         return f"{self.verb} {what}{which} in {f'namespace {self.namespace!r}' if self.namespace else 'all namespaces'}"
 
 
-class Reviews:
+class AccessReviewer:
     """Asks one API server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._turns = asyncio.Semaphore(MAX_CONCURRENT)
         self._told_at = float("-inf")
 
-    async def token(self, token: str) -> User | None:
+    async def token(self, token: str) -> UserInfo | None:
         """Whose token it is; None if it is nobody's, or not meant for us."""
         review = await self._ask(TOKEN_REVIEWS, {"token": token, "audiences": [AUDIENCE]})
         ours = review.status.authenticated and AUDIENCE in review.status.audiences
         return review.status.user if ours and review.status.user.username else None
 
-    async def access(self, user: User, action: Action) -> bool:
+    async def access(self, user: UserInfo, action: ResourceAction) -> bool:
         attributes = {"group": GROUP, **action._asdict()}
         who = {"user": user.username, "uid": user.uid, "groups": user.groups, "extra": user.extra}
         status = (await self._ask(ACCESS_REVIEWS, {**who, "resourceAttributes": attributes})).status
@@ -65,27 +65,29 @@ class Reviews:
     async def turn(self) -> AsyncIterator[None]:
         """To ask is for those who have a turn."""
         try:
-            async with asyncio.timeout(WAIT_MOST):
+            async with asyncio.timeout(MAX_WAIT):
                 await self._turns.acquire()
         except TimeoutError:
-            raise Refused("RESOURCE_EXHAUSTED", "too many new callers at once; try again in a few seconds") from None
+            raise CallRefused(
+                "RESOURCE_EXHAUSTED", "too many new callers at once; try again in a few seconds"
+            ) from None
         try:
             yield
         finally:
             self._turns.release()
 
     async def _ask(self, resource: Resource[M], spec: dict[str, Any]) -> M:
-        body: Untyped = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
+        body: UntypedObject = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
         try:
-            async with asyncio.timeout(ANSWER_WITHIN):
+            async with asyncio.timeout(REVIEW_TIMEOUT):
                 return await self._client.create(resource, body)
         except (KubeError, TimeoutError) as error:
             self._tell(resource, error)
-            raise Refused("UNAVAILABLE", "the API server cannot be asked who you are; try again") from None
+            raise CallRefused("UNAVAILABLE", "the API server cannot be asked who you are; try again") from None
 
     def _tell(self, resource: Resource[Any], error: Exception) -> None:
         """By the error's type alone: its text might be an answer that repeats what was asked, token and all."""
         now = loop_time()
-        if now - self._told_at >= TOLD_EVERY:
+        if now - self._told_at >= LOG_INTERVAL:
             self._told_at = now
             log.error("the API server did not answer a review", create=resource.plural, error=type(error).__name__)

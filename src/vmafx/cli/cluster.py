@@ -9,24 +9,24 @@ import typer
 
 from vmafx.cli.tables import cell
 from vmafx.fleet.errors import FleetError
-from vmafx.fleet.reading import is_missing
+from vmafx.fleet.reader import is_missing
 from vmafx.kube import Client, load_config
 from vmafx.kube.errors import KubeError
 
 CLUSTER = "Cluster"
 ERRORS: tuple[type[Exception], ...] = (FleetError, KubeError)
-Format = Literal["table", "json", "yaml"]
+OutputFormat = Literal["table", "json", "yaml"]
 
-Namespace = Annotated[
+NamespaceOption = Annotated[
     str,
     typer.Option(
         "--namespace", "-n", help="Namespace (default: that of the current context).", rich_help_panel=CLUSTER
     ),
 ]
-Everywhere = Annotated[
+AllNamespacesOption = Annotated[
     bool, typer.Option("--all-namespaces", "-A", help="Show all namespaces.", rich_help_panel=CLUSTER)
 ]
-Kubeconfig = Annotated[
+KubeconfigOption = Annotated[
     str,
     typer.Option(
         "--kubeconfig",
@@ -35,16 +35,20 @@ Kubeconfig = Annotated[
         rich_help_panel=CLUSTER,
     ),
 ]
-Context = Annotated[str, typer.Option("--context", help="Context of the kubeconfig to use.", rich_help_panel=CLUSTER)]
-Output = Annotated[Format, typer.Option("--output", "-o", help="Output format.")]
-Watch = Annotated[
+ContextOption = Annotated[
+    str, typer.Option("--context", help="Context of the kubeconfig to use.", rich_help_panel=CLUSTER)
+]
+OutputOption = Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")]
+WatchOption = Annotated[
     bool, typer.Option("--watch", "-w", help="Keep watching: a live table on a terminal, otherwise a line per change.")
 ]
 
-Work = Callable[[Client, str], Coroutine[None, None, int | None]]
+ClusterCommand = Callable[[Client, str], Coroutine[None, None, int | None]]
 
 
-def run(work: Work, kubeconfig: str, context: str, namespace: str, *, everywhere: bool = False) -> None:
+def run_with_client(
+    work: ClusterCommand, kubeconfig: str, context: str, namespace: str, *, everywhere: bool = False
+) -> None:
     """Do `work` with a client and the namespace that is meant, empty for all; it may return an exit code."""
     if everywhere and namespace:
         raise typer.BadParameter("--namespace and --all-namespaces cannot be combined")
@@ -68,7 +72,9 @@ async def note_missing(client: Client, namespace: str) -> None:
         typer.echo(f"note: namespace {cell(namespace)} does not exist", err=True)
 
 
-async def _connected(work: Work, kubeconfig: str, context: str, namespace: str, *, everywhere: bool) -> int | None:
+async def _connected(
+    work: ClusterCommand, kubeconfig: str, context: str, namespace: str, *, everywhere: bool
+) -> int | None:
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

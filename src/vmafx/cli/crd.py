@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vmafx.cli.help import HELP
+from vmafx.cli.options import HELP
 from vmafx.generate.files import crds_as_one, files
 
 ERRORS: tuple[type[Exception], ...] = ()

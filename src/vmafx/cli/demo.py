@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from vmafx.cli.help import HELP
-from vmafx.demo.errors import DemoError
+from vmafx.cli.options import HELP
+from vmafx.demo.progress import DemoError
 from vmafx.devcluster import DevClusterError
 from vmafx.kube.errors import KubeError
 from vmafx.scoring.errors import NodeFault

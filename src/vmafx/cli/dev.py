@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from vmafx.cli.spinner import progress
-from vmafx.devcluster import DevCluster, DevClusterError, Options, binaries, crds, places, tools
-from vmafx.devcluster.cluster import State
+from vmafx.cli.progress import spinner
+from vmafx.devcluster import ClusterOptions, DevCluster, DevClusterError, binaries, crds, paths, tools
+from vmafx.devcluster.cluster import ClusterState
 from vmafx.devcluster.components import ALL, OPTIONAL
 from vmafx.devcluster.progress import duration
 from vmafx.kube import Client, load_config
@@ -46,10 +46,10 @@ def up(
     with_crds: Annotated[bool, typer.Option("--crds/--no-crds", help="Install the kinds of vmafx.")] = True,
 ) -> None:
     """Start a cluster, and return once it is ready; it runs until `vmafx dev down`."""
-    options = Options(without=_components(without), port=port, tethered=foreground)
+    options = ClusterOptions(without=_components(without), port=port, tethered=foreground)
     started = time.monotonic()
-    with progress() as shown:
-        cluster = DevCluster(places.cluster_folder(name), options, shown)
+    with spinner() as shown:
+        cluster = DevCluster(paths.cluster_folder(name), options, shown)
         if foreground:  # a shell's background jobs start with Ctrl-C ignored; whoever sends it here means it
             signal.signal(signal.SIGINT, signal.default_int_handler)
         shown.step(f"starting cluster {name!r}")
@@ -78,8 +78,8 @@ def up(
 @app.command()
 def fetch() -> None:
     """Fetch or build all that `up` and kubectl need, without starting anything."""
-    with progress() as shown:
-        binaries.find(ALL, shown)
+    with spinner() as shown:
+        binaries.find_binaries(ALL, shown)
         tools.kubectl(shown)
 
 
@@ -89,7 +89,7 @@ def down(
     everything: Annotated[bool, typer.Option("--all", help="Every cluster of this user.")] = False,
 ) -> None:
     """Stop a cluster and remove all it stored."""
-    folders = sorted(places.clusters().glob("[a-z0-9]*")) if everything else [places.cluster_folder(name)]
+    folders = sorted(paths.clusters().glob("[a-z0-9]*")) if everything else [paths.cluster_folder(name)]
     for folder in folders:
         there = DevCluster(folder).down()
         typer.echo(f"cluster {folder.name!r} {'is down' if there else 'is not there; nothing to do'}")
@@ -122,9 +122,9 @@ def env(name: Name = "dev") -> None:
         raise DevClusterError(
             f"{', '.join(broken)} of cluster {name!r} ended; `vmafx dev up{_option(name)}` starts it anew"
         )
-    typer.echo(f"export KUBECONFIG={shlex.quote(str(DevCluster(places.cluster_folder(name)).kubeconfig))}")
+    typer.echo(f"export KUBECONFIG={shlex.quote(str(DevCluster(paths.cluster_folder(name)).kubeconfig))}")
     if not shutil.which("kubectl"):
-        with progress() as shown:
+        with spinner() as shown:
             kubectl = tools.kubectl(shown)
         typer.echo(f"export PATH={shlex.quote(str(kubectl.parent))}:$PATH")
 
@@ -142,7 +142,7 @@ def logs(
     wanted = started if component is None else [OPTIONAL.get(component, component)]
     if unknown := [one for one in wanted if one not in started]:
         raise DevClusterError(f"cluster {name!r} has no component {unknown[0]!r}: there is {', '.join(started)}")
-    files = [places.cluster_folder(name) / "logs" / f"{one}.log" for one in wanted]
+    files = [paths.cluster_folder(name) / "logs" / f"{one}.log" for one in wanted]
     command = ["tail", "-n", str(tail), *(["-F"] if follow else []), *map(str, files)]
     raise typer.Exit(subprocess.run(command, check=False).returncode)
 
@@ -156,8 +156,8 @@ def _components(text: str) -> frozenset[str]:
     return frozenset(OPTIONAL.get(name, name) for name in names)
 
 
-def _state(name: str) -> State:
-    state = DevCluster(places.cluster_folder(name)).state()
+def _state(name: str) -> ClusterState:
+    state = DevCluster(paths.cluster_folder(name)).state()
     if state is None:
         raise DevClusterError(f"cluster {name!r} is not there; `vmafx dev up{_option(name)}` starts it")
     return state
@@ -169,7 +169,7 @@ def _option(name: str) -> str:
 
 async def _install_crds(kubeconfig: Path) -> None:
     async with Client(load_config(kubeconfig)) as client:
-        await crds.install(client)
+        await crds.install_crds(client)
 
 
 def _stay(cluster: DevCluster) -> None:

@@ -6,8 +6,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from vmafx.cli.help import HELP
-from vmafx.scoring.checkup import Checkup, checkup
+from vmafx.cli.options import HELP
+from vmafx.scoring.doctor import DoctorReport, examine
 
 CANNOT_SCORE = 3
 ERRORS: tuple[type[Exception], ...] = ()
@@ -21,7 +21,7 @@ def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Try what this machine can score with: ffmpeg, libvmaf, models, encoders, URIs. Exit code 3 if it cannot score."""
-    found = asyncio.run(checkup())
+    found = asyncio.run(examine())
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
     else:
@@ -35,7 +35,7 @@ def doctor(
         raise typer.Exit(CANNOT_SCORE)
 
 
-def _lines(found: Checkup) -> list[tuple[str, str]]:
+def _lines(found: DoctorReport) -> list[tuple[str, str]]:
     return [
         ("ffmpeg", f"{found.version or 'none'}  {found.ffmpeg}"),
         ("libvmaf", "yes" if found.libvmaf else "no"),

@@ -8,14 +8,13 @@ from typing import Annotated
 
 import typer
 
-from vmafx.cli.help import HELP
+from vmafx.cli.options import HELP
 
 SOFTWARE = 70  # sysexits.h
-# Each in a module of its own name, with `add_to(app)` and `ERRORS`, its expected failures.
-COMMANDS = (
-    "score", "doctor", "submit", "queue", "jobs", "nodes", "top", "demo", "dev", "crd",
-    "operator", "controller", "agent", "worker",
-)  # fmt: skip
+# Each command by the module of vmafx.cli that has it: `add_to(app)` adds it, `ERRORS` are its expected failures.
+COMMANDS = {
+    name: name for name in ("score", "doctor", "submit", "queue", "jobs", "nodes", "top", "demo", "dev", "crd")
+} | dict.fromkeys(("operator", "controller", "agent", "worker"), "roles")
 
 
 def _show_version(wanted: bool) -> None:
@@ -46,7 +45,7 @@ def main() -> None:
     try:
         app()
     except errors as error:
-        from vmafx.plain import printable  # noqa: PLC0415 - seldom needed
+        from vmafx.text import printable  # noqa: PLC0415 - seldom needed
 
         typer.echo(f"error: {printable(' '.join(str(error).split()))}", err=True)
         sys.exit(1)
@@ -62,7 +61,7 @@ def build(wanted: str) -> tuple[typer.Typer, tuple[type[Exception], ...]]:
     app = typer.Typer(name="vmafx", no_args_is_help=True, pretty_exceptions_enable=False, context_settings=HELP)
     app.callback()(options)
     errors: tuple[type[Exception], ...] = ()
-    for name in (wanted,) if wanted in COMMANDS else COMMANDS:
+    for name in [COMMANDS[wanted]] if wanted in COMMANDS else dict.fromkeys(COMMANDS.values()):
         module = import_module(f"vmafx.cli.{name}")
         module.add_to(app)
         errors += module.ERRORS

@@ -12,7 +12,7 @@ import typer
 from vmafx.api.scoring import DEFAULT_MODEL, Feature, PixelFormat, RawFormat, ScoringOptions
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.media.uri import shown
-from vmafx.scoring.request import check
+from vmafx.scoring.request import check_options
 
 RAW_NAMES = (".yuv", ".raw")
 CONTAINER_NAMES = (
@@ -59,7 +59,7 @@ class ScoringFlags(msgspec.Struct, frozen=True, kw_only=True):
         given = {name: getattr(self, name) for name in ScoringOptions.__struct_fields__}
         given |= {"features": _features(self.features or []), "threads": self.threads or None}
         options = ScoringOptions(**given)
-        check(options)
+        check_options(options)
         return options
 
     def formats(self, reference: str, distorted: Sequence[str]) -> list[RawFormat | None]:

@@ -1,6 +1,8 @@
 """`vmafx submit`: a job for one pair of clips."""
 
 import asyncio
+import re
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import msgspec
@@ -10,18 +12,20 @@ from vmafx.api.hardware import Backend
 from vmafx.api.job import VmafxJobSpec
 from vmafx.api.meta import LocalSecretRef
 from vmafx.api.scoring import ScoringOptions
-from vmafx.cli import cluster, doubts, following
-from vmafx.cli.help import HELP
+from vmafx.cli import cluster, wait
+from vmafx.cli.options import HELP, parse_pairs, parse_seconds
 from vmafx.cli.scoring_flags import SCORING, ScoringFlags, with_scoring_flags
 from vmafx.cli.tables import as_json, as_yaml, cell
-from vmafx.cli.values import pairs, seconds
-from vmafx.fleet.errors import Refused
-from vmafx.fleet.handing import WHOLE_JOBS, hand_in, manifest, model_for, name_for, reachable
-from vmafx.kube import Client, Key
-from vmafx.kube.resources import Untyped
+from vmafx.fleet.errors import JobRejected
+from vmafx.fleet.submit import WHOLE_JOBS, clip_uri, create_job, job_name_for, manifest, model_uri, scheme_of
+from vmafx.kube import Client, ObjectKey
+from vmafx.kube.resources import UntypedObject
 from vmafx.scoring.errors import BadInput
+from vmafx.scoring.media.policy import MODEL_DIR
+from vmafx.scoring.media.uri import SCHEMES
+from vmafx.scoring.models import BUILT_IN
 
-BAD_USAGE, GAVE_UP = 2, 1
+EXIT_USAGE, EXIT_TIMEOUT = 2, 1
 JOB = "Job"
 ERRORS = cluster.ERRORS
 
@@ -30,10 +34,10 @@ def add_to(app: typer.Typer) -> None:
     app.command(context_settings=HELP)(with_scoring_flags(submit))
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class SubmitOptions(msgspec.Struct, frozen=True):
     """What is to be done beside handing it in."""
 
-    output: cluster.Format
+    output: cluster.OutputFormat
     own_name: bool
     dry_run: bool
     wait: bool
@@ -53,7 +57,7 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Validate and print the job, but do not create it.")
     ] = False,
-    output: cluster.Output = "table",
+    output: cluster.OutputOption = "table",
     report: Annotated[
         str, typer.Option(metavar="URI", help="Where to write the per-frame report.", rich_help_panel=SCORING)
     ] = "",
@@ -96,9 +100,9 @@ def submit(
     scheduler: Annotated[
         str, typer.Option(metavar="NAME", help="Scheduler that places the job (default: vmafx).", rich_help_panel=JOB)
     ] = "",
-    namespace: cluster.Namespace = "",
-    kubeconfig: cluster.Kubeconfig = "",
-    context: cluster.Context = "",
+    namespace: cluster.NamespaceOption = "",
+    kubeconfig: cluster.KubeconfigOption = "",
+    context: cluster.ContextOption = "",
 ) -> None:
     """Submit a job that scores DISTORTED against REFERENCE.
 
@@ -106,44 +110,44 @@ def submit(
     1 anything else. Times are given as 90s, 10m or 1h30m.
     """
     try:
-        first, second = reachable(reference), reachable(distorted)
+        first, second = clip_uri(reference), clip_uri(distorted)
         one, other = flags.formats(first, [second])
         options = flags.options()
         optional = _given(
             referenceFormat=one,
             distortedFormat=other,
-            model=model_for(flags.model),
+            model=model_uri(flags.model),
             backend=backend,
             priority=priority,
-            nodeSelector=pairs(node_selector or [], "--node-selector"),
+            nodeSelector=parse_pairs(node_selector or [], "--node-selector"),
             suspend=suspend,
             retryLimit=retry_limit,
-            activeDeadlineSeconds=seconds(deadline, "--deadline"),
-            ttlSecondsAfterFinished=seconds(ttl, "--ttl"),
+            activeDeadlineSeconds=parse_seconds(deadline, "--deadline"),
+            ttlSecondsAfterFinished=parse_seconds(ttl, "--ttl"),
             options=options if options != ScoringOptions() else None,
-            output=reachable(report) if report else "",
+            output=clip_uri(report) if report else "",
             credentialsSecretRef=LocalSecretRef(credentials_secret) if credentials_secret else None,
             schedulerName=scheduler,
         )
         spec = VmafxJobSpec(first, second, **optional)
-        labels = pairs(label or [], "--label")
-        wanted = Wanted(output, bool(name), dry_run, wait, _patience(timeout, wait=wait))
-        files = doubts.of_files((reference, distorted, report, flags.model))
-        for doubt in dict.fromkeys((*files, *doubts.of_model(spec.model))):
+        labels = parse_pairs(label or [], "--label")
+        wanted = SubmitOptions(output, bool(name), dry_run, wait, _patience(timeout, wait=wait))
+        files = warn_about_files((reference, distorted, report, flags.model))
+        for doubt in dict.fromkeys((*files, *warn_about_model(spec.model))):
             typer.echo(f"note: {doubt}", err=True)
 
         async def work(client: Client, where: str) -> int:
-            return await _hand_in(client, manifest(where, name or name_for(second), labels, spec), wanted)
+            return await _hand_in(client, manifest(where, name or job_name_for(second), labels, spec), wanted)
 
-        cluster.run(work, kubeconfig, context, namespace)
-    except (BadInput, Refused) as error:
+        cluster.run_with_client(work, kubeconfig, context, namespace)
+    except (BadInput, JobRejected) as error:
         typer.echo(f"error: {cell(str(error))}", err=True)
-        raise typer.Exit(BAD_USAGE) from None
+        raise typer.Exit(EXIT_USAGE) from None
 
 
-async def _hand_in(client: Client, job: Untyped, wanted: Wanted) -> int:
-    made = await hand_in(client, job, another_name=not wanted.own_name, dry_run=wanted.dry_run)
-    key = Key(made["metadata"]["namespace"], made["metadata"]["name"])
+async def _hand_in(client: Client, job: UntypedObject, wanted: SubmitOptions) -> int:
+    made = await create_job(client, job, another_name=not wanted.own_name, dry_run=wanted.dry_run)
+    key = ObjectKey(made["metadata"]["namespace"], made["metadata"]["name"])
     if wanted.dry_run:
         typer.echo(as_json(job) if wanted.output == "json" else as_yaml(job))
         return 0
@@ -155,26 +159,26 @@ async def _hand_in(client: Client, job: Untyped, wanted: Wanted) -> int:
         return 0
     try:
         async with asyncio.timeout(wanted.timeout):
-            ended = await following.wait_for(client, key, made["metadata"]["resourceVersion"])
+            ended = await wait.wait_for_end(client, key, made["metadata"]["resourceVersion"])
     except TimeoutError:
         typer.echo(f"error: the job did not end within {wanted.timeout} s; {_goes_on(key)}", err=True)
-        return GAVE_UP
+        return EXIT_TIMEOUT
     except asyncio.CancelledError:
         typer.echo(_goes_on(key), err=True)
         raise
     if wanted.output != "table":
         _print_whole(await client.get(WHOLE_JOBS, key), wanted.output)
-    return following.tell_end(ended, quiet=wanted.output != "table")
+    return wait.print_outcome(ended, quiet=wanted.output != "table")
 
 
-def _print_whole(job: Untyped, output: cluster.Format) -> None:
+def _print_whole(job: UntypedObject, output: cluster.OutputFormat) -> None:
     """The job as the server has it, but for what only the server's own bookkeeping is about."""
     job["metadata"].pop("managedFields", None)
     if output != "table":
         typer.echo(as_json(job) if output == "json" else as_yaml(job))
 
 
-def _goes_on(key: Key) -> str:
+def _goes_on(key: ObjectKey) -> str:
     end = f'kubectl patch vmjob {key.name} -n {key.namespace} --type merge -p \'{{"spec":{{"cancel":true}}}}\''
     return f"job {key.name} goes on; to see it: vmafx jobs {key.name} -n {key.namespace}; to cancel it: {end}"
 
@@ -182,9 +186,29 @@ def _goes_on(key: Key) -> str:
 def _patience(timeout: str, *, wait: bool) -> int | None:
     if timeout and not wait:
         raise BadInput("options", "--timeout needs --wait")
-    return seconds(timeout, "--timeout")
+    return parse_seconds(timeout, "--timeout")
 
 
 def _given(**options: Any) -> dict[str, Any]:
     """What was said, a zero too; for the rest the kind has its own defaults."""
     return {name: value for name, value in options.items() if value or (value == 0 and value is not False)}
+
+
+def warn_about_files(files: Iterable[str]) -> Iterator[str]:
+    """Clips, models and reports, as they were given."""
+    for text in files:
+        scheme = scheme_of(text)
+        if text.startswith("/"):
+            yield f"{cell(text)} must exist at this path on the workers too"
+        elif re.match(r"[^/]*://[^/?#]*@", text):
+            yield "the password in a URI can be read by everyone who may read jobs"
+        if scheme and scheme not in SCHEMES:
+            yield f"workers of vmafx know no {scheme}://, only {', '.join(f'{one}://' for one in SCHEMES)}"
+
+
+def warn_about_model(name: str) -> Iterator[str]:
+    if name and name not in BUILT_IN and not scheme_of(name):
+        yield (
+            f"the workers of vmafx know no model {cell(name)}, only {', '.join(BUILT_IN)} and URIs of JSON models,"
+            f" unless {MODEL_DIR} is set for them and {cell(name)}.json is in that folder"
+        )

@@ -14,14 +14,13 @@ from rich.live import Live as Screen
 from rich.text import Text
 
 from vmafx import logs
-from vmafx.cli import cluster, keys
-from vmafx.cli.dashboard import picture
-from vmafx.cli.help import HELP
-from vmafx.cli.showing import REST, TICK
+from vmafx.cli import cluster, terminal
+from vmafx.cli.listing import MIN_REDRAW_INTERVAL, REFRESH_INTERVAL
+from vmafx.cli.options import HELP
 from vmafx.cli.tables import as_json, as_yaml, cell
-from vmafx.cli.terminal import redraws
-from vmafx.fleet.frame import SORTINGS, Frame, Sorting, sorted_by
-from vmafx.fleet.glance import Glance, read_frame
+from vmafx.cli.terminal import can_redraw
+from vmafx.cli.top_screen import render
+from vmafx.fleet.overview import SORTINGS, FleetOverview, LiveOverview, Sorting, read_overview, sorted_by
 from vmafx.kube import Client
 
 ERRORS = cluster.ERRORS
@@ -37,11 +36,11 @@ def top(
     sort: Annotated[
         Literal["name", "busy", "fps"], typer.Option(help="Sort order of nodes and running jobs; key s changes it.")
     ] = "name",
-    output: cluster.Output = "table",
-    namespace: cluster.Namespace = "",
-    everywhere: cluster.Everywhere = False,
-    kubeconfig: cluster.Kubeconfig = "",
-    context: cluster.Context = "",
+    output: cluster.OutputOption = "table",
+    namespace: cluster.NamespaceOption = "",
+    everywhere: cluster.AllNamespacesOption = False,
+    kubeconfig: cluster.KubeconfigOption = "",
+    context: cluster.ContextOption = "",
 ) -> None:
     """Show a live view of the fleet: nodes and their slots, running jobs and their progress, the queue, ended jobs.
 
@@ -49,36 +48,38 @@ def top(
     """
 
     async def work(client: Client, where: str) -> None:
-        if once or output != "table" or not redraws(sys.stdout):
-            found = sorted_by(await read_frame(client, where), sort)
+        if once or output != "table" or not can_redraw(sys.stdout):
+            found = sorted_by(await read_overview(client, where), sort)
             _print(found, output, everywhere=everywhere)
             if not (found.nodes or any(found.phases.values())):
                 await cluster.note_missing(client, where)
             return
-        async with Glance(client, where) as glance:
-            await Top(glance, sort, everywhere=everywhere).run()
+        async with LiveOverview(client, where) as glance:
+            await TopCommand(glance, sort, everywhere=everywhere).run()
 
-    cluster.run(work, kubeconfig, context, namespace, everywhere=everywhere)
+    cluster.run_with_client(work, kubeconfig, context, namespace, everywhere=everywhere)
 
 
-class Top:
+class TopCommand:
     """The screen, and the keys that change it."""
 
-    def __init__(self, glance: Glance, sorting: Sorting, *, everywhere: bool) -> None:
+    def __init__(self, glance: LiveOverview, sorting: Sorting, *, everywhere: bool) -> None:
         self._glance, self._sorting, self._everywhere = glance, sorting, everywhere
         self._pressed, self._over = asyncio.Event(), False
 
     async def run(self) -> None:
-        console, said = Console(), LastWords()
+        console, said = Console(), DeferredStderr()
         logs.configure("error", "console", said)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGWINCH, self._pressed.set)
         try:
-            with Screen(console=console, screen=True, auto_refresh=False) as screen, keys.heard(self._hear):
+            with Screen(console=console, screen=True, auto_refresh=False) as screen, terminal.key_presses(self._hear):
                 while not self._over:
                     began = time.monotonic()
                     screen.update(self._picture(console), refresh=True)
-                    await self._something(within=TICK, rest=(time.monotonic() - began) * REST)
+                    await self._something(
+                        within=REFRESH_INTERVAL, rest=(time.monotonic() - began) * MIN_REDRAW_INTERVAL
+                    )
         finally:
             loop.remove_signal_handler(signal.SIGWINCH)
             said.repeat()
@@ -89,7 +90,7 @@ class Top:
             told = f"the API server does not answer, retrying; the data below may be out of date: {self._glance.away}"
             notes.append(Text(cell(told), "bold white on red", no_wrap=True, overflow="ellipsis"))
         notes.append(Text(f"q quit   s sort: {self._sorting}", "dim", no_wrap=True, overflow="ellipsis"))
-        return picture(frame, console.height, console.width, notes, everywhere=self._everywhere)
+        return render(frame, console.height, console.width, notes, everywhere=self._everywhere)
 
     async def _something(self, within: float, rest: float) -> None:
         """Until there is something new to show, but no sooner than after `rest`; a key is heard at once."""
@@ -115,7 +116,7 @@ class Top:
         self._pressed.set()
 
 
-class LastWords(io.StringIO):
+class DeferredStderr(io.StringIO):
     """Keeps what would spoil the screen, to be said once it is gone."""
 
     def __init__(self) -> None:
@@ -130,7 +131,7 @@ class LastWords(io.StringIO):
         sys.stderr.write("".join(self._kept))
 
 
-def _print(found: Frame, output: cluster.Format, *, everywhere: bool) -> None:
+def _print(found: FleetOverview, output: cluster.OutputFormat, *, everywhere: bool) -> None:
     match output:
         case "json":
             typer.echo(as_json(found))
@@ -139,5 +140,5 @@ def _print(found: Frame, output: cluster.Format, *, everywhere: bool) -> None:
         case _:
             console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH, color_system=None)
             with console.capture() as shown:
-                console.print(picture(found, None, console.width, everywhere=everywhere))
+                console.print(render(found, None, console.width, everywhere=everywhere))
             typer.echo("\n".join(line.rstrip() for line in shown.get().splitlines()))

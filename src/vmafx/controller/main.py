@@ -9,22 +9,19 @@ from functools import partial
 from uuid import uuid4
 
 from vmafx import logs
+from vmafx.auth.access import AccessControl, InsecureAccess, RejectionLog, TokenAccess
 from vmafx.auth.certificates import Certificates
-from vmafx.auth.doors import Doors, InsecureDoors, TokenDoors
-from vmafx.auth.refusals import Refusals
-from vmafx.controller import grpc_door, web
-from vmafx.controller.around import around
-from vmafx.controller.cache import caches
-from vmafx.controller.calls import Calls, Parts
-from vmafx.controller.jobs import Jobs
-from vmafx.controller.metrics import CallMetrics
-from vmafx.controller.nodes import Nodes
-from vmafx.controller.options import ABOUT, PROGRAM, ControllerSettings
-from vmafx.controller.results import Results
+from vmafx.controller import grpc_server, http_server
+from vmafx.controller.caches import make_caches
+from vmafx.controller.dispatch import WorkDispatcher
+from vmafx.controller.jobs import ClientJobs, JobStreams
+from vmafx.controller.middleware import CallMetrics, wrap_calls
+from vmafx.controller.registry import AgentRegistry
+from vmafx.controller.results import ResultRecorder
+from vmafx.controller.servicer import ControllerServicer, ServicerParts
 from vmafx.controller.sessions import Sessions, signing_key
-from vmafx.controller.streams import Streams
-from vmafx.controller.work import Work
-from vmafx.http import answers, server
+from vmafx.controller.settings import ABOUT, PROGRAM, ControllerSettings
+from vmafx.http import responses, server
 from vmafx.kube import Client, load_config
 from vmafx.kube.errors import ConfigError, KubeError
 from vmafx.kube.metrics import ClientMetrics
@@ -52,26 +49,26 @@ async def run(settings: ControllerSettings, stop: asyncio.Event) -> None:
     credentials = certificates.for_grpc() if certificates is not None else None
     async with Client(config, ClientMetrics(metrics.registry)) as client:
         only = settings.namespace
-        cached = caches(client, only)
+        cached = make_caches(client, only)
         events = EventRecorder(client, "vmafx-controller", f"{socket.gethostname()}_{uuid4()}")
         home = only or config.namespace
-        parts = Parts(
+        parts = ServicerParts(
             doors=_doors(client, settings.auth, tls=credentials is not None),
             sessions=(sessions := Sessions(await signing_key(client, home))),
-            jobs=Jobs(client, cached),
-            nodes=Nodes(client, cached, sessions),
-            work=Work(client, cached),
-            results=Results(client, cached, events, metrics),
-            streams=Streams(client),
+            jobs=ClientJobs(client, cached),
+            nodes=AgentRegistry(client, cached, sessions),
+            work=WorkDispatcher(client, cached),
+            results=ResultRecorder(client, cached, events, metrics),
+            streams=JobStreams(client),
             namespace=home,
             only=only,
         )
-        calls = CallMetrics(metrics).counted(around(Calls(parts), Refusals().told))
+        calls = CallMetrics(metrics).counted(wrap_calls(ControllerServicer(parts), RejectionLog().told))
 
         manager, opened = Manager(metrics, probes=None, metrics_at=None, election=None), asyncio.Event()
 
         async def serve() -> None:
-            async with grpc_door.serving(settings.grpc_address, credentials, calls, GRACE) as port:
+            async with grpc_server.serve_grpc(settings.grpc_address, credentials, calls, GRACE) as port:
                 log.info("serving", grpc=port, http=http, auth=settings.auth, tls=credentials is not None)
                 opened.set()
                 try:
@@ -88,14 +85,14 @@ async def run(settings: ControllerSettings, stop: asyncio.Event) -> None:
         manager.in_background(events.run)
         manager.in_background(metrics.measure_lag)
         manager.while_leading(serve)
-        pages: answers.Pages = {
-            "/healthz": answers.probe(parts.nodes.trouble),
-            "/readyz": answers.probe(not_ready),
-            "/metrics": answers.metrics(metrics.registry),
+        pages: responses.ProbeRoutes = {
+            "/healthz": responses.probe_response(parts.nodes.trouble),
+            "/readyz": responses.probe_response(not_ready),
+            "/metrics": responses.metrics_response(metrics.registry),
         }
         log.info("starting", server=config.server, pid=os.getpid())
         tls = certificates.for_http() if certificates is not None else None
-        async with server.serve(settings.http_address, web.site(calls, pages), tls) as http:
+        async with server.serve_http(settings.http_address, http_server.site(calls, pages), tls) as http:
             await manager.run(stop)
         log.info("stopped")
 
@@ -111,13 +108,13 @@ def _certificates(certificate: str, key: str, authority: str) -> Certificates | 
     return Certificates(certificate, key, authority)
 
 
-def _doors(client: Client, auth: str, *, tls: bool) -> Doors:
+def _doors(client: Client, auth: str, *, tls: bool) -> AccessControl:
     if auth == "token":
         if not tls:
             log.warn("tokens come in without TLS: whoever is on the way can use them; give --tls-cert and --tls-key")
-        return TokenDoors(client)
+        return TokenAccess(client)
     log.warn("everybody may come in: --auth insecure is for development only")
-    return InsecureDoors()
+    return InsecureAccess()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import msgspec
 
 from vmafx.api.job import JobView, VmafxJob
 from vmafx.api.meta import Condition
-from vmafx.jobs.attempts import work_of
+from vmafx.jobs.state import attempt_spec
 from vmafx.wire import controller_pb2 as wire
 
 STATES = {"Pending": wire.PENDING, "Running": wire.RUNNING, "Succeeded": wire.COMPLETED, "Failed": wire.FAILED}
@@ -49,7 +49,7 @@ def is_cancelled(job: VmafxJob) -> bool:
 def work_message(job: JobView) -> wire.Job:
     """An attempt, as an agent gets it."""
     spec, attempt = job.spec, job.status.controllerJobID or ""
-    work = msgspec.structs.replace(work_of(job, job.status.attempts - 1), id=attempt)
+    work = msgspec.structs.replace(attempt_spec(job, job.status.attempts - 1), id=attempt)
     return wire.Job(
         id=attempt,
         status=wire.RUNNING,

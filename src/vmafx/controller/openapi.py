@@ -7,9 +7,9 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
-from vmafx.controller.jsonform import is_map
-from vmafx.controller.routes import ROUTES, Route
-from vmafx.http.answers import JSON, NDJSON
+from vmafx.controller.json_messages import is_map
+from vmafx.controller.routes import ROUTES, CallRoute
+from vmafx.http.responses import JSON, NDJSON
 
 # By protobuf's mapping: 64 bits are a string, since not every reader of JSON has numbers that long.
 SCALARS: dict[int, dict[str, str]] = {
@@ -83,7 +83,7 @@ def _page(path: str) -> dict[str, Any]:
     }
 
 
-def _operation(route: Route) -> dict[str, Any]:
+def _operation(route: CallRoute) -> dict[str, Any]:
     call = route.descriptor
     answer = NDJSON if call.server_streaming else JSON
     responses: dict[str, Any] = {
@@ -109,7 +109,7 @@ def _operation(route: Route) -> dict[str, Any]:
     return operation
 
 
-def _parameters(route: Route) -> Iterator[dict[str, Any]]:
+def _parameters(route: CallRoute) -> Iterator[dict[str, Any]]:
     fields = route.descriptor.input_type.fields_by_name
     for name in _PARAMETER.findall(route.path):
         yield {"name": name, "in": "path", "required": True, "schema": _field(fields[name])}
@@ -150,7 +150,7 @@ def _ref(kind: Descriptor) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{kind.name}"}
 
 
-def _reachable(route: Route) -> Iterator[Descriptor]:
+def _reachable(route: CallRoute) -> Iterator[Descriptor]:
     call = route.descriptor
     waiting = [call.output_type, *([call.input_type] if route.method == "POST" else [])]
     while waiting:

@@ -1,7 +1,7 @@
 """What the controller may do, and what those who call it need."""
 
 from vmafx.api.meta import GROUP
-from vmafx.api.roles import EVENTS, READ, Permission
+from vmafx.api.rbac import EVENT_PERMISSIONS, READ, Permission
 
 CONTROLLER = "vmafx-controller"
 SESSION_SECRET = "vmafx-controller-session"  # noqa: S105 - its name
@@ -15,7 +15,7 @@ PERMISSIONS = (
     # Whose token this is, and what they may do.
     Permission(group="authentication.k8s.io", resources=("tokenreviews",), verbs=("create",)),
     Permission(group="authorization.k8s.io", resources=("subjectaccessreviews",), verbs=("create",)),
-    *EVENTS,
+    *EVENT_PERMISSIONS,
 )
 # The key that session tokens are signed with. A create cannot be limited by name: the name comes with the object.
 SESSION_KEY = (

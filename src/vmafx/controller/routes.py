@@ -6,26 +6,30 @@ from typing import NamedTuple, Protocol
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
-from vmafx.auth.credentials import Presented
+from vmafx.auth.credentials import CallerCredentials
 from vmafx.wire import controller_pb2 as wire
 
 SERVICE = wire.DESCRIPTOR.services_by_name["VmafxController"]
 
 
-class Calls(Protocol):
+class Servicer(Protocol):
     """What answers. One method for each call of the wire; it says no by Refused."""
 
-    async def SubmitJob(self, asked: wire.SubmitJobRequest, shown: Presented, /) -> wire.SubmitJobResponse: ...  # noqa: N802
-    async def GetJob(self, asked: wire.GetJobRequest, shown: Presented, /) -> wire.Job: ...  # noqa: N802
-    async def CancelJob(self, asked: wire.CancelJobRequest, shown: Presented, /) -> wire.CancelJobResponse: ...  # noqa: N802
-    def StreamJobs(self, asked: wire.StreamJobsRequest, shown: Presented, /) -> AsyncGenerator[wire.Job]: ...  # noqa: N802
-    async def RegisterNode(self, asked: wire.RegisterNodeRequest, shown: Presented, /) -> wire.RegisterNodeResponse: ...  # noqa: N802
-    async def Heartbeat(self, asked: wire.HeartbeatRequest, shown: Presented, /) -> wire.HeartbeatResponse: ...  # noqa: N802
-    async def PullWork(self, asked: wire.PullWorkRequest, shown: Presented, /) -> wire.PullWorkResponse: ...  # noqa: N802
-    async def ReportResult(self, asked: wire.ReportResultRequest, shown: Presented, /) -> wire.ReportResultResponse: ...  # noqa: N802
+    async def SubmitJob(self, asked: wire.SubmitJobRequest, shown: CallerCredentials, /) -> wire.SubmitJobResponse: ...
+    async def GetJob(self, asked: wire.GetJobRequest, shown: CallerCredentials, /) -> wire.Job: ...
+    async def CancelJob(self, asked: wire.CancelJobRequest, shown: CallerCredentials, /) -> wire.CancelJobResponse: ...
+    def StreamJobs(self, asked: wire.StreamJobsRequest, shown: CallerCredentials, /) -> AsyncGenerator[wire.Job]: ...
+    async def RegisterNode(
+        self, asked: wire.RegisterNodeRequest, shown: CallerCredentials, /
+    ) -> wire.RegisterNodeResponse: ...
+    async def Heartbeat(self, asked: wire.HeartbeatRequest, shown: CallerCredentials, /) -> wire.HeartbeatResponse: ...
+    async def PullWork(self, asked: wire.PullWorkRequest, shown: CallerCredentials, /) -> wire.PullWorkResponse: ...
+    async def ReportResult(
+        self, asked: wire.ReportResultRequest, shown: CallerCredentials, /
+    ) -> wire.ReportResultResponse: ...
 
 
-class Route(NamedTuple):
+class CallRoute(NamedTuple):
     """`{name}` in the path is a field of the request. A POST has the rest in its body, a GET in its query."""
 
     method: str
@@ -56,12 +60,14 @@ ALIASES = {"status_filter": "status"}
 PATTERNS = {"node_id": r"[^/]+(?:/[^/]+)?"}
 
 ROUTES = (
-    Route("POST", "/v1/jobs", "SubmitJob", "Hand in a job.", 201, "/v1/jobs/{job_id}"),
-    Route("GET", "/v1/jobs", "StreamJobs", "All jobs, and each again as it changes: a JSON object a line."),
-    Route("GET", "/v1/jobs/{job_id}", "GetJob", "A job, by the id that it was handed in with."),
-    Route("POST", "/v1/jobs/{job_id}/cancel", "CancelJob", "Stop a job; it stays, as CANCELLED."),
-    Route("POST", "/v1/nodes", "RegisterNode", "For agents: begin a session."),
-    Route("POST", "/v1/nodes/{node_id}/heartbeat", "Heartbeat", "For agents: still here, about every 10 s."),
-    Route("POST", "/v1/nodes/{node_id}/pull", "PullWork", "For agents: fetch a job, or wait for one."),
-    Route("POST", "/v1/nodes/{node_id}/results", "ReportResult", "For agents: how far a job is, or what came of it."),
+    CallRoute("POST", "/v1/jobs", "SubmitJob", "Hand in a job.", 201, "/v1/jobs/{job_id}"),
+    CallRoute("GET", "/v1/jobs", "StreamJobs", "All jobs, and each again as it changes: a JSON object a line."),
+    CallRoute("GET", "/v1/jobs/{job_id}", "GetJob", "A job, by the id that it was handed in with."),
+    CallRoute("POST", "/v1/jobs/{job_id}/cancel", "CancelJob", "Stop a job; it stays, as CANCELLED."),
+    CallRoute("POST", "/v1/nodes", "RegisterNode", "For agents: begin a session."),
+    CallRoute("POST", "/v1/nodes/{node_id}/heartbeat", "Heartbeat", "For agents: still here, about every 10 s."),
+    CallRoute("POST", "/v1/nodes/{node_id}/pull", "PullWork", "For agents: fetch a job, or wait for one."),
+    CallRoute(
+        "POST", "/v1/nodes/{node_id}/results", "ReportResult", "For agents: how far a job is, or what came of it."
+    ),
 )

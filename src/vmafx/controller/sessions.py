@@ -13,21 +13,21 @@ import jwt
 import msgspec
 
 from vmafx.controller.rbac import SESSION_SECRET
-from vmafx.kube import Client, Key
+from vmafx.kube import Client, ObjectKey
 from vmafx.kube.core import SECRETS
 from vmafx.kube.errors import AlreadyExists, ConfigError, NotFound
-from vmafx.kube.resources import Untyped
+from vmafx.kube.resources import UntypedObject
 
 ALGORITHM = "HS256"
 FIELD = "key"
 KEY_BYTES = 32
-TOKEN_MOST = 1024  # characters
+MAX_TOKEN = 1024  # characters
 
 
 class Session(NamedTuple):
     """One agent, from its registration on."""
 
-    node: Key
+    node: ObjectKey
     id: str
     begun: float  # Unix seconds
 
@@ -45,7 +45,7 @@ class Sessions:
     def __init__(self, key: bytes) -> None:
         self._key = key
 
-    def begin(self, node: Key) -> Session:
+    def begin(self, node: ObjectKey) -> Session:
         return Session(node, secrets.token_hex(16), time.time())
 
     def token(self, session: Session) -> str:
@@ -54,7 +54,7 @@ class Sessions:
 
     def read(self, token: str) -> Session | None:
         """Whose it is; None if we did not sign it."""
-        if len(token) > TOKEN_MOST:
+        if len(token) > MAX_TOKEN:
             return None
         try:
             # Replicas' clocks differ: one may read what another is about to have signed.
@@ -62,12 +62,12 @@ class Sessions:
             claims = msgspec.convert(said, _Claims)
         except (jwt.InvalidTokenError, msgspec.ValidationError, UnicodeEncodeError):
             return None
-        return Session(Key(claims.namespace, claims.node), claims.session, claims.iat)
+        return Session(ObjectKey(claims.namespace, claims.node), claims.session, claims.iat)
 
 
 async def signing_key(client: Client, namespace: str) -> bytes:
     """The key in the Secret, which is made if there is none."""
-    where = Key(namespace, SESSION_SECRET)
+    where = ObjectKey(namespace, SESSION_SECRET)
     while True:
         try:
             return _key_in(await client.get(SECRETS, where), where)
@@ -85,7 +85,7 @@ async def signing_key(client: Client, namespace: str) -> bytes:
             continue
 
 
-def _key_in(secret: Untyped, where: Key) -> bytes:
+def _key_in(secret: UntypedObject, where: ObjectKey) -> bytes:
     try:
         key = base64.b64decode((secret.get("data") or {}).get(FIELD, ""), validate=True)
     except ValueError:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from vmafx.demo.errors import DemoError
+from vmafx.demo.progress import DemoError
 from vmafx.process.tether import tethered
 from vmafx.scoring import engine
 
@@ -41,13 +41,13 @@ ENCODES = (
 )
 
 
-class Making:
+class EncodeProcess:
     """The ffmpeg that makes them, beside whatever else goes on."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._process = subprocess.Popen(
-            tethered([engine.find(), *_arguments(folder)]),
+            tethered([engine.find_ffmpeg(), *_arguments(folder)]),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 

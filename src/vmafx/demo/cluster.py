@@ -12,15 +12,14 @@ from typing import Any
 
 import msgspec
 
-from vmafx.demo.errors import DemoError
-from vmafx.demo.steps import Steps
-from vmafx.devcluster import DevCluster, Options, crds, process
+from vmafx.demo.progress import DemoError, StepPrinter
+from vmafx.devcluster import ClusterOptions, DevCluster, crds, process
 from vmafx.devcluster.cluster import free_port
-from vmafx.kube import NODES, Client, Key, load_config
+from vmafx.kube import NODES, Client, ObjectKey, load_config
 from vmafx.kube.errors import NotFound
 
 NAMESPACE, AGENT = "default", "this-machine"
-READY_WITHIN = 90.0
+READY_TIMEOUT = 90.0
 WITHOUT = frozenset({"kube-controller-manager", "kube-scheduler"})  # agents' jobs need no Pods
 
 
@@ -30,10 +29,10 @@ class DemoCluster:
     `agent` is a folder that may stay: its agent measures this machine only once.
     """
 
-    def __init__(self, folder: Path, agent: Path, steps: Steps) -> None:
+    def __init__(self, folder: Path, agent: Path, steps: StepPrinter) -> None:
         self._folder, self._agent = folder, agent
-        self._control_plane = DevCluster(folder / "cluster", Options(tethered=True, without=WITHOUT), steps)
-        self._roles: list[process.Running] = []
+        self._control_plane = DevCluster(folder / "cluster", ClusterOptions(tethered=True, without=WITHOUT), steps)
+        self._roles: list[process.ComponentProcess] = []
         (folder / "logs").mkdir()
         self._operator, self._http, self._grpc = free_port(), free_port(), free_port()
 
@@ -80,24 +79,24 @@ class DemoCluster:
 
     def _start(self, role: str, *flags: str, **variables: str) -> None:
         command = [sys.executable, "-c", "from vmafx.cli.main import main; main()", role, *flags]
-        self._roles.append(process.start(role, command, self._folder, tethered=True, variables=variables))
+        self._roles.append(process.start_component(role, command, self._folder, tethered=True, variables=variables))
 
     def _until(self, holds: Callable[[], bool], what: str, role: str) -> None:
-        deadline = time.monotonic() + READY_WITHIN
+        deadline = time.monotonic() + READY_TIMEOUT
         while not holds():
             for one in self._roles:
                 self._check(one)
             if time.monotonic() > deadline:
-                raise DemoError(f"not within {READY_WITHIN:.0f} s: {what}; it said last: {self._said(role)}")
+                raise DemoError(f"not within {READY_TIMEOUT:.0f} s: {what}; it said last: {self._said(role)}")
             time.sleep(0.05)
 
-    def _check(self, one: process.Running) -> None:
+    def _check(self, one: process.ComponentProcess) -> None:
         if not one.alive():
             raise DemoError(f"`vmafx {one.name}` ended; it said last: {self._said(one.name)}")
 
     def _said(self, role: str) -> str:
         """The last of its log, and of that what is wrong."""
-        line = process.last_words(self._folder / "logs" / f"{role}.log")
+        line = process.last_error(self._folder / "logs" / f"{role}.log")
         try:
             told = msgspec.json.decode(line, type=dict[str, Any])
         except msgspec.DecodeError:
@@ -115,13 +114,13 @@ def _answers(url: str) -> bool:
 
 async def _install(kubeconfig: Path) -> None:
     async with Client(load_config(kubeconfig)) as client:
-        await crds.install(client)
+        await crds.install_crds(client)
 
 
 async def _takes_jobs(kubeconfig: Path) -> bool:
     async with Client(load_config(kubeconfig)) as client:
         try:
-            node = await client.get(NODES, Key(NAMESPACE, AGENT))
+            node = await client.get(NODES, ObjectKey(NAMESPACE, AGENT))
         except NotFound:
             return False
         return node.status.healthy is True and node.status.agentSession is not None

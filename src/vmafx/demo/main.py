@@ -11,11 +11,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from vmafx.demo import jobs, table
-from vmafx.demo.clips import ENCODES, REFERENCE, SECONDS, SIZE, Making
+from vmafx.demo import jobs
+from vmafx.demo.clips import ENCODES, REFERENCE, SECONDS, SIZE, EncodeProcess
 from vmafx.demo.cluster import DemoCluster
-from vmafx.demo.errors import DemoError
-from vmafx.demo.steps import Steps
+from vmafx.demo.progress import DemoError, StepPrinter
 from vmafx.devcluster import binaries, tools
 from vmafx.devcluster.components import APISERVER, ETCD
 from vmafx.reports.charts import RatePoint
@@ -29,17 +28,17 @@ def run(output: Path, *, keep: bool, console: Console | None = None) -> None:
     """All of it; with `keep`, until somebody says stop."""
     began = time.monotonic()
     console = console or Console()
-    steps = Steps(console)
+    steps = StepPrinter(console)
     _prepare(output)
     with steps.doing("etcd, kube-apiserver and kubectl are at hand"):
-        binaries.find((ETCD, APISERVER), steps)
+        binaries.find_binaries((ETCD, APISERVER), steps)
         kubectl = tools.kubectl(steps)
     with _started(output, steps) as cluster:
         jobs.write(output / JOBS, output / CLIPS)
         with steps.doing(f"kubectl apply -f {_short(output / JOBS)}: {len(ENCODES)} jobs"):
             jobs.apply(kubectl, cluster.kubeconfig, output / JOBS)
         kbits = {encode.name: encode.kbits(output / CLIPS) for encode in ENCODES}
-        found = asyncio.run(table.until_scored(cluster.kubeconfig, kbits, console, cluster.check))
+        found = asyncio.run(jobs.watch_until_scored(cluster.kubeconfig, kbits, console, cluster.check))
         with steps.doing(f"drawn: {_short(output / PAGE)} and {PICTURE}"):
             _draw(output, [RatePoint(one.name, one.codec, kbits[one.name], found[one.name]) for one in ENCODES])
         steps.say(f"\nAll done in {time.monotonic() - began:.1f} s. Next:")
@@ -61,13 +60,13 @@ def _prepare(output: Path) -> None:
 
 
 @contextmanager
-def _started(output: Path, steps: Steps) -> Iterator[DemoCluster]:
+def _started(output: Path, steps: StepPrinter) -> Iterator[DemoCluster]:
     """Clips, and beside them the processes; these and all they stored are gone at the end."""
     with ExitStack() as ended:
         folder = ended.enter_context(tempfile.TemporaryDirectory(prefix="vmafx-demo-", ignore_cleanup_errors=True))
         cluster = DemoCluster(Path(folder), output / AGENT, steps)
         ended.callback(cluster.stop)
-        making = Making(output / CLIPS)
+        making = EncodeProcess(output / CLIPS)
         ended.callback(making.stop)
         with steps.doing("a Kubernetes API server with the kinds of vmafx"):
             cluster.start_control_plane()
@@ -94,7 +93,7 @@ def next_steps(output: Path) -> list[str]:
     ]
 
 
-def _stay(cluster: DemoCluster, kubectl: Path, steps: Steps) -> None:
+def _stay(cluster: DemoCluster, kubectl: Path, steps: StepPrinter) -> None:
     """Until Ctrl-C, or until a process ends by itself."""
     known = "kubectl" if shutil.which("kubectl") else str(kubectl)
     for line in (f"export KUBECONFIG={cluster.kubeconfig}", f"{known} get vmjob,vmnode", f"{_vmafx()} top"):

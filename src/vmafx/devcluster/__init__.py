@@ -3,7 +3,7 @@
 For `vmafx dev` and for the tests, by the same code. Nothing of the product's own roles lives here.
 """
 
-from vmafx.devcluster.cluster import DevCluster, Options
+from vmafx.devcluster.cluster import ClusterOptions, DevCluster
 from vmafx.devcluster.errors import DevClusterError
 
-__all__ = ["DevCluster", "DevClusterError", "Options"]
+__all__ = ["ClusterOptions", "DevCluster", "DevClusterError"]

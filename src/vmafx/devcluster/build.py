@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import IO
 
-from vmafx.devcluster import places, tools
-from vmafx.devcluster.errors import NoBinaries
-from vmafx.devcluster.progress import Progress, duration
+from vmafx.devcluster import paths, tools
+from vmafx.devcluster.errors import BinariesUnavailable
+from vmafx.devcluster.progress import ProgressReporter, duration
 
 PACKAGES = {
     "etcd": "go.etcd.io/etcd/server/v3",
@@ -20,13 +20,13 @@ PACKAGES = {
 }
 
 
-def build(names: list[str], folder: Path, progress: Progress) -> None:
+def build_components(names: list[str], folder: Path, progress: ProgressReporter) -> None:
     """Build each of `names` into `folder`, whole or not at all."""
     if not names:
         return
     go = tools.go(progress)
     progress.step(
-        f"building {', '.join(names)} {places.kubernetes_version()} from source: "
+        f"building {', '.join(names)} {paths.kubernetes_version()} from source: "
         "once, about 5 to 10 minutes on 2 cores, 3 GB in Go's caches"
     )
     started = time.monotonic()
@@ -35,16 +35,16 @@ def build(names: list[str], folder: Path, progress: Progress) -> None:
     progress.step(f"built in {duration(time.monotonic() - started)}, kept in {folder}")
 
 
-def _build_one(go: Path, name: str, folder: Path, progress: Progress, position: str) -> None:
+def _build_one(go: Path, name: str, folder: Path, progress: ProgressReporter, position: str) -> None:
     started = time.monotonic()
     progress.step(f"[{position}] {name}: downloading modules and compiling")
-    flags = f"-s -w -X k8s.io/component-base/version.gitVersion={places.kubernetes_version()}"
+    flags = f"-s -w -X k8s.io/component-base/version.gitVersion={paths.kubernetes_version()}"
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         output = Path(scratch) / name
         command = [str(go), "build", "-v", "-trimpath", "-ldflags", flags, "-o", str(output), PACKAGES[name]]
         environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-buildvcs=false -mod=readonly"}
         with subprocess.Popen(
-            command, cwd=places.SOURCES, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            command, cwd=paths.SOURCES, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         ) as process:
             try:
                 said = _follow(process, name, progress)
@@ -52,12 +52,12 @@ def _build_one(go: Path, name: str, folder: Path, progress: Progress, position: 
                 process.kill()
                 raise
         if process.returncode != 0:
-            raise NoBinaries(f"cannot build {name}: {_reason(said)}")
+            raise BinariesUnavailable(f"cannot build {name}: {_reason(said)}")
         output.replace(folder / name)
     progress.step(f"[{position}] {name}: done in {duration(time.monotonic() - started)}")
 
 
-def _follow(process: "subprocess.Popen[str]", name: str, progress: Progress) -> list[str]:
+def _follow(process: "subprocess.Popen[str]", name: str, progress: ProgressReporter) -> list[str]:
     """Read what go says while it works: a line per module and package; anything else is trouble, and is kept."""
     counts = {"modules": 0, "packages": 0}
     trouble: list[str] = []

@@ -17,16 +17,16 @@ from typing import Self
 
 import msgspec
 
-from vmafx.devcluster import binaries, components, kubeconfigs, places, process
-from vmafx.devcluster.components import APISERVER, MANAGER, SCHEDULER
-from vmafx.devcluster.errors import DevClusterError, NoRoom, PortTaken, StartFailed
-from vmafx.devcluster.progress import Lines, Progress
+from vmafx.devcluster import binaries, components, paths, pki, process
+from vmafx.devcluster.components import APISERVER, CONTROLLER_MANAGER, SCHEDULER
+from vmafx.devcluster.errors import ComponentFailed, DevClusterError, InsufficientDisk, PortInUse
+from vmafx.devcluster.progress import PlainProgress, ProgressReporter
 from vmafx.kube import load_config
 
-READY_WITHIN = 180.0  # a busy machine is slow, and one that ended is noticed at once
-ROOM_NEEDED = 256 << 20  # etcd writes 128 MB before it says a word
-TRIES_FOR_A_PORT = 5
-Sign = tuple[str, int, str]  # whose, and the port and path that answer 200 once it is ready
+READY_TIMEOUT = 180.0  # a busy machine is slow, and one that ended is noticed at once
+MIN_FREE_BYTES = 256 << 20  # etcd writes 128 MB before it says a word
+PORT_TRIES = 5
+ReadinessCheck = tuple[str, int, str]  # whose, and the port and path that answer 200 once it is ready
 
 
 def free_port() -> int:
@@ -39,10 +39,10 @@ def free_port() -> int:
         with socket.socket() as sock, suppress(OSError):
             sock.bind(("127.0.0.1", port))
             return port
-    raise StartFailed("no free port between 20000 and 32767 on 127.0.0.1")
+    raise ComponentFailed("no free port between 20000 and 32767 on 127.0.0.1")
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to run. `tethered`: it ends when the process that started it does, however that ends."""
 
     without: frozenset[str] = frozenset()
@@ -53,12 +53,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(name for name in components.ALL if name not in self.without)
 
 
-class State(msgspec.Struct, frozen=True):
+class ClusterState(msgspec.Struct, frozen=True):
     """What a state folder says of its cluster."""
 
     version: str
     server: str
-    processes: tuple[process.Running, ...]
+    processes: tuple[process.ComponentProcess, ...]
     ready: bool = False  # false until all was started and answered; for good, if whoever started it was killed
 
     def broken(self) -> list[str]:
@@ -72,10 +72,12 @@ class State(msgspec.Struct, frozen=True):
 class DevCluster:
     """The cluster that lives in `folder`. As a context manager: up on entry, down on exit, tethered to us."""
 
-    def __init__(self, folder: Path, options: Options | None = None, progress: Progress | None = None) -> None:
+    def __init__(
+        self, folder: Path, options: ClusterOptions | None = None, progress: ProgressReporter | None = None
+    ) -> None:
         self.folder = folder
-        self.options = options or Options(tethered=True)
-        self._progress = progress or Lines()
+        self.options = options or ClusterOptions(tethered=True)
+        self._progress = progress or PlainProgress()
 
     @property
     def kubeconfig(self) -> Path:
@@ -88,10 +90,10 @@ class DevCluster:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.down()
 
-    def state(self) -> State | None:
+    def state(self) -> ClusterState | None:
         """What was started here and not taken down; None if nothing was."""
         try:
-            return msgspec.json.decode((self.folder / "state.json").read_bytes(), type=State)
+            return msgspec.json.decode((self.folder / "state.json").read_bytes(), type=ClusterState)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (msgspec.DecodeError, OSError) as error:
@@ -113,23 +115,23 @@ class DevCluster:
             elif self.folder.exists() and any(self.folder.iterdir()):
                 raise DevClusterError(f"{self.folder} is not empty and no cluster of ours; choose another folder")
             self._clear()
-            self._start_somewhere(binaries.find(self.options.names(), self._progress), pick_port)
+            self._start_somewhere(binaries.find_binaries(self.options.names(), self._progress), pick_port)
         return True
 
     def _start_somewhere(self, found: dict[str, Path], pick_port: Callable[[], int]) -> None:
         """Start, on other ports if somebody took ours in between."""
-        for attempt in range(1, TRIES_FOR_A_PORT + 1):
+        for attempt in range(1, PORT_TRIES + 1):
             try:
                 self._start(found, pick_port)
-            except PortTaken as error:
+            except PortInUse as error:
                 if f":{self.options.port}" in str(error):
-                    raise StartFailed(f"{error}; choose another with --port") from error
-                if attempt == TRIES_FOR_A_PORT:
+                    raise ComponentFailed(f"{error}; choose another with --port") from error
+                if attempt == PORT_TRIES:
                     raise
             else:
                 return
 
-    def _check_wanted(self, state: State) -> None:
+    def _check_wanted(self, state: ClusterState) -> None:
         """A cluster that runs already will do, unless more or something else was asked for."""
         running = {one.name for one in state.processes}
         if missing := [name for name in self.options.names() if name not in running]:
@@ -146,16 +148,16 @@ class DevCluster:
 
     def _start(self, found: dict[str, Path], pick_port: Callable[[], int]) -> None:
         """Start all components; on any failure leave nothing behind."""
-        running: list[process.Running] = []
+        running: list[process.ComponentProcess] = []
         try:
             self._check_room()
             ports = self._ports(pick_port)
             server = f"https://127.0.0.1:{ports[APISERVER]}"
-            kubeconfigs.write_all(self.folder, server)
+            pki.write_credentials(self.folder, server)
             (self.folder / "logs").mkdir()
             for name in self.options.names():
                 command = components.command(name, found[name], ports.get(name, 0), without=self.options.without)
-                running.append(process.start(name, command, self.folder, tethered=self.options.tethered))
+                running.append(process.start_component(name, command, self.folder, tethered=self.options.tethered))
                 self._write_state(server, running)
                 if name == APISERVER:  # the others cannot do without it
                     self._wait_ready(running, [(APISERVER, ports[APISERVER], "/readyz")])
@@ -166,32 +168,34 @@ class DevCluster:
                 one.stop()
             self._clear()
             if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}:
-                raise NoRoom(f"cannot write {self.folder}: {error.strerror}") from error
+                raise InsufficientDisk(f"cannot write {self.folder}: {error.strerror}") from error
             raise
 
     def _ports(self, pick_port: Callable[[], int]) -> dict[str, int]:
-        ports = {name: pick_port() for name in (APISERVER, MANAGER, SCHEDULER) if name in self.options.names()}
+        ports = {
+            name: pick_port() for name in (APISERVER, CONTROLLER_MANAGER, SCHEDULER) if name in self.options.names()
+        }
         if self.options.port is not None:
             ports[APISERVER] = self.options.port
         return ports
 
-    def _wait_ready(self, running: list[process.Running], waiting: list[Sign]) -> None:
-        deadline = time.monotonic() + READY_WITHIN
+    def _wait_ready(self, running: list[process.ComponentProcess], waiting: list[ReadinessCheck]) -> None:
+        deadline = time.monotonic() + READY_TIMEOUT
         tls = load_config(self.kubeconfig).tls
         while waiting:
             for one in running:
-                process.check(one, self.folder)
+                process.check_running(one, self.folder)
             waiting = [sign for sign in waiting if not _answers(sign, tls)]
             if waiting and time.monotonic() > deadline:
                 name = waiting[0][0]
-                said = process.last_words(self.folder / "logs" / f"{name}.log")
-                raise StartFailed(f"{name} was not ready within {READY_WITHIN:.0f} s; its log ends: {said}")
+                said = process.last_error(self.folder / "logs" / f"{name}.log")
+                raise ComponentFailed(f"{name} was not ready within {READY_TIMEOUT:.0f} s; its log ends: {said}")
             if waiting:
                 time.sleep(0.05)
 
-    def _write_state(self, server: str, running: list[process.Running], *, ready: bool = False) -> None:
+    def _write_state(self, server: str, running: list[process.ComponentProcess], *, ready: bool = False) -> None:
         """After each start, so that `down` finds every process even if we are killed now."""
-        state = State(places.kubernetes_version(), server, tuple(running), ready)
+        state = ClusterState(paths.kubernetes_version(), server, tuple(running), ready)
         part = self.folder / "state.json.part"
         part.write_bytes(msgspec.json.encode(state))
         part.replace(self.folder / "state.json")
@@ -199,8 +203,10 @@ class DevCluster:
     def _check_room(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         free = shutil.disk_usage(self.folder).free
-        if free < ROOM_NEEDED:
-            raise NoRoom(f"{self.folder} has {free >> 20} MiB free, etcd needs {ROOM_NEEDED >> 20}; free some space")
+        if free < MIN_FREE_BYTES:
+            raise InsufficientDisk(
+                f"{self.folder} has {free >> 20} MiB free, etcd needs {MIN_FREE_BYTES >> 20}; free some space"
+            )
 
     def _clear(self) -> bool:
         """Stop what runs and remove the folder, in the reverse of the order of starting."""
@@ -219,29 +225,29 @@ class DevCluster:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = path.open("w")
         except OSError as error:
-            raise NoRoom(f"cannot write {path}: {error.strerror}") from error
+            raise InsufficientDisk(f"cannot write {path}: {error.strerror}") from error
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
 
-def _signs_of_readiness(ports: dict[str, int]) -> list[Sign]:
+def _signs_of_readiness(ports: dict[str, int]) -> list[ReadinessCheck]:
     """What must answer 200 before a cluster may be used."""
-    signs = [(name, ports[name], "/healthz") for name in (MANAGER, SCHEDULER) if name in ports]
-    if MANAGER in ports:
+    signs = [(name, ports[name], "/healthz") for name in (CONTROLLER_MANAGER, SCHEDULER) if name in ports]
+    if CONTROLLER_MANAGER in ports:
         # Pods are refused until it has made the default service account.
-        signs.append((MANAGER, ports[APISERVER], "/api/v1/namespaces/default/serviceaccounts/default"))
+        signs.append((CONTROLLER_MANAGER, ports[APISERVER], "/api/v1/namespaces/default/serviceaccounts/default"))
     return signs
 
 
-def _answers(sign: Sign, tls: ssl.SSLContext | None) -> bool:
+def _answers(sign: ReadinessCheck, tls: ssl.SSLContext | None) -> bool:
     _, port, path = sign
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=tls)
     try:
         connection.request("GET", path)
         return connection.getresponse().status == http.client.OK
     except ssl.SSLCertVerificationError as error:
-        raise StartFailed(f"{sign[0]} shows a certificate that we do not trust: {error.verify_message}") from error
+        raise ComponentFailed(f"{sign[0]} shows a certificate that we do not trust: {error.verify_message}") from error
     except (OSError, http.client.HTTPException):
         return False
     finally:

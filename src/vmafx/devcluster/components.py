@@ -3,9 +3,9 @@
 from pathlib import Path
 
 ETCD, APISERVER = "etcd", "kube-apiserver"
-MANAGER, SCHEDULER = "kube-controller-manager", "kube-scheduler"
-ALL = (ETCD, APISERVER, MANAGER, SCHEDULER)
-OPTIONAL = {"controller-manager": MANAGER, "scheduler": SCHEDULER}
+CONTROLLER_MANAGER, SCHEDULER = "kube-controller-manager", "kube-scheduler"
+ALL = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER)
+OPTIONAL = {"controller-manager": CONTROLLER_MANAGER, "scheduler": SCHEDULER}
 SERVICE_RANGE = "10.96.0.0/16"
 
 # etcd listens on sockets in the state folder, which only its owner may enter: no port, and no password needed.
@@ -15,7 +15,7 @@ _CLIENT_SOCKET, _PEER_SOCKET = "client:0", "peer:0"
 
 def command(name: str, binary: Path, port: int, *, without: frozenset[str] = frozenset()) -> list[str]:
     """The command line of a component; paths are relative to the state folder it runs in."""
-    flags = {ETCD: _etcd, APISERVER: _apiserver, MANAGER: _manager, SCHEDULER: _scheduler}[name]
+    flags = {ETCD: _etcd, APISERVER: _apiserver, CONTROLLER_MANAGER: _manager, SCHEDULER: _scheduler}[name]
     return [str(binary), *flags(port, without)]
 
 
@@ -60,7 +60,7 @@ def _apiserver(port: int, without: frozenset[str]) -> list[str]:
         "--allow-privileged=true",
         "--profiling=false",
     ]
-    if MANAGER in without:
+    if CONTROLLER_MANAGER in without:
         # Nobody makes the default service accounts, so Pods cannot be made to wait for them.
         flags.append("--disable-admission-plugins=ServiceAccount")
     return flags

@@ -7,11 +7,11 @@ import msgspec
 
 from vmafx.api import KINDS
 from vmafx.api.crd import definition
-from vmafx.devcluster.errors import StartFailed
-from vmafx.kube import CRDS, Client, Key
+from vmafx.devcluster.errors import ComponentFailed
+from vmafx.kube import CRDS, Client, ObjectKey
 
-MANAGER = "vmafx-crd"
-ESTABLISHED_WITHIN = 30.0
+FIELD_MANAGER = "vmafx-crd"
+ESTABLISHED_TIMEOUT = 30.0
 
 
 class _Condition(msgspec.Struct):
@@ -27,20 +27,22 @@ class _Crd(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-async def install(client: Client) -> list[str]:
+async def install_crds(client: Client) -> list[str]:
     """Apply the CRDs of all kinds and wait until each is established; returns their names."""
     names = []
     for kind in KINDS:
         body = definition(kind)
         name = body["metadata"]["name"]
-        await client.apply(CRDS, Key("", name), body, manager=MANAGER, force=True)
+        await client.apply(CRDS, ObjectKey("", name), body, manager=FIELD_MANAGER, force=True)
         names.append(name)
-    deadline = time.monotonic() + ESTABLISHED_WITHIN
+    deadline = time.monotonic() + ESTABLISHED_TIMEOUT
     waiting = list(names)
     while waiting:
-        waiting = [name for name in waiting if not _established(await client.get(CRDS.seen_as(_Crd), Key("", name)))]
+        waiting = [
+            name for name in waiting if not _established(await client.get(CRDS.seen_as(_Crd), ObjectKey("", name)))
+        ]
         if waiting and time.monotonic() > deadline:
-            raise StartFailed(f"{', '.join(waiting)} not established within {ESTABLISHED_WITHIN:.0f} s")
+            raise ComponentFailed(f"{', '.join(waiting)} not established within {ESTABLISHED_TIMEOUT:.0f} s")
         if waiting:
             await asyncio.sleep(0.05)
     return names

@@ -12,17 +12,17 @@ class DevClusterError(Exception):
     """The control plane cannot be had; the text is fit for people."""
 
 
-class NoBinaries(DevClusterError):
+class BinariesUnavailable(DevClusterError):
     """A component could be neither found, fetched nor built."""
 
 
-class StartFailed(DevClusterError):
+class ComponentFailed(DevClusterError):
     """A component ended, or was not ready in time."""
 
 
-class PortTaken(StartFailed):
+class PortInUse(ComponentFailed):
     """Somebody else listens on a component's port."""
 
 
-class NoRoom(DevClusterError):
+class InsufficientDisk(DevClusterError):
     """The disk is full, or cannot be written."""

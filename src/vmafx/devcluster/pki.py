@@ -1,9 +1,11 @@
-"""Keys and certificates of one cluster: a CA, what the servers show, and who the clients are."""
+"""Keys, certificates and kubeconfigs of one cluster."""
 
+import base64
 import ipaddress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -100,3 +102,47 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivate
         .not_valid_before(now - timedelta(minutes=5))
         .not_valid_after(now + VALID)
     )
+
+
+ADMIN = "kubeconfig"
+USERS = {
+    ADMIN: ("vmafx-dev-admin", "system:masters"),
+    "controller-manager.kubeconfig": ("system:kube-controller-manager", ""),
+    "scheduler.kubeconfig": ("system:kube-scheduler", ""),
+}
+
+
+def write_credentials(folder: Path, server: str) -> None:
+    """Keys, certificates and kubeconfigs of a new cluster."""
+    authority = Authority()
+    (folder / "pki").mkdir(mode=0o700)
+    certificate, key = authority.server()
+    private, public = service_account_key()
+    for name, content in {
+        "ca.crt": authority.certificate,
+        "server.crt": certificate,
+        "server.key": key,
+        "service-account.key": private,
+        "service-account.pub": public,
+    }.items():
+        write_secret(folder / "pki" / name, content)
+    for file, (user, group) in USERS.items():
+        client = authority.client(user, group)
+        write_secret(folder / file, _kubeconfig(server, folder.name, authority.certificate, *client))
+
+
+def _kubeconfig(server: str, name: str, authority: bytes, certificate: bytes, key: bytes) -> bytes:
+    def data(content: bytes) -> str:
+        return base64.b64encode(content).decode()
+
+    cluster = {"server": server, "certificate-authority-data": data(authority)}
+    user = {"client-certificate-data": data(certificate), "client-key-data": data(key)}
+    whole = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": name,
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": user}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
+    }
+    return msgspec.yaml.encode(whole)

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import msgspec
 
-from vmafx.devcluster.errors import PortTaken, StartFailed
+from vmafx.devcluster.errors import ComponentFailed, PortInUse
 from vmafx.process import tether
 
-STOP_WITHIN = 10.0
+STOP_TIMEOUT = 10.0
 
 
-class Running(msgspec.Struct, frozen=True):
+class ComponentProcess(msgspec.Struct, frozen=True):
     """A process that was started, recognisable even if its pid is given to another."""
 
     name: str
@@ -28,7 +28,7 @@ class Running(msgspec.Struct, frozen=True):
         state, started = _look(self.pid)
         return state not in {"", "Z", "X"} and started == self.started
 
-    def stop(self, within: float = STOP_WITHIN) -> None:
+    def stop(self, within: float = STOP_TIMEOUT) -> None:
         """Ask it to end, then make it."""
         for sign, patience in ((signal.SIGTERM, within), (signal.SIGKILL, 5.0)):
             if self.alive():
@@ -52,7 +52,9 @@ class Running(msgspec.Struct, frozen=True):
             return _look(self.pid)[1] == self.started and _threads(self.pid) > 1
 
 
-def start(name: str, command: list[str], folder: Path, *, tethered: bool, variables: Mapping[str, str] = {}) -> Running:
+def start_component(
+    name: str, command: list[str], folder: Path, *, tethered: bool, variables: Mapping[str, str] = {}
+) -> ComponentProcess:
     """Start a component in `folder`, its output in logs/NAME.log. A tethered one ends with this process."""
     if tethered:
         command = tether.tethered(command)
@@ -62,23 +64,23 @@ def start(name: str, command: list[str], folder: Path, *, tethered: bool, variab
             env={**os.environ, **variables},
         )  # fmt: skip
     child.returncode = 0  # its pid is ours to watch from here on, not this object's
-    return Running(name, child.pid, _look(child.pid)[1])
+    return ComponentProcess(name, child.pid, _look(child.pid)[1])
 
 
-def check(process: Running, folder: Path) -> None:
+def check_running(process: ComponentProcess, folder: Path) -> None:
     """Raise if the process has ended, with the reason that its log gives."""
     if process.alive():
         return
     log = folder / "logs" / f"{process.name}.log"
-    said = last_words(log)
+    said = last_error(log)
     if "address already in use" in said:
-        raise PortTaken(f"{process.name}: {said}")
+        raise PortInUse(f"{process.name}: {said}")
     if "no space left on device" in said:
-        raise StartFailed(f"{process.name} ended: the disk is full ({folder}); free some space")
-    raise StartFailed(f"{process.name} ended: {said}")
+        raise ComponentFailed(f"{process.name} ended: the disk is full ({folder}); free some space")
+    raise ComponentFailed(f"{process.name} ended: {said}")
 
 
-def last_words(log: Path) -> str:
+def last_error(log: Path) -> str:
     """The last line that says what is wrong, in a log of etcd or of Kubernetes."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     telling = [line for line in lines if line.startswith(("E", "F")) or '"level":"fatal"' in line]

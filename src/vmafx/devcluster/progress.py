@@ -5,7 +5,7 @@ import time
 from typing import Protocol, TextIO
 
 
-class Progress(Protocol):
+class ProgressReporter(Protocol):
     """Told what is going on; how that looks is the caller's affair."""
 
     def step(self, text: str) -> None: ...
@@ -13,7 +13,7 @@ class Progress(Protocol):
     def detail(self, text: str) -> None: ...
 
 
-class Lines:
+class PlainProgress:
     """Plain lines, for logs and pipes: every step at once, details at most every few seconds."""
 
     EVERY = 15.0

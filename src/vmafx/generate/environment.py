@@ -2,23 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 
-from vmafx.agent.options import AgentSettings
-from vmafx.controller.options import ControllerSettings
-from vmafx.devcluster.variables import DevSettings
+from vmafx.agent.settings import AgentSettings
+from vmafx.controller.settings import ControllerSettings
+from vmafx.devcluster.paths import DevSettings
 from vmafx.kube.config import KubeSettings
-from vmafx.operator.kinds import KINDS
-from vmafx.operator.options import OperatorSettings
+from vmafx.operator.kinds import RECONCILED_KINDS
+from vmafx.operator.settings import OperatorSettings
 from vmafx.reports import ReportSettings
 from vmafx.scoring.engine import EngineSettings
-from vmafx.scoring.media.policy import Policy
+from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.request import OptionSettings
 from vmafx.settings import Setting, Settings, declared
-from vmafx.worker.options import WorkerSettings
+from vmafx.worker.main import WorkerSettings
 
 SECTIONS: dict[str, tuple[type[Settings], ...]] = {
-    "Scoring": (EngineSettings, OptionSettings, ReportSettings, Policy),
+    "Scoring": (EngineSettings, OptionSettings, ReportSettings, MediaPolicy),
     "The worker": (WorkerSettings,),
-    "The operator": (OperatorSettings, *(kind.settings for kind in KINDS)),
+    "The operator": (OperatorSettings, *(kind.settings for kind in RECONCILED_KINDS)),
     "The controller": (ControllerSettings,),
     "The agent": (AgentSettings,),
     "Everywhere": (KubeSettings,),

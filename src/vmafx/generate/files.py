@@ -9,7 +9,7 @@ from vmafx.api import KINDS
 from vmafx.api.crd import definition
 from vmafx.api.meta import GROUP
 from vmafx.generate import environment, reference, roles
-from vmafx.operator.kinds import KINDS as RECONCILED
+from vmafx.operator.kinds import RECONCILED_KINDS as RECONCILED
 
 CRD_FOLDERS = (Path("config/crd/bases"), Path("deploy/helm/vmafx/crds"))
 OPERATOR_ROLES = Path("config/rbac/role.yaml")

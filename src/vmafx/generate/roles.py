@@ -4,10 +4,10 @@ from typing import Any
 
 from vmafx.api import KINDS
 from vmafx.api.meta import GROUP
-from vmafx.api.roles import EVENTS, READ, WRITE, Permission
+from vmafx.api.rbac import EVENT_PERMISSIONS, READ, WRITE, Permission
 from vmafx.controller import rbac as controller
-from vmafx.operator import rbac as operator
-from vmafx.operator.kinds import KINDS as RECONCILED
+from vmafx.operator import kinds as operator
+from vmafx.operator.kinds import RECONCILED_KINDS as RECONCILED
 
 Role = dict[str, Any]
 
@@ -16,8 +16,8 @@ def operator_roles() -> list[Role]:
     """What the operator may do in every namespace that it watches, and in its own; apply the Role there."""
     permissions = tuple(permission for kind in RECONCILED for permission in kind.permissions)
     return [
-        role("ClusterRole", operator.OPERATOR, (*permissions, *EVENTS)),
-        role("Role", f"{operator.OPERATOR}-leader-election", operator.LEADER_ELECTION),
+        role("ClusterRole", operator.OPERATOR_NAME, (*permissions, *EVENT_PERMISSIONS)),
+        role("Role", f"{operator.OPERATOR_NAME}-leader-election", operator.LEADER_ELECTION_PERMISSIONS),
     ]
 
 

@@ -12,10 +12,10 @@ import msgspec
 
 from vmafx.api.hardware import HARDWARE, Backend, Vendor
 from vmafx.logs import log
-from vmafx.plain import plain
-from vmafx.process.child import StartFailed, output
+from vmafx.process.child import SpawnFailed, run_command
+from vmafx.text import one_line
 
-WITHIN = 10.0  # seconds for a tool to answer
+COMMAND_TIMEOUT = 10.0  # seconds for a tool to answer
 GIVEN_UP = 5.0  # seconds more: one that hangs in its driver cannot even be killed
 NVIDIA_SMI = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader,nounits")
 ROCM_SMI = ("rocm-smi", "--showproductname", "--showdriverversion", "--showmeminfo", "vram", "--json")
@@ -34,7 +34,7 @@ class Device(msgspec.Struct, frozen=True):
         return ("cpu",) if own == "cpu" else (own, "cpu")
 
 
-class Machine:
+class HostHardware:
     """A machine to look at: the programs in its PATH, and its files below `root`."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> None:
@@ -59,7 +59,7 @@ class Machine:
         rows = [[part.strip() for part in line.split(",")] for line in said.splitlines()]
         rows = [row for row in rows if len(row) == 3 and row[0]]
         if said and not rows:
-            log.warn("what nvidia-smi says cannot be understood", said=plain(said))
+            log.warn("what nvidia-smi says cannot be understood", said=one_line(said))
         if not rows:
             return None
         name, driver, memory = rows[0]
@@ -70,7 +70,7 @@ class Machine:
         try:
             cards: dict[str, dict[str, str]] = msgspec.json.decode(said or "{}", type=dict[str, dict[str, str]])
         except msgspec.DecodeError:
-            log.warn("what rocm-smi says cannot be understood", said=plain(said))
+            log.warn("what rocm-smi says cannot be understood", said=one_line(said))
             return None
         # Its versions disagree on capitals.
         told = [{key.lower(): value for key, value in card.items()} for name, card in cards.items() if "card" in name]
@@ -116,13 +116,13 @@ class Machine:
         if (platform.system(), platform.machine()) != ("Darwin", "arm64"):
             return None
         name = await self._ask(("sysctl", "-n", "machdep.cpu.brand_string"))
-        return Device("apple", 1, plain(name) or "Apple GPU")
+        return Device("apple", 1, one_line(name) or "Apple GPU")
 
     def _cpu(self) -> Device:
         named = re.search(r"^model name\s*:\s*(.+)$", _read(self._root / "proc/cpuinfo"), re.MULTILINE)
         cores = usable_cores()
         name = named[1] if named else platform.machine() or "CPU"
-        return Device("cpu", 1, plain(f"{name}, {cores} core{'s' if cores > 1 else ''}"))
+        return Device("cpu", 1, one_line(f"{name}, {cores} core{'s' if cores > 1 else ''}"))
 
     async def _ask(self, command: tuple[str, ...]) -> str:
         """What a tool says; nothing if it is not here, or is of no use."""
@@ -130,13 +130,15 @@ class Machine:
         if program is None:
             return ""
         try:
-            async with asyncio.timeout(WITHIN + GIVEN_UP):
-                code, out, err = await output([program, *command[1:]], within=WITHIN)
-        except (TimeoutError, StartFailed) as error:
-            log.warn("a tool does not work", tool=program, why=str(error) or f"no answer within {WITHIN:.0f} s")
+            async with asyncio.timeout(COMMAND_TIMEOUT + GIVEN_UP):
+                code, out, err = await run_command([program, *command[1:]], within=COMMAND_TIMEOUT)
+        except (TimeoutError, SpawnFailed) as error:
+            log.warn(
+                "a tool does not work", tool=program, why=str(error) or f"no answer within {COMMAND_TIMEOUT:.0f} s"
+            )
             return ""
         if code:
-            log.warn("a tool does not work", tool=program, code=code, says=plain(out or err))
+            log.warn("a tool does not work", tool=program, code=code, says=one_line(out or err))
             return ""
         return out
 
@@ -150,7 +152,7 @@ def usable_cores() -> int:
 
 def _text(count: int, *parts: str) -> str:
     several = f"{count} x " if count > 1 else ""
-    return plain(several + ", ".join(part for part in parts if part))
+    return one_line(several + ", ".join(part for part in parts if part))
 
 
 def _mebibytes(text: str) -> str:

@@ -3,14 +3,14 @@
 from typing import NamedTuple
 
 
-class Address(NamedTuple):
+class ListenAddress(NamedTuple):
     """Where to listen: `:8081` is every interface, `0` nowhere."""
 
     host: str | None
     port: int
 
     @classmethod
-    def parse(cls, text: str) -> "Address | None":
+    def parse(cls, text: str) -> "ListenAddress | None":
         """Go's form of an address; None for `0`, which means not to listen. ValueError says what is wrong with it."""
         if text == "0":
             return None

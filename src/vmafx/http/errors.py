@@ -14,7 +14,7 @@ Code = Literal[
     "ABORTED",
     "INTERNAL",
 ]
-STATUS: dict[Code, int] = {
+HTTP_STATUS: dict[Code, int] = {
     "INVALID_ARGUMENT": 400,
     "FAILED_PRECONDITION": 400,
     "UNAUTHENTICATED": 401,
@@ -27,10 +27,10 @@ STATUS: dict[Code, int] = {
     "UNAVAILABLE": 503,
 }
 
-MESSAGE_MOST = 1000  # characters; a longer one does not fit into what gRPC sends at the end of a call
+MAX_MESSAGE = 1000  # characters; a longer one does not fit into what gRPC sends at the end of a call
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """The caller is told the code and the message, and nothing else. `caller` is who it is, where that is known.
 
     `status` is for where HTTP has one that says more than the code's, such as 413.
@@ -38,7 +38,7 @@ class Refused(Exception):
 
     def __init__(self, code: Code, message: str, *, caller: str = "", status: int | None = None) -> None:
         self.code: Code = code
-        self.status = STATUS[code] if status is None else status
+        self.status = HTTP_STATUS[code] if status is None else status
         self.caller = caller
-        self.message = message if len(message) <= MESSAGE_MOST else f"{message[: MESSAGE_MOST - 1]}…"
+        self.message = message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…"
         super().__init__(self.message)

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Of a server."""
 
     connections: int = 1024  # at once
@@ -39,4 +39,4 @@ class UploadLimits(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""  # where files without a name are made; empty: the temporary folder
 
 
-LIMITS, UPLOAD_LIMITS = Limits(), UploadLimits()
+LIMITS, UPLOAD_LIMITS = ServerLimits(), UploadLimits()

@@ -7,19 +7,19 @@ from typing import Any
 
 from aiohttp import HttpVersion11, StreamReader, web
 
+from vmafx.clock import loop_time
 from vmafx.http import strict_json
-from vmafx.http.answers import JSON
-from vmafx.http.errors import Refused
-from vmafx.http.limits import Limits
-from vmafx.times import loop_time
+from vmafx.http.errors import CallRefused
+from vmafx.http.limits import ServerLimits
+from vmafx.http.responses import JSON
 
 CONTINUE = "100-continue"
 
 
-class Request:
+class HttpRequest:
     """Made by the server, one for each call of a handler."""
 
-    def __init__(self, request: web.Request, limits: Limits, deadline: asyncio.Timeout) -> None:
+    def __init__(self, request: web.Request, limits: ServerLimits, deadline: asyncio.Timeout) -> None:
         self._request, self._limits = request, limits
         self._deadline: asyncio.Timeout | None = deadline
         self.method, self.path = request.method, request.path
@@ -51,8 +51,8 @@ class Request:
         if self._request.content_type != JSON or (self._request.charset or "utf-8").lower() != "utf-8":
             said = self.headers.get("Content-Type", "")[:100]
             message = f"Content-Type must be application/json, in UTF-8, not {said!r}; send that header with the body"
-            raise Refused("INVALID_ARGUMENT", message, status=415)
-        too_large = Refused(
+            raise CallRefused("INVALID_ARGUMENT", message, status=415)
+        too_large = CallRefused(
             "INVALID_ARGUMENT",
             f"the body has more than {self._limits.body_bytes:,} bytes, the most that is accepted",
             status=413,
@@ -65,7 +65,7 @@ class Request:
                 async with asyncio.timeout(within):
                     body = await self._request.read()  # of body_bytes at most
             except TimeoutError:
-                raise Refused(
+                raise CallRefused(
                     "INVALID_ARGUMENT",
                     f"the body did not arrive within {within:.0f} s; send it faster, or try again",
                     status=408,
@@ -83,7 +83,9 @@ class Request:
             await self._ask_for_body()
             yield self._request.content
         except web.RequestPayloadError:
-            raise Refused("INVALID_ARGUMENT", "the body does not match Content-Length or Transfer-Encoding") from None
+            raise CallRefused(
+                "INVALID_ARGUMENT", "the body does not match Content-Length or Transfer-Encoding"
+            ) from None
         finally:
             self._set_deadline(self._limits.answer_seconds)
 
@@ -93,7 +95,7 @@ class Request:
 
     def _refuse_compressed(self) -> None:
         if self.headers.get("Content-Encoding", "identity") != "identity":
-            raise Refused("INVALID_ARGUMENT", "the body is compressed; send it as it is", status=415)
+            raise CallRefused("INVALID_ARGUMENT", "the body is compressed; send it as it is", status=415)
 
     async def _ask_for_body(self) -> None:
         """Only now, and not with the headers: a caller who is refused need not send gigabytes for it."""

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any, NoReturn
 
-from vmafx.http.errors import Refused
+from vmafx.http.errors import CallRefused
 
 MAX_DEPTH = 16  # of objects and lists in each other; ours have four
 TYPES = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
@@ -16,13 +16,13 @@ _BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 def loads(body: bytes) -> dict[str, Any]:
     """A JSON object: no names twice, no NaN, not too deep."""
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _too_deep(body):
-        raise Refused("INVALID_ARGUMENT", f"the body is nested deeper than {MAX_DEPTH} levels")
+        raise CallRefused("INVALID_ARGUMENT", f"the body is nested deeper than {MAX_DEPTH} levels")
     try:
         value = json.loads(body.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
     except ValueError as error:
-        raise Refused("INVALID_ARGUMENT", f"the body is not JSON: {brief(error)}") from None
+        raise CallRefused("INVALID_ARGUMENT", f"the body is not JSON: {brief(error)}") from None
     if not isinstance(value, dict):
-        raise Refused("INVALID_ARGUMENT", f"the body is not a JSON object but {json_type(value)}")
+        raise CallRefused("INVALID_ARGUMENT", f"the body is not a JSON object but {json_type(value)}")
     return value
 
 

@@ -19,22 +19,22 @@ from multipart import (
     parse_options_header,
 )
 
-from vmafx.http.errors import Refused
+from vmafx.clock import loop_time
+from vmafx.http.errors import CallRefused
 from vmafx.http.limits import UPLOAD_LIMITS, UploadLimits
-from vmafx.http.request import Request
+from vmafx.http.request import HttpRequest
 from vmafx.logs import log
-from vmafx.plain import plain
-from vmafx.scratch import NoRoom, ScratchFile
-from vmafx.threads import in_thread
-from vmafx.times import loop_time
+from vmafx.scratch import DiskFull, ScratchFile
+from vmafx.tasks import in_thread
+from vmafx.text import one_line
 
-BLOCK = 256 << 10  # bytes: what is written at once, and what has to come within block_seconds
+BLOCK_SIZE = 256 << 10  # bytes: what is written at once, and what has to come within block_seconds
 MAX_CONTENT_TYPE = 256  # characters
 MAX_BOUNDARY = 70  # characters, by RFC 2046
 MAX_FILENAME = 255  # characters
 
 
-class Upload(msgspec.Struct, frozen=True):
+class UploadedFile(msgspec.Struct, frozen=True):
     """A file that came. `fd` can only be read, and is closed at the end of the context."""
 
     fd: int
@@ -44,15 +44,15 @@ class Upload(msgspec.Struct, frozen=True):
     content_type: str = ""
 
 
-class Form(msgspec.Struct, frozen=True):
+class UploadedForm(msgspec.Struct, frozen=True):
     """By the names of the parts; no name stands twice."""
 
     fields: dict[str, str]
-    files: dict[str, Upload]
+    files: dict[str, UploadedFile]
 
 
 @asynccontextmanager
-async def receive_file(request: Request, limits: UploadLimits = UPLOAD_LIMITS) -> AsyncIterator[Upload]:
+async def receive_file(request: HttpRequest, limits: UploadLimits = UPLOAD_LIMITS) -> AsyncIterator[UploadedFile]:
     """The body as it is, whatever its type."""
     most = min(limits.file_bytes, limits.total_bytes)
     _refuse_long(request, most)
@@ -66,7 +66,7 @@ async def receive_file(request: Request, limits: UploadLimits = UPLOAD_LIMITS) -
 
 
 @asynccontextmanager
-async def receive_form(request: Request, limits: UploadLimits = UPLOAD_LIMITS) -> AsyncIterator[Form]:
+async def receive_form(request: HttpRequest, limits: UploadLimits = UPLOAD_LIMITS) -> AsyncIterator[UploadedForm]:
     """The parts of multipart/form-data: those with a file name are files, the others fields of UTF-8."""
     parser = PushMultipartParser(
         _boundary(request),
@@ -83,7 +83,7 @@ async def receive_form(request: Request, limits: UploadLimits = UPLOAD_LIMITS) -
                 while data := await body.read():
                     for event in parser.parse(data):
                         await parts.take(event)
-        yield Form(parts.fields, parts.files)
+        yield UploadedForm(parts.fields, parts.files)
 
 
 @asynccontextmanager
@@ -96,12 +96,12 @@ async def _files() -> AsyncIterator[ExitStack]:
         await in_thread(stack.close)
 
 
-class Pace:
+class UploadRate:
     """How long to wait for more of a body. A caller who stalls, or only drips, would keep a connection for nothing."""
 
     def __init__(self, limits: UploadLimits) -> None:
         self._limits = limits
-        self._missing, self._left = BLOCK, limits.block_seconds  # of the present block
+        self._missing, self._left = BLOCK_SIZE, limits.block_seconds  # of the present block
 
     def patience(self) -> float:
         return min(self._limits.stall_seconds, self._left)
@@ -110,7 +110,7 @@ class Pace:
         """So many bytes, after so long; the time in which nobody waited for the caller does not count."""
         self._missing, self._left = self._missing - size, self._left - seconds
         if self._missing <= 0:
-            self._missing, self._left = BLOCK, self._limits.block_seconds
+            self._missing, self._left = BLOCK_SIZE, self._limits.block_seconds
 
 
 class _Body:
@@ -118,7 +118,7 @@ class _Body:
 
     def __init__(self, content: StreamReader, limits: UploadLimits, most: int) -> None:
         self._content, self._most, self._size = content, most, 0
-        self._pace = Pace(limits)
+        self._pace = UploadRate(limits)
 
     async def read(self) -> bytes:
         """What has come; nothing at the end."""
@@ -127,7 +127,7 @@ class _Body:
             async with asyncio.timeout(self._pace.patience()):
                 data = await self._content.readany()
         except TimeoutError:
-            raise Refused("INVALID_ARGUMENT", "the body comes too slowly", status=408) from None
+            raise CallRefused("INVALID_ARGUMENT", "the body comes too slowly", status=408) from None
         self._pace.came(len(data), loop_time() - began)
         self._size += len(data)
         if self._size > self._most:
@@ -159,13 +159,13 @@ class _File:
         if self._scratch.size + len(self._waiting) + len(data) > self._most:
             raise _too_large("a file", self._most)
         self._waiting += data
-        if len(self._waiting) >= BLOCK:
+        if len(self._waiting) >= BLOCK_SIZE:
             await self._write()
 
-    async def finish(self, filename: str = "", content_type: str = "") -> Upload:
+    async def finish(self, filename: str = "", content_type: str = "") -> UploadedFile:
         await self._write()
         fd = await in_thread(self._scratch.seal)
-        return Upload(fd, self._scratch.size, self._scratch.digest, filename, content_type)
+        return UploadedFile(fd, self._scratch.size, self._scratch.digest, filename, content_type)
 
     async def _write(self) -> None:
         block, self._waiting = self._waiting, bytearray()
@@ -178,7 +178,7 @@ class _Parts:
 
     def __init__(self, stack: ExitStack, limits: UploadLimits, expected: int) -> None:
         self.fields: dict[str, str] = {}
-        self.files: dict[str, Upload] = {}
+        self.files: dict[str, UploadedFile] = {}
         self._stack, self._limits, self._expected = stack, limits, expected
         self._head: MultipartSegment = None
         self._file: _File | None = None
@@ -200,42 +200,42 @@ class _Parts:
         name = head.name
         if not name or len(name) > self._limits.name_characters or not name.isprintable():
             most = self._limits.name_characters
-            raise Refused("INVALID_ARGUMENT", f"a part has no name of 1 to {most} printable characters")
+            raise CallRefused("INVALID_ARGUMENT", f"a part has no name of 1 to {most} printable characters")
         if name in self.fields or name in self.files:
-            raise Refused("INVALID_ARGUMENT", f"the part {name!r} stands twice in the form")
+            raise CallRefused("INVALID_ARGUMENT", f"the part {name!r} stands twice in the form")
         self._head, self._file, self._field = head, None, bytearray()
         if head.filename is not None:
             if len(self.files) >= self._limits.files:
-                raise Refused("INVALID_ARGUMENT", f"a form has at most {self._limits.files} files", status=413)
+                raise CallRefused("INVALID_ARGUMENT", f"a form has at most {self._limits.files} files", status=413)
             self._file = await _File.make(self._stack, self._limits, self._expected if not self.files else 0)
 
     async def _end(self) -> None:
         head = self._head
         if self._file is not None:
-            shown = plain(head.filename, MAX_FILENAME)
+            shown = one_line(head.filename, MAX_FILENAME)
             self.files[head.name] = await self._file.finish(shown, head.content_type or "")
             return
         try:
             self.fields[head.name] = self._field.decode()
         except UnicodeDecodeError:
-            raise Refused("INVALID_ARGUMENT", f"the field {head.name!r} is not UTF-8") from None
+            raise CallRefused("INVALID_ARGUMENT", f"the field {head.name!r} is not UTF-8") from None
 
 
-def _boundary(request: Request) -> str:
+def _boundary(request: HttpRequest) -> str:
     kind, options = parse_options_header(request.headers.get("Content-Type", "")[:MAX_CONTENT_TYPE])
     boundary: str = options.get("boundary", "")
     if kind != "multipart/form-data" or not 1 <= len(boundary) <= MAX_BOUNDARY or not boundary.isascii():
-        raise Refused("INVALID_ARGUMENT", "the body is not multipart/form-data with a boundary", status=415)
+        raise CallRefused("INVALID_ARGUMENT", "the body is not multipart/form-data with a boundary", status=415)
     return boundary
 
 
-def _refuse_long(request: Request, most: int) -> None:
+def _refuse_long(request: HttpRequest, most: int) -> None:
     if (request.length or 0) > most:
         raise _too_large("an upload", most)
 
 
-def _too_large(what: str, most: int) -> Refused:
-    return Refused("INVALID_ARGUMENT", f"{what} has at most {most:,} bytes", status=413)
+def _too_large(what: str, most: int) -> CallRefused:
+    return CallRefused("INVALID_ARGUMENT", f"{what} has at most {most:,} bytes", status=413)
 
 
 @contextmanager
@@ -243,15 +243,17 @@ def _form_errors() -> Iterator[None]:
     try:
         yield
     except ParserLimitReached as error:
-        raise Refused("INVALID_ARGUMENT", f"the form is too large: {error.args[0]}", status=413) from None
+        raise CallRefused("INVALID_ARGUMENT", f"the form is too large: {error.args[0]}", status=413) from None
     except MultipartError as error:
-        raise Refused("INVALID_ARGUMENT", f"the body is not multipart/form-data: {error.args[0]}") from None
+        raise CallRefused("INVALID_ARGUMENT", f"the body is not multipart/form-data: {error.args[0]}") from None
 
 
 @contextmanager
 def _disk_errors() -> Iterator[None]:
     try:
         yield
-    except NoRoom:
+    except DiskFull:
         log.warn("an upload was refused: the disk is full")
-        raise Refused("RESOURCE_EXHAUSTED", "the server has no room for this upload; try later", status=507) from None
+        raise CallRefused(
+            "RESOURCE_EXHAUSTED", "the server has no room for this upload; try later", status=507
+        ) from None

@@ -4,12 +4,12 @@ from datetime import datetime
 from typing import get_args
 
 from vmafx.api.job import JobView
-from vmafx.jobs.outcomes import Fail, Leaving, Reason, Succeed, Suspend, TryAgain
-from vmafx.jobs.pending import scheduled
+from vmafx.jobs.outcome import Fail, FailureReason, Outcome, Retry, Succeed, Suspend
+from vmafx.jobs.state import scheduled_condition
 from vmafx.meters import Counters, Histograms
 from vmafx.runtime.metrics import Metrics
 
-SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400, 86400)
+DURATION_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400, 86400)
 
 
 class JobMetrics:
@@ -18,10 +18,14 @@ class JobMetrics:
     def __init__(self, metrics: Metrics) -> None:
         registry = metrics.registry
         self._waited = Histograms(
-            "vmafx_job_queue_wait_seconds", "From a job's creation to its first placement.", [], registry, SECONDS
+            "vmafx_job_queue_wait_seconds",
+            "From a job's creation to its first placement.",
+            [],
+            registry,
+            DURATION_BUCKETS,
         ).labels()
         self._ran = Histograms(
-            "vmafx_job_run_seconds", "From its last placement to its score.", [], registry, SECONDS
+            "vmafx_job_run_seconds", "From its last placement to its score.", [], registry, DURATION_BUCKETS
         ).labels()
         self._frames = Counters("vmafx_frames_scored", "Frames of jobs that succeeded.", [], registry).labels()
         attempts = Counters("vmafx_job_attempts", "Attempts that ended, by how.", ["outcome"], registry)
@@ -31,13 +35,13 @@ class JobMetrics:
         }
         ended = Counters("vmafx_jobs_finished", "Jobs that ended, by why.", ["phase", "reason"], registry)
         self._succeeded = ended.labels("Succeeded", "Scored")
-        self._failed = {reason: ended.labels("Failed", reason) for reason in get_args(Reason)}
+        self._failed = {reason: ended.labels("Failed", reason) for reason in get_args(FailureReason)}
 
     def placed(self, job: JobView, now: datetime) -> None:
         if job.status.attempts == 0 and job.metadata.creationTimestamp is not None:
             self._waited.observe(max(0.0, (now - job.metadata.creationTimestamp).total_seconds()))
 
-    def left(self, job: JobView, step: Leaving, now: datetime) -> None:
+    def left(self, job: JobView, step: Outcome, now: datetime) -> None:
         """An attempt is over, or a job that had none."""
         match step:
             case Succeed(answer):
@@ -50,7 +54,7 @@ class JobMetrics:
                 if job.status.phase == "Running":
                     outcomes = {"BadInput": "refused", "RetriesExhausted": "failed"}
                     self._attempts[outcomes.get(reason, "stopped")].inc()
-            case TryAgain():
+            case Retry():
                 self._attempts["failed" if step.failed else "disrupted"].inc()
             case Suspend() if job.status.phase == "Running":
                 self._attempts["suspended"].inc()
@@ -58,5 +62,5 @@ class JobMetrics:
 
 def _placed_at(job: JobView, now: datetime) -> datetime:
     """When the current attempt was placed: the Scheduled condition turned then."""
-    said = scheduled(job)
+    said = scheduled_condition(job)
     return said.lastTransitionTime if said is not None else now

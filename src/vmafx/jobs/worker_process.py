@@ -13,23 +13,23 @@ from typing import Any
 
 import msgspec
 
-from vmafx.jobs.work import WORK, Answer, read_answer
+from vmafx.jobs.attempt import SPEC_VARIABLE, AttemptResult, decode_result
 from vmafx.logs import log
-from vmafx.process.child import ended_by
+from vmafx.process.child import exit_description
 from vmafx.process.tether import tethered
 from vmafx.scoring.result import Progress
 
-STOPS_WITHIN = 10.0  # seconds between SIGTERM and SIGKILL
-TAIL, SAID_MOST = 4096, 500  # bytes, characters
-STOPPED = {-signal.SIGTERM, 128 + signal.SIGTERM}
+STOP_TIMEOUT = 10.0  # seconds between SIGTERM and SIGKILL
+TAIL, MAX_LOG_LINE = 4096, 500  # bytes, characters
+STOP_EXIT_CODE = {-signal.SIGTERM, 128 + signal.SIGTERM}
 COMMAND = (sys.executable, "-P", "-m", "vmafx.worker.main")
 # What a worker needs to reach clips, models and devices. All else of the agent's environment is not for it, above all
 # what the agent itself identifies with.
-PASSED_ON = {
+PASSED_VARIABLES = {
     "PATH", "HOME", "USER", "TZ", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 }  # fmt: skip
-PREFIXES = (
+PASSED_PREFIXES = (
     "VMAFX_",
     "AWS_",
     "GOOGLE_",
@@ -43,14 +43,14 @@ PREFIXES = (
     "ZE_",
     "ONEAPI_",
 )
-WITHHELD = ("VMAFX_AGENT_", "VMAFX_CONTROLLER_", "VMAFX_OPERATOR_")
+WITHHELD_VARIABLES = ("VMAFX_AGENT_", "VMAFX_CONTROLLER_", "VMAFX_OPERATOR_")
 
 
-class Interrupted(Exception):
+class WorkerInterrupted(Exception):
     """Somebody stopped the worker: a machine that shuts down does so, before or after it stops the agent."""
 
 
-class Task(msgspec.Struct, frozen=True):
+class WorkerTask(msgspec.Struct, frozen=True):
     """What a worker is to do: one attempt at a job."""
 
     id: str
@@ -58,7 +58,7 @@ class Task(msgspec.Struct, frozen=True):
     backend: str
 
 
-class Runner:
+class WorkerRunner:
     """Runs workers in folders of their own below one that nobody else uses."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str] = os.environ) -> None:
@@ -68,39 +68,41 @@ class Runner:
         folder.mkdir(mode=0o700, parents=True)
 
     @asynccontextmanager
-    async def begun(self, task: Task) -> "AsyncIterator[Job]":
+    async def begun(self, task: WorkerTask) -> "AsyncIterator[WorkerProcess]":
         """A job whose worker has ended, and whose files are gone, when the block is left."""
         try:
             folder = Path(mkdtemp(dir=self._folder))
         except OSError as error:
-            yield Job(task, self._folder, None, f"no folder can be made in {self._folder}: {error.strerror}")
+            yield WorkerProcess(task, self._folder, None, f"no folder can be made in {self._folder}: {error.strerror}")
             return
         try:
             async with _worker(task, folder, self._environ) as (process, trouble):
-                yield Job(task, folder, process, trouble)
+                yield WorkerProcess(task, folder, process, trouble)
         finally:  # in a thread: clips that were fetched may be large, and heartbeats must not wait
             await _surely(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
 
 
-class Job:
+class WorkerProcess:
     """A worker that was begun, or could not be."""
 
-    def __init__(self, task: Task, folder: Path, process: asyncio.subprocess.Process | None, trouble: str) -> None:
+    def __init__(
+        self, task: WorkerTask, folder: Path, process: asyncio.subprocess.Process | None, trouble: str
+    ) -> None:
         self._task, self._folder, self._process, self._trouble = task, folder, process, trouble
 
-    async def ended(self) -> Answer:
+    async def ended(self) -> AttemptResult:
         """Its answer, however it went. Interrupted if the worker was told to stop, and not by us."""
         if self._process is None:
-            return Answer(self._task.id, fault="NodeFault", message=self._trouble)
+            return AttemptResult(self._task.id, fault="NodeFault", message=self._trouble)
         last = await _heard(self._process.stderr, self._task.id)
         code = await self._process.wait()
         answer = self._answer()
-        if answer is None and code in STOPPED:
-            raise Interrupted(self._task.id)
+        if answer is None and code in STOP_EXIT_CODE:
+            raise WorkerInterrupted(self._task.id)
         if answer is None:
             says = f"; it said: {last}" if last else ""
-            why = f"the worker ended by {ended_by(code)}, and left no answer{says}"
-            return Answer(self._task.id, fault="NodeFault", message=why)
+            why = f"the worker ended by {exit_description(code)}, and left no answer{says}"
+            return AttemptResult(self._task.id, fault="NodeFault", message=why)
         return answer
 
     def progress(self) -> Progress | None:
@@ -113,23 +115,23 @@ class Job:
         except (OSError, ValueError):  # nothing yet
             return None
 
-    def _answer(self) -> Answer | None:
+    def _answer(self) -> AttemptResult | None:
         """One without a name is that of a worker that could not read what it was told, and says so."""
         try:
             content = _answer(self._folder).read_text()
         except (OSError, UnicodeDecodeError):
             return None
-        answer = read_answer(content, self._task.id) or read_answer(content, "")
+        answer = decode_result(content, self._task.id) or decode_result(content, "")
         return answer and msgspec.structs.replace(answer, id=self._task.id)
 
 
 @asynccontextmanager
 async def _worker(
-    task: Task, folder: Path, environ: Mapping[str, str]
+    task: WorkerTask, folder: Path, environ: Mapping[str, str]
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process | None, str]]:
     temporary = folder / "tmp"
     told = {
-        WORK: task.work,
+        SPEC_VARIABLE: task.work,
         "VMAFX_BACKEND": task.backend,
         "VMAFX_ANSWER_FILE": str(_answer(folder)),
         "VMAFX_PROGRESS_FILE": str(_progress(folder)),
@@ -172,7 +174,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         with suppress(ProcessLookupError):
             process.terminate()
         with suppress(TimeoutError):
-            async with asyncio.timeout(STOPS_WITHIN):
+            async with asyncio.timeout(STOP_TIMEOUT):
                 await process.wait()
     with suppress(ProcessLookupError, PermissionError):  # all gone, and the number another's by now
         os.killpg(process.pid, signal.SIGKILL)
@@ -188,7 +190,7 @@ async def _heard(stream: asyncio.StreamReader | None, attempt: str) -> str:
             last = line
             log.debug("the worker said", job=attempt, line=line.decode(errors="replace"))
         rest = rest[-TAIL:]
-    return (rest or last).decode(errors="replace").strip()[-SAID_MOST:]
+    return (rest or last).decode(errors="replace").strip()[-MAX_LOG_LINE:]
 
 
 def _answer(folder: Path) -> Path:
@@ -200,4 +202,4 @@ def _progress(folder: Path) -> Path:
 
 
 def _passed_on(name: str) -> bool:
-    return (name in PASSED_ON or name.startswith(PREFIXES)) and not name.startswith(WITHHELD)
+    return (name in PASSED_VARIABLES or name.startswith(PASSED_PREFIXES)) and not name.startswith(WITHHELD_VARIABLES)

@@ -6,7 +6,7 @@ Here live configuration, credentials, transport, verbs and watches. Caches, queu
 from vmafx.kube.client import Client
 from vmafx.kube.config import Config, load_config
 from vmafx.kube.core import CRDS, NAMESPACES
-from vmafx.kube.resources import JOBS, NODES, SERVICES, TRAININGS, Key, Resource
+from vmafx.kube.resources import JOBS, NODES, SERVICES, TRAININGS, ObjectKey, Resource
 
 __all__ = [
     "CRDS",
@@ -17,7 +17,7 @@ __all__ = [
     "TRAININGS",
     "Client",
     "Config",
-    "Key",
+    "ObjectKey",
     "Resource",
     "load_config",
 ]

@@ -16,7 +16,7 @@ from yarl import URL
 from vmafx.kube.credentials import Anonymous, Credentials, TokenFile, basic
 from vmafx.kube.errors import ConfigError
 from vmafx.kube.kubeconfig import Kubeconfig
-from vmafx.kube.tls import trusting
+from vmafx.kube.tls import trust_context
 from vmafx.settings import Setting, Settings, from_environ
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -99,7 +99,7 @@ def _in_cluster(environ: Mapping[str, str], mount: Path) -> Config:
         namespace = "default"
     return Config(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
-        tls=trusting(authority, origin),
+        tls=trust_context(authority, origin),
         credentials=TokenFile(mount / "token", time.monotonic),
         namespace=namespace,
         origin=origin,

@@ -5,8 +5,8 @@ Untyped where we only make them or hand them on; typed, and no further than we r
 
 import msgspec
 
-from vmafx.api.meta import Model, ObjectMeta
-from vmafx.kube.resources import Resource, Untyped
+from vmafx.api.meta import ApiModel, ObjectMeta
+from vmafx.kube.resources import Resource, UntypedObject
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -22,7 +22,7 @@ class Lease(msgspec.Struct, frozen=True):
     spec: LeaseSpec = LeaseSpec()
 
 
-class User(Model):
+class UserInfo(ApiModel):
     """authentication.k8s.io/v1 UserInfo."""
 
     username: str = ""
@@ -31,33 +31,33 @@ class User(Model):
     extra: dict[str, tuple[str, ...]] = {}
 
 
-class TokenStatus(Model):
+class TokenStatus(ApiModel):
     authenticated: bool = False
-    user: User = User()
+    user: UserInfo = UserInfo()
     audiences: tuple[str, ...] = ()
 
 
-class TokenReview(Model):
+class TokenReview(ApiModel):
     status: TokenStatus = TokenStatus()
 
 
-class AccessStatus(Model):
+class AccessStatus(ApiModel):
     allowed: bool = False
     denied: bool = False
 
 
-class AccessReview(Model):
+class AccessReview(ApiModel):
     status: AccessStatus = AccessStatus()
 
 
-CRDS: Resource[Untyped] = Resource(
+CRDS: Resource[UntypedObject] = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", dict, namespaced=False
 )
-EVENTS: Resource[Untyped] = Resource("events.k8s.io", "v1", "events", "Event", dict)
+EVENTS: Resource[UntypedObject] = Resource("events.k8s.io", "v1", "events", "Event", dict)
 LEASES: Resource[Lease] = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
-NAMESPACES: Resource[Untyped] = Resource("", "v1", "namespaces", "Namespace", dict, namespaced=False)
-PODS: Resource[Untyped] = Resource("", "v1", "pods", "Pod", dict)
-SECRETS: Resource[Untyped] = Resource("", "v1", "secrets", "Secret", dict)
+NAMESPACES: Resource[UntypedObject] = Resource("", "v1", "namespaces", "Namespace", dict, namespaced=False)
+PODS: Resource[UntypedObject] = Resource("", "v1", "pods", "Pod", dict)
+SECRETS: Resource[UntypedObject] = Resource("", "v1", "secrets", "Secret", dict)
 TOKEN_REVIEWS: Resource[TokenReview] = Resource(
     "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", TokenReview, namespaced=False
 )

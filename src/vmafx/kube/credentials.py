@@ -15,7 +15,7 @@ import msgspec
 
 from vmafx.kube.errors import ConfigError
 
-REREAD_EVERY = 60.0  # seconds; a kubelet renews a mounted token long before it expires
+REREAD_INTERVAL = 60.0  # seconds; a kubelet renews a mounted token long before it expires
 
 
 class Credentials(Protocol):
@@ -47,7 +47,7 @@ class ClientCertificate(Anonymous):
         from cryptography import x509  # noqa: PLC0415
 
         ends = x509.load_pem_x509_certificate(self._pem).not_valid_after_utc
-        if is_over(ends):
+        if is_expired(ends):
             return f"the client certificate expired at {ends:%Y-%m-%d %H:%M:%SZ}"
         return "the client certificate is not one this server knows"
 
@@ -79,7 +79,7 @@ class TokenFile:
         self._read_at = float("-inf")
 
     async def header(self, refused: str | None = None) -> str | None:
-        if refused is not None or self._clock() - self._read_at > REREAD_EVERY:
+        if refused is not None or self._clock() - self._read_at > REREAD_INTERVAL:
             try:
                 self._token = self._path.read_text().strip()
             except (OSError, UnicodeDecodeError) as error:
@@ -94,7 +94,7 @@ class TokenFile:
 Fetch = Callable[[], Awaitable[tuple[str, datetime | None]]]
 
 
-class Fetched:
+class FetchedToken:
     """A token from an exec plugin or an OIDC provider, kept until it expires or is refused."""
 
     def __init__(self, fetch: Fetch, source: str) -> None:
@@ -106,7 +106,7 @@ class Fetched:
     async def header(self, refused: str | None = None) -> str | None:
         async with self._one_at_a_time:
             # Of many calls that were refused with one token, the first renews it, and the others find it renewed.
-            if not self._token or is_over(self._expires) or refused == f"Bearer {self._token}":
+            if not self._token or is_expired(self._expires) or refused == f"Bearer {self._token}":
                 self._token, self._expires = await self._fetch()
         return f"Bearer {self._token}"
 
@@ -131,13 +131,13 @@ def token_expiry(token: str) -> datetime | None:
         return None
 
 
-def is_over(expiry: datetime | None) -> bool:
+def is_expired(expiry: datetime | None) -> bool:
     return expiry is not None and expiry <= datetime.now(UTC)
 
 
 def token_trouble(token: str) -> str:
     """What is probably wrong with a token that was refused; never the token itself."""
     expiry = token_expiry(token)
-    if expiry is not None and is_over(expiry):
+    if expiry is not None and is_expired(expiry):
         return f"the token expired at {expiry:%Y-%m-%d %H:%M:%SZ}"
     return "the token is unknown to the server, or was revoked"

@@ -10,7 +10,7 @@ from vmafx.kube.errors import UnreadableAnswer
 T = TypeVar("T")
 
 
-class Unreadable(msgspec.Struct, frozen=True):
+class UnreadableObject(msgspec.Struct, frozen=True):
     """An object that its type does not describe, such as one stored before a rule was made stricter."""
 
     metadata: MetaView
@@ -24,12 +24,12 @@ class ListMeta(msgspec.Struct, frozen=True):
     remainingItemCount: int = 0
 
 
-class Page(msgspec.Struct, Generic[T], frozen=True):
+class ListPage(msgspec.Struct, Generic[T], frozen=True):
     """A part of a list, or all of it; `metadata.resourceVersion` is where a watch goes on from."""
 
     items: list[T]
     metadata: ListMeta = ListMeta()
-    unreadable: tuple[Unreadable, ...] = ()
+    unreadable: tuple[UnreadableObject, ...] = ()
 
 
 class _RawPage(msgspec.Struct):
@@ -49,22 +49,22 @@ def decode(body: bytes, model: type[T]) -> T:
         raise UnreadableAnswer(f"the server's answer is no {getattr(model, '__name__', model)}: {error}") from error
 
 
-def decode_page(body: bytes, model: type[T]) -> Page[T]:
+def decode_page(body: bytes, model: type[T]) -> ListPage[T]:
     """A part of a list. Objects that cannot be read are set aside; the others are not worse for them."""
     try:
-        return msgspec.json.decode(body, type=Page[model])  # type: ignore[valid-type]
+        return msgspec.json.decode(body, type=ListPage[model])  # type: ignore[valid-type]
     except msgspec.ValidationError:
         raw = decode(body, _RawPage)
     items: list[T] = []
-    aside: list[Unreadable] = []
+    aside: list[UnreadableObject] = []
     for one in raw.items:
         try:
             items.append(msgspec.json.decode(one, type=model))
         except msgspec.ValidationError as error:
             aside.append(unreadable(one, error))
-    return Page(items, raw.metadata, tuple(aside))
+    return ListPage(items, raw.metadata, tuple(aside))
 
 
-def unreadable(body: Any, error: Exception, *, deleted: bool = False) -> Unreadable:
+def unreadable(body: Any, error: Exception, *, deleted: bool = False) -> UnreadableObject:
     """What can be said of an object that cannot be read."""
-    return Unreadable(decode(body, _Head).metadata, str(error), deleted)
+    return UnreadableObject(decode(body, _Head).metadata, str(error), deleted)

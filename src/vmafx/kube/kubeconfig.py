@@ -11,12 +11,20 @@ import msgspec
 from yarl import URL
 
 from vmafx.kube import plugins, tls
-from vmafx.kube.credentials import Anonymous, ClientCertificate, Credentials, Fetched, StaticToken, TokenFile, basic
+from vmafx.kube.credentials import (
+    Anonymous,
+    ClientCertificate,
+    Credentials,
+    FetchedToken,
+    StaticToken,
+    TokenFile,
+    basic,
+)
 from vmafx.kube.errors import ConfigError
-from vmafx.kube.plugins import Exec
+from vmafx.kube.plugins import ExecPlugin
 
 
-class Cluster(msgspec.Struct, rename="kebab", kw_only=True):
+class KubeCluster(msgspec.Struct, rename="kebab", kw_only=True):
     server: str
     certificate_authority: str | None = None
     certificate_authority_data: str | None = None
@@ -30,7 +38,7 @@ class AuthProvider(msgspec.Struct):
     config: dict[str, str] | None = None
 
 
-class User(msgspec.Struct, rename="kebab"):
+class KubeUser(msgspec.Struct, rename="kebab"):
     token: str | None = None
     token_file: str | None = msgspec.field(default=None, name="tokenFile")
     client_certificate: str | None = None
@@ -39,12 +47,12 @@ class User(msgspec.Struct, rename="kebab"):
     client_key_data: str | None = None
     username: str | None = None
     password: str | None = None
-    exec: Exec | None = None
+    exec: ExecPlugin | None = None
     auth_provider: AuthProvider | None = None
     impersonate: str | None = msgspec.field(default=None, name="as")
 
 
-class Context(msgspec.Struct):
+class KubeContext(msgspec.Struct):
     cluster: str
     user: str | None = None
     namespace: str | None = None
@@ -52,17 +60,17 @@ class Context(msgspec.Struct):
 
 class NamedCluster(msgspec.Struct):
     name: str
-    cluster: Cluster
+    cluster: KubeCluster
 
 
 class NamedUser(msgspec.Struct):
     name: str
-    user: User
+    user: KubeUser
 
 
 class NamedContext(msgspec.Struct):
     name: str
-    context: Context
+    context: KubeContext
 
 
 class _File(msgspec.Struct, rename="kebab"):
@@ -78,9 +86,9 @@ class Kubeconfig:
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
         self.current = ""
-        self.clusters: dict[str, tuple[Cluster, Path]] = {}
-        self.users: dict[str, tuple[User, Path]] = {}
-        self.contexts: dict[str, Context] = {}
+        self.clusters: dict[str, tuple[KubeCluster, Path]] = {}
+        self.users: dict[str, tuple[KubeUser, Path]] = {}
+        self.contexts: dict[str, KubeContext] = {}
 
     @classmethod
     def read(cls, paths: list[Path]) -> Self:
@@ -102,7 +110,7 @@ class Kubeconfig:
         for context in file.contexts or ():
             self.contexts.setdefault(context.name, context.context)
 
-    def choose(self, name: str | None) -> "Chosen":
+    def choose(self, name: str | None) -> "ResolvedContext":
         """The cluster and user that a context joins; the current context where none is named."""
         name = name or self.current
         where = ", ".join(map(str, self.paths))
@@ -116,15 +124,21 @@ class Kubeconfig:
         if context.user and context.user not in self.users:
             raise ConfigError(f"context {name!r} of {where} names user {context.user!r}, which is not there")
         cluster, cluster_folder = self.clusters[context.cluster]
-        user, user_folder = self.users.get(context.user or "", (User(), Path()))
-        return Chosen(cluster, cluster_folder, user, user_folder, context, f"context {name!r} of {where}")
+        user, user_folder = self.users.get(context.user or "", (KubeUser(), Path()))
+        return ResolvedContext(cluster, cluster_folder, user, user_folder, context, f"context {name!r} of {where}")
 
 
-class Chosen:
+class ResolvedContext:
     """One context, its cluster and its user."""
 
     def __init__(
-        self, cluster: Cluster, cluster_folder: Path, user: User, user_folder: Path, context: Context, origin: str
+        self,
+        cluster: KubeCluster,
+        cluster_folder: Path,
+        user: KubeUser,
+        user_folder: Path,
+        context: KubeContext,
+        origin: str,
     ) -> None:
         self._cluster, self._cluster_folder = cluster, cluster_folder
         self._user, self._user_folder = user, user_folder
@@ -145,14 +159,14 @@ class Chosen:
             cluster.certificate_authority,
             self._cluster_folder,
         )
-        context = tls.trusting(authority, self.origin)
+        context = tls.trust_context(authority, self.origin)
         if cluster.insecure_skip_tls_verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         certificate = self._certificate()
         key = self._bytes("client-key", user.client_key_data, user.client_key, self._user_folder)
         if certificate and key:
-            tls.show(context, certificate, key, self.origin)
+            tls.load_client_certificate(context, certificate, key, self.origin)
         elif certificate or key:
             raise ConfigError(f"{self.origin}: client-certificate and client-key go together; one of them is missing")
         return context
@@ -172,21 +186,21 @@ class Chosen:
             return ClientCertificate(certificate)
         return Anonymous()
 
-    def _from_plugin(self, user: User) -> Credentials:
+    def _from_plugin(self, user: KubeUser) -> Credentials:
         if user.exec is not None:
             cluster = msgspec.to_builtins(self._cluster)
             fetch = plugins.exec_token(user.exec, self._user_folder, cluster, self.origin)
-            return Fetched(fetch, f"the exec plugin of {self.origin}")
+            return FetchedToken(fetch, f"the exec plugin of {self.origin}")
         provider = user.auth_provider
         if provider is None or provider.name != "oidc":
             name = provider.name if provider else ""
             raise ConfigError(f"{self.origin}: auth-provider {name!r} is not supported; use exec or oidc")
         try:
-            settings = msgspec.convert(provider.config or {}, plugins.Oidc)
+            settings = msgspec.convert(provider.config or {}, plugins.OidcConfig)
         except msgspec.ValidationError as error:
             raise ConfigError(f"{self.origin}: auth-provider oidc: {error}") from error
         tokens = plugins.OidcTokens(settings, self._user_folder, self.origin)
-        return Fetched(tokens.fetch, f"the OIDC provider of {self.origin}")
+        return FetchedToken(tokens.fetch, f"the OIDC provider of {self.origin}")
 
     def _certificate(self) -> bytes | None:
         user = self._user

@@ -16,12 +16,12 @@ from urllib.parse import urlencode
 import msgspec
 
 from vmafx.kube import tls
-from vmafx.kube.credentials import Fetch, basic, is_over, token_expiry
+from vmafx.kube.credentials import Fetch, basic, is_expired, token_expiry
 from vmafx.kube.errors import ConfigError
-from vmafx.kube.exchange import Answer
-from vmafx.kube.fetching import fetch
+from vmafx.kube.fetch import fetch
+from vmafx.kube.http1 import HttpResponse
 
-WITHIN = 60.0
+PLUGIN_TIMEOUT = 60.0
 
 
 class ExecVariable(msgspec.Struct):
@@ -29,7 +29,7 @@ class ExecVariable(msgspec.Struct):
     value: str
 
 
-class Exec(msgspec.Struct):
+class ExecPlugin(msgspec.Struct):
     """The `exec` section of a kubeconfig's user."""
 
     apiVersion: str
@@ -50,7 +50,7 @@ class _ExecCredential(msgspec.Struct):
     status: _ExecStatus
 
 
-def exec_token(plugin: Exec, folder: Path, cluster: Mapping[str, Any], origin: str) -> Fetch:
+def exec_token(plugin: ExecPlugin, folder: Path, cluster: Mapping[str, Any], origin: str) -> Fetch:
     """Run the plugin and take its token."""
     # As kubectl has it: a command with a slash is relative to the kubeconfig, one without is looked for in PATH.
     command = str(folder / plugin.command) if "/" in plugin.command else plugin.command
@@ -93,10 +93,10 @@ async def _run(command: list[str], environment: dict[str, str], what: str, hint:
     except OSError as error:
         raise ConfigError(f"{what} cannot be run: {error.strerror}{hint}") from error
     try:
-        async with asyncio.timeout(WITHIN):
+        async with asyncio.timeout(PLUGIN_TIMEOUT):
             out, err = await process.communicate()
     except TimeoutError as error:
-        raise ConfigError(f"{what} did not end within {WITHIN:.0f} s{hint}") from error
+        raise ConfigError(f"{what} did not end within {PLUGIN_TIMEOUT:.0f} s{hint}") from error
     finally:
         if process.returncode is None:
             process.kill()
@@ -108,7 +108,7 @@ async def _run(command: list[str], environment: dict[str, str], what: str, hint:
     return out
 
 
-class Oidc(msgspec.Struct, rename="kebab"):
+class OidcConfig(msgspec.Struct, rename="kebab"):
     """The `config` of a kubeconfig's auth-provider `oidc`."""
 
     client_id: str
@@ -132,19 +132,19 @@ class _Renewed(msgspec.Struct):
 class OidcTokens:
     """The id-token of the kubeconfig while it lasts, then new ones from the provider."""
 
-    def __init__(self, settings: Oidc, folder: Path, origin: str) -> None:
+    def __init__(self, settings: OidcConfig, folder: Path, origin: str) -> None:
         self._settings, self._origin = settings, origin
         self._given, self._refresh_token = settings.id_token, settings.refresh_token
-        self._tls = tls.trusting(_provider_authority(settings, folder, origin), origin)
+        self._tls = tls.trust_context(_provider_authority(settings, folder, origin), origin)
 
     async def fetch(self) -> tuple[str, datetime | None]:
         given, self._given = self._given, ""
-        if given and not is_over(token_expiry(given)):
+        if given and not is_expired(token_expiry(given)):
             return given, token_expiry(given)
         if not self._refresh_token:
             raise ConfigError(f"{self._origin}: the id-token is over and there is no refresh-token; log in again")
         try:
-            async with asyncio.timeout(WITHIN):
+            async with asyncio.timeout(PLUGIN_TIMEOUT):
                 renewed = await self._renew()
         except (OSError, ValueError, msgspec.DecodeError) as error:  # TimeoutError is an OSError
             why = _one_line(error) or "no answer in time"
@@ -166,7 +166,7 @@ class OidcTokens:
         return msgspec.json.decode(_good(await asked), type=_Renewed)
 
 
-def _provider_authority(settings: Oidc, folder: Path, origin: str) -> bytes | None:
+def _provider_authority(settings: OidcConfig, folder: Path, origin: str) -> bytes | None:
     try:
         if settings.idp_certificate_authority_data:
             return base64.b64decode(settings.idp_certificate_authority_data, validate=True)
@@ -177,7 +177,7 @@ def _provider_authority(settings: Oidc, folder: Path, origin: str) -> bytes | No
     return None
 
 
-def _good(answer: Answer) -> bytes:
+def _good(answer: HttpResponse) -> bytes:
     if answer.status != 200:
         raise ValueError(f"it says {answer.status}")
     return answer.body

@@ -6,7 +6,7 @@ import tempfile
 from vmafx.kube.errors import ConfigError
 
 
-def trusting(authority: bytes | None, origin: str) -> ssl.SSLContext:
+def trust_context(authority: bytes | None, origin: str) -> ssl.SSLContext:
     """Trust this authority (PEM), or the machine's if there is none."""
     try:
         if authority is None:
@@ -24,7 +24,7 @@ def trusting(authority: bytes | None, origin: str) -> ssl.SSLContext:
     return context
 
 
-def show(context: ssl.SSLContext, certificate: bytes, key: bytes, origin: str) -> None:
+def load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes, origin: str) -> None:
     """Use a client certificate. ssl reads a key from a file only: one that none but us can open, while that takes."""
 
     def no_password() -> str:

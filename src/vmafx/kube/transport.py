@@ -1,12 +1,10 @@
-"""One HTTP request to the API server and its answer: connections, credentials, time limits, retries, metrics.
-
-The only place that knows exchange.py, which does what is on the wire; its errors leave here as ours.
-"""
+"""When a failed call is tried again: only where that cannot do a thing twice."""
 
 import asyncio
+import random
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from typing import Self
@@ -14,24 +12,62 @@ from typing import Self
 import msgspec
 from yarl import URL
 
+from vmafx.backoff import Backoff
 from vmafx.kube.config import Config
-from vmafx.kube.dialing import NotSent, ProxyRefused, Route, Server
-from vmafx.kube.errors import ApiError, ConfigError, KubeError, Unauthorized, Unreachable, Untrusted, error_from_answer
-from vmafx.kube.exchange import C, Connection, Pool, Stream
+from vmafx.kube.connect import DialTarget, ProxyRefused, RequestNotSent, ServerAddress
+from vmafx.kube.errors import (
+    ApiError,
+    ConfigError,
+    KubeError,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+    Untrusted,
+    error_from_answer,
+)
+from vmafx.kube.http1 import C, CallConnection, ConnectionPool, ResponseStream
 from vmafx.kube.metrics import ClientMetrics
-from vmafx.kube.retry import TRIES, wait_before_retry
-from vmafx.kube.tls import trusting
+from vmafx.kube.tls import trust_context
+
+MAX_TRIES = 6
+FIRST_RETRY_WAIT, MAX_RETRY_WAIT = 0.1, 2.0
+MAX_RETRY_AFTER = 30.0  # seconds that the server may ask us to wait
+
+
+def wait_before_retry(
+    error: KubeError, tries: int, *, idempotent: bool, jitter: Callable[[], float] = random.random
+) -> float | None:
+    """Seconds to wait before the next try, or None to give up.
+
+    The server turned the request away (429, or 503 with Retry-After): it did nothing, and says when to come back.
+    The connection failed: a request that was never sent may be sent again; one that was, only if it is idempotent.
+    """
+    if tries >= MAX_TRIES:
+        return None
+    backoff = Backoff(FIRST_RETRY_WAIT, MAX_RETRY_WAIT, jitter=jitter)
+    match error:
+        case Untrusted():
+            return None
+        case TooManyRequests() | ServerError() if error.retry_after is not None and error.status.code in (429, 503):
+            return min(error.retry_after, MAX_RETRY_AFTER) + jitter() * 0.1
+        case TooManyRequests():
+            return backoff.delay(tries)
+        case Unreachable() if idempotent or not error.sent:
+            return backoff.delay(tries)
+    return None
+
 
 CONNECTIONS = 40
 CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 60.0
-SILENT_MOST = 150.0  # seconds of a stream; the server sends a bookmark every minute or so
+MAX_SILENCE = 150.0  # seconds of a stream; the server sends a bookmark every minute or so
 _NO_ANSWER = "<error>"
 # Without Accept-Encoding the server does not compress, which costs both sides more than it saves.
 _ALWAYS = "Accept: application/json\r\nUser-Agent: vmafx\r\n"
 
 
-class Request(msgspec.Struct, frozen=True):
+class ApiRequest(msgspec.Struct, frozen=True):
     """What to send; `query` is encoded already. `idempotent` says whether twice comes to the same as once."""
 
     method: str
@@ -51,7 +87,7 @@ class Transport:
         self._metrics = metrics
         url = URL(config.server)
         route = _route(url, config)
-        self._pool = Pool(route)
+        self._pool = ConnectionPool(route)
         self._slots = asyncio.Semaphore(CONNECTIONS)
         self._open = False
         self._host = url.host_port_subcomponent or ""
@@ -69,7 +105,7 @@ class Transport:
         self._open = False
         self._pool.close()
 
-    async def call(self, request: Request) -> bytes:
+    async def call(self, request: ApiRequest) -> bytes:
         """Send, wait for the whole answer, try again where that is safe."""
         header = await self._config.credentials.header()
         tries = 0
@@ -83,7 +119,7 @@ class Transport:
                 refused, header = header, await self._config.credentials.header(header)
                 if header == refused:
                     raise
-                wait = 0.0 if tries < TRIES else None
+                wait = 0.0 if tries < MAX_TRIES else None
                 failed: KubeError = error
             except KubeError as error:
                 wait = wait_before_retry(error, tries, idempotent=request.idempotent)
@@ -93,11 +129,11 @@ class Transport:
                 raise failed
             await asyncio.sleep(wait)
 
-    async def _exchange(self, request: Request, authorization: str | None) -> bytes:
+    async def _exchange(self, request: ApiRequest, authorization: str | None) -> bytes:
         content, started, code = await self._bytes(request, authorization), time.perf_counter(), _NO_ANSWER
         try:
             async with asyncio.timeout(request.timeout):
-                connection = self._pool.idle() or await self._connect(Connection)
+                connection = self._pool.idle() or await self._connect(CallConnection)
                 answer = await connection.exchange(content)
             code = str(answer.status)
         except (TimeoutError, OSError) as error:
@@ -110,7 +146,7 @@ class Transport:
         return answer.body
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+    async def stream(self, request: ApiRequest) -> AsyncIterator[ResponseStream]:
         """Send, and hand out the body as it comes; for watches. Not tried again here: the watch knows from where.
 
         The request's timeout is the whole stream's. One that says nothing for SILENT_MOST is given up: behind a load
@@ -126,13 +162,13 @@ class Transport:
             yield stream
 
     @asynccontextmanager
-    async def _stream(self, request: Request, authorization: str | None) -> AsyncIterator[Stream]:
+    async def _stream(self, request: ApiRequest, authorization: str | None) -> AsyncIterator[ResponseStream]:
         content, started, code = await self._bytes(request, authorization), time.perf_counter(), _NO_ANSWER
-        stream: Stream | None = None
+        stream: ResponseStream | None = None
         watchdog: _Watchdog | None = None
         try:
             try:
-                stream = await self._connect(Stream)
+                stream = await self._connect(ResponseStream)
                 async with asyncio.timeout(ANSWER_TIMEOUT):
                     await stream.begin(content)
                 code = str(stream.status)
@@ -166,13 +202,13 @@ class Transport:
         except OSError as error:
             raise Unreachable(f"cannot connect to {where}: {_cause(error)}", sent=False) from error
 
-    def _keep(self, connection: Connection) -> None:
+    def _keep(self, connection: CallConnection) -> None:
         if self._open:
             self._pool.keep(connection)
         else:
             connection.abort()
 
-    async def _bytes(self, request: Request, authorization: str | None) -> bytes:
+    async def _bytes(self, request: ApiRequest, authorization: str | None) -> bytes:
         if not self._open:
             raise RuntimeError("the client is not open: use `async with`")
         query = f"?{request.query}" if request.query else ""
@@ -186,7 +222,7 @@ class Transport:
         said = f"{head}Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n\r\n"
         return said.encode() + request.body
 
-    def _count(self, request: Request, code: str, started: float) -> None:
+    def _count(self, request: ApiRequest, code: str, started: float) -> None:
         if self._metrics is not None:
             self._metrics.answered(request.method, self._host, code, time.perf_counter() - started)
 
@@ -202,21 +238,21 @@ class Transport:
         where = self._config.server
         if isinstance(error, TimeoutError):
             return Unreachable(f"{where} did not answer in time", sent=True)
-        sent = not isinstance(error, NotSent)
+        sent = not isinstance(error, RequestNotSent)
         return Unreachable(f"the connection to {where} was lost: {_cause(error)}", sent=sent)
 
 
 class _Watchdog:
     """Ends a stream that is silent for too long, or has had its time; one timer for many reads."""
 
-    def __init__(self, stream: Stream, within: float) -> None:
+    def __init__(self, stream: ResponseStream, within: float) -> None:
         self._loop, self._stream = asyncio.get_running_loop(), stream
         self._until = self._loop.time() + within
         self._look()
 
     def _look(self) -> None:
         now = self._loop.time()
-        due = min(self._stream.heard + SILENT_MOST, self._until)
+        due = min(self._stream.heard + MAX_SILENCE, self._until)
         if now >= due:
             self._stream.fail(TimeoutError())
         else:
@@ -226,15 +262,15 @@ class _Watchdog:
         self._timer.cancel()
 
 
-def _route(url: URL, config: Config) -> Route:
-    server = Server(
+def _route(url: URL, config: Config) -> DialTarget:
+    server = ServerAddress(
         url.host or "", url.port or 443, config.tls if url.scheme == "https" else None, config.server_name or ""
     )
     if not config.proxy:
-        return Route(server)
+        return DialTarget(server)
     proxy = URL(config.proxy)
-    trust = trusting(None, config.origin) if proxy.scheme == "https" else None
-    return Route(server, Server(proxy.host or "", proxy.port or 80, trust), config.proxy_credentials)
+    trust = trust_context(None, config.origin) if proxy.scheme == "https" else None
+    return DialTarget(server, ServerAddress(proxy.host or "", proxy.port or 80, trust), config.proxy_credentials)
 
 
 def _line(name: str, value: str) -> str:

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from vmafx.backoff import Backoff
-from vmafx.kube.decoding import Unreadable, unreadable
+from vmafx.kube.decoding import UnreadableObject, unreadable
 from vmafx.kube.errors import (
     Expired,
     KubeError,
@@ -28,13 +28,16 @@ from vmafx.kube.errors import (
     error_for,
 )
 from vmafx.kube.resources import Resource
-from vmafx.kube.transport import Request, Transport
+from vmafx.kube.transport import ApiRequest, Transport
 
 T = TypeVar("T")
-SHORTEST, LONGEST = 290, 580  # seconds that one connection lasts, spread so that watches do not end together
+MIN_WATCH_SECONDS, MAX_WATCH_SECONDS = (
+    290,
+    580,
+)  # seconds that one connection lasts, spread so that watches do not end together
 TOO_SHORT = 1.0  # a connection that ends sooner, and without an event, is no good
 BACKOFF = Backoff(0.05, 10.0, spread=0.5)
-PATIENCE = 60.0  # seconds of failures; then whoever watches is to know that they see nothing
+RETRY_LIMIT = 60.0  # seconds of failures; then whoever watches is to know that they see nothing
 INITIAL_END = "k8s.io/initial-events-end"
 
 
@@ -80,7 +83,7 @@ class _Error(_Event, frozen=True, tag="ERROR", gc=False):
     object: Status
 
 
-Event = Added[T] | Modified[T] | Deleted[T] | Bookmark | Unreadable
+Event = Added[T] | Modified[T] | Deleted[T] | Bookmark | UnreadableObject
 
 
 class _Envelope(msgspec.Struct):
@@ -151,19 +154,19 @@ class Watch(Generic[T]):
             failures = failures + 1 if not events and (error or _now() - opened < TOO_SHORT) else 0
             if not failures:
                 good = _now()
-            elif error is not None and _now() - good > PATIENCE:
+            elif error is not None and _now() - good > RETRY_LIMIT:
                 raise error
             if failures:
                 await asyncio.sleep(BACKOFF.delay(failures, at_least=getattr(error, "retry_after", None) or 0.0))
 
     async def _connection(self) -> AsyncGenerator["list[Event[T]]"]:
-        seconds = random.randint(SHORTEST, LONGEST)  # noqa: S311 - spreads load, guards nothing
+        seconds = random.randint(MIN_WATCH_SECONDS, MAX_WATCH_SECONDS)  # noqa: S311 - spreads load, guards nothing
         query = {**self._query, "watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
         if self.version:
             query["resourceVersion"] = self.version
         else:
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-        request = Request("GET", self._path, urlencode(query), timeout=seconds + 10)
+        request = ApiRequest("GET", self._path, urlencode(query), timeout=seconds + 10)
         rest = b""
         async with self._transport.stream(request) as stream:
             while chunk := await stream.read():
@@ -188,7 +191,7 @@ class Watch(Generic[T]):
 
 
 def _version(event: "Event[Any]") -> str:
-    if isinstance(event, Unreadable):
+    if isinstance(event, UnreadableObject):
         return event.metadata.resourceVersion
     thing = event.object
     metadata = thing["metadata"] if isinstance(thing, dict) else thing.metadata

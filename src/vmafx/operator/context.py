@@ -9,20 +9,20 @@ import msgspec
 
 from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
-from vmafx.jobs.informer import jobs_informer
-from vmafx.kube import NODES, Client, Key, Resource
+from vmafx.clock import loop_time, utc_now
+from vmafx.jobs.cache import jobs_informer
+from vmafx.kube import NODES, Client, ObjectKey, Resource
 from vmafx.runtime.children import Child, child_informer
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.informer import Informer
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
-from vmafx.times import loop_time, utc_now
 
-MANAGER = "vmafx-operator"  # of children, and of the fields that are applied
+FIELD_MANAGER = "vmafx-operator"  # of children, and of the fields that are applied
 BY_NODE, BY_NAMESPACE = "node", "namespace"
 
 
-class Context(msgspec.Struct, kw_only=True, eq=False, dict=True):
+class OperatorContext(msgspec.Struct, kw_only=True, eq=False, dict=True):
     """The process's parts; and the caches that several kinds read, made and added to the manager when first asked for.
 
     `now` is the time of day, `clock` one that only goes forward.
@@ -41,7 +41,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False, dict=True):
         """The objects of this kind that the operator made for owners: one cache, whichever kinds have such children."""
         place = (resource.api_version, resource.kind)
         if place not in self._children:
-            self._children[place] = child_informer(self.client, resource, self.namespace, MANAGER)
+            self._children[place] = child_informer(self.client, resource, self.namespace, FIELD_MANAGER)
             self.manager.add_informer(self._children[place])
         return self._children[place]
 
@@ -64,6 +64,6 @@ class Context(msgspec.Struct, kw_only=True, eq=False, dict=True):
         return nodes
 
 
-def _node_of(job: JobView) -> tuple[Key, ...]:
+def _node_of(job: JobView) -> tuple[ObjectKey, ...]:
     node = job.status.assignedNode
-    return (Key(job.metadata.namespace, node),) if node else ()
+    return (ObjectKey(job.metadata.namespace, node),) if node else ()

@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from vmafx.api.meta import CustomObject
-from vmafx.api.reasons import Reason
-from vmafx.api.roles import Permission
-from vmafx.operator.context import Context
+from vmafx.api.meta import ConditionReason, CustomObject
+from vmafx.api.rbac import Permission
+from vmafx.operator.context import OperatorContext
 from vmafx.settings import Settings
 
 
@@ -21,5 +20,5 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     model: type[CustomObject]
     settings: type[Settings]
     permissions: tuple[Permission, ...]
-    reasons: tuple[Reason, ...]  # of its conditions: every one that is written, and what it means
-    set_up: Callable[[Context, Any], None]
+    reasons: tuple[ConditionReason, ...]  # of its conditions: every one that is written, and what it means
+    set_up: Callable[[OperatorContext, Any], None]

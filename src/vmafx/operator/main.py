@@ -10,32 +10,31 @@ from typing import Any
 from uuid import uuid4
 
 from vmafx import logs
-from vmafx.kube import Client, Key, load_config
+from vmafx.kube import Client, ObjectKey, load_config
 from vmafx.kube.errors import KubeError
 from vmafx.kube.metrics import ClientMetrics
 from vmafx.logs import log
-from vmafx.operator.context import Context
-from vmafx.operator.kinds import KINDS
-from vmafx.operator.options import ABOUT, PROGRAM, OperatorSettings
-from vmafx.operator.rbac import LEASE
+from vmafx.operator.context import OperatorContext
+from vmafx.operator.kinds import LEASE_NAME, RECONCILED_KINDS
+from vmafx.operator.settings import ABOUT, PROGRAM, OperatorSettings
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.leader import LeaderElection, LeaseLost
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.role import run_role
-from vmafx.settings import Given, Settings, parse
+from vmafx.settings import ParsedSettings, Settings, parse
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the operator until SIGTERM or Ctrl-C; exit code 1 if it cannot go on."""
-    groups: tuple[type[Settings], ...] = (OperatorSettings, *(kind.settings for kind in KINDS))
+    groups: tuple[type[Settings], ...] = (OperatorSettings, *(kind.settings for kind in RECONCILED_KINDS))
     given = parse(groups, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
     settings = given.read(OperatorSettings)
     logs.configure(settings.log_level, settings.log_format)
     run_role("operator", partial(run, given), (KubeError, LeaseLost, OSError), _loop_factory())
 
 
-async def run(given: Given, stop: asyncio.Event) -> None:
+async def run(given: ParsedSettings, stop: asyncio.Event) -> None:
     """Put the parts together, and run them until told to stop."""
     settings = given.read(OperatorSettings)
     config, metrics = load_config(settings.kubeconfig or None), Metrics()
@@ -43,18 +42,18 @@ async def run(given: Given, stop: asyncio.Event) -> None:
     async with Client(config, ClientMetrics(metrics.registry)) as client:
         election = None
         if settings.leader_elect:
-            lease = Key(settings.lease_namespace or config.namespace, LEASE)
+            lease = ObjectKey(settings.lease_namespace or config.namespace, LEASE_NAME)
             election = LeaderElection(client, lease, identity, metrics)
         manager = Manager(
             metrics, probes=settings.probe_address, metrics_at=settings.metrics_address, election=election
         )
         events = EventRecorder(client, PROGRAM, identity)
         manager.in_background(events.run)
-        context = Context(
+        context = OperatorContext(
             client=client, manager=manager, metrics=metrics, events=events,
             namespace=settings.namespace, workers=settings.workers,
         )  # fmt: skip
-        for kind in KINDS:
+        for kind in RECONCILED_KINDS:
             kind.set_up(context, given.read(kind.settings))
         manager.in_background(metrics.measure_lag)
         log.info("starting", server=config.server, pid=os.getpid(), leader_elect=settings.leader_elect)

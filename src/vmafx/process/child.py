@@ -12,10 +12,10 @@ from vmafx.process.tether import tethered
 # Nothing of ours reaches a child that reads hostile files: no credentials, no library paths, no proxies.
 # A statically linked ffmpeg crashes on the names in a transport stream if it finds the machine's own character tables.
 ENVIRONMENT = {"LC_ALL": "C", "PATH": os.defpath, "AV_LOG_FORCE_NOCOLOR": "1", "GCONV_PATH": os.devnull}
-OUTPUT_MAX = 16 << 20
+MAX_OUTPUT = 16 << 20
 
 
-class StartFailed(Exception):
+class SpawnFailed(Exception):
     """A command cannot be started: it is not there, or the machine has no room for another process."""
 
 
@@ -38,7 +38,7 @@ async def child(
             start_new_session=True,
         )
     except OSError as error:
-        raise StartFailed(f"cannot start {command[0]}: {error.strerror}") from error
+        raise SpawnFailed(f"cannot start {command[0]}: {error.strerror}") from error
     try:
         yield process
     finally:
@@ -47,7 +47,7 @@ async def child(
         await asyncio.shield(process.wait())
 
 
-async def output(command: Sequence[str], fds: Iterable[int] = (), within: float = 60.0) -> tuple[int, str, str]:
+async def run_command(command: Sequence[str], fds: Iterable[int] = (), within: float = 60.0) -> tuple[int, str, str]:
     """Run to the end: exit code, standard output, standard error. TimeoutError after `within` seconds."""
     async with child(command, fds, stdout=asyncio.subprocess.PIPE) as process:
         async with asyncio.timeout(within):
@@ -59,13 +59,13 @@ async def _all(stream: asyncio.StreamReader | None) -> str:
     """What a child says, up to a bound; what it says beyond that is read and dropped."""
     kept, size = [], 0
     while stream and (chunk := await stream.read(1 << 16)):
-        if size < OUTPUT_MAX:
+        if size < MAX_OUTPUT:
             kept.append(chunk)
             size += len(chunk)
     return b"".join(kept).decode(errors="replace")
 
 
-def ended_by(code: int) -> str:
+def exit_description(code: int) -> str:
     """An exit code, for people."""
     if code >= 0:
         return f"exit code {code}"

@@ -19,8 +19,26 @@ words.py         numbers, times and clips as people read them
 markup.py        elements; the one place where text becomes HTML
 """
 
-from vmafx.reports.data import csv, json
-from vmafx.reports.files import ReportSettings, check, placed, render, shows_pictures, write
+from vmafx.reports.files import (
+    ReportSettings,
+    check_path,
+    csv_report,
+    json_report,
+    placed,
+    render_report,
+    shows_pictures,
+    write_report,
+)
 from vmafx.reports.page import html
 
-__all__ = ["ReportSettings", "check", "csv", "html", "json", "placed", "render", "shows_pictures", "write"]
+__all__ = [
+    "ReportSettings",
+    "check_path",
+    "csv_report",
+    "html",
+    "json_report",
+    "placed",
+    "render_report",
+    "shows_pictures",
+    "write_report",
+]

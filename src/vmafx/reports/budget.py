@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from vmafx.reports.measures import elementary, extras
+from vmafx.reports.features import elementary, extras
 from vmafx.scoring.result import Report
 
 # Bytes, as measured; those of a point are for its drawings and for the values that page.js shows.

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from vmafx.reports import words
+from vmafx.reports import formatting
 from vmafx.reports.curves import Curve, bins
+from vmafx.reports.features import VMAF, FeatureInfo
 from vmafx.reports.markup import Html, tag
-from vmafx.reports.measures import VMAF, Measure
-from vmafx.scoring.result import Summary
+from vmafx.scoring.result import FeatureStatistics
 
 COLOURS = 8
 DASHES: tuple[tuple[int, ...], ...] = ((), (7, 4), (2, 4))  # the colours come again, in another stroke
@@ -32,7 +32,7 @@ SMALL = Size("small", 300, 150, 12)
 LARGE = (WIDE, MEDIUM, NARROW)
 
 
-class Line(msgspec.Struct, frozen=True):
+class ChartLine(msgspec.Struct, frozen=True):
     name: str
     curve: Curve
     place: int = 0  # among the lines: says the colour and the stroke
@@ -44,15 +44,15 @@ class FrameChart(msgspec.Struct, frozen=True, kw_only=True):
     label: str  # what a screen reader says
     first: int
     last: int
-    lines: Sequence[Line]
-    measure: Measure = VMAF
+    lines: Sequence[ChartLine]
+    measure: FeatureInfo = VMAF
     rate: float | None = None  # frames in a second: adds times
     levels: Mapping[str, float] = {}  # lines across, with their names
     dots: Sequence[tuple[int, float]] = ()
     sizes: tuple[Size, ...] = LARGE
 
 
-class Histogram(msgspec.Struct, frozen=True, kw_only=True):
+class HistogramChart(msgspec.Struct, frozen=True, kw_only=True):
     """How many frames have a score from each bin's beginning to the next's."""
 
     label: str
@@ -83,7 +83,7 @@ class RateChart(msgspec.Struct, frozen=True, kw_only=True):
         return list(dict.fromkeys(one.codec for one in self.points))
 
 
-Chart = FrameChart | Histogram | RateChart
+Chart = FrameChart | HistogramChart | RateChart
 
 
 def draw(chart: Chart) -> Html:
@@ -109,11 +109,11 @@ def draw(chart: Chart) -> Html:
                data_high=high, data_decimals=exact, data_rate=chart.rate)  # fmt: skip
 
 
-def histogram(values: Sequence[float]) -> Histogram:
+def histogram(values: Sequence[float]) -> HistogramChart:
     width, counted = bins(values)
-    frames = words.plural(len(values), "frame")
+    frames = formatting.plural(len(values), "frame")
     label = f"Histogram of the VMAF of {frames}, from {min(values):.2f} to {max(values):.2f}"
-    return Histogram(label=label, width=width, bins=counted)
+    return HistogramChart(label=label, width=width, bins=counted)
 
 
 def figure(title: str, chart: Html, note: str | None = None, *, heading: str = "h3") -> Html:
@@ -136,7 +136,7 @@ def dashes(place: int) -> tuple[int, ...]:
     return DASHES[place // COLOURS % len(DASHES)]
 
 
-def gauge(score: float, summary: Summary, *, ticks: bool = True) -> Html:
+def gauge(score: float, summary: FeatureStatistics, *, ticks: bool = True) -> Html:
     """From 0 to 100: all frames thin, nine in ten of them thick, the score as a mark."""
     low, high = summary.percentiles["p5"], summary.percentiles["p95"]
     drawn = [

@@ -1,4 +1,4 @@
-"""HTML pages: each is one file that needs nothing else, and reads well without its script."""
+"""HTML pages: self-contained files, with an overview table when there are several clips."""
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -6,18 +6,81 @@ from functools import cache
 from hashlib import sha256
 from importlib import resources
 
-from vmafx.reports import words
-from vmafx.reports.budget import budget
+from vmafx.reports import formatting
+from vmafx.reports.budget import Budget, budget
+from vmafx.reports.charts import ChartLine, FrameChart, draw, figure, gauge, legend, swatch
+from vmafx.reports.curves import thin
 from vmafx.reports.markup import Html, tag
-from vmafx.reports.overview import overview
-from vmafx.reports.section import section
-from vmafx.scoring.frames import Picture
+from vmafx.reports.section import note_on, rate_of, section
+from vmafx.scoring.pictures import FramePair
 from vmafx.scoring.result import Report
 
 
-def html(reports: Sequence[Report], pictures: Mapping[str, Sequence[Picture]] = {}) -> str:
+def overview(reports: Sequence[Report], names: Sequence[str], anchors: Mapping[int, str], room: Budget) -> Html:
+    """All in a table; those with a section of their own, which `anchors` leads to, also as curves."""
+    references = {report.result.reference.uri for report in reports}
+    against = f" compared with {formatting.name(references.pop())}" if len(references) == 1 else ""
+    return tag(
+        "section",
+        tag("header", tag("h2", f"{len(reports)} clips"), tag("p", tag("bdi", against), class_="against")),
+        tag("div", _overview_table(reports, names, anchors, room), class_="panel"),
+        _curves([reports[place] for place in anchors], [names[place] for place in anchors], room.points),
+        _left_out(len(reports), len(anchors)),
+        id="overview",
+    )
+
+
+def _left_out(clips: int, shown: int) -> Html | None:
+    if shown == clips:
+        return None
+    told = f"Curves and sections are of the {shown} clips with the lowest scores; a report as CSV or JSON has all."
+    return tag("p", told, class_="muted")
+
+
+def _overview_table(reports: Sequence[Report], names: Sequence[str], anchors: Mapping[int, str], room: Budget) -> Html:
+    heads = ["Distorted clip", "Score", "Mean", "p5", "Min", *(["Spread, 0 to 100"] if room.gauges else [])]
+    colours = {place: colour for colour, place in enumerate(anchors)}
+    rows = (
+        _overview_row(report, names[place], anchors.get(place), colours.get(place), gauges=room.gauges)
+        for place, report in enumerate(reports)
+    )
+    head = tag("thead", tag("tr", *(tag("th", text, scope="col") for text in heads)))
+    table = tag("table", head, tag("tbody", *rows), class_="numbers overview")
+    return tag("div", table, class_="wide", tabindex=0, role="region", aria_label="All clips")
+
+
+def _overview_row(report: Report, name: str, anchor: str | None, colour: int | None, *, gauges: bool) -> Html:
+    result = report.result
+    vmaf = result.features["vmaf"]
+    shown = tag("bdi", name) if anchor is None else tag("a", tag("bdi", name), href=f"#{anchor}")
+    cells = (tag("td", formatting.number(value)) for value in (vmaf.mean, vmaf.percentiles["p5"], vmaf.min))
+    return tag(
+        "tr",
+        tag("th", tag("span", None if colour is None else swatch(colour), shown, class_="named"), scope="row"),
+        tag("td", tag("b", formatting.number(result.score))),
+        *cells,
+        tag("td", gauge(result.score, vmaf, ticks=False), class_="spread") if gauges else None,
+    )
+
+
+def _curves(reports: Sequence[Report], names: Sequence[str], points: int) -> Html:
+    curves = [thin(report.numbers, report.values["vmaf"], points) for report in reports]
+    rates = {rate_of(report.result) for report in reports}
+    chart = FrameChart(
+        label=f"VMAF by frame of {len(reports)} clips",
+        first=min(report.numbers[0] for report in reports),
+        last=max(report.numbers[-1] for report in reports),
+        lines=[ChartLine(name, curve, place) for place, (name, curve) in enumerate(zip(names, curves, strict=True))],
+        rate=rates.pop() if len(rates) == 1 else None,
+    )
+    longest = max(curves, key=lambda curve: curve.size)
+    drawing = tag("div", draw(chart), legend(names))
+    return figure("VMAF by frame", drawing, note_on(longest) if longest.buckets else None)
+
+
+def html(reports: Sequence[Report], pictures: Mapping[str, Sequence[FramePair]] = {}) -> str:
     """The page; `pictures` are of the worst frames, by the `key` of the result that they belong to."""
-    names = words.names([report.result.distorted.uri for report in reports])
+    names = formatting.names([report.result.distorted.uri for report in reports])
     anchors = [f"clip-{place}" for place in range(1, len(reports) + 1)]
     room = budget(reports)
     worst = sorted(range(len(reports)), key=lambda place: reports[place].result.score)[: room.sections]
@@ -60,7 +123,7 @@ def document(title: str, heading: str, *content: Html) -> str:
 
 def _title(reports: Sequence[Report], names: Sequence[str]) -> str:
     if len(reports) == 1:
-        return f"VMAF {words.number(reports[0].result.score)}: {names[0]}"
+        return f"VMAF {formatting.number(reports[0].result.score)}: {names[0]}"
     return f"VMAF of {len(reports)} clips"
 
 

@@ -1,29 +1,79 @@
-"""Every chart as a figure, and that as SVG for a page or as PNG. One figure serves both."""
+"""Where the axes of a chart have ticks: matplotlib's locators, with what we know of the values."""
 
+import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 
-from vmafx.reports import words
+from vmafx.reports import formatting
 from vmafx.reports.canvas import (
     PIXELS,
+    TITLE,
     Axes,
     Circle,
     Line2D,
+    MaxNLocator,
     Polygon,
     as_png,
     as_svg,
+    colours,
     drawable,
     look,
     new_axes,
 )
-from vmafx.reports.charts import COLOURS, Chart, FrameChart, Histogram, Line, RateChart, RatePoint, Size, dashes
+from vmafx.reports.charts import (
+    COLOURS,
+    Chart,
+    ChartLine,
+    FrameChart,
+    HistogramChart,
+    RateChart,
+    RatePoint,
+    Size,
+    dashes,
+)
 from vmafx.reports.curves import decimals
+from vmafx.reports.features import VMAF, FeatureInfo
 from vmafx.reports.markup import Html, showable
-from vmafx.reports.measures import VMAF
-from vmafx.reports.svg import TITLE, colours
-from vmafx.reports.ticks import count_ticks, frame_ticks, rate_ticks, value_ticks
+
+STEPS = [1, 2, 5, 10]  # between ticks
+RATE_STEPS = ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 1.5, 2, 3, 4, 6, 8), (1, 2, 5), (1, 3), (1,))  # of each ten
+
+
+def value_ticks(low: float, high: float, measure: FeatureInfo, about: int = 5) -> list[float]:
+    """Ticks around values from `low` to `high`: as narrow as shows them well, and never beyond what can be."""
+    floor = 0.0 if low >= 0 else -math.inf
+    ceiling = measure.most if measure.most is not None and high <= measure.most else math.inf
+    span = max(measure.span, abs(high) * 1e-3, 1e-6)
+    if high - low < span:
+        middle = (low + high) / 2
+        high = min(middle + span / 2, ceiling)
+        low = max(high - span, floor)
+    return [float(tick) for tick in MaxNLocator(about, steps=STEPS).tick_values(low, high)]
+
+
+def frame_ticks(first: int, last: int, about: int) -> list[int]:
+    """Whole frames within the clip."""
+    ticks = MaxNLocator(about, steps=STEPS, integer=True, min_n_ticks=1).tick_values(first, last)
+    return [round(tick) for tick in ticks if first <= tick <= last] or [first]
+
+
+def rate_ticks(low: float, high: float, apart: float) -> list[float]:
+    """Round rates, as many as leave `apart`, in parts of the axis' length, between any two."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in RATE_STEPS:
+        found = (step * 10.0**power for power in powers for step in steps)
+        ticks = [tick for tick in found if low <= tick <= high]
+        if all(math.log(after / before) >= apart * math.log(high / low) for before, after in pairwise(ticks)):
+            break
+    return ticks
+
+
+def count_ticks(most: int) -> list[float]:
+    return [float(tick) for tick in MaxNLocator(4, steps=STEPS, integer=True).tick_values(0, most)]
+
 
 LETTER = 0.64  # the width of a digit, in parts of the font's size
 PNG, PNG_SCALE = Size("png", 960, 560, 14), 2
@@ -41,7 +91,7 @@ def draw(chart: Chart, size: Size) -> Drawing:
         match chart:
             case FrameChart():
                 axes = _frame_chart(chart, size)
-            case Histogram():
+            case HistogramChart():
                 axes = _histogram(chart, size)
             case RateChart():
                 axes = _rate_chart(chart, size)
@@ -89,7 +139,7 @@ def _grid(
 ) -> Axes:
     """Lines across, with their values to the left, and room for these."""
     exact = decimals(ticks[1] - ticks[0])
-    labels = [words.number(tick, exact) for tick in ticks]
+    labels = [formatting.number(tick, exact) for tick in ticks]
     left += max(map(len, labels)) * LETTER * size.font + 10
     axes = new_axes(size, left, right, size.font if top is None else top, bottom)
     axes.set_ylim(ticks[0], ticks[-1])
@@ -104,13 +154,13 @@ def _frames(axes: Axes, chart: FrameChart, size: Size, *, small: bool) -> None:
         return
     step = ticks[1] - ticks[0] if len(ticks) > 1 else 0
     for frame in ticks:
-        time = words.clock(frame / chart.rate, 0 if step / chart.rate >= 1 else 2)
+        time = formatting.clock(frame / chart.rate, 0 if step / chart.rate >= 1 else 2)
         axes.annotate(time, (frame, 0), (0, -2 * size.font), xycoords=("data", "axes fraction"),
                       textcoords="offset points", ha="center", va="top", color=colours()["muted"],
                       fontsize=size.font - 1)  # fmt: skip
 
 
-def _line(axes: Axes, line: Line, band: float) -> None:
+def _line(axes: Axes, line: ChartLine, band: float) -> None:
     """The curve; of a long clip the mean of each bucket, over a band from its lowest value to its highest."""
     curve, ink = line.curve, _ink(line.place)
     drawn = curve.points
@@ -125,7 +175,9 @@ def _line(axes: Axes, line: Line, band: float) -> None:
 def _level_names(chart: FrameChart, *, short: bool) -> dict[str, float]:
     """From the highest to the lowest; with their values where there is room."""
     ranked = sorted(chart.levels.items(), key=lambda level: -level[1])
-    return {name if short else f"{name} {words.number(value, chart.measure.decimals)}": value for name, value in ranked}
+    return {
+        name if short else f"{name} {formatting.number(value, chart.measure.decimals)}": value for name, value in ranked
+    }
 
 
 def _levels(axes: Axes, levels: Mapping[str, float], size: Size) -> None:
@@ -138,17 +190,17 @@ def _levels(axes: Axes, levels: Mapping[str, float], size: Size) -> None:
                       va=side if tight else "center")  # fmt: skip
 
 
-def _histogram(chart: Histogram, size: Size) -> Axes:
+def _histogram(chart: HistogramChart, size: Size) -> Axes:
     most, total = max(count for _, count in chart.bins), sum(count for _, count in chart.bins)
     axes = _grid(size, count_ticks(most), right=1.5 * size.font, bottom=2.1 * size.font)
     low, high, exact = chart.bins[0][0], chart.bins[-1][0] + chart.width, decimals(chart.width)
     axes.set_xlim(low, high)
     marks = value_ticks(low, high, VMAF, min(_width(axes) // 50, 10))
     marks = [mark for mark in marks if low <= mark <= high]
-    axes.set_xticks(marks, [words.number(mark, decimals(marks[1] - marks[0])) for mark in marks])
+    axes.set_xticks(marks, [formatting.number(mark, decimals(marks[1] - marks[0])) for mark in marks])
     for start, count in chart.bins:
         (bar,) = axes.bar(start + chart.width / 2, count, 0.88 * chart.width, color=_ink(0))
-        frames = f"{words.plural(count, 'frame')}, {count / total:.1%}"
+        frames = f"{formatting.plural(count, 'frame')}, {count / total:.1%}"
         bar.set_gid(f"{TITLE}{start:.{exact}f} to {start + chart.width:.{exact}f}: {frames}")
     return axes
 

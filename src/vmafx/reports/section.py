@@ -1,20 +1,90 @@
-"""One clip: its score, curves, tables and worst frames."""
+"""The section of one clip: score, curves, tables, clip facts and worst frames."""
 
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 
-from vmafx.reports import words
+from vmafx.reports import formatting
 from vmafx.reports.budget import Budget
-from vmafx.reports.charts import SMALL, FrameChart, Line, draw, figure, gauge, histogram
-from vmafx.reports.clips import clip_lines, clip_table, run_facts
+from vmafx.reports.charts import SMALL, ChartLine, FrameChart, draw, figure, gauge, histogram
 from vmafx.reports.curves import Curve, thin
-from vmafx.reports.markup import Html, tag
-from vmafx.reports.measures import elementary, extras, is_elementary, measure
-from vmafx.scoring.frames import Picture
-from vmafx.scoring.result import Report, Result, Summary
+from vmafx.reports.features import elementary, extras, feature_info, is_elementary
+from vmafx.reports.markup import Html, join, tag
+from vmafx.scoring.pictures import FramePair
+from vmafx.scoring.result import ClipFacts, FeatureStatistics, Report, ScoreResult
 
 
-def section(report: Report, name: str, anchor: str, pictures: Sequence[Picture], room: Budget) -> Html:
+def run_facts(result: ScoreResult) -> Html:
+    frames = f"{result.frames:,}" + (f", every {_ordinal(result.subsample)}" if result.subsample > 1 else "")
+    facts = {
+        "Model": result.model,
+        "Pooling": formatting.pooling(result.pooling),
+        "Frames scored": frames,
+        "Compared at": f"{formatting.size(result.width, result.height)}, {result.pixelFormat}",
+        "Speed": "from the cache" if result.cached else f"{formatting.number(result.fps, 1)} fps",
+        "Engine": f"libvmaf {result.engine.libvmaf}, ffmpeg {result.engine.ffmpeg}",
+    }
+    pairs = (tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items())
+    return tag("dl", *pairs, class_="facts")
+
+
+def clip_lines(result: ScoreResult) -> Html:
+    """The two clips in short, to stand under the title."""
+    named = (
+        ("distorted", result.distorted, None),
+        ("against", result.reference, formatting.name(result.reference.uri)),
+    )
+    return tag("p", *(tag("span", tag("b", side), tag("bdi", _clip_summary(clip, name))) for side, clip, name in named),
+               class_="lines")  # fmt: skip
+
+
+def clip_table(result: ScoreResult) -> Html:
+    """Side by side; where the two differ in what they should share, the row says so."""
+    reference, distorted = result.reference, result.distorted
+    told, given = _clip_facts(reference), _clip_facts(distorted)
+    rows = [
+        _clip_row("Clip", tag("bdi", reference.uri), tag("bdi", distorted.uri)),
+        *(_clip_row(name, told[name], given[name], differ=told[name] != given[name]) for name in told),
+        _clip_row("Container", reference.container, distorted.container),
+        _clip_row("Codec", reference.codec, distorted.codec),
+        _clip_row("SHA-256", _digest(reference), _digest(distorted)),
+    ]
+    heads = (tag("th", name, scope="col") for name in ("", "Reference", "Distorted"))
+    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="clips")
+    return tag("div", table, class_="wide", tabindex=0, role="region", aria_label="The two clips")
+
+
+def _clip_facts(clip: ClipFacts) -> dict[str, str]:
+    length = f" ({formatting.clock(clip.frames / clip.frameRate)})" if clip.frameRate else ""
+    return {
+        "Size": formatting.size(clip.width, clip.height),
+        "Pixel format": clip.pixelFormat,
+        "Frame rate": formatting.rate(clip.frameRate),
+        "Frames": f"{clip.frames:,}{length}",
+    }
+
+
+def _clip_summary(clip: ClipFacts, name: str | None) -> str:
+    rate = f"{formatting.rate(clip.frameRate)} fps" if clip.frameRate else None
+    return " · ".join(
+        filter(None, (name, clip.codec, formatting.size(clip.width, clip.height), clip.pixelFormat, rate))
+    )
+
+
+def _clip_row(name: str, reference: str, distorted: str, *, differ: bool = False) -> Html:
+    mark = tag("span", "differs", class_="differs") if differ else None
+    return tag("tr", tag("th", name, scope="row"), tag("td", reference), tag("td", join(distorted, mark)))
+
+
+def _digest(clip: ClipFacts) -> Html:
+    return tag("code", clip.digest.removeprefix("sha256:")[:12], title=clip.digest)
+
+
+def _ordinal(count: int) -> str:
+    ending = "th" if count % 100 in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(count % 10, "th")
+    return f"{count}{ending}"
+
+
+def section(report: Report, name: str, anchor: str, pictures: Sequence[FramePair], room: Budget) -> Html:
     result = report.result
     return tag(
         "section",
@@ -32,7 +102,7 @@ def section(report: Report, name: str, anchor: str, pictures: Sequence[Picture],
     )
 
 
-def rate_of(result: Result) -> float | None:
+def rate_of(result: ScoreResult) -> float | None:
     """Frames are counted as the reference has them."""
     return result.reference.frameRate or result.distorted.frameRate
 
@@ -46,11 +116,11 @@ def _notes(notes: Sequence[str]) -> Html | None:
 
 def _score(report: Report) -> Html:
     result = report.result
-    how = f"{words.pooling(result.pooling)} of {words.plural(result.frames, 'frame')}"
+    how = f"{formatting.pooling(result.pooling)} of {formatting.plural(result.frames, 'frame')}"
     return tag(
         "div",
         tag("p", "VMAF", class_="eyebrow"),
-        tag("p", tag("strong", words.number(result.score)), tag("span", " of 100"), class_="score"),
+        tag("p", tag("strong", formatting.number(result.score)), tag("span", " of 100"), class_="score"),
         tag("p", f"{how[0].upper()}{how[1:]}. Higher is better.", class_="muted"),
         gauge(result.score, result.features["vmaf"]),
         tag("p", "Thin: all frames. Thick: 9 in 10 of them.", class_="muted key"),
@@ -70,21 +140,21 @@ def _numbers(report: Report) -> Html:
         "Harmonic mean": (vmaf.harmonicMean, "bad frames weigh more"),
     }
     tiles = (
-        tag("div", tag("dt", name), tag("dd", tag("b", words.number(value)), tag("small", small)))
+        tag("div", tag("dt", name), tag("dd", tag("b", formatting.number(value)), tag("small", small)))
         for name, (value, small) in told.items()
     )
     return tag("dl", *tiles, class_="tiles")
 
 
-def _curve(report: Report, pictures: Sequence[Picture], points: int) -> Html:
+def _curve(report: Report, pictures: Sequence[FramePair], points: int) -> Html:
     result, curve = report.result, thin(report.numbers, report.values["vmaf"], points)
     vmaf = result.features["vmaf"]
     levels = {"mean": vmaf.mean, "p5": vmaf.percentiles["p5"]}
     chart = FrameChart(
-        label=f"VMAF by frame, from {words.number(vmaf.min)} to {words.number(vmaf.max)}; mean {vmaf.mean:.2f}",
+        label=f"VMAF by frame, {formatting.number(vmaf.min)} to {formatting.number(vmaf.max)}, mean {vmaf.mean:.2f}",
         first=report.numbers[0],
         last=report.numbers[-1],
-        lines=[Line("VMAF", curve)],
+        lines=[ChartLine("VMAF", curve)],
         rate=rate_of(result),
         levels=levels if len(report.numbers) > 1 else {},
         dots=[(picture.frame, picture.score) for picture in pictures],
@@ -103,7 +173,7 @@ def _histogram(report: Report) -> Html:
     return figure("Frames by VMAF", draw(chart), f"Number of frames in steps of {chart.width:g}.")
 
 
-def _summary(result: Result, title: str, columns: Iterable[str]) -> Html:
+def _summary(result: ScoreResult, title: str, columns: Iterable[str]) -> Html:
     heads = ("Measure", "Mean", "Harmonic", "Min", "p1", "p5", "p50", "p95", "Max")
     rows = (_summary_row(column, result.features[column]) for column in columns)
     head = tag("thead", tag("tr", *(tag("th", text, scope="col") for text in heads)))
@@ -112,8 +182,8 @@ def _summary(result: Result, title: str, columns: Iterable[str]) -> Html:
     return tag("div", tag("h3", title), table, class_="panel")
 
 
-def _summary_row(column: str, summary: Summary) -> Html:
-    known, steps = measure(column), summary.percentiles
+def _summary_row(column: str, summary: FeatureStatistics) -> Html:
+    known, steps = feature_info(column), summary.percentiles
     values = (
         summary.mean,
         summary.harmonicMean,
@@ -121,11 +191,11 @@ def _summary_row(column: str, summary: Summary) -> Html:
         *(steps[p] for p in ("p1", "p5", "p50", "p95")),
         summary.max,
     )
-    cells = (tag("td", words.number(value, known.decimals)) for value in values)
+    cells = (tag("td", formatting.number(value, known.decimals)) for value in values)
     return tag("tr", tag("th", known.label, scope="row", title=column), *cells)
 
 
-def _main(result: Result) -> list[str]:
+def _main(result: ScoreResult) -> list[str]:
     columns = [column for column in result.features if not is_elementary(column)]
     return sorted(columns, key=lambda column: column != "vmaf")
 
@@ -135,7 +205,7 @@ def _multiples(report: Report, columns: Sequence[str], points: int) -> Html | No
 
 
 def _small(report: Report, column: str, points: int) -> Html:
-    known, curve = measure(column), thin(report.numbers, report.values[column], points)
+    known, curve = feature_info(column), thin(report.numbers, report.values[column], points)
     title = f"{known.label}, {known.unit}" if known.unit else known.label
     if not curve.points:
         return figure(title, tag("p", "No frame has a finite value.", class_="muted"), heading="h4")
@@ -144,12 +214,12 @@ def _small(report: Report, column: str, points: int) -> Html:
         label=f"{known.label} by frame, from {low:.{known.decimals}f} to {high:.{known.decimals}f}",
         first=report.numbers[0],
         last=report.numbers[-1],
-        lines=[Line(known.label, curve)],
+        lines=[ChartLine(known.label, curve)],
         measure=known,
         rate=rate_of(report.result),
         sizes=(SMALL,),
     )
-    left_out = f"{words.plural(curve.left_out, 'frame')} without a finite value" if curve.left_out else ""
+    left_out = f"{formatting.plural(curve.left_out, 'frame')} without a finite value" if curve.left_out else ""
     return figure(title, draw(chart), "; ".join(filter(None, (known.hint, left_out))), heading="h4")
 
 
@@ -175,24 +245,24 @@ def _elementary(report: Report, room: Budget) -> Html | None:
     )
 
 
-def _worst(result: Result, pictures: Sequence[Picture]) -> Html | None:
+def _worst(result: ScoreResult, pictures: Sequence[FramePair]) -> Html | None:
     if not pictures:
         return None
     heads = tag("p", tag("span", "Reference"), tag("span", "Distorted"), class_="sides", aria_hidden="true")
     return tag("div", tag("h3", "Worst frames"), heads, *(_pair(result, one) for one in pictures), class_="panel worst")
 
 
-def _pair(result: Result, picture: Picture) -> Html:
+def _pair(result: ScoreResult, picture: FramePair) -> Html:
     moment = _moment(result, picture.frame)
     images = (
         tag("img", src=f"data:image/jpeg;base64,{b64encode(data).decode()}", alt=f"{side}, {moment}",
             width=result.width, height=result.height)
         for side, data in (("Reference", picture.reference), ("Distorted", picture.distorted))
     )  # fmt: skip
-    caption = tag("figcaption", tag("b", words.number(picture.score)), f" {moment}")
+    caption = tag("figcaption", tag("b", formatting.number(picture.score)), f" {moment}")
     return tag("figure", caption, *images)
 
 
-def _moment(result: Result, frame: int) -> str:
+def _moment(result: ScoreResult, frame: int) -> str:
     rate = rate_of(result)
-    return f"frame {frame:,}" + (f" at {words.clock(frame / rate)}" if rate else "")
+    return f"frame {frame:,}" + (f" at {formatting.clock(frame / rate)}" if rate else "")

@@ -19,11 +19,11 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from vmafx.api.meta import ObjectMeta
-from vmafx.kube import Client, Key, Resource
+from vmafx.kube import Client, ObjectKey, Resource
 from vmafx.kube.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
-from vmafx.kube.resources import Untyped
+from vmafx.kube.resources import UntypedObject
 from vmafx.runtime.informer import Informer
-from vmafx.runtime.store import Change
+from vmafx.runtime.store import ObjectChange
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 BY_OWNER = "owner"
@@ -57,17 +57,17 @@ class _OwnerMeta(Protocol):
     def deletionTimestamp(self) -> datetime | None: ...  # noqa: N802 - its name on the wire
 
 
-class Owning(Protocol):
+class Owner(Protocol):
     """An object that has children."""
 
     @property
     def metadata(self) -> _OwnerMeta: ...
 
 
-T = TypeVar("T", bound=Owning)
+T = TypeVar("T", bound=Owner)
 
 
-class Failure(NamedTuple):
+class ChildFailure(NamedTuple):
     """A child that could not be brought about, for a condition of its owner."""
 
     kind: str
@@ -76,11 +76,11 @@ class Failure(NamedTuple):
     message: str
 
 
-class Synced(msgspec.Struct, frozen=True):
+class SyncResult(msgspec.Struct, frozen=True):
     """What came of it: children by kind and name, as they are now; None for one that has to wait, or failed."""
 
     children: dict[tuple[str, str], Child | None] = {}
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[ChildFailure, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -91,11 +91,11 @@ class Synced(msgspec.Struct, frozen=True):
 class _Applied(msgspec.Struct, frozen=True):
     """What was wanted when a child was last applied, and what the server made of it: it fills in and rounds."""
 
-    body: Untyped
+    body: UntypedObject
     outcome: Any
 
 
-def owner_reference(resource: Resource[Any], name: str, uid: str) -> Untyped:
+def owner_reference(resource: Resource[Any], name: str, uid: str) -> UntypedObject:
     """By which an object goes with its owner, and its changes are the owner's."""
     return {
         "apiVersion": resource.api_version,
@@ -127,42 +127,42 @@ class Children(Generic[T]):
         self._informers: dict[_Kind, Informer[Child]] = {
             (one.resource.api_version, one.resource.kind): one for one in informers
         }
-        self._applied: dict[str, dict[tuple[_Kind, Key], _Applied]] = {}  # by the owner's uid
+        self._applied: dict[str, dict[tuple[_Kind, ObjectKey], _Applied]] = {}  # by the owner's uid
         owners.on_change(self._owner_changed)
 
-    async def sync(self, owner: T, wanted: Iterable[Untyped]) -> Synced:
+    async def sync(self, owner: T, wanted: Iterable[UntypedObject]) -> SyncResult:
         """Bring about that the owner has exactly these children.
 
         One that the server refuses, or whose name is another's, keeps nothing from the others. That the server does not
         answer is raised.
         """
         if owner.metadata.deletionTimestamp is not None:
-            return Synced()
-        meta, found, failures, kept = owner.metadata, dict[tuple[str, str], Child | None](), list[Failure](), set()
+            return SyncResult()
+        meta, found, failures, kept = owner.metadata, dict[tuple[str, str], Child | None](), list[ChildFailure](), set()
         for body in wanted:
             _check(body)
-            kind, key = (body["apiVersion"], body["kind"]), Key(meta.namespace, body["metadata"]["name"])
+            kind, key = (body["apiVersion"], body["kind"]), ObjectKey(meta.namespace, body["metadata"]["name"])
             kept.add((kind, key))
             found[kind[1], key.name] = None
             try:
                 kept_as = await self._keep(owner, kind, key, body)
             except (BadRequest, Conflict, Forbidden, Invalid) as error:
-                failures.append(Failure(kind[1], key.name, "Refused", str(error)))
+                failures.append(ChildFailure(kind[1], key.name, "Refused", str(error)))
                 continue
-            if isinstance(kept_as, Failure):
+            if isinstance(kept_as, ChildFailure):
                 failures.append(kept_as)
             else:
                 found[kind[1], key.name] = kept_as
         await self._prune(meta.uid, kept)
-        if self._owners.store.get(Key(meta.namespace, meta.name)) is None:  # it went while we were at it
+        if self._owners.store.get(ObjectKey(meta.namespace, meta.name)) is None:  # it went while we were at it
             self._applied.pop(meta.uid, None)
-        return Synced(found, tuple(failures))
+        return SyncResult(found, tuple(failures))
 
-    def _owner_changed(self, change: Change[T]) -> None:
+    def _owner_changed(self, change: ObjectChange[T]) -> None:
         if change.old is not None and (change.new is None or change.new.metadata.uid != change.old.metadata.uid):
             self._applied.pop(change.old.metadata.uid, None)
 
-    async def _keep(self, owner: T, kind: _Kind, key: Key, body: Untyped) -> Child | Failure | None:
+    async def _keep(self, owner: T, kind: _Kind, key: ObjectKey, body: UntypedObject) -> Child | ChildFailure | None:
         """None: it is on its way out."""
         informer, uid = self._informers[kind], owner.metadata.uid
         live = informer.store.get(key) or await self._find(informer.resource, key)
@@ -170,7 +170,7 @@ class Children(Generic[T]):
             return None
         if live is not None and owner_of(live.metadata) != uid:
             whose = f"not that of {self._owners.resource.kind} {owner.metadata.name}"
-            return Failure(
+            return ChildFailure(
                 kind[1], key.name, "NameTaken", f"there is a {kind[1]} {key.name} already, and it is {whose}"
             )
         memory = self._applied.setdefault(uid, {})
@@ -181,7 +181,9 @@ class Children(Generic[T]):
         memory[kind, key] = _Applied(body, _part(new, body))
         return new
 
-    async def _apply(self, owner: T, resource: Resource[Child], key: Key, body: Untyped, live: Child | None) -> Child:
+    async def _apply(
+        self, owner: T, resource: Resource[Child], key: ObjectKey, body: UntypedObject, live: Child | None
+    ) -> Child:
         """Over what is ours by force. Over nothing without: what somebody made just now, and differs, stays theirs."""
         reference = owner_reference(self._owners.resource, owner.metadata.name, owner.metadata.uid)
         meta = {**body["metadata"], "namespace": key.namespace, "ownerReferences": [reference]}
@@ -192,30 +194,30 @@ class Children(Generic[T]):
             resource, key, {**body, "metadata": meta}, manager=self._manager, force=live is not None
         )
 
-    async def _find(self, resource: Resource[Child], key: Key) -> Child | None:
+    async def _find(self, resource: Resource[Child], key: ObjectKey) -> Child | None:
         """One that the cache does not show: not yet, or because it is not ours, or lost our label."""
         try:
             return await self._client.get(resource, key)
         except NotFound:
             return None
 
-    async def _prune(self, owner_uid: str, kept: set[tuple[_Kind, Key]]) -> None:
+    async def _prune(self, owner_uid: str, kept: set[tuple[_Kind, ObjectKey]]) -> None:
         for kind, informer in self._informers.items():
             for child in tuple(informer.store.by(BY_OWNER, owner_uid)):
-                key = Key(child.metadata.namespace, child.metadata.name)
+                key = ObjectKey(child.metadata.namespace, child.metadata.name)
                 if (kind, key) not in kept and child.metadata.deletionTimestamp is None:
                     with suppress(Conflict, NotFound):  # somebody was faster
                         await self._client.delete(informer.resource, key, uid=child.metadata.uid)
                     self._applied.get(owner_uid, {}).pop((kind, key), None)
 
 
-def _check(body: Untyped) -> None:
+def _check(body: UntypedObject) -> None:
     unseen = body.keys() - {"apiVersion", "kind", *Child.__struct_fields__}
     if unseen:
         raise TypeError(f"a child's {', '.join(sorted(unseen))} would not be seen to change; add it to Child")
 
 
-def _part(live: Child, body: Untyped) -> Any:
+def _part(live: Child, body: UntypedObject) -> Any:
     """Of a live object, the values of the fields that are wanted."""
     meta = body["metadata"]
     wanted = {name: value for name, value in body.items() if name not in {"apiVersion", "kind", "metadata"}}

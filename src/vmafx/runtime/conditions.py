@@ -51,7 +51,7 @@ def with_condition(
     return [made if one is old else one for one in about.status.conditions]
 
 
-def says(about: Conditioned, kind: str, status: Truth, reason: str, message: str) -> bool:
+def has_condition(about: Conditioned, kind: str, status: Truth, reason: str, message: str) -> bool:
     """Whether its status says exactly this already."""
     said = find_condition(about.status.conditions, kind)
     return said is not None and (said.status, said.reason, said.message) == (status, reason, message[:MAX_MESSAGE])

@@ -11,20 +11,20 @@ from uuid import uuid4
 
 import msgspec
 
-from vmafx.kube import Client, Key
+from vmafx.clock import loop_time, micro_time
+from vmafx.kube import Client, ObjectKey
 from vmafx.kube.core import EVENTS
 from vmafx.kube.errors import KubeError, NotFound
 from vmafx.logs import log
-from vmafx.times import loop_time, micro_time
 
-SAME_WITHIN = 360.0  # seconds in which the same event counts as a repetition
-BURST, REFILL_EVERY = 25.0, 300.0  # as client-go: so many at once for one object, then one every five minutes
+SERIES_WINDOW = 360.0  # seconds in which the same event counts as a repetition
+BURST, REFILL_INTERVAL = 25.0, 300.0  # as client-go: so many at once for one object, then one every five minutes
 # Of type Normal, for all objects: thousands of jobs may succeed in a minute, and the server keeps events for an hour.
 NORMAL_BURST, NORMAL_REFILL_EVERY = 100.0, 0.1
-WAITING_MOST, REMEMBERED_MOST, NOTE_MOST = 1000, 4096, 1024
+MAX_QUEUED, MAX_REMEMBERED, MAX_NOTE = 1000, 4096, 1024
 
 
-class Regarding(msgspec.Struct, frozen=True):
+class EventSubject(msgspec.Struct, frozen=True):
     """The object that an event is about."""
 
     apiVersion: str
@@ -37,7 +37,7 @@ class Regarding(msgspec.Struct, frozen=True):
 class _Told(msgspec.Struct):
     """An event that was written, and how often it happened."""
 
-    key: Key
+    key: ObjectKey
     last: float
     count: int = 1
 
@@ -64,12 +64,14 @@ class EventRecorder:
 
     def __init__(self, client: Client, controller: str, instance: str) -> None:
         self._client, self._controller, self._instance = client, controller, instance
-        self._waiting: asyncio.Queue[tuple[Regarding, str, str, str, str]] = asyncio.Queue(WAITING_MOST)
+        self._waiting: asyncio.Queue[tuple[EventSubject, str, str, str, str]] = asyncio.Queue(MAX_QUEUED)
         self._told: OrderedDict[tuple[str, str, str, str], _Told] = OrderedDict()
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         self._normal = _Bucket(NORMAL_BURST, NORMAL_REFILL_EVERY, NORMAL_BURST)
 
-    def emit(self, about: Regarding, kind: Literal["Normal", "Warning"], reason: str, action: str, note: str) -> None:
+    def emit(
+        self, about: EventSubject, kind: Literal["Normal", "Warning"], reason: str, action: str, note: str
+    ) -> None:
         """Tell that `reason` befell `about` while doing `action`; dropped where there are too many."""
         if self._waiting.full() or not self._may(about.uid, kind):
             log.debug("event dropped", about=about.name, reason=reason, error="too many")
@@ -84,11 +86,11 @@ class EventRecorder:
             except KubeError as error:
                 log.debug("event dropped", about=about.name, reason=reason, error=str(error))
 
-    async def _write(self, about: Regarding, kind: str, reason: str, action: str, note: str) -> None:
+    async def _write(self, about: EventSubject, kind: str, reason: str, action: str, note: str) -> None:
         now = loop_time()
         same = (about.uid, kind, reason, action)
         told = self._told.get(same)
-        if told is not None and now - told.last < SAME_WITHIN:
+        if told is not None and now - told.last < SERIES_WINDOW:
             told.count, told.last = told.count + 1, now
             series = {"count": told.count, "lastObservedTime": micro_time()}
             try:
@@ -99,18 +101,18 @@ class EventRecorder:
         namespace = about.namespace or "default"
         body = self._body(about, kind, reason, action, note)
         await self._client.create(EVENTS, body, namespace)
-        _remember(self._told, same, _Told(Key(namespace, body["metadata"]["name"]), now))
+        _remember(self._told, same, _Told(ObjectKey(namespace, body["metadata"]["name"]), now))
 
     def _may(self, uid: str, kind: str) -> bool:
         """One object that is told of too often must not use up what others may tell."""
         now = loop_time()
         bucket = self._buckets.get(uid)
         if bucket is None:
-            bucket = _Bucket(BURST, REFILL_EVERY, BURST)
+            bucket = _Bucket(BURST, REFILL_INTERVAL, BURST)
             _remember(self._buckets, uid, bucket)
         return bucket.take(now) and (kind != "Normal" or self._normal.take(now))
 
-    def _body(self, about: Regarding, kind: str, reason: str, action: str, note: str) -> dict[str, Any]:
+    def _body(self, about: EventSubject, kind: str, reason: str, action: str, note: str) -> dict[str, Any]:
         return {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
@@ -128,11 +130,11 @@ class EventRecorder:
 
 def _cut(note: str) -> str:
     """The server counts bytes."""
-    return note.encode()[:NOTE_MOST].decode(errors="ignore")
+    return note.encode()[:MAX_NOTE].decode(errors="ignore")
 
 
 def _remember(memory: "OrderedDict[Any, Any]", key: Any, value: Any) -> None:
     memory[key] = value
     memory.move_to_end(key)
-    if len(memory) > REMEMBERED_MOST:
+    if len(memory) > MAX_REMEMBERED:
         memory.popitem(last=False)

@@ -14,24 +14,24 @@ from contextlib import aclosing, suppress
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from vmafx.backoff import Backoff
-from vmafx.kube import Client, Key, Resource
-from vmafx.kube.decoding import Unreadable
+from vmafx.kube import Client, ObjectKey, Resource
+from vmafx.kube.decoding import UnreadableObject
 from vmafx.kube.errors import Expired, Invalid, KubeError, NotFound, UnreadableAnswer
 from vmafx.kube.watch import Added, Bookmark, Deleted, Event, Modified
 from vmafx.logs import log
-from vmafx.runtime.store import Change, Indexer, Store
+from vmafx.runtime.store import Indexer, ObjectChange, Store
 
 T = TypeVar("T")
-Handler = Callable[[Change[T]], None]
+ChangeHandler = Callable[[ObjectChange[T]], None]
 BACKOFF = Backoff(0.2, 30.0)
 
 
-class State(enum.Enum):
+class InformerState(enum.Enum):
     LISTING = "listing"
     WATCHING = "watching"
 
 
-class Keep(NamedTuple, Generic[T]):
+class StoreFilter(NamedTuple, Generic[T]):
     """Which objects stay in the store. `fields` tells the server, for lists that come in pages, which never need to be
     read: of those that it leaves out, only what is in the store already is kept, if it is still wanted. The watch tells
     of everything that happens from there on.
@@ -52,28 +52,28 @@ class Informer(Generic[T]):
         namespace: str = "",
         labels: str = "",
         indexes: Mapping[str, Indexer[T]] | None = None,
-        keep: "Keep[T] | None" = None,
+        keep: "StoreFilter[T] | None" = None,
         streaming: bool = False,
     ) -> None:
         self.resource = resource
         self.store: Store[T] = Store(indexes)
-        self.state = State.LISTING
+        self.state = InformerState.LISTING
         self.synced = asyncio.Event()
         self.version = ""
         self._client, self.namespace, self._labels = client, namespace, labels
-        self._keep: Keep[T] = keep or Keep(lambda _: True)
+        self._keep: StoreFilter[T] = keep or StoreFilter(lambda _: True)
         self._streaming = streaming
-        self._handlers: list[Handler[T]] = []
+        self._handlers: list[ChangeHandler[T]] = []
         self._events = 0
         self.lists = self._lists_begun = self._lists_wanted = 0  # `lists`: the last one that was read whole
         self._list_done = asyncio.Event()  # a new one for each list
         self._following: asyncio.Timeout | None = None
         # While LISTING: what has been read so far to be kept, and what was in the store and is no longer wanted.
-        self._listed: dict[Key, T] = {}
-        self._ended: dict[Key, T] = {}
+        self._listed: dict[ObjectKey, T] = {}
+        self._ended: dict[ObjectKey, T] = {}
         self._log = log.bind(resource=resource.plural)
 
-    def on_change(self, handler: Handler[T]) -> None:
+    def on_change(self, handler: ChangeHandler[T]) -> None:
         """Tell `handler` of every change: also of objects that are not kept, which it sees as new each time."""
         self._handlers.append(handler)
 
@@ -97,9 +97,9 @@ class Informer(Generic[T]):
                 # A watch that told something was good: list again at once. If not, with growing patience.
                 failures = 0 if self._events > before else failures + 1
                 await self._recover(error, failures)
-            self.state, self._following = State.LISTING, None
+            self.state, self._following = InformerState.LISTING, None
 
-    def drop(self, key: Key) -> None:
+    def drop(self, key: ObjectKey) -> None:
         """Keep it no longer, though the server may: nobody asks for it any more. If it changes, it is told as new."""
         self.store.remove(key)
 
@@ -149,7 +149,7 @@ class Informer(Generic[T]):
 
     async def _follow(self) -> None:
         """Watch from where we stand; while LISTING, from nowhere, which begins with all that is there."""
-        version = "" if self.state is State.LISTING else self.version
+        version = "" if self.state is InformerState.LISTING else self.version
         watch = self._client.watch(self.resource, self.namespace, version=version, labels=self._labels)
         async with aclosing(aiter(watch)) as batches:
             async for batch in batches:
@@ -165,16 +165,18 @@ class Informer(Generic[T]):
             return
         self._listed.pop(key, None)
         if self.store.get(key) is None:
-            self._tell(Change(key, None, thing))
+            self._tell(ObjectChange(key, None, thing))
         else:
             self._ended[key] = thing
 
     def _all_read(self) -> None:
         """Swap it in at once: readers see the old state or the new, never half of each."""
         changes, ended = self.store.replace(self._listed), self._ended
-        self._listed, self._ended, self.state = {}, {}, State.WATCHING
+        self._listed, self._ended, self.state = {}, {}, InformerState.WATCHING
         for change in changes:
-            self._tell(change if change.new is not None else Change(change.key, change.old, ended.get(change.key)))
+            self._tell(
+                change if change.new is not None else ObjectChange(change.key, change.old, ended.get(change.key))
+            )
         self.lists = self._lists_begun
         self._list_done.set()
         self._list_done = asyncio.Event()
@@ -184,19 +186,19 @@ class Informer(Generic[T]):
         self._events += 1
         match event:
             case Bookmark():
-                if self.state is State.LISTING and event.initial_end:
+                if self.state is InformerState.LISTING and event.initial_end:
                     self._all_read()
-            case Unreadable():
+            case UnreadableObject():
                 self._set_aside(event)
             case Added() | Modified():
-                (self._read if self.state is State.LISTING else self._put)(event.object)
-            case Deleted() if self.state is State.LISTING:
+                (self._read if self.state is InformerState.LISTING else self._put)(event.object)
+            case Deleted() if self.state is InformerState.LISTING:
                 self._listed.pop(_key(event.object), None)
                 self._ended.pop(_key(event.object), None)
             case Deleted():
                 key = _key(event.object)
                 self.store.remove(key)
-                self._tell(Change(key, event.object, None))
+                self._tell(ObjectChange(key, event.object, None))
 
     def _put(self, thing: T) -> None:
         key = _key(thing)
@@ -204,22 +206,22 @@ class Informer(Generic[T]):
             self._tell(self.store.put(key, thing))
         else:
             gone = self.store.remove(key)
-            self._tell(Change(key, gone.old if gone else None, thing))
+            self._tell(ObjectChange(key, gone.old if gone else None, thing))
 
-    def _set_aside(self, event: Unreadable) -> None:
+    def _set_aside(self, event: UnreadableObject) -> None:
         """An object that we cannot read is as good as gone for us; whoever wrote it is told by the log."""
-        key = Key(event.metadata.namespace, event.metadata.name)
+        key = ObjectKey(event.metadata.namespace, event.metadata.name)
         if not event.deleted:
             self._log.error("an object cannot be read and is left alone", key=str(key), error=event.error)
-        if self.state is State.LISTING:
+        if self.state is InformerState.LISTING:
             self._listed.pop(key, None)
         elif gone := self.store.remove(key):
             self._tell(gone)
 
-    def _tell(self, change: Change[T]) -> None:
+    def _tell(self, change: ObjectChange[T]) -> None:
         for handler in self._handlers:
             handler(change)
 
 
-def _key(thing: Any) -> Key:
-    return Key(thing.metadata.namespace, thing.metadata.name)
+def _key(thing: Any) -> ObjectKey:
+    return ObjectKey(thing.metadata.namespace, thing.metadata.name)

@@ -11,14 +11,14 @@ from contextlib import aclosing
 
 import msgspec
 
-from vmafx.kube import Client, Key
+from vmafx.clock import loop_time, micro_time
+from vmafx.kube import Client, ObjectKey
 from vmafx.kube.core import LEASES, Lease, LeaseSpec
 from vmafx.kube.errors import Conflict, KubeError, NotFound
 from vmafx.logs import log
 from vmafx.runtime.metrics import Metrics
-from vmafx.times import loop_time, micro_time
 
-RELEASE_WITHIN = 5.0  # a slow server is worth waiting for: the next one would wait longer
+RELEASE_TIMEOUT = 5.0  # a slow server is worth waiting for: the next one would wait longer
 
 
 class Timings(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class LeaderElection:
     """One candidate for one lease."""
 
     def __init__(
-        self, client: Client, key: Key, identity: str, metrics: Metrics, timings: Timings = DEFAULT_TIMINGS
+        self, client: Client, key: ObjectKey, identity: str, metrics: Metrics, timings: Timings = DEFAULT_TIMINGS
     ) -> None:
         self._client, self._key, self._identity, self._timings = client, key, identity, timings
         self._status = metrics.leader.labels(key.name)
@@ -99,7 +99,7 @@ class LeaderElection:
         """Give the lease back, so that the next one need not wait until it runs out."""
         self._status.set(0)
         try:
-            async with asyncio.timeout(RELEASE_WITHIN):
+            async with asyncio.timeout(RELEASE_TIMEOUT):
                 await self._look()  # a write that was under way when we stopped may have been carried out, or not
                 if self._lease is not None and self._holder() == self._identity:
                     await self._write(LeaseSpec("", 1, micro_time(), micro_time(), self._lease.spec.leaseTransitions))

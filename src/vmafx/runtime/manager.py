@@ -8,33 +8,38 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from vmafx.http import answers
-from vmafx.http.address import Address
-from vmafx.http.pages import serve
+from vmafx.http import responses
+from vmafx.http.address import ListenAddress
+from vmafx.http.probe_server import serve_probes
 from vmafx.logs import log
-from vmafx.runtime.controller import Controller
 from vmafx.runtime.informer import Informer
 from vmafx.runtime.leader import LeaderElection
 from vmafx.runtime.metrics import Metrics
-from vmafx.runtime.unless import unless
+from vmafx.runtime.reconcile import ReconcileLoop
+from vmafx.tasks import run_unless
 
-DRAIN_WITHIN = 20.0  # seconds for work in hand when told to stop; then it is cancelled
-Work = Callable[[], Coroutine[Any, Any, None]]
+DRAIN_TIMEOUT = 20.0  # seconds for work in hand when told to stop; then it is cancelled
+BackgroundTask = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Manager:
     """One process: its caches, its controllers, and the order in which they live."""
 
     def __init__(
-        self, metrics: Metrics, *, probes: Address | None, metrics_at: Address | None, election: LeaderElection | None
+        self,
+        metrics: Metrics,
+        *,
+        probes: ListenAddress | None,
+        metrics_at: ListenAddress | None,
+        election: LeaderElection | None,
     ) -> None:
         self._metrics, self._election = metrics, election
         self._probes_at, self._metrics_at = probes, metrics_at
         self._informers: list[Informer[Any]] = []
         self._fresh: list[Informer[Any]] = []
-        self._controllers: list[Controller] = []
-        self._background: list[Work] = []
-        self._leading: list[Work] = []
+        self._controllers: list[ReconcileLoop] = []
+        self._background: list[BackgroundTask] = []
+        self._leading: list[BackgroundTask] = []
 
     def add_informer(self, informer: Informer[Any], *, fresh: bool = False) -> None:
         """With `fresh`, who takes the lease reads it anew first: the last leader's last writes may be on their way."""
@@ -42,14 +47,14 @@ class Manager:
         if fresh:
             self._fresh.append(informer)
 
-    def add_controller(self, controller: Controller) -> None:
+    def add_loop(self, controller: ReconcileLoop) -> None:
         self._controllers.append(controller)
 
-    def in_background(self, work: Work) -> None:
+    def in_background(self, work: BackgroundTask) -> None:
         """Run beside everything, whether or not we lead."""
         self._background.append(work)
 
-    def while_leading(self, work: Work) -> None:
+    def while_leading(self, work: BackgroundTask) -> None:
         """Run beside the controllers, and only while we lead."""
         self._leading.append(work)
 
@@ -60,22 +65,25 @@ class Manager:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set. LeaseLost, or any failure of a part, ends it sooner (in an ExceptionGroup)."""
-        probes = {"/healthz": answers.probe(lambda: None), "/readyz": answers.probe(self.not_ready)}
-        pages = {"/metrics": answers.metrics(self._metrics.registry)}
+        probes = {
+            "/healthz": responses.probe_response(lambda: None),
+            "/readyz": responses.probe_response(self.not_ready),
+        }
+        pages = {"/metrics": responses.metrics_response(self._metrics.registry)}
         async with (
-            serve(self._probes_at, probes),
-            serve(self._metrics_at, pages),
+            serve_probes(self._probes_at, probes),
+            serve_probes(self._metrics_at, pages),
             _beside(*(work() for work in self._background), *(informer.run() for informer in self._informers)),
         ):
-            if not await unless(stop, self._synced()):
+            if not await run_unless(stop, self._synced()):
                 return
             if self._election is None:
                 await self._lead(stop, lambda: True)
             else:
                 try:
-                    if await unless(stop, self._election.acquire()):
+                    if await run_unless(stop, self._election.acquire()):
                         async with _beside(self._election.hold()):
-                            if await unless(stop, self._refreshed()):
+                            if await run_unless(stop, self._refreshed()):
                                 await self._lead(stop, self._election.holds)
                 finally:
                     await self._election.release()
@@ -101,7 +109,7 @@ class Manager:
             for controller in self._controllers:
                 controller.queue.close()
             if working:
-                await asyncio.wait(working, timeout=DRAIN_WITHIN)
+                await asyncio.wait(working, timeout=DRAIN_TIMEOUT)
 
 
 @asynccontextmanager

@@ -56,8 +56,8 @@ class Metrics:
     def queue(self, name: str) -> "QueueMetrics":
         return QueueMetrics(self, name)
 
-    def controller(self, name: str, workers: int) -> "ControllerMetrics":
-        return ControllerMetrics(self, name, workers)
+    def controller(self, name: str, workers: int) -> "LoopMetrics":
+        return LoopMetrics(self, name, workers)
 
     def watch_queue(self, name: str, depth: Callable[[], int], ages: Callable[[], list[float]]) -> None:
         self._queues.add(name, depth, ages)
@@ -86,7 +86,7 @@ class QueueMetrics:
         self._metrics.watch_queue(self._name, depth, ages)
 
 
-class ControllerMetrics:
+class LoopMetrics:
     """The counters of one controller, all there from the start at zero."""
 
     def __init__(self, metrics: Metrics, name: str, workers: int) -> None:

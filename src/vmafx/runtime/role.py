@@ -9,11 +9,13 @@ from typing import Any
 from vmafx import logs
 from vmafx.logs import log
 
-Work = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
-Loops = Callable[[], asyncio.AbstractEventLoop]
+RoleMain = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
-def run_role(name: str, work: Work, foreseen: tuple[type[Exception], ...], loops: Loops | None = None) -> None:
+def run_role(
+    name: str, work: RoleMain, foreseen: tuple[type[Exception], ...], loops: LoopFactory | None = None
+) -> None:
     """Run until SIGTERM or Ctrl-C sets the event that `work` gets; exit code 1 if a foreseen error ends it before."""
     logs.follow_signals()
     try:
@@ -27,7 +29,7 @@ def run_role(name: str, work: Work, foreseen: tuple[type[Exception], ...], loops
         logs.flush()
 
 
-async def _until_told(work: Work) -> None:
+async def _until_told(work: RoleMain) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

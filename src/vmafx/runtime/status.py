@@ -9,10 +9,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from vmafx.kube import Client, Key
+from vmafx.kube import Client, ObjectKey
 from vmafx.kube.errors import Conflict, NotFound
 from vmafx.runtime.informer import Informer
-from vmafx.runtime.store import Change
+from vmafx.runtime.store import ObjectChange
 
 
 class _Meta(Protocol):
@@ -44,10 +44,10 @@ class StatusWriter(Generic[T]):
 
     def __init__(self, client: Client, informer: Informer[T]) -> None:
         self._client, self._informer = client, informer
-        self._writes: dict[Key, _Write] = {}
+        self._writes: dict[ObjectKey, _Write] = {}
         informer.on_change(self._forget_gone)
 
-    def _forget_gone(self, change: Change[T]) -> None:
+    def _forget_gone(self, change: ObjectChange[T]) -> None:
         if self._informer.store.get(change.key) is None:
             self._writes.pop(change.key, None)
 
@@ -58,7 +58,7 @@ class StatusWriter(Generic[T]):
         """
         if not changes:
             return about
-        key = Key(about.metadata.namespace, about.metadata.name)
+        key = ObjectKey(about.metadata.namespace, about.metadata.name)
         version = about.metadata.resourceVersion
         try:
             new = await self._client.patch_status(self._informer.resource, key, changes, version=version)
@@ -69,12 +69,12 @@ class StatusWriter(Generic[T]):
             self._writes[key] = _Write(_version(new))
         return new
 
-    def is_behind(self, key: Key, about: T) -> bool:
+    def is_behind(self, key: ObjectKey, about: T) -> bool:
         """Whether this is from before our last write: deciding on it would decide the same again."""
         mine = self._writes.get(key)
         return mine is not None and _version(about) < mine.version
 
-    def must_wait(self, key: Key, about: T) -> bool:
+    def must_wait(self, key: ObjectKey, about: T) -> bool:
         """For a reconciler, first of all: True if it is to leave this alone until the cache shows our last write.
 
         Whatever brought it here then waits for that write's echo, which is news again, however quiet it was to be.
@@ -85,12 +85,12 @@ class StatusWriter(Generic[T]):
         self._writes.pop(key, None)
         return False
 
-    def quiet(self, key: Key) -> None:
+    def quiet(self, key: ObjectKey) -> None:
         """What followed from our last write is done: its echo is no news."""
         if (mine := self._writes.get(key)) is not None:
             mine.quiet = True
 
-    def is_news(self, change: Change[T]) -> bool:
+    def is_news(self, change: ObjectChange[T]) -> bool:
         """For `Controller.watches(when=...)`: whether a change is more than the echo of a quiet write."""
         mine = self._writes.get(change.key)
         if mine is None or change.new is None or not mine.quiet:
@@ -99,7 +99,7 @@ class StatusWriter(Generic[T]):
         return _version(change.new) != mine.version
 
 
-def changed(status: object, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def changed_fields(status: object, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Of the fields that a status should have, those that it has not."""
     return {name: value for name, value in wanted.items() if getattr(status, name) != value}
 

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from vmafx.kube import Key
+from vmafx.kube import ObjectKey
 
 T = TypeVar("T")
 Indexer = Callable[[T], Iterable[Hashable]]
 
 
-class Change(NamedTuple, Generic[T]):
+class ObjectChange(NamedTuple, Generic[T]):
     """What became of an object: `old` is None for a new one, `new` for one that is gone."""
 
-    key: Key
+    key: ObjectKey
     old: T | None
     new: T | None
 
@@ -22,16 +22,16 @@ class Store(Generic[T]):
 
     def __init__(self, indexes: Mapping[str, Indexer[T]] | None = None) -> None:
         self._indexers = dict(indexes or {})
-        self._objects: dict[Key, T] = {}
-        self._indexes: dict[str, dict[Hashable, dict[Key, T]]] = {name: {} for name in self._indexers}
+        self._objects: dict[ObjectKey, T] = {}
+        self._indexes: dict[str, dict[Hashable, dict[ObjectKey, T]]] = {name: {} for name in self._indexers}
 
     def __len__(self) -> int:
         return len(self._objects)
 
-    def get(self, key: Key) -> T | None:
+    def get(self, key: ObjectKey) -> T | None:
         return self._objects.get(key)
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[ObjectKey]:
         return iter(self._objects)
 
     def values(self) -> Collection[T]:
@@ -45,7 +45,7 @@ class Store(Generic[T]):
         """The values that the index files anything under."""
         return self._indexes[index].keys()
 
-    def put(self, key: Key, new: T) -> Change[T]:
+    def put(self, key: ObjectKey, new: T) -> ObjectChange[T]:
         old = self._objects.get(key)
         self._objects[key] = new
         for name, indexer in self._indexers.items():
@@ -53,17 +53,17 @@ class Store(Generic[T]):
                 self._unfile(name, key, indexer(old))
             for value in indexer(new):
                 self._indexes[name].setdefault(value, {})[key] = new
-        return Change(key, old, new)
+        return ObjectChange(key, old, new)
 
-    def remove(self, key: Key) -> Change[T] | None:
+    def remove(self, key: ObjectKey) -> ObjectChange[T] | None:
         old = self._objects.pop(key, None)
         if old is None:
             return None
         for name, indexer in self._indexers.items():
             self._unfile(name, key, indexer(old))
-        return Change(key, old, None)
+        return ObjectChange(key, old, None)
 
-    def replace(self, objects: dict[Key, T]) -> list[Change[T]]:
+    def replace(self, objects: dict[ObjectKey, T]) -> list[ObjectChange[T]]:
         """Become exactly `objects`, at once, and tell what that changed: also what is gone, which no event tells."""
         before, self._objects = self._objects, objects
         self._indexes = {name: {} for name in self._indexers}
@@ -71,10 +71,10 @@ class Store(Generic[T]):
             for key, new in objects.items():
                 for value in indexer(new):
                     self._indexes[name].setdefault(value, {})[key] = new
-        changes = [Change(key, before.get(key), new) for key, new in objects.items() if before.get(key) != new]
-        return changes + [Change(key, old, None) for key, old in before.items() if key not in objects]
+        changes = [ObjectChange(key, before.get(key), new) for key, new in objects.items() if before.get(key) != new]
+        return changes + [ObjectChange(key, old, None) for key, old in before.items() if key not in objects]
 
-    def _unfile(self, name: str, key: Key, values: Iterable[Hashable]) -> None:
+    def _unfile(self, name: str, key: ObjectKey, values: Iterable[Hashable]) -> None:
         index = self._indexes[name]
         for value in values:
             filed = index.get(value)

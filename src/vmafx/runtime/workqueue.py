@@ -11,14 +11,14 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from vmafx.backoff import Backoff
+from vmafx.clock import loop_time
 from vmafx.runtime.metrics import QueueMetrics
-from vmafx.times import loop_time
 
 K = TypeVar("K", bound=Hashable)
-FIRST_DELAY, LONGEST_DELAY = 0.005, 300.0
+FIRST_DELAY, MAX_DELAY = 0.005, 300.0
 
 
-class Closed(Exception):
+class QueueClosed(Exception):
     """The queue is shut down and empty."""
 
 
@@ -26,7 +26,7 @@ class WorkQueue(Generic[K]):
     """A key that is added while a worker has it waits until that worker is done, and is then taken once more."""
 
     def __init__(self, metrics: QueueMetrics, jitter: Callable[[], float] = random.random) -> None:
-        self._metrics, self._backoff = metrics, Backoff(FIRST_DELAY, LONGEST_DELAY, jitter=jitter)
+        self._metrics, self._backoff = metrics, Backoff(FIRST_DELAY, MAX_DELAY, jitter=jitter)
         self._ready: deque[K] = deque()
         self._low: OrderedDict[K, None] = OrderedDict()  # ready too, for when nothing else is
         self._low_when_done: set[K] = set()  # of the waiting: those to be made ready in the lower lane
@@ -84,7 +84,7 @@ class WorkQueue(Generic[K]):
         """The next key, which is then the caller's until `done`. Cancelling it takes nothing out of the queue."""
         while not self:
             if self._closed:
-                raise Closed
+                raise QueueClosed
             getter = asyncio.get_running_loop().create_future()
             self._getters.append(getter)
             try:

@@ -5,23 +5,23 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from vmafx.scheduling.terms import Offer, Terms
+from vmafx.scheduling.requirements import NodeOffer, Requirements
 
-KEPT = 100  # runs of each kind, the latest
+MAX_SAMPLES = 100  # runs of each kind, the latest
 OVERDUE = 2.0  # a run that takes longer than any before is due at any moment; this many times as long, nobody knows
 
 
-class Kind(NamedTuple):
+class JobClass(NamedTuple):
     """Runs that can be compared: in the same namespace, computed by the same sort of device."""
 
     namespace: str
     device: str
 
 
-class Run(NamedTuple):
+class JobDuration(NamedTuple):
     """A job that had a node from its placement to its score."""
 
-    kind: Kind
+    kind: JobClass
     ended: float
     seconds: float
 
@@ -29,21 +29,21 @@ class Run(NamedTuple):
 class Durations:
     """What to expect of a job, by the runs of its kind that ended last."""
 
-    def __init__(self, runs: Iterable[Run] = ()) -> None:
-        latest: dict[Kind, list[float]] = defaultdict(list)
+    def __init__(self, runs: Iterable[JobDuration] = ()) -> None:
+        latest: dict[JobClass, list[float]] = defaultdict(list)
         for run in sorted(runs, key=lambda one: -one.ended):
-            if len(latest[run.kind]) < KEPT and run.seconds >= 0:
+            if len(latest[run.kind]) < MAX_SAMPLES and run.seconds >= 0:
                 latest[run.kind].append(run.seconds)
         self._known = {kind: sorted(seconds) for kind, seconds in latest.items() if seconds}
         self._medians = {kind: _median(seconds) for kind, seconds in self._known.items()}
 
-    def whole(self, terms: Terms, offer: Offer) -> float | None:
+    def whole(self, terms: Requirements, offer: NodeOffer) -> float | None:
         """Seconds that a job of these terms will take on this node: the median of what others took."""
-        return self._medians.get(kind_of(terms, offer))
+        return self._medians.get(job_class(terms, offer))
 
-    def rest(self, terms: Terms, offer: Offer, so_far: float) -> float | None:
+    def rest(self, terms: Requirements, offer: NodeOffer, so_far: float) -> float | None:
         """Seconds that one which has run `so_far` still takes: what those took that were not over by then either."""
-        known = self._known.get(kind_of(terms, offer))
+        known = self._known.get(job_class(terms, offer))
         if known is None:
             return None
         longer = known[bisect_right(known, so_far) :]
@@ -52,9 +52,9 @@ class Durations:
         return 0.0 if so_far <= OVERDUE * known[-1] else None
 
 
-def kind_of(terms: Terms, offer: Offer) -> Kind:
+def job_class(terms: Requirements, offer: NodeOffer) -> JobClass:
     """A cpu job is computed by the CPU wherever it runs; any other by what its node has."""
-    return Kind(terms.namespace, "cpu" if terms.backend == "cpu" else offer.vendor)
+    return JobClass(terms.namespace, "cpu" if terms.backend == "cpu" else offer.vendor)
 
 
 def _median(known: list[float]) -> float:

@@ -1,13 +1,22 @@
 """Jobs that the same nodes fit, in their order, and those nodes, the best first."""
 
-from vmafx.scheduling.ranking import Ranking
-from vmafx.scheduling.terms import VENDORS, Label, Name, Offer, Order, Placement, Terms, Waiting
+from vmafx.scheduling.indexes import RankedSet
+from vmafx.scheduling.requirements import (
+    VENDORS,
+    Label,
+    NamespacedName,
+    NodeOffer,
+    Order,
+    PendingCause,
+    Placement,
+    Requirements,
+)
 
-Mark = tuple[str, Label | None]  # a namespace and a label in it; None: whatever the labels
+RequirementKey = tuple[str, Label | None]  # a namespace and a label in it; None: whatever the labels
 NodeRank = tuple[int, float, float, str]  # vendor, load, speed, name
 
 
-class Line(Ranking[Name, Order]):
+class Subqueue(RankedSet[NamespacedName, Order]):
     """Jobs of a group that avoid the same nodes."""
 
     def __init__(self, excluded: frozenset[str]) -> None:
@@ -15,25 +24,25 @@ class Line(Ranking[Name, Order]):
         self.excluded = excluded
 
 
-class Group:
+class JobGroup:
     """Waiting jobs whose terms differ at most in the nodes they avoid. Who avoids all that is free holds up nobody."""
 
-    def __init__(self, terms: Terms, mark: Mark) -> None:
+    def __init__(self, terms: Requirements, mark: RequirementKey) -> None:
         self.terms = terms
         self.mark = mark  # that a node must have to fit
-        self.why: Waiting | None = None  # as long as it is known to be true
-        self.jobs: dict[Name, Line] = {}
-        self._lines: dict[frozenset[str], Line] = {}
-        self._heads: Ranking[Line, Order] = Ranking()  # the lines, by their first job
+        self.why: PendingCause | None = None  # as long as it is known to be true
+        self.jobs: dict[NamespacedName, Subqueue] = {}
+        self._lines: dict[frozenset[str], Subqueue] = {}
+        self._heads: RankedSet[Subqueue, Order] = RankedSet()  # the lines, by their first job
         self._usable: set[str] = set()  # nodes
-        self._free: Ranking[str, NodeRank] = Ranking()  # those with a free slot
+        self._free: RankedSet[str, NodeRank] = RankedSet()  # those with a free slot
         self._avoided: set[str] = set()  # those that all lines were found to avoid, so that none looks at them again
         self._preference = {vendor: place for place, vendor in enumerate(VENDORS[terms.backend])}
 
-    def add(self, job: Name, order: Order, excluded: frozenset[str]) -> None:
+    def add(self, job: NamespacedName, order: Order, excluded: frozenset[str]) -> None:
         line = self._lines.get(excluded)
         if line is None:
-            line = self._lines[excluded] = Line(excluded)
+            line = self._lines[excluded] = Subqueue(excluded)
             self._avoided &= frozenset() if self._usable <= excluded else excluded  # it may want what the others do not
         if self.jobs.get(job, line) is not line:
             self.remove(job)
@@ -41,12 +50,12 @@ class Group:
         line.put(job, order)
         self._line_up(line)
 
-    def remove(self, job: Name) -> None:
+    def remove(self, job: NamespacedName) -> None:
         line = self.jobs.pop(job)
         line.drop(job)
         self._line_up(line)
 
-    def see(self, offer: Offer, used: int) -> None:
+    def see(self, offer: NodeOffer, used: int) -> None:
         """A node that fits came, changed, or has another load."""
         if not offer.usable():
             self.lose(offer.node)
@@ -58,7 +67,7 @@ class Group:
         else:
             self._free.drop(node)
 
-    def lose(self, node: Name) -> None:
+    def lose(self, node: NamespacedName) -> None:
         self._free.drop(node.name)
         self._usable.discard(node.name)
         self._avoided.clear()  # to some, only nodes may be left that they avoided so far
@@ -78,15 +87,15 @@ class Group:
         if line is None or job is None or node is None:
             self._avoided.update(self._free.things)
             return None
-        return line.rank(job), Placement(job, Name(self.terms.namespace, node))
+        return line.rank(job), Placement(job, NamespacedName(self.terms.namespace, node))
 
-    def _best(self, line: Line) -> str | None:
+    def _best(self, line: Subqueue) -> str | None:
         """A node that is to be avoided only if no other could ever be waited for."""
         if not line.excluded or self._usable <= line.excluded:
             return self._free.first()
         return self._free.first_that(lambda node: node not in line.excluded)
 
-    def _line_up(self, line: Line) -> None:
+    def _line_up(self, line: Subqueue) -> None:
         """Its first job may be another, or it may have none."""
         first = line.first()
         if first is not None:

@@ -5,29 +5,36 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from vmafx.scheduling.buckets import Buckets
-from vmafx.scheduling.group import Group, Mark
-from vmafx.scheduling.ranking import Ranking
-from vmafx.scheduling.terms import Name, Offer, Order, Placement, Request, Terms, Waiting
+from vmafx.scheduling.group import JobGroup, RequirementKey
+from vmafx.scheduling.indexes import RankedSet, SetIndex
+from vmafx.scheduling.requirements import (
+    JobRequest,
+    NamespacedName,
+    NodeOffer,
+    Order,
+    PendingCause,
+    Placement,
+    Requirements,
+)
 
-POD_ONLY = Waiting("BackendUnavailable", "its credentialsSecretRef needs a node that runs jobs as Pods")
+POD_ONLY = PendingCause("BackendUnavailable", "its credentialsSecretRef needs a node that runs jobs as Pods")
 
 
 class Scheduler:
     """Told of every job and node, it gives each free slot to the job whose turn it is."""
 
     def __init__(self) -> None:
-        self._groups: dict[Terms, Group] = {}
-        self._groups_in: Buckets[str, Group] = Buckets()
-        self._groups_by: Buckets[Mark, Group] = Buckets()  # each once, by a label that it asks for
-        self._waits: dict[Name, Group] = {}
-        self._nodes: dict[Name, Offer] = {}
-        self._nodes_by: Buckets[Mark, Name] = Buckets()  # each by all its labels, and by none
-        self._on: dict[Name, Name] = {}  # jobs that have a node
-        self._used: Counter[Name] = Counter()
-        self._turns: Ranking[Group, Order] = Ranking()  # the groups that may have a place for their first job
+        self._groups: dict[Requirements, JobGroup] = {}
+        self._groups_in: SetIndex[str, JobGroup] = SetIndex()
+        self._groups_by: SetIndex[RequirementKey, JobGroup] = SetIndex()  # each once, by a label that it asks for
+        self._waits: dict[NamespacedName, JobGroup] = {}
+        self._nodes: dict[NamespacedName, NodeOffer] = {}
+        self._nodes_by: SetIndex[RequirementKey, NamespacedName] = SetIndex()  # each by all its labels, and by none
+        self._on: dict[NamespacedName, NamespacedName] = {}  # jobs that have a node
+        self._used: Counter[NamespacedName] = Counter()
+        self._turns: RankedSet[JobGroup, Order] = RankedSet()  # the groups that may have a place for their first job
 
-    def wait(self, request: Request) -> None:
+    def wait(self, request: JobRequest) -> None:
         """A job waits, or waits on other terms than before."""
         job, alike = request.job, request.terms.alike()
         self._leave(job)
@@ -38,7 +45,7 @@ class Scheduler:
         group.add(job, request.order(), request.terms.excluded)
         self._line_up(group)
 
-    def hold(self, job: Name, node: Name) -> None:
+    def hold(self, job: NamespacedName, node: NamespacedName) -> None:
         """A job has a node, by whoever's decision; it counts there even if the node is not known yet."""
         self._withdraw(job)
         if self._on.get(job) != node:
@@ -47,12 +54,12 @@ class Scheduler:
             self._used[node] += 1
             self._look_at(node)
 
-    def forget(self, job: Name) -> None:
+    def forget(self, job: NamespacedName) -> None:
         """A job is over, or gone, or not ours to place."""
         self._withdraw(job)
         self._leave(job)
 
-    def offer(self, offer: Offer) -> bool:
+    def offer(self, offer: NodeOffer) -> bool:
         """A node is there, or has changed; False if in nothing that could change why a job waits."""
         before = self._nodes.get(offer.node)
         if before is not None and msgspec.structs.replace(before, fps=offer.fps) == offer:
@@ -70,7 +77,7 @@ class Scheduler:
         self._look_at(offer.node)
         return True
 
-    def withdraw(self, node: Name) -> None:
+    def withdraw(self, node: NamespacedName) -> None:
         """A node is gone; jobs that had it keep it until told otherwise."""
         before = self._nodes.pop(node, None)
         if before is not None:
@@ -91,25 +98,25 @@ class Scheduler:
                 self.hold(*found[1])
                 yield found[1]
 
-    def why(self, job: Name) -> Waiting | None:
+    def why(self, job: NamespacedName) -> PendingCause | None:
         """Why this job waits; None if it does not."""
         group = self._waits.get(job)
         return None if group is None else self._why(group)
 
-    def lines(self, namespace: str) -> Iterator[tuple[Terms, Waiting, Collection[Name]]]:
+    def lines(self, namespace: str) -> Iterator[tuple[Requirements, PendingCause, Collection[NamespacedName]]]:
         """Jobs of a namespace that wait on the same terms but for the nodes they avoid, and so for the same reason."""
         for group in self._groups_in[namespace]:
             if group.jobs:
                 yield group.terms, self._why(group), group.jobs.keys()
 
-    def used(self, node: Name) -> int:
+    def used(self, node: NamespacedName) -> int:
         return self._used[node]
 
-    def _new_group(self, terms: Terms) -> Group:
+    def _new_group(self, terms: Requirements) -> JobGroup:
         namespace = terms.namespace
-        marks: list[Mark] = [(namespace, label) for label in terms.selector] or [(namespace, None)]
+        marks: list[RequirementKey] = [(namespace, label) for label in terms.selector] or [(namespace, None)]
         # The one that the fewest others have: so a label that all ask for makes no node look at all.
-        group = Group(terms, min(marks, key=lambda mark: len(self._groups_by[mark])))
+        group = JobGroup(terms, min(marks, key=lambda mark: len(self._groups_by[mark])))
         self._groups[terms] = group
         self._groups_in.add(namespace, group)
         self._groups_by.add(group.mark, group)
@@ -118,7 +125,7 @@ class Scheduler:
                 group.see(offer, self._used[offer.node])
         return group
 
-    def _give_up(self, group: Group) -> None:
+    def _give_up(self, group: JobGroup) -> None:
         del self._groups[group.terms]
         self._groups_in.discard(group.terms.namespace, group)
         self._groups_by.discard(group.mark, group)
@@ -127,7 +134,7 @@ class Scheduler:
     def _is_bare(self, namespace: str) -> bool:
         return not self._nodes_by[namespace, None]
 
-    def _withdraw(self, job: Name) -> None:
+    def _withdraw(self, job: NamespacedName) -> None:
         """It waits no longer. A group without jobs is given up, so that old terms cost nothing.
 
         But not if it asks for no labels: those are few, they come back, and they would look at every node again.
@@ -140,7 +147,7 @@ class Scheduler:
             else:
                 self._give_up(group)
 
-    def _leave(self, job: Name) -> None:
+    def _leave(self, job: NamespacedName) -> None:
         node = self._on.pop(job, None)
         if node is not None:
             self._used[node] -= 1
@@ -148,7 +155,7 @@ class Scheduler:
                 del self._used[node]
             self._look_at(node)
 
-    def _look_at(self, node: Name) -> None:
+    def _look_at(self, node: NamespacedName) -> None:
         """The node's load or nature changed: every group that it fits may move."""
         offer = self._nodes.get(node)
         if offer is not None:
@@ -158,7 +165,7 @@ class Scheduler:
                     group.see(offer, used)
                     self._line_up(group)
 
-    def _lose(self, before: Offer, now: Offer | None = None) -> None:
+    def _lose(self, before: NodeOffer, now: NodeOffer | None = None) -> None:
         """A node is no longer what it was: no group has it that it does not fit now."""
         for mark in _marks(before):
             self._nodes_by.discard(mark, before.node)
@@ -168,7 +175,7 @@ class Scheduler:
                 group.lose(before.node)
                 self._line_up(group)
 
-    def _line_up(self, group: Group) -> None:
+    def _line_up(self, group: JobGroup) -> None:
         """After every change of it: whether it has a turn, and which."""
         order = group.turn()
         if order is None:
@@ -176,56 +183,56 @@ class Scheduler:
         else:
             self._turns.put(group, order)
 
-    def _near(self, offer: Offer) -> Iterator[Group]:
+    def _near(self, offer: NodeOffer) -> Iterator[JobGroup]:
         """The groups that the node fits, and some others."""
         for mark in _marks(offer):
             yield from self._groups_by[mark]
 
-    def _selected(self, terms: Terms) -> Iterator[Offer]:
+    def _selected(self, terms: Requirements) -> Iterator[NodeOffer]:
         """The nodes that have the labels asked for."""
-        marks: list[Mark] = [(terms.namespace, label) for label in (None, *terms.selector)]
+        marks: list[RequirementKey] = [(terms.namespace, label) for label in (None, *terms.selector)]
         for node in min((self._nodes_by[mark] for mark in marks), key=len):
             if terms.selector <= (offer := self._nodes[node]).labels:
                 yield offer
 
-    def _why(self, group: Group) -> Waiting:
+    def _why(self, group: JobGroup) -> PendingCause:
         namespace = group.terms.namespace
         if self._is_bare(namespace):
-            return Waiting("NoNodes", f"there is no VmafxNode in namespace {namespace}")
+            return PendingCause("NoNodes", f"there is no VmafxNode in namespace {namespace}")
         if group.why is None:
             group.why = _why(group.terms, list(self._selected(group.terms)))
         return group.why
 
 
-def _marks(offer: Offer) -> Iterator[Mark]:
+def _marks(offer: NodeOffer) -> Iterator[RequirementKey]:
     yield offer.node.namespace, None
     for label in offer.labels:
         yield offer.node.namespace, label
 
 
-def _why(terms: Terms, selected: list[Offer]) -> Waiting:
+def _why(terms: Requirements, selected: list[NodeOffer]) -> PendingCause:
     """The first thing that stands in the way, from the outside in."""
     if not selected:
-        return Waiting(
+        return PendingCause(
             "NoNodes", f"there is no VmafxNode with the labels of its nodeSelector in namespace {terms.namespace}"
         )
     fitting = [offer for offer in selected if offer.fits(terms)]
     if not fitting:
         if terms.pod_only and any(offer.fits(terms._replace(pod_only=False)) for offer in selected):
             return POD_ONLY
-        return Waiting("BackendUnavailable", f"no node has a GPU for backend {terms.backend}")
+        return PendingCause("BackendUnavailable", f"no node has a GPU for backend {terms.backend}")
     healthy = [offer for offer in fitting if offer.is_open()]
     if not healthy:
-        return Waiting("NoHealthyNode", _none_healthy(fitting))
+        return PendingCause("NoHealthyNode", _none_healthy(fitting))
     spoken = [offer for offer in healthy if offer.spoken]
     if not spoken:
-        return Waiting("NoAgent", f"no agent has registered yet for {_that_fit(len(healthy))}")
+        return PendingCause("NoAgent", f"no agent has registered yet for {_that_fit(len(healthy))}")
     slots = sum(offer.capacity for offer in spoken)
     taken = "the only slot" if slots == 1 else f"all {slots} slots"
-    return Waiting("InsufficientCapacity", f"{taken} of {_that_fit(len(spoken))} {_are(slots)} taken")
+    return PendingCause("InsufficientCapacity", f"{taken} of {_that_fit(len(spoken))} {_are(slots)} taken")
 
 
-def _none_healthy(fitting: list[Offer]) -> str:
+def _none_healthy(fitting: list[NodeOffer]) -> str:
     """In words that stay the same while it does: they are written into every job that waits for these nodes."""
     if len(fitting) == 1:
         name = fitting[0].node.name
@@ -235,7 +242,7 @@ def _none_healthy(fitting: list[Offer]) -> str:
     return f"the {len(fitting)} nodes that fit are {told} (kubectl get vmnode)"
 
 
-def _state(offer: Offer) -> str:
+def _state(offer: NodeOffer) -> str:
     if offer.cordoned:
         return "cordoned"
     return "draining" if offer.draining else "unhealthy"

@@ -8,72 +8,72 @@ from typing import TypeVar
 import msgspec
 
 from vmafx.scoring.errors import ScoringError
-from vmafx.scoring.frames import Picture
-from vmafx.scoring.request import Options, Source, check
+from vmafx.scoring.ffmpeg import ProbedClip
+from vmafx.scoring.pictures import FramePair
+from vmafx.scoring.request import ScoreOptions, Source, check_options
 from vmafx.scoring.result import Progress, Report
-from vmafx.scoring.run import Ready
 from vmafx.scoring.score import Scorer
 
 T = TypeVar("T")
-Listener = Callable[[int, Progress], None]  # with the number of the distorted clip
+BatchListener = Callable[[int, Progress], None]  # with the number of the distorted clip
 OnFailure = Callable[[int, ScoringError], None]
 WORST_FRAMES = 6  # shown in an HTML report, if no other number is asked for
 OPEN_MOST = 256  # clips that are open at once, each with a descriptor: a shell's usual limit is 1,024
 
 
-class Scored(msgspec.Struct, frozen=True):
+class ClipScored(msgspec.Struct, frozen=True):
     """`pictures_error` is why there are no pictures, where some were wanted."""
 
     report: Report
-    pictures: tuple[Picture, ...] = ()
+    pictures: tuple[FramePair, ...] = ()
     pictures_error: Exception | None = None
 
 
-class Failed(msgspec.Struct, frozen=True):
+class ClipFailed(msgspec.Struct, frozen=True):
     error: ScoringError
 
 
 class _Shared:
     """What all clips of a batch share: the reference, and the turns they take."""
 
-    def __init__(self, reference: "asyncio.Task[Ready]", parallel: int) -> None:
+    def __init__(self, reference: "asyncio.Task[ProbedClip]", parallel: int) -> None:
         self._reference = reference
         self.open = asyncio.Semaphore(max(OPEN_MOST, parallel))
         self.look = asyncio.Semaphore(parallel)
         self.score = asyncio.Semaphore(parallel)
 
-    async def reference(self) -> Ready:
+    async def reference(self) -> ProbedClip:
         await asyncio.wait([self._reference])
         return self._reference.result()
 
 
-class Batch:
+class BatchScorer:
     """`parallel` clips at once, sharing the cores; pictures are taken of the `worst` frames of each.
 
     Local clips are looked at before it is their turn to be scored, so that what is wrong with one shows at once.
     Remote ones are fetched in their turn: the disk has room for few.
     """
 
-    def __init__(self, scorer: Scorer, options: Options, *, parallel: int = 0, worst: int = 0) -> None:
+    def __init__(self, scorer: Scorer, options: ScoreOptions, *, parallel: int = 0, worst: int = 0) -> None:
         self._scorer, self._options, self._parallel, self._worst = scorer, options, parallel, worst
 
     async def score(
         self,
         reference: Source,
         distorted: Sequence[Source],
-        listener: Listener,
+        listener: BatchListener,
         on_failure: OnFailure = lambda _number, _error: None,
-    ) -> list[Scored | Failed]:
+    ) -> list[ClipScored | ClipFailed]:
         """An outcome for each, in their order; `on_failure` hears of a failed clip while others are still scored.
 
         What is wrong with the reference or the options concerns all: raised.
         """
-        check(self._options)
+        check_options(self._options)
         cores = self._options.cores()
         parallel = min(self._parallel or cores, len(distorted))
         threads = self._options.threads or max(1, cores // parallel)
         options = msgspec.structs.replace(self._options, threads=threads)
-        outcomes: list[asyncio.Task[Scored | Failed]] = []
+        outcomes: list[asyncio.Task[ClipScored | ClipFailed]] = []
         async with self._scorer.open(reference, "reference", lambda progress: listener(0, progress)) as held:
             try:
                 async with asyncio.TaskGroup() as group:
@@ -88,21 +88,21 @@ class Batch:
     async def _one(
         self,
         source: Source,
-        options: Options,
+        options: ScoreOptions,
         shared: _Shared,
         hear: Callable[[Progress], None],
         on_failure: Callable[[ScoringError], None],
-    ) -> Scored | Failed:
+    ) -> ClipScored | ClipFailed:
         try:
             return await self._in_turn(source, options, shared, hear)
         except ScoringError as error:
             await shared.reference()  # if that fails, it is what there is to tell, and ends the group
             on_failure(error)
-            return Failed(error)
+            return ClipFailed(error)
 
     async def _in_turn(
-        self, source: Source, options: Options, shared: _Shared, hear: Callable[[Progress], None]
-    ) -> Scored:
+        self, source: Source, options: ScoreOptions, shared: _Shared, hear: Callable[[Progress], None]
+    ) -> ClipScored:
         if self._scorer.is_local(source, "distorted"):
             async with shared.open, self._looked_at(source, shared, hear) as distorted:
                 reference = await shared.reference()
@@ -116,7 +116,7 @@ class Batch:
     @asynccontextmanager
     async def _looked_at(
         self, source: Source, shared: _Shared, hear: Callable[[Progress], None]
-    ) -> AsyncIterator[Ready]:
+    ) -> AsyncIterator[ProbedClip]:
         async with self._scorer.open(source, "distorted", hear) as held:
             async with shared.look:
                 hear(Progress("reading"))
@@ -124,16 +124,16 @@ class Batch:
             yield ready
 
     async def _compare(
-        self, reference: Ready, distorted: Ready, options: Options, hear: Callable[[Progress], None]
-    ) -> Scored:
+        self, reference: ProbedClip, distorted: ProbedClip, options: ScoreOptions, hear: Callable[[Progress], None]
+    ) -> ClipScored:
         """A score without pictures is better than none; why there are none is noted."""
         report = await self._scorer.compare(reference, distorted, options, hear)
         try:
             taken = await self._scorer.worst_frames(reference, distorted, options, report, self._worst)
         except (ScoringError, OSError) as error:
             result = msgspec.structs.replace(report.result, notes=(*report.result.notes, str(error)))
-            return Scored(msgspec.structs.replace(report, result=result), pictures_error=error)
-        return Scored(report, tuple(taken))
+            return ClipScored(msgspec.structs.replace(report, result=result), pictures_error=error)
+        return ClipScored(report, tuple(taken))
 
 
 def _numbered(listener: Callable[[int, T], None], number: int) -> Callable[[T], None]:

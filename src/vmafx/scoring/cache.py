@@ -1,4 +1,4 @@
-"""Results of before, by what they are the result of: the clips' bytes, the model, the options, the engine."""
+"""The result cache: keyed by the clips' SHA-256, the model, the options and the engine."""
 
 import hashlib
 import os
@@ -9,16 +9,16 @@ import msgspec
 
 from vmafx.atomic_write import put_whole
 from vmafx.scoring.engine import Engine
-from vmafx.scoring.models import Model
-from vmafx.scoring.request import Options, Source
+from vmafx.scoring.models import VmafModel
+from vmafx.scoring.request import ScoreOptions, Source
 from vmafx.scoring.result import Report
 
-SIZE_MAX = 512 << 20
+MAX_CACHE_BYTES = 512 << 20
 REVISION = 1  # raised when the same input scores otherwise than before: what is kept of then is not used
 NOT_IN_THE_KEY = {"threads", "model"}  # the first changes no score, and the second is there by its content
 
 
-def default_folder() -> Path | None:
+def default_cache_folder() -> Path | None:
     """None for who has no home, as users of containers may have none."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vmafx" / "results"
@@ -26,8 +26,8 @@ def default_folder() -> Path | None:
         return None
 
 
-def key_of(
-    digests: tuple[str, str], sources: tuple[Source, Source], model: Model, options: Options, engine: Engine
+def cache_key(
+    digests: tuple[str, str], sources: tuple[Source, Source], model: VmafModel, options: ScoreOptions, engine: Engine
 ) -> str:
     """The same for the same work, whatever the clips are called."""
     chosen = {name: value for name, value in msgspec.structs.asdict(options).items() if name not in NOT_IN_THE_KEY}
@@ -42,11 +42,11 @@ def key_of(
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
 
 
-class Cache:
+class ResultCache:
     """A folder of reports. Whatever is wrong with it, scoring goes on without."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or default_folder()
+        self._folder = folder or default_cache_folder()
 
     def get(self, key: str) -> Report | None:
         if self._folder is None:
@@ -79,7 +79,7 @@ class Cache:
         files = sorted(((path.stat(), path) for path in folder.glob("*.json")), key=lambda one: one[0].st_mtime)
         size = sum(status.st_size for status, _ in files)
         for status, path in files:
-            if size <= SIZE_MAX:
+            if size <= MAX_CACHE_BYTES:
                 return
             path.unlink(missing_ok=True)
             size -= status.st_size

@@ -1,8 +1,29 @@
-"""What a clip is, as the prober found it."""
+"""A clip as the prober describes it, and the ffmpeg demuxers that may read one."""
 
 import msgspec
 
 from vmafx.api.scoring import RawFormat
+
+IMAGE_DEMUXERS = (
+    "bmp", "dds", "dpx", "exr", "gif", "hdr", "j2k", "jpeg", "jpegls", "jpegxl", "pam", "pbm", "pcx", "pfm", "pgm",
+    "pgmyuv", "phm", "photocd", "pictor", "png", "ppm", "psd", "qdraw", "qoi", "sgi", "sunrast", "tiff", "vbn",
+    "webp", "xbm", "xpm", "xwd",
+)  # fmt: skip
+STREAM_DEMUXERS = (  # bare codecs: they carry no times, and a frame rate is only guessed
+    "av1", "avs2", "avs3", "cavsvideo", "dirac", "dnxhd", "evc", "h261", "h263", "h264", "hevc", "ingenient", "m4v",
+    "mjpeg", "mjpeg_2000", "mpegvideo", "obu", "rawvideo", "vc1", "vvc",
+)  # fmt: skip
+FILE_DEMUXERS = (
+    "4xm", "aiff", "amv", "anm", "apng", "asf", "avi", "avr", "bethsoftvid", "bink", "c93", "cdxl", "cine", "dfa",
+    "dv", "dxa", "ea", "ea_cdata", "ffm", "film_cpk", "flic", "flv", "gif", "gxf", "hnm", "idcin", "iff", "ipmovie",
+    "ipu", "ivf", "ivr", "jpegxl_anim", "jv", "kux", "live_flv", "lmlm4", "lxf", "matroska", "mcc", "mgsts", "mlv",
+    "mm", "mov", "mp4", "mpeg", "mpegts", "mtv", "mv", "mvi", "mxf", "mxg", "nc", "nsv", "nut", "nuv", "ogg", "pmp",
+    "psxstr", "pva", "r3d", "rl2", "rm", "roq", "rpl", "sdr2", "segafilm", "smk", "smush", "svs", "swf", "thp",
+    "tmv", "ty", "v210", "v210x", "vc1test", "viv", "vividas", "vmd", "wc3movie", "webm", "wsvqa", "wtv", "wv",
+    "xmv", "yop", "yuv4mpegpipe",
+)  # fmt: skip
+CONTAINER_DEMUXERS = (*FILE_DEMUXERS, *STREAM_DEMUXERS, *(f"{name}_pipe" for name in IMAGE_DEMUXERS))
+WITHOUT_TIMES = frozenset(STREAM_DEMUXERS) | {f"{name}_pipe" for name in IMAGE_DEMUXERS}
 
 
 class Clip(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +58,7 @@ class Clip(msgspec.Struct, frozen=True, kw_only=True):
         return self.width * self.pixel_aspect / self.height
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class ProbeRefusal(msgspec.Struct, frozen=True):
     """The prober's answer to a clip that is none, or too much."""
 
     why: str

@@ -10,12 +10,12 @@ from typing import Annotated
 
 import msgspec
 
-from vmafx.process.child import ended_by, output
-from vmafx.scoring.errors import NodeFault, started_here
+from vmafx.process.child import exit_description, run_command
+from vmafx.scoring.errors import NodeFault, spawn_errors_as_node_fault
 from vmafx.settings import Setting, Settings, from_environ
 
 BINARY = "VMAFX_FFMPEG_BIN"
-OLDEST = 6  # the first that reads a descriptor it is given, and tells how many frames each stream had
+MIN_VERSION = 6  # the first that reads a descriptor it is given, and tells how many frames each stream had
 
 
 class EngineSettings(Settings):
@@ -38,7 +38,7 @@ class Engine(msgspec.Struct, frozen=True):
         return status.st_size, status.st_mtime_ns
 
 
-class Parts(msgspec.Struct, frozen=True):
+class FfmpegBuild(msgspec.Struct, frozen=True):
     """What an ffmpeg is made of."""
 
     filters: frozenset[str]
@@ -46,7 +46,7 @@ class Parts(msgspec.Struct, frozen=True):
     protocols: frozenset[str]
 
 
-def find(environ: Mapping[str, str] = os.environ) -> str:
+def find_ffmpeg(environ: Mapping[str, str] = os.environ) -> str:
     """The path of the ffmpeg to use."""
     if named := from_environ(EngineSettings, environ).ffmpeg:
         found = shutil.which(named)
@@ -63,43 +63,45 @@ def find(environ: Mapping[str, str] = os.environ) -> str:
         ) from error
 
 
-async def ready(environ: Mapping[str, str] = os.environ) -> Engine:
+async def find_engine(environ: Mapping[str, str] = os.environ) -> Engine:
     """The ffmpeg to use. What it can do is asked only when it failed: that takes longer than many a score."""
-    path = find(environ)
+    path = find_ffmpeg(environ)
     said = re.match(r"ffmpeg version (\S+)", await _ask(path, "-version"))
     if said is None:
         raise NodeFault(f"{path} does not say that it is ffmpeg")
     return Engine(path, said[1])
 
 
-async def parts(engine: Engine) -> Parts:
+async def inspect_build(engine: Engine) -> FfmpegBuild:
     filters, encoders, protocols = await asyncio.gather(
         *(_ask(engine.path, what) for what in ("-filters", "-encoders", "-protocols"))
     )
-    return Parts(
+    return FfmpegBuild(
         filters=frozenset(re.findall(r"^ [A-Z.|]{2,3} (\S+) ", filters, re.MULTILINE)),
         encoders=frozenset(re.findall(r"^ [VAS][A-Z.]{5} (\S+) ", encoders, re.MULTILINE)),
         protocols=frozenset(re.findall(r"^  (\w+)$", protocols.partition("Output:")[0], re.MULTILINE)),
     )
 
 
-def lacks(engine: Engine, has: Parts) -> str | None:
+def missing_parts(engine: Engine, has: FfmpegBuild) -> str | None:
     """What is missing for scoring, and what to do about it; None if nothing is."""
     remedy = f"unset {BINARY}, or name another there"
     if "libvmaf" not in has.filters:
         return f"{engine.path} (ffmpeg {engine.version}) has no libvmaf filter; {remedy}"
     if "fd" not in has.protocols:
-        return f"{engine.path} is ffmpeg {engine.version}, and {OLDEST} or later is needed; {remedy}"
+        return f"{engine.path} is ffmpeg {engine.version}, and {MIN_VERSION} or later is needed; {remedy}"
     return None
 
 
 async def _ask(path: str, what: str) -> str:
     try:
-        with started_here():
-            code, out, err = await output([path, "-hide_banner", what])
+        with spawn_errors_as_node_fault():
+            code, out, err = await run_command([path, "-hide_banner", what])
     except TimeoutError as error:
         raise NodeFault(f"{path} {what} gave no answer within a minute") from error
     if code:
         said = (err or out).strip().splitlines()
-        raise NodeFault(f"{path} {what} failed with {ended_by(code)}: {said[-1] if said else 'it said nothing'}")
+        raise NodeFault(
+            f"{path} {what} failed with {exit_description(code)}: {said[-1] if said else 'it said nothing'}"
+        )
     return out

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from vmafx.process.child import StartFailed
+from vmafx.process.child import SpawnFailed
 
-Part = Literal["reference", "distorted", "model", "options"]
+InputPart = Literal["reference", "distorted", "model", "options"]
 
 
 class ScoringError(Exception):
@@ -22,7 +22,7 @@ class ScoringError(Exception):
 class BadInput(ScoringError):
     """Names the part that is wrong, and why; `remedy` is what `vmafx score` offers, and a job does not."""
 
-    def __init__(self, part: Part, why: str, remedy: str = "") -> None:
+    def __init__(self, part: InputPart, why: str, remedy: str = "") -> None:
         super().__init__(f"{part}: {why}")
         self.part, self.why, self.remedy = part, why, remedy
 
@@ -36,9 +36,9 @@ class NodeFault(ScoringError):
 
 
 @contextmanager
-def started_here() -> Iterator[None]:
+def spawn_errors_as_node_fault() -> Iterator[None]:
     """A program that this machine cannot start is this machine's fault."""
     try:
         yield
-    except StartFailed as error:
+    except SpawnFailed as error:
         raise NodeFault(str(error)) from error

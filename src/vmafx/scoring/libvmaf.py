@@ -38,20 +38,22 @@ class _Pooled(msgspec.Struct):
     mean: float | None = None
 
 
-class Log(msgspec.Struct):
+class LibvmafLog(msgspec.Struct):
     version: str
     frames: list[_Frame]
     pooled_metrics: dict[str, _Pooled]
 
 
-def read_log(content: bytes) -> Log:
+def decode_log(content: bytes) -> LibvmafLog:
     try:
-        return msgspec.json.decode(content, type=Log)
+        return msgspec.json.decode(content, type=LibvmafLog)
     except msgspec.DecodeError as error:
         raise EngineFailure(f"libvmaf's log cannot be read: {error}") from error
 
 
-def columns(log: Log, given: int, subsample: int, features: Sequence[str]) -> tuple[list[int], dict[str, list[float]]]:
+def columns(
+    log: LibvmafLog, given: int, subsample: int, features: Sequence[str]
+) -> tuple[list[int], dict[str, list[float]]]:
     """The frames' numbers and their values by measure; `given` is how many frames went into libvmaf."""
     numbers = [frame.frameNum for frame in log.frames]
     if not numbers or numbers != list(range(0, given, subsample)):
@@ -65,13 +67,13 @@ def columns(log: Log, given: int, subsample: int, features: Sequence[str]) -> tu
     return numbers, table
 
 
-def _check_mean(values: Sequence[float], log: Log) -> None:
+def _check_mean(values: Sequence[float], log: LibvmafLog) -> None:
     pooled = log.pooled_metrics.get("vmaf", _Pooled()).mean
     if pooled is None or not math.isclose(mean(values), pooled, abs_tol=1e-3):
         raise EngineFailure(f"libvmaf's own mean ({pooled}) is not that of the frames it lists")
 
 
-def _column(log: Log, name: str) -> list[float]:
+def _column(log: LibvmafLog, name: str) -> list[float]:
     column = []
     for frame in log.frames:
         value = frame.metrics.get(name)

@@ -9,18 +9,17 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from vmafx.process.child import output
-from vmafx.scoring.digest import sha256
+from vmafx.process.child import run_command
 from vmafx.scoring.engine import Engine
-from vmafx.scoring.errors import BadInput, started_here
-from vmafx.scoring.media.opened import open_media
-from vmafx.scoring.media.policy import MODEL_DIR, Policy
+from vmafx.scoring.errors import BadInput, spawn_errors_as_node_fault
+from vmafx.scoring.media.access import open_media, sha256
+from vmafx.scoring.media.policy import MODEL_DIR, MediaPolicy
 
 BUILT_IN = ("vmaf_v0.6.1", "vmaf_v0.6.1neg", "vmaf_4k_v0.6.1")
-FILE_MAX = 32 << 20
+MAX_MODEL_BYTES = 32 << 20
 
 
-class Model(msgspec.Struct, frozen=True):
+class VmafModel(msgspec.Struct, frozen=True):
     name: str  # for people
     identity: str  # for the cache
     argument: str  # for libvmaf
@@ -41,19 +40,19 @@ class _File(msgspec.Struct):
 
 
 @asynccontextmanager
-async def open_model(name: str, policy: Policy) -> AsyncIterator[Model]:
+async def open_model(name: str, policy: MediaPolicy) -> AsyncIterator[VmafModel]:
     """A model by name, path or URI. A file is handed on as the descriptor whose content was checked."""
     if name in BUILT_IN:
-        yield Model(name, name, f"version={name}")
+        yield VmafModel(name, name, f"version={name}")
         return
     name = _file_of(name, policy.model_dir)
-    bounded = msgspec.structs.replace(policy, max_bytes=min(policy.max_bytes, FILE_MAX))
+    bounded = msgspec.structs.replace(policy, max_bytes=min(policy.max_bytes, MAX_MODEL_BYTES))
     async with open_media(name, "model", bounded) as opened:
-        if opened.size > FILE_MAX:
-            raise BadInput("model", f"{opened.shown} is larger than a model can be ({FILE_MAX >> 20} MiB)")
-        _check(os.pread(opened.fd, FILE_MAX, 0), opened.shown)
+        if opened.size > MAX_MODEL_BYTES:
+            raise BadInput("model", f"{opened.shown} is larger than a model can be ({MAX_MODEL_BYTES >> 20} MiB)")
+        _check(os.pread(opened.fd, MAX_MODEL_BYTES, 0), opened.shown)
         identity = f"sha256:{opened.digest or await sha256(opened)}"
-        yield Model(opened.shown, identity, f"path=/dev/fd/{opened.fd}", opened.fd)
+        yield VmafModel(opened.shown, identity, f"path=/dev/fd/{opened.fd}", opened.fd)
 
 
 def _file_of(name: str, folder: Path | None) -> str:
@@ -85,13 +84,15 @@ def _check(content: bytes, shown: str) -> None:
         raise BadInput("model", f"{shown} needs {wanted} slopes and intercepts: of the score, and of each feature")
 
 
-async def tried(engine: Engine, argument: str, fds: Iterable[int] = ()) -> bool:
+async def can_load_model(engine: Engine, argument: str, fds: Iterable[int] = ()) -> bool:
     """Whether two generated frames can be scored with this model."""
     source = ("-f", "lavfi", "-i", "testsrc2=s=128x128:r=25:d=0.08,format=yuv420p")
     command = [engine.path, "-hide_banner", "-nostdin", "-loglevel", "error", *source, *source]
     try:
-        with started_here():
-            code, _, _ = await output([*command, "-lavfi", f"[0][1]libvmaf=model={argument}", "-f", "null", "-"], fds)
+        with spawn_errors_as_node_fault():
+            code, _, _ = await run_command(
+                [*command, "-lavfi", f"[0][1]libvmaf=model={argument}", "-f", "null", "-"], fds
+            )
     except TimeoutError:
         return False
     return code == 0

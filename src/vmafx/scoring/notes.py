@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from vmafx.scoring.clip import Clip
-from vmafx.scoring.request import Options
+from vmafx.scoring.request import ScoreOptions
 
 HDR = {16: "PQ", 18: "HLG"}
 MATRICES = {1: "bt709", 4: "fcc", 5: "bt601", 6: "bt601", 7: "smpte240m", 9: "bt2020", 10: "bt2020"}
@@ -20,7 +20,7 @@ def range_of(clip: Clip) -> bool | None:
     return clip.full_range
 
 
-def notes_on(reference: Clip, distorted: Clip, options: Options, pixel_format: str, matrix: str) -> Iterator[str]:
+def notes_on(reference: Clip, distorted: Clip, options: ScoreOptions, pixel_format: str, matrix: str) -> Iterator[str]:
     yield from _of_size(reference, distorted, options)
     yield from _of_colour(reference, distorted, options, pixel_format, matrix)
     for part, clip in (("reference", reference), ("distorted clip", distorted)):
@@ -41,7 +41,7 @@ def _rate(clip: Clip) -> Fraction:
     return Fraction(clip.rate or 25)
 
 
-def _of_size(reference: Clip, distorted: Clip, options: Options) -> Iterator[str]:
+def _of_size(reference: Clip, distorted: Clip, options: ScoreOptions) -> Iterator[str]:
     width, height = options.size or (reference.width, reference.height)
     if options.size:
         yield f"both clips were scaled to {width}x{height}"
@@ -56,7 +56,9 @@ def _of_size(reference: Clip, distorted: Clip, options: Options) -> Iterator[str
         yield f"{options.model} is made for 2160p; for smaller pictures there is vmaf_v0.6.1"
 
 
-def _of_colour(reference: Clip, distorted: Clip, options: Options, pixel_format: str, matrix: str) -> Iterator[str]:
+def _of_colour(
+    reference: Clip, distorted: Clip, options: ScoreOptions, pixel_format: str, matrix: str
+) -> Iterator[str]:
     clips = (reference, distorted)
     ranges = {range_of(clip) for clip in clips if clip.chroma != "rgb"}
     if ranges == {True, False}:

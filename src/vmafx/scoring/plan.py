@@ -9,21 +9,21 @@ from fractions import Fraction
 import msgspec
 
 from vmafx.scoring.clip import Clip
-from vmafx.scoring.errors import BadInput, Part
+from vmafx.scoring.errors import BadInput, InputPart
 from vmafx.scoring.libvmaf import asked_for
 from vmafx.scoring.notes import MATRICES, notes_on
 from vmafx.scoring.notes import range_of as _range_of
-from vmafx.scoring.request import Limits, Options
+from vmafx.scoring.request import ClipLimits, ScoreOptions
 
-SMALLEST = 64  # below, libvmaf's wavelets see little but borders: two equal clips of 31x31 "score" 80
-MS_SSIM_SMALLEST = 176
+MIN_SIZE = 64  # below, libvmaf's wavelets see little but borders: two equal clips of 31x31 "score" 80
+MS_SSIM_MIN_SIZE = 176
 CAMBI_WIDTHS = range(320, 4097)
-DEPTH_MOST = {"cambi": 10, "psnr_hvs": 12}  # bits; beyond them libvmaf crashes, or says nothing
+MAX_DEPTH = {"cambi": 10, "psnr_hvs": 12}  # bits; beyond them libvmaf crashes, or says nothing
 STANDARD_HEIGHT = 576  # up to which untagged video is taken to be BT.601
 SHAPES_DIFFER, RATES_DIFFER = 0.02, 0.005
 # Packets may differ in number from the frames they give: only what is far apart is refused by their count.
 COUNTS_DIFFER, COUNTS_APART = 0.1, 10
-REPEATS_MOST = 250  # of one frame, to fill a gap: what is made between two frames is held in memory
+MAX_REPEATS = 250  # of one frame, to fill a gap: what is made between two frames is held in memory
 HIDDEN_FRAMES = frozenset({"vp8"})  # whose packets are not all shown
 
 
@@ -38,7 +38,7 @@ class Plan(msgspec.Struct, frozen=True):
     expected: int | None  # frames
     notes: tuple[str, ...]
 
-    def graph(self, reference: Clip, distorted: Clip, options: Options, model: str, log: str) -> str:
+    def graph(self, reference: Clip, distorted: Clip, options: ScoreOptions, model: str, log: str) -> str:
         """The whole: [scored] comes out of libvmaf, [d] and [r] are there to be counted."""
         features = "|".join(f"name={name}" for name in asked_for(options.features))
         settings = {
@@ -57,12 +57,12 @@ class Plan(msgspec.Struct, frozen=True):
         )
 
 
-def plan(reference: Clip, distorted: Clip, options: Options, limits: Limits | None = None) -> Plan:
+def make_plan(reference: Clip, distorted: Clip, options: ScoreOptions, limits: ClipLimits | None = None) -> Plan:
     """Raises BadInput where a score would not mean what it seems to."""
     _check_damage(reference, distorted, options)
     rate = _common_rate(reference, distorted, options)
     width, height = options.size or (reference.width, reference.height)
-    limits = limits or Limits()
+    limits = limits or ClipLimits()
     _check_sizes(reference, distorted, options, limits)
     pixel_format = _pixel_format(reference, distorted, options)
     target = _Target(
@@ -75,7 +75,7 @@ def plan(reference: Clip, distorted: Clip, options: Options, limits: Limits | No
     return Plan(width, height, pixel_format, target.chain(reference), target.chain(distorted), expected, notes)
 
 
-def check_counts(reference: int, distorted: int, options: Options) -> None:
+def check_counts(reference: int, distorted: int, options: ScoreOptions) -> None:
     """Raises BadInput for clips of different length, unless only their common part was asked for."""
     if reference == distorted or options.shortest:
         return
@@ -85,14 +85,14 @@ def check_counts(reference: int, distorted: int, options: Options) -> None:
     raise BadInput("distorted", f"it has {distorted:,} frames, and the reference has {reference:,}", remedy)
 
 
-def _check_damage(reference: Clip, distorted: Clip, options: Options) -> None:
-    parts: tuple[tuple[Part, Clip], ...] = (("reference", reference), ("distorted", distorted))
+def _check_damage(reference: Clip, distorted: Clip, options: ScoreOptions) -> None:
+    parts: tuple[tuple[InputPart, Clip], ...] = (("reference", reference), ("distorted", distorted))
     for part, clip in parts:
         if clip.broken and not options.damaged:
             raise damaged(part, clip.broken)
 
 
-def damaged(part: Part, times: int) -> BadInput:
+def damaged(part: InputPart, times: int) -> BadInput:
     return BadInput(part, f"it is damaged or cut off ({_times(times)})", "score it as it decodes with --damaged")
 
 
@@ -100,7 +100,7 @@ def _times(count: int) -> str:
     return "in one place" if count == 1 else f"in {count:,} places"
 
 
-def _common_rate(reference: Clip, distorted: Clip, options: Options) -> str | None:
+def _common_rate(reference: Clip, distorted: Clip, options: ScoreOptions) -> str | None:
     """The rate to bring both clips to; None if their frames are taken as they are."""
     if options.conform:
         if reference.rate is None or distorted.rate is None:
@@ -122,18 +122,18 @@ def _per_second(rate: Fraction) -> str:
     return f"{float(rate):.5g}"
 
 
-def _check_sizes(reference: Clip, distorted: Clip, options: Options, limits: Limits) -> None:
+def _check_sizes(reference: Clip, distorted: Clip, options: ScoreOptions, limits: ClipLimits) -> None:
     width, height = options.size or (reference.width, reference.height)
     if width * height > limits.pixels:
         raise BadInput("options", f"{width}x{height} is more than the limit of {limits.pixels:,} pixels")
-    if min(width, height) < SMALLEST:
+    if min(width, height) < MIN_SIZE:
         raise BadInput(
             "options" if options.size else "reference",
-            f"{width}x{height} is too small for VMAF, which needs {SMALLEST}x{SMALLEST}",
+            f"{width}x{height} is too small for VMAF, which needs {MIN_SIZE}x{MIN_SIZE}",
             "see --scale-to",
         )
-    if "ms_ssim" in options.features and min(width, height) < MS_SSIM_SMALLEST:
-        raise BadInput("options", f"ms_ssim needs {MS_SSIM_SMALLEST}x{MS_SSIM_SMALLEST} or more, not {width}x{height}")
+    if "ms_ssim" in options.features and min(width, height) < MS_SSIM_MIN_SIZE:
+        raise BadInput("options", f"ms_ssim needs {MS_SSIM_MIN_SIZE}x{MS_SSIM_MIN_SIZE} or more, not {width}x{height}")
     if "cambi" in options.features and width not in CAMBI_WIDTHS:
         raise BadInput(
             "options",
@@ -149,14 +149,14 @@ def _check_sizes(reference: Clip, distorted: Clip, options: Options, limits: Lim
         )
 
 
-def _pixel_format(reference: Clip, distorted: Clip, options: Options) -> str:
+def _pixel_format(reference: Clip, distorted: Clip, options: ScoreOptions) -> str:
     """The reference's chroma, and the greater of the two depths, as far as the features can bear them."""
     chroma = next((clip.chroma for clip in (reference, distorted) if clip.chroma in {"420", "422", "444"}), None)
     if chroma is None:
         chroma = "444" if "rgb" in {reference.chroma, distorted.chroma} else "420"
     if "ciede" in options.features and chroma == "444":  # with which libvmaf 2.3 writes where it must not
         chroma = "420"
-    depth = min([max(reference.depth, distorted.depth), *(DEPTH_MOST.get(name, 16) for name in options.features)])
+    depth = min([max(reference.depth, distorted.depth), *(MAX_DEPTH.get(name, 16) for name in options.features)])
     return f"yuv{chroma}p{_suffix(depth)}"
 
 
@@ -215,7 +215,7 @@ def _range(full: bool) -> str:
     return "full" if full else "limited"
 
 
-def _expected(reference: Clip, distorted: Clip, options: Options) -> int | None:
+def _expected(reference: Clip, distorted: Clip, options: ScoreOptions) -> int | None:
     """How many frames there will be to score; refuses at once what differs by more than packets can mislead."""
     if options.conform:
         return _conformed(reference, distorted, options)
@@ -225,18 +225,18 @@ def _expected(reference: Clip, distorted: Clip, options: Options) -> int | None:
     return min(packets) if packets else None
 
 
-def _conformed(reference: Clip, distorted: Clip, options: Options) -> int:
+def _conformed(reference: Clip, distorted: Clip, options: ScoreOptions) -> int:
     """How many frames the clips have once they are at one rate, by their times."""
     rate = Fraction(reference.rate or 25)
-    parts: tuple[tuple[Part, Clip], ...] = (("reference", reference), ("distorted", distorted))
+    parts: tuple[tuple[InputPart, Clip], ...] = (("reference", reference), ("distorted", distorted))
     for part, clip in parts:
-        if clip.longest * rate > REPEATS_MOST:
+        if clip.longest * rate > MAX_REPEATS:
             raise BadInput(part, f"one of its frames stands for {clip.longest:.0f} s, too long to be conformed")
     first, second = (round(clip.seconds * rate) for clip in (reference, distorted))
     _check_far_apart(first, second, options)
     return min(first, second)
 
 
-def _check_far_apart(first: int, second: int, options: Options) -> None:
+def _check_far_apart(first: int, second: int, options: ScoreOptions) -> None:
     if abs(first - second) > max(COUNTS_APART, COUNTS_DIFFER * max(first, second)):
         check_counts(first, second, options)

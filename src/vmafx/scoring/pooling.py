@@ -3,14 +3,14 @@
 import math
 from collections.abc import Sequence
 
-from vmafx.scoring.result import Summary
+from vmafx.scoring.result import FeatureStatistics
 
 STEPS = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 
 
-def summary(values: Sequence[float]) -> Summary:
+def summary(values: Sequence[float]) -> FeatureStatistics:
     ranked = sorted(values)
-    return Summary(
+    return FeatureStatistics(
         mean=_tidy(mean(values)),
         harmonicMean=_tidy(harmonic_mean(values)),
         min=_tidy(ranked[0]),

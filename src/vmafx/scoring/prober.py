@@ -20,10 +20,9 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from vmafx.api.scoring import RawFormat
-from vmafx.scoring.clip import Clip, ProbeTask, Refusal, raw_options
-from vmafx.scoring.formats import CONTAINERS, WITHOUT_TIMES
+from vmafx.scoring.clip import CONTAINER_DEMUXERS, WITHOUT_TIMES, Clip, ProbeRefusal, ProbeTask, raw_options
 
-FIRST_FRAME_WITHIN = 500  # packets
+MAX_PACKETS_TO_FIRST_FRAME = 500  # packets
 RATE_NEEDS = 4  # packets
 USUAL_RATES = (*map(Fraction, (12, 15, 24, 25, 30, 48, 50, 60, 90, 100, 120)),
                *(Fraction(rate * 1000, 1001) for rate in (24, 30, 48, 60, 120)))  # fmt: skip
@@ -39,15 +38,15 @@ class _Refused(Exception):
 def main() -> None:
     task = msgspec.json.decode(sys.argv[1], type=ProbeTask)
     resource.setrlimit(resource.RLIMIT_AS, (task.memory, task.memory))
-    answer: Clip | Refusal
+    answer: Clip | ProbeRefusal
     try:
         answer = probe(task)
     except _Refused as refused:
-        answer = Refusal(str(refused))
+        answer = ProbeRefusal(str(refused))
     except MemoryError:
-        answer = Refusal(f"it cannot be read within {task.memory >> 20} MiB of memory")
+        answer = ProbeRefusal(f"it cannot be read within {task.memory >> 20} MiB of memory")
     except (av.FFmpegError, ValueError) as error:
-        answer = Refusal(_why(error, raw=task.raw is not None))
+        answer = ProbeRefusal(_why(error, raw=task.raw is not None))
     sys.stdout.buffer.write(msgspec.json.encode(answer))
 
 
@@ -58,7 +57,7 @@ def _why(error: Exception, *, raw: bool) -> str:
 
 
 def probe(task: ProbeTask) -> Clip:
-    options = {"format_whitelist": ",".join(CONTAINERS), "protocol_whitelist": PROTOCOLS}
+    options = {"format_whitelist": ",".join(CONTAINER_DEMUXERS), "protocol_whitelist": PROTOCOLS}
     with (
         os.fdopen(task.fd, "rb") as file,
         av.open(
@@ -159,7 +158,7 @@ def _walk(container: Any, stream: VideoStream, limit: int) -> _Seen:
             other.discard = av.stream.Discard.all
     seen = _Seen()
     for packet in container.demux(stream):
-        if seen.frame is None and seen.packets < FIRST_FRAME_WITHIN:
+        if seen.frame is None and seen.packets < MAX_PACKETS_TO_FIRST_FRAME:
             seen.frame = next(_decoded(packet), None)
         if packet.size == 0:  # the end
             continue

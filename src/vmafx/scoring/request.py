@@ -45,7 +45,7 @@ class Source(msgspec.Struct, frozen=True):
     format: RawFormat | None = None
 
 
-class Options(ScoringOptions, kw_only=True):
+class ScoreOptions(ScoringOptions, kw_only=True):
     """How to score: the options of a job, its model, and what only `vmafx score` offers.
 
     What is off by default would change what a score means: it has to be asked for. Without `threads`, there are as
@@ -69,7 +69,7 @@ class Options(ScoringOptions, kw_only=True):
         return self.threads or min(len(os.sched_getaffinity(0)), MAX_THREADS)
 
 
-def check(options: ScoringOptions) -> None:
+def check_options(options: ScoringOptions) -> None:
     """Raises BadInput for a value outside the limits that a job's options have."""
     for name, declared in _DECLARED.items():
         value = getattr(options, name)
@@ -80,7 +80,7 @@ def check(options: ScoringOptions) -> None:
             raise BadInput("options", f"{name} {limits}, not {value!r}") from error
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ClipLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How much a clip may ask of this machine."""
 
     pixels: int = 8192 * 4320  # in a frame

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 
-class Summary(msgspec.Struct, frozen=True):
+class FeatureStatistics(msgspec.Struct, frozen=True):
     """One measure over all frames. `percentiles` has p1 to p99 in useful steps: p5 is what 95 in 100 frames exceed."""
 
     mean: float
@@ -34,7 +34,7 @@ class EngineFacts(msgspec.Struct, frozen=True):
     libvmaf: str
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class ScoreResult(msgspec.Struct, frozen=True, kw_only=True):
     """One distorted clip's score, and how it came about."""
 
     score: float
@@ -42,7 +42,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     frames: int  # that were scored
     fps: float  # at which they were
-    features: dict[str, Summary]
+    features: dict[str, FeatureStatistics]
     reference: ClipFacts
     distorted: ClipFacts
     width: int  # at which they were compared
@@ -59,7 +59,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 class Report(msgspec.Struct, frozen=True):
     """A result with its frames: `values` has a column for each measure, beside the frames' `numbers`."""
 
-    result: Result
+    result: ScoreResult
     numbers: list[int]
     values: dict[str, list[float]]
 

@@ -12,42 +12,40 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from vmafx.process.child import ended_by
+from vmafx.process.child import exit_description
 from vmafx.scoring import engine as engines
-from vmafx.scoring.cache import Cache, key_of
-from vmafx.scoring.digest import sha256
+from vmafx.scoring.cache import ResultCache, cache_key
 from vmafx.scoring.engine import Engine
-from vmafx.scoring.errors import BadInput, EngineFailure, NodeFault, Part, ScoringError
-from vmafx.scoring.frames import Picture, pictures
-from vmafx.scoring.libvmaf import Log, columns, read_log
-from vmafx.scoring.media.opened import Opened, open_media
-from vmafx.scoring.media.policy import Policy
-from vmafx.scoring.media.schemes import SCHEMES
-from vmafx.scoring.media.uri import locate
-from vmafx.scoring.models import open_model, tried
-from vmafx.scoring.plan import check_counts, damaged, plan
+from vmafx.scoring.errors import BadInput, EngineFailure, InputPart, NodeFault, ScoringError
+from vmafx.scoring.ffmpeg import Comparison, FfmpegResult, ProbedClip, look_through, run_ffmpeg
+from vmafx.scoring.libvmaf import LibvmafLog, columns, decode_log
+from vmafx.scoring.media.access import OpenedMedia, open_media, sha256
+from vmafx.scoring.media.policy import MediaPolicy
+from vmafx.scoring.media.uri import SCHEMES, locate
+from vmafx.scoring.models import can_load_model, open_model
+from vmafx.scoring.pictures import FramePair, take_pictures
+from vmafx.scoring.plan import check_counts, damaged, make_plan
 from vmafx.scoring.pooling import pool, summary
-from vmafx.scoring.probe import probe
-from vmafx.scoring.request import Limits, Options, Source, check
-from vmafx.scoring.result import ClipFacts, EngineFacts, Progress, Report, Result
-from vmafx.scoring.run import Comparison, Outcome, Ready, look_through, run
+from vmafx.scoring.probe import probe_clip
+from vmafx.scoring.request import ClipLimits, ScoreOptions, Source, check_options
+from vmafx.scoring.result import ClipFacts, EngineFacts, Progress, Report, ScoreResult
 
 T = TypeVar("T")
 U = TypeVar("U")
-Listener = Callable[[Progress], None]
+ProgressListener = Callable[[Progress], None]
 SPACE_LEFT = 64 << 20  # below this, a disk is full
 
 
-def unheard(_progress: Progress) -> None:
+def ignore_progress(_progress: Progress) -> None:
     pass
 
 
-class Held(msgspec.Struct, frozen=True):
+class OpenedClip(msgspec.Struct, frozen=True):
     """A clip that is open, and not looked at yet."""
 
     source: Source
-    part: Part
-    opened: Opened
+    part: InputPart
+    opened: OpenedMedia
 
 
 class Scorer:
@@ -56,26 +54,30 @@ class Scorer:
     def __init__(
         self,
         engine: Engine,
-        policy: Policy | None = None,
-        limits: Limits | None = None,
-        cache: Cache | None = None,
+        policy: MediaPolicy | None = None,
+        limits: ClipLimits | None = None,
+        cache: ResultCache | None = None,
     ) -> None:
-        self._engine, self._policy, self._limits = engine, policy or Policy(), limits or Limits()
+        self._engine, self._policy, self._limits = engine, policy or MediaPolicy(), limits or ClipLimits()
         self._cache = cache
 
     async def score(
-        self, reference: Source, distorted: Source, options: Options | None = None, listener: Listener = unheard
+        self,
+        reference: Source,
+        distorted: Source,
+        options: ScoreOptions | None = None,
+        listener: ProgressListener = ignore_progress,
     ) -> Report:
         async with (
             self.open(reference, "reference", listener) as first,
             self.open(distorted, "distorted", listener) as second,
         ):
             listener(Progress("reading"))
-            ready = await at_once(self.look(first), self.look(second))
-            return await self.compare(*ready, options or Options(), listener)
+            ready = await run_both(self.look(first), self.look(second))
+            return await self.compare(*ready, options or ScoreOptions(), listener)
 
     async def stream(
-        self, reference: Source, distorted: Source, options: Options | None = None
+        self, reference: Source, distorted: Source, options: ScoreOptions | None = None
     ) -> AsyncGenerator[Progress | Report, None]:
         """As `score`, as a stream: progress, and at last the report. Leaving it early ends the work."""
         updates: asyncio.Queue[Progress | None] = asyncio.Queue()
@@ -89,72 +91,78 @@ class Scorer:
             task.cancel()
             await asyncio.wait([task])
 
-    def is_local(self, source: Source, part: Part) -> bool:
+    def is_local(self, source: Source, part: InputPart) -> bool:
         """Whether the clip is opened where it lies, and not fetched; BadInput for one that may not be opened."""
         place = locate(source.uri, part)
         self._policy.allow(place.scheme, part)
         return SCHEMES[place.scheme].in_place
 
     @asynccontextmanager
-    async def open(self, source: Source, part: Part, listener: Listener = unheard) -> AsyncIterator[Held]:
+    async def open(
+        self, source: Source, part: InputPart, listener: ProgressListener = ignore_progress
+    ) -> AsyncIterator[OpenedClip]:
         """A clip at hand, fetched if it is elsewhere."""
 
         def fetched(done: int, total: int | None) -> None:
             listener(Progress("fetching", done, total))
 
         async with open_media(source.uri, part, self._policy, fetched) as opened:
-            yield Held(source, part, opened)
+            yield OpenedClip(source, part, opened)
 
-    async def look(self, held: Held) -> Ready:
+    async def look(self, held: OpenedClip) -> ProbedClip:
         """What the clip is; several comparisons may share it."""
-        clip, digest = await at_once(
-            probe(held.opened, held.source, held.part, self._limits), self._digest(held.opened)
+        clip, digest = await run_both(
+            probe_clip(held.opened, held.source, held.part, self._limits), self._digest(held.opened)
         )
-        return Ready(held.source, held.opened, clip, digest)
+        return ProbedClip(held.source, held.opened, clip, digest)
 
-    async def _digest(self, opened: Opened) -> str:
+    async def _digest(self, opened: OpenedMedia) -> str:
         return opened.digest or await sha256(opened)
 
-    def check_pair(self, reference: Ready, distorted: Ready, options: Options) -> None:
+    def check_pair(self, reference: ProbedClip, distorted: ProbedClip, options: ScoreOptions) -> None:
         """BadInput for clips that `compare` would refuse by what they are, before any frame is decoded."""
-        plan(reference.clip, distorted.clip, options, self._limits)
+        make_plan(reference.clip, distorted.clip, options, self._limits)
 
     async def compare(
-        self, reference: Ready, distorted: Ready, options: Options, listener: Listener = unheard
+        self,
+        reference: ProbedClip,
+        distorted: ProbedClip,
+        options: ScoreOptions,
+        listener: ProgressListener = ignore_progress,
     ) -> Report:
-        check(options)
+        check_options(options)
         async with open_model(options.model, self._policy) as model:
             digests, sources = (reference.digest, distorted.digest), (reference.source, distorted.source)
-            key = key_of(digests, sources, model, options, self._engine)
+            key = cache_key(digests, sources, model, options, self._engine)
             if self._cache and (known := self._cache.get(key)):
                 return _as_asked(known, reference, distorted, model.name)
-            planned = plan(reference.clip, distorted.clip, options, self._limits)
+            planned = make_plan(reference.clip, distorted.clip, options, self._limits)
             comparison = Comparison(reference, distorted, planned, options, model, self._limits)
-            outcome = await run(self._engine, comparison, _progress(planned.expected, listener))
+            outcome = await run_ffmpeg(self._engine, comparison, _progress(planned.expected, listener))
             await self._check(comparison, outcome)
-            report = _report(comparison, outcome, read_log(outcome.log), self._engine, key)
+            report = _report(comparison, outcome, decode_log(outcome.log), self._engine, key)
             if self._cache:
                 self._cache.put(report)
             return report
 
     async def worst_frames(
-        self, reference: Ready, distorted: Ready, options: Options, report: Report, count: int
-    ) -> list[Picture]:
+        self, reference: ProbedClip, distorted: ProbedClip, options: ScoreOptions, report: Report, count: int
+    ) -> list[FramePair]:
         """Both sides of the frames with the lowest scores, the lowest first."""
         scores = dict(zip(report.numbers, report.values["vmaf"], strict=True))
         worst = sorted(scores, key=lambda number: scores[number])[:count]
         if not worst:
             return []
-        planned, numbers = plan(reference.clip, distorted.clip, options, self._limits), sorted(worst)
-        left, right = await at_once(
-            pictures(self._engine, reference, planned.reference, numbers, self._limits),
-            pictures(self._engine, distorted, planned.distorted, numbers, self._limits),
+        planned, numbers = make_plan(reference.clip, distorted.clip, options, self._limits), sorted(worst)
+        left, right = await run_both(
+            take_pictures(self._engine, reference, planned.reference, numbers, self._limits),
+            take_pictures(self._engine, distorted, planned.distorted, numbers, self._limits),
         )
         shown = zip(numbers, left, right, strict=True)
-        taken = {number: Picture(number, scores[number], one, other) for number, one, other in shown}
+        taken = {number: FramePair(number, scores[number], one, other) for number, one, other in shown}
         return [taken[number] for number in worst]
 
-    async def _check(self, comparison: Comparison, outcome: Outcome) -> None:
+    async def _check(self, comparison: Comparison, outcome: FfmpegResult) -> None:
         """Whether it went well; if not, whose fault it was."""
         options, heard = comparison.options, outcome.heard
         if outcome.code:
@@ -177,18 +185,18 @@ class Scorer:
         if alone.changes:
             raise BadInput("reference", f"its picture changes on the way, {alone.changes[0].what}")
 
-    async def _failure(self, comparison: Comparison, outcome: Outcome) -> ScoringError:
-        if lacking := engines.lacks(self._engine, await engines.parts(self._engine)):
+    async def _failure(self, comparison: Comparison, outcome: FfmpegResult) -> ScoringError:
+        if lacking := engines.missing_parts(self._engine, await engines.inspect_build(self._engine)):
             return NodeFault(lacking)
-        model, how = comparison.model, f"ffmpeg ended by {ended_by(outcome.code)}"
-        if model.fd is not None and not await tried(self._engine, model.argument, [model.fd]):
+        model, how = comparison.model, f"ffmpeg ended by {exit_description(outcome.code)}"
+        if model.fd is not None and not await can_load_model(self._engine, model.argument, [model.fd]):
             return BadInput("model", f"libvmaf cannot use {model.name}: it fails on any clip")
         if outcome.code == -signal.SIGKILL or any("Cannot allocate memory" in word for word in outcome.heard.words):
             return NodeFault(f"{how}: this machine has too little memory for it")
         return EngineFailure(f"{how}: {outcome.heard.last()}")
 
 
-async def at_once(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
+async def run_both(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
     """Both; if one fails, the other is ended, and the failure is told as it is."""
     try:
         async with asyncio.TaskGroup() as group:
@@ -198,7 +206,7 @@ async def at_once(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U])
     return one.result(), other.result()
 
 
-def _progress(expected: int | None, listener: Listener) -> Callable[[int], None]:
+def _progress(expected: int | None, listener: ProgressListener) -> Callable[[int], None]:
     started = time.monotonic()
 
     def scored(done: int) -> None:
@@ -209,7 +217,7 @@ def _progress(expected: int | None, listener: Listener) -> Callable[[int], None]
     return scored
 
 
-def _report(comparison: Comparison, outcome: Outcome, log: Log, engine: Engine, key: str) -> Report:
+def _report(comparison: Comparison, outcome: FfmpegResult, log: LibvmafLog, engine: Engine, key: str) -> Report:
     options, planned = comparison.options, comparison.plan
     if outcome.scored != min(outcome.reference, outcome.distorted):
         raise EngineFailure(f"ffmpeg scored {outcome.scored} of {outcome.distorted} frames")
@@ -221,7 +229,7 @@ def _report(comparison: Comparison, outcome: Outcome, log: Log, engine: Engine, 
         notes.append(f"a clip is damaged: ffmpeg complained {outcome.heard.damage} times while decoding")
     if outcome.heard.changed(0):
         notes.append(f"the distorted clip changes its size on the way, {outcome.heard.changed(0)[0].what}")
-    result = Result(
+    result = ScoreResult(
         score=pool(values["vmaf"], options.pooling),
         pooling=options.pooling,
         model=comparison.model.name,
@@ -241,7 +249,7 @@ def _report(comparison: Comparison, outcome: Outcome, log: Log, engine: Engine, 
     return Report(result, numbers, values)
 
 
-def _facts(ready: Ready, frames: int, options: Options) -> ClipFacts:
+def _facts(ready: ProbedClip, frames: int, options: ScoreOptions) -> ClipFacts:
     """Conformed, as many frames came out as the rate asks for: the clip itself has its own number."""
     clip = ready.clip
     return ClipFacts(
@@ -257,7 +265,7 @@ def _facts(ready: Ready, frames: int, options: Options) -> ClipFacts:
     )
 
 
-def _as_asked(known: Report, reference: Ready, distorted: Ready, model: str) -> Report:
+def _as_asked(known: Report, reference: ProbedClip, distorted: ProbedClip, model: str) -> Report:
     """A result of before, under the names of today."""
     old = known.result
     result = msgspec.structs.replace(

@@ -15,18 +15,18 @@ import msgspec
 from google.protobuf.message import DecodeError, Message
 
 from vmafx.logs import log
-from vmafx.plain import plain
+from vmafx.text import one_line
 from vmafx.wire import controller_pb2 as wire
 
 SERVICE = wire.DESCRIPTOR.services_by_name["VmafxController"].full_name
 MAX_TEXT = 500  # characters of what the other side says
 NOT_TLS = "WRONG_VERSION_NUMBER"  # OpenSSL's name for it; gRPC has no code of its own
-OPTIONS = (
+CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", 4 << 20),
     ("grpc.use_local_subchannel_pool", 1),  # or a new channel would wait as long as the old one was going to
     ("grpc.service_config_disable_resolution", 1),
 )
-SILENT = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+UNREACHABLE_CODES = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 M = TypeVar("M", bound=Message)
 Files = tuple[bytes | None, bytes | None, bytes | None]
 
@@ -41,14 +41,14 @@ class CallError(Exception):
     @property
     def silent(self) -> bool:
         """Whether nobody answered."""
-        return self.code in SILENT
+        return self.code in UNREACHABLE_CODES
 
 
 class NotTls(CallError):
     """The other side does not speak TLS."""
 
 
-class NoToken(CallError):
+class TokenFileError(CallError):
     """The token file is not there, or holds none; nobody was asked."""
 
 
@@ -67,7 +67,7 @@ class ControllerClient:
     """A channel to one controller. OSError on making one whose files cannot be used."""
 
     def __init__(self, endpoint: Endpoint, options: tuple[tuple[str, int], ...] = ()) -> None:
-        self._endpoint, self._options = endpoint, (*OPTIONS, *options)
+        self._endpoint, self._options = endpoint, (*CHANNEL_OPTIONS, *options)
         self._files = _contents(endpoint)
         self._channel = self._open()
 
@@ -99,7 +99,7 @@ class ControllerClient:
 
     async def _failed(self, error: grpc.aio.AioRpcError) -> CallError:
         code, details = error.code(), error.details() or ""
-        text = f"{code.name}: {plain(details or 'no more is said', MAX_TEXT)}"
+        text = f"{code.name}: {one_line(details or 'no more is said', MAX_TEXT)}"
         if code is grpc.StatusCode.UNAVAILABLE:
             await self._renew()
             if NOT_TLS in details:
@@ -112,7 +112,7 @@ class ControllerClient:
         try:
             return (("authorization", f"Bearer {read_token(self._endpoint.token)}"),)
         except ValueError as error:
-            raise NoToken(f"the token file {error}") from error
+            raise TokenFileError(f"the token file {error}") from error
 
     async def _renew(self) -> None:
         """Certificates are replaced while we run, too: a connection that failed is made with those of now."""

@@ -4,10 +4,10 @@ from datetime import datetime
 
 import msgspec
 
-from vmafx.kube import Key
+from vmafx.kube import ObjectKey
 
 
-class Remembered(msgspec.Struct):
+class JobMemory(msgspec.Struct):
     """Of one job. What is known of an attempt is forgotten with the next."""
 
     attempt: str = ""
@@ -18,25 +18,25 @@ class Remembered(msgspec.Struct):
     waits_since: datetime | None = None  # it is in the queue, and people were not told yet
 
 
-class Memory:
+class JobMemories:
     """Entries by job."""
 
     def __init__(self) -> None:
-        self._entries: dict[Key, Remembered] = {}
+        self._entries: dict[ObjectKey, JobMemory] = {}
 
-    def of(self, key: Key, attempt: str = "") -> Remembered:
+    def of(self, key: ObjectKey, attempt: str = "") -> JobMemory:
         """The entry of a job; with `attempt`, as of that attempt."""
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = Remembered()
+            entry = self._entries[key] = JobMemory()
         if attempt and entry.attempt != attempt:
             waits_since = entry.waits_since
-            entry = self._entries[key] = Remembered(attempt, waits_since=waits_since)
+            entry = self._entries[key] = JobMemory(attempt, waits_since=waits_since)
         return entry
 
-    def look(self, key: Key) -> Remembered | None:
+    def look(self, key: ObjectKey) -> JobMemory | None:
         """The entry, if there is one."""
         return self._entries.get(key)
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: ObjectKey) -> None:
         self._entries.pop(key, None)

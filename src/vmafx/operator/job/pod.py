@@ -8,18 +8,18 @@ from vmafx.api.hardware import HARDWARE
 from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
 from vmafx.api.pod import PodOverlay
-from vmafx.jobs.attempts import work_of
-from vmafx.jobs.work import WORK
+from vmafx.jobs.attempt import SPEC_VARIABLE
+from vmafx.jobs.state import attempt_spec
 from vmafx.kube import JOBS
-from vmafx.operator.context import MANAGER
-from vmafx.operator.job.podview import ATTEMPT_LABEL, JOB_LABEL, WORKER
+from vmafx.operator.context import FIELD_MANAGER
+from vmafx.operator.job.pod_cache import ATTEMPT_LABEL, JOB_LABEL, WORKER
 from vmafx.runtime.children import MANAGED_BY, owner_reference
 
 NODE_LABEL = "vmafx.dev/node"
 KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-GRACE = 30  # seconds
-USER = 65532
-PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+TERMINATION_GRACE = 30  # seconds
+WORKER_UID = 65532
+AVOID_WEIGHT = "preferredDuringSchedulingIgnoredDuringExecution"
 SCRATCH = "/scratch"  # for clips that are fetched: the container's own files cannot be written
 # A machine that falls silent gives its jobs up sooner than the usual five minutes.
 TOLERATIONS = [
@@ -39,7 +39,7 @@ def pod_name(job: JobView, attempt: int) -> str:
     return f"{job.metadata.name}-{attempt}"
 
 
-def pod(
+def make_pod(
     job: JobView, node: NodeView, attempt: int, settings: PodSettings, avoid: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
     """The whole object; `avoid` names Kubernetes nodes on which an earlier attempt failed."""
@@ -48,12 +48,12 @@ def pod(
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": GRACE,
+        "terminationGracePeriodSeconds": TERMINATION_GRACE,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "fsGroup": USER,
+            "runAsUser": WORKER_UID,
+            "runAsGroup": WORKER_UID,
+            "fsGroup": WORKER_UID,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "tolerations": [*TOLERATIONS, *_plain(overlay.tolerations)],
@@ -71,7 +71,7 @@ def pod(
 def _metadata(job: JobView, node: NodeView, attempt: int) -> dict[str, Any]:
     labels = {
         "app.kubernetes.io/name": "vmafx-worker",
-        MANAGED_BY: MANAGER,
+        MANAGED_BY: FIELD_MANAGER,
         JOB_LABEL: job.metadata.name,
         ATTEMPT_LABEL: str(attempt),
     }
@@ -91,9 +91,9 @@ def _container(
     job: JobView, node: NodeView, attempt: int, settings: PodSettings, overlay: PodOverlay
 ) -> dict[str, Any]:
     # A kubelet would put other variables, and so other people's secrets, in the place of $(NAME).
-    work = msgspec.json.encode(work_of(job, attempt)).decode().replace("$", "\\u0024")
+    work = msgspec.json.encode(attempt_spec(job, attempt)).decode().replace("$", "\\u0024")
     env = [
-        {"name": WORK, "value": work},
+        {"name": SPEC_VARIABLE, "value": work},
         {"name": "VMAFX_BACKEND", "value": job.spec.backend or HARDWARE[node.spec.gpuVendor].backend},
         {"name": "TMPDIR", "value": SCRATCH},
         {"name": "HOME", "value": SCRATCH},
@@ -135,7 +135,7 @@ def _affinity(overlay: PodOverlay, avoid: frozenset[str]) -> dict[str, Any]:
         elsewhere = {"key": "metadata.name", "operator": "NotIn", "values": sorted(avoid)}
         term = {"weight": 100, "preference": {"matchFields": [elsewhere]}}
         nodes = affinity.setdefault("nodeAffinity", {})
-        nodes[PREFERRED] = [*nodes.get(PREFERRED, ()), term]
+        nodes[AVOID_WEIGHT] = [*nodes.get(AVOID_WEIGHT, ()), term]
     return affinity
 
 

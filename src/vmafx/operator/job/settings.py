@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from vmafx.api.hardware import HARDWARE
-from vmafx.operator.job import following
+from vmafx.operator.job import foreign_jobs
 from vmafx.operator.job.pod import PodSettings
 from vmafx.settings import Setting, Settings
 
@@ -14,7 +14,7 @@ class JobSettings(Settings):
     # fmt: off
     controllers: Annotated[str, Setting(
         "Where another controller is asked about the jobs it has, by gRPC; {namespace} is filled in.",
-        default=following.DEFAULT_ADDRESS, variable="VMAFX_CONTROLLER_GRPC_ADDR", parse=following.address,
+        default=foreign_jobs.DEFAULT_ADDRESS, variable="VMAFX_CONTROLLER_GRPC_ADDR", parse=foreign_jobs.parse_address,
     )]
     worker_image: Annotated[str, Setting(
         "The image that jobs run in, where their VmafxNode names none.",

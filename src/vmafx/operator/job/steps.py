@@ -1,27 +1,27 @@
-"""What can be done about a job: the words in which decisions are told. How attempts end is in vmafx.jobs.outcomes."""
+"""What can be done about a job: the words in which decisions are told. How attempts end is in vmafx.jobs.outcome."""
 
 from typing import Literal
 
 import msgspec
 
-from vmafx.jobs.outcomes import Leaving
+from vmafx.jobs.outcome import Outcome
 
-LOOK_AGAIN = 5.0  # seconds, while something is not there that should be
+RECHECK_INTERVAL = 5.0  # seconds, while something is not there that should be
 
 
-class Nothing(msgspec.Struct, frozen=True):
+class NoAction(msgspec.Struct, frozen=True):
     """All is as it should be; look again after so many seconds, if any."""
 
     after: float | None = None
 
 
-class Queue(msgspec.Struct, frozen=True):
+class Enqueue(msgspec.Struct, frozen=True):
     """It waits for a node; look again after so many seconds, if any."""
 
     after: float | None = None
 
 
-class Hold(msgspec.Struct, frozen=True):
+class KeepPending(msgspec.Struct, frozen=True):
     """It waits for something that is not a node: Scheduled=False with this reason; look again after so many seconds."""
 
     reason: Literal["Suspended", "Suspending", "AwaitingScheduler", "Retrying"]
@@ -29,13 +29,13 @@ class Hold(msgspec.Struct, frozen=True):
     after: float | None = None
 
 
-class Place(msgspec.Struct, frozen=True):
+class PlaceOn(msgspec.Struct, frozen=True):
     """Run it on this node, whoever chose that."""
 
     node: str
 
 
-class Misplace(msgspec.Struct, frozen=True):
+class RejectPlacement(msgspec.Struct, frozen=True):
     """The node that was chosen cannot take it, or is not there (yet): Scheduled=False with this reason."""
 
     reason: str
@@ -48,20 +48,20 @@ class CreatePod(msgspec.Struct, frozen=True):
     left: float | None = None
 
 
-class AwaitName(msgspec.Struct, frozen=True):
+class WaitForPodName(msgspec.Struct, frozen=True):
     """The name of the attempt's Pod is that of another Pod. `left`: seconds until the job's deadline."""
 
     left: float | None = None
 
 
-class Say(msgspec.Struct, frozen=True):
+class SetMessage(msgspec.Struct, frozen=True):
     """It goes on, and people are told what keeps it; nothing keeps it any more if that is empty."""
 
     message: str
     after: float | None = None
 
 
-class Mirror(msgspec.Struct, frozen=True):
+class MirrorForeign(msgspec.Struct, frozen=True):
     """It stands as another controller says; look again after so many seconds, if any."""
 
     phase: Literal["Pending", "Running"]
@@ -69,10 +69,21 @@ class Mirror(msgspec.Struct, frozen=True):
     after: float | None = None
 
 
-Step = Nothing | Queue | Hold | Place | Misplace | CreatePod | AwaitName | Leaving | Say | Mirror
+Step = (
+    NoAction
+    | Enqueue
+    | KeepPending
+    | PlaceOn
+    | RejectPlacement
+    | CreatePod
+    | WaitForPodName
+    | Outcome
+    | SetMessage
+    | MirrorForeign
+)
 
 
-def sooner(first: float | None, second: float | None) -> float | None:
+def earlier(first: float | None, second: float | None) -> float | None:
     """The lesser of two times, of which either may be never."""
     if first is None or second is None:
         return second if first is None else first

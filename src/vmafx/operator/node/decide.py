@@ -17,17 +17,17 @@ import msgspec
 from vmafx.api.meta import Condition
 from vmafx.api.node import BY_AGENT, REGISTERED_BY, NodeView
 from vmafx.runtime.conditions import Truth, find_condition, with_condition
-from vmafx.runtime.status import changed
+from vmafx.runtime.status import changed_fields
 
 STALE_AFTER = timedelta(seconds=60)
 SILENCE = STALE_AFTER.total_seconds()
 ANSWERING = 60.0  # seconds that the controller has answered before silence is the agent's
-PROBE_EVERY = 30.0
-REMOVED_AFTER = timedelta(hours=24)
+PROBE_INTERVAL = 30.0
+DELETE_AFTER = timedelta(hours=24)
 SOON = 0.001  # beyond the moment at which something is over
 
 
-class Probe(msgspec.Struct, frozen=True):
+class ControllerProbe(msgspec.Struct, frozen=True):
     """What the namespace's controller answered, when last asked: at `at`, and well without a break since `since`."""
 
     ok: bool
@@ -35,7 +35,7 @@ class Probe(msgspec.Struct, frozen=True):
     at: float = 0.0
     since: float = 0.0
 
-    def after(self, before: "Probe | None") -> "Probe":
+    def after(self, before: "ControllerProbe | None") -> "ControllerProbe":
         """The same, as what followed on that answer."""
         if before is None or not before.ok or before.is_old(self.at):
             return msgspec.structs.replace(self, since=self.at)
@@ -43,13 +43,13 @@ class Probe(msgspec.Struct, frozen=True):
 
     def is_old(self, clock: float) -> bool:
         """Another should have come since. While this process stood still, anything may have happened."""
-        return clock - self.at > 2 * PROBE_EVERY
+        return clock - self.at > 2 * PROBE_INTERVAL
 
     def ok_for(self, clock: float) -> float:
         return clock - self.since if self.ok and not self.is_old(clock) else 0.0
 
 
-class Heard(msgspec.Struct, frozen=True):
+class HeartbeatRecord(msgspec.Struct, frozen=True):
     """Since when this process knows a node's heartbeat, and how old it was by then: not at all if we saw it come."""
 
     uid: str
@@ -68,7 +68,7 @@ class Heard(msgspec.Struct, frozen=True):
         return 0.0 if self.age > SILENCE else self.since + SILENCE - clock
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class NodeHealth(msgspec.Struct, frozen=True):
     """Whether the node is alive, whether it is ready for new jobs, and why not."""
 
     healthy: bool
@@ -82,16 +82,16 @@ class Verdict(msgspec.Struct, frozen=True):
         return self.healthy and self.reason != "Draining"
 
 
-def hear(node: NodeView, before: Heard | None, now: datetime, clock: float) -> Heard:
+def record_heartbeat(node: NodeView, before: HeartbeatRecord | None, now: datetime, clock: float) -> HeartbeatRecord:
     """A node as it is now; `before`: what was known of it."""
     heartbeat, uid = node.status.lastHeartbeat, node.metadata.uid
     if before is not None and before.uid == uid:
-        return before if before.heartbeat == heartbeat else Heard(uid, heartbeat, clock)
+        return before if before.heartbeat == heartbeat else HeartbeatRecord(uid, heartbeat, clock)
     age = (now - heartbeat).total_seconds() if heartbeat is not None else 0.0
-    return Heard(uid, heartbeat, clock, max(age, 0.0))
+    return HeartbeatRecord(uid, heartbeat, clock, max(age, 0.0))
 
 
-def judge(node: NodeView, probe: Probe, heard: Heard, clock: float) -> Verdict:
+def assess(node: NodeView, probe: ControllerProbe, heard: HeartbeatRecord, clock: float) -> NodeHealth:
     """Healthy means: the controller answers, and the agent, if there is one, was heard within STALE_AFTER."""
     stale, lost = _stale(node), _lost(node)
     # Once found silent it stays so until another heartbeat comes, even if our clock is set back meanwhile.
@@ -102,11 +102,11 @@ def judge(node: NodeView, probe: Probe, heard: Heard, clock: float) -> Verdict:
         certain = heard.is_certain(clock) and probe.ok_for(clock) >= ANSWERING
         return lost if lost is not None and certain else stale
     if not probe.ok:
-        return Verdict(False, "ControllerUnreachable", f"the controller does not answer: {probe.detail}")
+        return NodeHealth(False, "ControllerUnreachable", f"the controller does not answer: {probe.detail}")
     if node.status.draining:
-        return Verdict(True, "Draining", _draining(node.status.assignedJobs))
+        return NodeHealth(True, "Draining", _draining(node.status.assignedJobs))
     cordoned = "; cordoned: it gets no new jobs (spec.unschedulable is true)" if node.spec.unschedulable else ""
-    return Verdict(True, "Healthy", f"the controller answers{cordoned}")
+    return NodeHealth(True, "Healthy", f"the controller answers{cordoned}")
 
 
 def is_lost(node: NodeView) -> bool:
@@ -114,19 +114,21 @@ def is_lost(node: NodeView) -> bool:
     return node.spec.runtime == "Agent" and _was_found(node, "AgentLost")
 
 
-def heard_last(node: NodeView) -> str:
+def last_heartbeat(node: NodeView) -> str:
     """When, by the controller's clock."""
     heartbeat = node.status.lastHeartbeat
     return "ever" if heartbeat is None else heartbeat.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def is_to_go(node: NodeView, now: datetime) -> bool:
+def should_delete(node: NodeView, now: datetime) -> bool:
     """Whether it is one that an agent made, which nobody has heard for a day."""
     left = _goes_in(node, now)
     return left is not None and left <= 0
 
 
-def next_look(node: NodeView, probe: Probe, heard: Heard, now: datetime, clock: float) -> float | None:
+def next_check(
+    node: NodeView, probe: ControllerProbe, heard: HeartbeatRecord, now: datetime, clock: float
+) -> float | None:
     """Seconds until it is to be judged again if nothing happens before; None: not until something does."""
     if heard.heartbeat is None:
         return None
@@ -140,7 +142,7 @@ def next_look(node: NodeView, probe: Probe, heard: Heard, now: datetime, clock: 
     return None if left_to_go is None else max(left_to_go, SILENCE)
 
 
-def patch(node: NodeView, verdict: Verdict, now: datetime) -> dict[str, Any]:
+def patch(node: NodeView, verdict: NodeHealth, now: datetime) -> dict[str, Any]:
     """The fields of the status that have to change; empty if it says all this already."""
     ready: Truth = "True" if verdict.ready else "False"
     wanted: dict[str, Any] = {
@@ -149,7 +151,7 @@ def patch(node: NodeView, verdict: Verdict, now: datetime) -> dict[str, Any]:
         "observedGeneration": node.metadata.generation,
         "conditions": tuple(with_condition(node, "Ready", ready, verdict.reason, verdict.message, now)),
     }
-    return changed(node.status, wanted)
+    return changed_fields(node.status, wanted)
 
 
 def readiness(node: NodeView) -> Condition | None:
@@ -163,19 +165,23 @@ def _draining(jobs: int) -> str:
     return f"the agent is draining: it finishes {jobs} {'job' if jobs == 1 else 'jobs'} and takes no new ones"
 
 
-def _stale(node: NodeView) -> Verdict | None:
+def _stale(node: NodeView) -> NodeHealth | None:
     heartbeat = node.status.lastHeartbeat
     if heartbeat is None:
         return None
-    return Verdict(False, "HeartbeatStale", f"no heartbeat since {heard_last(node)}; is the agent running?", heartbeat)
+    return NodeHealth(
+        False, "HeartbeatStale", f"no heartbeat since {last_heartbeat(node)}; is the agent running?", heartbeat
+    )
 
 
-def _lost(node: NodeView) -> Verdict | None:
+def _lost(node: NodeView) -> NodeHealth | None:
     """Pods need no agent."""
     heartbeat = node.status.lastHeartbeat
     if heartbeat is None or node.spec.runtime != "Agent":
         return None
-    return Verdict(False, "AgentLost", f"no heartbeat since {heard_last(node)}; its jobs go elsewhere", heartbeat)
+    return NodeHealth(
+        False, "AgentLost", f"no heartbeat since {last_heartbeat(node)}; its jobs go elsewhere", heartbeat
+    )
 
 
 def _was_found(node: NodeView, reason: str) -> bool:
@@ -191,4 +197,4 @@ def _goes_in(node: NodeView, now: datetime) -> float | None:
     heartbeat = node.status.lastHeartbeat
     if heartbeat is None or not is_lost(node) or node.metadata.labels.get(REGISTERED_BY) != BY_AGENT:
         return None
-    return (REMOVED_AFTER - (now - heartbeat)).total_seconds()
+    return (DELETE_AFTER - (now - heartbeat)).total_seconds()

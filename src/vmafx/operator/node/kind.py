@@ -1,10 +1,9 @@
 """VmafxNode as a kind of the operator."""
 
 from vmafx.api import VmafxNode
-from vmafx.api.meta import GROUP
-from vmafx.api.reasons import Reason
-from vmafx.api.roles import READ, Permission
-from vmafx.operator.context import Context
+from vmafx.api.meta import GROUP, ConditionReason
+from vmafx.api.rbac import READ, Permission
+from vmafx.operator.context import OperatorContext
 from vmafx.operator.kind import Kind
 from vmafx.operator.node.reconciler import NodeReconciler
 from vmafx.operator.node.settings import NodeSettings
@@ -15,17 +14,21 @@ PERMISSIONS = (
     Permission(group=GROUP, resources=("vmafxnodes/status",), verbs=("patch",)),
 )
 REASONS = (
-    Reason("Ready", "True", "Healthy", "The controller answers, and the agent, if there is one, was heard."),
-    Reason("Ready", "False", "Draining", "The agent is about to stop: it finishes its jobs and takes no new ones."),
-    Reason("Ready", "False", "ControllerUnreachable", "The namespace's controller does not answer."),
-    Reason("Ready", "False", "HeartbeatStale", "The agent has not been heard for a minute."),
-    Reason("Ready", "False", "AgentLost", "Nor is it the controller that hears nothing: its jobs go elsewhere."),
+    ConditionReason("Ready", "True", "Healthy", "The controller answers, and the agent, if there is one, was heard."),
+    ConditionReason(
+        "Ready", "False", "Draining", "The agent is about to stop: it finishes its jobs and takes no new ones."
+    ),
+    ConditionReason("Ready", "False", "ControllerUnreachable", "The namespace's controller does not answer."),
+    ConditionReason("Ready", "False", "HeartbeatStale", "The agent has not been heard for a minute."),
+    ConditionReason(
+        "Ready", "False", "AgentLost", "Nor is it the controller that hears nothing: its jobs go elsewhere."
+    ),
 )
 
 
-def set_up(context: Context, settings: NodeSettings) -> None:
+def set_up(context: OperatorContext, settings: NodeSettings) -> None:
     reconciler = NodeReconciler(context, settings)
-    context.manager.add_controller(reconciler.controller)
+    context.manager.add_loop(reconciler.controller)
     context.manager.while_leading(reconciler.probes.run)
 
 

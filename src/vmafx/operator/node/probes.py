@@ -7,18 +7,18 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from vmafx.kube.fetching import fetch
-from vmafx.kube.tls import trusting
+from vmafx.clock import loop_time
+from vmafx.kube.fetch import fetch
+from vmafx.kube.tls import trust_context
 from vmafx.logs import log
-from vmafx.operator.node.decide import PROBE_EVERY, Probe
-from vmafx.times import loop_time
+from vmafx.operator.node.decide import PROBE_INTERVAL, ControllerProbe
 
 TIMEOUT = 5.0
-AGAIN_AFTER = 5.0  # seconds, where the last answer was none or a bad one
+RETRY_AFTER = 5.0  # seconds, where the last answer was none or a bad one
 DEFAULT_ADDRESS = "http://vmafx-controller.{namespace}.svc.cluster.local:8080"
 
 
-class Probes:
+class ControllerProber:
     """Asks each namespace's controller for its health, and tells when the answer changes."""
 
     def __init__(
@@ -29,11 +29,11 @@ class Probes:
         clock: Callable[[], float] = loop_time,
     ) -> None:
         self._address, self._namespaces, self._changed, self._clock = address, namespaces, changed, clock
-        self._latest: dict[str, Probe] = {}
+        self._latest: dict[str, ControllerProbe] = {}
         self._needed = asyncio.Event()
         self._trust: ssl.SSLContext | None = None
 
-    def latest(self, namespace: str) -> Probe | None:
+    def latest(self, namespace: str) -> ControllerProbe | None:
         """The last answer; None if there is none yet, which is then asked for at once."""
         probe = self._latest.get(namespace)
         if probe is None:
@@ -46,11 +46,11 @@ class Probes:
         while True:
             everything = loop_time() >= due
             if everything:
-                due = loop_time() + PROBE_EVERY
+                due = loop_time() + PROBE_INTERVAL
             await self.ask(everything=everything)
             failing = not all(probe.ok for probe in self._latest.values())
             try:
-                async with asyncio.timeout_at(min(due, loop_time() + AGAIN_AFTER) if failing else due):
+                async with asyncio.timeout_at(min(due, loop_time() + RETRY_AFTER) if failing else due):
                     await self._needed.wait()
             except TimeoutError:
                 pass
@@ -68,7 +68,7 @@ class Probes:
         await asyncio.gather(*(self._probe(trust, namespace) for namespace in wanted))
 
     def _trusting(self) -> ssl.SSLContext | None:
-        return trusting(None, "the controllers' address") if urlsplit(self._address).scheme == "https" else None
+        return trust_context(None, "the controllers' address") if urlsplit(self._address).scheme == "https" else None
 
     async def _probe(self, trust: ssl.SSLContext | None, namespace: str) -> None:
         asked = self._clock()
@@ -76,11 +76,11 @@ class Probes:
         try:
             async with asyncio.timeout(TIMEOUT):
                 answer = await fetch(url, trust=trust)
-            probe = Probe(ok=200 <= answer.status < 300, detail=f"{url} says {answer.status}")
+            probe = ControllerProbe(ok=200 <= answer.status < 300, detail=f"{url} says {answer.status}")
         except TimeoutError:
-            probe = Probe(ok=False, detail=f"{url} gave no answer within {TIMEOUT:.0f} s")
+            probe = ControllerProbe(ok=False, detail=f"{url} gave no answer within {TIMEOUT:.0f} s")
         except (OSError, ValueError) as error:
-            probe = Probe(ok=False, detail=f"{url}: {error}")
+            probe = ControllerProbe(ok=False, detail=f"{url}: {error}")
         before = self._latest.get(namespace)
         self._latest[namespace] = probe = msgspec.structs.replace(probe, at=asked).after(before)
         if before is None or before.ok != probe.ok:

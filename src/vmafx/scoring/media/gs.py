@@ -7,22 +7,22 @@ from gcsfs.retry import HttpError
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 from requests.exceptions import RequestException
 
-from vmafx.scoring.media.policy import Policy
-from vmafx.scoring.media.schemes import Place
-from vmafx.scoring.media.staging import Staging
-from vmafx.scoring.media.store import NETWORK, Store, copy, deposit
-from vmafx.threads import in_thread
+from vmafx.scoring.media.object_store import NETWORK, ObjectStore, fetch_object, put_object
+from vmafx.scoring.media.policy import MediaPolicy
+from vmafx.scoring.media.staging import StagedFile
+from vmafx.scoring.media.uri import Location
+from vmafx.tasks import in_thread
 
 
-async def fetch(place: Place, staging: Staging) -> None:
-    await copy(_store(), place, staging)
+async def fetch(place: Location, staging: StagedFile) -> None:
+    await fetch_object(_store(), place, staging)
 
 
-async def put(place: Place, content: bytes, policy: Policy) -> None:
-    await deposit(_store(), place, content, policy)
+async def put(place: Location, content: bytes, policy: MediaPolicy) -> None:
+    await put_object(_store(), place, content, policy)
 
 
-def _store() -> Store:
+def _store() -> ObjectStore:
     def files() -> Any:
         return GCSFileSystem(asynchronous=True, skip_instance_cache=True, use_listings_cache=False)
 
@@ -37,7 +37,7 @@ def _store() -> Store:
         plain = type(error) is OSError and error.errno is None and str(error).startswith("Forbidden")
         return plain or isinstance(error, PermissionError | DefaultCredentialsError)
 
-    return Store(
+    return ObjectStore(
         connect,
         (*NETWORK, HttpError, GoogleAuthError, RequestException),
         denied,

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vmafx.atomic_write import put_whole
-from vmafx.scoring.errors import BadInput, NodeFault, Part, ScoringError
-from vmafx.scoring.media.policy import Policy
-from vmafx.scoring.media.schemes import Place
-from vmafx.threads import in_thread
+from vmafx.scoring.errors import BadInput, InputPart, NodeFault, ScoringError
+from vmafx.scoring.media.policy import MediaPolicy
+from vmafx.scoring.media.uri import Location
+from vmafx.tasks import in_thread
 
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 _NOT_OURS = {errno.EACCES, errno.EPERM}
@@ -26,7 +26,7 @@ _KINDS = {
 
 
 @contextmanager
-def local_file(place: Place, part: Part, policy: Policy) -> Iterator[int]:
+def local_file(place: Location, part: InputPart, policy: MediaPolicy) -> Iterator[int]:
     """A descriptor to read from. Every check is made on what was opened, not on its name."""
     try:
         fd = _open(place, part, policy)
@@ -38,7 +38,7 @@ def local_file(place: Place, part: Part, policy: Policy) -> Iterator[int]:
         os.close(fd)
 
 
-def _open(place: Place, part: Part, policy: Policy) -> int:
+def _open(place: Location, part: InputPart, policy: MediaPolicy) -> int:
     # O_PATH holds the file without opening it: a pipe does not wait, and a device does nothing.
     found = os.open(place.target, os.O_PATH | os.O_CLOEXEC)
     try:
@@ -57,15 +57,15 @@ def _open(place: Place, part: Part, policy: Policy) -> int:
         os.close(found)
 
 
-def _within(path: Path, policy: Policy) -> bool:
+def _within(path: Path, policy: MediaPolicy) -> bool:
     return not policy.roots or any(path.is_relative_to(root.resolve()) for root in policy.roots)
 
 
-def _outside(place: Place, part: Part) -> BadInput:
+def _outside(place: Location, part: InputPart) -> BadInput:
     return BadInput(part, f"{place.shown} lies outside the folders that VMAFX_MEDIA_ROOTS allows")
 
 
-def _reason(error: OSError, place: Place, part: Part, policy: Policy) -> ScoringError:
+def _reason(error: OSError, place: Location, part: InputPart, policy: MediaPolicy) -> ScoringError:
     # Outside the roots nobody learns what there is.
     if not _within(Path(os.path.realpath(place.target)), policy):
         return _outside(place, part)
@@ -76,11 +76,11 @@ def _reason(error: OSError, place: Place, part: Part, policy: Policy) -> Scoring
     return NodeFault(f"cannot open {place.shown}: {error.strerror}")
 
 
-async def put(place: Place, content: bytes, policy: Policy) -> None:
+async def put(place: Location, content: bytes, policy: MediaPolicy) -> None:
     await in_thread(_write, place, content, policy)
 
 
-def _write(place: Place, content: bytes, policy: Policy) -> None:
+def _write(place: Location, content: bytes, policy: MediaPolicy) -> None:
     path = Path(place.target)
     try:
         folder = path.parent.resolve(strict=True)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, Self
 
 from vmafx import settings
-from vmafx.scoring.errors import BadInput, Part
-from vmafx.scoring.media.retry import Retry
-from vmafx.scoring.media.schemes import SCHEMES
-from vmafx.settings import Setting, Settings, truth
+from vmafx.scoring.errors import BadInput, InputPart
+from vmafx.scoring.media.retry import RetryPolicy
+from vmafx.scoring.media.uri import SCHEMES
+from vmafx.settings import Setting, Settings, parse_bool
 
 MODEL_DIR = "VMAFX_MODEL_DIR"
 _UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
@@ -47,7 +47,7 @@ def _size(text: str) -> int:
     return int(found[1]) << _UNITS[found[2]]
 
 
-class Policy(Settings):
+class MediaPolicy(Settings):
     """What may be opened here, how large, and how long we wait for it."""
 
     # fmt: off
@@ -61,7 +61,7 @@ class Policy(Settings):
     )] = ()
     private: Annotated[bool, Setting(
         "Whether a URL may lead to a private, loopback or link-local address.", default="false",
-        variable="VMAFX_MEDIA_ALLOW_PRIVATE", parse=truth,
+        variable="VMAFX_MEDIA_ALLOW_PRIVATE", parse=parse_bool,
     )] = False
     max_bytes: Annotated[int, Setting(
         "The largest clip, such as `10Gi`, `500Mi` or a number of bytes.", default="64Gi",
@@ -77,7 +77,7 @@ class Policy(Settings):
     connect_seconds: float = 10.0
     stall_seconds: float = 30.0  # without a byte
     block_seconds: float = 300.0  # for a block; who sends slower than that will not get done
-    retry: Retry = Retry()
+    retry: RetryPolicy = RetryPolicy()
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Self:
@@ -86,21 +86,21 @@ class Policy(Settings):
         except settings.InvalidSetting as error:
             raise BadInput("options", str(error)) from error
 
-    def allow(self, scheme: str, part: Part) -> None:
+    def allow(self, scheme: str, part: InputPart) -> None:
         if scheme not in SCHEMES:
             raise BadInput(part, f"{scheme}:// is not known; a clip is a path or begins with {_listed(SCHEMES)}")
         if scheme not in self.schemes:
             allowed = _listed(sorted(self.schemes)) or "nothing"
             raise BadInput(part, f"{scheme}:// is not allowed here, only {allowed}; VMAFX_MEDIA_SCHEMES says so")
 
-    def bound(self, size: int, shown: str, part: Part) -> None:
+    def bound(self, size: int, shown: str, part: InputPart) -> None:
         if size > self.max_bytes:
             # A model's bound is not the variable's.
             cure = "" if part == "model" else "; use a smaller one, or raise VMAFX_MEDIA_MAX_BYTES"
-            raise BadInput(part, f"{shown} is larger than the {in_units(self.max_bytes)} allowed{cure}")
+            raise BadInput(part, f"{shown} is larger than the {format_size(self.max_bytes)} allowed{cure}")
 
 
-def in_units(size: int) -> str:
+def format_size(size: int) -> str:
     """A size as people say it."""
     for unit, shift in reversed(_UNITS.items()):
         if shift and size >= 1 << shift:

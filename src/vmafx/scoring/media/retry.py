@@ -10,10 +10,10 @@ import msgspec
 from vmafx.backoff import Backoff
 from vmafx.scoring.errors import NodeFault
 
-ADVANCE = 1 << 20  # less than this between two breaks is no progress
+MIN_ADVANCE = 1 << 20  # less than this between two breaks is no progress
 
 
-class Retry(msgspec.Struct, frozen=True, kw_only=True):
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How often, and how long apart."""
 
     tries: int = 5  # without progress in between
@@ -25,7 +25,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         return self.backoff.delay(failures) if asked is None else min(asked, self.max_asked)
 
 
-class Lost(Exception):
+class TransferInterrupted(Exception):
     """A transfer that ended before the clip was whole; another try may go on from there."""
 
     def __init__(self, why: str, after: float | None = None) -> None:
@@ -33,8 +33,8 @@ class Lost(Exception):
         self.why, self.after = why, after
 
 
-async def until_whole(
-    transfer: Callable[[], Awaitable[None]], size: Callable[[], int], retry: Retry, complaint: str
+async def retry_transfer(
+    transfer: Callable[[], Awaitable[None]], size: Callable[[], int], retry: RetryPolicy, complaint: str
 ) -> None:
     """Call `transfer` until it does not raise Lost. `size` tells how far it came, which may fall when it starts over.
 
@@ -44,11 +44,11 @@ async def until_whole(
     while True:
         try:
             await transfer()
-        except Lost as error:
+        except TransferInterrupted as error:
             lost = error
         else:
             return
-        if size() >= farthest + ADVANCE:
+        if size() >= farthest + MIN_ADVANCE:
             failures, farthest = 0, size()
         failures += 1
         if failures >= retry.tries:

@@ -11,24 +11,24 @@ from botocore.exceptions import (
     ProfileNotFound,
 )
 
-from vmafx.scoring.media.policy import Policy
-from vmafx.scoring.media.schemes import Place
-from vmafx.scoring.media.staging import Staging
-from vmafx.scoring.media.store import NETWORK, Store, copy, deposit
-from vmafx.threads import in_thread
+from vmafx.scoring.media.object_store import NETWORK, ObjectStore, fetch_object, put_object
+from vmafx.scoring.media.policy import MediaPolicy
+from vmafx.scoring.media.staging import StagedFile
+from vmafx.scoring.media.uri import Location
+from vmafx.tasks import in_thread
 
 _MISSING = (NoCredentialsError, PartialCredentialsError, ProfileNotFound)
 
 
-async def fetch(place: Place, staging: Staging) -> None:
-    await copy(_store(staging.policy), place, staging)
+async def fetch(place: Location, staging: StagedFile) -> None:
+    await fetch_object(_store(staging.policy), place, staging)
 
 
-async def put(place: Place, content: bytes, policy: Policy) -> None:
-    await deposit(_store(policy), place, content, policy)
+async def put(place: Location, content: bytes, policy: MediaPolicy) -> None:
+    await put_object(_store(policy), place, content, policy)
 
 
-def _store(policy: Policy) -> Store:
+def _store(policy: MediaPolicy) -> ObjectStore:
     def files() -> Any:
         made = s3fs.S3FileSystem(
             asynchronous=True,
@@ -47,7 +47,7 @@ def _store(policy: Policy) -> Store:
         made = await in_thread(files)
         return made, await made.set_session()
 
-    return Store(
+    return ObjectStore(
         connect,
         (*NETWORK, BotoCoreError, ClientError),
         lambda error: isinstance(error, (PermissionError, *_MISSING)),

@@ -5,21 +5,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self
 
-from vmafx.scoring.errors import BadInput, NodeFault, Part
-from vmafx.scoring.media.policy import Policy, in_units
-from vmafx.scratch import NoRoom, ScratchFile
-from vmafx.threads import in_thread
+from vmafx.scoring.errors import BadInput, InputPart, NodeFault
+from vmafx.scoring.media.policy import MediaPolicy, format_size
+from vmafx.scratch import DiskFull, ScratchFile
+from vmafx.tasks import in_thread
 
-Told = Callable[[int, int | None], None]
+FetchProgress = Callable[[int, int | None], None]
 
 
-class Staging:
+class StagedFile:
     """Takes the clip as it comes: never more than allowed, never the last of the disk, hashed on the way.
 
     Use as a context manager. Entering and writing touch the disk: do both through `in_thread`.
     """
 
-    def __init__(self, shown: str, part: Part, policy: Policy, told: Told | None = None) -> None:
+    def __init__(self, shown: str, part: InputPart, policy: MediaPolicy, told: FetchProgress | None = None) -> None:
         self.shown, self.part, self.policy = shown, part, policy
         self.total: int | None = None
         self._told = told
@@ -79,8 +79,8 @@ class Staging:
     def _disk(self) -> Iterator[None]:
         try:
             yield
-        except NoRoom as error:
-            size = "" if self.total is None else f" of {in_units(self.total)}"
+        except DiskFull as error:
+            size = "" if self.total is None else f" of {format_size(self.total)}"
             folder = tempfile.gettempdir()
             raise NodeFault(
                 f"cannot stage {self.shown}{size}: {folder} has no room; free some, or set TMPDIR to a larger one"

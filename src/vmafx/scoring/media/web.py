@@ -15,16 +15,15 @@ import aiohttp
 from yarl import URL
 
 from vmafx.scoring.errors import BadInput, NodeFault
-from vmafx.scoring.media.guard import Guard
-from vmafx.scoring.media.policy import Policy
-from vmafx.scoring.media.retry import Lost, retry_after, until_whole
-from vmafx.scoring.media.schemes import Place
-from vmafx.scoring.media.staging import Staging
-from vmafx.scoring.media.uri import shown
-from vmafx.threads import in_thread
+from vmafx.scoring.media.address_guard import AddressGuard
+from vmafx.scoring.media.policy import MediaPolicy
+from vmafx.scoring.media.retry import TransferInterrupted, retry_after, retry_transfer
+from vmafx.scoring.media.staging import StagedFile
+from vmafx.scoring.media.uri import Location, shown
+from vmafx.tasks import in_thread
 
-REDIRECTS = 5
-BLOCK = 1 << 20
+MAX_REDIRECTS = 5
+BLOCK_SIZE = 1 << 20
 READ_AHEAD = 1 << 17  # aiohttp forgets what it holds when a connection breaks: little, so that little is fetched twice
 _NETWORK = (aiohttp.ClientError, TimeoutError, OSError)
 _REDIRECT = {301, 302, 303, 307, 308}
@@ -43,23 +42,23 @@ _WORDS: tuple[tuple[type[Exception], str], ...] = (  # the first that fits
 )
 
 
-async def fetch(place: Place, staging: Staging) -> None:
+async def fetch(place: Location, staging: StagedFile) -> None:
     async with _session(staging.policy) as (session, guard):
-        download = Download(session, guard, place, staging)
+        download = HttpDownload(session, guard, place, staging)
         complaint = f"cannot fetch {place.shown}"
-        await until_whole(download.go_on, lambda: staging.size, staging.policy.retry, complaint)
+        await retry_transfer(download.go_on, lambda: staging.size, staging.policy.retry, complaint)
 
 
-async def put(place: Place, content: bytes, policy: Policy) -> None:
+async def put(place: Location, content: bytes, policy: MediaPolicy) -> None:
     """Send it whole, and again if it may not have arrived: a second PUT changes nothing."""
     async with _session(policy) as (session, guard):
-        upload = Upload(session, guard, place, content)
-        await until_whole(upload.go_on, lambda: 0, policy.retry, f"cannot write {place.shown}")
+        upload = HttpUpload(session, guard, place, content)
+        await retry_transfer(upload.go_on, lambda: 0, policy.retry, f"cannot write {place.shown}")
 
 
 @asynccontextmanager
-async def _session(policy: Policy) -> AsyncIterator[tuple[aiohttp.ClientSession, Guard]]:
-    guard = Guard(private=policy.private)
+async def _session(policy: MediaPolicy) -> AsyncIterator[tuple[aiohttp.ClientSession, AddressGuard]]:
+    guard = AddressGuard(private=policy.private)
     connector = aiohttp.TCPConnector(
         ssl=await in_thread(ssl.create_default_context),
         socket_factory=guard,
@@ -82,10 +81,10 @@ async def _session(policy: Policy) -> AsyncIterator[tuple[aiohttp.ClientSession,
         yield session, guard
 
 
-class Upload:
+class HttpUpload:
     """One body. No redirects: what was signed for one place is for no other."""
 
-    def __init__(self, session: aiohttp.ClientSession, guard: Guard, place: Place, content: bytes) -> None:
+    def __init__(self, session: aiohttp.ClientSession, guard: AddressGuard, place: Location, content: bytes) -> None:
         self._session, self._guard, self._place, self._content = session, guard, place, content
         try:
             self._url = _exact(place.target)
@@ -107,7 +106,9 @@ class Upload:
 
     def _accept(self, answer: aiohttp.ClientResponse) -> None:
         if answer.status >= 500 or answer.status in _LATER:
-            raise Lost(f"the server says {answer.status}", retry_after(answer.headers.get("Retry-After", "")))
+            raise TransferInterrupted(
+                f"the server says {answer.status}", retry_after(answer.headers.get("Retry-After", ""))
+            )
         if not 200 <= answer.status < 300:
             raise self._bad(f"the server says {answer.status}; check the URL, and whether its signature has expired")
 
@@ -115,10 +116,12 @@ class Upload:
         return BadInput("options", f"cannot write {self._place.shown}: {why}")
 
 
-class Download:
+class HttpDownload:
     """One clip, over as many requests as it takes. A request goes on only in the very file that the last one sent."""
 
-    def __init__(self, session: aiohttp.ClientSession, guard: Guard, place: Place, staging: Staging) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, guard: AddressGuard, place: Location, staging: StagedFile
+    ) -> None:
         self._session, self._guard, self._place, self._staging = session, guard, place, staging
         self._version = ""  # what tells this file from another under the same URL: an ETag or a date
         try:
@@ -143,7 +146,7 @@ class Download:
         """The answer at the end of all redirects."""
         url, login = self._url, _login(self._url)
         headers = {"Range": f"bytes={self._staging.size}-", "If-Range": self._version} if self._staging.size else {}
-        for _ in range(REDIRECTS + 1):
+        for _ in range(MAX_REDIRECTS + 1):
             self._guard.begin()
             authorization = {"Authorization": login} if login else {}
             target = url.with_user(None) if url.raw_user or url.raw_password else url
@@ -154,7 +157,7 @@ class Download:
                 onward = self._redirect(url, answer.headers.get("Location", ""))
             login = _login(onward) or (login if onward.origin() == url.origin() else None)
             url = onward
-        raise self._bad(f"more than {REDIRECTS} redirects")
+        raise self._bad(f"more than {MAX_REDIRECTS} redirects")
 
     def _redirect(self, url: URL, location: str) -> URL:
         try:
@@ -180,14 +183,16 @@ class Download:
                 pass
             case 206 | 416:
                 self._version = ""
-                raise Lost("the server does not go on where it broke off")
+                raise TransferInterrupted("the server does not go on where it broke off")
             case 401 | 403:
                 cure = "check the user and password in the URL, or whether its signature has expired"
                 raise self._bad(f"the server says {answer.status}, no permission; {cure}")
             case 404 | 410:
                 raise self._bad(f"the server says {answer.status}, there is no such file; check the URL")
             case status if status >= 500 or status in _LATER:
-                raise Lost(f"the server says {status}", retry_after(answer.headers.get("Retry-After", "")))
+                raise TransferInterrupted(
+                    f"the server says {status}", retry_after(answer.headers.get("Retry-After", ""))
+                )
             case status:
                 raise self._bad(f"the server says {status} and sends no file; check the URL")
         if (coding := answer.headers.get("Content-Encoding", "identity").strip().lower()) not in {"", "identity"}:
@@ -213,7 +218,7 @@ class Download:
             async with asyncio.timeout(patience) as limit:
                 async for chunk in answer.content.iter_any():
                     block += chunk
-                    if len(block) >= BLOCK:
+                    if len(block) >= BLOCK_SIZE:
                         full, block = block, bytearray()
                         limit.reschedule(None)  # the disk's time is not the server's
                         await staging.add(full)
@@ -225,20 +230,22 @@ class Download:
         if staging.total is not None and staging.size != staging.total:
             if staging.size > staging.total:
                 self._version = ""
-            raise Lost("the server sent another number of bytes than it said")
+            raise TransferInterrupted("the server sent another number of bytes than it said")
 
     def _bad(self, why: str) -> BadInput:
         return BadInput(self._staging.part, f"cannot fetch {self._place.shown}: {why}")
 
 
-def _failed(error: Exception, guard: Guard, bad: Callable[[str], BadInput]) -> Exception:
+def _failed(error: Exception, guard: AddressGuard, bad: Callable[[str], BadInput]) -> Exception:
     if guard.refused and isinstance(error, aiohttp.ClientConnectorError):
         refusal = bad("it leads to an address that is not public; VMAFX_MEDIA_ALLOW_PRIVATE=true allows that")
         refusal.remedy = "for this run alone, use --allow-private"
         return refusal
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return NodeFault(bad("the server's certificate is not trusted here").why)
-    return Lost(next((words for kind, words in _WORDS if isinstance(error, kind)), "the connection broke"))
+    return TransferInterrupted(
+        next((words for kind, words in _WORDS if isinstance(error, kind)), "the connection broke")
+    )
 
 
 def _exact(text: str) -> URL:

@@ -1,0 +1,106 @@
+"""Progress on standard error: bars and spinners on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.status import Status
+from rich.text import Text
+
+from vmafx.cli.terminal import can_redraw
+from vmafx.devcluster.progress import PlainProgress, ProgressReporter
+from vmafx.scoring.result import Progress as Update
+
+LINE_INTERVAL = 10.0  # seconds
+
+
+class ScoreProgress:
+    """One bar for each distorted clip, on standard error; nothing where that is nobody's to see."""
+
+    def __init__(self, names: Sequence[str], *, quiet: bool) -> None:
+        self._names, self._quiet = names, quiet
+        self._bars = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]}"),
+            TimeRemainingColumn(compact=True),
+            console=Console(stderr=True),
+            transient=True,
+            disable=quiet or not can_redraw(sys.stderr),
+        )
+        self._tasks: dict[int, TaskID] = {}
+        self._said: dict[int, float] = {}
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._bars.stop()
+
+    def hear(self, number: int, update: Update) -> None:
+        if self._quiet:
+            return
+        if self._bars.disable:
+            self._say(number, update)
+            return
+        speed = f"{update.fps:.1f} fps" if update.stage == "scoring" else update.stage
+        divisor = 1 << 20 if update.stage == "fetching" else 1
+        total = None if update.total is None else max(update.total, update.done) / divisor
+        self._bars.update(self._task(number), completed=update.done // divisor, total=total, speed=speed)
+
+    def fail(self, number: int, stage: str, line: str) -> None:
+        """Say now why this clip has no score, whoever wants no progress too; its bar stays, and shows the stage."""
+        if self._quiet or self._bars.disable:
+            typer.echo(line, err=True)
+            return
+        self._bars.console.print(Text(line), soft_wrap=True)
+        task = self._task(number)
+        total = self._bars.tasks[task].total or 1  # without a total, a bar keeps moving
+        self._bars.update(task, total=total, speed=stage)
+        self._bars.stop_task(task)
+
+    def _task(self, number: int) -> TaskID:
+        if number not in self._tasks:
+            self._tasks[number] = self._bars.add_task(self._names[number], total=None, speed="")
+        return self._tasks[number]
+
+    def _say(self, number: int, update: Update) -> None:
+        now = time.monotonic()
+        if update.stage == "scoring" and now - self._said.setdefault(number, now) >= LINE_INTERVAL:
+            self._said[number] = now
+            left = "" if update.eta is None else f", {update.eta:.0f} s left"
+            total = "" if update.total is None else f" of {update.total}"
+            typer.echo(f"{self._names[number]}: {update.done}{total} frames, {update.fps:.1f} fps{left}", err=True)
+
+
+class Spinner:
+    """Steps and details take turns behind one spinner."""
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+        self._step = ""
+
+    def step(self, text: str) -> None:
+        self._step = text
+        self._status.update(Text(text))
+
+    def detail(self, text: str) -> None:
+        self._status.update(Text(f"{self._step}  ({text})"))
+
+
+@contextmanager
+def spinner() -> Iterator[ProgressReporter]:
+    """Where to report progress to, for as long as the work takes; on standard error."""
+    if not can_redraw(sys.stderr):
+        yield PlainProgress()
+        return
+    with Console(stderr=True).status("") as status:
+        yield Spinner(status)

@@ -1,0 +1,47 @@
+"""The controller's caches: unfinished jobs and all nodes, indexed by uid and node."""
+
+from typing import NamedTuple
+
+from vmafx.api.job import JobView
+from vmafx.api.node import NodeView
+from vmafx.jobs.cache import jobs_informer
+from vmafx.jobs.state import uid_of
+from vmafx.kube import NODES, Client, ObjectKey
+from vmafx.runtime.informer import Informer
+
+BY_UID, BY_NODE = "uid", "node"
+
+
+class ControllerCaches(NamedTuple):
+    jobs: Informer[JobView]
+    nodes: Informer[NodeView]
+
+    def job(self, wanted: str) -> JobView | None:
+        """By its uid, or by the name of one of its attempts."""
+        for uid in (wanted, uid_of(wanted)):
+            for job in self.jobs.store.by(BY_UID, uid):
+                return job
+        return None
+
+
+def make_caches(client: Client, namespace: str) -> ControllerCaches:
+    indexes = {BY_UID: lambda job: (job.metadata.uid,), BY_NODE: _node_of}
+    return ControllerCaches(
+        jobs_informer(client, namespace, indexes), Informer(client, NODES.seen_as(NodeView), namespace=namespace)
+    )
+
+
+def key_of(job: JobView) -> ObjectKey:
+    return ObjectKey(job.metadata.namespace, job.metadata.name)
+
+
+def node_of(job: JobView) -> ObjectKey | None:
+    """Where it runs."""
+    if job.status.phase != "Running" or not job.status.assignedNode:
+        return None
+    return ObjectKey(job.metadata.namespace, job.status.assignedNode)
+
+
+def _node_of(job: JobView) -> tuple[ObjectKey, ...]:
+    node = node_of(job)
+    return () if node is None else (node,)

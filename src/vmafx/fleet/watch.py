@@ -1,0 +1,158 @@
+"""Jobs, nodes and the queue kept up to date by watches; and one job followed to its end."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from typing import Any, Self
+
+from vmafx.api.job import FINISHED, Phase
+from vmafx.clock import utc_now
+from vmafx.fleet.errors import NoSuchJob, explain_errors
+from vmafx.fleet.queue import JobQueue, QueueRow, find_row, make_queue, read_durations, read_queue
+from vmafx.fleet.reader import ALL_PHASES, FLEET_JOBS, FLEET_NODES, FleetJob, FleetNode, FleetReader, phase_selector
+from vmafx.kube import Client, ObjectKey
+from vmafx.kube.errors import Expired, NotFound
+from vmafx.kube.watch import Added, Deleted, Modified
+from vmafx.runtime.informer import Informer, StoreFilter
+from vmafx.runtime.store import ObjectChange
+from vmafx.scheduling.durations import JobDuration
+from vmafx.scheduling.forecast import job_duration
+from vmafx.scheduling.requirements import node_offer
+
+MAX_DURATIONS = 5_000  # runs that are remembered
+
+
+def jobs_informer(
+    client: Client, namespace: str, phases: Collection[Phase] = ALL_PHASES, labels: str = "", names: Sequence[str] = ()
+) -> Informer[FleetJob]:
+    """Jobs in these phases, of these names if any are said; those that leave the phases are told of once more."""
+
+    def wanted(job: FleetJob) -> bool:
+        return job.status.phase in phases and (not names or job.metadata.name in names)
+
+    only = f"metadata.name={names[0]}" if len(names) == 1 else ""
+    fields = ",".join(filter(None, (phase_selector(phases), only)))
+    return Informer(client, FLEET_JOBS, namespace=namespace, labels=labels, keep=StoreFilter(wanted, fields))
+
+
+def nodes_informer(client: Client, namespace: str) -> Informer[FleetNode]:
+    return Informer(client, FLEET_NODES, namespace=namespace)
+
+
+class LiveCaches:
+    """Runs informers. Use as an async context manager: once inside, all is read, and errors were raised.
+
+    From then on a server that does not answer is waited for, and told of in the log.
+    """
+
+    def __init__(self, client: Client, *informers: Informer[Any], labels: str = "") -> None:
+        self._client, self._informers, self._labels = client, informers, labels
+        self._changes: list[ObjectChange[Any]] = []
+        self._changed = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        for informer in self._informers:
+            await self._try(informer)
+        self._running = [asyncio.create_task(informer.run()) for informer in self._informers]
+        for informer in self._informers:
+            await informer.synced.wait()
+            informer.on_change(self._note)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def changes(self, within: float | None = None) -> list[ObjectChange[Any]]:
+        """What changed since this was last asked, as soon as there is something; nothing after so many seconds."""
+        try:
+            async with asyncio.timeout(within):
+                await self._changed.wait()
+        except TimeoutError:
+            return []
+        self._changed.clear()
+        told, self._changes = self._changes, []
+        return told
+
+    def _note(self, change: ObjectChange[Any]) -> None:
+        self._changes.append(change)
+        self._changed.set()
+
+    async def _try(self, informer: Informer[Any]) -> None:
+        """An informer is patient with every no; a person is to be told at once, of labels that make no sense too."""
+        pages = self._client.pages(informer.resource, informer.namespace, labels=self._labels, page=1)
+        async with aclosing(pages) as parts:
+            with explain_errors():
+                await anext(aiter(parts))
+
+
+class LiveQueue:
+    """The queue by caches that are kept up to date; what ends meanwhile teaches how long jobs take."""
+
+    def __init__(self, jobs: Informer[FleetJob], nodes: Informer[FleetNode], runs: Iterable[JobDuration]) -> None:
+        self._jobs, self._nodes = jobs, nodes
+        self._runs = deque(runs, maxlen=MAX_DURATIONS)
+        jobs.on_change(self._learn)
+
+    @classmethod
+    async def read(cls, reader: FleetReader, jobs: Informer[FleetJob], nodes: Informer[FleetNode]) -> Self:
+        return cls(jobs, nodes, await read_durations(reader, jobs.store.values(), nodes.store.values()))
+
+    def at(self, now: datetime) -> JobQueue:
+        return make_queue(self._jobs.store.values(), self._nodes.store.values(), self._runs, now)
+
+    def job(self, key: ObjectKey) -> FleetJob | None:
+        return self._jobs.store.get(key)
+
+    def _learn(self, change: ObjectChange[FleetJob]) -> None:
+        job = change.new
+        if job is not None and job.status.phase == "Succeeded":
+            node = self._nodes.store.get(ObjectKey(job.metadata.namespace, job.status.assignedNode or ""))
+            if node is not None and (run := job_duration(job, node_offer(node))) is not None:
+                self._runs.append(run)
+
+
+FIRST_POLL_AFTER, POLL_INTERVAL = 1.0, 5.0  # seconds; most jobs are placed before the first look
+REST = 20.0  # times as long as a look took: it reads the whole queue
+
+
+async def follow_job(client: Client, key: ObjectKey, version: str) -> AsyncGenerator[FleetJob]:
+    """Each state of a job from `version` on, the last of which is its end; NoSuchJob if it is deleted before."""
+    gone = NoSuchJob(f"job {key.name} was deleted before it ended")
+    while True:
+        watch = client.watch(FLEET_JOBS, key.namespace, version=version, fields=f"metadata.name={key.name}")
+        try:
+            async with aclosing(aiter(watch)) as batches:
+                async for batch in batches:
+                    for event in batch:
+                        if isinstance(event, Deleted):
+                            raise gone
+                        if isinstance(event, Added | Modified):
+                            yield event.object
+                            if event.object.status.phase in FINISHED:
+                                return
+        except Expired:  # it may have ended meanwhile
+            try:
+                job = await client.get(FLEET_JOBS, key)
+            except NotFound:
+                raise gone from None
+            yield job
+            if job.status.phase in FINISHED:
+                return
+            version = job.metadata.resourceVersion
+
+
+async def follow_position(client: Client, key: ObjectKey, waits: asyncio.Event) -> AsyncGenerator[QueueRow]:
+    """Its place in the queue, now and again for as long as it waits."""
+    await asyncio.sleep(FIRST_POLL_AFTER)
+    while True:
+        await waits.wait()
+        began = time.monotonic()
+        row = find_row(await read_queue(FleetReader(client, key.namespace), utc_now()), key)
+        if row is not None and waits.is_set():
+            yield row
+        await asyncio.sleep(max(POLL_INTERVAL, (time.monotonic() - began) * REST))

@@ -1,0 +1,20 @@
+"""The cache of unfinished jobs that roles keep in memory."""
+
+from collections.abc import Mapping
+
+from vmafx.api.job import FINISHED, JobView
+from vmafx.kube import JOBS, Client
+from vmafx.runtime.informer import Informer, StoreFilter
+from vmafx.runtime.store import Indexer
+
+UNFINISHED: StoreFilter[JobView] = StoreFilter(
+    wanted=lambda job: job.status.phase not in FINISHED,
+    fields=",".join(f"status.phase!={phase}" for phase in FINISHED),
+)
+
+
+def jobs_informer(
+    client: Client, namespace: str, indexes: Mapping[str, Indexer[JobView]] | None = None
+) -> Informer[JobView]:
+    """The jobs of one namespace, or of all: a start takes no longer for all the jobs that ever were."""
+    return Informer(client, JOBS.seen_as(JobView), namespace=namespace, indexes=indexes, keep=UNFINISHED)

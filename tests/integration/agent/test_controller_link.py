@@ -1,0 +1,96 @@
+"""The agent's calls, on a real connection."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.support.frontdoor import FrontDoor
+from tests.support.waiting import eventually
+from vmafx.agent.controller_link import (
+    AgentSession,
+    ControllerError,
+    ControllerLink,
+    ControllerRefused,
+    ControllerUnreachable,
+    RegistrationInvalid,
+    SessionRejected,
+    TokenUnavailable,
+)
+from vmafx.wire import controller_pb2 as wire
+from vmafx.wire.client import Endpoint
+
+CAN = wire.NodeCapability(gpu_vendor="cpu", backends=["cpu"], concurrency=1)
+REQUEST = wire.RegisterNodeRequest(name="machine", capability=CAN)
+
+
+@pytest.fixture
+async def link(door: FrontDoor) -> AsyncIterator[ControllerLink]:
+    link = ControllerLink(Endpoint(address=door.address, insecure=True))
+    yield link
+    await link.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("UNAUTHENTICATED", SessionRejected),
+        ("FAILED_PRECONDITION", ControllerRefused),
+        ("PERMISSION_DENIED", ControllerRefused),
+        ("INVALID_ARGUMENT", RegistrationInvalid),
+        ("UNAVAILABLE", ControllerUnreachable),
+        ("INTERNAL", ControllerUnreachable),
+        ("CANCELLED", ControllerUnreachable),
+        ("UNIMPLEMENTED", ControllerUnreachable),
+    ],
+)
+async def test_errors_in_our_terms(
+    door: FrontDoor, link: ControllerLink, code: str, kind: type[ControllerError]
+) -> None:
+    door.refusals["RegisterNode"] = grpc.StatusCode[code]
+    with pytest.raises(kind) as error:
+        await link.register(REQUEST)
+    assert str(error.value) == f"{code}: so it [31mis"
+
+
+async def test_a_connection_that_is_closed_is_no_cancellation(door: FrontDoor, link: ControllerLink) -> None:
+    session = await link.register(REQUEST)
+    first, second = (asyncio.create_task(link.pull(session, CAN, [])) for _ in range(2))
+    await eventually(lambda: len(door.calls("PullWork")) == 2, "both wait for work")
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    await link.close()
+    with pytest.raises(ControllerUnreachable):
+        await first
+    with pytest.raises(ControllerUnreachable):
+        await link.register(REQUEST)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"two words", b"line\nline", b"\xff", "ü".encode()])
+async def test_a_token_file_without_a_token(door: FrontDoor, tmp_path: Path, content: bytes | None) -> None:
+    token = tmp_path / "token"
+    if content is not None:
+        token.write_bytes(content)
+    link = ControllerLink(Endpoint(address=door.address, insecure=True, token=token))
+    with pytest.raises(TokenUnavailable, match="the token file"):
+        await link.register(REQUEST)
+    token.write_text("now there is one\n".replace(" ", "-"))
+    assert (await link.register(REQUEST)).node == "default/machine"
+    assert door.heard[-1].authorization == "Bearer now-there-is-one"
+    await link.close()
+
+
+async def test_a_port_that_says_something_else_is_none() -> None:
+    async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    async with server:
+        link = ControllerLink(Endpoint(address=f"127.0.0.1:{server.sockets[0].getsockname()[1]}", insecure=True))
+        with pytest.raises(ControllerUnreachable):
+            await link.heartbeat(AgentSession("a", "b"), [], 0, draining=False)
+        await link.close()

@@ -1,0 +1,302 @@
+"""`vmafx submit`: from two clips to a score, and everything that can be said on the way."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import Kubectl
+from tests.support.commands import Terminal, Vmafx, line_with
+from tests.support.fleet import ScoringFleet, has_seen, known_to_take, phase, reaches, scoring_fleet, submit
+from tests.support.proxy import FaultyProxy, LoseAnswer
+from tests.support.waiting import eventually
+from vmafx.api.job import VmafxJobSpec
+from vmafx.devcluster import DevCluster
+from vmafx.fleet.errors import NoSuchJob
+from vmafx.fleet.submit import create_job, manifest
+from vmafx.fleet.watch import follow_job
+from vmafx.kube import JOBS, NODES, Client, ObjectKey
+from vmafx.kube.errors import Unreachable
+
+
+@pytest.fixture
+async def fleet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[ScoringFleet]:
+    async with scoring_fleet(client, namespace, tmp_path) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def vmafx(client: Client, cluster: DevCluster, namespace: str, tmp_path: Path) -> Vmafx:
+    return Vmafx(cluster.kubeconfig, namespace, tmp_path)
+
+
+async def jobs(client: Client, namespace: str) -> list[str]:
+    return [job.metadata.name for job in (await client.list(JOBS, namespace)).items]
+
+
+async def test_a_job_is_waited_for_and_its_score_is_that_of_this_machine(
+    fleet: ScoringFleet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
+) -> None:
+    pair = (str(clips / "reference.mkv"), (clips / "distorted.mp4").as_uri())
+    done = await vmafx.run("submit", *pair, "--wait", "--timeout", "100s")
+    assert done.returncode == 0, done.stderr
+    (name,) = await jobs(client, namespace)
+    assert name.startswith("distorted-")
+    here = json.loads((await vmafx.run("score", *pair, "--json")).stdout)["score"]
+    assert (await client.get(JOBS, ObjectKey(namespace, name))).status.score == here
+    assert done.stdout.startswith(f"VMAF {here:.3f}  (6 frames, ")
+    assert done.stdout.endswith(f" on pool; job {name})\n")
+    assert done.stderr.splitlines()[0] == f"note: {pair[0]} must exist at this path on the workers too"
+    assert f"{name} is running on pool\n" in done.stderr
+
+
+async def test_the_whole_job_for_scripts(fleet: ScoringFleet, vmafx: Vmafx, clips: Path, namespace: str) -> None:
+    pair = ((clips / "reference.mkv").as_uri(), (clips / "distorted.mp4").as_uri())
+    made = json.loads((await vmafx.run("submit", *pair, "-o", "json", "--name", "mine")).stdout)
+    assert (made["kind"], made["metadata"]["name"], made["status"]) == ("VmafxJob", "mine", {"phase": "Pending"})
+    assert "managedFields" not in made["metadata"]
+    done = await vmafx.run("submit", *pair, "-o", "yaml", "--wait")
+    job = yaml.safe_load(done.stdout)
+    assert (job["metadata"]["namespace"], job["status"]["phase"]) == (namespace, "Succeeded")
+    assert 0 < job["status"]["score"] < 100
+
+
+async def test_exit_codes_of_waiting(
+    fleet: ScoringFleet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
+) -> None:
+    reference = (clips / "reference.mkv").as_uri()
+    bad = await vmafx.run("submit", reference, "file:///none.mp4", "--name", "bad", "--wait")
+    assert (bad.returncode, bad.stdout) == (2, "")
+    assert "error: job bad failed: BadInput: distorted: there is no file file:///none.mp4" in bad.stderr
+    fleet.kubelet.answers["broken-0"] = (3, "")
+    pair = (reference, (clips / "distorted.mp4").as_uri())
+    broken = await vmafx.run("submit", *pair, "--name", "broken", "--retry-limit", "0", "--wait", "-o", "json")
+    assert broken.returncode == 1
+    assert "error: job broken failed: RetriesExhausted: the worker ended with exit code 3" in broken.stderr
+    assert json.loads(broken.stdout)["status"]["phase"] == "Failed"
+    late = await vmafx.run("submit", *pair, "--name", "late", "--suspend", "--wait", "--timeout", "1")
+    assert (late.returncode, late.stdout) == (1, "")
+    assert "error: the job did not end within 1 s; job late goes on; to see it: vmafx jobs late" in late.stderr
+    assert (await client.get(JOBS, ObjectKey(namespace, "late"))).spec.suspend
+
+
+async def test_leaving_does_not_end_the_job_and_says_how_to(
+    fleet: ScoringFleet, vmafx: Vmafx, client: Client, namespace: str, clips: Path, kubectl: Kubectl
+) -> None:
+    pair = ((clips / "long.mkv").as_uri(),) * 2
+    fleet.kubelet.hold.clear()  # it is not over before it is cancelled
+    for number in (signal.SIGINT, signal.SIGTERM):
+        name = number.name.lower()
+        async with vmafx.running("submit", *pair, "--name", name, "--wait") as process:
+            await line_with(process.stderr, f"{name} is running on pool")
+            process.send_signal(number)
+            told = await line_with(process.stderr, "goes on")
+            assert await process.wait() == 130
+        command = told.partition("to cancel it: kubectl ")[2].replace("'", "").split()
+        ended = await asyncio.to_thread(kubectl, *command)
+        assert ended.returncode == 0, ended.stderr
+        await reaches(client, ObjectKey(namespace, name), phase("Failed"), "it is cancelled as told")
+
+
+async def test_a_job_deleted_under_those_who_wait(vmafx: Vmafx, client: Client, namespace: str) -> None:
+    async with vmafx.running("submit", "s3://b/a.mp4", "s3://b/b.mp4", "--name", "gone", "--wait") as process:
+        await line_with(process.stderr, "gone is waiting (NoNodes: there is no VmafxNode")
+        await client.delete(JOBS, ObjectKey(namespace, "gone"))
+        assert "error: job gone was deleted before it ended" in await line_with(process.stderr, "error")
+        assert await process.wait() == 1
+
+
+async def test_waiting_on_a_terminal(vmafx: Vmafx, client: Client, namespace: str) -> None:
+    waiting = ("submit", "s3://b/a.mp4", "s3://b/b.mp4", "--name", "shown", "--wait")
+    async with Terminal() as terminal, vmafx.running(*waiting, terminal=terminal.theirs) as process:
+        await terminal.shows("shown is waiting (NoNodes")
+        await client.delete(JOBS, ObjectKey(namespace, "shown"))
+        await terminal.shows("error: job shown was deleted before it ended")
+        assert await process.wait() == 1
+
+
+async def test_a_job_that_ended_long_ago_is_followed_to_its_end(client: Client, namespace: str, clips: Path) -> None:
+    """From a version that the server has forgotten."""
+    key = await submit(client, namespace, "over", clips)
+    await client.patch_status(JOBS, key, {"phase": "Failed"})
+    assert [job.status.phase async for job in follow_job(client, key, "1")] == ["Failed"]
+    await client.delete(JOBS, key)
+    with pytest.raises(NoSuchJob, match="job over was deleted before it ended"):
+        await anext(follow_job(client, key, "1"))
+
+
+async def test_a_lost_answer_leaves_nobody_in_doubt_where_to_look(client: Client, namespace: str) -> None:
+    wanted = manifest(namespace, "mine", {}, VmafxJobSpec("s3://b/a", "s3://b/clip.mp4"))
+    async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
+        proxy.faults.append(LoseAnswer())
+        with pytest.raises(Unreachable, match=f"may have been created anyway; check: vmafx jobs mine -n {namespace}"):
+            await create_job(through, wanted, another_name=True)
+        proxy.faults.append(LoseAnswer())
+        with pytest.raises(Unreachable) as caught:
+            await create_job(through, wanted, another_name=True, dry_run=True)
+        assert "may have been created" not in str(caught.value)
+    assert await jobs(client, namespace) == ["mine"]
+
+
+async def test_those_who_wait_are_told_their_position_and_when(
+    fleet: ScoringFleet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
+) -> None:
+    await known_to_take(client, namespace, "pool", 3600, clips)
+    fleet.kubelet.hold.clear()
+    for number in range(4):
+        await submit(client, namespace, f"job-{number}", clips)
+    pair = ((clips / "reference.mkv").as_uri(), (clips / "distorted.mp4").as_uri())
+    async with vmafx.running("submit", *pair, "--name", "last", "--wait") as process:
+        told = await line_with(process.stderr, "last is waiting at position 3")
+        assert "(InsufficientCapacity: all 2 slots of the one node that fits are taken); starts in about 1h" in told
+        assert "done in about 2h" in told
+        fleet.kubelet.hold.set()
+        await line_with(process.stderr, "last is running on pool")
+        await line_with(process.stdout, "VMAF")
+        assert await process.wait() == 0
+
+
+EVERY_OPTION = (
+    "--model vmaf_4k_v0.6.1 --feature psnr,ssim --feature cambi --pool p5 --subsample 2 --threads 3 "
+    "--report s3://b/r.json "
+    "--size 64x48 --pix-fmt yuv420p10le --fps 23.976 --distorted-size 32x24 --distorted-pix-fmt gray "
+    "--name every --label a=b,c=d --label e=f --priority 7 --backend cuda --node-selector rack=a --retry-limit 0 "
+    "--deadline 1h30m --ttl 0 --suspend --credentials-secret clip-store --scheduler other"
+)  # fmt: skip
+
+
+async def test_every_option_becomes_what_it_says(
+    vmafx: Vmafx, client: Client, namespace: str, kubectl: Kubectl
+) -> None:
+    clips = ("s3://b/a.yuv?version=3", "s3://b/b.yuv")
+    tried = await vmafx.run("submit", *clips, *EVERY_OPTION.split(), "--dry-run")
+    assert tried.returncode == 0, tried.stderr
+    assert await jobs(client, namespace) == []
+    wanted: dict[str, Any] = {
+        "reference": clips[0],
+        "distorted": clips[1],
+        "referenceFormat": {"width": 64, "height": 48, "pixelFormat": "yuv420p10le", "frameRate": 23.976},
+        "distortedFormat": {"width": 32, "height": 24, "pixelFormat": "gray", "frameRate": 23.976},
+        "model": "vmaf_4k_v0.6.1",
+        "backend": "cuda",
+        "priority": 7,
+        "nodeSelector": {"rack": "a"},
+        "suspend": True,
+        "retryLimit": 0,
+        "activeDeadlineSeconds": 5400,
+        "ttlSecondsAfterFinished": 0,
+        "options": {"subsample": 2, "pooling": "p5", "features": ["psnr", "ssim", "cambi"], "threads": 3},
+        "output": "s3://b/r.json",
+        "credentialsSecretRef": {"name": "clip-store"},
+        "schedulerName": "other",
+    }
+    assert yaml.safe_load(tried.stdout) == {
+        "apiVersion": "vmafx.dev/v1",
+        "kind": "VmafxJob",
+        "metadata": {"name": "every", "namespace": namespace, "labels": {"a": "b", "c": "d", "e": "f"}},
+        "spec": wanted,
+    }
+    applied = await asyncio.to_thread(kubectl, "apply", "-f", "-", stdin=tried.stdout)
+    assert applied.returncode == 0, applied.stderr
+    made = await vmafx.run("submit", *clips, *EVERY_OPTION.replace("every", "again").split(), "-o", "json")
+    assert json.loads(made.stdout)["spec"] == wanted | {"cancel": False}
+    as_json = await vmafx.run("submit", *clips, *EVERY_OPTION.replace("every", "b").split(), "--dry-run", "-o", "json")
+    assert json.loads(as_json.stdout)["spec"] == wanted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("a.mp4", "s3://b/c"), "error: 'a.mp4' is a relative path, and jobs run on other machines; give a URI"),
+        (
+            ("s3://b/a.MKV?v=1", "s3://b/c.webm", "--size", "64x48"),
+            "error: options: --size makes vmafx read s3://b/a.MKV as raw video; leave it out",
+        ),
+        (("s3://b/a", "s3://b/c", "--report", "r.json"), "error: 'r.json' is a relative path"),
+        (("s3://b/a", "s3://b/c.yuv"), "error: options: a .yuv clip does not say its size; give --size"),
+        (("s3://b/a", "s3://b/c", "--size", "big"), "error: options: --size 'big' is no size; write it as 1920x1080"),
+        (("s3://b/a", "s3://b/c", "--feature", "x"), "error: options: there is no feature x; there are psnr"),
+        (("s3://b/a", "s3://b/c", "--ttl", "5x"), "error: options: --ttl '5x' is no time; write it as 90s"),
+        (("s3://b/a", "s3://b/c", "--timeout", "5"), "error: options: --timeout needs --wait"),
+        (("s3://b/a", "s3://b/c", "--label", "x"), "error: options: --label 'x' is no KEY=VALUE, such as rack=a"),
+        (("s3://b/a", "s3://b/c", "--pool", "most"), "must be mean, harmonic_mean, min, max, median or a percentile"),
+        (("s3://b/a", "s3://b/c", "--threads", "129"), "error: options: threads must be 1 to 128, not 129"),
+        (("s3://b/a", "s3://b/ c"), "must be a URI with a scheme and no spaces"),
+        (("s3://b/a", "s3://b/c", "--name", "A_B"), "a lowercase RFC 1123 subdomain must consist of"),
+        (("s3://b/a", "s3://b/c", "--name", "x" * 53), "metadata.name may have at most 52 characters"),
+        (("s3://b/a", "s3://b/c", "--deadline", "0"), "spec.activeDeadlineSeconds"),
+        (("s3://b/a", "s3://b/c", "--name", "a\x1b[31m"), 'is invalid: metadata.name'),
+    ],
+)  # fmt: skip
+async def test_what_is_refused(
+    vmafx: Vmafx, client: Client, namespace: str, arguments: tuple[str, ...], told: str
+) -> None:
+    done = await vmafx.run("submit", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "\x1b" not in done.stderr
+    assert await jobs(client, namespace) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "notes"),
+    [
+        (("s3://b/a.mp4", "s3://b/c.mp4", "--model", "vmaf_v0.6.1neg"), []),
+        (("s3://b/a.yuv", "s3://b/c.mp4", "--size", "64x48"), []),
+        (
+            ("s3://b/a.mp4", "s3://b/c.mp4", "--model", "nope"),
+            ["the workers of vmafx know no model nope, only vmaf_v0.6.1, vmaf_v0.6.1neg, vmaf_4k_v0.6.1 and URIs of"],
+        ),
+        (
+            ("FTP://h/a", "ftp://h/c", "--report", "sftp://h/r.json"),
+            ["workers of vmafx know no ftp://, only file://, http", "workers of vmafx know no sftp://, only file://"],
+        ),
+    ],
+)
+async def test_what_may_not_be_meant_is_noted_and_handed_in(
+    vmafx: Vmafx, client: Client, namespace: str, arguments: tuple[str, ...], notes: list[str]
+) -> None:
+    done = await vmafx.run("submit", *arguments)
+    assert (done.returncode, len(await jobs(client, namespace))) == (0, 1)
+    *told, _ = done.stderr.splitlines()  # the last says how to follow it
+    assert len(told) == len(notes), done.stderr
+    assert all(line.startswith(f"note: {note}") for line, note in zip(told, notes, strict=True)), told
+
+
+async def test_a_name_that_is_taken_is_refused_only_if_it_was_asked_for(
+    vmafx: Vmafx, client: Client, namespace: str
+) -> None:
+    assert (await vmafx.run("submit", "s3://b/a", "s3://b/c", "--name", "mine")).returncode == 0
+    again = await vmafx.run("submit", "s3://b/a", "s3://b/c", "--name", "mine")
+    assert again.returncode == 2
+    assert again.stderr == ('error: vmafxjobs.vmafx.dev "mine" already exists; choose another --name, or omit it\n')
+    for _ in range(2):
+        assert (await vmafx.run("submit", "s3://b/a", "s3://user:pw@b/c")).stderr.startswith(
+            "note: the password in a URI can be read by everyone who may read jobs\n"
+        )
+    assert len(await jobs(client, namespace)) == 3
+    wanted = manifest(namespace, "mine", {}, VmafxJobSpec("s3://b/a", "s3://b/clip.mp4"))
+    made = await create_job(client, wanted, another_name=True)
+    assert made["metadata"]["name"].startswith("clip-")
+
+
+async def test_a_node_that_comes_lets_it_go_on(
+    fleet: ScoringFleet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
+) -> None:
+    pool = ObjectKey(namespace, "pool")
+    await client.merge_patch(NODES, pool, {"spec": {"unschedulable": True}})
+    await has_seen(fleet.operator, client, pool)
+    pair = ((clips / "reference.mkv").as_uri(), (clips / "distorted.mp4").as_uri())
+    async with vmafx.running("submit", *pair, "--name", "patient", "-w") as process:
+        await line_with(process.stderr, "patient is waiting (NoHealthyNode: ")
+        await client.merge_patch(NODES, pool, {"spec": {"unschedulable": False}})
+        await line_with(process.stdout, "VMAF")
+        assert await process.wait() == 0
+    await eventually(lambda: fleet.kubelet.started == ["patient-0"], "it ran once")

@@ -1,0 +1,406 @@
+"""The controller's HTTP API, by a real client on a real socket: what goes in, what comes out, what is refused."""
+
+import json
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from typing import Any, get_args
+
+import aiohttp
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from yarl import URL
+
+from tests.support.scripted import ANSWERS, Scripted
+from vmafx.auth.certificates import Certificates
+from vmafx.auth.credentials import CallerCredentials
+from vmafx.controller import http_server
+from vmafx.devcluster.pki import Authority
+from vmafx.http import server
+from vmafx.http.address import ListenAddress
+from vmafx.http.errors import CallRefused, Code
+from vmafx.http.responses import ProbeRoutes, probe_response
+from vmafx.kube.errors import ConfigError, Unreachable
+from vmafx.wire import controller_pb2 as wire
+
+HERE = ListenAddress("127.0.0.1", 0)
+PAGES: ProbeRoutes = {"/healthz": probe_response(lambda: None), "/readyz": probe_response(lambda: "no cache")}
+JSON = {"Content-Type": "application/json"}
+
+
+class Site:
+    def __init__(self, calls: Scripted, http: aiohttp.ClientSession) -> None:
+        self.calls, self.http = calls, http
+
+    async def ask(self, method: str, path: str | URL, said: Any = None, **more: Any) -> tuple[int, Any]:
+        """The status, and the body as JSON."""
+        if said is not None:
+            more = {"data": said if isinstance(said, bytes) else json.dumps(said), "headers": JSON} | more
+        async with self.http.request(method, path, **more) as answer:
+            assert answer.headers["Content-Type"] == "application/json"
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            return answer.status, json.loads(await answer.read())
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    calls = Scripted()
+    async with (
+        server.serve_http(HERE, http_server.site(calls, PAGES)) as port,  # type: ignore[arg-type]
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
+    ):
+        yield Site(calls, http)
+
+
+SESSION = {"sessionToken": "s"}
+SAID = [
+    ("/v1/jobs", {"scoring": {"reference": "a"}, "name": "n"}, "SubmitJob",
+     wire.SubmitJobRequest(scoring=wire.ScoringParams(reference="a"), name="n"), 201,
+     {"jobId": "u-1", "namespace": "video", "name": "vj-1"}),
+    ("/v1/jobs/u-1/cancel", None, "CancelJob", wire.CancelJobRequest(job_id="u-1"), 200,
+     {"ok": False, "message": "it is over"}),
+    ("/v1/jobs/u-1/cancel", {"jobId": "u-1"}, "CancelJob", wire.CancelJobRequest(job_id="u-1"), 200,
+     {"ok": False, "message": "it is over"}),
+    ("/v1/nodes", {"name": "n", "capability": {"gpu_vendor": "cpu"}, "labels": {"a": "b"}}, "RegisterNode",
+     wire.RegisterNodeRequest(name="n", capability=wire.NodeCapability(gpu_vendor="cpu"), labels={"a": "b"}), 200,
+     {"nodeId": "video/gpu-1", "sessionToken": "s", "capacity": 0}),
+    ("/v1/nodes/video/gpu-1/heartbeat", {**SESSION, "running_job_ids": {}}, "Heartbeat",
+     wire.HeartbeatRequest(node_id="video/gpu-1", session_token="s", running_job_ids=wire.RunningJobs()), 200,
+     {"ok": True, "stopJobIds": ["u-1-0"], "superseded": False, "capacity": 0}),
+    ("/v1/nodes/old/results", {"jobId": "j", "final": True, "score": 93.5, "features": {"a": 1}}, "ReportResult",
+     wire.ReportResultRequest(node_id="old", job_id="j", final=True, score=93.5, features={"a": 1}), 200, {"ok": True}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "said", "call", "asked", "status", "told"), SAID)
+async def test_calls(site: Site, path: str, said: Any, call: str, asked: Any, status: int, told: Any) -> None:
+    assert await site.ask("POST", path, said) == (status, told)
+    assert site.calls.asked == [(call, asked, CallerCredentials(peer="127.0.0.1"))]
+
+
+async def test_a_job_says_also_what_is_zero(site: Site) -> None:
+    status, told = await site.ask("GET", "/v1/jobs/u-1")
+    assert status == 200
+    assert (told["status"], told["assignedNode"], told["partialResults"]) == ("PENDING", "", [])
+    assert (told["createdAt"], told["features"], told["progress"]["frames"]) == ("1700000000", {"vmaf": 93.5}, "7")
+    assert "scoring" not in told  # what is absent is not there
+
+
+@pytest.mark.parametrize("status", wire.JobStatus.values())
+async def test_only_a_completed_job_shows_a_score_even_one_of_zero(
+    site: Site, status: "wire.JobStatus.ValueType"
+) -> None:
+    site.calls.answers["GetJob"] = wire.Job(id="u-1", status=status)
+    _, told = await site.ask("GET", "/v1/jobs/u-1")
+    assert (told["status"], told.get("finalScore")) == (
+        wire.JobStatus.Name(status),
+        {"COMPLETED": 0.0}.get(told["status"]),
+    )
+
+
+async def test_the_job_that_an_agent_pulls_shows_no_score(site: Site) -> None:
+    _, told = await site.ask("POST", "/v1/nodes/video/gpu-1/pull", SESSION)
+    assert told["job"]["status"] == "RUNNING"
+    assert "finalScore" not in told["job"]
+    site.calls.answers["PullWork"] = wire.PullWorkResponse()
+    assert await site.ask("POST", "/v1/nodes/video/gpu-1/pull", SESSION) == (200, {"stopJobIds": []})
+
+
+async def test_what_was_made_says_where_it_is(site: Site) -> None:
+    site.calls.answers["SubmitJob"] = wire.SubmitJobResponse(job_id="u/1?")
+    async with site.http.post("/v1/jobs", json={}) as answer:
+        assert answer.headers["Location"] == "/v1/jobs/u%2F1%3F"
+    await site.ask("GET", "/v1/jobs/u%2F1%3F", allow_redirects=False)
+
+
+async def test_pulling_takes_a_nodes_id_in_either_form(site: Site) -> None:
+    for path in ("/v1/nodes/video/gpu-1/pull", URL("/v1/nodes/video%2Fgpu-1/pull", encoded=True)):
+        status, told = await site.ask("POST", path, {**SESSION, "waitSeconds": 5})
+        assert (status, told["job"]["id"], told["job"]["status"]) == (200, "u-1-0", "RUNNING")
+    asked = [one.request for one in site.calls.asked]
+    assert asked == [wire.PullWorkRequest(node_id="video/gpu-1", session_token="s", wait_seconds=5)] * 2
+
+
+@pytest.mark.parametrize("code", get_args(Code))
+async def test_refusals(site: Site, code: Code) -> None:
+    site.calls.answers["GetJob"] = CallRefused(code, "so it is: ü\n")
+    status, told = await site.ask("GET", "/v1/jobs/x")
+    assert told == {"code": code, "message": "so it is: ü\n"}
+    usual = {"UNAUTHENTICATED": 401, "PERMISSION_DENIED": 403, "NOT_FOUND": 404, "RESOURCE_EXHAUSTED": 429}
+    others = {"INTERNAL": 500, "UNAVAILABLE": 503, "ALREADY_EXISTS": 409, "ABORTED": 409}
+    assert status == (usual | others).get(code, 400)
+
+
+async def test_refusals_say_what_to_do_in_headers(site: Site) -> None:
+    for code, header in (("UNAUTHENTICATED", "WWW-Authenticate"), ("UNAVAILABLE", "Retry-After")):
+        site.calls.answers["GetJob"] = CallRefused(code, "")  # type: ignore[arg-type]
+        async with site.http.get("/v1/jobs/x") as answer:
+            assert answer.headers[header]
+
+
+async def test_the_api_server_away_is_nobodys_fault(site: Site) -> None:
+    site.calls.answers["GetJob"] = Unreachable("refused", sent=False)
+    status, told = await site.ask("GET", "/v1/jobs/x")
+    assert (status, told["code"]) == (503, "UNAVAILABLE")
+
+
+async def test_what_nobody_foresaw_is_not_told(site: Site) -> None:
+    site.calls.answers["GetJob"] = RuntimeError("the password is 1234")
+    assert await site.ask("GET", "/v1/jobs/x") == (
+        500,
+        {"code": "INTERNAL", "message": "internal error; the server's log has the details"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"scorin": {}, "x": 1}, "unknown fields: scorin, x; SubmitJobRequest has scoring, namespace, name, spec"),
+        ({"scoring": {"refrence": "a"}}, "unknown fields: scoring.refrence; ScoringParams has reference, distorted"),
+        ({"job_id": "a"}, "unknown fields: job_id"),
+        ({str(i): 0 for i in range(9)}, "unknown fields: 0, 1, 2, 3, 4"),
+        ({"name": 5}, "name must be a string, not a number"),
+        ({"spec": {"priority": 1}}, "spec must be a string, not an object"),
+        ({"scoring": "x"}, "scoring must be an object, not a string"),
+        ({"scoring": [{}]}, "scoring must be an object, not an array"),
+        ({"scoring": {"reference": True}}, "scoring.reference must be a string, not a boolean"),
+        ({"scoring": None}, None),
+        (b'{"name": "a", "name": "b"}', "'name' stands twice"),
+        (b'{"name": NaN}', "NaN is no JSON"),
+        (b'{"name": "\\ud800"}', ""),
+        (b"\xff\xfe", "not JSON"),
+        (b"\xef\xbb\xbf{}", "not JSON"),
+        (b"[]", "not a JSON object but an array"),
+        (b"null", "not a JSON object but null"),
+        (b"{", "not JSON"),
+        (b"{} {}", "not JSON"),
+        (b"1" * 5000, "not JSON"),
+        (b'{"name":' * 17 + b"0" + b"}" * 17, "deeper than 16"),
+        (b"[" * 500_000, "deeper than 16"),
+        (b'{"name":' + b'"' + b"[" * 50_000 + b'"}', None),  # in a string it is no depth
+        (b'{"name":"' + b'\\"[' * 50 + b'"}', None),
+        (b'{"a":"' + b"[" * 20 + b'","b":"' + b'\\"' * 500_000, "not JSON"),  # a string without an end
+        (b"", None),
+    ],
+)
+async def test_bodies(site: Site, said: Any, message: str | None) -> None:
+    status, told = await site.ask("POST", "/v1/jobs", said)
+    if message is None:
+        assert status == 201
+    else:
+        assert (status, told["code"]) == (400, "INVALID_ARGUMENT")
+        assert message in told["message"]
+        assert len(told["message"]) < 300
+        assert site.calls.asked == []
+
+
+NUMBERS = [
+    ("score", 1e308, True), ("score", "NaN", True), ("score", "-Infinity", True), ("score", "x", False),
+    ("progress", {"frames": "9007199254740993"}, True), ("progress", {"frames": 1.5}, False),
+    ("progress", {"frames": 2**63}, False), ("progress", {"frames": "9" * 5000}, False), ("final", "true", False),
+    ("features", {"a": "x"}, False), ("partialScores", [1, 2.5], True), ("partialScores", 1, False),
+    ("progress", None, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value", "good"), NUMBERS)
+async def test_numbers(site: Site, name: str, value: Any, good: bool) -> None:
+    status, _ = await site.ask("POST", "/v1/nodes/n/results", {name: value})
+    assert status == (200 if good else 400)
+
+
+async def test_a_number_too_large_is_refused(site: Site) -> None:
+    assert (await site.ask("POST", "/v1/nodes/n/results", b'{"score": 1e999}'))[0] == 400
+
+
+NAMES = st.sampled_from(["scoring", "name", "reference", "labels"])
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.sampled_from(["scoring", "name", "reference"]) | st.text(), inner)
+    ),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(said=ANY | st.binary())
+async def test_no_body_breaks_it(site: Site, said: Any) -> None:
+    status, _ = await site.ask("POST", "/v1/jobs", said if isinstance(said, bytes) else json.dumps(said).encode())
+    assert status in {201, 400}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "application/json; charset=UTF-8"}, 201),
+        ({"Content-Type": "application/json; charset=latin-1"}, 415),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 415),  # as curl -d has it if nothing is said
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": ""}, 415),
+        ({**JSON, "Content-Encoding": "gzip"}, 415),
+        ({**JSON, "Content-Encoding": "identity"}, 201),
+    ],
+)
+async def test_content_types(site: Site, headers: dict[str, str], status: int) -> None:
+    assert (await site.ask("POST", "/v1/jobs", b"{}", headers=headers))[0] == status
+
+
+async def test_the_path_and_the_body_name_the_same(site: Site) -> None:
+    status, told = await site.ask("POST", "/v1/jobs/a/cancel", {"job_id": "b"})
+    assert (status, told["message"]) == (400, "job_id differs between the body and the path; leave it out of the body")
+
+
+@pytest.mark.parametrize(
+    ("headers", "presented"),
+    [
+        ({}, CallerCredentials()),
+        ({"Authorization": "Bearer abc"}, CallerCredentials("abc")),
+        ({"authorization": "bearer  abc "}, CallerCredentials("abc")),
+        ({"Authorization": "Bearer"}, CallerCredentials()),
+        ({"X-Forwarded-For": "192.0.2.1", "X-Remote-User": "admin"}, CallerCredentials()),
+    ],
+)
+async def test_who_asks(site: Site, headers: dict[str, str], presented: CallerCredentials) -> None:
+    await site.ask("GET", "/v1/jobs/x", headers=headers)
+    assert site.calls.asked[0].presented == presented._replace(peer="127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ([("Authorization", "Basic eDp5")], 401),
+        ([("Authorization", "Bearer a"), ("Authorization", "Bearer b")], 400),
+        ([("Sec-Fetch-Site", "cross-site")], 403),
+    ],
+)
+async def test_who_may_not_even_ask(site: Site, headers: Any, status: int) -> None:
+    assert (await site.ask("GET", "/v1/jobs/x", headers=headers))[0] == status
+    assert site.calls.asked == []
+
+
+async def test_a_client_certificate_says_who_asks(tmp_path: Path) -> None:
+    authority, calls = Authority(), Scripted()
+    for name, content in (
+        ("ca", (authority.certificate,)),
+        ("server", authority.server()),
+        ("alice", authority.client("alice", "video")),
+        ("mallory", Authority().client("alice", "video")),
+    ):
+        (tmp_path / name).write_bytes(b"".join(content))
+    shown, ca = str(tmp_path / "server"), str(tmp_path / "ca")
+    ours = Certificates(shown, shown, ca).for_http()
+    for wrong in ((shown, ca, ca), (shown, shown, f"{shown}2"), (ca, ca, "")):
+        with pytest.raises(ConfigError, match="cannot use"):
+            Certificates(*wrong)
+
+    async def ask(port: int, who: str | None) -> int:
+        theirs = ssl.create_default_context(cafile=tmp_path / "ca")
+        if who:
+            theirs.load_cert_chain(tmp_path / who)
+        async with (
+            aiohttp.ClientSession(f"https://127.0.0.1:{port}") as http,
+            http.get("/v1/jobs/x", ssl=theirs) as answer,
+        ):
+            return answer.status
+
+    async with server.serve_http(HERE, http_server.site(calls, PAGES), ours) as port:  # type: ignore[arg-type]
+        assert await ask(port, "alice") == 200
+        assert await ask(port, None) == 200
+        with pytest.raises(aiohttp.ClientError):
+            await ask(port, "mallory")
+    asked = [one.presented for one in calls.asked]
+    assert asked == [CallerCredentials("", "alice", ("video",), "127.0.0.1"), CallerCredentials(peer="127.0.0.1")]
+
+
+async def test_pages_are_open(site: Site) -> None:
+    for path, status, said in (("/healthz", 200, "ok\n"), ("/readyz", 503, "no cache\n")):
+        async with site.http.get(path) as answer:
+            assert (answer.status, await answer.text()) == (status, said)
+            assert answer.headers["Server"] == "vmafx"
+        async with site.http.head(path) as answer:
+            assert answer.status == status
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allow"),
+    [
+        ("GET", "/", 404, None),
+        ("GET", "/v1/jobs/", 404, None),
+        ("GET", "/v1/jobs/a/b", 404, None),
+        ("GET", "/v1/nodes/..%2f..%2fetc/heartbeat", 405, "POST"),
+        ("DELETE", "/v1/jobs/a", 405, "GET"),
+        ("PUT", "/v1/jobs", 405, "GET,POST"),
+        ("HEAD", "/v1/jobs", 405, "GET,POST"),
+        ("POST", "/v1/nodes/a/b/c/pull", 404, None),
+    ],
+)
+async def test_what_is_not_there(site: Site, method: str, path: str, status: int, allow: str | None) -> None:
+    async with site.http.request(method, path) as answer:
+        assert (answer.status, answer.headers.get("Allow")) == (status, allow)
+        if method != "HEAD":
+            told = await answer.json()
+            assert set(told) == {"code", "message"}
+            if allow:
+                assert told["message"] == f"{method} is not allowed here; use {allow.replace(',', ', ')}"
+
+
+async def test_streams_are_a_job_a_line(site: Site) -> None:
+    async with site.http.get("/v1/jobs?status=pending&status=RUNNING,FAILED") as answer:
+        assert (answer.status, answer.headers["Content-Type"]) == (200, "application/x-ndjson")
+        jobs = [json.loads(line) async for line in answer.content]
+    assert [(job["id"], job["status"], job.get("finalScore")) for job in jobs] == [
+        ("one", "PENDING", None),
+        ("two", "COMPLETED", 93.25),
+    ]
+    (asked,) = site.calls.asked
+    assert list(asked.request.status_filter) == [wire.PENDING, wire.RUNNING, wire.FAILED]
+    assert site.calls.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("status=x", "status 'x' is none of PENDING, RUNNING, COMPLETED, FAILED, CANCELLED"),
+        ("states=RUNNING", "unknown parameter 'states'; known: status"),
+        ("status_filter=RUNNING", "unknown parameter 'status_filter'; known: status"),
+    ],
+)
+async def test_parameters(site: Site, query: str, said: str) -> None:
+    status, told = await site.ask("GET", f"/v1/jobs?{query}")
+    assert status == 400
+    assert told["message"].startswith(said)
+
+
+async def test_a_stream_that_is_refused_has_a_status(site: Site) -> None:
+    async def jobs() -> AsyncGenerator[wire.Job]:
+        if site:
+            raise CallRefused("PERMISSION_DENIED", "you may not")
+        yield wire.Job()
+
+    site.calls.jobs = jobs
+    assert await site.ask("GET", "/v1/jobs") == (403, {"code": "PERMISSION_DENIED", "message": "you may not"})
+
+
+@pytest.mark.parametrize(
+    ("error", "last"),
+    [
+        (CallRefused("UNAVAILABLE", "gone"), {"code": "UNAVAILABLE", "message": "gone"}),
+        (ValueError("secret"), {"code": "INTERNAL", "message": "internal error; the server's log has the details"}),
+        (TimeoutError(), {"code": "DEADLINE_EXCEEDED", "message": "the request took too long; try again"}),
+    ],
+)
+async def test_a_stream_that_fails_later_says_so_in_its_last_line(site: Site, error: Exception, last: Any) -> None:
+    async def jobs() -> AsyncGenerator[wire.Job]:
+        yield wire.Job(id="one")
+        raise error
+
+    site.calls.jobs = jobs
+    async with site.http.get("/v1/jobs") as answer:
+        lines = [json.loads(line) async for line in answer.content]
+    assert lines[0]["id"] == "one"
+    assert lines[1:] == [last]
+
+
+def test_every_call_of_the_service_is_scripted() -> None:
+    assert {*ANSWERS, "StreamJobs"} == set(wire.DESCRIPTOR.services_by_name["VmafxController"].methods_by_name)

@@ -1,0 +1,255 @@
+"""`vmafx controller` as a process: its doors, by token and by certificate, its probes, and its end."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import msgspec
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from tests.conftest import Kubectl
+from tests.support.project import ROOT
+from tests.support.tokens import create_account, service_account_token
+from tests.support.waiting import eventually
+from vmafx.auth.reviews import AUDIENCE
+from vmafx.devcluster import DevCluster
+from vmafx.devcluster.cluster import free_port
+from vmafx.devcluster.pki import Authority
+from vmafx.kube import Client, ObjectKey
+from vmafx.kube.fetch import fetch
+from vmafx.kube.http1 import HttpResponse
+from vmafx.wire import controller_pb2 as wire
+from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
+
+VMAFX = str(Path(sys.executable).with_name("vmafx"))
+CLIPS = wire.ScoringParams(reference="file:///a.mp4", distorted="file:///b.mp4")
+BODY = b'{"scoring": {"reference": "file:///a.mp4", "distorted": "file:///b.mp4"}}'
+
+
+class Process(msgspec.Struct):
+    process: asyncio.subprocess.Process
+    grpc: int
+    http: int
+    log: Path
+
+    def says(self) -> list[dict[str, object]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+
+@asynccontextmanager
+async def controller(cluster: DevCluster, folder: Path, *flags: str, scheme: str = "http") -> AsyncIterator[Process]:
+    ports, log = (free_port(), free_port()), folder / "controller.log"
+    where = ["--grpc-address", f"127.0.0.1:{ports[0]}", "--http-address", f"127.0.0.1:{ports[1]}"]
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    with log.open("w") as out:
+        process = await asyncio.create_subprocess_exec(
+            VMAFX, "controller", *where, *flags, env=environment, stdout=out, stderr=out
+        )
+    running = Process(process, *ports, log)
+    try:
+
+        async def ready() -> bool:
+            assert process.returncode is None, log.read_text()
+            trust = ssl._create_unverified_context()  # noqa: S323 - it is only asked whether it is there
+            try:
+                answer = await fetch(f"{scheme}://127.0.0.1:{running.http}/readyz", trust=trust)
+            except OSError:
+                return False
+            return answer.status == 200
+
+        await eventually(ready, "it is ready")
+        yield running
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@pytest.fixture
+async def token(client: Client, namespace: str, kubectl: Kubectl) -> str:
+    """Of somebody who may hand in jobs in this namespace."""
+    assert kubectl("apply", "-f", str(ROOT / "config/rbac/caller-roles.yaml")).returncode == 0
+    await create_account(client, ObjectKey(namespace, "encoder"))
+    subject = f"--serviceaccount={namespace}:encoder"
+    kubectl("create", "rolebinding", "encoder", "--clusterrole=vmafx-client", subject)
+    return await service_account_token(client, ObjectKey(namespace, "encoder"), AUDIENCE)
+
+
+async def test_by_token_through_both_doors(cluster: DevCluster, namespace: str, token: str, tmp_path: Path) -> None:
+    async with controller(cluster, tmp_path, "--namespace", namespace) as running:
+        url = f"http://127.0.0.1:{running.http}/v1/jobs"
+        headers = {"Content-Type": "application/json"}
+        assert (await fetch(url, method="POST", headers=headers, body=BODY)).status == 401
+        headers["Authorization"] = f"Bearer {token}"
+
+        answers: list[HttpResponse] = []
+
+        async def admitted() -> bool:
+            answers.append(await fetch(url, method="POST", headers=headers, body=BODY))
+            return answers[-1].status != 403  # until the server has seen the binding
+
+        await eventually(admitted, "the binding is seen")
+        assert answers[-1].status == 201, answers[-1].body
+        uid = json.loads(answers[-1].body)["jobId"]
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{running.grpc}") as channel:
+            stub, asked = VmafxControllerStub(channel), wire.GetJobRequest(job_id=uid)
+            with pytest.raises(grpc.aio.AioRpcError, match="UNAUTHENTICATED"):
+                await stub.GetJob(asked)
+            job = await stub.GetJob(asked, metadata=(("authorization", f"Bearer {token}"),))
+            assert (job.id, job.status, job.namespace) == (uid, wire.PENDING, namespace)
+            with pytest.raises(grpc.aio.AioRpcError, match="PERMISSION_DENIED"):
+                await stub.RegisterNode(
+                    wire.RegisterNodeRequest(name="box"), metadata=(("authorization", f"Bearer {token}"),)
+                )
+            await looked_at_by_tools(channel)
+        metrics = (await fetch(f"http://127.0.0.1:{running.http}/metrics")).body.decode()
+        assert 'vmafx_controller_calls_total{code="OK",method="GetJob"} 1.0' in metrics
+        assert 'vmafx_controller_calls_total{code="PERMISSION_DENIED",method="RegisterNode"} 1.0' in metrics
+        page = (ROOT / "docs/controller.md").read_text()
+        named = re.findall(r"`((?:vmafx|rest)_[a-z_]+)", page.partition("\n## Metrics\n")[2].partition("\n## ")[0])
+        assert len(named) == 9
+        assert [name for name in named if f"# HELP {name} " not in metrics] == []
+        assert token not in running.log.read_text()
+        said = running.says()
+        refused = [(one["caller"], one["peer"], one["call"]) for one in said if one["msg"] == "a caller is refused"]
+        account = f"system:serviceaccount:{namespace}:encoder"
+        assert ("unknown", "127.0.0.1", "SubmitJob") in refused
+        assert (account, "127.0.0.1", "RegisterNode") in refused or (account, "127.0.0.1", "SubmitJob") in refused
+        (serving,) = [one for one in said if one["msg"] == "serving"]
+        assert (serving["grpc"], serving["http"]) == (running.grpc, running.http)
+        assert len([one for one in said if "without TLS" in str(one["msg"])]) == 1
+        running.process.send_signal(signal.SIGTERM)
+        assert await running.process.wait() == 0
+        assert running.says()[-1]["msg"] == "stopped"
+
+
+async def looked_at_by_tools(channel: grpc.aio.Channel) -> None:
+    """What grpcurl and load balancers ask."""
+    health: Any = health_pb2_grpc.HealthStub(channel)
+    healthy = await health.Check(health_pb2.HealthCheckRequest(service="vmafx.controller.v1.VmafxController"))
+    assert healthy.status == health_pb2.HealthCheckResponse.SERVING
+    asked = reflection_pb2.ServerReflectionRequest(list_services="")
+    tools: Any = reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[arg-type]
+    async for told in tools.ServerReflectionInfo(iter([asked])):
+        assert "vmafx.controller.v1.VmafxController" in [one.name for one in told.list_services_response.service]
+        break
+
+
+def shown_at(port: int, protocol: str = "") -> bytes:
+    """The certificate that a new connection is shown."""
+    anybody = ssl._create_unverified_context()  # noqa: S323 - what it shows is looked at, not trusted
+    if protocol:
+        anybody.set_alpn_protocols([protocol])
+    with socket.create_connection(("127.0.0.1", port)) as plain, anybody.wrap_socket(plain) as connection:
+        return connection.getpeercert(binary_form=True) or b""
+
+
+async def test_a_renewed_certificate_is_shown_from_the_next_connection_on(
+    cluster: DevCluster, namespace: str, tmp_path: Path
+) -> None:
+    authority, files = Authority(), (tmp_path / "server.crt", tmp_path / "server.key")
+
+    def renew(*only: Path) -> bytes:
+        for path, content in zip(files, pair := authority.server(), strict=True):
+            if path in only:
+                path.with_suffix(".new").write_bytes(content)
+                path.with_suffix(".new").replace(path)
+        return ssl.PEM_cert_to_DER_cert(pair[0].decode())
+
+    first = renew(*files)
+    flags = ["--tls-cert", str(files[0]), "--tls-key", str(files[1]), "--auth", "insecure", "--namespace", namespace]
+    async with controller(cluster, tmp_path, *flags, scheme="https") as running:
+
+        async def shown() -> tuple[bytes, bytes]:
+            ports = ((running.grpc, "h2"), (running.http, ""))
+            by_grpc, by_http = [await asyncio.to_thread(shown_at, *port) for port in ports]
+            return by_grpc, by_http
+
+        assert await shown() == (first, first)
+        renew(files[0])  # and its key not yet
+        assert await shown() == (first, first)
+        second = renew(*files)
+        assert await shown() == (second, second)
+
+
+async def test_by_certificate(
+    cluster: DevCluster, client: Client, namespace: str, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    authority = Authority()
+    (tmp_path / "ca.pem").write_bytes(authority.certificate)
+    certificate, key = authority.server()
+    (tmp_path / "server.crt").write_bytes(certificate)
+    (tmp_path / "server.key").write_bytes(key)
+    assert kubectl("apply", "-f", str(ROOT / "config/rbac/caller-roles.yaml")).returncode == 0
+    kubectl("create", "rolebinding", "agents", "--clusterrole=vmafx-agent", "--group=agents")
+    flags = ["--tls-cert", str(tmp_path / "server.crt"), "--tls-key", str(tmp_path / "server.key")]
+    flags += ["--client-ca", str(tmp_path / "ca.pem"), "--namespace", namespace]
+    async with controller(cluster, tmp_path, *flags, scheme="https") as running:
+        assert not [one for one in running.says() if "without TLS" in str(one["msg"])]
+        shown, its_key = authority.client("box", "agents")
+        mine = grpc.ssl_channel_credentials(authority.certificate, its_key, shown)
+        async with grpc.aio.secure_channel(f"127.0.0.1:{running.grpc}", mine) as channel:
+            stub = VmafxControllerStub(channel)
+
+            async def registered() -> bool:
+                try:
+                    answer = await stub.RegisterNode(wire.RegisterNodeRequest(name="box"))
+                except grpc.aio.AioRpcError as error:
+                    if error.code() != grpc.StatusCode.PERMISSION_DENIED:
+                        raise
+                    return False
+                return bool(answer.node_id == f"{namespace}/box")
+
+            await eventually(registered, "the binding is seen")
+            with pytest.raises(grpc.aio.AioRpcError, match="PERMISSION_DENIED"):
+                await stub.SubmitJob(wire.SubmitJobRequest(scoring=CLIPS))
+        nobody = grpc.ssl_channel_credentials(authority.certificate)
+        async with grpc.aio.secure_channel(f"127.0.0.1:{running.grpc}", nobody) as channel:
+            with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):  # no handshake without one
+                await VmafxControllerStub(channel).RegisterNode(wire.RegisterNodeRequest(name="box"))
+        assert running.says()  # and no line that is not ours, such as gRPC's
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (
+            ["--tls-cert", "nowhere.pem", "--tls-key", "nowhere.key"],
+            "cannot use nowhere.pem, nowhere.key and no client CA",
+        ),
+        (["--client-ca", __file__], "needs --tls-cert and --tls-key"),
+        (["--tls-cert", __file__], "go together"),
+    ],
+)
+async def test_what_cannot_work_is_said_at_once(cluster: DevCluster, flags: list[str], why: str) -> None:
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    process = await asyncio.create_subprocess_exec(
+        VMAFX, "controller", *flags, env=environment, stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 1
+    assert why in said.decode()
+
+
+async def test_a_port_that_is_taken(cluster: DevCluster, namespace: str, tmp_path: Path) -> None:
+    async with controller(cluster, tmp_path, "--auth", "insecure", "--namespace", namespace) as running:
+        environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+        where = ["--grpc-address", f"127.0.0.1:{running.grpc}", "--http-address", "0", "--namespace", namespace]
+        process = await asyncio.create_subprocess_exec(
+            VMAFX, "controller", *where, env=environment, stderr=asyncio.subprocess.PIPE
+        )
+        _, said = await asyncio.wait_for(process.communicate(), 60)
+        assert process.returncode == 1
+        assert "is the port taken?" in said.decode()

@@ -1,0 +1,65 @@
+"""The fleet that docs/agents.md has people start by hand, started by the very lines of it."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.project import ROOT
+from tests.support.waiting import PATIENCE
+from vmafx.devcluster import DevCluster
+from vmafx.devcluster.cluster import free_port
+
+
+def block() -> str:
+    (found,) = re.findall(
+        r"test_fleet_by_hand\.py -->\n```sh\n(.*?)```", (ROOT / "docs/agents.md").read_text(), re.DOTALL
+    )
+    return str(found)
+
+
+@pytest.fixture
+async def folder(tmp_path: Path) -> AsyncIterator[Path]:
+    """Where it is typed; whatever comes of it, no cluster stays."""
+    yield tmp_path
+    await asyncio.to_thread(DevCluster(tmp_path / "state" / "vmafx" / "dev" / "dev").down)
+
+
+async def test_as_it_is_printed(folder: Path, clips: Path, speed: Path, kubectl_path: Path) -> None:
+    script = block()
+    for port in ("9090", "8080"):  # which may be taken here
+        assert script.count(f"127.0.0.1:{port}") == 2
+        script = script.replace(f"127.0.0.1:{port}", f"127.0.0.1:{free_port()}")
+    (folder / "demo/clips").mkdir(parents=True)
+    (folder / "demo/clips/reference.mkv").symlink_to(clips / "reference.mkv")
+    (folder / "demo/clips/av1.mp4").symlink_to(clips / "distorted.mp4")
+    (folder / "state/vmafx/agent").mkdir(parents=True)
+    (folder / "state/vmafx/agent/speed.json").write_bytes(speed.read_bytes())
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{kubectl_path.parent}:{os.environ['PATH']}",
+        "XDG_STATE_HOME": str(folder / "state"),
+        "VMAFX_OPERATOR_PROBE_ADDR": "0",
+        "VMAFX_OPERATOR_METRICS_ADDR": "0",
+    }
+    with (folder / "said").open("w") as said:
+        process = await asyncio.create_subprocess_exec(
+            "bash", "-euo", "pipefail", "-c", script, cwd=folder, env=environment, stdin=asyncio.subprocess.DEVNULL,
+            stdout=said, stderr=said, start_new_session=True,
+        )  # fmt: skip
+    try:
+        async with asyncio.timeout(2 * PATIENCE):
+            code = await process.wait()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # the parts, where the script did not come to end them
+    told = "\n".join((folder / name).read_text() for name in ("said", "controller.log", "operator.log", "agent.log"))
+    assert code == 0, told
+    assert re.search(r"VMAF \d+\.\d+ +\(6 frames, .* on this-machine", told), told
+    assert told.count('"msg":"stopped"') == 3, told

@@ -1,0 +1,96 @@
+"""Calls and watches through a proxy, on the real server."""
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import msgspec
+import pytest
+import uvloop
+
+from tests.support.nobody import nobody_listens
+from tests.support.proxy import FaultyProxy
+from tests.support.tunnel import Tunnel
+from vmafx.api.meta import ObjectMeta
+from vmafx.api.node import VmafxNode, VmafxNodeSpec
+from vmafx.devcluster.pki import Authority
+from vmafx.kube import NAMESPACES, NODES, Client, Config, ObjectKey
+from vmafx.kube.credentials import basic
+from vmafx.kube.errors import Unreachable, Untrusted
+from vmafx.kube.watch import Added
+
+LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+DEFAULT = ObjectKey("", "default")
+NODE = VmafxNode(metadata=ObjectMeta(name="a"), spec=VmafxNodeSpec(gpuVendor="cpu"))
+
+
+def through(config: Config, tunnel: Tunnel, scheme: str = "http", password: str = "") -> Config:
+    credentials = basic("me", password) if password else config.proxy_credentials
+    return msgspec.structs.replace(config, proxy=f"{scheme}://127.0.0.1:{tunnel.port}", proxy_credentials=credentials)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_calls_and_watches_go_through_a_tunnel(client: Client, namespace: str, loop: type) -> None:
+    async def run() -> list[str]:
+        async with Tunnel() as tunnel, Client(through(client.config, tunnel)) as far:
+            assert (await far.get(NAMESPACES, DEFAULT))["metadata"]["name"] == "default"
+            await far.create(NODES, NODE, namespace)
+            async for batch in far.watch(NODES, namespace):
+                assert isinstance(batch[0], Added)
+                break
+            return tunnel.seen
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        seen = runner.run(run())
+    where = client.config.server.removeprefix("https://")
+    assert seen == [f"CONNECT {where} HTTP/1.1"] * 2  # one for the calls, one for the watch
+
+
+async def test_a_proxy_that_wants_a_password(client: Client) -> None:
+    said = await basic("me", "hunter2").header() or ""
+    async with Tunnel(said) as tunnel:
+        async with Client(through(client.config, tunnel, password="hunter2")) as far:
+            assert await far.get(NAMESPACES, DEFAULT)
+        async with Client(through(client.config, tunnel, password="wrong")) as far:
+            with pytest.raises(Unreachable, match="the proxy says 407 Who Are You") as refused:
+                await far.create(NODES, NODE, "default")
+    assert "wrong" not in str(refused.value)
+    assert not refused.value.sent
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_proxy_behind_tls(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop: type) -> None:
+    authority = Authority()
+    (tmp_path / "ca.pem").write_bytes(authority.certificate)
+    certificate, key = authority.server()
+    (tmp_path / "server.pem").write_bytes(certificate + key)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(tmp_path / "server.pem")
+
+    async def run() -> None:
+        async with Tunnel(tls=tls) as tunnel:
+            async with Client(through(client.config, tunnel, "https")) as far:
+                with pytest.raises(Untrusted):
+                    await far.get(NAMESPACES, DEFAULT)
+            monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+            async with Client(through(client.config, tunnel, "https")) as far:
+                assert await far.get(NAMESPACES, DEFAULT)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
+
+
+async def test_a_server_without_tls_is_asked_for_by_its_url(client: Client) -> None:
+    said = await basic("me", "hunter2").header() or ""
+    async with FaultyProxy(client.config) as server, Tunnel(said) as tunnel:
+        async with Client(through(server.config, tunnel, password="hunter2")) as far:
+            assert await far.get(NAMESPACES, DEFAULT)
+        assert tunnel.seen == [f"GET {server.config.server}/api/v1/namespaces/default HTTP/1.1"]
+
+
+async def test_a_proxy_that_is_not_there(client: Client) -> None:
+    with nobody_listens() as port:
+        nobody = msgspec.structs.replace(client.config, proxy=f"http://127.0.0.1:{port}")
+        async with Client(nobody) as far:
+            with pytest.raises(Unreachable, match="cannot connect"):
+                await far.create(NODES, NODE, "default")

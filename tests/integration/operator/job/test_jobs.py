@@ -1,0 +1,282 @@
+"""Jobs from `kubectl apply` to a score: the real API server, the real worker, and a kubelet that runs it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Kubectl
+from tests.support.fleet import (
+    ScoringFleet,
+    add_node,
+    allow_pods,
+    condition,
+    has_seen,
+    operating,
+    phase,
+    reaches,
+    scoring_fleet,
+    submit,
+)
+from tests.support.kubelet import Kubelet
+from tests.support.waiting import eventually
+from vmafx.api.meta import ObjectMeta
+from vmafx.api.node import VmafxNode, VmafxNodeSpec
+from vmafx.jobs.attempt import AttemptResult, encode_result
+from vmafx.kube import JOBS, NODES, Client, ObjectKey
+from vmafx.kube.core import PODS
+
+
+@pytest.fixture
+async def fleet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[ScoringFleet]:
+    async with scoring_fleet(client, namespace, tmp_path) as fleet:
+        yield fleet
+
+
+async def test_a_job_is_scored_and_kubectl_waits_for_it(
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path, kubectl: Kubectl
+) -> None:
+    keys = [await submit(client, namespace, f"job-{number}", clips) for number in range(5)]
+    await asyncio.to_thread(
+        kubectl, "wait", "--for=condition=Complete", "--timeout=60s", *(f"vmjob/{key.name}" for key in keys)
+    )
+    jobs = [await client.get(JOBS, key) for key in keys]
+    assert {job.status.phase for job in jobs} == {"Succeeded"}
+    assert len({job.status.score for job in jobs}) == 1
+    one = jobs[0]
+    assert (one.status.frames, one.status.attempts, one.status.failures) == (6, 1, 0)
+    assert one.status.assignedNode == "pool"
+    assert one.status.metrics["vmaf"].mean == one.status.score
+    assert condition(one, "Scheduled") == ("True", "Placed")
+    assert sorted(fleet.kubelet.started) == [f"{key.name}-0" for key in keys]
+    shown = await asyncio.to_thread(kubectl, "get", "vmjob", "job-0")
+    assert str(one.status.score) in shown.stdout
+
+
+@pytest.mark.parametrize(("distorted", "told"), [("none.mp4", "distorted: there is no file"), ("reference.mkv", "")])
+async def test_bad_input_fails_in_one_try(
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path, distorted: str, told: str
+) -> None:
+    spec = {} if told else {"model": "vmaf_v9"}
+    key = await submit(client, namespace, "bad", clips, distorted, **spec)
+    job = await reaches(client, key, phase("Failed"), "it fails")
+    assert condition(job, "Failed") == ("True", "BadInput")
+    assert (told or "model: there is no model 'vmaf_v9'") in (job.status.message or "")
+    assert fleet.kubelet.started == ["bad-0"]
+
+
+async def test_a_failing_node_is_avoided_and_the_job_tried_elsewhere(
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
+) -> None:
+    await add_node(client, namespace, "spare")
+    await has_seen(fleet.operator, client, ObjectKey(namespace, "spare"))
+    key = ObjectKey(namespace, "again")
+    uid = ""
+    fleet.kubelet.hold.clear()
+    await submit(client, namespace, "again", clips)
+    job = await reaches(client, key, phase("Running"), "it is placed")
+    uid, first = job.metadata.uid, job.status.assignedNode
+    fault = AttemptResult(f"{uid}-0", fault="NodeFault", message="the disk is full")
+    fleet.kubelet.answers["again-0"] = (4, encode_result(fault).decode())
+    fleet.kubelet.hold.set()
+    job = await reaches(client, key, lambda one: one.status.failures == 1, "the failure is counted")
+    assert (job.status.phase, job.status.assignedNode, job.status.excludedNodes) == ("Pending", None, (first,))
+    assert condition(job, "Scheduled") == ("False", "Retrying")
+    job = await reaches(client, key, phase("Succeeded"), "it is scored elsewhere, after ten seconds")
+    assert (job.status.attempts, job.status.failures) == (2, 1)
+    assert job.status.assignedNode == ({"pool", "spare"} - {first}).pop()
+
+
+@pytest.mark.parametrize("answer", ["", "garbage", '{"id": "other-0", "score": 50}'])
+async def test_an_answer_that_makes_no_sense_is_no_score(
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path, answer: str
+) -> None:
+    fleet.kubelet.answers["odd-0"] = (0, answer)
+    key = await submit(client, namespace, "odd", clips, retryLimit=0)
+    job = await reaches(client, key, phase("Failed"), "it fails")
+    assert condition(job, "Failed") == ("True", "RetriesExhausted")
+    assert job.status.score is None
+
+
+async def test_suspend_stops_the_work_and_resume_starts_it_anew(
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
+) -> None:
+    key = await submit(client, namespace, "pause", clips, "long.mkv", options=None)
+    await reaches(client, key, phase("Running"), "it runs")
+    await eventually(lambda: fleet.kubelet.started == ["pause-0"], "its Pod runs")
+    await client.merge_patch(JOBS, key, {"spec": {"suspend": True}})
+    job = await reaches(client, key, phase("Pending"), "it stops")
+    assert (job.status.assignedNode, job.status.controllerJobID, job.status.startedAt) == (None, None, None)
+    assert condition(job, "Scheduled") == ("False", "Suspended")
+
+    async def gone() -> bool:
+        return (await client.list(PODS, namespace)).items == []
+
+    await eventually(gone, "its Pod is ended")
+    await client.merge_patch(JOBS, key, {"spec": {"suspend": False}})
+    job = await reaches(client, key, phase("Succeeded"), "it is scored")
+    assert (job.status.attempts, job.status.failures, fleet.kubelet.started) == (2, 0, ["pause-0", "pause-1"])
+
+
+async def test_cancel_ends_it_for_good(fleet: ScoringFleet, client: Client, namespace: str, clips: Path) -> None:
+    key = await submit(client, namespace, "stop", clips, "long.mkv")
+    await eventually(lambda: fleet.kubelet.started == ["stop-0"], "its Pod runs")
+    await client.merge_patch(JOBS, key, {"spec": {"cancel": True}})
+    job = await reaches(client, key, phase("Failed"), "it ends")
+    assert condition(job, "Failed") == ("True", "Cancelled")
+
+    async def gone() -> bool:
+        return (await client.list(PODS, namespace)).items == []
+
+    await eventually(gone, "its Pod is ended")
+
+
+async def test_a_deadline(fleet: ScoringFleet, client: Client, namespace: str, clips: Path) -> None:
+    fleet.kubelet.hold.clear()
+    key = await submit(client, namespace, "late", clips, activeDeadlineSeconds=2)
+    job = await reaches(client, key, phase("Failed"), "it ends")
+    assert condition(job, "Failed") == ("True", "DeadlineExceeded")
+
+
+async def test_why_a_job_waits_and_that_it_goes_on(
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
+) -> None:
+    key = await submit(client, namespace, "gpu", clips, backend="cuda")
+    job = await reaches(client, key, lambda one: bool(one.status.conditions), "it says why it waits")
+    assert condition(job, "Scheduled") == ("False", "BackendUnavailable")
+    node = VmafxNode(metadata=ObjectMeta(name="gpu"), spec=VmafxNodeSpec("nvidia"))
+    await client.create(NODES, node, namespace)
+    await client.patch_status(NODES, ObjectKey(namespace, "gpu"), {"healthy": True})
+    job = await reaches(client, key, phase("Succeeded"), "it is scored")
+    assert job.status.assignedNode == "gpu"
+
+
+async def test_never_more_than_fit_and_the_most_urgent_first(
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
+) -> None:
+    await client.merge_patch(NODES, ObjectKey(namespace, "pool"), {"spec": {"unschedulable": True}})
+    await has_seen(fleet.operator, client, ObjectKey(namespace, "pool"))
+    keys = [
+        await submit(client, namespace, f"job-{number}", clips, priority=priority)
+        for number, priority in enumerate((0, 5, 9, 5))
+    ]
+    for key in keys:  # all are known before there is a place
+        await reaches(client, key, lambda one: bool(one.status.conditions), "it waits")
+    fleet.kubelet.hold.clear()
+    await client.merge_patch(NODES, ObjectKey(namespace, "pool"), {"spec": {"unschedulable": False}})
+
+    async def running() -> list[str]:
+        page = await client.list(JOBS, namespace, fields="status.phase=Running")
+        return sorted(job.metadata.name for job in page.items)
+
+    async def two() -> bool:
+        return len(await running()) == 2
+
+    await eventually(two, "both slots are taken")
+    assert await running() == ["job-1", "job-2"]
+    waiting = await client.get(JOBS, ObjectKey(namespace, "job-3"))
+    assert condition(waiting, "Scheduled")[0] == "False"
+    fleet.kubelet.hold.set()
+    for key in keys:
+        await reaches(client, key, phase("Succeeded"), "all are scored")
+
+
+async def test_somebody_elses_placement_is_kept(
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
+) -> None:
+    key = await submit(client, namespace, "other", clips, schedulerName="other")
+    job = await reaches(client, key, lambda one: bool(one.status.conditions), "it waits for the other scheduler")
+    assert condition(job, "Scheduled") == ("False", "AwaitingScheduler")
+    await client.patch_status(JOBS, key, {"assignedNode": "late"})
+    await reaches(client, key, lambda one: condition(one, "Scheduled")[1] == "NoNodes", "its node is missed")
+    await add_node(client, namespace, "late")
+    job = await reaches(client, key, phase("Succeeded"), "it is scored once its node is there")
+    assert job.status.assignedNode == "late"
+
+
+async def test_a_pod_deleted_under_a_job_is_a_lost_attempt(
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
+) -> None:
+    key = await submit(client, namespace, "robbed", clips, "long.mkv", retryLimit=1)
+    await eventually(lambda: fleet.kubelet.started == ["robbed-0"], "its Pod runs")
+    await client.delete(PODS, ObjectKey(namespace, "robbed-0"))
+    job = await reaches(client, key, lambda one: one.status.failures == 1, "the loss is seen")
+    assert "its Pod" in (job.status.message or "")
+
+
+async def test_a_restarted_operator_goes_on_where_it_was(
+    client: Client, namespace: str, clips: Path, tmp_path: Path
+) -> None:
+    await allow_pods(client, namespace)
+    await add_node(client, namespace, "pool", capacity=2)
+    async with Kubelet(client, namespace, tmp_path) as kubelet:
+        kubelet.hold.clear()
+        async with operating(client, namespace):
+            keys = [await submit(client, namespace, f"job-{number}", clips) for number in range(4)]
+            await reaches(client, keys[0], phase("Running"), "one runs")
+        kubelet.hold.set()
+        async with operating(client, namespace):
+            for key in keys:
+                job = await reaches(client, key, phase("Succeeded"), "all are scored")
+                assert job.status.attempts == 1
+    assert sorted(kubelet.started) == [f"job-{number}-0" for number in range(4)]
+
+
+async def test_a_job_goes_when_its_time_is_up_and_one_without_a_time_stays(
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
+) -> None:
+    stays = await submit(client, namespace, "stays", clips)
+    goes = await submit(client, namespace, "goes", clips, ttlSecondsAfterFinished=1)
+    longer = await submit(client, namespace, "longer", clips, ttlSecondsAfterFinished=3600)
+    for key in (stays, longer):
+        await reaches(client, key, phase("Succeeded"), "it is scored")
+
+    async def names() -> set[str]:
+        return {job.metadata.name for job in (await client.list(JOBS, namespace)).items}
+
+    async def gone() -> bool:
+        return await names() == {"stays", "longer"}
+
+    await eventually(gone, f"{goes} is deleted")
+    await client.merge_patch(JOBS, longer, {"spec": {"ttlSecondsAfterFinished": 0}})  # may be changed afterwards
+
+    async def gone_too() -> bool:
+        return await names() == {"stays"}
+
+    await eventually(gone_too, "the other is deleted too")
+
+
+async def test_jobs_that_ended_before_the_operator_came_go_too(client: Client, namespace: str, clips: Path) -> None:
+    lives: dict[str, dict[str, Any]] = {
+        "a": {"ttlSecondsAfterFinished": 1},
+        "b": {"ttlSecondsAfterFinished": 0},
+        "c": {},
+    }
+    for name, spec in lives.items():
+        key = await submit(client, namespace, name, clips, **spec)
+        await client.patch_status(JOBS, key, {"phase": "Failed", "finishedAt": "2026-01-01T00:00:00Z"})
+    mortal = await client.list(JOBS, namespace, fields="status.phase=Failed,spec.ttlSecondsAfterFinished!=")
+    assert [job.metadata.name for job in mortal.items] == ["a", "b"]
+
+    async def gone() -> bool:
+        return [job.metadata.name for job in (await client.list(JOBS, namespace)).items] == ["c"]
+
+    async with operating(client, namespace):
+        await eventually(gone, "those with a time to live are deleted")
+
+
+async def test_a_node_tells_how_many_jobs_it_has(
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
+) -> None:
+    fleet.kubelet.hold.clear()
+    for number in range(3):
+        await submit(client, namespace, f"job-{number}", clips)
+
+    async def assigned(count: int) -> bool:
+        return (await client.get(NODES, ObjectKey(namespace, "pool"))).status.assignedJobs == count
+
+    await eventually(lambda: assigned(2), "two of the three are there")
+    fleet.kubelet.hold.set()
+    await eventually(lambda: assigned(0), "none is left")

@@ -1,0 +1,132 @@
+"""Worker Pods, as the real API server takes them in a namespace where only restricted ones may run."""
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.support.waiting import eventually
+from vmafx.api.job import JobSpecView, JobView
+from vmafx.api.meta import LocalSecretRef, MetaView
+from vmafx.api.node import NodeView, VmafxNodeSpec
+from vmafx.api.pod import PodOverlay
+from vmafx.api.scoring import RawFormat, ScoringOptions
+from vmafx.jobs.attempt import SPEC_VARIABLE, AttemptSpec
+from vmafx.kube import NAMESPACES, Client, ObjectKey, Resource
+from vmafx.kube.errors import AlreadyExists, Forbidden
+from vmafx.kube.resources import UntypedObject
+from vmafx.operator.job.pod import KUEUE_LABEL, PodSettings, make_pod, pod_name
+
+PODS: Resource[UntypedObject] = Resource("", "v1", "pods", "Pod", dict)
+ACCOUNTS: Resource[UntypedObject] = Resource("", "v1", "serviceaccounts", "ServiceAccount", dict)
+SETTINGS = PodSettings("registry.example/vmafx:1")
+OVERLAY = {
+    "volumes": [{"name": "clips", "persistentVolumeClaim": {"claimName": "clips", "readOnly": True}}],
+    "volumeMounts": [{"name": "clips", "mountPath": "/clips", "readOnly": True}],
+    "env": [{"name": "VMAFX_WORK", "value": "forged"}, {"name": "VMAFX_MEDIA_ROOTS", "value": "/clips"}],
+    "envFrom": [{"configMapRef": {"name": "settings", "optional": True}}],
+    "imagePullSecrets": [{"name": "pull"}],
+    "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    "nodeSelector": {"gpu": "yes"},
+    "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 1, "preference": {"matchExpressions": [{"key": "fast", "operator": "Exists"}]}}]}},
+    "runtimeClassName": "nvidia",
+    "resources": {"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"memory": "2Gi"}},
+}  # fmt: skip
+
+
+@pytest.fixture
+async def restricted(client: Client, namespace: str) -> str:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    await client.merge_patch(NAMESPACES, ObjectKey("", namespace), {"metadata": {"labels": labels}})
+    with suppress(AlreadyExists):  # made by the controller manager, now or in a moment
+        await client.create(ACCOUNTS, {"metadata": {"name": "default"}}, namespace)
+
+    async def refuses() -> bool:
+        loose = {"metadata": {"name": "loose"}, "spec": {"containers": [{"name": "any", "image": "i"}]}}
+        try:
+            await client.create(PODS, loose, namespace, dry_run=True)
+        except Forbidden as error:
+            return "restricted" in str(error)
+        return False
+
+    await eventually(refuses, "the server's admission has read the label")
+    return namespace
+
+
+def job(namespace: str, **spec: Any) -> JobView:
+    meta = MetaView("clip", namespace, "8a3c", creationTimestamp=datetime.now(UTC), labels={KUEUE_LABEL: "batch"})
+    return JobView(meta, JobSpecView("s3://b/r.mp4", "s3://b/d.mp4", **spec))
+
+
+def node(vendor: Any = "cpu", **spec: Any) -> NodeView:
+    return NodeView(MetaView("pool", "x"), VmafxNodeSpec(vendor, **spec))
+
+
+async def created(client: Client, made: dict[str, Any], namespace: str) -> dict[str, Any]:
+    return await client.create(PODS, made, namespace)
+
+
+async def test_a_plain_one(client: Client, restricted: str) -> None:
+    one = job(restricted)
+    stored = await created(client, make_pod(one, node(), 0, SETTINGS), restricted)
+    (container,) = stored["spec"]["containers"]
+    assert container["image"] == "registry.example/vmafx:1"
+    assert "limits" not in container["resources"]
+    assert stored["metadata"]["name"] == pod_name(one, 0) == "clip-0"
+    assert stored["metadata"]["labels"][KUEUE_LABEL] == "batch"
+    assert stored["metadata"]["ownerReferences"][0]["uid"] == "8a3c"
+    assert stored["spec"]["automountServiceAccountToken"] is False
+    assert not any("projected" in volume for volume in stored["spec"]["volumes"])  # no token
+
+
+def test_a_uri_cannot_ask_for_other_variables() -> None:
+    """A kubelet replaces $(NAME) in a variable's value by that variable, be it somebody's password."""
+    plain = job("x")
+    asks = msgspec.structs.replace(plain.spec, distorted="https://example.com/$(PASSWORD)/$$(PASSWORD)/a$b.mp4")
+    wanted = msgspec.structs.replace(plain, spec=asks)
+    (container,) = make_pod(wanted, node(), 0, SETTINGS)["spec"]["containers"]
+    told = {one["name"]: one["value"] for one in container["env"]}
+    assert not any("$" in value for value in told.values())
+    assert msgspec.json.decode(told[SPEC_VARIABLE], type=AttemptSpec).distorted == wanted.spec.distorted
+
+
+async def test_everything_a_job_and_a_node_may_say(client: Client, restricted: str) -> None:
+    raw = RawFormat(width=576, height=324, pixelFormat="yuv420p10le")
+    options = ScoringOptions(subsample=2, features=("psnr",))
+    secret = LocalSecretRef("keys")
+    one = job(restricted, referenceFormat=raw, options=options, output="s3://b/o.json", credentialsSecretRef=secret)
+    overlay = msgspec.convert(OVERLAY, PodOverlay)
+    made = make_pod(one, node("nvidia", image="own:2", podTemplate=overlay), 3, SETTINGS, frozenset({"bad-1"}))
+    made["spec"].pop("runtimeClassName")  # there is none on this server, and it would say so
+    stored = await created(client, made, restricted)
+    (container,) = stored["spec"]["containers"]
+    values = {variable["name"]: variable.get("value") for variable in container["env"]}  # the last counts
+    told = msgspec.json.decode(values["VMAFX_WORK"], type=AttemptSpec)
+    assert told == AttemptSpec(
+        "s3://b/r.mp4", "s3://b/d.mp4", raw, options=options, output="s3://b/o.json", id="8a3c-3"
+    )
+    assert (values["VMAFX_BACKEND"], values["VMAFX_MEDIA_ROOTS"]) == ("cuda", "/clips")
+    assert container["image"] == "own:2"
+    assert container["resources"]["limits"] == {"memory": "2Gi", "nvidia.com/gpu": "1"}
+    assert {"secretRef": {"name": "keys"}} in container["envFrom"]
+    assert {"key": "gpu", "operator": "Exists"} in stored["spec"]["tolerations"]
+    preferred = stored["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert [term["weight"] for term in preferred] == [1, 100]
+    assert preferred[1]["preference"]["matchFields"][0]["values"] == ["bad-1"]
+
+
+async def test_a_job_for_the_cpu_takes_no_gpu(client: Client, restricted: str) -> None:
+    stored = await created(client, make_pod(job(restricted, backend="cpu"), node("nvidia"), 0, SETTINGS), restricted)
+    (container,) = stored["spec"]["containers"]
+    assert "limits" not in container["resources"]
+    assert {"name": "VMAFX_BACKEND", "value": "cpu"} in container["env"]
+
+
+async def test_the_namespace_does_refuse_others(client: Client, restricted: str) -> None:
+    loose = make_pod(job(restricted), node(), 0, SETTINGS)
+    loose["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    with pytest.raises(Forbidden, match="restricted"):
+        await created(client, loose, restricted)

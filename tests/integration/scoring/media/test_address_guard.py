@@ -1,0 +1,283 @@
+"""Where a URL may lead, and what is told on the way: redirects, private addresses, credentials."""
+
+import asyncio
+import base64
+import contextlib
+import logging
+import os
+import socket
+import ssl
+import traceback
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.support.nobody import nobody_listens
+from tests.support.webserver import WebServer, hangs_up, has, redirects, says, stalls, without_end
+from vmafx.backoff import Backoff
+from vmafx.devcluster.pki import Authority
+from vmafx.scoring.errors import BadInput, NodeFault, ScoringError
+from vmafx.scoring.media.access import open_media
+from vmafx.scoring.media.policy import MediaPolicy
+from vmafx.scoring.media.retry import RetryPolicy
+
+CLIP = b"a clip" * 1000
+HERE = MediaPolicy(private=True, retry=RetryPolicy(backoff=Backoff(0.0, 0.0), max_asked=0.0), reserve=0)
+GUARDED = msgspec.structs.replace(HERE, private=False)
+BASIC = "Basic " + base64.b64encode("user:pä/ss".encode()).decode()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[WebServer]:
+    async with WebServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[WebServer]:
+    async with WebServer() as server:
+        yield server
+
+
+async def content(uri: str, policy: MediaPolicy = HERE) -> bytes:
+    async with open_media(uri, "distorted", policy) as opened:
+        return os.pread(opened.fd, opened.size, 0)
+
+
+async def refusal(uri: str, policy: MediaPolicy = HERE) -> str:
+    with pytest.raises(BadInput) as refused:
+        await content(uri, policy)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0", "0x7f.1"])  # noqa: S104
+async def test_our_own_network_is_out_of_reach(server: WebServer, host: str) -> None:
+    uri = server.serve("/a", has(CLIP), host=host)
+    assert "an address that is not public" in await refusal(uri, GUARDED)
+    assert server.connections == 0
+
+
+@pytest.mark.parametrize("host", ["127.1", "2130706433", "0", "127.0.0.1.", "LOCALHOST.", "0177.0.0.1", "①②⑦.0.0.1"])
+async def test_nor_is_it_reached_by_an_odd_spelling(server: WebServer, host: str) -> None:
+    uri = server.serve("/a", has(CLIP), host=host)
+    with pytest.raises(ScoringError):
+        await content(uri, GUARDED)
+    assert server.connections == 0
+
+
+async def test_the_same_may_be_allowed(server: WebServer) -> None:
+    for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]"):
+        assert await content(server.serve("/a", has(CLIP), host=host)) == CLIP
+
+
+@pytest.fixture
+def lookup(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Every name is looked up as always; only the answer is ours, as it would be that of whoever owns the name."""
+
+    def leads_to(port: int, *hosts: str) -> None:
+        async def answer(*_: object, **__: object) -> list[tuple[object, ...]]:
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in hosts]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", answer, raising=False)
+
+    return leads_to
+
+
+@pytest.fixture
+def loopback_is_public(monkeypatch: pytest.MonkeyPatch) -> None:
+    """127.0.0.1 stands in for the Internet, and nothing else is public."""
+    monkeypatch.setattr("vmafx.scoring.media.address_guard.is_public", lambda text: text == "127.0.0.1")
+
+
+async def test_a_name_is_refused_by_where_it_leads(server: WebServer, lookup: Callable[..., None]) -> None:
+    lookup(server.port, "10.255.255.1", "127.0.0.1")
+    uri = server.serve("/a", has(CLIP), host="rebound.example")
+    assert "an address that is not public" in await refusal(uri, GUARDED)
+    assert server.connections == 0
+
+
+@pytest.mark.usefixtures("loopback_is_public")
+async def test_a_name_that_leads_elsewhere_as_well_is_reached_there(
+    server: WebServer, lookup: Callable[..., None]
+) -> None:
+    """And what breaks there is a broken connection, no refusal."""
+    lookup(server.port, "10.255.255.1", "127.0.0.1")
+    assert await content(server.serve("/a", has(CLIP, cut=100), has(CLIP), host="both.example"), GUARDED) == CLIP
+    assert len(server.requests) == 2
+
+
+@pytest.mark.usefixtures("loopback_is_public")
+@pytest.mark.parametrize("hosts", [("10.255.255.1", "127.0.0.1"), ("127.0.0.1", "10.255.255.1")])
+async def test_nobody_at_the_public_one_of_two_addresses(hosts: tuple[str, str], lookup: Callable[..., None]) -> None:
+    with nobody_listens() as port:
+        lookup(port, *hosts)
+        with pytest.raises(NodeFault, match="no connection"):
+            await content("http://both.example/a", GUARDED)
+
+
+async def test_redirects_are_followed(server: WebServer, other: WebServer) -> None:
+    end = other.serve("/end%2Fclip", has(CLIP))
+    server.serve("/4", redirects(f"{end}?signature=%2Fa%2B", 308))
+    server.serve("/3", redirects("4", 307))
+    server.serve("/2", redirects("/3?x#fragment", 303))
+    server.serve("/1", redirects(f"//127.0.0.1:{server.port}/2", 301))
+    assert await content(server.serve("/0", redirects("./1"))) == CLIP
+    assert other.requests[0].target == "/end%2Fclip?signature=%2Fa%2B"
+
+
+async def test_a_redirect_is_mended_where_it_cannot_be_sent_as_it_is(server: WebServer) -> None:
+    server.serve("/a%20clip", has(CLIP))
+    assert await content(server.serve("/a", redirects("/a clip?b=%2F c"))) == CLIP
+    assert server.requests[1].target.startswith("/a%20clip?b=")
+
+
+async def test_but_not_for_ever(server: WebServer) -> None:
+    assert "more than 5 redirects" in await refusal(server.serve("/a", redirects("/a")))
+    assert len(server.requests) == 6
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["file:///etc/passwd", "s3://bucket/key", "ftp://host/a", "gopher://host/a", "http://[::1/a", ""],
+)
+async def test_nor_out_of_the_web(server: WebServer, location: str) -> None:
+    assert "it redirects to" in await refusal(server.serve("/a", redirects(location)))
+    assert len(server.requests) == 1
+
+
+async def test_nor_to_a_scheme_that_is_not_allowed(server: WebServer) -> None:
+    policy = msgspec.structs.replace(HERE, schemes=frozenset({"http"}))
+    assert "not allowed" in await refusal(server.serve("/a", redirects("https://host/a")), policy)
+
+
+@pytest.mark.usefixtures("loopback_is_public")
+async def test_a_redirect_to_a_private_address_is_not_followed(server: WebServer) -> None:
+    uri = server.serve("/a", redirects(f"http://127.0.0.2:{server.port}/b"))
+    assert "an address that is not public" in await refusal(uri, GUARDED)
+    assert server.connections == 1
+
+
+async def test_userinfo_becomes_basic_authentication(server: WebServer) -> None:
+    assert await content(server.serve("/a", has(CLIP), login="user:p%C3%A4%2Fss")) == CLIP
+    assert server.asked("authorization") == [BASIC]
+
+
+async def test_a_login_goes_along_to_the_same_server_and_to_no_other(server: WebServer, other: WebServer) -> None:
+    server.serve("/b", redirects(other.serve("/c", has(CLIP))))
+    assert await content(server.serve("/a", redirects("/b"), login="user:p%C3%A4%2Fss")) == CLIP
+    assert server.asked("authorization") == [BASIC, BASIC]
+    assert other.asked("authorization") == [None]
+
+
+async def test_proxies_of_the_environment_are_not_used(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "")
+    assert await content(server.serve("/a", has(CLIP))) == CLIP
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A server's key and certificate, with that of its authority."""
+    authority = Authority()
+    file = tmp_path_factory.mktemp("tls") / "both.pem"
+    file.write_bytes(b"".join([*authority.server(), authority.certificate]))
+    return file
+
+
+@pytest.fixture
+async def secure(certificate: Path) -> AsyncIterator[WebServer]:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    async with WebServer(tls) as server:
+        yield server
+
+
+async def test_https_with_a_trusted_certificate(
+    secure: WebServer, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert await content(secure.serve("/a", has(CLIP, cut=100), has(CLIP))) == CLIP
+
+
+async def test_https_with_any_other_is_not_tried_twice(secure: WebServer) -> None:
+    with pytest.raises(NodeFault, match="certificate is not trusted"):
+        await content(secure.serve("/a", has(CLIP)))
+    assert secure.requests == []
+
+
+async def test_https_is_not_left_for_http(
+    secure: WebServer, server: WebServer, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    uri = secure.serve("/a", redirects(server.serve("/b", has(CLIP))))
+    assert "from https to http" in await refusal(uri)
+    assert server.requests == []
+
+
+SECRET = "S3CRET"
+TROUBLE = {
+    "404": says(404),
+    "403": says(403, b"S3CRET"),
+    "500": says(500),
+    "break": hangs_up(),
+    "stall": stalls(CLIP, 10),
+    "endless": without_end([]),
+    "gzip": says(200, b"x", Content_Encoding="gzip"),
+    "coding": says(200, b"x", Content_Encoding="S3CRET"),
+    "loop": redirects("/a?token=S3CRET"),
+    "out": redirects("ftp://S3CRET:S3CRET@host/a?S3CRET"),
+    "nonsense": redirects("http://[S3CRET/a"),
+    "unresolved": redirects("http://S3CRET:S3CRET@host.invalid/a?S3CRET"),
+    "no HTTP": says(206, b"x"),
+    "bad length": says(200, b"x", Content_Length="S3CRET"),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLE)
+async def test_no_trouble_tells_a_credential(server: WebServer, trouble: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    patience = 0.05 if trouble == "stall" else 30.0
+    policy = msgspec.structs.replace(HERE, stall_seconds=patience, connect_seconds=2.0, max_bytes=1 << 20)
+    uri = server.serve("/a", TROUBLE[trouble], login="S3CRETuser:S3CRETpw") + "?X-Amz-Signature=S3CRET#S3CRET"
+    with pytest.raises(ScoringError) as failed:
+        await content(uri, policy)
+    told = "".join(traceback.format_exception(failed.value)) + caplog.text
+    assert "127.0.0.1" in told
+    assert SECRET not in told
+
+
+async def test_a_refused_address_and_a_dead_host_tell_none_either(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    for uri in (
+        "http://S3CRET:S3CRET@127.0.0.1:1/a?S3CRET",
+        "http://S3CRET:S3CRET@host.invalid/a?S3CRET",
+        "http://S3CRET:S3CRET@host:port/a?S3CRET",
+        "http://S3CRET:S3CRET@" + "a" * 70 + "/a?S3CRET",
+    ):
+        for policy in (HERE, GUARDED):
+            with pytest.raises(ScoringError) as failed:
+                await content(uri, policy)
+            assert SECRET not in "".join(traceback.format_exception(failed.value)) + caplog.text
+
+
+async def test_a_connection_that_does_not_come_about_tells_none_either() -> None:
+    """aiohttp's error for it shows the whole URL."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, contextlib.ExitStack() as stack:
+        for _ in range(4):  # they fill the queue, and nobody takes them out
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(deaf.getsockname())
+        uri = f"http://S3CRET:S3CRET@127.0.0.1:{deaf.getsockname()[1]}/a?S3CRET"
+        policy = msgspec.structs.replace(HERE, connect_seconds=0.2)
+        with pytest.raises(NodeFault, match="no connection in time") as failed:
+            await content(uri, policy)
+    assert SECRET not in "".join(traceback.format_exception(failed.value))
+
+
+async def test_what_is_opened_shows_none(server: WebServer) -> None:
+    uri = server.serve("/a", has(CLIP), login="S3CRET:S3CRET") + "?S3CRET"
+    async with open_media(uri, "distorted", HERE) as opened:
+        assert opened.shown == f"http://127.0.0.1:{server.port}/a"

@@ -1,0 +1,395 @@
+"""Clips from object stores: an S3 gateway and a stand-in for Google's, each a real server on a real socket."""
+
+import asyncio
+import hashlib
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+import pytest
+
+from tests.support.nobody import nobody_listens
+from tests.support.waiting import until
+from vmafx.backoff import Backoff
+from vmafx.devcluster import paths, tools
+from vmafx.devcluster.cluster import free_port
+from vmafx.devcluster.progress import PlainProgress
+from vmafx.process import tether
+from vmafx.scoring.errors import BadInput, NodeFault, ScoringError
+from vmafx.scoring.media.access import deliver_report, open_media
+from vmafx.scoring.media.object_store import ObjectStore, fetch_object
+from vmafx.scoring.media.policy import MediaPolicy
+from vmafx.scoring.media.retry import RetryPolicy
+from vmafx.scoring.media.staging import StagedFile
+from vmafx.scoring.media.uri import SCHEMES, locate
+
+pytestmark = pytest.mark.timeout(600)  # a server may have to be built first
+CLIP = random.Random(1).randbytes(20 << 20)
+OTHER = random.Random(2).randbytes(18 << 20)
+HERE = MediaPolicy(retry=RetryPolicy(backoff=Backoff(0.0, 0.0), max_asked=0.0), reserve=0, connect_seconds=5.0)
+SECRET = "S3CRETkey"
+
+
+def built(module: str, version: str) -> Path:
+    """A server written in Go: from PATH, or built once into our cache."""
+    name = module.rpartition("/")[2]
+    if on_path := shutil.which(name):
+        return Path(on_path)
+    folder = paths.cache() / "tools" / f"{name}-{version}"
+    with paths.folder_lock(folder):
+        if not (folder / name).exists():
+            go = tools.go(PlainProgress())
+            environment = {**os.environ, "GOBIN": str(folder), "GOFLAGS": "", "CGO_ENABLED": "0"}
+            subprocess.run([str(go), "install", f"{module}@{version}"], cwd="/", env=environment, check=True)
+    return folder / name
+
+
+def running(command: list[str], folder: Path, port: int) -> Iterator[int]:
+    """A server that ends with the tests, once it answers."""
+    with (
+        (folder / "log").open("wb") as log,
+        subprocess.Popen(tether.tethered(command), stdout=log, stderr=log) as server,
+    ):
+        try:
+            until(lambda: answers(port), f"{command[0]} answers")
+            yield port
+        finally:
+            server.terminate()
+
+
+def answers(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+class Relay:
+    """Passes bytes on to a server; the n-th connection is cut after as many bytes as `cuts` says, then none is."""
+
+    def __init__(self, port: int) -> None:
+        self.cuts: deque[int | None] = deque()
+        self.passed = 0
+        self.connections = 0
+        self._to = port
+
+    async def __aenter__(self) -> Self:
+        self._busy: set[asyncio.Task[None]] = set()
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in self._busy:
+            task.cancel()
+        await asyncio.gather(*self._busy, return_exceptions=True)
+        await self._server.wait_closed()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        cut = self.cuts.popleft() if self.cuts else None
+        task = asyncio.current_task()
+        assert task is not None
+        self._busy.add(task)
+        upstream, onward = await asyncio.open_connection("127.0.0.1", self._to)
+        ways = [
+            asyncio.ensure_future(self._ask(reader, onward)),
+            asyncio.ensure_future(self._tell(upstream, writer, cut)),
+        ]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._busy.discard(task)
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            onward.transport.abort()
+            writer.close()
+
+    async def _ask(self, reader: asyncio.StreamReader, onward: asyncio.StreamWriter) -> None:
+        while chunk := await reader.read(65536):
+            onward.write(chunk)
+            await onward.drain()
+
+    async def _tell(self, upstream: asyncio.StreamReader, writer: asyncio.StreamWriter, cut: int | None) -> None:
+        left = sys.maxsize if cut is None else cut
+        while left and (chunk := await upstream.read(min(left, 65536))):
+            writer.write(chunk)
+            await writer.drain()
+            self.passed += len(chunk)
+            left -= len(chunk)
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+    """An S3 server over a folder: its folders are buckets, its files objects."""
+    folder = tmp_path_factory.mktemp("s3")
+    (folder / "data" / "clips" / "folder").mkdir(parents=True)
+    (folder / "data" / "clips" / "folder" / "a.mp4").write_bytes(CLIP)
+    (folder / "data" / "clips" / "empty.mp4").write_bytes(b"")
+    program = built("github.com/versity/versitygw/cmd/versitygw", "v1.8.0")
+    port = free_port()
+    where = ["--port", f"127.0.0.1:{port}", "--access", "user", "--secret", SECRET, "--quiet"]
+    for ready in running([str(program), *where, "posix", str(folder / "data")], folder, port):
+        yield folder / "data" / "clips", ready
+
+
+@pytest.fixture
+async def relay(gateway: tuple[Path, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[Relay]:
+    """The way to the gateway, with the environment of somebody who may read it."""
+    async with Relay(gateway[1]) as relay:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{relay.port}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "user")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+        yield relay
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def nothing(_done: int, _total: int | None) -> None:
+    pass
+
+
+async def content(uri: str, policy: MediaPolicy = HERE, told: Callable[[int, int | None], None] = nothing) -> bytes:
+    async with open_media(uri, "reference", policy, told) as opened:
+        found = os.pread(opened.fd, opened.size + 1, 0)
+        assert (opened.size, opened.shown) == (len(found), uri)
+        assert opened.digest == hashlib.sha256(found).hexdigest()
+    return found
+
+
+async def failure(uri: str, kind: type[ScoringError], policy: MediaPolicy = HERE) -> str:
+    with pytest.raises(kind) as failed:
+        await content(uri, policy)
+    assert SECRET not in "".join(traceback.format_exception(failed.value))
+    return str(failed.value)
+
+
+async def test_an_object_comes_whole(relay: Relay, temporary: Path) -> None:
+    told: list[tuple[int, int | None, int]] = []
+    found = await content(
+        "s3://clips/folder/a.mp4", told=lambda done, total: told.append((done, total, len(list(temporary.iterdir()))))
+    )
+    assert found == CLIP
+    assert told == [(8 << 20, 20 << 20, 0), (16 << 20, 20 << 20, 0), (20 << 20, 20 << 20, 0)]
+
+
+async def test_a_broken_connection_goes_on_with_the_block_that_broke(relay: Relay) -> None:
+    relay.cuts.extend([None, None, 3_000_000, 0, None, 100])
+    assert await content("s3://clips/folder/a.mp4") == CLIP
+    assert relay.passed < len(CLIP) + 4_000_000
+    assert not relay.cuts
+
+
+async def test_what_stays_broken_is_given_up(relay: Relay) -> None:
+    relay.cuts.extend([0] * 50)
+    assert "5 times in a row" in await failure("s3://clips/folder/a.mp4", NodeFault)
+    assert 5 <= relay.connections <= 10  # aiohttp asks again by itself where a connection was lost at once
+
+
+async def test_an_object_that_changes_on_the_way_is_fetched_anew(relay: Relay, gateway: tuple[Path, int]) -> None:
+    file = gateway[0] / "changing.mp4"
+    file.write_bytes(CLIP)
+
+    def change(done: int, _total: int | None) -> None:
+        if done == 8 << 20 and file.stat().st_size == len(CLIP):  # once: written anew each second, it never is the same
+            file.write_bytes(OTHER)
+
+    assert await content("s3://clips/changing.mp4", told=change) == OTHER
+
+
+@pytest.mark.parametrize(
+    ("uri", "why"),
+    [
+        ("s3://clips/none.mp4", "there is no such object"),
+        ("s3://no-such-bucket/a.mp4", "there is no such object"),
+        ("s3://clips/folder", "it is a folder"),
+        ("s3://clips/empty.mp4", "is empty"),
+        ("s3://No_Bucket..at-all/a.mp4", "check bucket and key"),
+    ],
+)
+async def test_what_is_no_clip_is_refused(relay: Relay, uri: str, why: str) -> None:
+    assert why in await failure(uri, BadInput)
+
+
+async def test_what_is_too_large_is_refused_before_it_is_read(relay: Relay) -> None:
+    policy = msgspec.structs.replace(HERE, max_bytes=len(CLIP) - 1)
+    assert "larger than the 20 MiB allowed" in await failure("s3://clips/folder/a.mp4", BadInput, policy)
+    assert relay.passed < 10_000
+
+
+async def test_what_has_no_room_is_the_nodes_fault(relay: Relay) -> None:
+    policy = msgspec.structs.replace(HERE, reserve=1 << 62)
+    assert "has no room" in await failure("s3://clips/folder/a.mp4", NodeFault, policy)
+    assert relay.passed < 10_000
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{"AWS_SECRET_ACCESS_KEY": "wrong"}, {"AWS_PROFILE": "none"}, {}],
+)
+async def test_without_permission_it_says_which_variables_to_set(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    if not variables:
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    said = await failure("s3://clips/folder/a.mp4", BadInput)
+    assert "no permission" in said
+    assert "set AWS_ACCESS_KEY_ID" in said
+
+
+async def test_nobody_there(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+    with nobody_listens() as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        assert "5 times in a row" in await failure("s3://clips/folder/a.mp4", NodeFault)
+
+
+async def test_cancelled_in_the_middle_everything_is_closed(relay: Relay, temporary: Path) -> None:
+    came = asyncio.Event()
+    relay.cuts.extend([None, None])
+    task = asyncio.create_task(content("s3://clips/folder/a.mp4", told=lambda *_: came.set()))
+    await asyncio.wait_for(came.wait(), 30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert [link for link in links if str(temporary) in str(link.readlink())] == []
+
+
+@pytest.mark.parametrize(("scheme", "package", "extra"), [("s3", "s3fs", "s3"), ("gs", "gcsfs.core", "gcs")])
+async def test_without_the_package_another_machine_may_have_it(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, package: str, extra: str
+) -> None:
+    monkeypatch.delitem(sys.modules, SCHEMES[scheme].module, raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(NodeFault, match=rf"{scheme}:// needs `pip install 'vmafx\[{extra}\]'`"):
+        await content(f"{scheme}://clips/a.mp4")
+
+
+@pytest.fixture(scope="module")
+def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Answers as Google's store does, and lets everybody read."""
+    folder = tmp_path_factory.mktemp("gs")
+    (folder / "data" / "clips" / "folder").mkdir(parents=True)
+    (folder / "data" / "clips" / "folder" / "a.mp4").write_bytes(CLIP)
+    program = built("github.com/fsouza/fake-gcs-server", "v1.56.1")
+    port = free_port()
+    where = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-public-host", f"127.0.0.1:{port}"]
+    yield from running([str(program), *where, "-backend", "memory", "-data", str(folder / "data")], folder, port)
+
+
+@pytest.fixture
+async def gs(google: int, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Relay]:
+    async with Relay(google) as relay:
+        monkeypatch.setenv("NO_GCE_CHECK", "true")
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{relay.port}")
+        yield relay
+
+
+async def test_an_object_of_google_comes_whole(gs: Relay) -> None:
+    assert await content("gs://clips/folder/a.mp4") == CLIP
+
+
+@pytest.mark.parametrize("uri", ["gs://clips/none.mp4", "gs://no-such-bucket/a.mp4"])
+async def test_an_object_that_google_has_not(gs: Relay, uri: str) -> None:
+    assert "there is no such object" in await failure(uri, BadInput)
+
+
+async def test_a_folder_of_google(gs: Relay) -> None:
+    assert "it is a folder" in await failure("gs://clips/folder", BadInput)
+
+
+class Scripted:
+    """A store in this process, for what no server can be made to do: each reading does what the script says next."""
+
+    def __init__(self, *script: Exception | bytes) -> None:
+        self.script, self.reads = deque(script), 0
+
+    async def _info(self, _path: str) -> dict[str, Any]:
+        return {"type": "file", "size": 4, "mtime": self.reads if not self.script else 0}
+
+    async def _cat_file(self, _path: str, *, start: int, end: int) -> bytes:
+        self.reads += 1
+        found = self.script.popleft() if self.script else b"clip"
+        if isinstance(found, Exception):
+            raise found
+        return found if len(found) > 4 else found[start:end]
+
+    async def close(self) -> None:
+        pass
+
+    async def copied(self) -> tuple[int, str]:
+        async def connect() -> tuple[Any, Any]:
+            return self, self
+
+        place = locate("s3://bucket/key", "reference")
+        with StagedFile(place.shown, "reference", HERE) as staging:
+            await fetch_object(ObjectStore(connect), place, staging)
+            return self.reads, staging.digest
+
+
+async def test_an_object_that_never_stays_the_same_is_given_up() -> None:
+    with pytest.raises(NodeFault, match="it changed while it was read, 5 times in a row"):
+        await Scripted().copied()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "why"),
+    [
+        (PermissionError("S3CRETkey"), BadInput, "no permission"),
+        (FileNotFoundError("S3CRETkey"), BadInput, "no such object"),
+        (ValueError("S3CRETkey"), BadInput, "the store refuses the request"),
+    ],
+)
+async def test_an_error_in_the_middle_means_what_it_means_at_first(
+    error: Exception, kind: type[ScoringError], why: str
+) -> None:
+    with pytest.raises(kind, match=why) as failed:
+        await Scripted(error, b"clip").copied()
+    assert SECRET not in "".join(traceback.format_exception(failed.value))
+
+
+async def test_a_block_of_the_wrong_length_is_asked_for_again() -> None:
+    store = Scripted(b"too long", b"cl", OSError(5, "S3CRETkey"), b"clip")
+    store._info = Scripted(b"")._info  # type: ignore[method-assign] # one that stays the same
+    reads, digest = await store.copied()
+    assert (reads, digest) == (4, hashlib.sha256(b"clip").hexdigest())
+
+
+async def test_a_report_is_stored(relay: Relay, gateway: tuple[Path, int]) -> None:
+    relay.cuts.extend([0])
+    assert await deliver_report("s3://clips/reports/r.json", b"{}", HERE) == "s3://clips/reports/r.json"
+    assert (gateway[0] / "reports" / "r.json").read_bytes() == b"{}"
+    with pytest.raises(BadInput, match="there is no such bucket"):
+        await deliver_report("s3://none/r.json", b"{}", HERE)
+
+
+async def test_a_report_is_stored_by_google(gs: Relay) -> None:
+    assert await deliver_report("gs://clips/reports/r.json", b"{}", HERE) == "gs://clips/reports/r.json"
+    assert await content("gs://clips/reports/r.json") == b"{}"

@@ -1,0 +1,264 @@
+"""Progress, the end of the work at any moment, and what is left behind: nothing."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support import video
+from tests.support.video import ffmpeg, lossless, scene
+from tests.support.waiting import eventually, until
+from tests.support.webserver import WebServer, stalls
+from vmafx.scoring import engine
+from vmafx.scoring.batch import BatchScorer
+from vmafx.scoring.cache import ResultCache
+from vmafx.scoring.errors import BadInput, EngineFailure, NodeFault
+from vmafx.scoring.media.access import OpenedMedia, sha256
+from vmafx.scoring.media.policy import MediaPolicy
+from vmafx.scoring.request import ClipLimits, ScoreOptions, Source
+from vmafx.scoring.result import Progress, Report
+from vmafx.scoring.score import Scorer
+
+VMAFX = str(Path(sys.executable).with_name("vmafx"))
+
+
+@pytest.fixture(scope="module")
+def long_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clip that takes some seconds to score with one thread."""
+    return video.long_clip(tmp_path_factory.mktemp("long") / "clip.mkv", frames=150)
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+def reading(path: Path) -> Iterator[int]:
+    """The processes that have this file open."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and str(path) in _held(entry):
+            yield int(entry.name)
+
+
+def _held(process: Path) -> set[str]:
+    """What it has open, whatever it opens and closes meanwhile."""
+    held = set()
+    with suppress(OSError):
+        for link in (process / "fd").iterdir():
+            with suppress(OSError):
+                held.add(os.readlink(link))  # noqa: PTH115
+    return held
+
+
+def others_reading(path: Path) -> list[int]:
+    return [pid for pid in reading(path) if pid != os.getpid()]
+
+
+async def test_progress_rises_to_the_whole_and_the_report_comes_last(long_clip: Path) -> None:
+    scorer = Scorer(await engine.find_engine())
+    updates = [update async for update in scorer.stream(Source(str(long_clip)), Source(str(long_clip)))]
+    *progress, report = updates
+    assert isinstance(report, Report)
+    scoring = [one for one in progress if isinstance(one, Progress) and one.stage == "scoring"]
+    assert [one.done for one in scoring] == sorted(one.done for one in scoring)
+    assert scoring[-1].done == scoring[-1].total == report.result.frames == 150
+    assert len(scoring) > 10
+    assert all(one.fps > 0 and one.eta is not None for one in scoring)
+    assert scoring[-1].eta == 0
+
+
+async def test_leaving_the_stream_ends_the_work_at_once(long_clip: Path, temporary: Path) -> None:
+    scorer = Scorer(await engine.find_engine())
+    clip = Source(str(long_clip))
+    async with aclosing(scorer.stream(clip, clip, ScoreOptions(threads=1))) as updates:
+        async for update in updates:
+            if isinstance(update, Progress) and update.stage == "scoring":
+                break
+        assert others_reading(long_clip)
+    assert others_reading(long_clip) == []
+    assert list(temporary.iterdir()) == []
+    assert list(reading(long_clip)) == []  # nor do we hold it open
+
+
+MOMENTS: dict[str, Callable[[Path], object]] = {
+    "at once": lambda _: True,
+    "when it is open": lambda clip: list(reading(clip)),
+    "when another process reads it": others_reading,
+    "when it is scored": lambda clip: _scoring(clip, 0),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_cancelled_task_leaves_nothing(moment: str, long_clip: Path, temporary: Path) -> None:
+    scorer = Scorer(await engine.find_engine())
+    clip = Source(str(long_clip))
+    task = asyncio.create_task(scorer.score(clip, clip, ScoreOptions(threads=1)))
+    await asyncio.sleep(0)
+    await eventually(lambda: MOMENTS[moment](long_clip), moment, every=0.001)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()
+    assert list(reading(long_clip)) == []
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_killed_command_leaves_no_process_and_no_file(sign: int, long_clip: Path, tmp_path: Path) -> None:
+    for folder in ("home", "tmp", "work"):
+        (tmp_path / folder).mkdir()
+    environment = {**os.environ, "HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "tmp")}
+    command = [VMAFX, "score", str(long_clip), str(long_clip), "--threads", "1", "--report", "report.html"]
+    with subprocess.Popen(
+        command,
+        env=environment,
+        cwd=tmp_path / "work",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        until(lambda: _scoring(long_clip, process.pid), "ffmpeg reads the clip")
+        process.send_signal(sign)
+        process.communicate(timeout=30)
+    assert process.returncode == (-sign if sign == signal.SIGKILL else 130)
+    until(lambda: others_reading(long_clip) == [], "no process is left")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def _scoring(clip: Path, command: int) -> bool:
+    """Whether an ffmpeg, not the prober, reads it."""
+    for pid in others_reading(clip):
+        with suppress(OSError):  # a prober that has ended since
+            if pid != command and "libvmaf" in Path(f"/proc/{pid}/cmdline").read_text(errors="replace"):
+                return True
+    return False
+
+
+async def test_a_killed_engine_is_told_as_what_it_is(long_clip: Path) -> None:
+    scorer = Scorer(await engine.find_engine())
+    clip = Source(str(long_clip))
+    for sign, error in ((signal.SIGKILL, NodeFault), (signal.SIGSEGV, EngineFailure)):
+        task = asyncio.create_task(scorer.score(clip, clip, ScoreOptions(threads=1)))
+        await eventually(lambda: _scoring(long_clip, 0), "ffmpeg reads the clip")
+        for pid in others_reading(long_clip):
+            os.kill(pid, sign)
+        with pytest.raises(error, match=f"signal {signal.Signals(sign).name}"):
+            await task
+
+
+async def test_a_clip_that_needs_more_memory_than_it_may_have(tmp_path: Path) -> None:
+    large = tmp_path / "large.mkv"
+    ffmpeg("-f", "lavfi", "-i", "color=size=3840x2160", "-frames:v", "1", "-pix_fmt", "yuv420p", "-c:v", "ffv1", large)
+    clip = Source(str(large))
+    with pytest.raises(BadInput, match="it cannot be read within 100 MiB of memory"):
+        await Scorer(await engine.find_engine(), limits=ClipLimits(memory=100 << 20)).score(clip, clip)
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("exit 1", "failed with exit code 1: it said nothing"),
+        ("echo hello", "does not say that it is ffmpeg"),
+        ("echo ffmpeg version 4.4.2", "has no libvmaf filter"),
+    ],
+)
+async def test_an_ffmpeg_that_cannot_score(script: str, told: str, long_clip: Path, tmp_path: Path) -> None:
+    fake = tmp_path / "ffmpeg"
+    fake.write_text(f"#!/bin/sh\ncase $* in *filter_complex*) exit 8;; esac\n{script}\n")
+    fake.chmod(0o755)
+    clip = Source(str(long_clip))
+    with pytest.raises(NodeFault, match=told):
+        await Scorer(await engine.find_engine({"VMAFX_FFMPEG_BIN": str(fake)})).score(clip, clip)
+    with pytest.raises(NodeFault, match="VMAFX_FFMPEG_BIN names 'nowhere', which is no program here"):
+        await engine.find_engine({"VMAFX_FFMPEG_BIN": "nowhere"})
+
+
+async def test_the_second_time_it_is_known(tmp_path: Path) -> None:
+    folder, clip = tmp_path / "cache", lossless(scene(), tmp_path / "clip.mkv")
+    scorer = Scorer(await engine.find_engine(), cache=ResultCache(folder))
+    copy = tmp_path / "copy.mkv"
+    copy.write_bytes(clip.read_bytes())
+    first = await scorer.score(Source(str(clip)), Source(str(clip)))
+    again = await scorer.score(Source(str(clip)), Source(str(copy)), ScoreOptions(threads=1))
+    assert (first.result.cached, again.result.cached) == (False, True)
+    assert again.values == first.values
+    assert again.result.distorted.uri == str(copy)
+    other = await scorer.score(Source(str(clip)), Source(str(copy)), ScoreOptions(subsample=5))
+    assert not other.result.cached
+    assert other.result.key != first.result.key
+    (entry,) = (path for path in folder.iterdir() if path.stem == first.result.key)
+    entry.write_bytes(entry.read_bytes()[:100])
+    assert not (await scorer.score(Source(str(clip)), Source(str(copy)))).result.cached
+
+
+async def test_many_scores_in_turn_leave_no_descriptor_behind(tmp_path: Path) -> None:
+    clip = Source(str(lossless(scene(frames=2), tmp_path / "clip.mkv")))
+    scorer = Scorer(await engine.find_engine())
+    await scorer.score(clip, clip)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    for _ in range(4):
+        await scorer.score(clip, clip)
+    assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208 - another's idle connection may go meanwhile
+
+
+async def test_a_clip_that_waits_to_be_read_when_all_is_cancelled_is_closed(long_clip: Path) -> None:
+    """All threads are busy: what it was to be read by has not begun."""
+    busy, loop = threading.Event(), asyncio.get_running_loop()
+    others = [loop.run_in_executor(None, busy.wait) for _ in range(64)]
+    fd = os.open(long_clip, os.O_RDONLY)
+    try:
+        reads = asyncio.create_task(sha256(OpenedMedia(fd, long_clip.stat().st_size, "clip")))
+        await asyncio.sleep(0)
+        reads.cancel()
+        busy.set()
+        await asyncio.gather(reads, *others, return_exceptions=True)
+        assert reads.cancelled()
+    finally:
+        os.close(fd)
+    assert list(reading(long_clip)) == []
+
+
+async def test_a_bad_clip_is_told_while_another_has_the_only_turn(tmp_path: Path) -> None:
+    reference = lossless(scene(), tmp_path / "reference.mkv")
+    ffmpeg("-i", reference, "-frames:v", "30", "-vf", "crop=128:144", tmp_path / "narrow.mp4")
+    (tmp_path / "text.mp4").write_text("no clip")
+    local = [tmp_path / name for name in ("none.mp4", "text.mp4", "narrow.mp4")]
+    told: dict[int, str] = {}
+    async with WebServer() as web:
+        content = reference.read_bytes()
+        remote = [web.serve(f"/{name}.mkv", stalls(content, after=len(content) // 2)) for name in ("a", "b")]
+        scorer = Scorer(await engine.find_engine(), MediaPolicy(private=True))
+        batch = BatchScorer(scorer, ScoreOptions(), parallel=1)
+        task = asyncio.create_task(
+            batch.score(
+                Source(str(reference)),
+                [*map(Source, remote), *(Source(str(path)) for path in local), Source("ftp://host/clip.mp4")],
+                lambda _number, _progress: None,
+                lambda number, error: told.update({number: str(error)}),
+            )
+        )
+        await eventually(lambda: len(told) == 4 or task.done(), "all bad clips are told")
+        assert not task.done()
+        assert len(web.requests) == 1  # remote clips are fetched in their turn
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    reasons = ("there is no file", "text.mp4", "its shape", "ftp:// is not known")
+    assert all(reason in told[number] for number, reason in enumerate(reasons, start=2)), told
+
+
+async def test_with_a_bad_reference_nothing_is_told_of_the_clips(tmp_path: Path) -> None:
+    (tmp_path / "text.mkv").write_text("no clip")
+    batch, told = BatchScorer(Scorer(await engine.find_engine()), ScoreOptions()), []
+    clips = [Source("none.mp4"), Source(str(tmp_path / "text.mkv"))]
+    with pytest.raises(BadInput, match=r"^reference"):
+        await batch.score(clips[1], clips, lambda *_: None, lambda *failure: told.append(failure))
+    assert told == []

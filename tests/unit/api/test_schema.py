@@ -1,0 +1,118 @@
+"""From Structs to structural schemas."""
+
+from typing import Annotated, Any
+
+import pytest
+from msgspec import Meta
+from msgspec import inspect as types
+
+from vmafx.api import KINDS
+from vmafx.api.crd import definition
+from vmafx.api.fields import Duration, DurationOrNanoseconds, Uri, doc, schema
+from vmafx.api.meta import ApiModel, CustomObject, Rule
+from vmafx.api.schema import object_schema, type_schema
+
+
+class Inner(ApiModel):
+    """Something inside."""
+
+    size: Annotated[int, Meta(ge=1, le=9), schema(format="int32"), doc("How large.")] = 3
+
+
+class Outer(ApiModel):
+    link: Annotated[Uri, doc("Where.")]
+    inner: Annotated[Inner, doc("What.")] = Inner()
+    share: Annotated[float, Meta(gt=0, lt=1)] | None = None
+
+    rules = (Rule(check="self.inner.size > 0", message="too small"),)
+
+
+def schema_of(struct: type[ApiModel], *, defaults: bool = True) -> dict[str, Any]:
+    info = types.type_info(struct)
+    assert isinstance(info, types.StructType)
+    return object_schema(info, defaults=defaults)
+
+
+def test_a_struct_becomes_an_object_with_descriptions_bounds_defaults_and_rules() -> None:
+    assert schema_of(Outer)["properties"]["inner"] == {
+        "type": "object",
+        "description": "What.",
+        "default": {},
+        "properties": {
+            "size": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 9,
+                "format": "int32",
+                "description": "How large.",
+                "default": 3,
+            }
+        },
+    }
+    assert schema_of(Outer)["required"] == ["link"]
+    assert schema_of(Outer)["x-kubernetes-validations"] == [{"rule": "self.inner.size > 0", "message": "too small"}]
+
+
+def test_a_struct_without_a_docstring_does_not_speak_with_its_base() -> None:
+    assert "description" not in schema_of(Outer)
+    assert ApiModel.__doc__
+    for kind in KINDS:
+        assert ApiModel.__doc__ not in str(definition(kind))
+
+
+def test_a_status_has_no_defaults() -> None:
+    assert "default" not in str(schema_of(Outer, defaults=False))
+
+
+def test_open_bounds_are_exclusive() -> None:
+    share = schema_of(Outer)["properties"]["share"]
+    assert share == {"type": "number", "minimum": 0, "maximum": 1, "exclusiveMinimum": True, "exclusiveMaximum": True}
+
+
+def test_a_pattern_with_a_message_becomes_a_rule_that_says_it() -> None:
+    link = schema_of(Outer)["properties"]["link"]
+    assert "pattern" not in link
+    (rule,) = link["x-kubernetes-validations"]
+    assert rule["rule"].startswith("self.matches('^[a-z]")
+    assert rule["rule"].endswith("$')")
+    assert "such as" in rule["message"]
+
+
+def test_a_rule_on_int_or_string_speaks_of_the_string_only() -> None:
+    both = type_schema(types.type_info(DurationOrNanoseconds), defaults=True)
+    assert both["x-kubernetes-int-or-string"] is True
+    assert both["x-kubernetes-validations"][0]["rule"].startswith("type(self) != string || (self.matches(")
+    text = type_schema(types.type_info(Duration), defaults=True)
+    assert text["x-kubernetes-validations"][0]["rule"].startswith("self.matches(")
+
+
+def test_what_no_structural_schema_can_say_is_refused() -> None:
+    with pytest.raises(TypeError, match="no CRD schema"):
+        type_schema(types.type_info(int | list[int]), defaults=True)
+    with pytest.raises(TypeError, match="no CRD schema"):
+        type_schema(types.type_info(bytes), defaults=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_what_all_must_have(kind: type[CustomObject]) -> None:
+    spec = definition(kind)["spec"]
+    (version,) = spec["versions"]
+    status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    assert version["subresources"]["status"] == {}
+    assert "observedGeneration" in status
+    assert status["conditions"]["x-kubernetes-list-map-keys"] == ["type"]
+    assert spec["names"]["categories"] == ["vmafx"]
+    assert spec["names"]["shortNames"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_refusal_is_only_a_regex(kind: type[CustomObject]) -> None:
+    assert "'pattern'" not in str(definition(kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_of_a_spec_and_status_is_explained(kind: type[CustomObject]) -> None:
+    properties = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    for part in ("spec", "status"):
+        unexplained = [name for name, field in properties[part]["properties"].items() if "description" not in field]
+        assert unexplained == [], part

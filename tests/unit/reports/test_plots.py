@@ -1,0 +1,341 @@
+"""Charts: right, readable, the same everywhere, and safe to put into a page."""
+
+import math
+import os
+import re
+import subprocess
+import sys
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import av
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.project import ROOT
+from tests.support.reports import ALL_MEASURES, ENCODES, HOSTILE, Page, charts, made, plot_area, points
+from vmafx.reports import html
+from vmafx.reports.canvas import INKS, colours
+from vmafx.reports.charts import LARGE, SMALL, ChartLine, FrameChart, RateChart, RatePoint, Size, draw
+from vmafx.reports.curves import thin
+from vmafx.reports.features import FeatureInfo
+from vmafx.reports.plots import PNG, PNG_SCALE, count_ticks, frame_ticks, rate_ticks, value_ticks
+from vmafx.reports.rate_quality import rate_quality_html, rate_quality_png
+
+STYLE = Path(sys.modules["vmafx.reports"].__path__[0], "page.css").read_text()
+FRAMES = FrameChart(
+    label="VMAF by frame", first=0, last=3, lines=[ChartLine("a", thin(range(4), [90.0, 80.0, 100.0, 85.0], 9))]
+)
+
+
+def inks(chart: ET.Element) -> set[str]:
+    return {ink for part in chart.iter() for ink in re.findall(r"(?:fill|stroke):([^;]+)", part.get("style", ""))}
+
+
+def dots(chart: ET.Element) -> dict[str, tuple[str, float, float]]:
+    """By what is shown when they are pointed at: the colour and the middle."""
+    found = {}
+    for group in chart.iter("g"):
+        title, path = group
+        middle = [(min(values) + max(values)) / 2 for values in zip(*points(path.attrib["d"]), strict=True)]
+        colour = re.search(r"fill:([^;]+)", path.attrib["style"])
+        assert title.text
+        assert colour
+        found[title.text] = (colour[1], middle[0], middle[1])
+    return found
+
+
+@pytest.mark.parametrize("size", [*LARGE, SMALL], ids=lambda size: size.name)
+def test_a_curve_is_where_its_values_are(size: Size) -> None:
+    (chart,) = charts(draw(FrameChart(label="x", first=0, last=3, lines=FRAMES.lines, sizes=(size,))))
+    left, top, right, bottom = plot_area(chart)
+    (curve,) = [path for path in chart.iter("path") if "var(--c0)" in path.attrib["style"]]
+    wide, high = right - left, bottom - top
+    for (x, y), (frame, value) in zip(points(curve.attrib["d"]), FRAMES.lines[0].curve.points, strict=True):
+        assert x == pytest.approx(left + wide * frame / 3, abs=0.3)
+        assert y == pytest.approx(bottom - high * (value - 80) / 20, abs=0.3)
+    labels = {text.text for text in chart.iter("text")}
+    assert {"80", "90", "100", "0"} <= labels
+
+
+def test_the_values_under_the_pointer_are_those_of_the_curve() -> None:
+    page = Page(draw(FRAMES))
+    (plot,) = page.all("div")
+    assert [float(plot[f"data-{name}"]) for name in ("from", "to", "low", "high")] == [0, 3, 80, 100]
+    (line,) = page.all("i")
+    assert (line["class"], line["data-name"], line["data-frames"]) == ("c0", "a", "0 1 2 3")
+    assert line["data-values"] == "90.00 80.00 100.00 85.00"
+    assert "hidden" in line
+
+
+def test_levels_and_dots_are_drawn_and_named() -> None:
+    chart = FrameChart(
+        label="x", first=0, last=3, lines=FRAMES.lines, rate=25.0, dots=[(1, 80.0)], levels={"p5": 88.0, "mean": 88.5}
+    )
+    for drawn in charts(draw(chart)):
+        named = {text.text or "": float(text.attrib["y"]) for text in drawn.iter("text")}
+        short = drawn.attrib["class"] == "narrow"
+        upper, lower = (named["mean"], named["p5"]) if short else (named["mean 88.50"], named["p5 88.00"])
+        assert lower - upper > 11  # although the lines nearly meet
+        assert len([path for path in drawn.iter("path") if "dasharray" in path.attrib["style"]]) == 2
+        assert "var(--c7)" in inks(drawn)
+        assert "0:00.04" in named
+
+
+def test_a_single_frame_can_be_seen() -> None:
+    for drawn in charts(html([made([88.5])])):
+        if drawn.attrib["aria-label"].startswith("VMAF by frame"):
+            (dot,) = [path for path in drawn.iter("path") if "fill:var(--c7)" in path.attrib["style"]]
+            left, _, right, _ = plot_area(drawn)
+            across = [x for x, _ in points(dot.attrib["d"])]
+            assert (min(across) + max(across)) / 2 == pytest.approx((left + right) / 2, abs=0.3)
+
+
+def test_bars_are_as_high_as_their_counts() -> None:
+    scores = [70.0] * 10 + [81.5] * 5 + [92.5]
+    (drawn,) = [one for one in charts(html([made(scores)])) if "Histogram" in one.attrib["aria-label"]]
+    assert drawn.attrib["aria-label"] == "Histogram of the VMAF of 16 frames, from 70.00 to 92.50"
+    _, top, _, bottom = plot_area(drawn)
+    for group in drawn.iter("g"):
+        title, path = group
+        counted = re.fullmatch(r"(\d+) to (\d+): (\d+) frames?, ([\d.]+)%", title.text or "")
+        assert counted
+        frames = sum(int(counted[1]) <= score < int(counted[2]) for score in scores)
+        assert int(counted[3]) == frames
+        assert float(counted[4]) == pytest.approx(100 * frames / 16, abs=0.1)
+        height = bottom - min(y for _, y in points(path.attrib["d"]))
+        assert height == pytest.approx((bottom - top) * frames / 10, abs=0.3)
+
+
+@pytest.mark.parametrize("place", range(20))
+def test_any_number_of_lines_can_be_told_apart(place: int) -> None:
+    """By the colour, and when these come again, by the stroke."""
+    line = ChartLine("a", FRAMES.lines[0].curve, place)
+    drawn, *_ = charts(draw(FrameChart(label="x", first=0, last=3, lines=[line])))
+    (curve,) = [path for path in drawn.iter("path") if "var(--c" in path.attrib["style"]]
+    assert f"stroke:var(--c{place % 8})" in curve.attrib["style"]
+    assert ("dasharray" in curve.attrib["style"]) == (place >= 8)
+
+
+def test_a_page_of_many_charts_has_no_id_twice_and_no_reference() -> None:
+    text = html([made(extras=dict.fromkeys(ALL_MEASURES[:4], [0.5] * 5))] * 3)
+    page = Page(text)
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert sorted(ids) == ["clip-1", "clip-2", "clip-3", "overview", "theme"]
+    drawn = charts(text)
+    assert len(drawn) == 3 + 3 * (3 + 1 + 4)
+    assert {part.tag for chart in drawn for part in chart.iter()} == {"svg", "g", "path", "text", "title"}
+    for chart in drawn:
+        assert chart.attrib["role"] == "img"
+        assert chart.attrib["aria-label"]
+    for word in ("<style", "clip-path", "font-family", "matplotlib", "<?xml", "xmlns", "metadata"):
+        assert text.count(word) == (1 if word == "<style" else 0), word
+
+
+def test_every_colour_is_one_that_both_themes_have() -> None:
+    texts = [html([made(extras={"ssim": [0.9] * 5})] * 2), rate_quality_html(ENCODES, "r")]
+    used = set().union(*(inks(chart) for text in texts for chart in charts(text)))
+    assert {"var(--hair)", "var(--muted)", "var(--panel)", "var(--c0)", "var(--c1)", "var(--c3)"} <= used
+    assert used <= {"none", *(f"var(--{ink})" for ink in INKS)}
+    assert set(re.findall(r"var\(--([\w-]+)\)", "".join(texts))) <= set(re.findall(r"--([\w-]+):", STYLE))
+    assert len(set(colours().values())) == len(INKS)
+
+
+def test_text_is_never_smaller_than_10_pixels() -> None:
+    """Of each size at the least width at which page.css shows it; on a screen of 360 pixels a chart has 306."""
+    assert "@container (580px < width <= 900px) { .plot > .medium" in STYLE
+    assert "@container (width > 900px) { .plot > .wide" in STYLE
+    assert "minmax(min(100%, 290px), 1fr)" in STYLE
+    least = {"narrow": 306, "medium": 580, "wide": 900, "small": 290 - 36}
+    for size in (*LARGE, SMALL, *RateChart(label="", points=ENCODES).sizes):
+        assert (size.font - (size.name != "small")) * least[size.name] / size.width >= 10, size
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.floats(0, 10), st.sampled_from([None, 1.0, 100.0]))
+def test_an_axis_holds_its_values_and_no_impossible_ones(values: list[float], span: float, most: float | None) -> None:
+    low, high = min(values), max(values)
+    ticks = value_ticks(low, high, FeatureInfo("any", span=span, most=most))
+    assert ticks == sorted(set(ticks))
+    assert 2 <= len(ticks) <= 12
+    edge = (ticks[-1] - ticks[0]) * 1e-6
+    assert ticks[0] - edge <= low <= high <= ticks[-1] + edge
+    if low >= 0:
+        assert ticks[0] >= 0
+    if most == 100 and low >= 0 and high <= 100:
+        assert ticks[-1] <= 100 + 1e-9
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(3, 10))
+def test_frames_are_ticked_by_whole_numbers(first: int, length: int, about: int) -> None:
+    ticks = frame_ticks(first, first + length, about)
+    assert all(first <= tick <= first + length for tick in ticks)
+    assert 1 <= len(ticks) <= about + 1
+    assert count_ticks(length + 1)[-1] >= length + 1
+    assert all(tick.is_integer() for tick in count_ticks(length + 1))
+
+
+@given(st.floats(1, 1e6), st.floats(1, 1e6), st.sampled_from([0.05, 0.15, 0.2]))
+def test_rates_have_ticks_that_do_not_meet(one: float, other: float, apart: float) -> None:
+    low, high = min(one, other) / 1.25, max(one, other) * 1.25
+    ticks = rate_ticks(low, high, apart)
+    assert all(low <= tick <= high for tick in ticks)
+    assert ticks
+    places = [math.log(tick / low) / math.log(high / low) for tick in ticks]
+    if high / low < 1e4:
+        assert all(after - before >= apart * 0.99 for before, after in pairwise(places))
+
+
+def test_a_line_for_each_codec_with_more_than_one_encode() -> None:
+    for chart in charts(rate_quality_html(ENCODES, "r")):
+        (curve,) = [path for path in chart.iter("path") if "stroke-width:2.5" in path.attrib["style"]]
+        assert "stroke:var(--c0)" in curve.attrib["style"]
+        (low, middle, high) = points(curve.attrib["d"])
+        assert low[0] < middle[0] < high[0]
+        assert low[1] > middle[1] > high[1]
+        found = dots(chart)
+        assert found["hevc: VMAF 82.90 at 160 kbit/s"][0] == "var(--c1)"
+        assert found["<b>av1: VMAF 86.80 at 214 kbit/s"][0] == "var(--c3)"
+        assert found["h264-low: VMAF 41.50 at 84 kbit/s"][1:] == pytest.approx(low, abs=0.3)
+        assert {f"{one.vmaf:.1f}" for one in ENCODES} <= {text.text for text in chart.iter("text")}
+
+
+@settings(max_examples=15)
+@given(
+    st.lists(st.tuples(st.floats(1, 1e6), st.floats(0, 100), st.sampled_from("abcdefghij")), min_size=1, max_size=12)
+)
+def test_whatever_the_scores_all_is_within_the_chart(found: list[tuple[float, float, str]]) -> None:
+    encodes = [RatePoint(f"n{place}", codec, rate, vmaf) for place, (rate, vmaf, codec) in enumerate(found)]
+    for chart in charts(rate_quality_html(encodes, "r")):
+        left, top, right, bottom = plot_area(chart)
+        middles = dots(chart)
+        assert len(middles) == len(encodes)
+        for _, x, y in middles.values():
+            assert left <= x <= right
+            assert top - 0.2 <= y <= bottom + 0.2
+
+
+def test_scores_that_are_near_each_other_are_named_apart() -> None:
+    encodes = [RatePoint(f"n{place}", "H.264", 200 + 12 * place, 85 + place / 4) for place in range(3)]
+    encodes += [RatePoint("low", "H.264", 50, 72), RatePoint("high", "H.264", 20_000, 99)]
+    for chart in charts(rate_quality_html(encodes, "r")):
+        at = [(float(text.attrib["x"]), float(text.attrib["y"]), text.get("style", "")) for text in chart.iter("text")
+              if text.text and re.fullmatch(r"\d+\.\d", text.text)]  # fmt: skip
+        boxes = [(x - 33 * ("end" in style), y - 10, x + 33 * ("end" not in style), y) for x, y, style in at]
+        assert len(boxes) == 5
+        for place, (left, top, right, bottom) in enumerate(boxes):
+            for other in boxes[:place]:
+                assert right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
+
+
+def pixels(encodes: list[RatePoint]) -> Any:
+    with av.open(BytesIO(rate_quality_png(encodes)), "r") as container:
+        (frame,) = container.decode(video=0)
+        return frame.to_ndarray(format="rgb24")
+
+
+def test_the_png_has_each_dot_in_its_colour() -> None:
+    """Where the page has it, for the same chart is drawn."""
+    seen = pixels(ENCODES)
+    assert seen.shape == (PNG.height * PNG_SCALE, PNG.width * PNG_SCALE, 3)
+    assert tuple(seen[1, 1]) == (255, 255, 255)
+    rows = {name: [(seen == _rgb(colour)).all(axis=2).nonzero()] for name, colour in colours().items()}
+    for ink, count in (("c0", 3), ("c1", 1), ("c2", 1), ("c3", 1)):
+        ((down, across),) = rows[ink]
+        assert len(down) > count * 200, ink  # more than a line or a legend has
+        assert 0 < down.min() < down.max() < seen.shape[0] - 1
+        assert 0 < across.min() < across.max() < seen.shape[1] - 1
+    edge = PNG_SCALE * 4  # nothing is cut off
+    for side in (seen[:edge], seen[-edge:], seen[:, :edge], seen[:, -edge:]):
+        assert side.min() == 255
+    assert len({tuple(one) for one in seen.reshape(-1, 3)[::7].tolist()}) > 50  # edges are soft
+
+
+def _rgb(colour: str) -> tuple[int, int, int]:
+    red, green, blue = bytes.fromhex(colour[1:])
+    return red, green, blue
+
+
+@pytest.mark.parametrize("name", [HOSTILE, "$x$", r"$\frac{", "日本語", "a\nb", "", "x" * 500, "_hidden"])
+def test_any_name_can_be_drawn(name: str) -> None:
+    """A dollar starts no formula, and no letter that the font lacks makes a warning, which would fail this test."""
+    harmless = [RatePoint("x", "x", 100, 90), RatePoint("x", "y", 200, 95)]
+    hostile = [RatePoint(name, name, 100, 90), RatePoint(name, "y" + name, 200, 95)]
+    assert Page(rate_quality_html(hostile, name)).shape == Page(rate_quality_html(harmless, "x")).shape
+    assert rate_quality_png(hostile).startswith(b"\x89PNG")
+
+
+def test_the_rate_page_needs_nothing_else_and_can_be_read_aloud() -> None:
+    written = rate_quality_html(ENCODES, "reference.mkv")
+    page = Page(written)
+    names = [name for name, _ in page.elements]
+    assert names.count("script") == 1  # page.js, which the policy knows by its digest
+    assert "b" not in names  # a clip's name is never markup
+    assert [attributes["href"] for _, attributes in page.elements if "href" in attributes] == ["data:,"]
+    assert not any("src" in attributes for _, attributes in page.elements)
+    assert not re.search(r"url\(|@import", written)
+    for chart in charts(written):
+        assert "from 41.5 (h264-low, 84 kbit/s) to 94.5 (h264-high, 780 kbit/s)" in chart.attrib["aria-label"]
+    assert ("html", {"lang": "en"}) in page.elements
+    assert names.count("tr") == 1 + len(ENCODES)
+    assert {"<b>av1", "86.80", "214", "H.264", "AV1"} <= set(page.text)
+    assert len(written) < 60_000
+
+
+CODE = """
+import hashlib, os, sys
+before = dict(os.environ)
+from tests.support.reports import ENCODES, made
+from vmafx.reports import html
+from vmafx.reports.rate_quality import rate_quality_png
+written = html([made()]).encode() + rate_quality_png(ENCODES)
+assert dict(os.environ) == before
+print(hashlib.sha256(written).hexdigest())
+"""
+
+
+def test_drawings_are_the_same_for_everybody_and_nothing_is_said_or_left(tmp_path: Path) -> None:
+    """Whatever the home folder: missing, not writable, or with settings and fonts of the user's own."""
+    settings_folder = tmp_path / "home" / ".config" / "matplotlib"
+    settings_folder.mkdir(parents=True)
+    (settings_folder / "matplotlibrc").write_text("lines.linewidth: 9\nfont.size: 40\nnonsense\n")
+    (tmp_path / "scratch").mkdir()
+    drawn = set()
+    for variables in (
+        {"HOME": "/nonexistent"},
+        {"HOME": "/proc"},
+        {"HOME": str(tmp_path / "home")},
+        {"HOME": str(tmp_path / "home"), "MPLCONFIGDIR": str(settings_folder), "MATPLOTLIBRC": str(settings_folder)},
+        {"MPLBACKEND": "no such backend"},
+    ):
+        plain = {name: value for name, value in os.environ.items() if name not in {"HOME", "XDG_CACHE_HOME"}}
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", CODE], capture_output=True, text=True, cwd=ROOT, check=False,
+            env={**plain, "TMPDIR": str(tmp_path / "scratch"), **variables},
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, ""), variables
+        drawn.add(done.stdout)
+    assert len(drawn) == 1
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(
+        ["home", ".config", "matplotlib", "matplotlibrc", "scratch"]
+    )
+
+
+def test_no_place_for_temporary_files_is_told() -> None:
+    code = "import tempfile; tempfile.tempdir = '/proc/no'; import vmafx.reports.canvas"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].startswith("vmafx.scoring.errors.NodeFault: charts need a folder for temporary")
+
+
+def test_whatever_else_the_process_draws_keeps_its_look() -> None:
+    import matplotlib  # noqa: PLC0415 - only after our own module has imported it without the user's settings
+
+    with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 40}):
+        first = html([made()])
+        assert matplotlib.rcParams["lines.linewidth"] == 9
+        assert matplotlib.rcParams["text.parse_math"]
+    assert html([made()]) == first

@@ -1,0 +1,90 @@
+"""The table of URI schemes: a row is all that a new one takes beside its module, which is this one here."""
+
+import importlib
+import os
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from tests.support.project import ROOT
+from vmafx.cli import submit
+from vmafx.scoring.errors import BadInput
+from vmafx.scoring.media.access import deliver_report, open_media
+from vmafx.scoring.media.policy import MediaPolicy
+from vmafx.scoring.media.staging import StagedFile
+from vmafx.scoring.media.uri import SCHEMES, Location, Scheme, shown
+
+HERE = MediaPolicy(schemes=frozenset({"mem"}), reserve=0)
+PROJECT = ROOT / "pyproject.toml"
+MEMORY: dict[str, bytes] = {}
+
+
+async def fetch(place: Location, staging: StagedFile) -> None:
+    await staging.add(MEMORY[place.target])
+
+
+async def put(place: Location, content: bytes, policy: MediaPolicy) -> None:
+    policy.bound(len(content), place.shown, "options")
+    MEMORY[place.target] = content
+
+
+def parse(_uri: str, scheme: str, rest: str) -> Location:
+    return Location(scheme, rest, f"{scheme}://{rest.partition('?')[0]}")
+
+
+@pytest.fixture
+def mem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCHEMES, "mem", Scheme("mem", parse, __name__))
+    MEMORY.clear()
+
+
+@pytest.mark.usefixtures("mem")
+async def test_a_row_is_all_that_a_new_scheme_takes() -> None:
+    assert await deliver_report("MEM://a.mp4?token=S3CRET", b"clip", HERE) == "mem://a.mp4"
+    async with open_media("mem://a.mp4?token=S3CRET", "reference", HERE) as opened:
+        assert (os.pread(opened.fd, 9, 0), opened.shown) == (b"clip", "mem://a.mp4")
+    assert shown("mem://a.mp4?token=S3CRET") == "mem://a.mp4"
+    assert MediaPolicy.from_environ({"VMAFX_MEDIA_SCHEMES": "mem"}).schemes == {"mem"}
+    assert list(submit.warn_about_files(["mem://a.mp4"])) == []
+    assert SCHEMES["mem"].is_installed()
+
+
+async def test_without_its_row_it_is_not_known() -> None:
+    assert shown("mem://a.mp4?token=S3CRET") == "mem://..."
+    with pytest.raises(
+        BadInput, match="mem:// is not known; a clip is a path or begins with file://, http://, https://"
+    ):
+        await deliver_report("mem://a.mp4", b"clip", HERE)
+    assert any("know no mem://, only file://" in doubt for doubt in submit.warn_about_files(["mem://a.mp4"]))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
+async def test_every_row_holds(scheme: Scheme) -> None:
+    assert SCHEMES[scheme.name] is scheme
+    transfer = await scheme.transfer()
+    assert transfer is importlib.import_module(scheme.module)
+    assert callable(transfer.put)
+    assert scheme.in_place or callable(transfer.fetch)
+    extras = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
+    assert extras.get(scheme.extra, [""]) == [scheme.package]
+
+
+def test_who_scores_files_pays_for_no_other_scheme() -> None:
+    code = """
+import asyncio, sys, tempfile
+from vmafx.scoring.media.access import deliver_report
+from vmafx.scoring.media.access import open_media
+from vmafx.scoring.media.policy import MediaPolicy
+async def main(path):
+    await deliver_report(path, b"clip", MediaPolicy())
+    async with open_media(path, "reference", MediaPolicy()):
+        print(*sys.modules)
+with tempfile.NamedTemporaryFile() as file:
+    asyncio.run(main(file.name))
+"""
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "vmafx.scoring.media.local" in loaded
+    others = {scheme.module for scheme in SCHEMES.values() if not scheme.in_place}
+    assert (others | {"aiohttp", "fsspec", "s3fs", "gcsfs"}) & set(loaded) == set()

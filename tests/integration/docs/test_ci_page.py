@@ -22,7 +22,7 @@ from vmafx.kube import Client
 
 def shown(holding: str) -> str:
     """The script with this text in it."""
-    blocks = re.findall(r"test_ci_docs\.py -->\n```sh\n(.*?)```", (ROOT / "docs/ci.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"test_ci_page\.py -->\n```sh\n(.*?)```", (ROOT / "docs/ci.md").read_text(), re.DOTALL)
     (block,) = [one for one in blocks if holding in one]
     return str(block)
 

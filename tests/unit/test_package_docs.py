@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -19,3 +20,14 @@ def test_a_package_lists_what_is_in_it(package: Path) -> None:
     modules = {path.name for path in package.glob("*.py") if path.name != "__init__.py" and "_pb2" not in path.name}
     folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
     assert sorted(listed) == sorted(modules | folders)
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    """A reader who finds a public class by its name finds the only one of that name."""
+    names = Counter(
+        node.name
+        for path in SOURCE.rglob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []

@@ -15,8 +15,9 @@ from vmafx.agent.controller_link import ControllerLink, RegistrationInvalid
 from vmafx.agent.settings import ABOUT, PROGRAM, AgentSettings
 from vmafx.agent.spool import ResultSpool
 from vmafx.api.hardware import Backend
+from vmafx.cores import usable_cores
 from vmafx.hardware import speed
-from vmafx.hardware.devices import Device, HostHardware, usable_cores
+from vmafx.hardware.devices import Device, HostHardware
 from vmafx.jobs.worker_process import WorkerRunner
 from vmafx.logs import log
 from vmafx.scoring.errors import NodeFault

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from vmafx.api.hardware import HARDWARE, Backend, Vendor
+from vmafx.cores import usable_cores
 from vmafx.logs import log
 from vmafx.process.child import SpawnFailed, run_command
 from vmafx.text import one_line
@@ -120,7 +121,7 @@ class HostHardware:
 
     def _cpu(self) -> Device:
         named = re.search(r"^model name\s*:\s*(.+)$", _read(self._root / "proc/cpuinfo"), re.MULTILINE)
-        cores = usable_cores()
+        cores = usable_cores(self._root)
         name = named[1] if named else platform.machine() or "CPU"
         return Device("cpu", 1, one_line(f"{name}, {cores} core{'s' if cores > 1 else ''}"))
 
@@ -141,13 +142,6 @@ class HostHardware:
             log.warn("a tool does not work", tool=program, code=code, says=one_line(out or err))
             return ""
         return out
-
-
-def usable_cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
 
 
 def _text(count: int, *parts: str) -> str:

@@ -22,6 +22,7 @@ from vmafx.agent.controller_link import (
 )
 from vmafx.agent.registration import Registration
 from vmafx.agent.spool import ResultSpool, SpooledResult
+from vmafx.api.scoring import MAX_THREADS
 from vmafx.backoff import Backoff, Retries
 from vmafx.clock import loop_time
 from vmafx.jobs.attempt import AttemptResult
@@ -62,8 +63,10 @@ class Agent:
         runner: WorkerRunner,
         spool: ResultSpool,
         backend: str,
+        cores: int,
     ) -> None:
-        self._link, self._runner, self._spool, self._backend = link, runner, spool, backend
+        self._link, self._runner, self._spool = link, runner, spool
+        self._backend, self._cores = backend, cores
         self._membership = Registration(link, request)
         self._capability = request.capability
         self._draining, self._told = False, asyncio.Event()  # told: the controller has heard of it
@@ -210,7 +213,8 @@ class Agent:
             return False
         log.info("taken", job=job.id, name=job.name)
         held = RunningAttempt(job.id, job.name)
-        self._hold(held, self._do(held, controller_link.worker_task(job, self._backend)))
+        threads = threads_per_job(self._cores, self._capability.concurrency)
+        self._hold(held, self._do(held, controller_link.worker_task(job, self._backend, threads)))
         return True
 
     async def _do(self, held: RunningAttempt, task: WorkerTask) -> None:
@@ -318,6 +322,11 @@ class Agent:
         if held.doing is not None and not held.stopping:
             held.stopping = True
             held.doing.cancel()
+
+
+def threads_per_job(cores: int, capacity: int) -> int:
+    """Cores are shared evenly, so that a full agent runs about one thread on each."""
+    return min(max(1, cores // capacity), MAX_THREADS)
 
 
 class OutageLog:

@@ -124,7 +124,7 @@ class ControllerLink:
             raise ERROR_TYPES.get(error.code, ControllerUnreachable)(str(error)) from error
 
 
-def worker_task(job: wire.Job, backend: str) -> WorkerTask:
+def worker_task(job: wire.Job, backend: str, threads: int) -> WorkerTask:
     """An old controller hands out clips and a model, and no whole work."""
     said, work = job.scoring, job.work
     if not work:
@@ -132,7 +132,7 @@ def worker_task(job: wire.Job, backend: str) -> WorkerTask:
         if said.model:
             whole = msgspec.structs.replace(whole, model=said.model)
         work = msgspec.json.encode(whole).decode()
-    return WorkerTask(job.id, work, said.backend or backend)
+    return WorkerTask(job.id, work, said.backend or backend, threads)
 
 
 def result_message(done: SpooledResult) -> wire.ReportResultRequest:

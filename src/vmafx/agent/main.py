@@ -123,7 +123,7 @@ async def _work(
             runner, spool = WorkerRunner(folder / "work"), ResultSpool(folder / "spool")
         except OSError as error:
             raise _unusable(folder, error) from error
-        agent = Agent(link, request, runner, spool, device.backends[0])
+        agent = Agent(link, request, runner, spool, device.backends[0], usable_cores())
         await agent.run(stop, at_once, settings.drain)
     except* Superseded as group:
         # As a wrong setting: started again, the two would stop each other's work for ever.

@@ -15,7 +15,9 @@ from tests.support.agents import VMAFX, agent, children, read
 from tests.support.frontdoor import FrontDoor
 from tests.support.video import ffmpeg
 from tests.support.waiting import eventually
+from vmafx.agent.agent import threads_per_job
 from vmafx.api.scoring import ScoringOptions
+from vmafx.cores import usable_cores
 from vmafx.hardware.devices import HostHardware
 from vmafx.hardware.speed import frames_per_second
 from vmafx.scoring.errors import NodeFault
@@ -95,6 +97,19 @@ async def test_a_worker_that_somebody_stops_is_no_failure(
         await eventually(lambda: door.results, "it is done once more")
         assert door.results["uid-0"].fault is None
         assert [one["job"] for one in running.said if one["msg"] == "taken"] == ["uid-0", "uid-0"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "threads"), [({}, threads_per_job(usable_cores(), 2)), ({"VMAFX_THREADS": "3"}, 3)]
+)
+async def test_a_worker_has_its_share_of_the_cores_unless_the_agent_has_vmafx_threads(
+    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path, variables: dict[str, str], threads: int
+) -> None:
+    door.place_long(clips)
+    async with agent(door.address, tmp_path, speed, "--capacity", "2", variables=variables) as running:
+        await eventually(lambda: any(running.workers()), "a worker runs")
+        (environment,) = running.workers()
+    assert f"VMAFX_THREADS={threads}" in environment.split("\0")
 
 
 async def test_a_finished_score_survives_the_agent(door: FrontDoor, clips: Path, speed: Path, tmp_path: Path) -> None:

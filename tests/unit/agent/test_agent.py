@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.virtual import run
 from vmafx import logs
-from vmafx.agent.agent import REPORT_TIMEOUT, Agent
+from vmafx.agent.agent import REPORT_TIMEOUT, Agent, threads_per_job
 from vmafx.agent.controller_link import (
     AgentSession,
     ControllerError,
@@ -29,6 +29,7 @@ from vmafx.scoring.result import Progress
 from vmafx.wire import controller_pb2 as wire
 
 HOUR = 3600.0
+CORES = 8
 
 
 class Controller(ControllerLink):
@@ -88,10 +89,12 @@ class Work(WorkerRunner):
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.running = self.most = 0
+        self.threads: list[int | None] = []  # of each worker
 
     @asynccontextmanager
     async def begun(self, task: WorkerTask) -> AsyncIterator[WorkerProcess]:
         self.running += 1
+        self.threads.append(task.threads)
         self.most = max(self.most, self.running)
         try:
             yield Doing(task, self.seconds)
@@ -122,7 +125,7 @@ def play(scene: Scene, folder: Path, seconds: float = 60.0, capacity: int = 1, d
     async def all_of_it() -> None:
         can = wire.NodeCapability(gpu_vendor="cpu", backends=["cpu"], concurrency=capacity)
         request = wire.RegisterNodeRequest(name="machine", capability=can)
-        agent, stop = Agent(controller, request, work, ResultSpool(folder), "cpu"), asyncio.Event()
+        agent, stop = Agent(controller, request, work, ResultSpool(folder), "cpu", CORES), asyncio.Event()
         running = asyncio.create_task(agent.run(stop, asyncio.Event(), drain))
         await scene(controller, work, stop, running)
         stop.set()
@@ -205,6 +208,25 @@ def test_the_nodes_capacity_counts_and_may_change(tmp_path: Path) -> None:
         assert work.running == 3
 
     play(scene, tmp_path, seconds=HOUR, drain=1.0)
+
+
+def test_workers_share_the_cores(tmp_path: Path) -> None:
+    async def scene(controller: Controller, work: Work, *_: object) -> None:
+        controller.jobs = ["a", "b", "c"]
+        await asyncio.sleep(15)
+        assert work.threads == [CORES // 2] * 2
+        controller.capacity = 3
+        await asyncio.sleep(15)
+        assert work.threads == [CORES // 2, CORES // 2, CORES // 3]
+
+    play(scene, tmp_path, seconds=HOUR, capacity=2, drain=1.0)
+
+
+@pytest.mark.parametrize(("cores", "capacity", "threads"), [(8, 1, 8), (7, 2, 3), (2, 5, 1), (256, 1, 128)])
+def test_a_worker_gets_at_least_one_thread_and_no_more_than_a_job_may_have(
+    cores: int, capacity: int, threads: int
+) -> None:
+    assert threads_per_job(cores, capacity) == threads
 
 
 def test_a_worker_that_somebody_stops_again_and_again_is_a_failure_of_the_node(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from vmafx.atomic_write import put_whole
+from vmafx.atomic_write import write_atomic
 from vmafx.jobs.attempt import AttemptResult
 from vmafx.logs import log
 
@@ -33,7 +33,7 @@ class ResultSpool:
 
     def put(self, done: SpooledResult) -> None:
         """OSError if it cannot be kept."""
-        put_whole(self._path(done.id), msgspec.json.encode(done), lasting=True)
+        write_atomic(self._path(done.id), msgspec.json.encode(done), durable=True)
 
     def drop(self, attempt: str) -> None:
         try:

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from vmafx.atomic_write import put_whole
+from vmafx.atomic_write import write_atomic
 from vmafx.hardware.devices import Device
 from vmafx.jobs.attempt import AttemptSpec
 from vmafx.jobs.worker_process import WorkerRunner, WorkerTask
@@ -52,7 +52,7 @@ async def frames_per_second(folder: Path, device: Device, environ: Mapping[str, 
         log.warn("this took too long; the speed of this machine is not known", seconds=MEASURE_TIMEOUT)
         return 0.0
     log.info("measured", fps=fps)
-    put_whole(cache, msgspec.json.encode(SpeedMeasurement(now, device.text, fps)))
+    write_atomic(cache, msgspec.json.encode(SpeedMeasurement(now, device.text, fps)))
     return fps
 
 

@@ -74,14 +74,14 @@ def test_a_wrong_value_ends_a_process_before_any_group_is_read(capsys: pytest.Ca
         parse([Right, Left], "program", "About it.", [], {"COUNT": "none"})
     assert end.value.code == 2
     assert capsys.readouterr().err == (
-        "error: COUNT: 'none' is no whole number of at least 1; `program --help` lists what there is\n"
+        "error: COUNT: 'none' is not a whole number of at least 1; see `program --help`\n"
     )
 
 
 def test_variables_alone() -> None:
     assert from_environ(Left, {"COUNT": "2"}) == Left(place="", count=2)
     assert from_environ(DevSettings, {"VMAFX_DEV_FETCH": "0", "KUBEBUILDER_ASSETS": "/bin"}).fetch is False
-    with pytest.raises(InvalidSetting, match=r"^COUNT: '0' is no whole number of at least 1$"):
+    with pytest.raises(InvalidSetting, match=r"^COUNT: '0' is not a whole number of at least 1$"):
         from_environ(Left, {"COUNT": "0"})
 
 
@@ -169,13 +169,13 @@ def test_a_flag_may_be_said_several_times_where_that_makes_sense() -> None:
         ([], "VMAFX_CONTROLLER_GRPC_ADDR: say where the controller is: --controller HOST:PORT"),
         (["--controller", "host"], "--controller: 'host' is no address: use HOST:PORT"),
         (["--controller", "h:1", "--label", "x"], "--label: 'x' is no label: use KEY=VALUE"),
-        (["--controller", "h:1", "--backend", "gpu"], "--backend: 'gpu' is none of cpu, cuda, hip, sycl, metal"),
+        (["--controller", "h:1", "--backend", "gpu"], "--backend: 'gpu' is not one of cpu, cuda, hip, sycl, metal"),
         (["--controller", "h:1", "--name", "Work_7"], "--name: 'Work_7' is no name for a node: use lower-case letters"),
         (["--controller", "h:1", "--name", "a.b"], "--name: 'a.b' is no name"),
         (["--controller", "h:1", "--name", "x" * 64], "at most 63 of them"),
         (["--controller", "h:1", "--token-file", "nothere"], "--token-file: nothere cannot be read: No such file"),
         (["--controller", "h:1", "--token-file", "/dev/null"], "--token-file: /dev/null holds no token"),
-        (["--controller", "h:1", "--capacity", "-1"], "--capacity: '-1' is no whole number of at least 0"),
+        (["--controller", "h:1", "--capacity", "-1"], "--capacity: '-1' is not a whole number of at least 0"),
     ],
 )
 def test_what_an_agent_cannot_be_told(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

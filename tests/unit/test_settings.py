@@ -166,13 +166,16 @@ def test_a_flag_may_be_said_several_times_where_that_makes_sense() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "VMAFX_CONTROLLER_GRPC_ADDR: say where the controller is: --controller HOST:PORT"),
-        (["--controller", "host"], "--controller: 'host' is no address: use HOST:PORT"),
-        (["--controller", "h:1", "--label", "x"], "--label: 'x' is no label: use KEY=VALUE"),
+        ([], "VMAFX_CONTROLLER_GRPC_ADDR: the address of the controller is required: use --controller HOST:PORT"),
+        (["--controller", "host"], "--controller: 'host' is not an address: use HOST:PORT"),
+        (["--controller", "h:1", "--label", "x"], "--label: 'x' is not a label: use KEY=VALUE"),
         (["--controller", "h:1", "--backend", "gpu"], "--backend: 'gpu' is not one of cpu, cuda, hip, sycl, metal"),
-        (["--controller", "h:1", "--name", "Work_7"], "--name: 'Work_7' is no name for a node: use lower-case letters"),
-        (["--controller", "h:1", "--name", "a.b"], "--name: 'a.b' is no name"),
-        (["--controller", "h:1", "--name", "x" * 64], "at most 63 of them"),
+        (
+            ["--controller", "h:1", "--name", "Work_7"],
+            "--name: 'Work_7' is not a valid node name: use lower-case letters",
+        ),
+        (["--controller", "h:1", "--name", "a.b"], "--name: 'a.b' is not a valid node name"),
+        (["--controller", "h:1", "--name", "x" * 64], "at most 63 characters"),
         (["--controller", "h:1", "--token-file", "nothere"], "--token-file: nothere cannot be read: No such file"),
         (["--controller", "h:1", "--token-file", "/dev/null"], "--token-file: /dev/null holds no token"),
         (["--controller", "h:1", "--capacity", "-1"], "--capacity: '-1' is not a whole number of at least 0"),

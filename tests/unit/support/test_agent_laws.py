@@ -1,4 +1,4 @@
-"""The laws of jobs that agents run can be broken, and each breach is found."""
+"""The laws of jobs on agents accept every legal history and find every breach."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ def node(runtime: str = "Agent", session: str = "s", lost: bool = False) -> Obje
 
 
 def at(second: int, version: Object) -> Object:
-    """Written so many seconds after noon."""
+    """The version as written `second` seconds after noon."""
     time = f"2030-01-01T12:{second // 60:02}:{second % 60:02}Z"
     return version | {"metadata": version["metadata"] | {"managedFields": [{"time": time}]}}
 
@@ -46,12 +46,12 @@ def again(second: int, why: str, **status: Any) -> Object:
 
 
 def given(*versions: Version, there: Object | None = None) -> list[Moment]:
-    """A job on its node, and what came after."""
+    """A job that was placed on its node, and the versions after that."""
     return story(("node", there or node()), ("job", job()), ("job", runs()), *versions)
 
 
 def moved(second: int, why: str, *before: Version, failures: int | None = 1) -> list[Moment]:
-    """Taken away once, and then deleted."""
+    """A job whose first attempt was lost, and which was then deleted."""
     return given(*before, ("job", again(second, why, failures=failures)), ("job", None))
 
 
@@ -79,7 +79,7 @@ LEGAL: dict[str, tuple[Callable[[], list[Moment]], list[Said]]] = {
 
 
 @pytest.mark.parametrize("good", LEGAL)
-def test_a_good_story_breaks_no_law(good: str) -> None:
+def test_a_legal_history_breaks_no_law(good: str) -> None:
     tell, said = LEGAL[good]
     assert broken_laws(tell(), said) == []
 
@@ -106,7 +106,7 @@ BAD: dict[str, tuple[Callable[[], list[Moment]], list[Said]]] = {
     f"at 2030-01-01 12:01:03+00:00: '{LATE}'": (
         lambda: given(("job", runs(claimedAt="t")), ("job", again(63, LATE, failures=1)), ("job", None)), []
     ),
-    f"at 2030-01-01 12:01:02+00:00: '{SILENT}'": (lambda: moved(62, SILENT), []),  # nobody said that it is lost
+    f"at 2030-01-01 12:01:02+00:00: '{SILENT}'": (lambda: moved(62, SILENT), []),  # the node is not marked as lost
     f"at 2030-01-01 12:00:30+00:00: '{SILENT}'": (lambda: moved(30, SILENT, ("node", node(lost=True))), []),
     f"'{GONE}'": (lambda: moved(5, GONE, failures=None), []),
     "'just so'": (lambda: moved(5, "just so"), []),

@@ -128,14 +128,14 @@ async def test_a_finished_score_survives_the_death_of_the_agent(
         await first.killed()
     (kept,) = spooled(tmp_path)
     assert door.results == {}
-    begun = len(door.heard)
+    before = len(door.heard)
     door.refusals.clear()
     async with agent(door.address, tmp_path, speed) as second:
         await eventually(lambda: "uid-0" in door.results, "the next agent reports it")
         await eventually(lambda: not spooled(tmp_path), f"{kept} is deleted")
         assert not second.has_said("taken")  # it was not scored again
     assert door.results["uid-0"].score == expected(clips)
-    pulls = [one.request for one in door.heard[begun:] if one.method == "PullWork"]
+    pulls = [one.request for one in door.heard[before:] if one.method == "PullWork"]
     assert all("uid-0" in {job.id for job in one.running_job_ids.jobs} for one in pulls[:1])
 
 

@@ -56,8 +56,8 @@ def moved(second: int, why: str, *before: Version, failures: int | None = 1) -> 
 
 
 LEGAL: dict[str, tuple[Callable[[], list[Moment]], list[Said]]] = {
-    "all goes well": (lambda: given(("job", ends())), [TAKEN, SCORED]),
-    "it takes longer": (
+    "succeeds at once": (lambda: given(("job", ends())), [TAKEN, SCORED]),
+    "reports progress": (
         lambda: given(
             ("job", runs(claimedAt="t")), ("job", runs(claimedAt="t", progress={"frames": 1})),
             ("job", ends(claimedAt="t", progress={"frames": 1})),
@@ -66,8 +66,8 @@ LEGAL: dict[str, tuple[Callable[[], list[Moment]], list[Said]]] = {
     ),
     "its node was lost": (lambda: moved(62, SILENT, ("node", node(lost=True))), [TAKEN]),
     "it was not taken": (lambda: moved(62, LATE), []),
-    "its node went": (lambda: moved(5, GONE, ("node", None), failures=None), [TAKEN]),
-    "its node had just gone": (
+    "its node was deleted": (lambda: moved(5, GONE, ("node", None), failures=None), [TAKEN]),
+    "its node was deleted just before": (
         lambda: story(
             ("node", node()), ("job", job()), ("node", None), ("job", runs()), ("job", again(2, GONE)), ("job", None)
         ),
@@ -78,10 +78,10 @@ LEGAL: dict[str, tuple[Callable[[], list[Moment]], list[Said]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("good", LEGAL)
-def test_a_legal_history_breaks_no_law(good: str) -> None:
-    tell, said = LEGAL[good]
-    assert broken_laws(tell(), said) == []
+@pytest.mark.parametrize("name", LEGAL)
+def test_a_legal_history_breaks_no_law(name: str) -> None:
+    history, agent_log = LEGAL[name]
+    assert broken_laws(history(), agent_log) == []
 
 
 BAD: dict[str, tuple[Callable[[], list[Moment]], list[Said]]] = {
@@ -125,6 +125,6 @@ BAD: dict[str, tuple[Callable[[], list[Moment]], list[Said]]] = {
 
 @pytest.mark.parametrize("breach", BAD)
 def test_a_breach_is_found(breach: str) -> None:
-    tell, said = BAD[breach]
-    found = broken_laws(tell(), said)
+    history, agent_log = BAD[breach]
+    found = broken_laws(history(), agent_log)
     assert any(breach in text for text in found), found

@@ -40,21 +40,21 @@ def again(why: str = "Retrying", **status: Any) -> Object:
     return job("Pending", 1, conditions=[{"type": "Scheduled", "status": "False", "reason": why}], **status)
 
 
-def pod(attempt: int = 0, score: float | None = None, says: str | None = None, **metadata: Any) -> Object:
+def pod(attempt: int = 0, score: float | None = None, message: str | None = None, **metadata: Any) -> Object:
     labels, owner = {"vmafx.dev/attempt": str(attempt)}, {"uid": UID}
     made: Object = {
         "metadata": {"uid": f"p{attempt}", "labels": labels, "ownerReferences": [owner]} | metadata,
         "status": {},
     }
     if score is not None:
-        says = json.dumps({"id": f"{UID}-{attempt}", "score": score})
-    if says is not None:
-        made["status"] = {"containerStatuses": [{"state": {"terminated": {"message": says}}}]}
+        message = json.dumps({"id": f"{UID}-{attempt}", "score": score})
+    if message is not None:
+        made["status"] = {"containerStatuses": [{"state": {"terminated": {"message": message}}}]}
     return made
 
 
 def evicted() -> Object:
-    made = pod(says="")
+    made = pod(message="")
     made["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}]
     return made
 
@@ -113,37 +113,37 @@ GOOD = placed(("pod", pod()), ("pod", pod(0, 90.0)), ("job", succeeded()))
 RUNS_CANCELLED = job("Running", 1, spec={"cancel": True})
 RUNS_SUSPENDED = job("Running", 1, spec={"suspend": True})
 LEGAL: dict[str, Callable[[], list[Moment]]] = {
-    "all goes well": lambda: GOOD,
+    "succeeds at once": lambda: GOOD,
     "deleted while it waits": lambda: story(("job", job()), ("job", None)),
     "cancelled": lambda: placed(("pod", pod()), ("job", RUNS_CANCELLED), ("job", failed("Cancelled")), ("pod", None)),
-    "cancelled before the score was heard": lambda: placed(
+    "cancelled before the score was read": lambda: placed(
         ("pod", pod()), ("job", RUNS_CANCELLED), ("pod", pod(0, 90.0)), ("job", failed("Cancelled"))
     ),
     "suspended": lambda: placed(("pod", pod()), ("job", RUNS_SUSPENDED), ("job", again("Suspended")), ("job", None)),
-    "a bad clip": lambda: placed(("pod", pod()), ("pod", pod(says=BAD_CLIP)), ("job", failed("BadInput"))),
-    "too late": lambda: placed(("pod", pod()), ("job", failed("DeadlineExceeded")), activeDeadlineSeconds=1),
-    "a worker that failed": lambda: tried_again(("pod", pod()), ("pod", pod(says="?")), failures=1),
+    "a bad clip": lambda: placed(("pod", pod()), ("pod", pod(message=BAD_CLIP)), ("job", failed("BadInput"))),
+    "deadline exceeded": lambda: placed(("pod", pod()), ("job", failed("DeadlineExceeded")), activeDeadlineSeconds=1),
+    "a worker that failed": lambda: tried_again(("pod", pod()), ("pod", pod(message="?")), failures=1),
     "a Pod that was evicted": lambda: tried_again(("pod", pod()), ("pod", evicted()), failures=None),
-    "a Pod that goes": lambda: tried_again(("pod", pod()), ("pod", pod(deletionTimestamp="now")), failures=1),
-    "a Pod that went with its score": lambda: tried_again(
+    "a Pod being deleted": lambda: tried_again(("pod", pod()), ("pod", pod(deletionTimestamp="now")), failures=1),
+    "a Pod that was deleted with its score": lambda: tried_again(
         ("pod", pod()), ("pod", pod(0, 90.0)), ("pod", None), failures=1
     ),
-    "a node that went before there was a Pod": lambda: tried_again(("node", None), ("node", NODE), failures=None),
-    "once too often": lambda: placed(
-        ("pod", pod()), ("pod", pod(says="")), ("job", failed("RetriesExhausted", failures=1, spec={"retryLimit": 0})),
-        retryLimit=0,
+    "a node deleted before there was a Pod": lambda: tried_again(("node", None), ("node", NODE), failures=None),
+    "retries exhausted": lambda: placed(
+        ("pod", pod()), ("pod", pod(message="")),
+        ("job", failed("RetriesExhausted", failures=1, spec={"retryLimit": 0})), retryLimit=0,
     ),
-    "a late Pod that goes": lambda: with_another_pod(pod(), pod(deletionTimestamp="now")),
-    "a late Pod that is gone": lambda: with_another_pod(pod(), None),
+    "a late Pod that is being deleted": lambda: with_another_pod(pod(), pod(deletionTimestamp="now")),
+    "a late Pod that is deleted": lambda: with_another_pod(pod(), None),
     "a late Pod whose job is deleted": lambda: [
         *with_another_pod(pod()), Moment(99, "job", "j", failed("Cancelled"), None)
     ],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("good", LEGAL)
-def test_a_legal_history_breaks_no_law(good: str) -> None:
-    assert broken_laws(LEGAL[good]()) == []
+@pytest.mark.parametrize("name", LEGAL)
+def test_a_legal_history_breaks_no_law(name: str) -> None:
+    assert broken_laws(LEGAL[name]()) == []
 
 
 def second_job() -> list[Moment]:
@@ -188,17 +188,17 @@ BAD: dict[str, Callable[[], list[Moment]]] = {
     "for attempt 0 of a job that is Failed after 1, and stays": lambda: with_another_pod(pod()),
     "for attempt 0 of a job that is deleted after 1, and stays": lambda: placed(("job", None), ("pod", pod())),
     "for attempt 0 of a job that is Running after 2, and stays": lambda: [
-        *tried_again(("pod", pod()), ("pod", pod(says="?")), failures=1)[:-3],
+        *tried_again(("pod", pod()), ("pod", pod(message="?")), failures=1)[:-3],
         Moment(99, "pod", "x", None, pod(uid="x")),
     ],
     "is one of 2 Pods of an attempt: ['p', 'q']": lambda: [*GOOD[:4], Moment(9, "pod", "q", None, pod(uid="q"))],
     "its Pod told [80.0]": lambda: placed(("pod", pod()), ("pod", pod(0, 80.0)), ("job", succeeded())),
     "its Pod told None": lambda: placed(("pod", pod()), ("job", succeeded()), ("pod", pod(0, 90.0))),
     "has score 90.0; its Pod told None": lambda: placed(  # the result of another attempt
-        ("pod", pod()), ("pod", pod(says='{"id": "u1-7", "score": 90.0}')), ("job", succeeded())
+        ("pod", pod()), ("pod", pod(message='{"id": "u1-7", "score": 90.0}')), ("job", succeeded())
     ),
     "failed as BadInput; its Pod told ['nothing']": lambda: placed(
-        ("pod", pod()), ("pod", pod(says="?")), ("job", failed("BadInput"))
+        ("pod", pod()), ("pod", pod(message="?")), ("job", failed("BadInput"))
     ),
     "failed (BadInput) although": lambda: placed(("pod", pod()), ("pod", pod(0, 90.0)), ("job", failed("BadInput"))),
     "failed (RetriesExhausted) although its Pod told a score": lambda: placed(
@@ -207,7 +207,7 @@ BAD: dict[str, Callable[[], list[Moment]]] = {
     "failed (tried again) although": lambda: tried_again(("pod", pod()), ("pod", pod(0, 90.0)), failures=1),
     "counts 1 failures, and fair were [0]": lambda: tried_again(("pod", pod()), ("pod", evicted()), failures=1),
     "counts 0 failures, and fair were [1]": lambda: tried_again(
-        ("pod", pod()), ("pod", pod(says="?")), failures=None
+        ("pod", pod()), ("pod", pod(message="?")), failures=None
     ),
     "counts 0 failures, and fair were []": lambda: tried_again(("pod", pod()), failures=None),  # it still runs
     "counts 1 failures, and fair were []": lambda: placed(("job", again(failures=1))),  # it never had a Pod
@@ -223,7 +223,9 @@ def test_a_breach_is_found(breach: str) -> None:
     assert any(breach in text for text in found), found
 
 
-@pytest.mark.parametrize("shut", [("node", node(at=2, unschedulable=True)), ("node", None)], ids=["cordoned", "gone"])
+@pytest.mark.parametrize(
+    "shut", [("node", node(at=2, unschedulable=True)), ("node", None)], ids=["cordoned", "deleted"]
+)
 def test_a_placement_on_a_closed_node_is_a_breach_once_no_cache_can_be_that_old(shut: Version) -> None:
     def found(moments: list[Moment]) -> bool:
         return any("took nothing since" in text for text in broken_laws(moments))
@@ -235,7 +237,7 @@ def test_a_placement_on_a_closed_node_is_a_breach_once_no_cache_can_be_that_old(
 
 def test_a_plan_has_jobs_of_every_kind_and_depends_only_on_its_seed() -> None:
     plan = make_plan(5, 24, Counter({"kill operator": 2}))
-    assert {one.kind for one in plan.jobs} == set(WEIGHTS)
+    assert {job.kind for job in plan.jobs} == set(WEIGHTS)
     assert plan == make_plan(5, 24, Counter({"kill operator": 2})) != make_plan(6, 24, Counter({"kill operator": 2}))
 
 
@@ -244,7 +246,7 @@ def scored(score: float = 90.0) -> Object:
 
 
 @pytest.mark.parametrize(
-    ("kind", "last", "gone", "wrong"),
+    ("kind", "last", "deleted", "error"),
     [
         ("plain", scored(), False, None),
         ("plain", scored(80.0), False, "has score 80.0"),
@@ -261,7 +263,7 @@ def scored(score: float = 90.0) -> Object:
     ],
 )
 def test_each_kind_of_job_has_its_expected_end(
-    kind: Plannable, last: Object | None, gone: bool, wrong: str | None
+    kind: Plannable, last: Object | None, deleted: bool, error: str | None
 ) -> None:
-    found = verdict(Planned("job-0000", kind, (), ()), last, 90.0, gone=gone)
-    assert (wrong in found[0]) if wrong else found == []
+    found = verdict(Planned("job-0000", kind, (), ()), last, 90.0, gone=deleted)
+    assert (error in found[0]) if error else found == []

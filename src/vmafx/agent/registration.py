@@ -18,8 +18,8 @@ from vmafx.wire import controller_pb2 as wire
 
 BACKOFF = Backoff(0.5, 52.0, spread=0.25)  # registers within a minute of the controller's return
 ADVICE = {
-    ControllerRefused: "allow it to patch the status of the VmafxNode of this name, or use another --name",
-    SessionRejected: "give it a valid token with --token-file",
+    ControllerRefused: "correct the VmafxNode or the permissions of the agent, or use another --name",
+    SessionRejected: "give the agent a valid token with --token-file",
 }
 STABLE_AFTER = 30.0  # seconds after which a session resets the backoff
 

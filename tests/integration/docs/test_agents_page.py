@@ -19,7 +19,7 @@ from vmafx.devcluster.cluster import free_port
 
 def block() -> str:
     (found,) = re.findall(
-        r"test_fleet_by_hand\.py -->\n```sh\n(.*?)```", (ROOT / "docs/agents.md").read_text(), re.DOTALL
+        r"test_agents_page\.py -->\n```sh\n(.*?)```", (ROOT / "docs/agents.md").read_text(), re.DOTALL
     )
     return str(found)
 

@@ -60,7 +60,7 @@ LEGAL: dict[str, tuple[Callable[[], list[Moment]], list[Said]]] = {
     "reports progress": (
         lambda: given(
             ("job", runs(claimedAt="t")), ("job", runs(claimedAt="t", progress={"frames": 1})),
-            ("job", ends(claimedAt="t", progress={"frames": 1})),
+            ("job", ends(claimedAt="t", frames=6, progress={"frames": 6, "totalFrames": 6})),
         ),
         [TAKEN, SCORED],
     ),
@@ -90,6 +90,16 @@ BAD: dict[str, tuple[Callable[[], list[Moment]], list[Said]]] = {
         lambda: story(("node", node()), ("job", job()), ("job", runs(progress={"frames": 1}))), []
     ),
     "ended, and its claimedAt went from None to t": (lambda: given(("job", ends(claimedAt="t"))), [TAKEN, SCORED]),
+    "ended as Succeeded with 6 frames, and its progress is {'frames': 1}": (
+        lambda: given(("job", runs(progress={"frames": 1})), ("job", ends(frames=6, progress={"frames": 1}))),
+        [TAKEN, SCORED],
+    ),
+    "ended as Failed with None frames, and its progress is {'frames': 1}": (
+        lambda: given(
+            ("job", runs(progress={"frames": 1})), ("job", failed("BadInput", message="no", progress={"frames": 1}))
+        ),
+        [TAKEN, NOT_SCORED],
+    ),
     "was taken at t, and then at u": (
         lambda: given(("job", runs(claimedAt="t")), ("job", runs(claimedAt="u")), ("job", ends(claimedAt="u"))),
         [TAKEN, SCORED],

@@ -34,6 +34,7 @@ Foundation
     atomic_write.py  files written whole or not at all
     backoff.py       delays between retries
     clock.py         monotonic time and UTC time
+    cores.py         the CPU cores that this process may use
     logs.py          structured logs
     meters.py        counters, gauges and histograms that are cheap to update
     scratch.py       temporary files without a name

@@ -1,19 +1,19 @@
-"""The two clocks: a monotonic one to measure with, and UTC time to write into objects."""
+"""The two clocks: monotonic time for durations, UTC time for timestamps."""
 
 import asyncio
 from datetime import UTC, datetime
 
 
 def loop_time() -> float:
-    """Seconds on the event loop's clock."""
+    """Seconds on the monotonic clock of the event loop."""
     return asyncio.get_running_loop().time()
 
 
 def micro_time() -> str:
-    """Now, as metav1.MicroTime wants it: always with six digits."""
+    """The current time as a Kubernetes MicroTime, always with six decimals."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def utc_now() -> datetime:
-    """The time of day, for what is written down."""
+    """The current time, for timestamps."""
     return datetime.now(UTC)

@@ -1,7 +1,7 @@
-"""Counters, gauges and histograms that cost next to nothing until somebody looks.
+"""Counters, gauges and histograms that are cheap to update, exported by prometheus_client.
 
-For one thread only, the event loop's: nothing is locked. prometheus_client locks at every count, for threads that there
-are none of, and goes through a histogram's buckets one by one; here it only writes down what was counted, when asked.
+They belong to one thread, that of the event loop, so nothing is locked. prometheus_client's own meters take a lock at
+every update and search a histogram's buckets one by one; here it only formats the values at a scrape.
 """
 
 from abc import abstractmethod
@@ -45,7 +45,7 @@ class Gauge:
 
 
 class Histogram:
-    """`counts` has one number for each bucket, without those of the smaller ones, and one for what is in none."""
+    """`counts` has the observations of each bucket, not cumulative, and last those above every bound."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -53,48 +53,50 @@ class Histogram:
         self.bounds, self.counts, self.sum = bounds, [0] * (len(bounds) + 1), 0.0
 
     def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1  # left: a bound belongs to its bucket
+        self.counts[bisect_left(self.bounds, value)] += 1  # bounds are inclusive
         self.sum += value
 
 
 Meter = TypeVar("Meter", Counter, Gauge, Histogram)
-Written = TypeVar("Written", bound=Metric)
+Exported = TypeVar("Exported", bound=Metric)
 
 
-class _Family(Collector, Generic[Meter, Written]):
-    """The meters of one name, by the values of its labels."""
+class _Family(Collector, Generic[Meter, Exported]):
+    """The meters of one metric, by their label values."""
 
-    def __init__(self, name: str, text: str, labels: Sequence[str], registry: CollectorRegistry) -> None:
-        self._name, self._text, self._labels = name, text, labels
+    def __init__(self, name: str, help_text: str, labels: Sequence[str], registry: CollectorRegistry) -> None:
+        self._name, self._help, self._labels = name, help_text, labels
         self._meters: dict[tuple[str, ...], Meter] = {}
         registry.register(self)
 
     def labels(self, *values: str) -> Meter:
-        """Where to count: to be kept by who counts often. Without labels there is one."""
+        """The meter with these label values, created at zero. Keep it where it is updated often."""
         if len(values) != len(self._labels):
-            raise ValueError(f"{self._name} has the labels {', '.join(self._labels) or 'none'}, not {len(values)}")
+            raise ValueError(
+                f"{self._name} has the labels {', '.join(self._labels) or 'none'}; got {len(values)} values"
+            )
         if values not in self._meters:
             self._meters[values] = self._new()
         return self._meters[values]
 
     def describe(self) -> Iterator[Metric]:
-        """Tells the registry our name, which it takes from one family only."""
+        """Lets the registry refuse a second metric of the same name."""
         yield self._empty()
 
     def collect(self) -> Iterator[Metric]:
-        written = self._empty()
+        exported = self._empty()
         for values, meter in self._meters.items():
-            self._write(written, values, meter)
-        yield written
+            self._export(exported, values, meter)
+        yield exported
 
     @abstractmethod
     def _new(self) -> Meter: ...
 
     @abstractmethod
-    def _empty(self) -> Written: ...
+    def _empty(self) -> Exported: ...
 
     @abstractmethod
-    def _write(self, written: Written, values: tuple[str, ...], meter: Meter) -> None: ...
+    def _export(self, exported: Exported, values: tuple[str, ...], meter: Meter) -> None: ...
 
 
 class Counters(_Family[Counter, CounterMetricFamily]):
@@ -102,10 +104,10 @@ class Counters(_Family[Counter, CounterMetricFamily]):
         return Counter()
 
     def _empty(self) -> CounterMetricFamily:
-        return CounterMetricFamily(self._name, self._text, labels=self._labels)
+        return CounterMetricFamily(self._name, self._help, labels=self._labels)
 
-    def _write(self, written: CounterMetricFamily, values: tuple[str, ...], meter: Counter) -> None:
-        written.add_metric(values, meter.value)
+    def _export(self, exported: CounterMetricFamily, values: tuple[str, ...], meter: Counter) -> None:
+        exported.add_metric(values, meter.value)
 
 
 class Gauges(_Family[Gauge, GaugeMetricFamily]):
@@ -113,28 +115,28 @@ class Gauges(_Family[Gauge, GaugeMetricFamily]):
         return Gauge()
 
     def _empty(self) -> GaugeMetricFamily:
-        return GaugeMetricFamily(self._name, self._text, labels=self._labels)
+        return GaugeMetricFamily(self._name, self._help, labels=self._labels)
 
-    def _write(self, written: GaugeMetricFamily, values: tuple[str, ...], meter: Gauge) -> None:
-        written.add_metric(values, meter.value)
+    def _export(self, exported: GaugeMetricFamily, values: tuple[str, ...], meter: Gauge) -> None:
+        exported.add_metric(values, meter.value)
 
 
 class Histograms(_Family[Histogram, HistogramMetricFamily]):
     def __init__(
-        self, name: str, text: str, labels: Sequence[str], registry: CollectorRegistry, buckets: Sequence[float]
+        self, name: str, help_text: str, labels: Sequence[str], registry: CollectorRegistry, buckets: Sequence[float]
     ) -> None:
         self._bounds = [float(bound) for bound in buckets]
         if self._bounds != sorted(self._bounds):
-            raise ValueError(f"the buckets of {name} are not in order")
-        self._names = [floatToGoString(bound) for bound in (*self._bounds, INFINITY)]
-        super().__init__(name, text, labels, registry)
+            raise ValueError(f"the buckets of {name} are not in ascending order")
+        self._bucket_names = [floatToGoString(bound) for bound in (*self._bounds, INFINITY)]
+        super().__init__(name, help_text, labels, registry)
 
     def _new(self) -> Histogram:
         return Histogram(self._bounds)
 
     def _empty(self) -> HistogramMetricFamily:
-        return HistogramMetricFamily(self._name, self._text, labels=self._labels)
+        return HistogramMetricFamily(self._name, self._help, labels=self._labels)
 
-    def _write(self, written: HistogramMetricFamily, values: tuple[str, ...], meter: Histogram) -> None:
-        buckets = list(zip(self._names, accumulate(meter.counts), strict=True))
-        written.add_metric(values, buckets, meter.sum)
+    def _export(self, exported: HistogramMetricFamily, values: tuple[str, ...], meter: Histogram) -> None:
+        buckets = list(zip(self._bucket_names, accumulate(meter.counts), strict=True))
+        exported.add_metric(values, buckets, meter.sum)

@@ -1,4 +1,4 @@
-"""A file without a name, for data on its way through: nothing is left behind, however the process ends."""
+"""Temporary files without a name: the kernel deletes them when the process ends, for any reason."""
 
 import errno
 import hashlib
@@ -8,37 +8,37 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}  # file systems without O_TMPFILE
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class DiskFull(Exception):
-    """The disk is full, or would be but for the reserve."""
+    """The disk is full, or has only its reserve left."""
 
 
 class ScratchFile:
-    """Written once from start to end, hashed on the way, then only read. It leaves `reserve` bytes of the disk free.
+    """A file that is written once from start to end and hashed meanwhile, then sealed and read.
 
-    Whoever makes one closes it. Except for `size` and `digest`, everything touches the disk: use it through
-    `in_thread`. OSError says that the disk failed.
+    Writes leave `reserve` bytes of the disk free. The creator closes the file. All methods access the disk: call them
+    with `in_thread`. They raise OSError if the disk fails.
     """
 
     def __init__(self, folder: str, reserve: int) -> None:
         self.size = 0
         self._reserve = reserve
         self._hash = hashlib.sha256()
-        self._fd = _unnamed(folder)
+        self._fd = _open_unnamed(folder)
 
     def close(self) -> None:
         os.close(self._fd)
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what was written, in hexadecimal."""
+        """SHA-256 of the content, in hexadecimal."""
         return self._hash.hexdigest()
 
     def require(self, size: int) -> None:
-        """NoRoom unless the disk can take `size` bytes more."""
+        """Raise DiskFull unless the disk has room for `size` more bytes."""
         disk = os.fstatvfs(self._fd)
         if disk.f_bavail * disk.f_frsize - size < self._reserve:
             raise DiskFull
@@ -46,19 +46,19 @@ class ScratchFile:
     def write(self, block: bytes | bytearray) -> None:
         self.require(len(block))
         written = 0
-        with _full_is_no_room():
+        with _enospc_as_disk_full():
             while written < len(block):
                 written += os.pwrite(self._fd, memoryview(block)[written:], self.size + written)
         self._hash.update(block)
         self.size += len(block)
 
     def empty(self) -> None:
-        """Start over."""
+        """Discard the content, to write again from the start."""
         os.ftruncate(self._fd, 0)
         self.size, self._hash = 0, hashlib.sha256()
 
     def seal(self) -> int:
-        """Everything is written: from here on the file can only be read. The descriptor stays ours to close."""
+        """Make the file read-only and return its descriptor, which `close` closes."""
         reader = os.open(f"/proc/self/fd/{self._fd}", os.O_RDONLY | os.O_CLOEXEC)
         writer, self._fd = self._fd, reader
         os.close(writer)
@@ -66,17 +66,17 @@ class ScratchFile:
 
 
 @contextmanager
-def _full_is_no_room() -> Iterator[None]:
+def _enospc_as_disk_full() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in _DISK_FULL:
             raise DiskFull from error
         raise
 
 
-def _unnamed(folder: str) -> int:
-    """A new file that no folder lists. Where the file system cannot do that, one that loses its name at once."""
+def _open_unnamed(folder: str) -> int:
+    """Create a file without a name; on file systems without O_TMPFILE, one whose name is removed at once."""
     try:
         return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:

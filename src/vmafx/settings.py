@@ -1,9 +1,9 @@
-"""How a role is configured: each setting declared once, with its flag, its variable and its default.
+"""Settings of a role: each declared once, with its flag, environment variable, default and help.
 
     class AgentSettings(Settings):
-        drain: Annotated[int, Setting("Seconds for work in hand.", default="30", flag="--drain", parse=at_least(0))]
+        drain: Annotated[int, Setting("Seconds for running jobs.", default="30", flag="--drain", parse=at_least(0))]
 
-The attribute is the setting's name. Flags win over variables. `docs/environment.md` is generated from these classes.
+The attribute is the setting's name. Flags override variables. `docs/environment.md` is generated from these classes.
 """
 
 import argparse
@@ -15,45 +15,45 @@ import msgspec
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """How one setting is given. `parse` turns its text into a value, or raises ValueError with what is wrong."""
+    """The declaration of one setting. `parse` turns text into the value, or raises ValueError with the reason."""
 
-    text: str
+    text: str  # help
     default: str = ""
     flag: str = ""
     variable: str = ""
     parse: Callable[[str], Any] = str
     switch: bool = False  # `--flag` alone means true
-    repeated: bool = False  # may be given several times; a variable has commas between
+    repeated: bool = False  # the flag may be repeated; the variable has a comma-separated list
     metavar: str = "TEXT"
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """A group of settings: those of a role, or of a part of one. A field without a Setting keeps its default."""
+    """A group of settings: those of a role, or of a part of it. A field without a Setting keeps its default."""
 
 
 class InvalidSetting(ValueError):
-    """The flag or variable that has a wrong value, and what is wrong with it."""
+    """A flag or variable has an invalid value; the message names it and gives the reason."""
 
 
 S = TypeVar("S", bound=Settings)
 
 
 class ParsedSettings(msgspec.Struct, frozen=True):
-    """The values that a process was started with."""
+    """The values of the settings of all groups of a command line."""
 
     values: dict[Setting, Any]
 
     def read(self, group: type[S]) -> S:
-        """One of the groups that were parsed."""
-        return group(**{name: self.values[one] for name, one in declared(group).items()})
+        """The settings of one group that was parsed."""
+        return group(**{name: self.values[setting] for name, setting in declared(group).items()})
 
 
 def declared(group: type[Settings]) -> dict[str, Setting]:
-    """The settings of a group by their names; inherited ones come first."""
+    """The declarations of a group by name, inherited ones first."""
     hints = get_type_hints(group, include_extras=True)
-    found = ((name, one) for name, hint in hints.items() for one in getattr(hint, "__metadata__", ()))
-    return {name: one for name, one in found if isinstance(one, Setting)}
+    found = ((name, item) for name, hint in hints.items() for item in getattr(hint, "__metadata__", ()))
+    return {name: item for name, item in found if isinstance(item, Setting)}
 
 
 def parse(
@@ -63,20 +63,22 @@ def parse(
     arguments: Sequence[str],
     environ: Mapping[str, str] = os.environ,
 ) -> ParsedSettings:
-    """Several groups from one command line; ends the process with a line of help for a value that is wrong.
+    """Parse one command line into several groups; exits with code 2 and one line about an invalid value.
 
-    What two groups inherit from the same class is one flag, and has one value.
+    A setting that two groups inherit from the same class has one flag and one value.
     """
-    settings = dict.fromkeys(one for group in groups for one in declared(group).values())
+    settings = dict.fromkeys(setting for group in groups for setting in declared(group).values())
     parser = _Parser(prog=program, description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for one in settings:
-        if one.flag:
-            more: dict[str, Any] = {"nargs": "?", "const": "true"} if one.switch else {}
-            more |= {"action": "append"} if one.repeated else {}
-            parser.add_argument(one.flag, dest=one.flag, metavar=one.metavar, help=_help(one), **more)
+    for setting in settings:
+        if setting.flag:
+            options: dict[str, Any] = {"nargs": "?", "const": "true"} if setting.switch else {}
+            options |= {"action": "append"} if setting.repeated else {}
+            parser.add_argument(
+                setting.flag, dest=setting.flag, metavar=setting.metavar, help=_help(setting), **options
+            )
     flags = vars(parser.parse_args(arguments))
     try:
-        return ParsedSettings({one: _value(one, flags.get(one.flag), environ) for one in settings})
+        return ParsedSettings({setting: _value(setting, flags.get(setting.flag), environ) for setting in settings})
     except InvalidSetting as error:
         parser.error(str(error))
 
@@ -84,36 +86,36 @@ def parse(
 def load(
     group: type[S], program: str, about: str, arguments: Sequence[str], environ: Mapping[str, str] = os.environ
 ) -> S:
-    """The only group of a command line."""
+    """Parse a command line that has one group."""
     return parse([group], program, about, arguments, environ).read(group)
 
 
 def from_environ(group: type[S], environ: Mapping[str, str] = os.environ) -> S:
-    """A group from variables alone; InvalidSetting for a value that is wrong."""
-    return group(**{name: _value(one, None, environ) for name, one in declared(group).items()})
+    """A group from environment variables alone. Raises InvalidSetting."""
+    return group(**{name: _value(setting, None, environ) for name, setting in declared(group).items()})
 
 
 def parse_bool(text: str) -> bool:
-    """true or false, in the ways Go's flags take them."""
+    """true or false, spelled as Go's flags accept them."""
     known = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
     if text.lower() not in known:
-        raise ValueError(f"{text!r} is neither true nor false")
+        raise ValueError(f"{text!r} is not true or false")
     return known[text.lower()]
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in choices:
-            raise ValueError(f"{text!r} is none of {', '.join(choices)}")
+            raise ValueError(f"{text!r} is not one of {', '.join(choices)}")
         return text
 
     return parse
 
 
-def at_least(least: int) -> Callable[[str], int]:
+def at_least(minimum: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise ValueError(f"{text!r} is no whole number of at least {least}")
+        if not text.isdecimal() or int(text) < minimum:
+            raise ValueError(f"{text!r} is not a whole number of at least {minimum}")
         return int(text)
 
     return parse
@@ -121,20 +123,20 @@ def at_least(least: int) -> Callable[[str], int]:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}; `{self.prog} --help` lists what there is\n")
+        self.exit(2, f"error: {message}; see `{self.prog} --help`\n")
 
 
-def _help(one: Setting) -> str:
-    variable = f" [{one.variable}]" if one.variable else ""
-    return f"{one.text}{variable}" + (f" (default {one.default})" if one.default else "")
+def _help(setting: Setting) -> str:
+    variable = f" [{setting.variable}]" if setting.variable else ""
+    return f"{setting.text}{variable}" + (f" (default {setting.default})" if setting.default else "")
 
 
-def _value(one: Setting, flag: str | list[str] | None, environ: Mapping[str, str]) -> Any:
-    """From the flag, or else from the variable; one that is empty counts as not set."""
-    text, source = ",".join(flag) if isinstance(flag, list) else flag, one.flag
+def _value(setting: Setting, flag: str | list[str] | None, environ: Mapping[str, str]) -> Any:
+    """From the flag, else from the variable, else the default; an empty variable counts as not set."""
+    text, source = ",".join(flag) if isinstance(flag, list) else flag, setting.flag
     if text is None:
-        text, source = environ.get(one.variable) or one.default, one.variable
+        text, source = environ.get(setting.variable) or setting.default, setting.variable
     try:
-        return one.parse(text)
+        return setting.parse(text)
     except ValueError as error:
         raise InvalidSetting(f"{source}: {error}") from error

@@ -1,4 +1,4 @@
-"""asyncio helpers: blocking calls in threads, and coroutines that end early."""
+"""asyncio helpers: blocking calls in threads, and coroutines that an event ends."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -8,35 +8,35 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def in_thread(work: Callable[..., T], *arguments: object, hurry: Callable[[], None] | None = None) -> T:
-    """Run `work` in a thread, and do not leave before it ends, even when cancelled.
+async def in_thread(work: Callable[..., T], *arguments: object, on_cancel: Callable[[], None] | None = None) -> T:
+    """Run `work` in a thread and return only once it has ended, even when cancelled.
 
-    What it works on is closed right after, and a descriptor closed under a thread may be somebody else's by then.
-    `hurry` is called when we are cancelled, and lets it end sooner.
+    Callers close the files that it uses next; a thread that still ran would then use a reused descriptor.
+    `on_cancel` is called on cancellation, and may make `work` end sooner.
     """
     running = asyncio.get_running_loop().run_in_executor(None, work, *arguments)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        if hurry is not None:
-            hurry()
+        if on_cancel is not None:
+            on_cancel()
         while not running.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([running])
         if not running.cancelled():
-            running.exception()  # looked at: nobody else will
+            running.exception()  # marks it as retrieved, so that asyncio does not warn
         raise
 
 
 async def run_unless(event: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:
-    """True when `work` is done; False when the event came before."""
-    coming, working = asyncio.create_task(event.wait()), asyncio.create_task(work)
+    """Run `work` until it is done (True) or the event is set (False); then it is cancelled."""
+    waiting, working = asyncio.create_task(event.wait()), asyncio.create_task(work)
     try:
-        await asyncio.wait({coming, working}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({waiting, working}, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             working.result()
         return working.done()
     finally:
-        for task in (coming, working):
+        for task in (waiting, working):
             task.cancel()
-        await asyncio.gather(coming, working, return_exceptions=True)
+        await asyncio.gather(waiting, working, return_exceptions=True)

@@ -1,14 +1,14 @@
-"""Text from elsewhere, made safe to print."""
+"""Makes untrusted text safe to print on a terminal and in logs."""
 
 MAX_LENGTH = 300  # characters
 
 
-def one_line(text: str, most: int = MAX_LENGTH) -> str:
-    """On one line, without what a terminal would obey, and no longer than need be."""
-    words = " ".join("".join(one if one.isprintable() else " " for one in text[: 4 * most]).split())
-    return words if len(words) <= most else f"{words[: most - 1]}…"
+def one_line(text: str, max_length: int = MAX_LENGTH) -> str:
+    """The text on one line, without control characters, truncated to `max_length` characters."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in text[: 4 * max_length]).split())
+    return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 
 def printable(text: str) -> str:
-    """On one line, and in Unicode that can be encoded: file names need be neither. Nothing is left out."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    """The text with control characters and surrogates escaped, for file names; nothing is left out."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

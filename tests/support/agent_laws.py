@@ -30,15 +30,24 @@ Breaches = Iterator[tuple[Moment, str]]
 
 
 def marks(history: list[Moment]) -> Breaches:
-    """That a job was taken, and how far it is, is told of the attempt that runs; and stays if the job ends with it."""
+    """claimedAt and progress belong to the running attempt. If the job ends with it, claimedAt stays; progress becomes
+    complete if the job succeeded, and is removed if it failed."""
     for moment, _, _, old, new in turns(history):
         for field in ("claimedAt", "progress"):
             if new["phase"] == "Pending" and field in new:
                 yield moment, f"is Pending, and its {field} is {new[field]}"
             if new["phase"] == "Running" and (old or {}).get("phase") == "Pending" and field in new:
                 yield moment, f"is placed, and its {field} is {new[field]} already"
-            if new["phase"] in ENDED and (old or {}).get(field) != new.get(field):
-                yield moment, f"ended, and its {field} went from {(old or {}).get(field)} to {new.get(field)}"
+        if new["phase"] in ENDED:
+            if (old or {}).get("claimedAt") != new.get("claimedAt"):
+                yield (
+                    moment,
+                    f"ended, and its claimedAt went from {(old or {}).get('claimedAt')} to {new.get('claimedAt')}",
+                )
+            progress, frames = new.get("progress"), new.get("frames")
+            counts = progress and (progress.get("frames"), progress.get("totalFrames"))
+            if progress and (new["phase"] == "Failed" or counts != (frames, frames)):
+                yield moment, f"ended as {new['phase']} with {frames} frames, and its progress is {progress}"
         taken = old.get("claimedAt") if old is not None and old["phase"] == new["phase"] == "Running" else None
         if taken and new.get("claimedAt") != taken:
             yield moment, f"was taken at {taken}, and then at {new.get('claimedAt')}"

@@ -121,7 +121,9 @@ async def cut_off(world: World) -> None:
 
 def refused(one: Machine) -> bool:
     """It was told in one of two ways: when it reported its result, or before, by a heartbeat."""
-    too_late = one.has_said("the result does not count") or one.has_said("stopped: the attempt is over")
+    too_late = one.has_said("result rejected: the attempt has ended") or one.has_said(
+        "job stopped: the attempt has ended"
+    )
     return (too_late or one.has_said("scored")) and not one.spooled()
 
 
@@ -138,7 +140,7 @@ async def nobody_there(world: World) -> None:
         for one in stage.replicas:
             one.kill()
         send(worker, signal.SIGCONT)
-        await first.says("a result cannot be reported")
+        await first.says("cannot report a result")
         await stage.becomes("spare", "HeartbeatStale")
         await pause(30)
         for one in stage.replicas:

@@ -1,4 +1,4 @@
-"""One file pins every version."""
+"""constraints.txt pins the version of every dependency."""
 
 import re
 from importlib import metadata
@@ -16,18 +16,18 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def test_all_that_is_declared_is_pinned() -> None:
+def test_every_declared_dependency_is_pinned() -> None:
     declared = {canonical(re.split(r"[ ;<>=!~\[]", line)[0]) for line in metadata.requires("vmafx") or ()}
     assert declared - PINS.keys() == set()
 
 
-def test_all_that_is_installed_is_as_pinned() -> None:
-    installed = {canonical(one.metadata["Name"]): one.version for one in metadata.distributions()}
-    for name in ("vmafx", "pip", "setuptools"):  # ourselves, and what came with the interpreter
+def test_installed_versions_are_those_pinned() -> None:
+    installed = {canonical(dist.metadata["Name"]): dist.version for dist in metadata.distributions()}
+    for name in ("vmafx", "pip", "setuptools"):  # not dependencies
         installed.pop(name, None)
     different = {name: version for name, version in installed.items() if PINS.get(name) != version}
     assert different == {}
 
 
-def test_no_pin_says_where_it_comes_from() -> None:
+def test_no_pin_is_a_url() -> None:
     assert "//" not in (ROOT / "constraints.txt").read_text()

@@ -1,4 +1,4 @@
-"""A role pays only for what it uses."""
+"""Each role imports only the modules that it uses, so that it starts fast and stays small."""
 
 import re
 import subprocess
@@ -18,14 +18,14 @@ SOURCE = ROOT / "src" / "vmafx"
 @pytest.mark.parametrize(
     "module", ["vmafx.api", "vmafx.kube", "vmafx.operator.main", "vmafx.generate.roles", "vmafx.fleet.watch"]
 )
-def test_a_package_does_not_import_what_is_heavy(module: str) -> None:
+def test_a_light_package_imports_no_heavy_one(module: str) -> None:
     code = f"import sys, {module}; print(*sorted(name for name in sys.modules if '.' not in name))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "msgspec" in loaded
     assert HEAVY & set(loaded) == set()
 
 
-def test_the_operator_follows_others_without_grpc_until_there_is_one_to_follow() -> None:
+def test_the_operator_imports_grpc_only_to_poll_a_foreign_controller() -> None:
     code = """
 import asyncio, sys
 from vmafx.operator.job.foreign_jobs import ForeignJobs, ControllerPoller
@@ -36,7 +36,7 @@ async def main():
     await asyncio.sleep(0)
     before = loaded()
     task.cancel()
-    await ControllerPoller("c:1", print).run()  # with nobody to ask about, it ends
+    await ControllerPoller("c:1", print).run()  # ends at once, without jobs to poll
     print(before, loaded())
 asyncio.run(main())
 """
@@ -52,13 +52,13 @@ asyncio.run(main())
         ("vmafx.auth.credentials, vmafx.auth.access, vmafx.auth.access, vmafx.auth.certificates", HEAVY),
     ],
 )
-def test_a_server_pays_for_the_protocol_that_it_speaks(modules: str, without: set[str]) -> None:
+def test_a_server_imports_only_its_own_protocol(modules: str, without: set[str]) -> None:
     code = f"import sys, {modules}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert without & set(loaded) == set()
 
 
-def test_an_agent_knows_nothing_of_kubernetes_and_scores_elsewhere() -> None:
+def test_the_agent_imports_neither_the_kubernetes_client_nor_the_scorer() -> None:
     code = "import sys, vmafx.agent.main; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "grpc" in loaded
@@ -72,7 +72,7 @@ def test_an_agent_knows_nothing_of_kubernetes_and_scores_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("module", ["vmafx.cli.score", "vmafx.operator.main", "vmafx.worker.main"])
-def test_only_people_who_look_at_the_fleet_pay_for_that(module: str) -> None:
+def test_only_fleet_commands_import_the_fleet(module: str) -> None:
     code = f"import sys, {module}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "vmafx.api.job" in loaded
@@ -86,15 +86,15 @@ def test_only_people_who_look_at_the_fleet_pay_for_that(module: str) -> None:
         "vmafx.demo.main", "vmafx.reports", "vmafx.reports.rate_quality",
     ],
 )  # fmt: skip
-def test_only_who_draws_pays_for_that(module: str) -> None:
+def test_matplotlib_is_imported_only_to_draw(module: str) -> None:
     code = f"import sys, {module}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert module in loaded
     assert [name for name in loaded if name.startswith(("matplotlib", "numpy", "PIL"))] == []
 
 
-def test_one_module_imports_what_draws() -> None:
-    """So that it is always imported without the user's settings."""
+def test_one_module_imports_matplotlib() -> None:
+    """It configures matplotlib to ignore the user's settings."""
     found = [
         path
         for path in SOURCE.rglob("*.py")
@@ -103,14 +103,14 @@ def test_one_module_imports_what_draws() -> None:
     assert found == [SOURCE / "reports" / "canvas.py"]
 
 
-def test_the_api_knows_no_network() -> None:
+def test_the_api_imports_neither_aiohttp_nor_asyncio() -> None:
     code = "import sys, vmafx.api.crd; print('aiohttp' in sys.modules, 'asyncio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == (
         "False False\n"
     )
 
 
-def test_the_operator_collects_garbage_again_once_it_has_started() -> None:
+def test_the_operator_enables_garbage_collection_after_its_start() -> None:
     code = """
 import gc, sys
 sys.argv = ["vmafx-operator", "--help"]

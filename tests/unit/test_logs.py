@@ -1,4 +1,4 @@
-"""What the logs look like."""
+"""Log lines: formats, levels, sampling."""
 
 import asyncio
 import io
@@ -23,35 +23,35 @@ def restore() -> Iterator[None]:
     root.handlers = handlers
 
 
-def written(style: LogFormat, level: logs.LogLevel = "info") -> io.StringIO:
+def configured(style: LogFormat, level: logs.LogLevel = "info") -> io.StringIO:
     out = io.StringIO()
     logs.configure(level, style, out)
     return out
 
 
-def test_json_for_machines() -> None:
-    out = written("json")
+def test_a_json_line_has_time_level_message_and_fields() -> None:
+    out = configured("json")
     log.bind(controller="c").warn("late", key=("n", "a"), seconds=3)
-    said = json.loads(out.getvalue())
-    assert said.pop("time").endswith("Z")
-    assert said == {"level": "warn", "msg": "late", "controller": "c", "key": ["n", "a"], "seconds": 3}
+    line = json.loads(out.getvalue())
+    assert line.pop("time").endswith("Z")
+    assert line == {"level": "warn", "msg": "late", "controller": "c", "key": ["n", "a"], "seconds": 3}
 
 
-def test_lines_for_people() -> None:
-    out = written("console")
+def test_a_console_line_ends_with_its_fields() -> None:
+    out = configured("console")
     log.info("leading", lease="x/y")
     assert out.getvalue().endswith("info  leading  lease=x/y\n")
 
 
-def test_what_is_not_loud_enough_is_not_said() -> None:
-    out = written("json", "warn")
+def test_messages_below_the_level_are_not_written() -> None:
+    out = configured("json", "warn")
     log.info("quiet")
     log.debug("quieter")
     assert out.getvalue() == ""
 
 
-def test_an_error_nobody_foresaw_comes_with_where_it_came_from() -> None:
-    out = written("json")
+def test_an_unexpected_error_is_logged_with_its_traceback() -> None:
+    out = configured("json")
     try:
         _ = 1 // 0
     except ZeroDivisionError as error:
@@ -59,42 +59,42 @@ def test_an_error_nobody_foresaw_comes_with_where_it_came_from() -> None:
     assert "ZeroDivisionError" in json.loads(out.getvalue())["trace"]
 
 
-def test_libraries_speak_the_same_way_and_only_of_trouble() -> None:
-    out = written("json")
+def test_warnings_and_errors_of_libraries_are_written_in_the_same_format() -> None:
+    out = configured("json")
     logging.getLogger("aiohttp").info("chatter")
-    logging.getLogger("aiohttp").error("trouble %s", 7)
-    said = json.loads(out.getvalue())
-    assert (said["level"], said["msg"], said["logger"]) == ("error", "trouble 7", "aiohttp")
+    logging.getLogger("aiohttp").error("failed %s", 7)
+    line = json.loads(out.getvalue())
+    assert (line["level"], line["msg"], line["logger"]) == ("error", "failed 7", "aiohttp")
 
 
-def placed(number: int, say: Callable[..., None] = log.info) -> None:
+def log_placements(number: int, write: Callable[..., None] = log.info) -> None:
     for job in range(number):
-        say("job placed", job=f"n/job-{job}")
+        write("job placed", job=f"n/job-{job}")
 
 
-def test_a_message_that_repeats_is_sampled_and_summarized_when_its_window_ends() -> None:
-    out = written("json")
+def test_a_repeated_message_is_sampled_and_summarized_at_the_end_of_its_window() -> None:
+    out = configured("json")
 
     def lines() -> list[dict[str, object]]:
         return [json.loads(line) for line in out.getvalue().splitlines()]
 
     async def load() -> None:
-        placed(5000)
+        log_placements(5000)
         log.info("became leader")
         assert [one["msg"] for one in lines()] == ["job placed"] * BURST + ["became leader"]
         await asyncio.sleep(WINDOW)
         summary = lines()[-1]
         assert summary.pop("time")
         assert summary == {"level": "info", "msg": "job placed", "suppressed": 5000 - BURST}
-        placed(BURST)
+        log_placements(BURST)
 
     virtual.run(load())
     assert len(lines()) == 2 * BURST + 2
     logs.flush()
-    assert len(lines()) == 2 * BURST + 2  # nothing was suppressed since
+    assert len(lines()) == 2 * BURST + 2  # nothing was suppressed after the summary
 
 
-def test_without_an_event_loop_the_next_line_or_the_end_brings_the_summary() -> None:
+def test_without_an_event_loop_the_next_line_or_close_writes_the_summary() -> None:
     now, summaries = 100.0, list[tuple[str, int]]()
     sampler = Sampler(lambda *summary: summaries.append(summary), lambda: now)
     assert [sampler.admits("job placed") for _ in range(BURST + 2)] == [True] * BURST + [False] * 2
@@ -111,10 +111,10 @@ def test_without_an_event_loop_the_next_line_or_the_end_brings_the_summary() -> 
     assert summaries[1:] == [("job succeeded", 1)]
 
 
-@pytest.mark.parametrize(("level", "say"), [("info", log.warn), ("info", log.error), ("debug", log.info)])
-def test_warnings_and_errors_are_never_suppressed_nor_is_anything_at_debug(
-    level: LogLevel, say: Callable[..., None]
+@pytest.mark.parametrize(("level", "write"), [("info", log.warn), ("info", log.error), ("debug", log.info)])
+def test_warnings_errors_and_everything_at_level_debug_are_never_suppressed(
+    level: LogLevel, write: Callable[..., None]
 ) -> None:
-    out = written("json", level)
-    placed(3 * BURST, say)
+    out = configured("json", level)
+    log_placements(3 * BURST, write)
     assert len(out.getvalue().splitlines()) == 3 * BURST

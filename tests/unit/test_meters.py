@@ -1,16 +1,16 @@
-"""Our meters say the same as prometheus_client's own, byte for byte."""
+"""Meters export the same text as those of prometheus_client, byte for byte."""
 
 from collections.abc import Iterator
 from typing import Any
 
-import prometheus_client as theirs
+import prometheus_client
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from vmafx import meters as ours
+from vmafx import meters
 from vmafx.kube.metrics import BUCKETS
 from vmafx.runtime.metrics import QUEUE_BUCKETS, RECONCILE_BUCKETS
 
@@ -20,12 +20,12 @@ VALUES = ["plain", "", 'say "hi"', "back\\slash", "two\nlines", "ünïcode", "<e
 
 @pytest.fixture(scope="module", autouse=True)
 def without_created() -> Iterator[None]:
-    theirs.disable_created_metrics()  # what Go's clients do not say, we do not say either
+    prometheus_client.disable_created_metrics()  # Go's client exports none either
     yield
-    theirs.enable_created_metrics()
+    prometheus_client.enable_created_metrics()
 
 
-def written(registry: CollectorRegistry) -> str:
+def exported(registry: CollectorRegistry) -> str:
     return generate_latest(registry).decode()
 
 
@@ -35,10 +35,10 @@ def both() -> tuple[CollectorRegistry, CollectorRegistry]:
 
 
 @pytest.mark.parametrize("name", ["requests", "requests_total"])
-def test_counters(name: str, both: tuple[CollectorRegistry, CollectorRegistry]) -> None:
+def test_counters_export_the_same_text(name: str, both: tuple[CollectorRegistry, CollectorRegistry]) -> None:
     for family in (
-        ours.Counters(name, HELP, ["code", "host"], both[0]),
-        theirs.Counter(name, HELP, ["code", "host"], registry=both[1]),
+        meters.Counters(name, HELP, ["code", "host"], both[0]),
+        prometheus_client.Counter(name, HELP, ["code", "host"], registry=both[1]),
     ):
         for count, value in enumerate(VALUES):
             child: Any = family.labels(value, "h")
@@ -46,28 +46,30 @@ def test_counters(name: str, both: tuple[CollectorRegistry, CollectorRegistry]) 
                 child.inc()
         family.labels("plain", "h").inc(1e15)
         family.labels("plain", "h").inc(0.25)
-    assert written(both[0]) == written(both[1])
-    assert 'requests_total{code="say \\"hi\\"",host="h"} 2.0\n' in written(both[0])
+    assert exported(both[0]) == exported(both[1])
+    assert 'requests_total{code="say \\"hi\\"",host="h"} 2.0\n' in exported(both[0])
 
 
-def test_gauges(both: tuple[CollectorRegistry, CollectorRegistry]) -> None:
+def test_gauges_export_the_same_text(both: tuple[CollectorRegistry, CollectorRegistry]) -> None:
     for family in (
-        ours.Gauges("workers", HELP, ["name"], both[0]),
-        theirs.Gauge("workers", HELP, ["name"], registry=both[1]),
+        meters.Gauges("workers", HELP, ["name"], both[0]),
+        prometheus_client.Gauge("workers", HELP, ["name"], registry=both[1]),
     ):
         for value in VALUES:
             family.labels(value).set(len(value))
         family.labels("plain").inc()
         family.labels("").dec()
-    assert written(both[0]) == written(both[1])
-    assert 'workers{name=""} -1.0\n' in written(both[0])
+    assert exported(both[0]) == exported(both[1])
+    assert 'workers{name=""} -1.0\n' in exported(both[0])
 
 
 @pytest.mark.parametrize("buckets", [BUCKETS, QUEUE_BUCKETS, RECONCILE_BUCKETS, (1, 1e6, 1e7), (0.1, float(1 << 60))])
-def test_histograms(buckets: tuple[float, ...], both: tuple[CollectorRegistry, CollectorRegistry]) -> None:
+def test_histograms_export_the_same_text(
+    buckets: tuple[float, ...], both: tuple[CollectorRegistry, CollectorRegistry]
+) -> None:
     for family in (
-        ours.Histograms("took_seconds", HELP, ["verb"], both[0], buckets),
-        theirs.Histogram("took_seconds", HELP, ["verb"], buckets=buckets, registry=both[1]),
+        meters.Histograms("took_seconds", HELP, ["verb"], both[0], buckets),
+        prometheus_client.Histogram("took_seconds", HELP, ["verb"], buckets=buckets, registry=both[1]),
     ):
         family.labels("never")
         for value in VALUES:
@@ -78,44 +80,46 @@ def test_histograms(buckets: tuple[float, ...], both: tuple[CollectorRegistry, C
             child.observe(0)
             child.observe(-1)
             child.observe(1e300)
-    assert written(both[0]) == written(both[1])
-    assert 'took_seconds_bucket{le="+Inf",verb="never"} 0.0\n' in written(both[0])
+    assert exported(both[0]) == exported(both[1])
+    assert 'took_seconds_bucket{le="+Inf",verb="never"} 0.0\n' in exported(both[0])
 
 
 @given(st.lists(st.floats(allow_nan=False) | st.sampled_from(BUCKETS)))
-def test_whatever_is_observed(observed: list[float]) -> None:
+def test_any_observations_export_the_same_text(observed: list[float]) -> None:
     here, there = CollectorRegistry(), CollectorRegistry()
-    mine = ours.Histograms("took", "Took.", [], here, BUCKETS).labels()
-    other = theirs.Histogram("took", "Took.", buckets=BUCKETS, registry=there)
+    meter = meters.Histograms("took", "Took.", [], here, BUCKETS).labels()
+    expected = prometheus_client.Histogram("took", "Took.", buckets=BUCKETS, registry=there)
     for value in observed:
-        mine.observe(value)
-        other.observe(value)
-    assert written(here) == written(there)
+        meter.observe(value)
+        expected.observe(value)
+    assert exported(here) == exported(there)
 
 
-def test_one_without_labels_and_one_without_values(both: tuple[CollectorRegistry, CollectorRegistry]) -> None:
-    ours.Counters("frames", "Frames.", [], both[0]).labels().inc(3)
-    theirs.Counter("frames", "Frames.", registry=both[1]).inc(3)
-    ours.Gauges("lag", "Lag.", [], both[0]).labels().set(0.1)
-    theirs.Gauge("lag", "Lag.", registry=both[1]).set(0.1)
-    ours.Counters("unused", "Unused.", ["a"], both[0])
-    theirs.Counter("unused", "Unused.", ["a"], registry=both[1])
-    assert written(both[0]) == written(both[1])
+def test_meters_without_labels_or_values_export_the_same_text(
+    both: tuple[CollectorRegistry, CollectorRegistry],
+) -> None:
+    meters.Counters("frames", "Frames.", [], both[0]).labels().inc(3)
+    prometheus_client.Counter("frames", "Frames.", registry=both[1]).inc(3)
+    meters.Gauges("lag", "Lag.", [], both[0]).labels().set(0.1)
+    prometheus_client.Gauge("lag", "Lag.", registry=both[1]).set(0.1)
+    meters.Counters("unused", "Unused.", ["a"], both[0])
+    prometheus_client.Counter("unused", "Unused.", ["a"], registry=both[1])
+    assert exported(both[0]) == exported(both[1])
 
 
-def test_a_border_belongs_to_its_bucket() -> None:
+def test_the_bound_of_a_bucket_is_inclusive() -> None:
     registry = CollectorRegistry()
-    ours.Histograms("took", "Took.", [], registry, [1, 2]).labels().observe(1)
+    meters.Histograms("took", "Took.", [], registry, [1, 2]).labels().observe(1)
     assert registry.get_sample_value("took_bucket", {"le": "1.0"}) == 1
 
 
-def test_what_would_say_something_wrong_is_refused() -> None:
+def test_wrong_labels_unordered_buckets_and_duplicate_names_are_refused() -> None:
     registry = CollectorRegistry()
-    family = ours.Counters("requests", "Requests.", ["code"], registry)
+    family = meters.Counters("requests", "Requests.", ["code"], registry)
     assert family.labels("200") is family.labels("200")
-    with pytest.raises(ValueError, match="has the labels code, not 2"):
+    with pytest.raises(ValueError, match="has the labels code; got 2 values"):
         family.labels("200", "h")
-    with pytest.raises(ValueError, match="not in order"):
-        ours.Histograms("took", "Took.", [], registry, [2, 1])
+    with pytest.raises(ValueError, match="not in ascending order"):
+        meters.Histograms("took", "Took.", [], registry, [2, 1])
     with pytest.raises(ValueError, match="Duplicated"):
-        ours.Counters("requests_total", "Again.", [], registry)
+        meters.Counters("requests_total", "Again.", [], registry)

@@ -15,7 +15,7 @@ ENTRY = re.compile(r"^ *(\w+\.py|\w+/) {2,}\S", re.MULTILINE)
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: str(path.relative_to(SOURCE.parent)))
-def test_a_package_lists_what_is_in_it(package: Path) -> None:
+def test_a_package_docstring_lists_its_modules(package: Path) -> None:
     listed = ENTRY.findall(ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or "")
     modules = {path.name for path in package.glob("*.py") if path.name != "__init__.py" and "_pb2" not in path.name}
     folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}

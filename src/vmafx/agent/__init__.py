@@ -1,10 +1,12 @@
-"""Scores on a machine that is no node of the cluster: registers, pulls work, runs a worker for each job, reports.
+"""`vmafx agent`: scores jobs on a machine outside the cluster.
 
-    main.py     the process: settings, one agent per state folder, signals, exit codes
-    options.py  how it is configured
-    agent.py    the loops: stay registered, send heartbeats, pull, report; what is in hand
-    link.py     the calls to the controller; foreign errors end here
-    spool.py    finished answers, on disk until the controller has them
+It registers a VmafxNode, pulls jobs, runs a worker for each and reports the results. It talks only to the controller;
+nothing here uses the Kubernetes API.
 
-Nothing here knows Kubernetes: the controller is all it talks to.
+    main.py             the process: device and speed, state folder, signals, exit codes
+    settings.py         flags and environment variables
+    agent.py            the loops: heartbeats, pulls, results; the attempts that the agent holds
+    registration.py     keeps the agent registered
+    controller_link.py  calls to the controller, their messages and errors
+    spool.py            finished results, on disk until the controller has them
 """

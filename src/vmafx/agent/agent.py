@@ -1,7 +1,7 @@
-"""The loops: heartbeats, work pulled and done, answers reported; and what is in hand.
+"""The agent's loops: send heartbeats, pull work, run a worker for each job, report results.
 
-Everything in hand is told with every heartbeat and pull, from when it was handed out until its result was taken or
-refused: what is not told, the controller hands out again.
+An attempt is held from the pull until its result is accepted or rejected. Every heartbeat and pull lists the held
+attempts: the controller assigns an attempt that is not listed again.
 """
 
 import asyncio
@@ -17,11 +17,12 @@ from vmafx.agent.controller_link import (
     AgentSession,
     ControllerError,
     ControllerLink,
-    RegistrationInvalid,
+    InvalidRequest,
     SessionRejected,
 )
 from vmafx.agent.registration import Registration
 from vmafx.agent.spool import ResultSpool, SpooledResult
+from vmafx.api.scoring import MAX_THREADS
 from vmafx.backoff import Backoff, Retries
 from vmafx.clock import loop_time
 from vmafx.jobs.attempt import AttemptResult
@@ -31,29 +32,29 @@ from vmafx.tasks import run_unless
 from vmafx.wire import controller_pb2 as wire
 
 HEARTBEAT_INTERVAL = PROGRESS_INTERVAL = 10.0  # seconds
-MIN_PULL_INTERVAL = 1.0  # seconds between two pulls that bring nothing: an old controller answers at once
-BACKOFF = Backoff(0.5, 26.0, spread=0.25)  # so that a controller that is back is found within 30 s
-REPORT_TIMEOUT = 5.0  # seconds for the last word, that no more work is wanted
-MAX_REMEMBERED = 100  # attempts that are over; a controller whose cache lags may hand one out once more
+MIN_PULL_INTERVAL = 1.0  # seconds between two pulls without work: an old controller answers immediately
+BACKOFF = Backoff(0.5, 26.0, spread=0.25)  # reconnects within 30 s of the controller's return
+DRAIN_REPORT_TIMEOUT = 5.0  # seconds to tell the controller that the agent is draining
+MAX_ENDED = 100  # ended attempts to remember: a controller with a stale cache may assign one again
 
 
 class Superseded(Exception):
-    """Another agent has our name."""
+    """Another agent has registered with the same name."""
 
 
-class RunningAttempt(msgspec.Struct, eq=False):
-    """An attempt in hand, from pull to result."""
+class HeldAttempt(msgspec.Struct, eq=False):
+    """An attempt from its pull until its result is reported."""
 
     id: str
-    name: str
+    name: str  # of the VmafxJob
     working: bool = False  # its worker runs
-    finished: bool = False  # and only has to be reported
+    finished: bool = False  # its result is on disk, to be reported
     stopping: bool = False
-    doing: asyncio.Task[None] | None = None
+    task: asyncio.Task[None] | None = None
 
 
 class Agent:
-    """One machine's. `capability` says what it can do, and how many jobs at once."""
+    """The agent of one machine. `request` describes the machine and its capacity."""
 
     def __init__(
         self,
@@ -62,136 +63,144 @@ class Agent:
         runner: WorkerRunner,
         spool: ResultSpool,
         backend: str,
+        cores: int,
     ) -> None:
-        self._link, self._runner, self._spool, self._backend = link, runner, spool, backend
-        self._membership = Registration(link, request)
+        self._link, self._runner, self._spool = link, runner, spool
+        self._backend, self._cores = backend, cores
+        self._registration = Registration(link, request)
         self._capability = request.capability
-        self._draining, self._told = False, asyncio.Event()  # told: the controller has heard of it
-        self._held: dict[str, RunningAttempt] = {}
-        self._left = asyncio.Event()  # something is no longer in hand
-        self._doubt = asyncio.Event()  # a call was answered as if our session did not count
-        self._over: deque[str] = deque(maxlen=MAX_REMEMBERED)
-        self._interrupted: deque[str] = deque(maxlen=MAX_REMEMBERED)
-        self._full_pull: asyncio.Task[wire.PullWorkResponse] | None = None  # that was sent with no slot free
+        self._draining, self._drain_reported = False, asyncio.Event()
+        self._held: dict[str, HeldAttempt] = {}
+        self._slots_changed = asyncio.Event()
+        self._heartbeat_now = asyncio.Event()  # do not wait for the next interval
+        self._ended: deque[str] = deque(maxlen=MAX_ENDED)
+        self._interrupted: deque[str] = deque(maxlen=MAX_ENDED)
+        self._full_pull: asyncio.Task[wire.PullWorkResponse] | None = None  # sent while no slot was free
 
-    async def run(self, stop: asyncio.Event, at_once: asyncio.Event, drain: float) -> None:
-        """Until `stop`, and then until all in hand is done and reported: for `drain` seconds, or until `at_once`.
+    async def run(self, stop: asyncio.Event, stop_now: asyncio.Event, drain: float) -> None:
+        """Run until `stop`, then drain: finish and report held attempts for `drain` seconds, or until `stop_now`.
 
-        Superseded and link.Wrong are raised, in a group.
+        Raises Superseded and InvalidRequest in an exception group.
         """
         async with asyncio.TaskGroup() as group:
             self._group = group
             for done in self._spool.read():
-                log.info("an answer was left from before", job=done.id, name=done.name)
-                self._hold(RunningAttempt(done.id, done.name, finished=True), self._deliver(done))
-            loops = [group.create_task(loop) for loop in (self._membership.run(), self._beat())]
-            pulling = group.create_task(self._pull())
+                log.info("found an unreported result", job=done.id, name=done.name)
+                self._hold(HeldAttempt(done.id, done.name, finished=True), self._report_result(done))
+            loops = [group.create_task(loop) for loop in (self._registration.run(), self._send_heartbeats())]
+            pulling = group.create_task(self._pull_work())
             await stop.wait()
             pulling.cancel()
             self._draining = True
-            self._doubt.set()  # to be told at once
-            log.info("draining: no more work is taken", jobs=len(self._held), seconds=drain)
+            self._heartbeat_now.set()
+            log.info("draining", jobs=len(self._held), seconds=drain)
             with suppress(TimeoutError):
                 async with asyncio.timeout(drain):
-                    await run_unless(at_once, self._until_held(lambda: 0))
-            await self._say_goodbye(at_once)
+                    await run_unless(stop_now, self._wait_until_held(lambda: 0))
+            await self._wait_until_drain_reported(stop_now)
             for held in self._held.values():
-                kept = "not reported; the next start of this agent does it"
-                lost = "left unfinished; the controller hands it out again"
+                kept = "result not reported; it is kept for the next start"
+                lost = "job stopped before it finished; the controller assigns it again"
                 log.warn(kept if held.finished else lost, job=held.id, name=held.name)
                 self._cancel(held)
             for task in loops:
                 task.cancel()
 
-    async def _say_goodbye(self, at_once: asyncio.Event) -> None:
-        """Until the controller has heard that we drain: else our node is given jobs until its silence is noticed."""
-        if self._membership.is_known():
+    async def _wait_until_drain_reported(self, stop_now: asyncio.Event) -> None:
+        """A controller that does not know that the agent drains places jobs on its node until heartbeats are missed."""
+        if self._registration.is_registered():
             with suppress(TimeoutError):
-                async with asyncio.timeout(REPORT_TIMEOUT):
-                    await run_unless(at_once, self._told.wait())
+                async with asyncio.timeout(DRAIN_REPORT_TIMEOUT):
+                    await run_unless(stop_now, self._drain_reported.wait())
 
-    async def _until_held(self, most: Callable[[], int]) -> None:
-        while len(self._held) > most():
-            self._left.clear()
-            await self._left.wait()
+    async def _wait_until_held(self, limit: Callable[[], int]) -> None:
+        """Wait until at most `limit` attempts are held."""
+        while len(self._held) > limit():
+            self._slots_changed.clear()
+            await self._slots_changed.wait()
 
-    async def _until_room(self, spare: int) -> None:
-        """For what was handed out already, and so many more."""
-        await self._until_held(lambda: self._capability.concurrency - spare)
+    async def _wait_for_free_slots(self, count: int) -> None:
+        """0: until no more attempts are held than there are slots, which may have become fewer."""
+        await self._wait_until_held(lambda: self._capability.concurrency - count)
 
-    async def _beat(self) -> None:
-        """Heartbeats; and only they tell whether we are forgotten, and register again, or superseded, and end."""
-        trouble = OutageLog("heartbeats are not answered; work goes on", "heartbeats are answered again")
+    async def _send_heartbeats(self) -> None:
+        """Only heartbeats decide whether the session is lost (register again) or superseded (exit)."""
+        outage = OutageLog("heartbeat failed; running jobs continue", "heartbeats succeed again")
         while True:
-            session = await self._membership.session()
-            self._doubt.clear()
+            session = await self._registration.session()
+            self._heartbeat_now.clear()
             working, draining = sum(held.working for held in self._held.values()), self._draining
             try:
-                said = await self._link.heartbeat(session, self._running(), working, draining=draining)
+                response = await self._link.heartbeat(session, self._held_jobs(), working, draining=draining)
             except SessionRejected as error:
-                self._membership.lose(session, error)
+                self._registration.lose(session, error)
             except ControllerError as error:
-                trouble.met(error)
+                outage.failed(error)
             else:
-                trouble.over()
-                if said.superseded and not said.ok:
+                outage.recovered()
+                if response.superseded and not response.ok:
                     raise Superseded(
-                        f"another agent has registered as {session.node} since. Every machine needs a name of its own: "
-                        "give this one another (--name), or stop the other. All work here was stopped"
+                        f"another agent has registered as {session.node}, and all jobs here were stopped. "
+                        "Every machine needs its own name: change this one (--name), or stop the other agent"
                     )
-                if said.ok:
+                if response.ok:
                     if draining:
-                        self._told.set()
-                    self._stop(said.stop_job_ids)
-                    self._resize(said.capacity)
+                        self._drain_reported.set()
+                    self._stop(response.stop_job_ids)
+                    self._resize(response.capacity)
                 else:
-                    self._membership.lose(session, "the heartbeat was refused")
+                    self._registration.lose(session, "the heartbeat was refused")
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_INTERVAL):
-                    await self._doubt.wait()
+                    await self._heartbeat_now.wait()
 
-    async def _pull(self) -> None:
-        """Also with no slot free, to hear what to stop; but an old controller would hand out a job too many."""
-        trouble = OutageLog("no work can be pulled; work in hand goes on", "work can be pulled again")
+    async def _pull_work(self) -> None:
+        """Pull also while no slot is free: the response lists attempts to stop.
+
+        Not from an old controller, which does not report a capacity: it would assign one job too many.
+        """
+        outage = OutageLog("cannot pull work; running jobs continue", "pulling work again")
         retries = Retries(BACKOFF)
         known: AgentSession | None = None
         while True:
-            session = await self._membership.session()
-            if session != known:  # heartbeats tell what it has become since
+            session = await self._registration.session()
+            if session != known:  # later changes come with heartbeats
                 self._resize(session.capacity)
                 known = session
-            spare = 0 if session.capacity else 1
-            await self._until_room(spare)
+            await self._wait_for_free_slots(0 if session.capacity else 1)
             began = loop_time()
             try:
-                said = await self._long_poll(session)
+                response = await self._long_poll(session)
             except SessionRejected:
-                self._doubt.set()
+                self._heartbeat_now.set()
             except ControllerError as error:
-                trouble.met(error)
+                outage.failed(error)
             else:
-                trouble.over()
+                outage.recovered()
                 retries.reset()
-                if said is None:
+                if response is None:
                     continue
-                self._stop(said.stop_job_ids)
-                if not (said.HasField("job") and self._take(said.job)):
+                self._stop(response.stop_job_ids)
+                if not (response.HasField("job") and self._take(response.job)):
                     await asyncio.sleep(began + MIN_PULL_INTERVAL - loop_time())
                 continue
             await asyncio.sleep(retries.next())
 
     def _resize(self, capacity: int) -> None:
-        """The VmafxNode says how many jobs we get: were it more than we take, those would wait for us in vain."""
+        """Follow the VmafxNode's capacity: jobs are placed by it, and would otherwise wait for a slot here."""
         if capacity and capacity != self._capability.concurrency:
-            log.info("the VmafxNode's capacity counts", capacity=capacity, before=self._capability.concurrency)
+            log.info("capacity set by the VmafxNode", capacity=capacity, before=self._capability.concurrency)
             self._capability.concurrency = capacity
-            self._left.set()
-            if self._full_pull is not None:
-                self._full_pull.cancel()
+            self._on_slots_changed()
+
+    def _on_slots_changed(self) -> None:
+        self._slots_changed.set()
+        if self._full_pull is not None:
+            self._full_pull.cancel()
 
     async def _long_poll(self, session: AgentSession) -> wire.PullWorkResponse | None:
-        """None if it was given up: it said that there is no slot free, and now there is one."""
-        call = asyncio.ensure_future(self._link.pull(session, self._capability, self._running()))
+        """One pull; None if it was sent while no slot was free, and one has become free since."""
+        call = asyncio.ensure_future(self._link.pull(session, self._capability, self._held_jobs()))
         if len(self._held) >= self._capability.concurrency:
             self._full_pull = call
         try:
@@ -204,135 +213,139 @@ class Agent:
         return None
 
     def _take(self, job: wire.Job) -> bool:
-        """Whether there is something new to do."""
-        if not job.id or job.id in self._held or job.id in self._over:
-            log.debug("work that is none was handed out", job=job.id)
+        """Start the job; False if it has no ID, or is held or ended already."""
+        if not job.id or job.id in self._held or job.id in self._ended:
+            log.debug("controller sent invalid work", job=job.id)
             return False
         log.info("taken", job=job.id, name=job.name)
-        held = RunningAttempt(job.id, job.name)
-        self._hold(held, self._do(held, controller_link.worker_task(job, self._backend)))
+        held = HeldAttempt(job.id, job.name)
+        threads = threads_per_job(self._cores, self._capability.concurrency)
+        self._hold(held, self._run_attempt(held, controller_link.worker_task(job, self._backend, threads)))
         return True
 
-    async def _do(self, held: RunningAttempt, task: WorkerTask) -> None:
+    async def _run_attempt(self, held: HeldAttempt, task: WorkerTask) -> None:
         try:
-            answer = await self._worked(held, task)
+            result = await self._score(held, task)
         except WorkerInterrupted:
             if held.id not in self._interrupted:
                 self._interrupted.append(held.id)
-                log.warn("its worker was stopped; the controller hands it out again", job=held.id, name=held.name)
+                log.warn("worker was stopped; the controller assigns the job again", job=held.id, name=held.name)
                 return
-            answer = AttemptResult(
-                held.id, fault="NodeFault", message="its worker was stopped twice, and not by the agent"
+            result = AttemptResult(
+                held.id, fault="NodeFault", message="the worker was stopped twice, and not by the agent"
             )
-        if answer.fault is None:
-            log.info("scored", job=held.id, name=held.name, score=answer.score, frames=answer.frames)
+        if result.fault is None:
+            log.info("scored", job=held.id, name=held.name, score=result.score, frames=result.frames)
         else:
-            log.warn("not scored", job=held.id, name=held.name, fault=answer.fault, why=answer.message)
-        done = SpooledResult(held.id, held.name, answer)
+            log.warn("not scored", job=held.id, name=held.name, fault=result.fault, why=result.message)
+        done = SpooledResult(held.id, held.name, result)
         try:
             self._spool.put(done)
         except OSError as error:
-            log.error("an answer cannot be kept on disk; it is lost if the agent ends", error=error.strerror)
+            log.error("cannot write the result to disk; it is lost if the agent exits", error=error.strerror)
         else:
             held.finished = True
-        await self._deliver(done)
+        await self._report_result(done)
 
-    async def _worked(self, held: RunningAttempt, task: WorkerTask) -> AttemptResult:
+    async def _score(self, held: HeldAttempt, task: WorkerTask) -> AttemptResult:
         async with self._runner.begun(task) as job:
             held.working = True
-            telling = self._group.create_task(self._tell(held, job))
+            reporting = self._group.create_task(self._report_progress(held, job))
             try:
                 return await job.ended()
             finally:
-                telling.cancel()
+                reporting.cancel()
                 held.working = False
 
-    async def _tell(self, held: RunningAttempt, job: WorkerProcess) -> None:
-        """How far it is, now and then; the answer tells whether it is still wanted."""
+    async def _report_progress(self, held: HeldAttempt, job: WorkerProcess) -> None:
+        """Every PROGRESS_INTERVAL; stops the attempt once the controller no longer accepts it."""
         while True:
             await asyncio.sleep(PROGRESS_INTERVAL)
-            session = await self._membership.session()
+            session = await self._registration.session()
             try:
                 ok = await self._link.report(
                     session, controller_link.progress_message(held.id, held.name, job.progress())
                 )
             except SessionRejected:
-                self._doubt.set()
+                self._heartbeat_now.set()
             except ControllerError as error:
-                log.debug("progress was not heard", job=held.id, error=str(error))
+                log.debug("cannot report progress", job=held.id, error=str(error))
             else:
                 if not ok:
                     self._stop([held.id])
                     return
 
-    async def _deliver(self, done: SpooledResult) -> None:
-        """For as long as it takes."""
-        trouble = OutageLog("a result cannot be reported; it is kept and tried again", "a result can be reported again")
+    async def _report_result(self, done: SpooledResult) -> None:
+        """Retry until the controller accepts or rejects the result."""
+        outage = OutageLog("cannot report a result; it is kept and retried", "results are reported again")
         retries = Retries(BACKOFF)
         while True:
-            session = await self._membership.session()
+            session = await self._registration.session()
             try:
                 ok = await self._link.report(session, controller_link.result_message(done))
             except SessionRejected:
-                self._doubt.set()
-            except RegistrationInvalid as error:
-                log.error("a result is not taken, and never will be", job=done.id, why=str(error))
+                self._heartbeat_now.set()
+            except InvalidRequest as error:
+                log.error("the controller cannot read the result; it is dropped", job=done.id, why=str(error))
                 ok = False
                 break
             except ControllerError as error:
-                trouble.met(error, job=done.id)
+                outage.failed(error, job=done.id)
             else:
-                trouble.over()
+                outage.recovered()
                 break
             await asyncio.sleep(retries.next())
-        log.info("reported" if ok else "the result does not count: the attempt was over", job=done.id)
-        self._over.append(done.id)
+        log.info("reported" if ok else "result rejected: the attempt has ended", job=done.id)
+        self._ended.append(done.id)
         self._spool.drop(done.id)
 
-    def _running(self) -> Iterable[wire.RunningJob]:
+    def _held_jobs(self) -> Iterable[wire.RunningJob]:
         return [wire.RunningJob(id=held.id, name=held.name) for held in self._held.values()]
 
-    def _hold(self, held: RunningAttempt, doing: Coroutine[Any, Any, None]) -> None:
-        """In hand until that is done, or was stopped."""
+    def _hold(self, held: HeldAttempt, work: Coroutine[Any, Any, None]) -> None:
+        """Hold the attempt until `work` is done or cancelled."""
         self._held[held.id] = held
-        held.doing = self._group.create_task(doing)
-        held.doing.add_done_callback(lambda _: self._forget(held))
+        held.task = self._group.create_task(work)
+        held.task.add_done_callback(lambda _: self._release(held))
 
-    def _forget(self, held: RunningAttempt) -> None:
+    def _release(self, held: HeldAttempt) -> None:
         del self._held[held.id]
-        self._left.set()
-        if self._full_pull is not None:
-            self._full_pull.cancel()
+        self._on_slots_changed()
 
     def _stop(self, attempts: Iterable[str]) -> None:
         for attempt in attempts:
             held = self._held.get(attempt)
             if held is not None and not held.stopping:
-                say = log.debug if held.finished else log.info  # of our own result it may have heard already
-                say("stopped: the attempt is over", job=held.id, name=held.name)
+                write = log.debug if held.finished else log.info  # it may have ended by the result reported from here
+                write("job stopped: the attempt has ended", job=held.id, name=held.name)
                 self._spool.drop(attempt)
                 self._cancel(held)
 
     @staticmethod
-    def _cancel(held: RunningAttempt) -> None:
-        if held.doing is not None and not held.stopping:
+    def _cancel(held: HeldAttempt) -> None:
+        if held.task is not None and not held.stopping:
             held.stopping = True
-            held.doing.cancel()
+            held.task.cancel()
+
+
+def threads_per_job(cores: int, capacity: int) -> int:
+    """An equal share of the cores, so that a full agent runs about one thread on each."""
+    return min(max(1, cores // capacity), MAX_THREADS)
 
 
 class OutageLog:
-    """Told when it begins, and when it is over; an outage of hours is two lines, not thousands."""
+    """Logs the first failure of an outage and its end; further failures of the same kind at level debug."""
 
-    def __init__(self, what: str, over: str) -> None:
-        self._what, self._over = what, over
+    def __init__(self, failure: str, recovery: str) -> None:
+        self._failure, self._recovery = failure, recovery
         self._kind: type[ControllerError] | None = None
 
-    def met(self, error: ControllerError, **fields: str) -> None:
-        say = log.debug if type(error) is self._kind else log.warn
+    def failed(self, error: ControllerError, **fields: str) -> None:
+        write = log.debug if type(error) is self._kind else log.warn
         self._kind = type(error)
-        say(self._what, error=str(error), **fields)
+        write(self._failure, error=str(error), **fields)
 
-    def over(self) -> None:
+    def recovered(self) -> None:
         if self._kind is not None:
-            log.info(self._over)
+            log.info(self._recovery)
             self._kind = None

@@ -1,4 +1,12 @@
-"""The agent's calls to the controller: requests built, replies decoded, errors translated."""
+"""The agent's calls to the controller: requests, responses and errors.
+
+ControllerError
+├── ControllerUnreachable  no response, or one that cannot be used
+├── TokenUnavailable       the token file cannot be read; no call was made
+├── SessionRejected        the session or the token is not valid (any more)
+├── ControllerRefused      refused until somebody changes a setting or a permission
+└── InvalidRequest         the request is invalid; a retry would fail too
+"""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -19,7 +27,7 @@ CALL_TIMEOUT, PULL_WAIT, PULL_SLACK = 10.0, 30, 15.0  # seconds
 CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 500),
     ("grpc.max_reconnect_backoff_ms", 10_000),
-    # A heartbeat is answered every 10 s: only where that fails is the connection asked whether it lives.
+    # Heartbeats use the connection every 10 s: a keepalive ping is sent only when they stop.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -29,47 +37,47 @@ M = TypeVar("M", bound=Message)
 
 
 class ControllerError(Exception):
-    """A call came to nothing."""
+    """A call failed."""
 
 
 class ControllerUnreachable(ControllerError):
-    """Nobody answered, or not in a way that can be used."""
+    """No response, or one that cannot be used."""
 
 
 class TokenUnavailable(ControllerError):
-    """The token file is not there, or holds none; nobody was asked."""
+    """The token file cannot be read or is empty; no call was made."""
 
 
 class SessionRejected(ControllerError):
-    """Our session or our token does not count (any more)."""
+    """The session or the token is not valid (any more)."""
 
 
 class ControllerRefused(ControllerError):
-    """Not like this; somebody has to change something."""
+    """Refused until somebody changes a setting or a permission."""
 
 
-class RegistrationInvalid(ControllerError):
-    """What we say of ourselves makes no sense, and never will."""
+class InvalidRequest(ControllerError):
+    """The request is invalid; a retry would fail too."""
 
 
 ERROR_TYPES: dict[grpc.StatusCode | None, type[ControllerError]] = {
     grpc.StatusCode.UNAUTHENTICATED: SessionRejected,
     grpc.StatusCode.FAILED_PRECONDITION: ControllerRefused,
     grpc.StatusCode.PERMISSION_DENIED: ControllerRefused,
-    grpc.StatusCode.INVALID_ARGUMENT: RegistrationInvalid,
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
 }
 
 
 class AgentSession(msgspec.Struct, frozen=True):
-    """Ours, until the controller says otherwise."""
+    """The session of this agent, as the controller returned it."""
 
     node: str
     token: str
-    capacity: int = 0  # of the VmafxNode; 0 if the controller does not say
+    capacity: int = 0  # of the VmafxNode; 0 from an old controller
 
 
 class ControllerLink:
-    """A channel to the controller. OSError on making one whose files cannot be used."""
+    """A channel to the controller. The constructor raises OSError if a certificate or key cannot be used."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._client = ControllerClient(endpoint, CHANNEL_OPTIONS)
@@ -78,8 +86,8 @@ class ControllerLink:
         await self._client.close()
 
     async def register(self, request: wire.RegisterNodeRequest) -> AgentSession:
-        said = await self._call("RegisterNode", request, wire.RegisterNodeResponse, CALL_TIMEOUT)
-        return AgentSession(said.node_id, said.session_token, said.capacity)
+        response = await self._call("RegisterNode", request, wire.RegisterNodeResponse, CALL_TIMEOUT)
+        return AgentSession(response.node_id, response.session_token, response.capacity)
 
     async def heartbeat(
         self, session: AgentSession, jobs: Iterable[wire.RunningJob], working: int, *, draining: bool
@@ -96,7 +104,7 @@ class ControllerLink:
     async def pull(
         self, session: AgentSession, capability: wire.NodeCapability, jobs: Iterable[wire.RunningJob]
     ) -> wire.PullWorkResponse:
-        """Waits for work for a while."""
+        """Long poll: the controller waits up to PULL_WAIT seconds for a job."""
         request = wire.PullWorkRequest(
             node_id=session.node,
             session_token=session.token,
@@ -107,7 +115,7 @@ class ControllerLink:
         return await self._call("PullWork", request, wire.PullWorkResponse, PULL_WAIT + PULL_SLACK)
 
     async def report(self, session: AgentSession, request: wire.ReportResultRequest) -> bool:
-        """Whether it counts; if not, the attempt is over."""
+        """Report progress or a result; False if the attempt has ended."""
         request.node_id, request.session_token = session.node, session.token
         return (await self._call("ReportResult", request, wire.ReportResultResponse, CALL_TIMEOUT)).ok
 
@@ -116,7 +124,8 @@ class ControllerLink:
             return await self._client.call(name, request, kind, within)
         except NotTls as error:
             raise ControllerUnreachable(
-                "the controller does not speak TLS here: use --insecure, or give it --tls-cert and --tls-key"
+                "the controller does not use TLS: start the agent with --insecure, "
+                "or the controller with --tls-cert and --tls-key"
             ) from error
         except client.TokenFileError as error:
             raise TokenUnavailable(str(error)) from error
@@ -124,34 +133,34 @@ class ControllerLink:
             raise ERROR_TYPES.get(error.code, ControllerUnreachable)(str(error)) from error
 
 
-def worker_task(job: wire.Job, backend: str) -> WorkerTask:
-    """An old controller hands out clips and a model, and no whole work."""
-    said, work = job.scoring, job.work
+def worker_task(job: wire.Job, backend: str, threads: int) -> WorkerTask:
+    """The task of a worker. An old controller sends clips and a model, and no AttemptSpec."""
+    scoring, work = job.scoring, job.work
     if not work:
-        whole = AttemptSpec(said.reference, said.distorted, id=job.id)
-        if said.model:
-            whole = msgspec.structs.replace(whole, model=said.model)
-        work = msgspec.json.encode(whole).decode()
-    return WorkerTask(job.id, work, said.backend or backend)
+        spec = AttemptSpec(scoring.reference, scoring.distorted, id=job.id)
+        if scoring.model:
+            spec = msgspec.structs.replace(spec, model=scoring.model)
+        work = msgspec.json.encode(spec).decode()
+    return WorkerTask(job.id, work, scoring.backend or backend, threads)
 
 
 def result_message(done: SpooledResult) -> wire.ReportResultRequest:
-    """The whole answer, and the parts of it that an old controller knows."""
-    answer = done.answer
+    """The result as JSON, and in the fields that an old controller reads."""
+    result = done.answer
     return wire.ReportResultRequest(
         job_id=done.id,
         final=True,
-        score=answer.score or 0.0,
-        features={name: one.mean for name, one in answer.metrics.items() if one.mean is not None},
-        error=f"{answer.fault}: {answer.message}" if answer.fault else "",
-        answer=msgspec.json.encode(answer).decode(),
+        score=result.score or 0.0,
+        features={name: summary.mean for name, summary in result.metrics.items() if summary.mean is not None},
+        error=f"{result.fault}: {result.message}" if result.fault else "",
+        answer=msgspec.json.encode(result).decode(),
         name=done.name,
     )
 
 
-def progress_message(attempt: str, name: str, heard: Progress | None) -> wire.ReportResultRequest:
-    """Before the first frame, that it has begun is all there is to say."""
-    said = wire.Progress()
-    if heard is not None and heard.stage == "scoring":
-        said = wire.Progress(frames=heard.done, total_frames=heard.total or 0, fps=heard.fps)
-    return wire.ReportResultRequest(job_id=attempt, name=name, progress=said)
+def progress_message(attempt: str, name: str, progress: Progress | None) -> wire.ReportResultRequest:
+    """Progress of an attempt; empty until its first frame is scored."""
+    frames = wire.Progress()
+    if progress is not None and progress.stage == "scoring":
+        frames = wire.Progress(frames=progress.done, total_frames=progress.total or 0, fps=progress.fps)
+    return wire.ReportResultRequest(job_id=attempt, name=name, progress=frames)

@@ -1,4 +1,4 @@
-"""Keeps the agent registered: registers it again whenever the controller no longer knows its session."""
+"""Keeps the agent registered: registers it again whenever the controller rejects its session."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from vmafx.agent.controller_link import (
     ControllerError,
     ControllerLink,
     ControllerRefused,
-    RegistrationInvalid,
+    InvalidRequest,
     SessionRejected,
     TokenUnavailable,
 )
@@ -16,16 +16,16 @@ from vmafx.clock import loop_time
 from vmafx.logs import log
 from vmafx.wire import controller_pb2 as wire
 
-BACKOFF = Backoff(0.5, 52.0, spread=0.25)  # so that a controller that is back is found within a minute
+BACKOFF = Backoff(0.5, 52.0, spread=0.25)  # registers within a minute of the controller's return
 ADVICE = {
-    ControllerRefused: "let it speak for the VmafxNode of this name, or give it another --name",
-    SessionRejected: "give it a token of now, by --token-file",
+    ControllerRefused: "correct the VmafxNode or the permissions of the agent, or use another --name",
+    SessionRejected: "give the agent a valid token with --token-file",
 }
-STABLE_AFTER = 30.0  # seconds after which a session counts as one that worked
+STABLE_AFTER = 30.0  # seconds after which a session resets the backoff
 
 
 class Registration:
-    """Has the session, or gets one."""
+    """Owns the session of the agent."""
 
     def __init__(self, link: ControllerLink, request: wire.RegisterNodeRequest) -> None:
         self._link, self._request = link, request
@@ -33,22 +33,23 @@ class Registration:
         self._changed = asyncio.Event()
 
     async def session(self) -> AgentSession:
+        """The session, once there is one."""
         while self._session is None:
             await self._changed.wait()
         return self._session
 
-    def is_known(self) -> bool:
+    def is_registered(self) -> bool:
         return self._session is not None
 
     def lose(self, session: AgentSession, why: object) -> None:
-        """This one does not count any more; a newer one may be there already."""
+        """Give up a session that was rejected, unless it has been replaced since."""
         if session == self._session:
-            log.warn("the controller does not know this agent any more; it registers again", why=str(why))
+            log.warn("session rejected; registering again", why=str(why))
             self._session = None
-            self._change()
+            self._notify()
 
     async def run(self) -> None:
-        """For ever. Wrong is raised: no later try would go better."""
+        """Run until cancelled. Raises InvalidRequest, after which no retry would succeed."""
         retries = Retries(BACKOFF)
         while True:
             if await self._register():
@@ -63,25 +64,25 @@ class Registration:
     async def _register(self) -> bool:
         try:
             self._session = await self._link.register(self._request)
-        except RegistrationInvalid:
+        except InvalidRequest:
             raise
         except (ControllerRefused, SessionRejected) as error:
             log.error(
-                "the controller refuses this agent; it tries again",
+                "registration refused; retrying",
                 name=self._request.name, why=str(error), advice=ADVICE[type(error)],
             )  # fmt: skip
             return False
         except TokenUnavailable as error:
-            log.error("there is no token to show the controller; the agent tries again", why=str(error))
+            log.error("no token to register with; retrying", why=str(error))
             return False
         except ControllerError as error:
-            log.warn("the controller cannot be reached; the agent tries again", error=str(error))
+            log.warn("controller unreachable; retrying", error=str(error))
             return False
         log.info("registered", node=self._session.node)
-        self._change()
+        self._notify()
         return True
 
-    def _change(self) -> None:
-        """Wakes all who wait, and lets the next wait."""
+    def _notify(self) -> None:
+        """Wake all waiters; later ones wait for the next change."""
         self._changed.set()
         self._changed = asyncio.Event()

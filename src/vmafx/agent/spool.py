@@ -1,6 +1,6 @@
-"""Finished answers, on disk until the controller has taken or refused them: a score is computed once.
+"""Finished results, on disk until the controller has accepted or rejected them, so that no score is computed twice.
 
-One file per attempt, there whole or not at all, and on the disk itself before anybody is told that the job is done.
+One file per attempt, written atomically and synced to the disk before the result is reported.
 """
 
 import hashlib
@@ -8,16 +8,16 @@ from pathlib import Path
 
 import msgspec
 
-from vmafx.atomic_write import put_whole
+from vmafx.atomic_write import write_atomic
 from vmafx.jobs.attempt import AttemptResult
 from vmafx.logs import log
 
-MAX_SPOOLED = 1000  # answers; an agent has no more jobs in hand than it can run, so this many were left behind
-DAMAGED = ".damaged"
+MAX_SPOOLED = 1000  # results; a running agent has no more of them than slots, so these piled up over many restarts
+DAMAGED_SUFFIX = ".damaged"
 
 
 class SpooledResult(msgspec.Struct, frozen=True):
-    """An attempt that is done here."""
+    """The result of an attempt."""
 
     id: str
     name: str  # of the VmafxJob
@@ -25,40 +25,40 @@ class SpooledResult(msgspec.Struct, frozen=True):
 
 
 class ResultSpool:
-    """The answers in one folder, which nobody else uses."""
+    """The results in one folder, which only this agent uses."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def put(self, done: SpooledResult) -> None:
-        """OSError if it cannot be kept."""
-        put_whole(self._path(done.id), msgspec.json.encode(done), lasting=True)
+        """Store a result. Raises OSError."""
+        write_atomic(self._path(done.id), msgspec.json.encode(done), durable=True)
 
     def drop(self, attempt: str) -> None:
         try:
             self._path(attempt).unlink(missing_ok=True)
         except OSError as error:
-            log.warn("an answer cannot be removed", job=attempt, error=error.strerror)
+            log.warn("cannot delete a reported result", job=attempt, error=error.strerror)
 
     def read(self) -> list[SpooledResult]:
-        """All that was left, the oldest first. One that cannot be read is set aside, and those beyond MOST go."""
+        """The stored results, oldest first. A damaged file is renamed; the oldest beyond MAX_SPOOLED are deleted."""
         found: list[SpooledResult] = []
         files = [path for path in self._folder.iterdir() if path.suffix == ".json"]
         for path in sorted(files, key=lambda path: path.stat().st_mtime_ns):
             try:
                 done = msgspec.json.decode(path.read_bytes(), type=SpooledResult)
             except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-                aside = path.with_suffix(DAMAGED)
-                log.warn("an answer on disk is damaged, and set aside", file=aside, error=error)
+                aside = path.with_suffix(DAMAGED_SUFFIX)
+                log.warn("damaged result file renamed", file=aside, error=error)
                 path.replace(aside)
             else:
                 found.append(done)
         for done in found[:-MAX_SPOOLED]:
-            log.warn("too many answers were left behind; the oldest is dropped", job=done.id, name=done.name)
+            log.warn("too many unreported results; the oldest is deleted", job=done.id, name=done.name)
             self.drop(done.id)
         return found[-MAX_SPOOLED:]
 
     def _path(self, attempt: str) -> Path:
-        """An attempt's name is somebody else's word, and may be no file name."""
+        """The ID comes from the controller and may not be a valid file name, so it is hashed."""
         return self._folder / f"{hashlib.sha256(attempt.encode()).hexdigest()[:32]}.json"

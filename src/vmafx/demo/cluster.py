@@ -1,7 +1,6 @@
 """The processes of the demo: a control plane, the operator, the controller and an agent, ended in reverse."""
 
 import asyncio
-import os
 import sys
 import time
 import urllib.error
@@ -12,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from vmafx.cores import usable_cores
 from vmafx.demo.progress import DemoError, StepPrinter
 from vmafx.devcluster import ClusterOptions, DevCluster, crds, process
 from vmafx.devcluster.cluster import free_port
@@ -58,7 +58,7 @@ class DemoCluster:
         )  # fmt: skip
         self._start(
             "agent", "--controller", f"127.0.0.1:{self._grpc}", "--insecure", "--name", AGENT,
-            "--namespace", NAMESPACE, "--capacity", str(os.cpu_count() or 1), "--state-dir", str(self._agent),
+            "--namespace", NAMESPACE, "--capacity", str(usable_cores()), "--state-dir", str(self._agent),
         )  # fmt: skip
         self._until(lambda: _answers(f"{door}/healthz"), "the controller answers", "controller")
         self._until(lambda: _answers(f"http://127.0.0.1:{self._operator}/readyz"), "the operator is ready", "operator")

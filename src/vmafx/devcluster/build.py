@@ -1,4 +1,4 @@
-"""Build the components from the Go module registry, with the versions pinned in go.mod and go.sum."""
+"""Builds the components with Go, at the versions pinned in go.mod and go.sum."""
 
 import os
 import subprocess
@@ -21,18 +21,18 @@ PACKAGES = {
 
 
 def build_components(names: list[str], folder: Path, progress: ProgressReporter) -> None:
-    """Build each of `names` into `folder`, whole or not at all."""
+    """Build each of `names` into `folder`; a failed build leaves no file."""
     if not names:
         return
     go = tools.go(progress)
     progress.step(
         f"building {', '.join(names)} {paths.kubernetes_version()} from source: "
-        "once, about 5 to 10 minutes on 2 cores, 3 GB in Go's caches"
+        "only once; takes 5 to 10 minutes on 2 cores and 3 GB in Go's caches"
     )
     started = time.monotonic()
     for number, name in enumerate(names, 1):
         _build_one(go, name, folder, progress, f"{number}/{len(names)}")
-    progress.step(f"built in {duration(time.monotonic() - started)}, kept in {folder}")
+    progress.step(f"built in {duration(time.monotonic() - started)}; the binaries are in {folder}")
 
 
 def _build_one(go: Path, name: str, folder: Path, progress: ProgressReporter, position: str) -> None:
@@ -47,29 +47,29 @@ def _build_one(go: Path, name: str, folder: Path, progress: ProgressReporter, po
             command, cwd=paths.SOURCES, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         ) as process:
             try:
-                said = _follow(process, name, progress)
+                errors = _follow(process, name, progress)
             except BaseException:
                 process.kill()
                 raise
         if process.returncode != 0:
-            raise BinariesUnavailable(f"cannot build {name}: {_reason(said)}")
+            raise BinariesUnavailable(f"cannot build {name}: {_reason(errors)}")
         output.replace(folder / name)
     progress.step(f"[{position}] {name}: done in {duration(time.monotonic() - started)}")
 
 
 def _follow(process: "subprocess.Popen[str]", name: str, progress: ProgressReporter) -> list[str]:
-    """Read what go says while it works: a line per module and package; anything else is trouble, and is kept."""
+    """Show the progress of `go build -v`, which prints a line per module and package; returns all other lines."""
     counts = {"modules": 0, "packages": 0}
-    trouble: list[str] = []
-    reader = threading.Thread(target=_read, args=(process.stderr, counts, trouble), daemon=True)
+    errors: list[str] = []
+    reader = threading.Thread(target=_count_lines, args=(process.stderr, counts, errors), daemon=True)
     reader.start()
     while reader.is_alive():
         reader.join(1.0)
         progress.detail(f"{name}: {counts['modules']} modules downloaded, {counts['packages']} packages compiled")
-    return trouble
+    return errors
 
 
-def _read(stream: IO[str], counts: dict[str, int], trouble: list[str]) -> None:
+def _count_lines(stream: IO[str], counts: dict[str, int], errors: list[str]) -> None:
     for line in stream:
         text = line.strip()
         if text.startswith("go: downloading "):
@@ -77,14 +77,14 @@ def _read(stream: IO[str], counts: dict[str, int], trouble: list[str]) -> None:
         elif text and " " not in text and ":" not in text:
             counts["packages"] += 1
         elif text:
-            trouble.append(text)
+            errors.append(text)
 
 
-def _reason(trouble: list[str]) -> str:
-    """The lines that matter, and what to do about them."""
-    text = " ".join(trouble[-3:])[-600:] or "go build gave no reason"
+def _reason(errors: list[str]) -> str:
+    """The last lines of the errors, and what to do."""
+    text = " ".join(errors[-3:])[-600:] or "go build printed no reason"
     if "no space left" in text:
         return f"{text}; free about 4 GB in Go's caches (`go clean -cache -modcache` empties them)"
     if "dial tcp" in text or "lookup" in text or "timeout" in text:
-        return f"{text}; the Go module proxy cannot be reached: check the network, or set GOPROXY to one that can"
-    return f"{text}; or put ready binaries into a folder and name it in KUBEBUILDER_ASSETS"
+        return f"{text}; cannot reach the Go module proxy: check the network, or set GOPROXY to another"
+    return f"{text}; alternatively, put binaries into a folder and set KUBEBUILDER_ASSETS to it"

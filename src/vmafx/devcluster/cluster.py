@@ -1,4 +1,4 @@
-"""A control plane from nothing to ready, and back to nothing."""
+"""A development cluster in a state folder: starts the components, waits until they are ready, stops them."""
 
 import errno
 import fcntl
@@ -23,17 +23,17 @@ from vmafx.devcluster.errors import ComponentFailed, DevClusterError, Insufficie
 from vmafx.devcluster.progress import PlainProgress, ProgressReporter
 from vmafx.kube import load_config
 
-READY_TIMEOUT = 180.0  # a busy machine is slow, and one that ended is noticed at once
-MIN_FREE_BYTES = 256 << 20  # etcd writes 128 MB before it says a word
+READY_TIMEOUT = 180.0  # seconds; a component that has ended is noticed at once
+MIN_FREE_BYTES = 256 << 20  # etcd preallocates 128 MB
 PORT_TRIES = 5
-ReadinessCheck = tuple[str, int, str]  # whose, and the port and path that answer 200 once it is ready
+ReadinessCheck = tuple[str, int, str]  # a component, and the port and path that respond 200 once it is ready
 
 
 def free_port() -> int:
-    """A loopback port that nobody has at this moment.
+    """A loopback port that is free at this moment.
 
-    Below those that the kernel gives to outgoing connections: one of these could take it while a server restarts, even
-    the connection that is trying to reach that very server.
+    Below the range of ephemeral ports: an outgoing connection could take such a port while a server restarts, even the
+    connection of a client that tries to reach that server.
     """
     for port in random.sample(range(20_000, 32_768), 100):
         with socket.socket() as sock, suppress(OSError):
@@ -43,7 +43,7 @@ def free_port() -> int:
 
 
 class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run. `tethered`: it ends when the process that started it does, however that ends."""
+    """Which components to run. `tethered`: the cluster ends with the process that started it, for any reason."""
 
     without: frozenset[str] = frozenset()
     port: int | None = None
@@ -54,23 +54,23 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterState(msgspec.Struct, frozen=True):
-    """What a state folder says of its cluster."""
+    """The content of a state folder's state.json."""
 
     version: str
     server: str
     processes: tuple[process.ComponentProcess, ...]
-    ready: bool = False  # false until all was started and answered; for good, if whoever started it was killed
+    ready: bool = False  # stays false if the start was interrupted
 
     def broken(self) -> list[str]:
-        """Components that were started and are gone."""
-        return [one.name for one in self.processes if not one.alive()]
+        """Components whose process has ended."""
+        return [component.name for component in self.processes if not component.alive()]
 
     def usable(self) -> bool:
         return self.ready and not self.broken()
 
 
 class DevCluster:
-    """The cluster that lives in `folder`. As a context manager: up on entry, down on exit, tethered to us."""
+    """The cluster in a state folder. As a context manager: up on entry, down on exit."""
 
     def __init__(
         self, folder: Path, options: ClusterOptions | None = None, progress: ProgressReporter | None = None
@@ -91,7 +91,7 @@ class DevCluster:
         self.down()
 
     def state(self) -> ClusterState | None:
-        """What was started here and not taken down; None if nothing was."""
+        """The state of the cluster in this folder; None if there is none."""
         try:
             return msgspec.json.decode((self.folder / "state.json").read_bytes(), type=ClusterState)
         except (FileNotFoundError, NotADirectoryError):
@@ -100,57 +100,57 @@ class DevCluster:
             raise DevClusterError(f"cannot read {self.folder / 'state.json'}: {error}; delete {self.folder}") from error
 
     def up(self, pick_port: Callable[[], int] = free_port) -> bool:
-        """Start it and wait until it is ready; False if it runs already, and is left as it is.
+        """Start the cluster and wait until it is ready; False if it is running already.
 
-        A stale one, whose processes are gone, is cleaned away first.
+        A stale cluster, with components that have ended, is removed first.
         """
         if self.options.tethered and threading.current_thread() is not threading.main_thread():
             raise DevClusterError("a tethered cluster ends with the thread that starts it: start it in the main thread")
         with self._locked():
             if state := self.state():
                 if state.usable():
-                    self._check_wanted(state)
+                    self._check_options(state)
                     return False
                 self._progress.step(f"cleaning up a stale cluster in {self.folder}")
             elif self.folder.exists() and any(self.folder.iterdir()):
-                raise DevClusterError(f"{self.folder} is not empty and no cluster of ours; choose another folder")
-            self._clear()
-            self._start_somewhere(binaries.find_binaries(self.options.names(), self._progress), pick_port)
+                raise DevClusterError(f"{self.folder} is not empty and does not hold a cluster; choose another folder")
+            self._remove()
+            self._start_with_retries(binaries.find_binaries(self.options.names(), self._progress), pick_port)
         return True
 
-    def _start_somewhere(self, found: dict[str, Path], pick_port: Callable[[], int]) -> None:
-        """Start, on other ports if somebody took ours in between."""
-        for attempt in range(1, PORT_TRIES + 1):
+    def _start_with_retries(self, found: dict[str, Path], pick_port: Callable[[], int]) -> None:
+        """Start the components; retry on other ports if another process took one meanwhile."""
+        for number in range(1, PORT_TRIES + 1):
             try:
                 self._start(found, pick_port)
             except PortInUse as error:
                 if f":{self.options.port}" in str(error):
                     raise ComponentFailed(f"{error}; choose another with --port") from error
-                if attempt == PORT_TRIES:
+                if number == PORT_TRIES:
                     raise
             else:
                 return
 
-    def _check_wanted(self, state: ClusterState) -> None:
-        """A cluster that runs already will do, unless more or something else was asked for."""
-        running = {one.name for one in state.processes}
+    def _check_options(self, state: ClusterState) -> None:
+        """Refuse a running cluster that lacks a component or has another port than the options ask for."""
+        running = {component.name for component in state.processes}
         if missing := [name for name in self.options.names() if name not in running]:
             raise DevClusterError(f"{self.folder.name!r} runs without {', '.join(missing)}; take it down first")
         if self.options.port is not None and not state.server.endswith(f":{self.options.port}"):
             raise DevClusterError(f"{self.folder.name!r} runs at {state.server}; take it down first")
 
     def down(self) -> bool:
-        """Stop it and remove its folder; False if there was nothing."""
+        """Stop the cluster and delete its folder; False if there was none."""
         if not self.folder.exists():
             return False
         with self._locked():
-            return self._clear()
+            return self._remove()
 
     def _start(self, found: dict[str, Path], pick_port: Callable[[], int]) -> None:
-        """Start all components; on any failure leave nothing behind."""
+        """Start all components; a failure stops them and deletes the folder."""
         running: list[process.ComponentProcess] = []
         try:
-            self._check_room()
+            self._check_disk()
             ports = self._ports(pick_port)
             server = f"https://127.0.0.1:{ports[APISERVER]}"
             pki.write_credentials(self.folder, server)
@@ -159,14 +159,14 @@ class DevCluster:
                 command = components.command(name, found[name], ports.get(name, 0), without=self.options.without)
                 running.append(process.start_component(name, command, self.folder, tethered=self.options.tethered))
                 self._write_state(server, running)
-                if name == APISERVER:  # the others cannot do without it
+                if name == APISERVER:  # the others need it
                     self._wait_ready(running, [(APISERVER, ports[APISERVER], "/readyz")])
-            self._wait_ready(running, _signs_of_readiness(ports))
+            self._wait_ready(running, _readiness_checks(ports))
             self._write_state(server, running, ready=True)
         except BaseException as error:
-            for one in reversed(running):  # also one that the disk had no room left to tell of
-                one.stop()
-            self._clear()
+            for component in reversed(running):  # also one that could not be written to state.json
+                component.stop()
+            self._remove()
             if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}:
                 raise InsufficientDisk(f"cannot write {self.folder}: {error.strerror}") from error
             raise
@@ -183,43 +183,43 @@ class DevCluster:
         deadline = time.monotonic() + READY_TIMEOUT
         tls = load_config(self.kubeconfig).tls
         while waiting:
-            for one in running:
-                process.check_running(one, self.folder)
-            waiting = [sign for sign in waiting if not _answers(sign, tls)]
+            for component in running:
+                process.check_running(component, self.folder)
+            waiting = [check for check in waiting if not _is_ready(check, tls)]
             if waiting and time.monotonic() > deadline:
                 name = waiting[0][0]
-                said = process.last_error(self.folder / "logs" / f"{name}.log")
-                raise ComponentFailed(f"{name} was not ready within {READY_TIMEOUT:.0f} s; its log ends: {said}")
+                error = process.last_error(self.folder / "logs" / f"{name}.log")
+                raise ComponentFailed(f"{name} was not ready within {READY_TIMEOUT:.0f} s; its last error: {error}")
             if waiting:
                 time.sleep(0.05)
 
     def _write_state(self, server: str, running: list[process.ComponentProcess], *, ready: bool = False) -> None:
-        """After each start, so that `down` finds every process even if we are killed now."""
+        """Written after each start, so that `down` finds every process even if this one is killed."""
         state = ClusterState(paths.kubernetes_version(), server, tuple(running), ready)
         part = self.folder / "state.json.part"
         part.write_bytes(msgspec.json.encode(state))
         part.replace(self.folder / "state.json")
 
-    def _check_room(self) -> None:
+    def _check_disk(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         free = shutil.disk_usage(self.folder).free
         if free < MIN_FREE_BYTES:
             raise InsufficientDisk(
-                f"{self.folder} has {free >> 20} MiB free, etcd needs {MIN_FREE_BYTES >> 20}; free some space"
+                f"{self.folder} has {free >> 20} MiB free, etcd needs {MIN_FREE_BYTES >> 20}: free some space"
             )
 
-    def _clear(self) -> bool:
-        """Stop what runs and remove the folder, in the reverse of the order of starting."""
+    def _remove(self) -> bool:
+        """Stop the components, last started first, and delete the folder; False if there was none."""
         state = self.state()
-        for one in reversed(state.processes if state else ()):
-            one.stop()
-        there = self.folder.exists()
+        for component in reversed(state.processes if state else ()):
+            component.stop()
+        existed = self.folder.exists()
         shutil.rmtree(self.folder, ignore_errors=True)
-        return there
+        return existed
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """One `up` or `down` at a time for one folder."""
+        """Hold the lock that serializes `up` and `down` of one folder."""
         path = self.folder.with_name(f".{self.folder.name}.lock")
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -231,23 +231,23 @@ class DevCluster:
             yield
 
 
-def _signs_of_readiness(ports: dict[str, int]) -> list[ReadinessCheck]:
-    """What must answer 200 before a cluster may be used."""
-    signs = [(name, ports[name], "/healthz") for name in (CONTROLLER_MANAGER, SCHEDULER) if name in ports]
+def _readiness_checks(ports: dict[str, int]) -> list[ReadinessCheck]:
+    """The checks that must succeed before the cluster is ready."""
+    checks = [(name, ports[name], "/healthz") for name in (CONTROLLER_MANAGER, SCHEDULER) if name in ports]
     if CONTROLLER_MANAGER in ports:
-        # Pods are refused until it has made the default service account.
-        signs.append((CONTROLLER_MANAGER, ports[APISERVER], "/api/v1/namespaces/default/serviceaccounts/default"))
-    return signs
+        # The API server refuses Pods until the default service account exists.
+        checks.append((CONTROLLER_MANAGER, ports[APISERVER], "/api/v1/namespaces/default/serviceaccounts/default"))
+    return checks
 
 
-def _answers(sign: ReadinessCheck, tls: ssl.SSLContext | None) -> bool:
-    _, port, path = sign
+def _is_ready(check: ReadinessCheck, tls: ssl.SSLContext | None) -> bool:
+    name, port, path = check
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=tls)
     try:
         connection.request("GET", path)
         return connection.getresponse().status == http.client.OK
     except ssl.SSLCertVerificationError as error:
-        raise ComponentFailed(f"{sign[0]} shows a certificate that we do not trust: {error.verify_message}") from error
+        raise ComponentFailed(f"{name} has an untrusted certificate: {error.verify_message}") from error
     except (OSError, http.client.HTTPException):
         return False
     finally:

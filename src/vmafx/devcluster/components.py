@@ -1,4 +1,4 @@
-"""How each component is called: its flags, all of them, and nothing that listens beyond loopback."""
+"""The command line of each component. None listens on an address other than loopback."""
 
 from pathlib import Path
 
@@ -8,13 +8,13 @@ ALL = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER)
 OPTIONAL = {"controller-manager": CONTROLLER_MANAGER, "scheduler": SCHEDULER}
 SERVICE_RANGE = "10.96.0.0/16"
 
-# etcd listens on sockets in the state folder, which only its owner may enter: no port, and no password needed.
-# It wants a "host:port", so that is how the sockets are called.
+# etcd listens on Unix sockets in the state folder, which only its owner can enter: no port and no password needed.
+# It insists on "host:port", so the sockets are named like that.
 _CLIENT_SOCKET, _PEER_SOCKET = "client:0", "peer:0"
 
 
 def command(name: str, binary: Path, port: int, *, without: frozenset[str] = frozenset()) -> list[str]:
-    """The command line of a component; paths are relative to the state folder it runs in."""
+    """The command line of a component; paths are relative to the state folder, where it runs."""
     flags = {ETCD: _etcd, APISERVER: _apiserver, CONTROLLER_MANAGER: _manager, SCHEDULER: _scheduler}[name]
     return [str(binary), *flags(port, without)]
 
@@ -45,7 +45,7 @@ def _apiserver(port: int, without: frozenset[str]) -> list[str]:
         "--tls-cert-file=pki/server.crt",
         "--tls-private-key-file=pki/server.key",
         "--client-ca-file=pki/ca.crt",
-        # Nobody has such a certificate; without these flags every component complains of their absence.
+        # No such certificate exists; without these flags every component logs warnings.
         "--requestheader-client-ca-file=pki/ca.crt",
         "--requestheader-allowed-names=front-proxy-client",
         "--requestheader-username-headers=X-Remote-User",
@@ -55,13 +55,13 @@ def _apiserver(port: int, without: frozenset[str]) -> list[str]:
         "--service-account-key-file=pki/service-account.pub",
         "--service-account-signing-key-file=pki/service-account.key",
         "--authorization-mode=RBAC",
-        # Owner references then need `update` on finalizers, as on many production clusters.
+        # Owner references then need permission to update finalizers, as on many production clusters.
         "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
         "--allow-privileged=true",
         "--profiling=false",
     ]
     if CONTROLLER_MANAGER in without:
-        # Nobody makes the default service accounts, so Pods cannot be made to wait for them.
+        # Without the controller manager, no default service account exists for Pods.
         flags.append("--disable-admission-plugins=ServiceAccount")
     return flags
 
@@ -72,7 +72,7 @@ def _manager(port: int, _without: frozenset[str]) -> list[str]:
         "--service-account-private-key-file=pki/service-account.key",
         "--root-ca-file=pki/ca.crt",
         "--use-service-account-credentials=true",
-        # It makes a token for each of its controllers; at the usual rate that alone takes five seconds.
+        # It requests a token for each of its controllers; at the default rate that takes five seconds.
         "--kube-api-qps=500",
         "--kube-api-burst=500",
     ]

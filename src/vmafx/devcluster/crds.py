@@ -1,4 +1,4 @@
-"""Our kinds on a cluster: applied, and waited for until the server serves them."""
+"""Installs the CRDs of vmafx on a cluster."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from vmafx.devcluster.errors import ComponentFailed
 from vmafx.kube import CRDS, Client, ObjectKey
 
 FIELD_MANAGER = "vmafx-crd"
-ESTABLISHED_TIMEOUT = 30.0
+ESTABLISHED_TIMEOUT = 30.0  # seconds
 
 
 class _Condition(msgspec.Struct):
@@ -20,7 +20,7 @@ class _Condition(msgspec.Struct):
 
 
 class _Status(msgspec.Struct):
-    conditions: list[_Condition] | None = None  # null until the server has looked at it
+    conditions: list[_Condition] | None = None  # null until the API server has processed the CRD
 
 
 class _Crd(msgspec.Struct):
@@ -42,11 +42,11 @@ async def install_crds(client: Client) -> list[str]:
             name for name in waiting if not _established(await client.get(CRDS.seen_as(_Crd), ObjectKey("", name)))
         ]
         if waiting and time.monotonic() > deadline:
-            raise ComponentFailed(f"{', '.join(waiting)} not established within {ESTABLISHED_TIMEOUT:.0f} s")
+            raise ComponentFailed(f"{', '.join(waiting)} were not established within {ESTABLISHED_TIMEOUT:.0f} s")
         if waiting:
             await asyncio.sleep(0.05)
     return names
 
 
 def _established(crd: _Crd) -> bool:
-    return any(one.type == "Established" and one.status == "True" for one in crd.status.conditions or ())
+    return any(cond.type == "Established" and cond.status == "True" for cond in crd.status.conditions or ())

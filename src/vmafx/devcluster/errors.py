@@ -1,19 +1,19 @@
-"""What can go wrong on the way to a running control plane; each text says what to do about it.
+"""Errors of development clusters; each text says what to do.
 
 DevClusterError
-├── NoBinaries       a component could be neither found, fetched nor built
-├── StartFailed      a component ended, or was not ready in time
-│   └── PortTaken    somebody else listens on its port
-└── NoRoom           the disk is full, or cannot be written
+├── BinariesUnavailable  a component cannot be found, downloaded or built
+├── ComponentFailed      a component ended, or was not ready in time
+│   └── PortInUse        another process listens on its port
+└── InsufficientDisk     the disk is full or not writable
 """
 
 
 class DevClusterError(Exception):
-    """The control plane cannot be had; the text is fit for people."""
+    """The cluster cannot be started or used."""
 
 
 class BinariesUnavailable(DevClusterError):
-    """A component could be neither found, fetched nor built."""
+    """A component cannot be found, downloaded or built."""
 
 
 class ComponentFailed(DevClusterError):
@@ -21,8 +21,8 @@ class ComponentFailed(DevClusterError):
 
 
 class PortInUse(ComponentFailed):
-    """Somebody else listens on a component's port."""
+    """Another process listens on a component's port."""
 
 
 class InsufficientDisk(DevClusterError):
-    """The disk is full, or cannot be written."""
+    """The disk is full or not writable."""

@@ -1,4 +1,4 @@
-"""Where `vmafx dev` keeps binaries and each cluster's state, and its environment variables."""
+"""Folders of binaries and clusters, and the environment variables of `vmafx dev`."""
 
 import fcntl
 import platform
@@ -17,30 +17,30 @@ RELEASES = "https://dl.k8s.io/release"
 
 
 class DevSettings(Settings):
-    """Where binaries come from and are kept, and where clusters live."""
+    """The sources and the cache of binaries, and the folder of clusters."""
 
     # fmt: off
     assets: Annotated[str, Setting(
-        "A folder with binaries of etcd, kube-apiserver and so on, to be used before any other.",
+        "Folder with binaries of etcd, kube-apiserver and the other components; used first.",
         variable="KUBEBUILDER_ASSETS",
     )]
     fetch: Annotated[bool, Setting(
-        "`0`: fetch no ready-made binaries, build them.", default="1",
+        "`0`: build binaries from source instead of downloading them.", default="1",
         variable="VMAFX_DEV_FETCH", parse=lambda text: text != "0",
     )]
     index: Annotated[str, Setting(
-        "Another address (https) for the index of envtest archives.",
+        "URL (https) of another index of envtest archives.",
         variable="VMAFX_DEV_ENVTEST_INDEX", parse=lambda text: text or ENVTEST_INDEX,
     )]
     releases: Annotated[str, Setting(
-        "Another address (https) for Kubernetes' release binaries.",
+        "URL (https) of another source of Kubernetes release binaries.",
         variable="VMAFX_DEV_RELEASES", parse=lambda text: text or RELEASES,
     )]
     cache: Annotated[str, Setting(
-        "Where binaries are kept, below `vmafx/`.", default="~/.cache", variable="XDG_CACHE_HOME",
+        "Base folder of the cache; binaries are kept in `vmafx/`.", default="~/.cache", variable="XDG_CACHE_HOME",
     )]
     state: Annotated[str, Setting(
-        "Where clusters live, below `vmafx/dev/`.", default="~/.local/state", variable="XDG_STATE_HOME",
+        "Base folder of state; clusters are kept in `vmafx/dev/`.", default="~/.local/state", variable="XDG_STATE_HOME",
     )]
     # fmt: on
 
@@ -49,7 +49,7 @@ SOURCES = Path(str(resources.files("vmafx.devcluster")))  # holds go.mod and go.
 
 
 def kubernetes_version() -> str:
-    """The one place that says which Kubernetes this is: go.mod."""
+    """The version of Kubernetes, which go.mod declares."""
     found = re.search(r"^\s*k8s\.io/kubernetes (v\S+)", (SOURCES / "go.mod").read_text(), re.MULTILINE)
     if found is None:
         raise DevClusterError(f"{SOURCES / 'go.mod'} does not require k8s.io/kubernetes")
@@ -57,7 +57,7 @@ def kubernetes_version() -> str:
 
 
 def platform_name() -> str:
-    """This machine as Go names it, such as linux-amd64."""
+    """The platform as Go names it, such as linux-amd64."""
     processor = platform.machine().lower()
     return f"{platform.system().lower()}-{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(processor, processor) }"
 
@@ -72,7 +72,7 @@ def binaries() -> Path:
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """One process at a time fills a folder of the cache: the next waits, and finds it filled."""
+    """Hold the lock of a cache folder: one process fills it while others wait."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / ".lock").open("w") as lock:
@@ -87,7 +87,9 @@ def clusters() -> Path:
 
 
 def cluster_folder(name: str) -> Path:
-    """The state folder of a cluster; its name must not lead anywhere else."""
+    """The state folder of a cluster. Names that could lead to another folder are refused."""
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?", name):
-        raise DevClusterError(f"{name!r} is no name for a cluster: use lower-case letters, digits and '-', at most 40")
+        raise DevClusterError(
+            f"{name!r} is not a valid cluster name: use lower-case letters, digits and '-', at most 40"
+        )
     return clusters() / name

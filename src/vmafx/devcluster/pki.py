@@ -12,28 +12,32 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID = timedelta(days=365)
-SERVICE_IP = "10.96.0.1"  # the first of the service range: `kubernetes.default`
+SERVICE_IP = "10.96.0.1"  # of the Service kubernetes.default, the first of the range
 SERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 SERVER_ADDRESSES = ("127.0.0.1", SERVICE_IP)
-
-
-_SIGNS = x509.KeyUsage(
+ADMIN = "kubeconfig"
+USERS = {  # by kubeconfig: user and group
+    ADMIN: ("vmafx-dev-admin", "system:masters"),
+    "controller-manager.kubeconfig": ("system:kube-controller-manager", ""),
+    "scheduler.kubeconfig": ("system:kube-scheduler", ""),
+}
+_CA_KEY_USAGE = x509.KeyUsage(
     key_cert_sign=True, crl_sign=True, digital_signature=False, content_commitment=False, key_encipherment=False,
     data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
 )  # fmt: skip
 
 
 class Authority:
-    """A CA that lives as long as it takes to sign; its key is not written anywhere."""
+    """A CA whose key exists only in memory."""
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name("vmafx-dev-ca")
-        basics = x509.BasicConstraints(ca=True, path_length=0)
+        constraints = x509.BasicConstraints(ca=True, path_length=0)
         self._certificate = (
             _builder(self._name, self._name, self._key)
-            .add_extension(basics, critical=True)
-            .add_extension(_SIGNS, critical=True)
+            .add_extension(constraints, critical=True)
+            .add_extension(_CA_KEY_USAGE, critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
@@ -43,13 +47,13 @@ class Authority:
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def server(self) -> tuple[bytes, bytes]:
-        """Certificate and key for what listens on loopback."""
+        """Certificate and key for servers on loopback."""
         addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in SERVER_ADDRESSES]
         names = [x509.DNSName(name) for name in SERVER_NAMES]
         return self._issue(_name("vmafx-dev"), ExtendedKeyUsageOID.SERVER_AUTH, [*addresses, *names])
 
     def client(self, user: str, group: str = "") -> tuple[bytes, bytes]:
-        """Certificate and key that make their bearer `user`, a member of `group`."""
+        """Client certificate and key of `user`, a member of `group`."""
         return self._issue(_name(user, group), ExtendedKeyUsageOID.CLIENT_AUTH, [])
 
     def _issue(
@@ -65,7 +69,7 @@ class Authority:
 
 
 def service_account_key() -> tuple[bytes, bytes]:
-    """The key that signs service-account tokens, and its public half."""
+    """The private key that signs service account tokens, and its public key."""
     key = ec.generate_private_key(ec.SECP256R1())
     public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     return private_pem(key), public
@@ -78,7 +82,7 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def write_secret(path: Path, content: bytes) -> Path:
-    """Write a file that only we can read, from its first byte on."""
+    """Write a file that only its owner can read, from the first byte on."""
     path.touch(mode=0o600)
     path.write_bytes(content)
     return path
@@ -104,16 +108,8 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivate
     )
 
 
-ADMIN = "kubeconfig"
-USERS = {
-    ADMIN: ("vmafx-dev-admin", "system:masters"),
-    "controller-manager.kubeconfig": ("system:kube-controller-manager", ""),
-    "scheduler.kubeconfig": ("system:kube-scheduler", ""),
-}
-
-
 def write_credentials(folder: Path, server: str) -> None:
-    """Keys, certificates and kubeconfigs of a new cluster."""
+    """Create the keys, certificates and kubeconfigs of a new cluster."""
     authority = Authority()
     (folder / "pki").mkdir(mode=0o700)
     certificate, key = authority.server()
@@ -137,7 +133,7 @@ def _kubeconfig(server: str, name: str, authority: bytes, certificate: bytes, ke
 
     cluster = {"server": server, "certificate-authority-data": data(authority)}
     user = {"client-certificate-data": data(certificate), "client-key-data": data(key)}
-    whole = {
+    config = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": name,
@@ -145,4 +141,4 @@ def _kubeconfig(server: str, name: str, authority: bytes, certificate: bytes, ke
         "users": [{"name": name, "user": user}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
     }
-    return msgspec.yaml.encode(whole)
+    return msgspec.yaml.encode(config)

@@ -1,4 +1,4 @@
-"""One component as a process: started into its log, watched until ready, ended by its pid."""
+"""A component as a process: started with a log file, watched and stopped by its pid."""
 
 import os
 import re
@@ -14,48 +14,48 @@ import msgspec
 from vmafx.devcluster.errors import ComponentFailed, PortInUse
 from vmafx.process import tether
 
-STOP_TIMEOUT = 10.0
+STOP_TIMEOUT = 10.0  # seconds between SIGTERM and SIGKILL
 
 
 class ComponentProcess(msgspec.Struct, frozen=True):
-    """A process that was started, recognisable even if its pid is given to another."""
+    """A started process, identified by pid and start time, since pids are reused."""
 
     name: str
     pid: int
-    started: str  # the kernel's start time of the pid; empty where there is no /proc
+    started: str  # the start time that the kernel has for the pid; empty without /proc
 
     def alive(self) -> bool:
-        state, started = _look(self.pid)
+        state, started = _inspect(self.pid)
         return state not in {"", "Z", "X"} and started == self.started
 
     def stop(self, within: float = STOP_TIMEOUT) -> None:
-        """Ask it to end, then make it."""
-        for sign, patience in ((signal.SIGTERM, within), (signal.SIGKILL, 5.0)):
+        """Send SIGTERM, and SIGKILL if that is not enough; wait until the process has ended."""
+        for number, seconds in ((signal.SIGTERM, within), (signal.SIGKILL, 5.0)):
             if self.alive():
                 with suppress(ProcessLookupError):
-                    os.kill(self.pid, sign)
-            deadline = time.monotonic() + patience
+                    os.kill(self.pid, number)
+            deadline = time.monotonic() + seconds
             while self.alive() and time.monotonic() < deadline:
                 time.sleep(0.02)
         self._reap(5.0)
 
     def _reap(self, within: float) -> None:
-        """Take note of the end. Its first thread may be the first to go: only with the last are its ports free."""
+        """Wait for the last thread: the main thread may end first, and the ports are free only after all have ended."""
         deadline = time.monotonic() + within
-        while self._goes_on() and time.monotonic() < deadline:
+        while self._has_threads() and time.monotonic() < deadline:
             time.sleep(0.01)
 
-    def _goes_on(self) -> bool:
+    def _has_threads(self) -> bool:
         try:
             return os.waitpid(self.pid, os.WNOHANG) == (0, 0)
-        except ChildProcessError:  # not our child: whoever started it is gone, and init reaps it
-            return _look(self.pid)[1] == self.started and _threads(self.pid) > 1
+        except ChildProcessError:  # started by another process, which has ended: init reaps it
+            return _inspect(self.pid)[1] == self.started and _thread_count(self.pid) > 1
 
 
 def start_component(
     name: str, command: list[str], folder: Path, *, tethered: bool, variables: Mapping[str, str] = {}
 ) -> ComponentProcess:
-    """Start a component in `folder`, its output in logs/NAME.log. A tethered one ends with this process."""
+    """Start a component in `folder`, with its output in logs/NAME.log. If tethered, it ends with this process."""
     if tethered:
         command = tether.tethered(command)
     with (folder / "logs" / f"{name}.log").open("wb") as log:
@@ -63,43 +63,43 @@ def start_component(
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             env={**os.environ, **variables},
         )  # fmt: skip
-    child.returncode = 0  # its pid is ours to watch from here on, not this object's
-    return ComponentProcess(name, child.pid, _look(child.pid)[1])
+    child.returncode = 0  # ComponentProcess reaps the pid, not this object
+    return ComponentProcess(name, child.pid, _inspect(child.pid)[1])
 
 
 def check_running(process: ComponentProcess, folder: Path) -> None:
-    """Raise if the process has ended, with the reason that its log gives."""
+    """Raise ComponentFailed if the process has ended, with the reason from its log."""
     if process.alive():
         return
     log = folder / "logs" / f"{process.name}.log"
-    said = last_error(log)
-    if "address already in use" in said:
-        raise PortInUse(f"{process.name}: {said}")
-    if "no space left on device" in said:
+    error = last_error(log)
+    if "address already in use" in error:
+        raise PortInUse(f"{process.name}: {error}")
+    if "no space left on device" in error:
         raise ComponentFailed(f"{process.name} ended: the disk is full ({folder}); free some space")
-    raise ComponentFailed(f"{process.name} ended: {said}")
+    raise ComponentFailed(f"{process.name} ended: {error}")
 
 
 def last_error(log: Path) -> str:
-    """The last line that says what is wrong, in a log of etcd or of Kubernetes."""
+    """The last error in a log of etcd or Kubernetes; without one, the last line."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-    telling = [line for line in lines if line.startswith(("E", "F")) or '"level":"fatal"' in line]
-    said = (telling or lines or ["it said nothing"])[-1]
-    if found := re.search(r'\berr(?:or)?"?[=:]"((?:[^"\\]|\\.)+)"', said):
-        said = found[1].replace('\\"', '"')
-    return " ".join(said.split())[:500]
+    errors = [line for line in lines if line.startswith(("E", "F")) or '"level":"fatal"' in line]
+    last = (errors or lines or ["its log is empty"])[-1]
+    if found := re.search(r'\berr(?:or)?"?[=:]"((?:[^"\\]|\\.)+)"', last):
+        last = found[1].replace('\\"', '"')
+    return " ".join(last.split())[:500]
 
 
-def _threads(pid: int) -> int:
-    """Those it still has; also a process that has ended and is not reaped has one."""
+def _thread_count(pid: int) -> int:
+    """The threads of a process; a zombie has one."""
     try:
         return len(list(Path(f"/proc/{pid}/task").iterdir()))
     except (FileNotFoundError, ProcessLookupError):
         return 0
 
 
-def _look(pid: int) -> tuple[str, str]:
-    """State and start time of a process: ("", "") if there is none, ("?", "") if all we can tell is that there is."""
+def _inspect(pid: int) -> tuple[str, str]:
+    """State and start time of a process; ("", "") if there is none, ("?", "") if it exists and there is no /proc."""
     if Path("/proc/self/stat").exists():
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

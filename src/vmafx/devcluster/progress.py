@@ -1,4 +1,4 @@
-"""How long work is shown to a person: a line when it begins, signs of life, a line when it ends."""
+"""Reports long steps to the user: a line per step, and details meanwhile."""
 
 import sys
 import time
@@ -6,7 +6,7 @@ from typing import Protocol, TextIO
 
 
 class ProgressReporter(Protocol):
-    """Told what is going on; how that looks is the caller's affair."""
+    """Shows steps and their details; the caller decides how."""
 
     def step(self, text: str) -> None: ...
 
@@ -14,9 +14,9 @@ class ProgressReporter(Protocol):
 
 
 class PlainProgress:
-    """Plain lines, for logs and pipes: every step at once, details at most every few seconds."""
+    """Plain lines, for logs and pipes: every step at once, a detail at most every INTERVAL seconds."""
 
-    EVERY = 15.0
+    INTERVAL = 15.0
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stderr
@@ -27,7 +27,7 @@ class PlainProgress:
         print(text, file=self._out, flush=True)
 
     def detail(self, text: str) -> None:
-        if time.monotonic() - self._last >= self.EVERY:
+        if time.monotonic() - self._last >= self.INTERVAL:
             self.step(f"  {text}")
 
 

@@ -1,7 +1,7 @@
-"""What a machine has to score with, and how fast it is.
+"""The devices of a machine, and how fast they score.
 
-    devices.py  CPUs and GPUs, found by asking the vendors' tools and the kernel
-    speed.py    frames per second, measured by scoring a clip
+The vendors and their backends are declared in vmafx.api.hardware; which jobs they fit is the scheduler's.
 
-Which vendors there are is declared in vmafx.api.hardware.
+    devices.py  detects CPUs and GPUs with the vendors' tools and the kernel
+    speed.py    measures frames per second by scoring a test clip
 """

@@ -1,4 +1,4 @@
-"""What this machine has to score with, found out by asking the vendors' tools and the kernel."""
+"""Detects the device to score with, using the vendors' tools and the kernel."""
 
 import asyncio
 import os
@@ -11,18 +11,19 @@ from pathlib import Path
 import msgspec
 
 from vmafx.api.hardware import HARDWARE, Backend, Vendor
+from vmafx.cores import usable_cores
 from vmafx.logs import log
 from vmafx.process.child import SpawnFailed, run_command
 from vmafx.text import one_line
 
-COMMAND_TIMEOUT = 10.0  # seconds for a tool to answer
-GIVEN_UP = 5.0  # seconds more: one that hangs in its driver cannot even be killed
+COMMAND_TIMEOUT = 10.0  # seconds for a tool to finish
+KILL_TIMEOUT = 5.0  # seconds for a killed tool to end; one that hangs in its driver does not
 NVIDIA_SMI = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader,nounits")
 ROCM_SMI = ("rocm-smi", "--showproductname", "--showdriverversion", "--showmeminfo", "vram", "--json")
 
 
 class Device(msgspec.Struct, frozen=True):
-    """`text` is for people."""
+    """The devices of one vendor. `text` describes them, such as "2 x NVIDIA L4, 23034 MiB, driver 550.54.15"."""
 
     vendor: Vendor
     count: int
@@ -35,124 +36,117 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class HostHardware:
-    """A machine to look at: the programs in its PATH, and its files below `root`."""
+    """The machine to examine: the tools in its PATH, and its files below `root`."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> None:
         self._path, self._root = environ.get("PATH", os.defpath), root
 
     async def device(self, wanted: Backend | None = None) -> Device:
-        """The best there is; with `wanted`, what that backend runs on, whether it is found or not."""
+        """The first GPU found, else the CPU; with `wanted`, the device of that backend, even if it is not found."""
         if wanted == "cpu":
             return self._cpu()
-        for look in (self._nvidia, self._amd, self._amd_of_the_kernel, self._intel, self._apple):
-            found = await look()
+        for detect in (self._nvidia, self._amd, self._amd_without_tools, self._intel, self._apple):
+            found = await detect()
             if found is not None and wanted in {None, *found.backends}:
                 return found
         if wanted is None:
             return self._cpu()
-        vendor = next(vendor for vendor, one in HARDWARE.items() if one.backend == wanted)
-        log.warn("no device for this backend was found; it is used all the same", backend=wanted)
-        return Device(vendor, 1, f"{vendor}, as told; not found")
+        vendor = next(vendor for vendor, hardware in HARDWARE.items() if hardware.backend == wanted)
+        log.warn("no device found for the requested backend; using it anyway", backend=wanted)
+        return Device(vendor, 1, f"{vendor} (not detected)")
 
     async def _nvidia(self) -> Device | None:
-        said = await self._ask(NVIDIA_SMI)
-        rows = [[part.strip() for part in line.split(",")] for line in said.splitlines()]
+        output = await self._run_tool(NVIDIA_SMI)
+        rows = [[part.strip() for part in line.split(",")] for line in output.splitlines()]
         rows = [row for row in rows if len(row) == 3 and row[0]]
-        if said and not rows:
-            log.warn("what nvidia-smi says cannot be understood", said=one_line(said))
+        if output and not rows:
+            log.warn("cannot parse the output of a device tool", tool="nvidia-smi", output=one_line(output))
         if not rows:
             return None
         name, driver, memory = rows[0]
-        return Device("nvidia", len(rows), _text(len(rows), name, _mebibytes(memory), f"driver {driver}"))
+        return Device("nvidia", len(rows), _describe(len(rows), name, _mebibytes(memory), f"driver {driver}"))
 
     async def _amd(self) -> Device | None:
-        said = await self._ask(ROCM_SMI)
+        output = await self._run_tool(ROCM_SMI)
         try:
-            cards: dict[str, dict[str, str]] = msgspec.json.decode(said or "{}", type=dict[str, dict[str, str]])
+            sections: dict[str, dict[str, str]] = msgspec.json.decode(output or "{}", type=dict[str, dict[str, str]])
         except msgspec.DecodeError:
-            log.warn("what rocm-smi says cannot be understood", said=one_line(said))
+            log.warn("cannot parse the output of a device tool", tool="rocm-smi", output=one_line(output))
             return None
-        # Its versions disagree on capitals.
-        told = [{key.lower(): value for key, value in card.items()} for name, card in cards.items() if "card" in name]
-        if not told:
+        # The case of its keys differs between versions.
+        cards = [
+            {key.lower(): value for key, value in card.items()} for name, card in sections.items() if "card" in name
+        ]
+        if not cards:
             return None
-        first = told[0]
-        system = {key.lower(): value for key, value in cards.get("system", {}).items()}
+        first = cards[0]
+        system = {key.lower(): value for key, value in sections.get("system", {}).items()}
         memory = first.get("vram total memory (b)", "")
         return Device(
             "amd",
-            len(told),
-            _text(
-                len(told),
+            len(cards),
+            _describe(
+                len(cards),
                 first.get("card series") or first.get("card model") or "AMD GPU",
                 _mebibytes(str(int(memory) >> 20)) if memory.isdecimal() else "",
                 f"driver {system['driver version']}" if "driver version" in system else "",
             ),
         )
 
-    async def _amd_of_the_kernel(self) -> Device | None:
+    async def _amd_without_tools(self) -> Device | None:
         return self._drm("amd", "AMD GPU", "0x1002", "dev/kfd")
 
     async def _intel(self) -> Device | None:
         return self._drm("intel", "Intel GPU", "0x8086", "dev/dri/renderD*")
 
-    def _drm(self, vendor: Vendor, name: str, pci: str, door: str) -> Device | None:
-        """Cards that the kernel drives, and that this user may compute on."""
-        files = [
+    def _drm(self, vendor: Vendor, name: str, pci_vendor: str, device_files: str) -> Device | None:
+        """Cards with a kernel driver, if this user may open one of its device files."""
+        cards = [
             file
             for file in self._root.glob("sys/class/drm/card*/device/vendor")
-            if re.fullmatch(r"card[0-9]+", file.parts[-3]) and _read(file).strip() == pci
+            if re.fullmatch(r"card[0-9]+", file.parts[-3]) and _read(file).strip() == pci_vendor
         ]
-        if not files:
+        if not cards:
             return None
-        doors = [*self._root.glob(door)]
-        if any(os.access(one, os.R_OK | os.W_OK) for one in doors):
-            return Device(vendor, len(files), _text(len(files), name))
-        why = "this user may not; is it in the group render?" if doors else "its driver offers no computing"
-        log.warn("a GPU is not used", gpu=name, why=why)
+        found = [*self._root.glob(device_files)]
+        if any(os.access(file, os.R_OK | os.W_OK) for file in found):
+            return Device(vendor, len(cards), _describe(len(cards), name))
+        why = "permission denied; is this user in the group render?" if found else "its driver offers no compute device"
+        log.warn("GPU not used", gpu=name, why=why)
         return None
 
     async def _apple(self) -> Device | None:
         if (platform.system(), platform.machine()) != ("Darwin", "arm64"):
             return None
-        name = await self._ask(("sysctl", "-n", "machdep.cpu.brand_string"))
+        name = await self._run_tool(("sysctl", "-n", "machdep.cpu.brand_string"))
         return Device("apple", 1, one_line(name) or "Apple GPU")
 
     def _cpu(self) -> Device:
-        named = re.search(r"^model name\s*:\s*(.+)$", _read(self._root / "proc/cpuinfo"), re.MULTILINE)
-        cores = usable_cores()
-        name = named[1] if named else platform.machine() or "CPU"
+        model = re.search(r"^model name\s*:\s*(.+)$", _read(self._root / "proc/cpuinfo"), re.MULTILINE)
+        cores = usable_cores(self._root)
+        name = model[1] if model else platform.machine() or "CPU"
         return Device("cpu", 1, one_line(f"{name}, {cores} core{'s' if cores > 1 else ''}"))
 
-    async def _ask(self, command: tuple[str, ...]) -> str:
-        """What a tool says; nothing if it is not here, or is of no use."""
+    async def _run_tool(self, command: tuple[str, ...]) -> str:
+        """The output of a tool; empty if it is not installed or fails."""
         program = shutil.which(command[0], path=self._path)
         if program is None:
             return ""
         try:
-            async with asyncio.timeout(COMMAND_TIMEOUT + GIVEN_UP):
+            async with asyncio.timeout(COMMAND_TIMEOUT + KILL_TIMEOUT):
                 code, out, err = await run_command([program, *command[1:]], within=COMMAND_TIMEOUT)
         except (TimeoutError, SpawnFailed) as error:
-            log.warn(
-                "a tool does not work", tool=program, why=str(error) or f"no answer within {COMMAND_TIMEOUT:.0f} s"
-            )
+            log.warn("device tool failed", tool=program, why=str(error) or f"no answer within {COMMAND_TIMEOUT:.0f} s")
             return ""
         if code:
-            log.warn("a tool does not work", tool=program, code=code, says=one_line(out or err))
+            log.warn("device tool failed", tool=program, code=code, output=one_line(out or err))
             return ""
         return out
 
 
-def usable_cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
-
-
-def _text(count: int, *parts: str) -> str:
-    several = f"{count} x " if count > 1 else ""
-    return one_line(several + ", ".join(part for part in parts if part))
+def _describe(count: int, *parts: str) -> str:
+    prefix = f"{count} x " if count > 1 else ""
+    return one_line(prefix + ", ".join(part for part in parts if part))
 
 
 def _mebibytes(text: str) -> str:

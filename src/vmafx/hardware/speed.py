@@ -1,4 +1,4 @@
-"""How fast this machine scores, measured by scoring: the real worker, on a clip made for it."""
+"""Measures how fast this machine scores: runs a real worker on a generated clip, and caches the result."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from vmafx.atomic_write import put_whole
+from vmafx.atomic_write import write_atomic
 from vmafx.hardware.devices import Device
 from vmafx.jobs.attempt import AttemptSpec
 from vmafx.jobs.worker_process import WorkerRunner, WorkerTask
@@ -19,13 +19,13 @@ from vmafx.process.child import run_command
 from vmafx.scoring import engine
 from vmafx.scoring.errors import NodeFault, spawn_errors_as_node_fault
 
-MEASURE_TIMEOUT = 60.0  # seconds for all of it; a machine that takes longer is slow, and nothing else is wrong with it
+MEASURE_TIMEOUT = 60.0  # seconds; a machine that takes longer is used, with unknown speed
 SOURCE = "testsrc2=size=1920x1080:rate=24"
 FRAMES = 48
 
 
 class SpeedMeasurement(msgspec.Struct, frozen=True):
-    """What was found before, and with what."""
+    """A measured speed, and the vmafx version and device it holds for."""
 
     version: str
     device: str
@@ -33,52 +33,52 @@ class SpeedMeasurement(msgspec.Struct, frozen=True):
 
 
 async def frames_per_second(folder: Path, device: Device, environ: Mapping[str, str] = os.environ) -> float:
-    """As measured now, or before with the same vmafx and device; 0 if it took too long.
+    """The speed in frames per second, from the cache if vmafx and the device are the same; 0 after a timeout.
 
-    NodeFault if this machine cannot score at all.
+    Raises NodeFault if this machine cannot score.
     """
-    cache, now = folder / "speed.json", version("vmafx")
+    cache, current = folder / "speed.json", version("vmafx")
     try:
         known = msgspec.json.decode(cache.read_bytes(), type=SpeedMeasurement)
     except (OSError, msgspec.DecodeError):
         known = None
-    if known is not None and (known.version, known.device) == (now, device.text):
+    if known is not None and (known.version, known.device) == (current, device.text):
         return known.fps
-    log.info("measuring how fast this machine scores", device=device.text)
+    log.info("measuring speed", device=device.text)
     try:
         async with asyncio.timeout(MEASURE_TIMEOUT):
             fps = await _measure(folder, device, environ)
     except TimeoutError:
-        log.warn("this took too long; the speed of this machine is not known", seconds=MEASURE_TIMEOUT)
+        log.warn("measuring speed timed out; the speed is unknown", seconds=MEASURE_TIMEOUT)
         return 0.0
-    log.info("measured", fps=fps)
-    put_whole(cache, msgspec.json.encode(SpeedMeasurement(now, device.text, fps)))
+    log.info("speed measured", fps=fps)
+    write_atomic(cache, msgspec.json.encode(SpeedMeasurement(current, device.text, fps)))
     return fps
 
 
 async def _measure(folder: Path, device: Device, environ: Mapping[str, str]) -> float:
-    # Limits on where jobs' clips come from do not hold for ours.
+    # The limits on the clips of jobs do not apply to these clips.
     unlimited = {name: value for name, value in environ.items() if not name.startswith("VMAFX_MEDIA_")}
-    with TemporaryDirectory(dir=folder) as made:
-        clips = [Path(made) / "reference.mkv", Path(made) / "distorted.mkv"]
+    with TemporaryDirectory(dir=folder) as temporary:
+        clips = [Path(temporary) / "reference.mkv", Path(temporary) / "distorted.mkv"]
         for clip, quality in zip(clips, ("2", "20"), strict=True):
-            await _make(engine.find_ffmpeg(environ), clip, quality)
+            await _make_clip(engine.find_ffmpeg(environ), clip, quality)
         reference, distorted = (clip.as_uri() for clip in clips)
         work = msgspec.json.encode(AttemptSpec(reference, distorted, id="speed")).decode()
-        runner = WorkerRunner(Path(made) / "work", unlimited)
+        runner = WorkerRunner(Path(temporary) / "work", unlimited)
         async with runner.begun(WorkerTask("speed", work, device.backends[0])) as job:
-            answer = await job.ended()
+            result = await job.ended()
             progress = job.progress()
-    if answer.fault is not None:
-        raise NodeFault(f"{answer.message}")
+    if result.fault is not None:
+        raise NodeFault(f"{result.message}")
     return round(progress.fps, 2) if progress is not None else 0.0
 
 
-async def _make(ffmpeg: str, clip: Path, quality: str) -> None:
-    """By an encoder that every ffmpeg has."""
+async def _make_clip(ffmpeg: str, clip: Path, quality: str) -> None:
+    """Encode a test picture with mpeg4, which every ffmpeg has."""
     command = [shutil.which(ffmpeg) or ffmpeg, "-loglevel", "error", "-f", "lavfi", "-i", SOURCE]
     command += ["-frames:v", str(FRAMES), "-c:v", "mpeg4", "-q:v", quality, str(clip)]
     with spawn_errors_as_node_fault():
-        code, _, said = await run_command(command, within=MEASURE_TIMEOUT)
+        code, _, errors = await run_command(command, within=MEASURE_TIMEOUT)
     if code:
-        raise NodeFault(f"ffmpeg cannot make a clip: {said[-500:]}")
+        raise NodeFault(f"ffmpeg cannot create the test clip: {errors[-500:]}")

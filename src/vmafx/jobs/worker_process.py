@@ -56,6 +56,7 @@ class WorkerTask(msgspec.Struct, frozen=True):
     id: str
     work: str  # a jobs.work.Work, as JSON
     backend: str
+    threads: int | None = None  # if neither the job nor VMAFX_THREADS says how many
 
 
 class WorkerRunner:
@@ -137,6 +138,8 @@ async def _worker(
         "VMAFX_PROGRESS_FILE": str(_progress(folder)),
         "TMPDIR": str(temporary),
     }
+    if task.threads and not environ.get("VMAFX_THREADS"):
+        told["VMAFX_THREADS"] = str(task.threads)
     try:
         temporary.mkdir()
         process = await asyncio.create_subprocess_exec(

@@ -1,7 +1,7 @@
-"""Child processes: started without a shell, and ended with everything they started, whatever happens to us.
+"""Child processes that never outlive their parent, started without a shell.
 
-    child.py   a command run to its end, its output read within bounds
-    tether.py  a command that does not outlive its parent; run as a script
+What the children are for belongs to the callers.
 
-What the children do is not known here.
+    child.py   runs a command, with limited output and time, and kills its process group
+    tether.py  ties the life of a command to its parent; run as a script
 """

@@ -1,4 +1,4 @@
-"""Children: started without a shell, killed with their whole group, never left behind, whatever happens to us."""
+"""Child processes: started without a shell, and killed with their process group when the block or the parent ends."""
 
 import asyncio
 import os
@@ -9,23 +9,23 @@ from contextlib import asynccontextmanager, suppress
 
 from vmafx.process.tether import tethered
 
-# Nothing of ours reaches a child that reads hostile files: no credentials, no library paths, no proxies.
-# A statically linked ffmpeg crashes on the names in a transport stream if it finds the machine's own character tables.
+# Children read untrusted files, so they get no credentials, library paths or proxies.
+# GCONV_PATH: a statically linked ffmpeg crashes on names in a transport stream if it loads the system's gconv modules.
 ENVIRONMENT = {"LC_ALL": "C", "PATH": os.defpath, "AV_LOG_FORCE_NOCOLOR": "1", "GCONV_PATH": os.devnull}
-MAX_OUTPUT = 16 << 20
+MAX_OUTPUT = 16 << 20  # bytes of each stream
 
 
 class SpawnFailed(Exception):
-    """A command cannot be started: it is not there, or the machine has no room for another process."""
+    """A command cannot be started: it does not exist, or the machine cannot run another process."""
 
 
 @asynccontextmanager
 async def child(
     command: Sequence[str], fds: Iterable[int] = (), *, stdout: int = asyncio.subprocess.DEVNULL
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process that has ended, with all it started, when the block is left. Its standard error is to be read.
+    """Run a process for the length of the block; at its end the process and all it started are killed.
 
-    StartFailed if it cannot be started.
+    The block has to read its standard error. Raises SpawnFailed if the process cannot be started.
     """
     try:
         process = await asyncio.create_subprocess_exec(
@@ -48,15 +48,15 @@ async def child(
 
 
 async def run_command(command: Sequence[str], fds: Iterable[int] = (), within: float = 60.0) -> tuple[int, str, str]:
-    """Run to the end: exit code, standard output, standard error. TimeoutError after `within` seconds."""
+    """Run a command; returns its exit code, standard output and standard error. TimeoutError after `within` seconds."""
     async with child(command, fds, stdout=asyncio.subprocess.PIPE) as process:
         async with asyncio.timeout(within):
-            out, err = await asyncio.gather(_all(process.stdout), _all(process.stderr))
+            out, err = await asyncio.gather(_read_all(process.stdout), _read_all(process.stderr))
             return await process.wait(), out, err
 
 
-async def _all(stream: asyncio.StreamReader | None) -> str:
-    """What a child says, up to a bound; what it says beyond that is read and dropped."""
+async def _read_all(stream: asyncio.StreamReader | None) -> str:
+    """Read to the end and keep MAX_OUTPUT; the rest is dropped, so that the child never blocks on a full pipe."""
     kept, size = [], 0
     while stream and (chunk := await stream.read(1 << 16)):
         if size < MAX_OUTPUT:
@@ -66,12 +66,12 @@ async def _all(stream: asyncio.StreamReader | None) -> str:
 
 
 def exit_description(code: int) -> str:
-    """An exit code, for people."""
+    """An exit code as text, such as "exit code 1" or "signal SIGTERM"."""
     if code >= 0:
         return f"exit code {code}"
     return f"signal {signal.Signals(-code).name}" + (" (out of memory?)" if code == -signal.SIGKILL else "")
 
 
-def python(script: str, *arguments: str) -> list[str]:
-    """A script of this package, in a Python of its own that takes nothing from the environment."""
+def python_command(script: str, *arguments: str) -> list[str]:
+    """The command line that runs a script in an isolated Python, which ignores the environment and the user's site."""
     return [sys.executable, "-I", script, *arguments]

@@ -1,7 +1,6 @@
 """Run a command that does not outlive its parent: `python tether.py PARENT_PID COMMAND...`.
 
-A script of its own, with nothing imported but the standard library: the kernel's promise (PR_SET_PDEATHSIG) has to be
-asked for in the child, after the fork, and it survives exec.
+A script that imports only the standard library: PR_SET_PDEATHSIG has to be set in the child, between fork and exec.
 """
 
 import ctypes
@@ -13,7 +12,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def tethered(command: list[str]) -> list[str]:
-    """The command line that runs `command` so that it ends with this process, however this one ends."""
+    """The command line that runs `command` so that the kernel kills it when this process ends, for any reason."""
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
 
 
@@ -21,9 +20,9 @@ def main() -> None:
     parent, command = int(sys.argv[1]), sys.argv[2:]
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before we asked
+    if os.getppid() != parent:  # the parent ended before prctl
         sys.exit(1)
-    os.execv(command[0], command)  # noqa: S606 - no shell, and that is the point
+    os.execv(command[0], command)  # noqa: S606 - without a shell on purpose
 
 
 if __name__ == "__main__":

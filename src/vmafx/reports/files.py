@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from vmafx.atomic_write import put_whole
+from vmafx.atomic_write import write_atomic
 from vmafx.reports.page import html
 from vmafx.scoring.errors import BadInput, NodeFault
 from vmafx.scoring.pictures import FramePair
@@ -106,7 +106,7 @@ def write_report(path: Path, reports: Sequence[Report], pictures: Mapping[str, S
     check_path(path)
     content = _render(path)(reports, pictures)
     with _told_of(path):
-        put_whole(path, content)
+        write_atomic(path, content)
 
 
 def render_report(name: str, report: Report, pictures: Sequence[FramePair] = ()) -> bytes:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from vmafx.atomic_write import put_whole
+from vmafx.atomic_write import write_atomic
 from vmafx.scoring.engine import Engine
 from vmafx.scoring.models import VmafModel
 from vmafx.scoring.request import ScoreOptions, Source
@@ -66,7 +66,7 @@ class ResultCache:
         if self._folder is not None:
             with suppress(OSError):
                 self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                put_whole(self._path(self._folder, report.result.key), msgspec.json.encode(report))
+                write_atomic(self._path(self._folder, report.result.key), msgspec.json.encode(report))
                 self._prune(self._folder)
 
     @staticmethod

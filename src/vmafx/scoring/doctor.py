@@ -1,7 +1,6 @@
 """What this machine can score, found by trying it."""
 
 import asyncio
-import os
 import platform
 import shutil
 import tempfile
@@ -9,6 +8,7 @@ import tempfile
 import av
 import msgspec
 
+from vmafx.cores import usable_cores
 from vmafx.scoring import engine as engines
 from vmafx.scoring.cache import default_cache_folder
 from vmafx.scoring.engine import Engine, FfmpegBuild
@@ -48,7 +48,7 @@ async def examine() -> DoctorReport:
         encoders=tuple(name for name in ENCODERS if name in parts.encoders),
         prober=f"PyAV {av.__version__}, libavcodec {'.'.join(map(str, av.library_versions['libavcodec']))}",
         schemes=tuple(name for name, scheme in SCHEMES.items() if scheme.is_installed()),
-        cores=len(os.sched_getaffinity(0)),
+        cores=usable_cores(),
         temporary=folder,
         temporaryFree=shutil.disk_usage(folder).free,
         cache=str(default_cache_folder() or "none: there is no home folder"),

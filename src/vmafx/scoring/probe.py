@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from vmafx.api.scoring import RawFormat
-from vmafx.process.child import exit_description, python, run_command
+from vmafx.process.child import exit_description, python_command, run_command
 from vmafx.scoring.clip import Clip, ProbeRefusal, ProbeTask, raw_frame_bytes
 from vmafx.scoring.errors import BadInput, InputPart, NodeFault, spawn_errors_as_node_fault
 from vmafx.scoring.media.access import OpenedMedia
@@ -21,7 +21,7 @@ async def probe_clip(opened: OpenedMedia, source: Source, part: InputPart, limit
         _check_raw(opened, source.format, part)
     with os.fdopen(opened.again(), "rb") as file:
         task = ProbeTask(file.fileno(), source.format, limits.pixels, limits.frames, limits.memory)
-        command = python(PROBER, msgspec.json.encode(task).decode())
+        command = python_command(PROBER, msgspec.json.encode(task).decode())
         patience = limits.probe_seconds + opened.size / MIN_PROBE_RATE
         try:
             with spawn_errors_as_node_fault():

@@ -1,6 +1,5 @@
 """What is to be scored, and how."""
 
-import os
 from collections.abc import Mapping
 from typing import Annotated, Self, get_type_hints
 
@@ -9,6 +8,7 @@ import msgspec
 from vmafx import settings
 from vmafx.api.schema import expected, field_schema
 from vmafx.api.scoring import DEFAULT_MODEL, MAX_THREADS, RawFormat, ScoringOptions, ScoringSpec
+from vmafx.cores import usable_cores
 from vmafx.scoring.errors import BadInput
 from vmafx.settings import Setting, Settings, at_least
 
@@ -66,7 +66,7 @@ class ScoreOptions(ScoringOptions, kw_only=True):
         return cls(model=spec.model, **msgspec.structs.asdict(given) | {"threads": given.threads or threads})
 
     def cores(self) -> int:
-        return self.threads or min(len(os.sched_getaffinity(0)), MAX_THREADS)
+        return self.threads or min(usable_cores(), MAX_THREADS)
 
 
 def check_options(options: ScoringOptions) -> None:

@@ -15,7 +15,7 @@ from vmafx.agent.controller_link import (
     ControllerLink,
     ControllerRefused,
     ControllerUnreachable,
-    RegistrationInvalid,
+    InvalidRequest,
     SessionRejected,
     TokenUnavailable,
 )
@@ -39,14 +39,14 @@ async def link(door: FrontDoor) -> AsyncIterator[ControllerLink]:
         ("UNAUTHENTICATED", SessionRejected),
         ("FAILED_PRECONDITION", ControllerRefused),
         ("PERMISSION_DENIED", ControllerRefused),
-        ("INVALID_ARGUMENT", RegistrationInvalid),
+        ("INVALID_ARGUMENT", InvalidRequest),
         ("UNAVAILABLE", ControllerUnreachable),
         ("INTERNAL", ControllerUnreachable),
         ("CANCELLED", ControllerUnreachable),
         ("UNIMPLEMENTED", ControllerUnreachable),
     ],
 )
-async def test_errors_in_our_terms(
+async def test_a_status_code_becomes_an_error_of_the_link(
     door: FrontDoor, link: ControllerLink, code: str, kind: type[ControllerError]
 ) -> None:
     door.refusals["RegisterNode"] = grpc.StatusCode[code]
@@ -55,10 +55,10 @@ async def test_errors_in_our_terms(
     assert str(error.value) == f"{code}: so it [31mis"
 
 
-async def test_a_connection_that_is_closed_is_no_cancellation(door: FrontDoor, link: ControllerLink) -> None:
+async def test_closing_the_link_fails_its_calls_and_cancels_nothing(door: FrontDoor, link: ControllerLink) -> None:
     session = await link.register(REQUEST)
     first, second = (asyncio.create_task(link.pull(session, CAN, [])) for _ in range(2))
-    await eventually(lambda: len(door.calls("PullWork")) == 2, "both wait for work")
+    await eventually(lambda: len(door.calls("PullWork")) == 2, "both pulls wait")
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
         await second
@@ -70,25 +70,27 @@ async def test_a_connection_that_is_closed_is_no_cancellation(door: FrontDoor, l
 
 
 @pytest.mark.parametrize("content", [None, b"", b"two words", b"line\nline", b"\xff", "ü".encode()])
-async def test_a_token_file_without_a_token(door: FrontDoor, tmp_path: Path, content: bytes | None) -> None:
+async def test_a_token_file_without_a_token_is_an_error_until_it_has_one(
+    door: FrontDoor, tmp_path: Path, content: bytes | None
+) -> None:
     token = tmp_path / "token"
     if content is not None:
         token.write_bytes(content)
     link = ControllerLink(Endpoint(address=door.address, insecure=True, token=token))
     with pytest.raises(TokenUnavailable, match="the token file"):
         await link.register(REQUEST)
-    token.write_text("now there is one\n".replace(" ", "-"))
+    token.write_text("a-token\n")
     assert (await link.register(REQUEST)).node == "default/machine"
-    assert door.heard[-1].authorization == "Bearer now-there-is-one"
+    assert door.heard[-1].authorization == "Bearer a-token"
     await link.close()
 
 
-async def test_a_port_that_says_something_else_is_none() -> None:
-    async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def test_a_port_that_does_not_speak_grpc_is_unreachable() -> None:
+    async def respond(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
 
-    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    server = await asyncio.start_server(respond, "127.0.0.1", 0)
     async with server:
         link = ControllerLink(Endpoint(address=f"127.0.0.1:{server.sockets[0].getsockname()[1]}", insecure=True))
         with pytest.raises(ControllerUnreachable):

@@ -1,7 +1,7 @@
-"""What befalls agents and their controllers, one thing at a time; judged by etcd's whole log.
+"""Faults of agents and controllers, one at a time, judged by the whole history in etcd.
 
-What takes a minute or two by itself runs beside all else: `begun` starts it, and the last tests wait for it.
-`make soak` has more of that kind.
+Stories that take minutes run concurrently: the fixture `begun` starts them, and the last tests wait for them.
+`make soak` has more of them.
 """
 
 import asyncio
@@ -28,18 +28,18 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
 
 @pytest.fixture(scope="module")
 async def begun(world: World, request: pytest.FixtureRequest) -> AsyncIterator[dict[str, "asyncio.Task[None]"]]:
-    """The long stories that are to be told in this run."""
-    asked = [getattr(one, "callspec", None) for one in request.session.items]
-    wanted = [one.params["story"] for one in asked if one is not None and "story" in one.params]
-    tasks = {name: asyncio.ensure_future(STORIES[name](world)) for name in wanted}
+    """The long stories that this run selects, as tasks."""
+    calls = [getattr(item, "callspec", None) for item in request.session.items]
+    selected = [call.params["story"] for call in calls if call is not None and "story" in call.params]
+    tasks = {name: asyncio.ensure_future(STORIES[name](world)) for name in selected}
     yield tasks
     for task in tasks.values():
         task.cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)
 
 
-async def test_one_agent_and_two_controllers_that_take_turns(world: World) -> None:
-    """Each connection is another replica's, and none lasts: both tell the same, and write what one would."""
+async def test_an_agent_may_alternate_between_two_controllers(world: World) -> None:
+    """Each connection reaches the other replica, and each job cuts it: both replicas answer the same."""
     async with scene(world.cluster, world.client, "turns", world.folder, replicas=2) as stage:
         machine = await stage.machine("machine", "--capacity", "2")
         keys = [await world.submit(stage, f"job-{one}") for one in range(4)]
@@ -54,39 +54,39 @@ async def test_one_agent_and_two_controllers_that_take_turns(world: World) -> No
                 asked = wire.GetJobRequest(job_id=job.metadata.uid)
                 assert await first.GetJob(asked) == await second.GetJob(asked)
         assert machine.exits() == []
-        told = await stage.judge()
-        assert len(sessions(told)) == 1
+        moments = await stage.judge()
+        assert len(sessions(moments)) == 1
 
 
-def sessions(told: list[history.Moment]) -> set[str]:
-    """Of all that ever registered."""
-    nodes = [one.new or {} for one in told if one.kind == "node"]
+def sessions(moments: list[history.Moment]) -> set[str]:
+    """The sessions of all registrations in the history."""
+    nodes = [one.new or {} for one in moments if one.kind == "node"]
     return {one["status"]["agentSession"] for one in nodes if "agentSession" in one.get("status", {})}
 
 
 @pytest.mark.parametrize("busy", [True, False], ids=["busy", "idle"])
-async def test_of_two_agents_with_one_name_the_older_ends(world: World, busy: bool) -> None:
+async def test_of_two_agents_with_one_name_the_older_exits(world: World, busy: bool) -> None:
     async with scene(world.cluster, world.client, f"namesakes-{busy}".lower(), world.folder) as stage:
         older = await stage.machine("machine")
         key = await world.submit(stage, "job") if busy else None
         worker = await halted(older) if busy else None
         older.stay_away()
         newer = await stage.machine("machine", folder="newer")
-        if worker is not None:  # it finds a score, and is the first to tell
+        if worker is not None:  # so that the older agent reports a score first
             send(worker, signal.SIGCONT)
         key = key or await world.submit(stage, "job")
-        await eventually(older.exits, "the older ends")
+        await eventually(older.exits, "the older agent exits")
         assert older.exits() == [2]
-        await older.says("the agent ends")  # its last word may be heard after its end
+        await older.says("agent exits")  # its last line may be read after its exit
         why = older.life.said[-1]["why"]
         assert "another agent has registered as" in why
         assert "--name" in why
         world.assert_scored(await stage.finished(key), "machine", attempts=1, failures=0)
         assert newer.exits() == []
-        told = await stage.judge()
-        assert len(sessions(told)) == 2
+        moments = await stage.judge()
+        assert len(sessions(moments)) == 2
 
 
 @pytest.mark.parametrize("story", STORIES)
-async def test_in_its_own_time(story: str, begun: dict[str, "asyncio.Task[None]"]) -> None:
+async def test_a_long_story_ends_well(story: str, begun: dict[str, "asyncio.Task[None]"]) -> None:
     await begun[story]

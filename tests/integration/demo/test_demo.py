@@ -105,6 +105,6 @@ async def test_a_failure_says_what_is_wrong(tmp_path: Path, scratch: Path) -> No
     async with demo(tmp_path / "shown", scratch, VMAFX_FFMPEG_BIN="/bin/false") as process:
         _, said = await process.communicate()
     assert process.returncode == 1
-    assert said.startswith(b"error: `vmafx agent` ended; it said last: the agent ends: this machine cannot score")
+    assert said.startswith(b"error: `vmafx agent` ended; it said last: agent exits: this machine cannot score")
     assert len(said.splitlines()) == 1
     assert left(scratch) == []

@@ -1,4 +1,4 @@
-"""The control plane itself: up, down, several at once, and nothing left behind however it ends."""
+"""A development cluster: up, down, several at a time, and no processes or files left after any kind of end."""
 
 import errno
 import os
@@ -25,7 +25,7 @@ VMAFX = [str(Path(sys.executable).with_name("vmafx"))]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Where a test's cluster lives; whatever the test does, nothing of it stays."""
+    """The state folder of a test's cluster, which is taken down after the test."""
     yield tmp_path / "state" / "vmafx" / "dev" / "dev"
     DevCluster(tmp_path / "state" / "vmafx" / "dev" / "dev").down()
 
@@ -36,10 +36,10 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def listening(pid: int) -> list[str]:
-    """The addresses on which a process listens, as the kernel has them."""
+    """The addresses on which a process listens, from /proc."""
     sockets = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # a connection that was closed since
+        with suppress(FileNotFoundError):  # a connection that was closed meanwhile
             target = str(descriptor.readlink())
             if target.startswith("socket:["):
                 sockets.add(target[8:-1])
@@ -60,7 +60,7 @@ def started(cluster: DevCluster) -> ClusterState:
     return state
 
 
-def gone(state: ClusterState) -> bool:
+def has_ended(state: ClusterState) -> bool:
     port = int(state.server.rpartition(":")[2])
     with socket.socket() as sock:
         closed = sock.connect_ex(("127.0.0.1", port)) != 0
@@ -75,26 +75,26 @@ def test_nothing_listens_beyond_loopback(cluster: DevCluster) -> None:
     assert addresses == {name: ["loopback"] for name in ("kube-apiserver", CONTROLLER_MANAGER, SCHEDULER)}
 
 
-def test_nobody_else_may_read_the_keys(cluster: DevCluster) -> None:
+def test_only_the_owner_can_read_the_keys(cluster: DevCluster) -> None:
     secrets = [path for path in cluster.folder.rglob("*") if path.suffix == ".key" or path.name.endswith("kubeconfig")]
     assert len(secrets) == 5
     assert {oct(path.stat().st_mode & 0o777) for path in secrets} == {"0o600"}
     assert oct(cluster.folder.stat().st_mode & 0o077) == "0o0"
 
 
-def test_up_twice_is_up_once_and_down_leaves_nothing(folder: Path) -> None:
+def test_a_second_up_changes_nothing_and_down_leaves_nothing(folder: Path) -> None:
     with DevCluster(folder, QUICK) as cluster:
         state = cluster.state()
         assert state is not None
         assert [one.name for one in state.processes] == ["etcd", "kube-apiserver"]
         assert cluster.up() is False
         assert cluster.state() == state
-    assert gone(state)
+    assert has_ended(state)
     assert not folder.exists()
     assert cluster.down() is False
 
 
-def test_two_at_once(folder: Path, cluster: DevCluster) -> None:
+def test_two_clusters_run_side_by_side(folder: Path, cluster: DevCluster) -> None:
     with DevCluster(folder, QUICK) as second:
         first_state, second_state = cluster.state(), second.state()
         assert first_state is not None
@@ -103,12 +103,12 @@ def test_two_at_once(folder: Path, cluster: DevCluster) -> None:
         assert first_state.broken() == second_state.broken() == []
 
 
-def test_a_stale_folder_is_recognised_and_cleaned(folder: Path) -> None:
+def test_up_replaces_a_stale_cluster(folder: Path) -> None:
     cluster = DevCluster(folder, QUICK)
     state = started(cluster)
     (folder / "left-over").touch()
-    os.kill(state.processes[0].pid, signal.SIGKILL)  # etcd; the API server lives on without it
-    until(lambda: state.broken() == ["etcd"], "etcd is gone")
+    os.kill(state.processes[0].pid, signal.SIGKILL)  # etcd; the API server keeps running
+    until(lambda: state.broken() == ["etcd"], "etcd has ended")
     again = started(cluster)
     assert again.broken() == []
     assert again.processes[1].pid != state.processes[1].pid
@@ -116,10 +116,10 @@ def test_a_stale_folder_is_recognised_and_cleaned(folder: Path) -> None:
     assert not (folder / "left-over").exists()
 
 
-def test_one_whose_start_was_cut_short_is_not_taken_for_ready(folder: Path) -> None:
+def test_up_replaces_a_cluster_whose_start_was_interrupted(folder: Path) -> None:
     cluster = DevCluster(folder, QUICK)
     state = started(cluster)
-    cluster._write_state(state.server, list(state.processes))  # as it stands until all has answered
+    cluster._write_state(state.server, list(state.processes))  # as it is until all components are ready
     again = started(cluster)
     assert again.usable()
     assert again.processes[0].pid != state.processes[0].pid
@@ -127,31 +127,31 @@ def test_one_whose_start_was_cut_short_is_not_taken_for_ready(folder: Path) -> N
         DevCluster(folder, ClusterOptions(tethered=True)).up()
 
 
-def test_what_is_not_ours_is_not_touched(folder: Path) -> None:
+def test_a_folder_with_other_files_is_not_touched(folder: Path) -> None:
     folder.mkdir(parents=True)
-    (folder / "thesis.txt").write_text("all of it")
-    with pytest.raises(DevClusterError, match="is not empty and no cluster of ours"):
+    (folder / "thesis.txt").write_text("chapter one")
+    with pytest.raises(DevClusterError, match="is not empty and does not hold a cluster"):
         DevCluster(folder, QUICK).up()
-    assert (folder / "thesis.txt").read_text() == "all of it"
+    assert (folder / "thesis.txt").read_text() == "chapter one"
     (folder / "thesis.txt").unlink()
 
 
-def test_a_disk_that_fills_up_in_the_middle_leaves_no_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[process.ComponentProcess] = []
+def test_a_disk_that_fills_up_during_the_start_leaves_no_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started_components: list[process.ComponentProcess] = []
 
-    def full(_cluster: DevCluster, _server: str, running: list[process.ComponentProcess], **_: object) -> None:
-        begun.extend(running)
+    def disk_full(_cluster: DevCluster, _server: str, running: list[process.ComponentProcess], **_: object) -> None:
+        started_components.extend(running)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(DevCluster, "_write_state", full)
+    monkeypatch.setattr(DevCluster, "_write_state", disk_full)
     with pytest.raises(InsufficientDisk, match="No space left on device"):
         DevCluster(folder, QUICK).up()
-    assert [one.name for one in begun] == ["etcd"]
-    assert not begun[0].alive()
+    assert [one.name for one in started_components] == ["etcd"]
+    assert not started_components[0].alive()
 
 
-def test_a_thread_cannot_hold_a_cluster(folder: Path) -> None:
-    """The kernel's promise to end it with its parent is kept when the parent's thread ends."""
+def test_a_tethered_cluster_is_refused_outside_the_main_thread(folder: Path) -> None:
+    """PR_SET_PDEATHSIG kills the children when the thread that started them ends."""
     failures: list[BaseException] = []
 
     def start() -> None:
@@ -166,11 +166,11 @@ def test_a_thread_cannot_hold_a_cluster(folder: Path) -> None:
     assert "main thread" in str(failures[0])
 
 
-def test_an_up_that_is_interrupted_harms_no_cluster_of_another(folder: Path, environment: dict[str, str]) -> None:
+def test_an_interrupted_up_does_not_harm_a_concurrent_one(folder: Path, environment: dict[str, str]) -> None:
     first = DevCluster(folder, QUICK)
     command = [*VMAFX, "dev", "up", "--without", "controller-manager,scheduler"]
     with (
-        first._locked(),  # as if it were building
+        first._locked(),  # as during a build
         subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as second,
     ):
         assert second.stderr is not None
@@ -181,7 +181,7 @@ def test_an_up_that_is_interrupted_harms_no_cluster_of_another(folder: Path, env
     assert state.usable()
 
 
-def test_a_port_taken_in_between_is_not_the_users_problem(folder: Path) -> None:
+def test_a_port_that_is_taken_meanwhile_is_replaced(folder: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -194,7 +194,7 @@ def test_a_port_taken_in_between_is_not_the_users_problem(folder: Path) -> None:
         assert state.server != f"https://127.0.0.1:{taken.getsockname()[1]}"
 
 
-def test_a_port_that_was_asked_for_and_is_taken(folder: Path) -> None:
+def test_a_requested_port_that_is_taken_is_an_error(folder: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -207,20 +207,22 @@ def test_a_port_that_was_asked_for_and_is_taken(folder: Path) -> None:
     assert not folder.exists()
 
 
-def test_a_component_that_ends_at_once_says_why(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_component_that_ends_at_once_is_shown(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("etcd", "kube-apiserver"):
-        (tmp_path / name).write_text("#!/bin/sh\necho 'Error: I do not feel well' >&2\nexit 3\n")
+        (tmp_path / name).write_text("#!/bin/sh\necho 'Error: bad configuration' >&2\nexit 3\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
-    with pytest.raises(ComponentFailed, match="ended: Error: I do not feel well"):
+    with pytest.raises(ComponentFailed, match="ended: Error: bad configuration"):
         DevCluster(folder, QUICK).up()
     assert not folder.exists()
 
 
 @pytest.mark.parametrize(
-    ("mount", "answer"), [("size=8m", "8 MiB free, etcd needs 256"), ("size=1g,nr_inodes=5", "No space left on device")]
+    ("mount", "error"), [("size=8m", "8 MiB free, etcd needs 256"), ("size=1g,nr_inodes=5", "No space left on device")]
 )
-def test_a_full_disk_is_named(folder: Path, environment: dict[str, str], mount: str, answer: str) -> None:
+def test_a_full_disk_is_reported(folder: Path, environment: dict[str, str], mount: str, error: str) -> None:
     folder.parent.mkdir(parents=True)
     script = f'mount -t tmpfs -o {mount} none "$0" && exec "$@"'
     command = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, str(folder.parent), *VMAFX, "dev", "up"]
@@ -228,7 +230,7 @@ def test_a_full_disk_is_named(folder: Path, environment: dict[str, str], mount: 
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last.startswith("error: ")
-    assert answer in last
+    assert error in last
 
 
 ENDINGS = {
@@ -239,27 +241,27 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_foreground_leaves_nothing_behind(folder: Path, environment: dict[str, str], ending: str) -> None:
-    sign, code = ENDINGS[ending]
+def test_a_foreground_cluster_leaves_nothing_behind(folder: Path, environment: dict[str, str], ending: str) -> None:
+    number, code = ENDINGS[ending]
     command = [*VMAFX, "dev", "up", "--foreground", "--without", "controller-manager,scheduler"]
-    # As a shell without job control starts what it puts into the background: with Ctrl-C ignored.
+    # A shell without job control starts background commands with SIGINT ignored.
     command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert "is up in" in process.stdout.readline()
         state = DevCluster(folder).state()
         assert state is not None
-        assert not gone(state)
-        process.send_signal(sign)
+        assert not has_ended(state)
+        process.send_signal(number)
         try:
-            assert process.wait(60) == code  # each component is given ten seconds to end by itself
+            assert process.wait(60) == code  # each component has ten seconds to end
         finally:
             process.kill()
-    until(lambda: gone(state), "all processes and the port are gone")
-    assert folder.exists() == (sign == signal.SIGKILL)
+    until(lambda: has_ended(state), "all processes have ended and the port is closed")
+    assert folder.exists() == (number == signal.SIGKILL)
 
 
-def test_background_outlives_its_parent_until_down(folder: Path, environment: dict[str, str]) -> None:
+def test_a_background_cluster_outlives_its_parent_until_down(folder: Path, environment: dict[str, str]) -> None:
     def vmafx(*arguments: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run([*VMAFX, *arguments], env=environment, capture_output=True, text=True, check=False)
 
@@ -275,14 +277,16 @@ def test_background_outlives_its_parent_until_down(folder: Path, environment: di
     state = DevCluster(folder).state()
     assert state is not None
     assert vmafx("dev", "down").stdout == "cluster 'dev' is down\n"
-    until(lambda: gone(state), "all processes and the port are gone")  # its last threads may outlive a process's first
+    until(
+        lambda: has_ended(state), "all processes have ended and the port is closed"
+    )  # the last threads of a process may outlive its main thread
     assert vmafx("dev", "status").returncode == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "answer"),
+    ("arguments", "error"),
     [
-        (["dev", "up", "--name", "../evil"], "'../evil' is no name for a cluster"),
+        (["dev", "up", "--name", "../evil"], "'../evil' is not a valid cluster name"),
         (["dev", "up", "--without", "etcd"], "'etcd' cannot be left out"),
         (["dev", "status"], "cluster 'dev' is not there; `vmafx dev up` starts it"),
         (["dev", "env", "--name", "x"], "`vmafx dev up --name x` starts it"),
@@ -291,14 +295,14 @@ def test_background_outlives_its_parent_until_down(folder: Path, environment: di
         (["crd", "--dir", "/proc/nowhere"], "cannot write /proc/nowhere"),
     ],
 )
-def test_mistakes_are_answered_in_a_line(environment: dict[str, str], arguments: list[str], answer: str) -> None:
+def test_a_mistake_is_reported_in_one_line(environment: dict[str, str], arguments: list[str], error: str) -> None:
     done = subprocess.run([*VMAFX, *arguments], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    assert answer in " ".join(done.stderr.split())
+    assert error in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
 
 
-def test_a_state_file_that_cannot_be_read_is_named(folder: Path) -> None:
+def test_a_damaged_state_file_is_named(folder: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "state.json").write_text("{")
     with pytest.raises(DevClusterError, match=r"cannot read .*state\.json: .*; delete"):

@@ -171,14 +171,14 @@ def test_it_says_what_it_does_and_ends_when_told(cluster: DevCluster, namespace:
 @pytest.mark.parametrize(
     ("flags", "variables", "answer"),
     [
-        (["--log-level", "loud"], {}, "--log-level: 'loud' is none of debug, info, warn, error"),
+        (["--log-level", "loud"], {}, "--log-level: 'loud' is not one of debug, info, warn, error"),
         (["--metrics-bind-address", "here"], {}, "'here' is no address: use :8081"),
         (
             [],
             {"VMAFX_OPERATOR_LEADER_ELECT": "maybe"},
-            "VMAFX_OPERATOR_LEADER_ELECT: 'maybe' is neither true nor false",
+            "VMAFX_OPERATOR_LEADER_ELECT: 'maybe' is not true or false",
         ),
-        (["--max-concurrent-reconciles", "0"], {}, "'0' is no whole number of at least 1"),
+        (["--max-concurrent-reconciles", "0"], {}, "'0' is not a whole number of at least 1"),
         (["--nonsense"], {}, "unrecognized arguments: --nonsense"),
         (["--kubeconfig", "/nowhere/config"], {}, "cannot read the kubeconfig /nowhere/config"),
     ],

@@ -1,4 +1,4 @@
-"""When an agent says what: hours of it, in virtual time."""
+"""The timing of an agent's calls, over hours of virtual time."""
 
 import asyncio
 import io
@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.virtual import run
 from vmafx import logs
-from vmafx.agent.agent import REPORT_TIMEOUT, Agent
+from vmafx.agent.agent import DRAIN_REPORT_TIMEOUT, Agent, threads_per_job
 from vmafx.agent.controller_link import (
     AgentSession,
     ControllerError,
@@ -29,44 +29,45 @@ from vmafx.scoring.result import Progress
 from vmafx.wire import controller_pb2 as wire
 
 HOUR = 3600.0
+CORES = 8
 
 
 class Controller(ControllerLink):
-    """Stands for the connection: what is said over it, when, and what comes back."""
+    """Replaces the connection to the controller: records each call with its time, and answers it."""
 
     def __init__(self) -> None:
-        self.fails: ControllerError | None = None
+        self.error: ControllerError | None = None
         self.jobs: list[str] = []
-        self.capacity = 0  # of the VmafxNode, if told
+        self.capacity = 0  # of the VmafxNode; 0: not reported
         self.stops: list[str] = []
-        self.wanted: Callable[[str], bool] = lambda _: True
-        self.said: list[tuple[float, str, Any]] = []
+        self.accepts: Callable[[str], bool] = lambda _: True
+        self.calls: list[tuple[float, str, Any]] = []
         self.results: dict[str, float] = {}
         self.sessions = Counter[str]()
 
     def times(self, method: str) -> list[float]:
-        return [time for time, said, _ in self.said if said == method]
+        return [time for time, called, _ in self.calls if called == method]
 
-    async def _hear(self, method: str, about: Any) -> None:
-        self.said.append((loop_time(), method, about))
+    async def _record(self, method: str, about: Any) -> None:
+        self.calls.append((loop_time(), method, about))
         await asyncio.sleep(0.01)
-        if self.fails is not None and not (method == "register" and isinstance(self.fails, SessionRejected)):
-            raise self.fails
+        if self.error is not None and not (method == "register" and isinstance(self.error, SessionRejected)):
+            raise self.error
 
     async def register(self, request: wire.RegisterNodeRequest) -> AgentSession:
-        await self._hear("register", request)
+        await self._record("register", request)
         self.sessions["made"] += 1
         return AgentSession("ns/machine", str(self.sessions["made"]), self.capacity)
 
     async def heartbeat(
         self, session: AgentSession, jobs: Any, working: int, *, draining: bool
     ) -> wire.HeartbeatResponse:
-        await self._hear("heartbeat", ({job.id for job in jobs}, working))
+        await self._record("heartbeat", ({job.id for job in jobs}, working))
         return wire.HeartbeatResponse(ok=True, stop_job_ids=self.stops, capacity=self.capacity)
 
     async def pull(self, session: AgentSession, capability: wire.NodeCapability, jobs: Any) -> wire.PullWorkResponse:
         held = {job.id for job in jobs}
-        await self._hear("pull", held)
+        await self._record("pull", held)
         until = loop_time() + 30
         while loop_time() < until:
             waiting = [job for job in self.jobs if job not in held and job not in self.results]
@@ -76,30 +77,32 @@ class Controller(ControllerLink):
         return wire.PullWorkResponse()
 
     async def report(self, session: AgentSession, request: wire.ReportResultRequest) -> bool:
-        await self._hear("result" if request.final else "progress", request.job_id)
+        await self._record("result" if request.final else "progress", request.job_id)
         if request.final:
             self.results[request.job_id] = loop_time()
-        return self.wanted(request.job_id)
+        return self.accepts(request.job_id)
 
 
-class Work(WorkerRunner):
-    """Takes a while, and comes to a score."""
+class Workers(WorkerRunner):
+    """Runs no processes: each attempt takes `seconds` and gets a score."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.running = self.most = 0
+        self.running = self.max_running = 0
+        self.threads: list[int | None] = []  # of each worker
 
     @asynccontextmanager
     async def begun(self, task: WorkerTask) -> AsyncIterator[WorkerProcess]:
         self.running += 1
-        self.most = max(self.most, self.running)
+        self.threads.append(task.threads)
+        self.max_running = max(self.max_running, self.running)
         try:
-            yield Doing(task, self.seconds)
+            yield RunningWorker(task, self.seconds)
         finally:
             self.running -= 1
 
 
-class Doing(WorkerProcess):
+class RunningWorker(WorkerProcess):
     def __init__(self, task: WorkerTask, seconds: float) -> None:
         self._task, self._seconds = task, seconds
 
@@ -113,48 +116,48 @@ class Doing(WorkerProcess):
         return Progress("scoring", 10, 100, 5.0)
 
 
-Scene = Callable[[Controller, Work, asyncio.Event, "asyncio.Task[None]"], Coroutine[Any, Any, None]]
+Scene = Callable[[Controller, Workers, asyncio.Event, "asyncio.Task[None]"], Coroutine[Any, Any, None]]
 
 
 def play(scene: Scene, folder: Path, seconds: float = 60.0, capacity: int = 1, drain: float = HOUR) -> Controller:
-    controller, work = Controller(), Work(seconds)
+    controller, workers = Controller(), Workers(seconds)
 
-    async def all_of_it() -> None:
-        can = wire.NodeCapability(gpu_vendor="cpu", backends=["cpu"], concurrency=capacity)
-        request = wire.RegisterNodeRequest(name="machine", capability=can)
-        agent, stop = Agent(controller, request, work, ResultSpool(folder), "cpu"), asyncio.Event()
+    async def run_scene() -> None:
+        capability = wire.NodeCapability(gpu_vendor="cpu", backends=["cpu"], concurrency=capacity)
+        request = wire.RegisterNodeRequest(name="machine", capability=capability)
+        agent, stop = Agent(controller, request, workers, ResultSpool(folder), "cpu", CORES), asyncio.Event()
         running = asyncio.create_task(agent.run(stop, asyncio.Event(), drain))
-        await scene(controller, work, stop, running)
+        await scene(controller, workers, stop, running)
         stop.set()
         await running
-        assert work.running == 0
-        assert work.most <= max(capacity, controller.capacity)
+        assert workers.running == 0
+        assert workers.max_running <= max(capacity, controller.capacity)
 
-    run(all_of_it())
+    run(run_scene())
     return controller
 
 
 @pytest.fixture(autouse=True)
-def said(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+def log_output(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     out = io.StringIO()
     monkeypatch.setattr(logs, "_sink", logs._Sink())
     logs._sink.out = out
     return out
 
 
-def test_a_job_takes_two_seconds_and_says_so_at_once(tmp_path: Path) -> None:
+def test_a_free_slot_is_reported_while_a_pull_waits(tmp_path: Path) -> None:
     async def scene(controller: Controller, *_: object) -> None:
         controller.jobs = ["a", "b", "c"]
         await asyncio.sleep(10)
 
     controller = play(scene, tmp_path, seconds=2.0)
     assert list(controller.results) == ["a", "b", "c"]
-    # A slot that becomes free is told at once, though the pull before it was still waiting.
-    assert controller.results["c"] - controller.said[0][0] < 7.0
+    # A pull that was sent without a free slot is replaced as soon as there is one.
+    assert controller.results["c"] - controller.calls[0][0] < 7.0
     assert controller.times("progress") == []
 
 
-def test_progress_after_ten_seconds_and_every_ten(tmp_path: Path) -> None:
+def test_progress_is_reported_every_ten_seconds(tmp_path: Path) -> None:
     async def scene(controller: Controller, *_: object) -> None:
         controller.jobs = ["a"]
         await asyncio.sleep(60)
@@ -164,21 +167,21 @@ def test_progress_after_ten_seconds_and_every_ten(tmp_path: Path) -> None:
     assert [round(time - began) for time in controller.times("progress")] == [10, 20, 30]
 
 
-def test_progress_that_does_not_count_ends_the_work(tmp_path: Path) -> None:
-    async def scene(controller: Controller, work: Work, *_: object) -> None:
+def test_a_rejected_progress_report_stops_the_job(tmp_path: Path) -> None:
+    async def scene(controller: Controller, workers: Workers, *_: object) -> None:
         controller.jobs = ["a"]
-        controller.wanted = lambda _: False
+        controller.accepts = lambda _: False
         await asyncio.sleep(5)
-        assert work.running == 1
+        assert workers.running == 1
         controller.jobs = []
         await asyncio.sleep(10)
-        assert work.running == 0
+        assert workers.running == 0
 
     assert play(scene, tmp_path, seconds=HOUR).results == {}
 
 
-def test_heartbeats_every_ten_seconds_also_when_draining(tmp_path: Path) -> None:
-    async def scene(controller: Controller, _: Work, stop: asyncio.Event, running: "asyncio.Task[None]") -> None:
+def test_heartbeats_are_sent_every_ten_seconds_also_while_draining(tmp_path: Path) -> None:
+    async def scene(controller: Controller, _: Workers, stop: asyncio.Event, running: "asyncio.Task[None]") -> None:
         controller.jobs = ["a"]
         await asyncio.sleep(100)
         stop.set()
@@ -190,46 +193,67 @@ def test_heartbeats_every_ten_seconds_also_when_draining(tmp_path: Path) -> None
     beats = controller.times("heartbeat")
     assert {round(after - before) for before, after in pairwise(beats)} == {10}
     assert 29 <= len(beats) <= 31
-    assert [about for _, method, about in controller.said if method == "heartbeat"][-1] == ({"a"}, 1)
+    assert [about for _, method, about in controller.calls if method == "heartbeat"][-1] == ({"a"}, 1)
 
 
-def test_the_nodes_capacity_counts_and_may_change(tmp_path: Path) -> None:
-    async def scene(controller: Controller, work: Work, *_: object) -> None:
+def test_the_capacity_of_the_vmafxnode_overrides_that_of_the_agent(tmp_path: Path) -> None:
+    async def scene(controller: Controller, workers: Workers, *_: object) -> None:
         controller.jobs = ["a", "b", "c", "d"]
         await asyncio.sleep(15)
-        assert work.running == 1
-        controller.capacity = 3  # somebody edits the VmafxNode
+        assert workers.running == 1
+        controller.capacity = 3  # a user edits the VmafxNode
         await asyncio.sleep(15)
-        assert work.running == 3
-        await asyncio.sleep(15)  # and it stays so, whatever was said at the registration
-        assert work.running == 3
+        assert workers.running == 3
+        await asyncio.sleep(15)  # it does not fall back to the capacity of the registration
+        assert workers.running == 3
 
     play(scene, tmp_path, seconds=HOUR, drain=1.0)
 
 
-def test_a_worker_that_somebody_stops_again_and_again_is_a_failure_of_the_node(tmp_path: Path) -> None:
+def test_workers_share_the_cores_by_capacity(tmp_path: Path) -> None:
+    async def scene(controller: Controller, workers: Workers, *_: object) -> None:
+        controller.jobs = ["a", "b", "c"]
+        await asyncio.sleep(15)
+        assert workers.threads == [CORES // 2] * 2
+        controller.capacity = 3
+        await asyncio.sleep(15)
+        assert workers.threads == [CORES // 2, CORES // 2, CORES // 3]
+
+    play(scene, tmp_path, seconds=HOUR, capacity=2, drain=1.0)
+
+
+@pytest.mark.parametrize(("cores", "capacity", "threads"), [(8, 1, 8), (7, 2, 3), (2, 5, 1), (256, 1, 128)])
+def test_a_worker_gets_at_least_one_thread_and_no_more_than_a_job_may_have(
+    cores: int, capacity: int, threads: int
+) -> None:
+    assert threads_per_job(cores, capacity) == threads
+
+
+def test_a_worker_that_is_stopped_twice_is_a_failure_of_the_node(tmp_path: Path) -> None:
     async def scene(controller: Controller, *_: object) -> None:
         controller.jobs = ["stopped"]
         await asyncio.sleep(60)
 
     controller = play(scene, tmp_path, seconds=1.0)
     assert list(controller.results) == ["stopped"]
-    assert len([about for _, method, about in controller.said if method == "result"]) == 1
+    assert len([about for _, method, about in controller.calls if method == "result"]) == 1
 
 
-def test_nobody_to_say_goodbye_to_is_not_waited_for(tmp_path: Path) -> None:
-    async def scene(controller: Controller, _work: Work, stop: asyncio.Event, running: "asyncio.Task[None]") -> None:
+def test_a_drain_does_not_wait_long_for_an_unreachable_controller(tmp_path: Path) -> None:
+    async def scene(
+        controller: Controller, _workers: Workers, stop: asyncio.Event, running: "asyncio.Task[None]"
+    ) -> None:
         await asyncio.sleep(15)
-        controller.fails = ControllerUnreachable("nobody there")
+        controller.error = ControllerUnreachable("connection refused")
         stop.set()
-        await asyncio.wait([running], timeout=REPORT_TIMEOUT + 1)
+        await asyncio.wait([running], timeout=DRAIN_REPORT_TIMEOUT + 1)
         assert running.done()
 
     play(scene, tmp_path)
 
 
-def test_a_drain_has_its_limit(tmp_path: Path) -> None:
-    async def scene(controller: Controller, _: Work, stop: asyncio.Event, running: "asyncio.Task[None]") -> None:
+def test_a_drain_ends_after_its_time_limit(tmp_path: Path) -> None:
+    async def scene(controller: Controller, _: Workers, stop: asyncio.Event, running: "asyncio.Task[None]") -> None:
         controller.jobs = ["a"]
         await asyncio.sleep(5)
         stop.set()
@@ -240,51 +264,51 @@ def test_a_drain_has_its_limit(tmp_path: Path) -> None:
     assert play(scene, tmp_path, seconds=HOUR, drain=45.0).results == {}
 
 
-def test_hours_without_a_controller(tmp_path: Path, said: io.StringIO) -> None:
+def test_a_result_is_reported_after_hours_without_a_controller(tmp_path: Path, log_output: io.StringIO) -> None:
     async def scene(controller: Controller, *_: object) -> None:
         controller.jobs = ["a"]
         await asyncio.sleep(5)
-        controller.fails = ControllerUnreachable("gone")
+        controller.error = ControllerUnreachable("connection refused")
         await asyncio.sleep(12 * HOUR)
         assert len(list(tmp_path.iterdir())) == 1
-        back = loop_time()
-        controller.fails = None
+        returned = loop_time()
+        controller.error = None
         controller.jobs.append("b")
         await asyncio.sleep(31 + 60)
-        assert controller.results["a"] - back < 31
+        assert controller.results["a"] - returned < 31
         assert list(controller.results) == ["a", "b"]
 
     controller = play(scene, tmp_path)
-    tries = controller.times("result")
-    assert 12 * 3600 / 31 < len(tries) < 12 * 3600 / 20
-    assert all(after - before < 30.1 for before, after in pairwise(tries[:-1]))
+    reports = controller.times("result")
+    assert 12 * 3600 / 31 < len(reports) < 12 * 3600 / 20
+    assert all(after - before < 30.1 for before, after in pairwise(reports[:-1]))
     assert len(controller.times("heartbeat")) > 12 * 360 * 0.99
     assert len(controller.times("register")) == 1
-    assert len(said.getvalue().splitlines()) < 20
+    assert len(log_output.getvalue().splitlines()) < 20
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_controller_that_knows_nobody_is_not_overrun(tmp_path: Path) -> None:
+def test_an_agent_backs_off_from_a_controller_that_rejects_its_sessions(tmp_path: Path) -> None:
     async def scene(controller: Controller, *_: object) -> None:
         controller.jobs = ["a"]
         await asyncio.sleep(5)
-        controller.fails = SessionRejected("who?")
+        controller.error = SessionRejected("unknown session")
         await asyncio.sleep(HOUR)
         assert controller.sessions["made"] < 200
-        controller.fails = None
+        controller.error = None
         await asyncio.sleep(100)
 
     assert list(play(scene, tmp_path).results) == ["a"]
 
 
-def test_what_is_stopped_before_it_began_is_gone(tmp_path: Path) -> None:
-    async def scene(controller: Controller, work: Work, *_: object) -> None:
+def test_a_job_that_is_stopped_at_once_is_released(tmp_path: Path) -> None:
+    async def scene(controller: Controller, workers: Workers, *_: object) -> None:
         controller.jobs, controller.stops = ["a"], ["a"]
         await asyncio.sleep(100)
         controller.jobs = []
         await asyncio.sleep(30)
-        assert work.running == 0
+        assert workers.running == 0
 
     controller = play(scene, tmp_path, seconds=HOUR)
     assert controller.results == {}
-    assert [about for _, method, about in controller.said if method == "pull"][-1] == set()
+    assert [about for _, method, about in controller.calls if method == "pull"][-1] == set()

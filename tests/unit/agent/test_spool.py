@@ -1,4 +1,4 @@
-"""Finished answers on disk."""
+"""The spool of finished results."""
 
 import json
 import os
@@ -18,11 +18,11 @@ def finished(attempt: str, score: float = 90.0) -> SpooledResult:
     )
 
 
-def test_what_was_put_is_read_back_by_the_next_until_it_is_dropped(tmp_path: Path) -> None:
+def test_results_are_read_back_by_the_next_agent_until_they_are_dropped(tmp_path: Path) -> None:
     spool = ResultSpool(tmp_path / "spool")
     spool.put(finished("uid-1"))
     for path in (tmp_path / "spool").iterdir():
-        os.utime(path, (1, 1))  # a while ago: files made within a few milliseconds may have the same time
+        os.utime(path, (1, 1))  # older: files made within a few milliseconds may have the same time
     spool.put(finished("uid-0", 1.0))
     spool.put(finished("uid-0", 2.0))
     assert ResultSpool(tmp_path / "spool").read() == [finished("uid-1"), finished("uid-0", 2.0)]
@@ -33,7 +33,7 @@ def test_what_was_put_is_read_back_by_the_next_until_it_is_dropped(tmp_path: Pat
 
 
 @pytest.mark.parametrize("attempt", ["../../etc/passwd", "a/b", "x" * 5000, "", ".", "\n\x00ü"])
-def test_no_name_leads_out_of_the_folder(tmp_path: Path, attempt: str) -> None:
+def test_no_attempt_id_leads_out_of_the_folder(tmp_path: Path, attempt: str) -> None:
     spool = ResultSpool(tmp_path / "spool")
     spool.put(finished(attempt))
     assert spool.read() == [finished(attempt)]
@@ -43,7 +43,7 @@ def test_no_name_leads_out_of_the_folder(tmp_path: Path, attempt: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"id":"x"}', b"\xff\xfe", b'{"id":"x","name":"y","answer":{"id":1}}'])
-def test_a_damaged_file_is_set_aside_with_a_warning(
+def test_a_damaged_file_is_renamed_with_a_warning(
     tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spool = ResultSpool(tmp_path)
@@ -56,21 +56,21 @@ def test_a_damaged_file_is_set_aside_with_a_warning(
     assert capsys.readouterr().err == ""
 
 
-def test_a_write_that_was_cut_off_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_file_that_existed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spool = ResultSpool(tmp_path)
     spool.put(finished("uid-0", 1.0))
 
-    def full(_fd: int) -> None:
+    def disk_full(_fd: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", disk_full)
     with pytest.raises(OSError, match="No space left"):
         spool.put(finished("uid-0", 2.0))
     assert spool.read() == [finished("uid-0", 1.0)]
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_there_is_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_results_beyond_the_limit_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spools, "MAX_SPOOLED", 3)
     spool = ResultSpool(tmp_path)
     for number in range(5):

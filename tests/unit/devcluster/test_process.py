@@ -1,4 +1,4 @@
-"""What a component's log says of its end."""
+"""The reason for a component's end, from its log."""
 
 from pathlib import Path
 
@@ -8,10 +8,10 @@ from vmafx.devcluster.process import last_error
 
 
 @pytest.mark.parametrize(
-    ("log", "words"),
+    ("log", "error"),
     [
-        ("", "it said nothing"),
-        ("I1115 all is well\n", "I1115 all is well"),
+        ("", "its log is empty"),
+        ("I1115 started\n", "I1115 started"),
         (
             'I1115 start\nE1115 04:56:57.4 21 run.go:72] "command failed" err="listen: \\"x\\" in use"\nI1115 bye\n',
             'listen: "x" in use',
@@ -21,10 +21,10 @@ from vmafx.devcluster.process import last_error
         ("Error: unknown flag: --nope\n", "Error: unknown flag: --nope"),
     ],
 )  # fmt: skip
-def test_the_last_words_are_the_reason(tmp_path: Path, log: str, words: str) -> None:
+def test_the_last_error_is_the_reason_else_the_last_line(tmp_path: Path, log: str, error: str) -> None:
     (tmp_path / "x.log").write_text(log)
-    assert last_error(tmp_path / "x.log") == words
+    assert last_error(tmp_path / "x.log") == error
 
 
-def test_no_log_at_all(tmp_path: Path) -> None:
-    assert last_error(tmp_path / "none.log") == "it said nothing"
+def test_a_missing_log_is_like_an_empty_one(tmp_path: Path) -> None:
+    assert last_error(tmp_path / "none.log") == "its log is empty"

@@ -1,4 +1,4 @@
-"""What a machine has, by what its tools print and its kernel lists."""
+"""Device detection, from the output of the vendors' tools and the files of the kernel."""
 
 import io
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from vmafx import logs
+from vmafx.cores import usable_cores
 from vmafx.hardware import devices
 from vmafx.hardware.devices import Device, HostHardware
 
@@ -20,70 +21,68 @@ ROCM = """{
 CPUINFO = (
     "processor\t: 0\nmodel name\t: AMD EPYC 7R13 Processor\n\nprocessor\t: 1\nmodel name\t: AMD EPYC 7R13 Processor\n"
 )
-
-
 NOBODY = 65534
 
 
-class Bench:
+class FakeMachine:
     """A folder as a machine: tools in its PATH, files below its root."""
 
     def __init__(self, folder: Path) -> None:
         self.root, self._bin = folder / "root", folder / "bin"
         self._bin.mkdir()
-        self.put("proc/cpuinfo", CPUINFO)
+        self.add_file("proc/cpuinfo", CPUINFO)
 
-    def tool(self, name: str, says: str, code: int = 0, first: str = "") -> None:
+    def add_tool(self, name: str, output: str, code: int = 0, first: str = "") -> None:
         script = self._bin / name
         text = self._bin / f"{name}.txt"
-        text.write_text(says)
+        text.write_text(output)
         script.write_text(f"#!/bin/sh\n{first}\ncat {text}\nexit {code}\n")
         script.chmod(0o755)
 
-    def put(self, path: str, content: str) -> None:
+    def add_file(self, path: str, content: str) -> None:
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content)
 
-    def machine(self) -> HostHardware:
+    def hardware(self) -> HostHardware:
         return HostHardware({"PATH": str(self._bin)}, self.root)
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def machine(tmp_path: Path) -> FakeMachine:
+    return FakeMachine(tmp_path)
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+def log_output(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     out = io.StringIO()
     monkeypatch.setattr(logs, "_sink", logs._Sink())
     logs._sink.out = out
     return out
 
 
-async def test_nvidia(bench: Bench) -> None:
-    bench.tool("nvidia-smi", NVIDIA)
-    bench.tool("rocm-smi", ROCM)
-    found = await bench.machine().device()
+async def test_nvidia_gpus_are_detected_with_nvidia_smi(machine: FakeMachine) -> None:
+    machine.add_tool("nvidia-smi", NVIDIA)
+    machine.add_tool("rocm-smi", ROCM)
+    found = await machine.hardware().device()
     assert found == Device("nvidia", 2, "2 x NVIDIA L4, 23034 MiB, driver 550.54.15")
     assert found.backends == ("cuda", "cpu")
 
 
-async def test_what_nvidia_smi_does_not_know_is_left_out(bench: Bench) -> None:
-    bench.tool("nvidia-smi", "Orin (nvgpu), 540.3.0, [N/A]\n")
-    assert await bench.machine().device() == Device("nvidia", 1, "Orin (nvgpu), driver 540.3.0")
+async def test_an_unknown_memory_size_is_left_out(machine: FakeMachine) -> None:
+    machine.add_tool("nvidia-smi", "Orin (nvgpu), 540.3.0, [N/A]\n")
+    assert await machine.hardware().device() == Device("nvidia", 1, "Orin (nvgpu), driver 540.3.0")
 
 
-async def test_amd(bench: Bench) -> None:
-    bench.tool("rocm-smi", ROCM)
-    found = await bench.machine().device()
+async def test_amd_gpus_are_detected_with_rocm_smi(machine: FakeMachine) -> None:
+    machine.add_tool("rocm-smi", ROCM)
+    found = await machine.hardware().device()
     assert found == Device("amd", 2, "2 x AMD INSTINCT MI250X, 65520 MiB, driver 6.3.6")
     assert found.backends == ("hip", "cpu")
 
 
 @pytest.mark.parametrize(
-    ("says", "code"),
+    ("output", "code"),
     [
         ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", 9),
         ("No devices were found", 6),
@@ -92,57 +91,59 @@ async def test_amd(bench: Bench) -> None:
         ("\x00\x01\n" * 1000, 0),
     ],
 )
-async def test_a_broken_nvidia_smi_is_noted_and_the_next_kind_is_looked_for(
-    bench: Bench, said: io.StringIO, says: str, code: int
+async def test_a_broken_nvidia_smi_is_logged_and_the_next_vendor_is_tried(
+    machine: FakeMachine, log_output: io.StringIO, output: str, code: int
 ) -> None:
-    bench.tool("nvidia-smi", says, code)
-    bench.tool("rocm-smi", ROCM)
-    assert (await bench.machine().device()).vendor == "amd"
-    assert ("nvidia-smi" in said.getvalue()) is bool(says)
-    assert len(said.getvalue()) < 600
+    machine.add_tool("nvidia-smi", output, code)
+    machine.add_tool("rocm-smi", ROCM)
+    assert (await machine.hardware().device()).vendor == "amd"
+    assert ("nvidia-smi" in log_output.getvalue()) is bool(output)
+    assert len(log_output.getvalue()) < 600
 
 
-async def test_one_that_hangs_is_ended(
-    bench: Bench, said: io.StringIO, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+async def test_a_tool_that_hangs_is_killed(
+    machine: FakeMachine, log_output: io.StringIO, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    bench.tool("nvidia-smi", NVIDIA, first=f"echo $$ >> {(pid := tmp_path / 'pid')}; sleep 600")
+    machine.add_tool("nvidia-smi", NVIDIA, first=f"echo $$ >> {(pid := tmp_path / 'pid')}; sleep 600")
     pid.touch()
-    for within in (0.5, 5.0, 50.0):  # on a busy machine it may have ended before it began
+    for within in (0.5, 5.0, 50.0):  # on a busy machine it may be killed before its first line
         monkeypatch.setattr(devices, "COMMAND_TIMEOUT", within)
-        assert (await bench.machine().device()).vendor == "cpu"
+        assert (await machine.hardware().device()).vendor == "cpu"
         if pid.read_text():
             break
-    assert "no answer within" in said.getvalue()
+    assert "no answer within" in log_output.getvalue()
     (number,) = pid.read_text().split()
     assert not Path(f"/proc/{number}").exists()
 
 
-@pytest.mark.parametrize("says", ["ERROR: GPU not found", "[]", '{"card0": 1}', "{}"])
-async def test_a_broken_rocm_smi(bench: Bench, says: str) -> None:
-    bench.tool("rocm-smi", says)
-    assert (await bench.machine().device()).vendor == "cpu"
+@pytest.mark.parametrize("output", ["ERROR: GPU not found", "[]", '{"card0": 1}', "{}"])
+async def test_a_broken_rocm_smi_leaves_the_cpu(machine: FakeMachine, output: str) -> None:
+    machine.add_tool("rocm-smi", output)
+    assert (await machine.hardware().device()).vendor == "cpu"
 
 
-async def test_cards_that_only_the_kernel_knows(bench: Bench, said: io.StringIO) -> None:
-    bench.put("sys/class/drm/card0/device/vendor", "0x1a03\n")  # a server's console
-    assert (await bench.machine().device()).vendor == "cpu"
-    bench.put("sys/class/drm/card1/device/vendor", "0x8086\n")
-    bench.put("sys/class/drm/card1-DP-1/device/vendor", "0x8086\n")  # a socket of it
-    assert (await bench.machine().device()).vendor == "cpu"
-    assert "its driver offers no computing" in said.getvalue()
-    bench.put("dev/dri/renderD128", "")
-    found = await bench.machine().device()
+async def test_gpus_are_detected_without_tools_by_their_kernel_driver(
+    machine: FakeMachine, log_output: io.StringIO
+) -> None:
+    machine.add_file("sys/class/drm/card0/device/vendor", "0x1a03\n")  # the display of a server's BMC
+    assert (await machine.hardware().device()).vendor == "cpu"
+    machine.add_file("sys/class/drm/card1/device/vendor", "0x8086\n")
+    machine.add_file("sys/class/drm/card1-DP-1/device/vendor", "0x8086\n")  # a connector of that card
+    assert (await machine.hardware().device()).vendor == "cpu"
+    assert "its driver offers no compute device" in log_output.getvalue()
+    machine.add_file("dev/dri/renderD128", "")
+    found = await machine.hardware().device()
     assert found == Device("intel", 1, "Intel GPU")
     assert found.backends == ("sycl", "cpu")
-    bench.put("sys/class/drm/card2/device/vendor", "0x1002\n")
-    bench.put("sys/class/drm/card3/device/vendor", "0x1002\n")
-    bench.put("dev/kfd", "")
-    assert (await bench.machine().device("hip")) == Device("amd", 2, "2 x AMD GPU")
+    machine.add_file("sys/class/drm/card2/device/vendor", "0x1002\n")
+    machine.add_file("sys/class/drm/card3/device/vendor", "0x1002\n")
+    machine.add_file("dev/kfd", "")
+    assert (await machine.hardware().device("hip")) == Device("amd", 2, "2 x AMD GPU")
 
 
 @contextmanager
-def somebody() -> Iterator[None]:
-    """Not root, who may use everything; root comes back afterwards."""
+def unprivileged() -> Iterator[None]:
+    """Drops root, which may open every file, for the length of the block."""
     if os.getuid():
         yield
         return
@@ -153,31 +154,31 @@ def somebody() -> Iterator[None]:
         os.setresuid(0, 0, 0)
 
 
-async def test_a_card_that_this_user_may_not_use(said: io.StringIO) -> None:
+async def test_a_gpu_that_this_user_may_not_open_is_not_used(log_output: io.StringIO) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)  # pytest's own folders are for their owner alone
-        bench = Bench(Path(folder))
-        bench.put("sys/class/drm/card0/device/vendor", "0x8086\n")
-        bench.put("dev/dri/renderD128", "")
-        (bench.root / "dev/dri/renderD128").chmod(0)
-        with somebody():
-            found = await bench.machine().device()
+        Path(folder).chmod(0o755)  # pytest's folders are readable by their owner only
+        machine = FakeMachine(Path(folder))
+        machine.add_file("sys/class/drm/card0/device/vendor", "0x8086\n")
+        machine.add_file("dev/dri/renderD128", "")
+        (machine.root / "dev/dri/renderD128").chmod(0)
+        with unprivileged():
+            found = await machine.hardware().device()
     assert found.vendor == "cpu"
-    assert "group render" in said.getvalue()
+    assert "group render" in log_output.getvalue()
 
 
-async def test_a_cpu(bench: Bench) -> None:
-    cores = len(os.sched_getaffinity(0))
-    found = await bench.machine().device()
+async def test_without_a_gpu_the_device_is_the_cpu(machine: FakeMachine) -> None:
+    cores = usable_cores(machine.root)
+    found = await machine.hardware().device()
     assert found == Device("cpu", 1, f"AMD EPYC 7R13 Processor, {cores} core{'s' if cores > 1 else ''}")
     assert found.backends == ("cpu",)
 
 
-async def test_what_is_told_counts_more_than_what_is_found(bench: Bench, said: io.StringIO) -> None:
-    bench.tool("nvidia-smi", NVIDIA)
-    bench.tool("rocm-smi", ROCM)
-    assert (await bench.machine().device("cpu")).vendor == "cpu"
-    assert (await bench.machine().device("hip")).count == 2
-    assert said.getvalue() == ""
-    assert await bench.machine().device("sycl") == Device("intel", 1, "intel, as told; not found")
-    assert "no device for this backend" in said.getvalue()
+async def test_a_requested_backend_overrides_the_detection(machine: FakeMachine, log_output: io.StringIO) -> None:
+    machine.add_tool("nvidia-smi", NVIDIA)
+    machine.add_tool("rocm-smi", ROCM)
+    assert (await machine.hardware().device("cpu")).vendor == "cpu"
+    assert (await machine.hardware().device("hip")).count == 2
+    assert log_output.getvalue() == ""
+    assert await machine.hardware().device("sycl") == Device("intel", 1, "intel (not detected)")
+    assert "no device found for the requested backend" in log_output.getvalue()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from vmafx.api.scoring import RawFormat
+from vmafx.cores import usable_cores
 from vmafx.scoring.cache import cache_key
 from vmafx.scoring.engine import Engine
 from vmafx.scoring.errors import BadInput
@@ -47,7 +48,7 @@ def test_what_a_job_may_have_is_accepted() -> None:
 
 def test_without_threads_there_are_as_many_as_cores() -> None:
     assert ScoreOptions(threads=3).cores() == 3
-    assert ScoreOptions().cores() == min(len(os.sched_getaffinity(0)), 128)
+    assert ScoreOptions().cores() == min(usable_cores(), 128)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The laws of jobs that agents run can be broken, and each breach is found."""
+"""The laws of jobs on agents accept every legal history and find every breach."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ def node(runtime: str = "Agent", session: str = "s", lost: bool = False) -> Obje
 
 
 def at(second: int, version: Object) -> Object:
-    """Written so many seconds after noon."""
+    """The version as written `second` seconds after noon."""
     time = f"2030-01-01T12:{second // 60:02}:{second % 60:02}Z"
     return version | {"metadata": version["metadata"] | {"managedFields": [{"time": time}]}}
 
@@ -46,28 +46,28 @@ def again(second: int, why: str, **status: Any) -> Object:
 
 
 def given(*versions: Version, there: Object | None = None) -> list[Moment]:
-    """A job on its node, and what came after."""
+    """A job that was placed on its node, and the versions after that."""
     return story(("node", there or node()), ("job", job()), ("job", runs()), *versions)
 
 
 def moved(second: int, why: str, *before: Version, failures: int | None = 1) -> list[Moment]:
-    """Taken away once, and then deleted."""
+    """A job whose first attempt was lost, and which was then deleted."""
     return given(*before, ("job", again(second, why, failures=failures)), ("job", None))
 
 
 LEGAL: dict[str, tuple[Callable[[], list[Moment]], list[Said]]] = {
-    "all goes well": (lambda: given(("job", ends())), [TAKEN, SCORED]),
-    "it takes longer": (
+    "succeeds at once": (lambda: given(("job", ends())), [TAKEN, SCORED]),
+    "reports progress": (
         lambda: given(
             ("job", runs(claimedAt="t")), ("job", runs(claimedAt="t", progress={"frames": 1})),
-            ("job", ends(claimedAt="t", progress={"frames": 1})),
+            ("job", ends(claimedAt="t", frames=6, progress={"frames": 6, "totalFrames": 6})),
         ),
         [TAKEN, SCORED],
     ),
     "its node was lost": (lambda: moved(62, SILENT, ("node", node(lost=True))), [TAKEN]),
     "it was not taken": (lambda: moved(62, LATE), []),
-    "its node went": (lambda: moved(5, GONE, ("node", None), failures=None), [TAKEN]),
-    "its node had just gone": (
+    "its node was deleted": (lambda: moved(5, GONE, ("node", None), failures=None), [TAKEN]),
+    "its node was deleted just before": (
         lambda: story(
             ("node", node()), ("job", job()), ("node", None), ("job", runs()), ("job", again(2, GONE)), ("job", None)
         ),
@@ -78,10 +78,10 @@ LEGAL: dict[str, tuple[Callable[[], list[Moment]], list[Said]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("good", LEGAL)
-def test_a_good_story_breaks_no_law(good: str) -> None:
-    tell, said = LEGAL[good]
-    assert broken_laws(tell(), said) == []
+@pytest.mark.parametrize("name", LEGAL)
+def test_a_legal_history_breaks_no_law(name: str) -> None:
+    history, agent_log = LEGAL[name]
+    assert broken_laws(history(), agent_log) == []
 
 
 BAD: dict[str, tuple[Callable[[], list[Moment]], list[Said]]] = {
@@ -90,6 +90,16 @@ BAD: dict[str, tuple[Callable[[], list[Moment]], list[Said]]] = {
         lambda: story(("node", node()), ("job", job()), ("job", runs(progress={"frames": 1}))), []
     ),
     "ended, and its claimedAt went from None to t": (lambda: given(("job", ends(claimedAt="t"))), [TAKEN, SCORED]),
+    "ended as Succeeded with 6 frames, and its progress is {'frames': 1}": (
+        lambda: given(("job", runs(progress={"frames": 1})), ("job", ends(frames=6, progress={"frames": 1}))),
+        [TAKEN, SCORED],
+    ),
+    "ended as Failed with None frames, and its progress is {'frames': 1}": (
+        lambda: given(
+            ("job", runs(progress={"frames": 1})), ("job", failed("BadInput", message="no", progress={"frames": 1}))
+        ),
+        [TAKEN, NOT_SCORED],
+    ),
     "was taken at t, and then at u": (
         lambda: given(("job", runs(claimedAt="t")), ("job", runs(claimedAt="u")), ("job", ends(claimedAt="u"))),
         [TAKEN, SCORED],
@@ -106,7 +116,7 @@ BAD: dict[str, tuple[Callable[[], list[Moment]], list[Said]]] = {
     f"at 2030-01-01 12:01:03+00:00: '{LATE}'": (
         lambda: given(("job", runs(claimedAt="t")), ("job", again(63, LATE, failures=1)), ("job", None)), []
     ),
-    f"at 2030-01-01 12:01:02+00:00: '{SILENT}'": (lambda: moved(62, SILENT), []),  # nobody said that it is lost
+    f"at 2030-01-01 12:01:02+00:00: '{SILENT}'": (lambda: moved(62, SILENT), []),  # the node is not marked as lost
     f"at 2030-01-01 12:00:30+00:00: '{SILENT}'": (lambda: moved(30, SILENT, ("node", node(lost=True))), []),
     f"'{GONE}'": (lambda: moved(5, GONE, failures=None), []),
     "'just so'": (lambda: moved(5, "just so"), []),
@@ -125,6 +135,6 @@ BAD: dict[str, tuple[Callable[[], list[Moment]], list[Said]]] = {
 
 @pytest.mark.parametrize("breach", BAD)
 def test_a_breach_is_found(breach: str) -> None:
-    tell, said = BAD[breach]
-    found = broken_laws(tell(), said)
+    history, agent_log = BAD[breach]
+    found = broken_laws(history(), agent_log)
     assert any(breach in text for text in found), found

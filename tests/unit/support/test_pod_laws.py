@@ -1,4 +1,4 @@
-"""The laws of a job's history can be broken, and each breach is found; and so is an end that was not planned."""
+"""The laws of jobs in Pods accept every legal history and find every breach; so do the verdicts of the chaos plan."""
 
 import json
 from collections import Counter
@@ -40,21 +40,21 @@ def again(why: str = "Retrying", **status: Any) -> Object:
     return job("Pending", 1, conditions=[{"type": "Scheduled", "status": "False", "reason": why}], **status)
 
 
-def pod(attempt: int = 0, score: float | None = None, says: str | None = None, **metadata: Any) -> Object:
+def pod(attempt: int = 0, score: float | None = None, message: str | None = None, **metadata: Any) -> Object:
     labels, owner = {"vmafx.dev/attempt": str(attempt)}, {"uid": UID}
     made: Object = {
         "metadata": {"uid": f"p{attempt}", "labels": labels, "ownerReferences": [owner]} | metadata,
         "status": {},
     }
     if score is not None:
-        says = json.dumps({"id": f"{UID}-{attempt}", "score": score})
-    if says is not None:
-        made["status"] = {"containerStatuses": [{"state": {"terminated": {"message": says}}}]}
+        message = json.dumps({"id": f"{UID}-{attempt}", "score": score})
+    if message is not None:
+        made["status"] = {"containerStatuses": [{"state": {"terminated": {"message": message}}}]}
     return made
 
 
 def evicted() -> Object:
-    made = pod(says="")
+    made = pod(message="")
     made["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}]
     return made
 
@@ -64,7 +64,7 @@ def node(at: int | None = None, **spec: Any) -> Object:
 
 
 def written(at: int | None) -> Object:
-    """By somebody, so many seconds after noon."""
+    """Metadata of an object written `at` seconds after noon."""
     return {} if at is None else {"managedFields": [{"time": f"2030-01-01T12:00:{at:02}Z"}]}
 
 
@@ -73,7 +73,7 @@ BAD_CLIP = json.dumps({"id": f"{UID}-0", "fault": "BadInput"})
 
 
 def story(*versions: Version, name: str = "j") -> list[Moment]:
-    """One object of each kind, through these versions."""
+    """The history of one object of each kind, through these versions."""
     last: dict[str, Object | None] = {}
     moments = []
     for revision, (kind, new) in enumerate(versions):
@@ -83,12 +83,12 @@ def story(*versions: Version, name: str = "j") -> list[Moment]:
 
 
 def placed(*versions: Version, **spec: Any) -> list[Moment]:
-    """A job on its node, and what came after."""
+    """A job that was placed on its node, and the versions after that."""
     return story(("node", NODE), ("job", job(spec=spec)), ("job", job("Running", 1, spec=spec)), *versions)
 
 
 def tried_again(*versions: Version, failures: int | None) -> list[Moment]:
-    """What befell the first attempt, and a second that went well."""
+    """A first attempt that ended with these versions, and a second that succeeded."""
     swept: list[Version] = [("pod", None)] if versions[-1][0] == "pod" and versions[-1][1] else []
     return placed(
         *versions, ("job", again(failures=failures)), *swept, ("job", job("Running", 2, failures=failures)),
@@ -97,13 +97,13 @@ def tried_again(*versions: Version, failures: int | None) -> list[Moment]:
 
 
 def with_another_pod(*versions: Object | None) -> list[Moment]:
-    """A job that was cancelled while it ran, and a Pod that somebody makes for it after that."""
+    """A job that was cancelled while it ran, and a Pod that is created for it later."""
     cancelled = placed(("job", RUNS_CANCELLED), ("job", failed("Cancelled")))
     return [*cancelled, *(Moment(10 + one.revision, *one[1:]) for one in story(*(("pod", one) for one in versions)))]
 
 
 def placed_at(second: int, *shut: Version) -> list[Moment]:
-    """A node that takes nothing any more, a sign of time, and a placement there."""
+    """A node that accepts no jobs, an object that shows the time, and a placement on that node."""
     sign = Moment(8, "job", "other", None, job(uid="u2", at=2))
     then = Moment(9, "job", "j", job(), job("Running", 1, at=second))
     return [*story(("node", node(at=1)), ("job", job(at=1)), *shut), sign, then]
@@ -113,37 +113,37 @@ GOOD = placed(("pod", pod()), ("pod", pod(0, 90.0)), ("job", succeeded()))
 RUNS_CANCELLED = job("Running", 1, spec={"cancel": True})
 RUNS_SUSPENDED = job("Running", 1, spec={"suspend": True})
 LEGAL: dict[str, Callable[[], list[Moment]]] = {
-    "all goes well": lambda: GOOD,
+    "succeeds at once": lambda: GOOD,
     "deleted while it waits": lambda: story(("job", job()), ("job", None)),
     "cancelled": lambda: placed(("pod", pod()), ("job", RUNS_CANCELLED), ("job", failed("Cancelled")), ("pod", None)),
-    "cancelled before the score was heard": lambda: placed(
+    "cancelled before the score was read": lambda: placed(
         ("pod", pod()), ("job", RUNS_CANCELLED), ("pod", pod(0, 90.0)), ("job", failed("Cancelled"))
     ),
     "suspended": lambda: placed(("pod", pod()), ("job", RUNS_SUSPENDED), ("job", again("Suspended")), ("job", None)),
-    "a bad clip": lambda: placed(("pod", pod()), ("pod", pod(says=BAD_CLIP)), ("job", failed("BadInput"))),
-    "too late": lambda: placed(("pod", pod()), ("job", failed("DeadlineExceeded")), activeDeadlineSeconds=1),
-    "a worker that failed": lambda: tried_again(("pod", pod()), ("pod", pod(says="?")), failures=1),
+    "a bad clip": lambda: placed(("pod", pod()), ("pod", pod(message=BAD_CLIP)), ("job", failed("BadInput"))),
+    "deadline exceeded": lambda: placed(("pod", pod()), ("job", failed("DeadlineExceeded")), activeDeadlineSeconds=1),
+    "a worker that failed": lambda: tried_again(("pod", pod()), ("pod", pod(message="?")), failures=1),
     "a Pod that was evicted": lambda: tried_again(("pod", pod()), ("pod", evicted()), failures=None),
-    "a Pod that goes": lambda: tried_again(("pod", pod()), ("pod", pod(deletionTimestamp="now")), failures=1),
-    "a Pod that went with its score": lambda: tried_again(
+    "a Pod being deleted": lambda: tried_again(("pod", pod()), ("pod", pod(deletionTimestamp="now")), failures=1),
+    "a Pod that was deleted with its score": lambda: tried_again(
         ("pod", pod()), ("pod", pod(0, 90.0)), ("pod", None), failures=1
     ),
-    "a node that went before there was a Pod": lambda: tried_again(("node", None), ("node", NODE), failures=None),
-    "once too often": lambda: placed(
-        ("pod", pod()), ("pod", pod(says="")), ("job", failed("RetriesExhausted", failures=1, spec={"retryLimit": 0})),
-        retryLimit=0,
+    "a node deleted before there was a Pod": lambda: tried_again(("node", None), ("node", NODE), failures=None),
+    "retries exhausted": lambda: placed(
+        ("pod", pod()), ("pod", pod(message="")),
+        ("job", failed("RetriesExhausted", failures=1, spec={"retryLimit": 0})), retryLimit=0,
     ),
-    "a late Pod that goes": lambda: with_another_pod(pod(), pod(deletionTimestamp="now")),
-    "a late Pod that is gone": lambda: with_another_pod(pod(), None),
+    "a late Pod that is being deleted": lambda: with_another_pod(pod(), pod(deletionTimestamp="now")),
+    "a late Pod that is deleted": lambda: with_another_pod(pod(), None),
     "a late Pod whose job is deleted": lambda: [
         *with_another_pod(pod()), Moment(99, "job", "j", failed("Cancelled"), None)
     ],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("good", LEGAL)
-def test_a_good_story_breaks_no_law(good: str) -> None:
-    assert broken_laws(LEGAL[good]()) == []
+@pytest.mark.parametrize("name", LEGAL)
+def test_a_legal_history_breaks_no_law(name: str) -> None:
+    assert broken_laws(LEGAL[name]()) == []
 
 
 def second_job() -> list[Moment]:
@@ -188,17 +188,17 @@ BAD: dict[str, Callable[[], list[Moment]]] = {
     "for attempt 0 of a job that is Failed after 1, and stays": lambda: with_another_pod(pod()),
     "for attempt 0 of a job that is deleted after 1, and stays": lambda: placed(("job", None), ("pod", pod())),
     "for attempt 0 of a job that is Running after 2, and stays": lambda: [
-        *tried_again(("pod", pod()), ("pod", pod(says="?")), failures=1)[:-3],
+        *tried_again(("pod", pod()), ("pod", pod(message="?")), failures=1)[:-3],
         Moment(99, "pod", "x", None, pod(uid="x")),
     ],
     "is one of 2 Pods of an attempt: ['p', 'q']": lambda: [*GOOD[:4], Moment(9, "pod", "q", None, pod(uid="q"))],
     "its Pod told [80.0]": lambda: placed(("pod", pod()), ("pod", pod(0, 80.0)), ("job", succeeded())),
     "its Pod told None": lambda: placed(("pod", pod()), ("job", succeeded()), ("pod", pod(0, 90.0))),
-    "has score 90.0; its Pod told None": lambda: placed(  # what it says is of another attempt
-        ("pod", pod()), ("pod", pod(says='{"id": "u1-7", "score": 90.0}')), ("job", succeeded())
+    "has score 90.0; its Pod told None": lambda: placed(  # the result of another attempt
+        ("pod", pod()), ("pod", pod(message='{"id": "u1-7", "score": 90.0}')), ("job", succeeded())
     ),
     "failed as BadInput; its Pod told ['nothing']": lambda: placed(
-        ("pod", pod()), ("pod", pod(says="?")), ("job", failed("BadInput"))
+        ("pod", pod()), ("pod", pod(message="?")), ("job", failed("BadInput"))
     ),
     "failed (BadInput) although": lambda: placed(("pod", pod()), ("pod", pod(0, 90.0)), ("job", failed("BadInput"))),
     "failed (RetriesExhausted) although its Pod told a score": lambda: placed(
@@ -207,7 +207,7 @@ BAD: dict[str, Callable[[], list[Moment]]] = {
     "failed (tried again) although": lambda: tried_again(("pod", pod()), ("pod", pod(0, 90.0)), failures=1),
     "counts 1 failures, and fair were [0]": lambda: tried_again(("pod", pod()), ("pod", evicted()), failures=1),
     "counts 0 failures, and fair were [1]": lambda: tried_again(
-        ("pod", pod()), ("pod", pod(says="?")), failures=None
+        ("pod", pod()), ("pod", pod(message="?")), failures=None
     ),
     "counts 0 failures, and fair were []": lambda: tried_again(("pod", pod()), failures=None),  # it still runs
     "counts 1 failures, and fair were []": lambda: placed(("job", again(failures=1))),  # it never had a Pod
@@ -223,8 +223,10 @@ def test_a_breach_is_found(breach: str) -> None:
     assert any(breach in text for text in found), found
 
 
-@pytest.mark.parametrize("shut", [("node", node(at=2, unschedulable=True)), ("node", None)], ids=["cordoned", "gone"])
-def test_a_placement_on_a_node_that_takes_nothing_is_found_when_no_cache_can_be_that_old(shut: Version) -> None:
+@pytest.mark.parametrize(
+    "shut", [("node", node(at=2, unschedulable=True)), ("node", None)], ids=["cordoned", "deleted"]
+)
+def test_a_placement_on_a_closed_node_is_a_breach_once_no_cache_can_be_that_old(shut: Version) -> None:
     def found(moments: list[Moment]) -> bool:
         return any("took nothing since" in text for text in broken_laws(moments))
 
@@ -233,9 +235,9 @@ def test_a_placement_on_a_node_that_takes_nothing_is_found_when_no_cache_can_be_
     assert not found(placed_at(20, shut, ("node", node(at=3))))
 
 
-def test_a_plan_has_every_kind_and_a_seed_makes_the_same_again() -> None:
+def test_a_plan_has_jobs_of_every_kind_and_depends_only_on_its_seed() -> None:
     plan = make_plan(5, 24, Counter({"kill operator": 2}))
-    assert {one.kind for one in plan.jobs} == set(WEIGHTS)
+    assert {job.kind for job in plan.jobs} == set(WEIGHTS)
     assert plan == make_plan(5, 24, Counter({"kill operator": 2})) != make_plan(6, 24, Counter({"kill operator": 2}))
 
 
@@ -244,7 +246,7 @@ def scored(score: float = 90.0) -> Object:
 
 
 @pytest.mark.parametrize(
-    ("kind", "last", "gone", "wrong"),
+    ("kind", "last", "deleted", "error"),
     [
         ("plain", scored(), False, None),
         ("plain", scored(80.0), False, "has score 80.0"),
@@ -260,6 +262,8 @@ def scored(score: float = 90.0) -> Object:
         ("mortal", job("Running", 1), True, "ended as []"),
     ],
 )
-def test_each_kind_of_job_has_its_own_end(kind: Plannable, last: Object | None, gone: bool, wrong: str | None) -> None:
-    found = verdict(Planned("job-0000", kind, (), ()), last, 90.0, gone=gone)
-    assert (wrong in found[0]) if wrong else found == []
+def test_each_kind_of_job_has_its_expected_end(
+    kind: Plannable, last: Object | None, deleted: bool, error: str | None
+) -> None:
+    found = verdict(Planned("job-0000", kind, (), ()), last, 90.0, gone=deleted)
+    assert (error in found[0]) if error else found == []

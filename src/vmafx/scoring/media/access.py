@@ -61,7 +61,7 @@ async def sha256(opened: OpenedMedia) -> str:
     """Beside other work: hashing does not hold the interpreter. Cancelled, it stops at once."""
     stop = threading.Event()
     with FileIO(opened.again()) as file:
-        return await in_thread(_sha256, file, stop, hurry=stop.set)
+        return await in_thread(_sha256, file, stop, on_cancel=stop.set)
 
 
 def _sha256(file: FileIO, stop: threading.Event) -> str:

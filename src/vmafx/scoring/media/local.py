@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vmafx.atomic_write import put_whole
+from vmafx.atomic_write import write_atomic
 from vmafx.scoring.errors import BadInput, InputPart, NodeFault, ScoringError
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.uri import Location
@@ -86,7 +86,7 @@ def _write(place: Location, content: bytes, policy: MediaPolicy) -> None:
         folder = path.parent.resolve(strict=True)
         if not _within(folder, policy):
             raise BadInput("options", f"output {place.shown} lies outside the folders that VMAFX_MEDIA_ROOTS allows")
-        put_whole(folder / path.name, content)
+        write_atomic(folder / path.name, content)
     except OSError as error:
         why = f"output {place.shown} cannot be written: {error.strerror}"
         raise (NodeFault(why) if error.errno in _DISK else BadInput("options", why)) from None

@@ -45,6 +45,14 @@ async def listed(vmafx: Vmafx, command: str, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
+async def kubeconfig_for(account: ObjectKey, client: Client, cluster: DevCluster) -> dict[str, Any]:
+    """Create the service account, and return a kubeconfig with its token."""
+    await create_account(client, account)
+    kubeconfig: dict[str, Any] = yaml.safe_load(cluster.kubeconfig.read_text())
+    kubeconfig["users"][0]["user"] = {"token": await service_account_token(client, account)}
+    return kubeconfig
+
+
 def table(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
@@ -81,9 +89,9 @@ async def test_the_queue_while_no_node_accepts_jobs(vmafx: Vmafx, client: Client
         ["1", "job-2"], ["2", "job-1"], ["3", "job-3"], ["4", "job-0"], ["-", "gpu"], ["-", "asleep"],
     ]  # fmt: skip
     assert (await vmafx.run("queue", "over")).stdout.startswith("over is not waiting; see: vmafx jobs over\n6 waiting")
-    everywhere = table((await vmafx.run("queue", "-A")).stdout)
-    assert everywhere[0][0] == "NAMESPACE"
-    assert [namespace, "4", "job-0"] in [row[:3] for row in everywhere]
+    all_namespaces = table((await vmafx.run("queue", "-A")).stdout)
+    assert all_namespaces[0][0] == "NAMESPACE"
+    assert [namespace, "4", "job-0"] in [row[:3] for row in all_namespaces]
 
 
 async def test_estimates_are_unknown_until_a_job_has_finished(
@@ -214,14 +222,11 @@ async def test_a_missing_namespace_is_noted(
     async with vmafx.running("nodes", "-w", "-n", "nons") as process:
         assert await line_with(process.stderr, "namespace") == note
     assert kubectl("apply", "-f", str(ROOT / OPERATOR_ROLES)).returncode == 0
-    await create_account(client, ObjectKey(namespace, "eve"))
+    kubeconfig = tmp_path / "eve"
+    kubeconfig.write_text(json.dumps(await kubeconfig_for(ObjectKey(namespace, "eve"), client, cluster)))
     binding = f"eve-{namespace}"
     subject = f"--serviceaccount={namespace}:eve"
     assert kubectl("create", "clusterrolebinding", binding, "--clusterrole=vmafx-view", subject).returncode == 0
-    whole = yaml.safe_load(cluster.kubeconfig.read_text())
-    whole["users"][0]["user"] = {"token": await service_account_token(client, ObjectKey(namespace, "eve"))}
-    kubeconfig = tmp_path / "eve"
-    kubeconfig.write_text(json.dumps(whole))
 
     async def has_no_note() -> bool:
         done = await vmafx.run("jobs", "-n", "nons", "--kubeconfig", str(kubeconfig))
@@ -255,8 +260,8 @@ async def test_a_watch_on_a_pipe_prints_a_line_per_change(
             assert row["name"] == "first"
             await client.delete(JOBS, first)
             await client.delete(JOBS, ObjectKey(namespace, "second"))
-            gone = "Deleted" if command == "jobs" else "Left"
-            assert json.loads(await line_with(process.stdout, gone))["name"] in {"first", "second"}
+            outcome = "Deleted" if command == "jobs" else "Left"
+            assert json.loads(await line_with(process.stdout, outcome))["name"] in {"first", "second"}
         process.send_signal(signal.SIGINT)
         assert await process.wait() == 130
 
@@ -336,14 +341,12 @@ async def test_missing_permissions_servers_crds_and_kubeconfigs_are_errors_of_on
     vmafx: Vmafx, client: Client, cluster: DevCluster, namespace: str, tmp_path: Path
 ) -> None:
     commands = (("jobs",), ("queue",), ("nodes", "-w"), ("submit", "s3://b/a", "s3://b/c"))
-    whole = yaml.safe_load(cluster.kubeconfig.read_text())
-    await create_account(client, ObjectKey(namespace, "nobody"))
-    whole["users"][0]["user"] = {"token": await service_account_token(client, ObjectKey(namespace, "nobody"))}
+    config = await kubeconfig_for(ObjectKey(namespace, "nobody"), client, cluster)
     no_permission = tmp_path / "no_permission"
-    no_permission.write_text(json.dumps(whole))
-    whole["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    no_permission.write_text(json.dumps(config))
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
     no_server = tmp_path / "no_server"
-    no_server.write_text(json.dumps(whole))
+    no_server.write_text(json.dumps(config))
     bare_cluster = DevCluster(tmp_path / "bare", ClusterOptions(tethered=True))
     bare_cluster.up()
     try:
@@ -363,14 +366,14 @@ async def test_missing_permissions_servers_crds_and_kubeconfigs_are_errors_of_on
     wrong = await vmafx.run("jobs", "--context", "other")
     assert wrong.returncode == 1
     assert "other" in wrong.stderr
-    elsewhere = await vmafx.run("submit", "s3://b/a", "s3://b/c", "-n", "none")
-    assert (elsewhere.returncode, elsewhere.stderr) == (
+    no_namespace = await vmafx.run("submit", "s3://b/a", "s3://b/c", "-n", "none")
+    assert (no_namespace.returncode, no_namespace.stderr) == (
         1, "error: namespace none does not exist; create it, or choose another with -n\n",
     )  # fmt: skip
     for watch in ((), ("-w",)):
-        odd = await vmafx.run("jobs", "-l", "a=b,,", *watch)
-        assert (odd.returncode, odd.stdout) == (1, "")
-        assert odd.stderr.startswith("error: found ','")
+        invalid = await vmafx.run("jobs", "-l", "a=b,,", *watch)
+        assert (invalid.returncode, invalid.stdout) == (1, "")
+        assert invalid.stderr.startswith("error: found ','")
     for both in (("jobs", "-A", "-n", namespace), ("jobs", "a", "-A"), ("jobs", "--phase", "x"), ("jobs", "-o", "xml")):
         assert (await vmafx.run(*both)).returncode == 2
 
@@ -379,11 +382,8 @@ async def test_the_generated_roles_are_sufficient(
     vmafx: Vmafx, client: Client, cluster: DevCluster, namespace: str, tmp_path: Path, kubectl: Kubectl
 ) -> None:
     assert kubectl("apply", "-f", str(ROOT / OPERATOR_ROLES)).returncode == 0
-    await create_account(client, ObjectKey(namespace, "alice"))
-    whole = yaml.safe_load(cluster.kubeconfig.read_text())
-    whole["users"][0]["user"] = {"token": await service_account_token(client, ObjectKey(namespace, "alice"))}
     kubeconfig = tmp_path / "alice"
-    kubeconfig.write_text(json.dumps(whole))
+    kubeconfig.write_text(json.dumps(await kubeconfig_for(ObjectKey(namespace, "alice"), client, cluster)))
     subject = ("--kubeconfig", str(kubeconfig))
 
     def grant(role: str) -> None:

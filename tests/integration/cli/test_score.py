@@ -175,8 +175,8 @@ def test_each_failure_has_its_exit_code_and_one_line(vmafx: Run, clips: Path) ->
 
 def test_reports_are_written_as_html_json_and_csv(vmafx: Run, clips: Path) -> None:
     names = ["all.html", "all.json", "all.csv"]
-    wanted = [part for name in names for part in ("--report", name)]
-    done = vmafx("score", "reference.mkv", "good.mp4", "poor.mp4", *wanted, "--worst", "3")
+    flags = [part for name in names for part in ("--report", name)]
+    done = vmafx("score", "reference.mkv", "good.mp4", "poor.mp4", *flags, "--worst", "3")
     assert done.returncode == 0
     assert done.stderr.splitlines() == [f"wrote {name}" for name in names]
     page, data, table = ((clips / name).read_text() for name in names)
@@ -193,10 +193,10 @@ def test_environment_variables_set_models_reports_and_threads(vmafx: Run, clips:
     models.mkdir()
     (models / "mine.json").write_text('{"model_dict": {}}')
     variables = {"VMAFX_MODEL_DIR": str(models), "VMAFX_OUTPUT_DIR": str(reports), "VMAFX_THREADS": "3"}
-    pair, told = ("score", "reference.mkv", "good.mp4"), f"error: model: {models}/mine.json is no VMAF model"
+    pair, message = ("score", "reference.mkv", "good.mp4"), f"error: model: {models}/mine.json is no VMAF model"
     for name in ("mine", "mine.json"):
         done = vmafx(*pair, "--model", name, **variables)
-        assert (done.returncode, done.stderr[: len(told)]) == (2, told)
+        assert (done.returncode, done.stderr[: len(message)]) == (2, message)
     outside = vmafx(*pair, "--model", "mine", **variables, VMAFX_MEDIA_ROOTS=str(clips))
     assert "mine.json lies outside the folders that VMAFX_MEDIA_ROOTS allows" in outside.stderr
     other = vmafx(*pair, "--model", "other", **variables).stderr
@@ -205,9 +205,9 @@ def test_environment_variables_set_models_reports_and_threads(vmafx: Run, clips:
     missing = vmafx(*pair, "--report", "out.json", **variables)
     assert missing.stderr.startswith(f"error: options: VMAFX_OUTPUT_DIR names {reports}, which is no folder; make it")
     reports.mkdir()
-    elsewhere = tmp_path / "absolute.csv"
-    done = vmafx(*pair, "--report", "out.json", "--report", str(elsewhere), **variables)
-    assert done.stderr.splitlines() == [f"wrote {reports}/out.json", f"wrote {elsewhere}"]
+    absolute = tmp_path / "absolute.csv"
+    done = vmafx(*pair, "--report", "out.json", "--report", str(absolute), **variables)
+    assert done.stderr.splitlines() == [f"wrote {reports}/out.json", f"wrote {absolute}"]
     assert (reports / "out.json").is_file()
     wrong = vmafx(*pair, VMAFX_THREADS="many")
     assert (wrong.returncode, wrong.stderr[:37]) == (2, "error: options: VMAFX_THREADS: 'many'")
@@ -258,7 +258,7 @@ async def test_the_python_example_in_the_docs_runs(clips: Path, monkeypatch: pyt
     monkeypatch.chdir(clips)
     printed: list[tuple[object, ...]] = []
     names: dict[str, object] = {"print": lambda *values: printed.append(values)}
-    exec(f"async def example():\n{textwrap.indent(example, '    ')}", names)  # noqa: S102 - it is our own page
+    exec(f"async def example():\n{textwrap.indent(example, '    ')}", names)  # noqa: S102 - code from this repository
     await names["example"]()  # type: ignore[operator]
     assert printed[0][0] == pytest.approx(97, abs=3)
     assert isinstance(printed[-1][0], Report)

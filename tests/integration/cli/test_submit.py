@@ -47,9 +47,9 @@ async def test_wait_prints_the_same_score_as_vmafx_score(
     assert done.returncode == 0, done.stderr
     (name,) = await job_names(client, namespace)
     assert name.startswith("distorted-")
-    here = json.loads((await vmafx.run("score", *pair, "--json")).stdout)["score"]
-    assert (await client.get(JOBS, ObjectKey(namespace, name))).status.score == here
-    assert done.stdout.startswith(f"VMAF {here:.3f}  (6 frames, ")
+    local_score = json.loads((await vmafx.run("score", *pair, "--json")).stdout)["score"]
+    assert (await client.get(JOBS, ObjectKey(namespace, name))).status.score == local_score
+    assert done.stdout.startswith(f"VMAF {local_score:.3f}  (6 frames, ")
     assert done.stdout.endswith(f" on pool; job {name})\n")
     assert done.stderr.splitlines()[0] == f"note: {pair[0]} must exist at this path on every node that may run the job"
     assert f"{name} is running on pool\n" in done.stderr
@@ -132,14 +132,14 @@ async def test_a_job_is_followed_from_an_expired_resource_version(client: Client
 
 
 async def test_a_lost_reply_says_how_to_check_whether_the_job_exists(client: Client, namespace: str) -> None:
-    wanted = manifest(namespace, "mine", {}, VmafxJobSpec("s3://b/a", "s3://b/clip.mp4"))
+    job = manifest(namespace, "mine", {}, VmafxJobSpec("s3://b/a", "s3://b/clip.mp4"))
     async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
         proxy.faults.append(LoseAnswer())
         with pytest.raises(Unreachable, match=f"may have been created anyway; check: vmafx jobs mine -n {namespace}"):
-            await create_job(through, wanted, rename=True)
+            await create_job(through, job, rename=True)
         proxy.faults.append(LoseAnswer())
         with pytest.raises(Unreachable) as caught:
-            await create_job(through, wanted, rename=True, dry_run=True)
+            await create_job(through, job, rename=True, dry_run=True)
         assert "may have been created" not in str(caught.value)
     assert await job_names(client, namespace) == ["mine"]
 
@@ -176,7 +176,7 @@ async def test_every_option_sets_its_field(vmafx: Vmafx, client: Client, namespa
     dry_run = await vmafx.run("submit", *clips, *EVERY_OPTION.split(), "--dry-run")
     assert dry_run.returncode == 0, dry_run.stderr
     assert await job_names(client, namespace) == []
-    wanted: dict[str, Any] = {
+    spec: dict[str, Any] = {
         "reference": clips[0],
         "distorted": clips[1],
         "referenceFormat": {"width": 64, "height": 48, "pixelFormat": "yuv420p10le", "frameRate": 23.976},
@@ -198,14 +198,14 @@ async def test_every_option_sets_its_field(vmafx: Vmafx, client: Client, namespa
         "apiVersion": "vmafx.dev/v1",
         "kind": "VmafxJob",
         "metadata": {"name": "every", "namespace": namespace, "labels": {"a": "b", "c": "d", "e": "f"}},
-        "spec": wanted,
+        "spec": spec,
     }
     applied = await asyncio.to_thread(kubectl, "apply", "-f", "-", stdin=dry_run.stdout)
     assert applied.returncode == 0, applied.stderr
     created = await vmafx.run("submit", *clips, *EVERY_OPTION.replace("every", "again").split(), "-o", "json")
-    assert json.loads(created.stdout)["spec"] == wanted | {"cancel": False}
+    assert json.loads(created.stdout)["spec"] == spec | {"cancel": False}
     as_json = await vmafx.run("submit", *clips, *EVERY_OPTION.replace("every", "b").split(), "--dry-run", "-o", "json")
-    assert json.loads(as_json.stdout)["spec"] == wanted
+    assert json.loads(as_json.stdout)["spec"] == spec
 
 
 @pytest.mark.parametrize(
@@ -282,8 +282,8 @@ async def test_a_taken_name_is_an_error_only_if_it_was_given(vmafx: Vmafx, clien
             "note: everyone who may read jobs can read the password in the URI\n"
         )
     assert len(await job_names(client, namespace)) == 3
-    wanted = manifest(namespace, "mine", {}, VmafxJobSpec("s3://b/a", "s3://b/clip.mp4"))
-    created = await create_job(client, wanted, rename=True)
+    job = manifest(namespace, "mine", {}, VmafxJobSpec("s3://b/a", "s3://b/clip.mp4"))
+    created = await create_job(client, job, rename=True)
     assert created["metadata"]["name"].startswith("clip-")
 
 

@@ -64,8 +64,8 @@ async def test_the_overview_is_printed_once_in_each_format(
         assert re.search(r"^good +Succeeded +93.50 +6 +busy +9s", shown, re.MULTILINE)
         assert re.search(r"^ +1 +urgent +9 ", shown, re.MULTILINE)
         assert "\x1b" not in shown
-    everywhere = (await vmafx.run("top", "-A")).stdout
-    assert f"{namespace}/runs" in everywhere
+    all_namespaces = (await vmafx.run("top", "-A")).stdout
+    assert f"{namespace}/runs" in all_namespaces
     assert (await vmafx.run("top", "-A", "-n", namespace)).returncode == 2
 
 

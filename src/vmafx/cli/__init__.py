@@ -1,1 +1,26 @@
-"""What a person types. Arguments are parsed and results shown here; everything else lives in the packages below."""
+"""The `vmafx` commands: arguments are parsed and results printed here. What a command does lives in other packages.
+
+Each command has a module with `add_to(app)`, which adds it, and `ERRORS`, its expected failures.
+
+    cluster.py        options and connection of the commands that read or write a cluster
+    crd.py            `vmafx crd`
+    demo.py           `vmafx demo`
+    dev.py            `vmafx dev`
+    doctor.py         `vmafx doctor`
+    jobs.py           `vmafx jobs`
+    listing.py        rows printed once, or watched: redrawn on a terminal, a line per change elsewhere
+    main.py           the entry point: loads the command, maps errors to exit codes
+    nodes.py          `vmafx nodes`
+    options.py        values of options: durations, KEY=VALUE pairs
+    progress.py       progress bars and spinners on standard error
+    queue.py          `vmafx queue`
+    roles.py          `vmafx operator`, `controller`, `agent` and `worker`
+    score.py          `vmafx score`
+    scoring_flags.py  the options that `score` and `submit` share
+    submit.py         `vmafx submit`
+    tables.py         tables fitted to a width; JSON and YAML
+    terminal.py       redrawing, key presses, closed pipes
+    top.py            `vmafx top`
+    top_screen.py     the screen of `vmafx top`
+    wait.py           `vmafx submit --wait`
+"""

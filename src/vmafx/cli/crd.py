@@ -1,4 +1,4 @@
-"""`vmafx crd`: the CRDs, the roles and the reference pages, written from the declarations or compared with them."""
+"""`vmafx crd`: writes or checks the files that are generated from the API types: CRDs, RBAC roles, reference pages."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,39 +17,39 @@ def add_to(app: typer.Typer) -> None:
 
 def crd(
     directory: Annotated[
-        Path, typer.Option("--dir", help="The project's folder; files are written to their places below it.")
+        Path, typer.Option("--dir", metavar="DIR", help="Root of the source tree to write to.")
     ] = Path(),
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit 1 if a file differs from what would be written.")
+        bool, typer.Option("--check", help="Write nothing; exit with 1 if a file is out of date.")
     ] = False,
-    show: Annotated[
-        bool, typer.Option("--print", help="Print the CRDs, for `vmafx crd --print | kubectl apply -f -`.")
+    print_crds: Annotated[
+        bool, typer.Option("--print", help="Print the CRDs only, for kubectl apply --server-side -f -.")
     ] = False,
 ) -> None:
-    """Write what is generated from declarations: the CRDs, the roles, docs/api.md and docs/environment.md."""
-    if show:
+    """Generate the CRDs, the RBAC roles, docs/api.md and docs/environment.md."""
+    if print_crds:
         typer.echo(crds_as_one())
         return
-    wanted = {directory / path: content for path, content in files().items()}
-    different = [path for path, content in wanted.items() if _read(path) != content]
+    generated = {directory / path: content for path, content in files().items()}
+    outdated = [path for path, content in generated.items() if _read(path) != content]
     if check:
-        for path in different:
-            typer.echo(f"{path} differs from what `vmafx crd` writes", err=True)
-        if different:
-            typer.echo("run `vmafx crd` and commit the result", err=True)
+        for path in outdated:
+            typer.echo(f"{path} is out of date", err=True)
+        if outdated:
+            typer.echo("error: generated files are out of date; run `vmafx crd` and commit the result", err=True)
             raise typer.Exit(1)
-        typer.echo(f"{len(wanted)} files are as they should be")
+        typer.echo(f"{len(generated)} files are up to date")
         return
-    for path in different:
+    for path in outdated:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(wanted[path])
+            path.write_text(generated[path])
         except OSError as error:
             typer.echo(f"error: cannot write {path}: {error.strerror}", err=True)
             raise typer.Exit(1) from error
         typer.echo(f"wrote {path}")
-    if not different:
-        typer.echo(f"{len(wanted)} files are as they should be")
+    if not outdated:
+        typer.echo(f"{len(generated)} files are up to date")
 
 
 def _read(path: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""`vmafx demo`: the whole product on this machine, in seconds."""
+"""`vmafx demo`: the whole system on this machine."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,15 +19,16 @@ def add_to(app: typer.Typer) -> None:
 
 
 def demo(
-    keep: Annotated[bool, typer.Option("--keep", help="Leave it running until Ctrl-C.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the cluster running until Ctrl-C.")] = False,
     output: Annotated[
-        Path, typer.Option(metavar="DIR", file_okay=False, help="Where clips, jobs and pictures are put.")
+        Path, typer.Option(metavar="DIR", file_okay=False, help="Folder for clips, jobs and charts.")
     ] = Path("demo"),
 ) -> None:
-    """Make six encodes, have a fleet of one agent score them, and draw rate against quality.
+    """Run the whole system on this machine: encode, score and compare six clips.
 
-    Starts a Kubernetes API server, the operator, the controller and an agent, and ends them again.
+    Starts a Kubernetes API server, the operator, the controller and an agent; submits a job for each encode; draws
+    bitrate against quality; and stops everything again.
     """
-    from vmafx.demo.main import run  # noqa: PLC0415 - the help of `vmafx` does without it
+    from vmafx.demo.main import run  # noqa: PLC0415 - `vmafx --help` does not need it
 
     run(output.absolute(), keep=keep)

@@ -21,12 +21,12 @@ from vmafx.kube import Client, load_config
 from vmafx.kube.errors import KubeError
 
 app = typer.Typer(
-    help="A Kubernetes control plane on this machine: etcd, kube-apiserver, kube-controller-manager, kube-scheduler.",
+    help="Run a Kubernetes control plane on this machine, for development and tests.",
     no_args_is_help=True,
 )
 
 ERRORS = (DevClusterError, KubeError)
-Name = Annotated[str, typer.Option("--name", help="Which cluster; several can run at once.")]
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the cluster; several can run at once.")]
 
 
 def add_to(parent: typer.Typer) -> None:
@@ -37,39 +37,51 @@ def add_to(parent: typer.Typer) -> None:
 def up(
     name: Name = "dev",
     without: Annotated[
-        str, typer.Option(help="Leave these out: controller-manager, scheduler; separated by commas.")
+        str,
+        typer.Option(
+            metavar="COMPONENTS",
+            help="Components not to start, separated by commas: controller-manager, scheduler.",
+        ),
     ] = "",
-    foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C, and end with it.")] = False,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Stay in the foreground; Ctrl-C stops the cluster.")
+    ] = False,
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Port of the API server; a free one if not said.")
+        int | None,
+        typer.Option(min=1, max=65535, metavar="PORT", help="Port of the API server (default: a free port)."),
     ] = None,
-    with_crds: Annotated[bool, typer.Option("--crds/--no-crds", help="Install the kinds of vmafx.")] = True,
+    with_crds: Annotated[bool, typer.Option("--crds/--no-crds", help="Install the CRDs of vmafx.")] = True,
 ) -> None:
-    """Start a cluster, and return once it is ready; it runs until `vmafx dev down`."""
+    """Start a cluster of etcd, kube-apiserver, kube-controller-manager and kube-scheduler.
+
+    Returns once the cluster is ready; it runs until `vmafx dev down`.
+    """
     options = ClusterOptions(without=_components(without), port=port, tethered=foreground)
     started = time.monotonic()
-    with spinner() as shown:
-        cluster = DevCluster(paths.cluster_folder(name), options, shown)
-        if foreground:  # a shell's background jobs start with Ctrl-C ignored; whoever sends it here means it
+    with spinner() as progress:
+        cluster = DevCluster(paths.cluster_folder(name), options, progress)
+        if foreground:  # a shell starts background jobs with SIGINT ignored; --foreground must react to it
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        shown.step(f"starting cluster {name!r}")
-        ours = cluster.up()
-        if foreground and not ours:
-            raise DevClusterError(f"cluster {name!r} runs in the background; `vmafx dev down{_option(name)}` first")
+        progress.step(f"starting cluster {name!r}")
+        started_here = cluster.up()
+        if foreground and not started_here:
+            raise DevClusterError(
+                f"cluster {name!r} is already running in the background; stop it first: vmafx dev down{_option(name)}"
+            )
         try:
             if with_crds:
                 asyncio.run(_install_crds(cluster.kubeconfig))
         except BaseException:
-            if ours:
+            if started_here:
                 cluster.down()
             raise
     try:
         state = _state(name)
-        took = f"is up in {duration(time.monotonic() - started)}" if ours else "was running already"
-        typer.echo(f"cluster {name!r} (Kubernetes {state.version}) {took}: {state.server}")
-        typer.echo(f'to use it:  eval "$(vmafx dev env{_option(name)})"    to end it:  vmafx dev down{_option(name)}')
+        state_text = f"is ready after {duration(time.monotonic() - started)}" if started_here else "was already running"
+        typer.echo(f"cluster {name!r} (Kubernetes {state.version}) {state_text}: {state.server}")
+        typer.echo(f'use it:  eval "$(vmafx dev env{_option(name)})"    stop it:  vmafx dev down{_option(name)}')
         if foreground:
-            _stay(cluster)
+            _wait_in_foreground(cluster)
     finally:
         if foreground:
             cluster.down()
@@ -77,89 +89,91 @@ def up(
 
 @app.command()
 def fetch() -> None:
-    """Fetch or build all that `up` and kubectl need, without starting anything."""
-    with spinner() as shown:
-        binaries.find_binaries(ALL, shown)
-        tools.kubectl(shown)
+    """Download or build the binaries that `up` needs, and kubectl, without starting anything."""
+    with spinner() as progress:
+        binaries.find_binaries(ALL, progress)
+        tools.kubectl(progress)
 
 
 @app.command()
 def down(
     name: Name = "dev",
-    everything: Annotated[bool, typer.Option("--all", help="Every cluster of this user.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Stop all clusters of this user.")] = False,
 ) -> None:
-    """Stop a cluster and remove all it stored."""
+    """Stop a cluster and delete its data."""
     folders = sorted(paths.clusters().glob("[a-z0-9]*")) if everything else [paths.cluster_folder(name)]
     for folder in folders:
-        there = DevCluster(folder).down()
-        typer.echo(f"cluster {folder.name!r} {'is down' if there else 'is not there; nothing to do'}")
+        existed = DevCluster(folder).down()
+        typer.echo(f"cluster {folder.name!r} {'stopped' if existed else 'does not exist; nothing to do'}")
     if not folders:
-        typer.echo("no cluster is there; nothing to do")
+        typer.echo("no clusters found; nothing to do")
 
 
 @app.command()
 def status(
     name: Name = "dev",
-    output: Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="How to show it.")] = "table",
+    output: Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")] = "table",
 ) -> None:
-    """Show a cluster's components; exit code 1 unless all of them run."""
+    """Show the components of a cluster. Exits with 1 unless all of them are running."""
     state = _state(name)
-    rows = [{"component": one.name, "pid": one.pid, "running": one.alive()} for one in state.processes]
+    rows = [{"component": process.name, "pid": process.pid, "running": process.alive()} for process in state.processes]
     if output == "json":
         typer.echo(json.dumps({"name": name, "version": state.version, "server": state.server, "components": rows}))
     else:
         typer.echo(f"cluster {name!r}, Kubernetes {state.version}, {state.server}")
         for row in rows:
-            typer.echo(f"  {row['component']:<25}{'running' if row['running'] else 'ENDED':<9}pid {row['pid']}")
+            typer.echo(f"  {row['component']:<25}{'running' if row['running'] else 'EXITED':<9}pid {row['pid']}")
     if state.broken():
         raise typer.Exit(1)
 
 
 @app.command()
 def env(name: Name = "dev") -> None:
-    """Print what a shell needs to use a cluster: eval "$(vmafx dev env)"."""
+    """Print the shell commands that select a cluster, for eval "$(vmafx dev env)"."""
     if broken := _state(name).broken():
         raise DevClusterError(
-            f"{', '.join(broken)} of cluster {name!r} ended; `vmafx dev up{_option(name)}` starts it anew"
+            f"{', '.join(broken)} of cluster {name!r} exited; restart it: vmafx dev up{_option(name)}"
         )
     typer.echo(f"export KUBECONFIG={shlex.quote(str(DevCluster(paths.cluster_folder(name)).kubeconfig))}")
     if not shutil.which("kubectl"):
-        with spinner() as shown:
-            kubectl = tools.kubectl(shown)
+        with spinner() as progress:
+            kubectl = tools.kubectl(progress)
         typer.echo(f"export PATH={shlex.quote(str(kubectl.parent))}:$PATH")
 
 
 @app.command()
 def logs(
-    component: Annotated[str | None, typer.Argument(help=f"One of {', '.join(ALL)}; all if not said.")] = None,
+    component: Annotated[
+        str | None, typer.Argument(metavar="COMPONENT", help=f"One of {', '.join(ALL)} (default: all).")
+    ] = None,
     name: Name = "dev",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as more is written.")] = False,
-    tail: Annotated[int, typer.Option(min=0, help="Lines to show of each.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the logs.")] = False,
+    tail: Annotated[int, typer.Option(min=0, metavar="N", help="Number of lines to show of each log.")] = 50,
 ) -> None:
-    """Show what the components of a cluster wrote."""
+    """Print the logs of the components of a cluster."""
     state = _state(name)
-    started = [one.name for one in state.processes]
-    wanted = started if component is None else [OPTIONAL.get(component, component)]
-    if unknown := [one for one in wanted if one not in started]:
-        raise DevClusterError(f"cluster {name!r} has no component {unknown[0]!r}: there is {', '.join(started)}")
-    files = [paths.cluster_folder(name) / "logs" / f"{one}.log" for one in wanted]
+    started = [process.name for process in state.processes]
+    selected = started if component is None else [OPTIONAL.get(component, component)]
+    if unknown := [one for one in selected if one not in started]:
+        raise DevClusterError(f"cluster {name!r} has no component {unknown[0]!r}; choose from {', '.join(started)}")
+    files = [paths.cluster_folder(name) / "logs" / f"{one}.log" for one in selected]
     command = ["tail", "-n", str(tail), *(["-F"] if follow else []), *map(str, files)]
     raise typer.Exit(subprocess.run(command, check=False).returncode)
 
 
 def _components(text: str) -> frozenset[str]:
-    """The components that --without names."""
+    """Parse --without."""
     names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names:
         if name not in OPTIONAL and name not in OPTIONAL.values():
-            raise typer.BadParameter(f"{name!r} cannot be left out: choose from {', '.join(OPTIONAL)}")
+            raise typer.BadParameter(f"{name!r} cannot be left out; choose from {', '.join(OPTIONAL)}")
     return frozenset(OPTIONAL.get(name, name) for name in names)
 
 
 def _state(name: str) -> ClusterState:
     state = DevCluster(paths.cluster_folder(name)).state()
     if state is None:
-        raise DevClusterError(f"cluster {name!r} is not there; `vmafx dev up{_option(name)}` starts it")
+        raise DevClusterError(f"cluster {name!r} does not exist; start it: vmafx dev up{_option(name)}")
     return state
 
 
@@ -172,8 +186,8 @@ async def _install_crds(kubeconfig: Path) -> None:
         await crds.install_crds(client)
 
 
-def _stay(cluster: DevCluster) -> None:
-    """Wait until told to stop, or until a component ends by itself."""
+def _wait_in_foreground(cluster: DevCluster) -> None:
+    """Wait for a signal; DevClusterError if a component exits before."""
     while (state := cluster.state()) and not state.broken():
         time.sleep(0.5)
-    raise DevClusterError(f"{', '.join(state.broken()) if state else 'the cluster'} ended by itself")
+    raise DevClusterError(f"{', '.join(state.broken()) if state else 'the cluster'} exited unexpectedly")

@@ -1,4 +1,4 @@
-"""`vmafx doctor`: whether this machine can score, and with what."""
+"""`vmafx doctor`: checks whether this machine can score, and shows what with."""
 
 import asyncio
 from typing import Annotated
@@ -9,7 +9,7 @@ import typer
 from vmafx.cli.options import HELP
 from vmafx.scoring.doctor import DoctorReport, examine
 
-CANNOT_SCORE = 3
+EXIT_CANNOT_SCORE = 3
 ERRORS: tuple[type[Exception], ...] = ()
 
 
@@ -18,32 +18,35 @@ def add_to(app: typer.Typer) -> None:
 
 
 def doctor(
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Try what this machine can score with: ffmpeg, libvmaf, models, encoders, URIs. Exit code 3 if it cannot score."""
-    found = asyncio.run(examine())
+    """Check whether this machine can score, and show its ffmpeg, models, encoders and URI schemes.
+
+    Exit codes: 0 it can, 3 it cannot.
+    """
+    report = asyncio.run(examine())
     if json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
+        typer.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
     else:
-        for name, value in _lines(found):
+        for name, value in _facts(report):
             typer.echo(f"{name:<10} {value}")
-        for wrong in found.wrong:
-            typer.echo(f"error: {wrong}", err=True)
-        if not found.wrong:
-            typer.echo("all is well: clips can be scored")
-    if found.wrong:
-        raise typer.Exit(CANNOT_SCORE)
+        for problem in report.wrong:
+            typer.echo(f"error: {problem}", err=True)
+        if not report.wrong:
+            typer.echo("ok: this machine can score clips")
+    if report.wrong:
+        raise typer.Exit(EXIT_CANNOT_SCORE)
 
 
-def _lines(found: DoctorReport) -> list[tuple[str, str]]:
+def _facts(report: DoctorReport) -> list[tuple[str, str]]:
     return [
-        ("ffmpeg", f"{found.version or 'none'}  {found.ffmpeg}"),
-        ("libvmaf", "yes" if found.libvmaf else "no"),
-        ("models", ", ".join(found.models) or "none"),
-        ("encoders", ", ".join(found.encoders) or "none"),
-        ("prober", found.prober),
-        ("URIs", ", ".join(found.schemes)),
-        ("machine", f"{found.machine}, {found.cores} cores"),
-        ("temporary", f"{found.temporary}, {found.temporaryFree / (1 << 30):.1f} GiB free"),
-        ("cache", found.cache),
+        ("ffmpeg", f"{report.version or 'none'}  {report.ffmpeg}"),
+        ("libvmaf", "yes" if report.libvmaf else "no"),
+        ("models", ", ".join(report.models) or "none"),
+        ("encoders", ", ".join(report.encoders) or "none"),
+        ("prober", report.prober),
+        ("URIs", ", ".join(report.schemes)),
+        ("machine", f"{report.machine}, {report.cores} cores"),
+        ("temporary", f"{report.temporary}, {report.temporaryFree / (1 << 30):.1f} GiB free"),
+        ("cache", report.cache),
     ]

@@ -1,4 +1,4 @@
-"""`vmafx jobs`: what there is, and what became of it."""
+"""`vmafx jobs`: lists jobs."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -13,7 +13,7 @@ from vmafx.cli.options import HELP
 from vmafx.cli.tables import Columns, duration, elapsed
 from vmafx.clock import utc_now
 from vmafx.fleet.reader import ALL_PHASES, FleetJob, FleetReader
-from vmafx.fleet.rows import JobRow, deleted, job_row, key_of
+from vmafx.fleet.rows import JobRow, deleted_row, job_row, key_of
 from vmafx.fleet.watch import LiveCaches, jobs_informer
 from vmafx.kube import Client
 from vmafx.runtime.informer import Informer
@@ -23,7 +23,7 @@ ERRORS = cluster.ERRORS
 COLUMNS = Columns(
     heads=("NAME", "PHASE", "SCORE", "NODE", "ATTEMPTS", "AGE", "TIME", "MESSAGE"),
     texts=("MESSAGE",),
-    spare=("ATTEMPTS", "NODE", "AGE", "TIME"),
+    optional=("ATTEMPTS", "NODE", "AGE", "TIME"),
 )
 
 
@@ -32,94 +32,103 @@ def add_to(app: typer.Typer) -> None:
 
 
 def jobs(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Show only these jobs.")] = None,
-    phase: Annotated[
-        list[str] | None, typer.Option(help=f"Show only jobs in this phase ({', '.join(ALL_PHASES)}); may be repeated.")
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Names of jobs (default: all jobs).")
     ] = None,
-    selector: Annotated[str, typer.Option("--selector", "-l", help="Label selector, e.g. team=a,tier!=test.")] = "",
+    phase: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PHASE", help=f"Show only jobs in this phase: {', '.join(ALL_PHASES)}; may be repeated."),
+    ] = None,
+    selector: Annotated[
+        str,
+        typer.Option(
+            "--selector", "-l", metavar="SELECTOR", help="Label selector to filter on, e.g. team=a,tier!=test."
+        ),
+    ] = "",
     output: cluster.OutputOption = "table",
     watch: cluster.WatchOption = False,
     namespace: cluster.NamespaceOption = "",
-    everywhere: cluster.AllNamespacesOption = False,
+    all_namespaces: cluster.AllNamespacesOption = False,
     kubeconfig: cluster.KubeconfigOption = "",
     context: cluster.ContextOption = "",
 ) -> None:
-    """Show jobs, oldest first: their phase, score, node and message.
+    """List jobs with their phase, score, node and message, oldest first.
 
     AGE is the time since the job was created, TIME the time from its first start to its end.
     """
-    wanted, phases = tuple(dict.fromkeys(names or ())), _phases(phase or [])
-    if wanted and (everywhere or selector):
+    selected, phases = tuple(dict.fromkeys(names or ())), _phases(phase or [])
+    if selected and (all_namespaces or selector):
         raise typer.BadParameter("names cannot be combined with --all-namespaces or --selector")
 
-    some = bool(wanted or selector or phase)
+    filtered = bool(selected or selector or phase)
 
     async def work(client: Client, where: str) -> None:
-        printer, reader = ListingPrinter(COLUMNS, output, everywhere=everywhere), FleetReader(client, where)
-        found = await reader.named(wanted) if wanted else []  # one that is not there is told at once
+        printer, reader = ListingPrinter(COLUMNS, output, all_namespaces=all_namespaces), FleetReader(client, where)
+        named = await reader.named_jobs(selected)  # fails if one does not exist, also before a watch
         if watch:
-            informer = jobs_informer(client, where, phases, selector, wanted)
-            async with LiveCaches(client, informer, labels=selector) as live:
+            informer = jobs_informer(client, where, phases, selector, selected)
+            async with LiveCaches(client, informer, labels=selector) as caches:
                 if not informer.store.values():
-                    await cluster.note_missing(client, where)
-                await printer.watch(live, _Watched(informer, wanted, phases, some=some))
-        found = [job for job in found if job.status.phase in phases] if wanted else await reader.jobs(phases, selector)
+                    await cluster.note_missing_namespace(client, where)
+                await printer.watch(caches, JobsSource(informer, selected, phases, filtered=filtered))
+        if selected:
+            found = [job for job in named if job.status.phase in phases]
+        else:
+            found = await reader.jobs(phases, selector)
         warn_unreadable(reader.unreadable)
-        printer.once(_sheet(found, where, some=some))
+        printer.once(_listing(found, where, filtered=filtered))
         if not found:
-            await cluster.note_missing(client, where)
+            await cluster.note_missing_namespace(client, where)
 
-    cluster.run_with_client(work, kubeconfig, context, namespace, everywhere=everywhere)
+    cluster.run_with_client(work, kubeconfig, context, namespace, all_namespaces=all_namespaces)
 
 
-def _phases(named: Iterable[str]) -> tuple[Phase, ...]:
-    """Given one by one, or several with commas; all if none is."""
-    words = [word for one in named for word in one.lower().split(",") if word]
+def _phases(texts: Iterable[str]) -> tuple[Phase, ...]:
+    """The phases that --phase names, each text one or several separated by commas; all if there are none."""
+    names = [name for text in texts for name in text.lower().split(",") if name]
     known = {phase.lower(): phase for phase in ALL_PHASES}
-    if wrong := [word for word in words if word not in known]:
-        raise typer.BadParameter(f"unknown phase {wrong[0]!r}; the phases are {', '.join(ALL_PHASES)}")
-    return tuple(known[word] for word in words) or ALL_PHASES
+    if unknown := [name for name in names if name not in known]:
+        raise typer.BadParameter(f"unknown phase {unknown[0]!r}; choose from {', '.join(ALL_PHASES)}")
+    return tuple(known[name] for name in names) or ALL_PHASES
 
 
-class _Watched:
-    """All jobs of a cache, and of each change the job that it concerns."""
+class JobsSource:
+    """The jobs of a cache; each change concerns one row."""
 
     def __init__(
-        self, informer: Informer[FleetJob], names: Collection[str], phases: Collection[Phase], *, some: bool
+        self, informer: Informer[FleetJob], names: Collection[str], phases: Collection[Phase], *, filtered: bool
     ) -> None:
-        self._informer, self._names, self._phases, self._some = informer, names, phases, some
+        self._informer, self._names, self._phases, self._filtered = informer, names, phases, filtered
 
-    def sheet(self) -> Listing:
-        return _sheet(self._informer.store.values(), self._informer.namespace, some=self._some)
+    def listing(self) -> Listing:
+        return _listing(self._informer.store.values(), self._informer.namespace, filtered=self._filtered)
 
     def changed(self, changes: Sequence[ObjectChange[Any]]) -> Iterator[ListingRow]:
-        """Of jobs that are shown, or were until now: also how a job ended that is shown only while it runs."""
+        """Rows of jobs that match, or matched before the change: a job that leaves the phases is shown once more."""
         now = utc_now()
         for change in changes:
             job = change.new or change.old
-            if job is not None and (change.old is not None or self._wanted(job)):
+            if job is not None and (change.old is not None or self._matches(job)):
                 row = job_row(job)
-                yield row_of(row if change.new is not None else deleted(row), now)
+                yield listing_row(row if change.new is not None else deleted_row(row), now)
 
-    def _wanted(self, job: FleetJob) -> bool:
+    def _matches(self, job: FleetJob) -> bool:
         return job.status.phase in self._phases and (not self._names or job.metadata.name in self._names)
 
 
-def _sheet(found: Iterable[FleetJob], where: str, *, some: bool) -> Listing:
-    """`some`: of all jobs only certain ones were asked for."""
+def _listing(jobs: Iterable[FleetJob], namespace: str, *, filtered: bool) -> Listing:
     now = utc_now()
-    rows = [job_row(job) for job in sorted(found, key=_age)]
-    return Listing(
-        [row_of(row, now) for row in rows], rows, () if rows else (cluster.none_of("jobs", where, some=some),)
-    )
+    rows = [job_row(job) for job in sorted(jobs, key=_creation_order)]
+    footer = () if rows else (cluster.none_found("jobs", namespace, filtered=filtered),)
+    return Listing([listing_row(row, now) for row in rows], rows, footer)
 
 
-def _age(job: FleetJob) -> tuple[float, str, str]:
+def _creation_order(job: FleetJob) -> tuple[float, str, str]:
     created = job.metadata.creationTimestamp
     return (created.timestamp() if created else 0.0, *key_of(job))
 
 
-def row_of(row: JobRow, now: datetime) -> ListingRow:
+def listing_row(row: JobRow, now: datetime) -> ListingRow:
     cells = (
         row.name,
         row.phase,

@@ -1,4 +1,4 @@
-"""Listings of rows, printed once or watched: redrawn on a terminal, appended line by line elsewhere."""
+"""Listings of rows, printed once or watched: redrawn on a terminal, one line per change elsewhere."""
 
 import asyncio
 import sys
@@ -14,94 +14,94 @@ from rich.text import Text
 
 from vmafx.cli.cluster import OutputFormat
 from vmafx.cli.tables import Columns, TableLayout, as_json, as_yaml, cell
-from vmafx.cli.terminal import can_redraw, until_reader_leaves
+from vmafx.cli.terminal import can_redraw, until_pipe_closes
 from vmafx.fleet.watch import LiveCaches
 from vmafx.kube import ObjectKey
 from vmafx.kube.decoding import UnreadableObject
 from vmafx.runtime.store import ObjectChange
 
-REFRESH_INTERVAL = 1.0  # seconds between two looks on a terminal, where times go by
-MIN_REDRAW_INTERVAL = 3.0  # times as long as a look took, so that looking takes a quarter of a core at most
+REFRESH_INTERVAL = 1.0  # seconds between redraws on a terminal, since ages and estimates change with time
+REDRAW_PAUSE = 3.0  # times as long as the last redraw took, so that redrawing uses at most a quarter of a core
 
 
 class ListingRow(NamedTuple):
-    """The same for scripts and for people. `steady`: what of it changes only when something happened."""
+    """One object: `document` for JSON and YAML, `cells` for the table. It changed if `state` did, which has no ages."""
 
     key: ObjectKey
     document: Any
     cells: Sequence[object]
-    steady: Any
+    state: Any
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """All rows; `whole` is what JSON and YAML say of them together, `foot` stands below the table."""
+    """All rows; `document` is the whole for JSON and YAML, `footer` stands below the table."""
 
     rows: list[ListingRow]
-    whole: Any
-    foot: Sequence[str] = ()
+    document: Any
+    footer: Sequence[str] = ()
 
 
 class ListingSource(Protocol):
-    """What a command shows: as things stand, and what to say of changes."""
+    """What a command shows: the current listing, and the rows to print for changes."""
 
-    def sheet(self) -> Listing: ...
+    def listing(self) -> Listing: ...
 
     def changed(self, changes: Sequence[ObjectChange[Any]]) -> Iterable[ListingRow]: ...
 
 
 class ListingDiff:
-    """For sheets in which one change may move many rows: each is compared with the one before."""
+    """A source for listings in which one change can affect many rows: compares each listing with the one before."""
 
-    def __init__(self, look: Callable[[], Listing], gone: Callable[[ListingRow], ListingRow]) -> None:
-        self._look, self._gone = look, gone
+    def __init__(self, current: Callable[[], Listing], removed: Callable[[ListingRow], ListingRow]) -> None:
+        self._current, self._removed = current, removed
         self._before: dict[ObjectKey, ListingRow] = {}
 
-    def sheet(self) -> Listing:
-        now = self._look()
-        self._before = {row.key: row for row in now.rows}
-        return now
+    def listing(self) -> Listing:
+        listing = self._current()
+        self._before = {row.key: row for row in listing.rows}
+        return listing
 
     def changed(self, _changes: Sequence[ObjectChange[Any]]) -> list[ListingRow]:
-        before, after = self._before, self.sheet().rows
-        gone = [self._gone(row) for key, row in before.items() if key not in self._before]
-        return gone + [row for row in after if row.key not in before or before[row.key].steady != row.steady]
+        before, after = self._before, self.listing().rows
+        removed = [self._removed(row) for key, row in before.items() if key not in self._before]
+        return removed + [row for row in after if row.key not in before or before[row.key].state != row.state]
 
 
 class ListingPrinter:
-    """Prints rows in one form. With `everywhere`, people are shown the namespace of each."""
+    """Prints listings in one output format. With `all_namespaces`, the table has a NAMESPACE column."""
 
-    def __init__(self, columns: Columns, output: OutputFormat, *, everywhere: bool) -> None:
-        self._output, self._everywhere = output, everywhere
-        self._columns = columns.after("NAMESPACE") if everywhere else columns
+    def __init__(self, columns: Columns, output: OutputFormat, *, all_namespaces: bool) -> None:
+        self._output, self._all_namespaces = output, all_namespaces
+        self._columns = columns.after("NAMESPACE") if all_namespaces else columns
         self._layout = TableLayout(self._columns)
 
-    def once(self, sheet: Listing) -> None:
+    def once(self, listing: Listing) -> None:
         match self._output:
             case "json":
-                typer.echo(as_json(sheet.whole))
+                typer.echo(as_json(listing.document))
             case "yaml":
-                typer.echo(as_yaml(sheet.whole))
+                typer.echo(as_yaml(listing.document))
             case _:
                 width = Console().width if sys.stdout.isatty() else None
-                lines = self._layout.lines(self._cells(sheet.rows), width=width) if sheet.rows else []
-                typer.echo("\n".join([*lines, *sheet.foot]))
+                lines = self._layout.lines(self._cells(listing.rows), width=width) if listing.rows else []
+                typer.echo("\n".join([*lines, *listing.footer]))
 
-    async def watch(self, live: LiveCaches, shown: ListingSource) -> NoReturn:
-        """For as long as nobody says stop, and somebody reads it."""
+    async def watch(self, caches: LiveCaches, source: ListingSource) -> NoReturn:
+        """Print changes until the user interrupts or the reader closes the pipe."""
         if self._output == "table" and can_redraw(sys.stdout):
-            await self._redraw(live, shown)
-        await until_reader_leaves(self._go_on(live, shown))
+            await self._redraw(caches, source)
+        await until_pipe_closes(self._append(caches, source))
 
-    async def _go_on(self, live: LiveCaches, shown: ListingSource) -> NoReturn:
-        self._tell(shown.sheet().rows, head=True)
+    async def _append(self, caches: LiveCaches, source: ListingSource) -> NoReturn:
+        self._print_rows(source.listing().rows, head=True)
         while True:
-            changes = await live.changes()
+            changes = await caches.changes()
             began = time.monotonic()
-            self._tell(shown.changed(changes))
-            await asyncio.sleep((time.monotonic() - began) * MIN_REDRAW_INTERVAL)
+            self._print_rows(source.changed(changes))
+            await asyncio.sleep((time.monotonic() - began) * REDRAW_PAUSE)
 
-    def _tell(self, rows: Iterable[ListingRow], *, head: bool = False) -> None:
-        """A line for each row; of YAML a document."""
+    def _print_rows(self, rows: Iterable[ListingRow], *, head: bool = False) -> None:
+        """One line per row, or one document per row for YAML."""
         rows = list(rows)
         match self._output:
             case "json":
@@ -113,32 +113,32 @@ class ListingPrinter:
         if lines:
             typer.echo("\n".join(lines))
 
-    async def _redraw(self, live: LiveCaches, shown: ListingSource) -> NoReturn:
+    async def _redraw(self, caches: LiveCaches, source: ListingSource) -> NoReturn:
         console = Console()
         with Screen(console=console, auto_refresh=False) as screen:
             while True:
                 began = time.monotonic()
-                screen.update(self._picture(shown.sheet(), console), refresh=True)
-                await asyncio.sleep((time.monotonic() - began) * MIN_REDRAW_INTERVAL)
-                await live.changes(within=REFRESH_INTERVAL)
+                screen.update(self._render(source.listing(), console), refresh=True)
+                await asyncio.sleep((time.monotonic() - began) * REDRAW_PAUSE)
+                await caches.changes(within=REFRESH_INTERVAL)
 
-    def _picture(self, sheet: Listing, console: Console) -> Text:
-        """As much of the sheet as there is room for."""
-        room = max(console.height - len(sheet.foot) - 2, 1)
-        shown = sheet.rows if len(sheet.rows) <= room else sheet.rows[: room - 1]
-        lines = TableLayout(self._columns).lines(self._cells(shown), width=console.width) if sheet.rows else []
-        if len(shown) < len(sheet.rows):
-            lines.append(f"… and {len(sheet.rows) - len(shown)} more")
-        text = Text("\n".join([*lines, *sheet.foot]), no_wrap=True, overflow="ellipsis")
+    def _render(self, listing: Listing, console: Console) -> Text:
+        """As many rows as fit on the screen, and the footer."""
+        height = max(console.height - len(listing.footer) - 2, 1)
+        shown = listing.rows if len(listing.rows) <= height else listing.rows[: height - 1]
+        lines = TableLayout(self._columns).lines(self._cells(shown), width=console.width) if listing.rows else []
+        if len(shown) < len(listing.rows):
+            lines.append(f"… and {len(listing.rows) - len(shown)} more")
+        text = Text("\n".join([*lines, *listing.footer]), no_wrap=True, overflow="ellipsis")
         text.stylize("bold", 0, len(lines[0]) if lines else 0)
         return text
 
     def _cells(self, rows: Iterable[ListingRow]) -> Iterable[Sequence[object]]:
-        return ((row.key.namespace, *row.cells) if self._everywhere else row.cells for row in rows)
+        return ((row.key.namespace, *row.cells) if self._all_namespaces else row.cells for row in rows)
 
 
 def warn_unreadable(unreadable: Iterable[UnreadableObject]) -> None:
-    """Objects that another version of vmafx may have written."""
-    for one in unreadable:
-        name = cell(str(ObjectKey(one.metadata.namespace, one.metadata.name)))
-        typer.echo(f"note: {name} cannot be read and is left out: {cell(one.error)}", err=True)
+    """Note each object that could not be decoded; another version of vmafx may have written it."""
+    for item in unreadable:
+        name = cell(str(ObjectKey(item.metadata.namespace, item.metadata.name)))
+        typer.echo(f"note: {name} is not shown, since it cannot be decoded: {cell(item.error)}", err=True)

@@ -1,4 +1,4 @@
-"""`vmafx`: the one way in."""
+"""The entry point of `vmafx`: loads the command that is called, and maps errors to exit codes."""
 
 import signal
 import sys
@@ -10,36 +10,15 @@ import typer
 
 from vmafx.cli.options import HELP
 
-SOFTWARE = 70  # sysexits.h
-# Each command by the module of vmafx.cli that has it: `add_to(app)` adds it, `ERRORS` are its expected failures.
+EXIT_INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
+# The module of vmafx.cli that has each command.
 COMMANDS = {
     name: name for name in ("score", "doctor", "submit", "queue", "jobs", "nodes", "top", "demo", "dev", "crd")
 } | dict.fromkeys(("operator", "controller", "agent", "worker"), "roles")
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version  # noqa: PLC0415 - slow, and seldom needed
-
-        typer.echo(f"vmafx {version('vmafx')}")
-        raise typer.Exit
-
-
-def options(
-    _version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
-    ] = False,
-) -> None:
-    """Video quality (VMAF) at cluster scale."""
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    """SIGTERM ends a command as Ctrl-C does: what it began is cleaned up."""
-    raise KeyboardInterrupt
-
-
 def main() -> None:
-    """Run, and turn an expected failure into one line and exit code 1."""
+    """Run a command; an expected error becomes one line and exit code 1."""
     signal.signal(signal.SIGTERM, _interrupt)
     app, errors = build(sys.argv[1] if len(sys.argv) > 1 else "")
     try:
@@ -51,18 +30,39 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
-    except Exception:  # noqa: BLE001 - a fault of ours: told in full, and by an exit code that means nothing else
+    except Exception:  # noqa: BLE001 - a bug: show the traceback, and use an exit code that nothing else has
         traceback.print_exc()
-        sys.exit(SOFTWARE)
+        sys.exit(EXIT_INTERNAL_ERROR)
 
 
-def build(wanted: str) -> tuple[typer.Typer, tuple[type[Exception], ...]]:
-    """The app with the wanted command, or with all if that is none: a command pays only for its own imports."""
+def build(command: str) -> tuple[typer.Typer, tuple[type[Exception], ...]]:
+    """The app with only this command, so that only its modules are imported; with all commands if it is unknown."""
     app = typer.Typer(name="vmafx", no_args_is_help=True, pretty_exceptions_enable=False, context_settings=HELP)
     app.callback()(options)
     errors: tuple[type[Exception], ...] = ()
-    for name in [COMMANDS[wanted]] if wanted in COMMANDS else dict.fromkeys(COMMANDS.values()):
+    for name in [COMMANDS[command]] if command in COMMANDS else dict.fromkeys(COMMANDS.values()):
         module = import_module(f"vmafx.cli.{name}")
         module.add_to(app)
         errors += module.ERRORS
     return app, errors
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    """Handle SIGTERM like Ctrl-C, so that the command cleans up."""
+    raise KeyboardInterrupt
+
+
+def _show_version(requested: bool) -> None:
+    if requested:
+        from importlib.metadata import version  # noqa: PLC0415 - slow, and seldom needed
+
+        typer.echo(f"vmafx {version('vmafx')}")
+        raise typer.Exit
+
+
+def options(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Measure the visual quality of encoded video (VMAF), on this machine or on Kubernetes."""

@@ -1,4 +1,4 @@
-"""`vmafx nodes`: who does the work, and who does not."""
+"""`vmafx nodes`: lists nodes."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ ERRORS = cluster.ERRORS
 COLUMNS = Columns(
     heads=("NAME", "VENDOR", "RUNTIME", "HEALTHY", "JOBS", "FREE", "DEVICE", "FPS", "HEARTBEAT", "NOTE"),
     texts=("DEVICE", "NOTE"),
-    spare=("RUNTIME", "DEVICE", "VENDOR", "HEARTBEAT", "FPS", "FREE"),
+    optional=("RUNTIME", "DEVICE", "VENDOR", "HEARTBEAT", "FPS", "FREE"),
 )
 
 
@@ -31,60 +31,61 @@ def add_to(app: typer.Typer) -> None:
 
 
 def nodes(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Show only these nodes.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Names of nodes (default: all nodes).")
+    ] = None,
     output: cluster.OutputOption = "table",
     watch: cluster.WatchOption = False,
     namespace: cluster.NamespaceOption = "",
-    everywhere: cluster.AllNamespacesOption = False,
+    all_namespaces: cluster.AllNamespacesOption = False,
     kubeconfig: cluster.KubeconfigOption = "",
     context: cluster.ContextOption = "",
 ) -> None:
-    """Show nodes: their health, their jobs, and why a node takes no new ones.
+    """List nodes with their health, running jobs and free slots.
 
     JOBS is the number of running jobs and the capacity, FREE the number of slots open to new jobs, HEARTBEAT the time
-    since the agent was last heard from. NOTE says why a node gets no jobs, e.g. because it is cordoned or draining.
+    since the last heartbeat of the agent. NOTE says why a node gets no jobs, e.g. because it is cordoned or draining.
     """
-    wanted = tuple(dict.fromkeys(names or ()))
-    if wanted and everywhere:
+    selected = tuple(dict.fromkeys(names or ()))
+    if selected and all_namespaces:
         raise typer.BadParameter("names cannot be combined with --all-namespaces")
 
     async def work(client: Client, where: str) -> None:
-        printer, reader = ListingPrinter(COLUMNS, output, everywhere=everywhere), FleetReader(client, where)
-        named = await reader.named_nodes(wanted)  # one that is not there is told at once
+        printer, reader = ListingPrinter(COLUMNS, output, all_namespaces=all_namespaces), FleetReader(client, where)
+        named = await reader.named_nodes(selected)  # fails if one does not exist, also before a watch
         if watch:
-            there, running = nodes_informer(client, where), jobs_informer(client, where, RUNNING)
-            async with LiveCaches(client, there, running) as live:
-                if not there.store.values():
-                    await cluster.note_missing(client, where)
+            nodes_cache, running_cache = nodes_informer(client, where), jobs_informer(client, where, RUNNING)
+            async with LiveCaches(client, nodes_cache, running_cache) as caches:
+                if not nodes_cache.store.values():
+                    await cluster.note_missing_namespace(client, where)
 
-                def look() -> Listing:
-                    shown = (node for node in there.store.values() if not wanted or node.metadata.name in wanted)
-                    return _sheet(shown, running.store.values(), where, some=bool(wanted))
+                def current() -> Listing:
+                    cached = nodes_cache.store.values()
+                    shown = (node for node in cached if not selected or node.metadata.name in selected)
+                    return _listing(shown, running_cache.store.values(), where, filtered=bool(selected))
 
-                await printer.watch(live, ListingDiff(look, _gone))
-        found = named if wanted else await reader.nodes()
-        sheet = _sheet(found, await reader.jobs(RUNNING), where, some=bool(wanted))
+                await printer.watch(caches, ListingDiff(current, _deleted))
+        found = named if selected else await reader.nodes()
+        listing = _listing(found, await reader.jobs(RUNNING), where, filtered=bool(selected))
         warn_unreadable(reader.unreadable)
-        printer.once(sheet)
+        printer.once(listing)
         if not found:
-            await cluster.note_missing(client, where)
+            await cluster.note_missing_namespace(client, where)
 
-    cluster.run_with_client(work, kubeconfig, context, namespace, everywhere=everywhere)
+    cluster.run_with_client(work, kubeconfig, context, namespace, all_namespaces=all_namespaces)
 
 
-def _sheet(found: Iterable[FleetNode], running: Iterable[FleetJob], where: str, *, some: bool) -> Listing:
-    """`some`: of all nodes only certain ones were asked for."""
+def _listing(nodes: Iterable[FleetNode], running: Iterable[FleetJob], namespace: str, *, filtered: bool) -> Listing:
     now = utc_now()
     used = Counter(ObjectKey(job.metadata.namespace, job.status.assignedNode or "") for job in running)
-    rows = [node_row(node, used[key_of(node)]) for node in sorted(found, key=key_of)]
-    return Listing(
-        [_row(row, now) for row in rows], rows, () if rows else (cluster.none_of("nodes", where, some=some),)
-    )
+    rows = [node_row(node, used[key_of(node)]) for node in sorted(nodes, key=key_of)]
+    footer = () if rows else (cluster.none_found("nodes", namespace, filtered=filtered),)
+    return Listing([_row(row, now) for row in rows], rows, footer)
 
 
-def _gone(row: ListingRow) -> ListingRow:
-    gone = msgspec.structs.replace(row.document, healthy=None, used=0, free=0, reason="Deleted", message=None)
-    return _row(gone, utc_now())
+def _deleted(row: ListingRow) -> ListingRow:
+    deleted = msgspec.structs.replace(row.document, healthy=None, used=0, free=0, reason="Deleted", message=None)
+    return _row(deleted, utc_now())
 
 
 def _row(row: NodeRow, now: datetime) -> ListingRow:
@@ -100,5 +101,5 @@ def _row(row: NodeRow, now: datetime) -> ListingRow:
         f"{duration(elapsed(row.lastHeartbeat, now))} ago" if row.lastHeartbeat else None,
         f"{row.reason}: {row.message}" if row.message else row.reason,
     )
-    # A heartbeat comes every few seconds, and is no news.
+    # A heartbeat every few seconds is not a change worth a line.
     return ListingRow(row.key, row, cells, msgspec.structs.replace(row, lastHeartbeat=None))

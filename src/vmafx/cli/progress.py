@@ -21,10 +21,10 @@ LINE_INTERVAL = 10.0  # seconds
 
 
 class ScoreProgress:
-    """One bar for each distorted clip, on standard error; nothing where that is nobody's to see."""
+    """One bar per distorted clip on a terminal, a line every LINE_INTERVAL elsewhere, nothing if `quiet`."""
 
     def __init__(self, names: Sequence[str], *, quiet: bool) -> None:
-        self._names, self._quiet = names, quiet
+        self.names, self._quiet = names, quiet
         self._bars = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -36,7 +36,7 @@ class ScoreProgress:
             disable=quiet or not can_redraw(sys.stderr),
         )
         self._tasks: dict[int, TaskID] = {}
-        self._said: dict[int, float] = {}
+        self._last_line: dict[int, float] = {}
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -45,11 +45,11 @@ class ScoreProgress:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._bars.stop()
 
-    def hear(self, number: int, update: Update) -> None:
+    def update(self, number: int, update: Update) -> None:
         if self._quiet:
             return
         if self._bars.disable:
-            self._say(number, update)
+            self._print_line(number, update)
             return
         speed = f"{update.fps:.1f} fps" if update.stage == "scoring" else update.stage
         divisor = 1 << 20 if update.stage == "fetching" else 1
@@ -57,7 +57,7 @@ class ScoreProgress:
         self._bars.update(self._task(number), completed=update.done // divisor, total=total, speed=speed)
 
     def fail(self, number: int, stage: str, line: str) -> None:
-        """Say now why this clip has no score, whoever wants no progress too; its bar stays, and shows the stage."""
+        """Print the error, even if `quiet`; the bar of the clip stops and shows `stage`."""
         if self._quiet or self._bars.disable:
             typer.echo(line, err=True)
             return
@@ -69,20 +69,20 @@ class ScoreProgress:
 
     def _task(self, number: int) -> TaskID:
         if number not in self._tasks:
-            self._tasks[number] = self._bars.add_task(self._names[number], total=None, speed="")
+            self._tasks[number] = self._bars.add_task(self.names[number], total=None, speed="")
         return self._tasks[number]
 
-    def _say(self, number: int, update: Update) -> None:
+    def _print_line(self, number: int, update: Update) -> None:
         now = time.monotonic()
-        if update.stage == "scoring" and now - self._said.setdefault(number, now) >= LINE_INTERVAL:
-            self._said[number] = now
+        if update.stage == "scoring" and now - self._last_line.setdefault(number, now) >= LINE_INTERVAL:
+            self._last_line[number] = now
             left = "" if update.eta is None else f", {update.eta:.0f} s left"
             total = "" if update.total is None else f" of {update.total}"
-            typer.echo(f"{self._names[number]}: {update.done}{total} frames, {update.fps:.1f} fps{left}", err=True)
+            typer.echo(f"{self.names[number]}: {update.done}{total} frames, {update.fps:.1f} fps{left}", err=True)
 
 
 class Spinner:
-    """Steps and details take turns behind one spinner."""
+    """Shows the current step and its latest detail behind one spinner."""
 
     def __init__(self, status: Status) -> None:
         self._status = status
@@ -98,7 +98,7 @@ class Spinner:
 
 @contextmanager
 def spinner() -> Iterator[ProgressReporter]:
-    """Where to report progress to, for as long as the work takes; on standard error."""
+    """A reporter of steps: a spinner on a terminal, plain lines elsewhere."""
     if not can_redraw(sys.stderr):
         yield PlainProgress()
         return

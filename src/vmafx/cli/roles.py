@@ -1,4 +1,4 @@
-"""`vmafx operator`, `controller`, `agent` and `worker`: the long-running processes, started from the command line."""
+"""`vmafx operator`, `controller`, `agent` and `worker`: the processes that run in a cluster and on its nodes."""
 
 import os
 
@@ -8,7 +8,7 @@ from vmafx.cli.options import HELP
 
 ERRORS: tuple[type[Exception], ...] = ()
 
-# A role parses its flags itself, so that it takes the same ones however it is started.
+# A role parses its own flags, so that they are the same however it is started.
 _ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
@@ -19,14 +19,14 @@ def add_to(app: typer.Typer) -> None:
 
 
 def operator(context: typer.Context) -> None:
-    """Run the operator (same as `vmafx-operator`). `--help` lists its flags."""
+    """Run the operator, which reconciles jobs and nodes and places jobs."""
     from vmafx.operator.main import main as run  # noqa: PLC0415 - `vmafx --help` does not need it
 
     run(context.args)
 
 
 def controller(context: typer.Context) -> None:
-    """Run the controller, which serves clients and agents over gRPC and HTTP. `--help` lists its flags."""
+    """Run the controller, which serves clients and agents over gRPC and HTTP."""
     _silence_grpc()
     from vmafx.controller.main import main as run  # noqa: PLC0415 - `vmafx --help` does not need it
 
@@ -34,7 +34,7 @@ def controller(context: typer.Context) -> None:
 
 
 def agent(context: typer.Context) -> None:
-    """Run an agent, which scores jobs on this machine, inside or outside the cluster. `--help` lists its flags."""
+    """Run an agent, which scores jobs on this machine, inside or outside the cluster."""
     _silence_grpc()
     from vmafx.agent.main import main as run  # noqa: PLC0415 - `vmafx --help` does not need it
 
@@ -42,12 +42,15 @@ def agent(context: typer.Context) -> None:
 
 
 def worker() -> None:
-    """Score the attempt described by VMAFX_WORK and write the result; started by the operator's Pods and by agents."""
+    """Score one attempt of a job. Started by Pods of the operator and by agents, not by hand.
+
+    Reads the attempt from VMAFX_WORK and writes the result.
+    """
     from vmafx.worker.main import main as run  # noqa: PLC0415 - `vmafx --help` does not need it
 
     raise typer.Exit(run())
 
 
 def _silence_grpc() -> None:
-    """gRPC reads this when it is imported; vmafx logs the errors that matter itself."""
+    """Turn off gRPC's own logging before it is imported; vmafx logs the errors that matter."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -1,4 +1,4 @@
-"""`vmafx submit`: a job for one pair of clips."""
+"""`vmafx submit`: creates a job, and waits for its result if asked to."""
 
 import asyncio
 import re
@@ -17,7 +17,7 @@ from vmafx.cli.options import HELP, parse_pairs, parse_seconds
 from vmafx.cli.scoring_flags import SCORING, ScoringFlags, with_scoring_flags
 from vmafx.cli.tables import as_json, as_yaml, cell
 from vmafx.fleet.errors import JobRejected
-from vmafx.fleet.submit import WHOLE_JOBS, clip_uri, create_job, job_name_for, manifest, model_uri, scheme_of
+from vmafx.fleet.submit import UNTYPED_JOBS, clip_uri, create_job, job_name_for, manifest, model_uri, scheme_of
 from vmafx.kube import Client, ObjectKey
 from vmafx.kube.resources import UntypedObject
 from vmafx.scoring.errors import BadInput
@@ -35,43 +35,49 @@ def add_to(app: typer.Typer) -> None:
 
 
 class SubmitOptions(msgspec.Struct, frozen=True):
-    """What is to be done beside handing it in."""
+    """How to create the job, and what to print."""
 
     output: cluster.OutputFormat
-    own_name: bool
+    named: bool
     dry_run: bool
     wait: bool
     timeout: int | None
 
 
 def submit(
-    reference: Annotated[str, typer.Argument(help="Reference clip: a URI, or an absolute path.", metavar="REFERENCE")],
-    distorted: Annotated[str, typer.Argument(help="Distorted clip, to be scored.", metavar="DISTORTED")],
+    reference: Annotated[str, typer.Argument(help="Reference clip: a URI or an absolute path.", metavar="REFERENCE")],
+    distorted: Annotated[str, typer.Argument(help="Distorted clip to score.", metavar="DISTORTED")],
     flags: ScoringFlags,
     wait: Annotated[
-        bool, typer.Option("--wait", "--watch", "-w", help="Wait for the job to end, and print its score.")
+        bool, typer.Option("--wait", "--watch", "-w", help="Wait for the job to end and print its score.")
     ] = False,
     timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="Stop waiting after this time, e.g. 30m; the job goes on.")
+        str, typer.Option(metavar="TIME", help="Stop waiting after this time, e.g. 30m. The job continues.")
     ] = "",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Validate and print the job, but do not create it.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Validate and print the job without creating it.")] = False,
     output: cluster.OutputOption = "table",
     report: Annotated[
-        str, typer.Option(metavar="URI", help="Where to write the per-frame report.", rich_help_panel=SCORING)
+        str,
+        typer.Option(metavar="URI", help="Write the per-frame report to this URI.", rich_help_panel=SCORING),
     ] = "",
     name: Annotated[
-        str, typer.Option(help="Name of the job (default: derived from the distorted clip).", rich_help_panel=JOB)
+        str,
+        typer.Option(
+            metavar="NAME", help="Name of the job (default: derived from the distorted clip).", rich_help_panel=JOB
+        ),
     ] = "",
     label: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Label of the job; may be repeated.", rich_help_panel=JOB),
+        typer.Option(metavar="KEY=VALUE", help="Label to set on the job; may be repeated.", rich_help_panel=JOB),
     ] = None,
     priority: Annotated[
         int | None,
         typer.Option(
-            min=0, max=1_000_000_000, help="Jobs with a higher priority start first (default: 0).", rich_help_panel=JOB
+            min=0,
+            max=1_000_000_000,
+            metavar="N",
+            help="Priority of the job; higher starts first (default: 0).",
+            rich_help_panel=JOB,
         ),
     ] = None,
     backend: Annotated[
@@ -85,17 +91,29 @@ def submit(
     ] = None,
     retry_limit: Annotated[
         int | None,
-        typer.Option(min=0, max=100, help="Number of retries after failed attempts (default: 3).", rich_help_panel=JOB),
+        typer.Option(
+            min=0, max=100, metavar="N", help="Retries after failed attempts (default: 3).", rich_help_panel=JOB
+        ),
     ] = None,
     deadline: Annotated[
-        str, typer.Option(metavar="TIME", help="Fail the job this long after its first start.", rich_help_panel=JOB)
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="Fail the job if it has not ended this long after its start.",
+            rich_help_panel=JOB,
+        ),
     ] = "",
     ttl: Annotated[
-        str, typer.Option(metavar="TIME", help="Delete the job this long after it ends.", rich_help_panel=JOB)
+        str, typer.Option(metavar="TIME", help="Delete the job this long after it has ended.", rich_help_panel=JOB)
     ] = "",
-    suspend: Annotated[bool, typer.Option("--suspend", help="Create the job suspended.", rich_help_panel=JOB)] = False,
+    suspend: Annotated[
+        bool,
+        typer.Option(
+            "--suspend", help="Create the job suspended; it starts once spec.suspend is false.", rich_help_panel=JOB
+        ),
+    ] = False,
     credentials_secret: Annotated[
-        str, typer.Option(metavar="NAME", help="Secret with credentials for the URIs.", rich_help_panel=JOB)
+        str, typer.Option(metavar="NAME", help="Secret with the credentials for the clip URIs.", rich_help_panel=JOB)
     ] = "",
     scheduler: Annotated[
         str, typer.Option(metavar="NAME", help="Scheduler that places the job (default: vmafx).", rich_help_panel=JOB)
@@ -104,18 +122,20 @@ def submit(
     kubeconfig: cluster.KubeconfigOption = "",
     context: cluster.ContextOption = "",
 ) -> None:
-    """Submit a job that scores DISTORTED against REFERENCE.
+    """Create a job that scores DISTORTED against REFERENCE in the cluster.
 
-    Clips are URIs, or absolute paths at which the workers find them. Exit codes with --wait: 0 scored, 2 bad input,
-    1 anything else. Times are given as 90s, 10m or 1h30m.
+    A clip is a URI, or an absolute path that exists on every node that may run the job. TIME is written as 90s, 10m or
+    1h30m.
+
+    Exit codes: 0 created, or with --wait scored; 2 bad input; 1 any other failure.
     """
     try:
-        first, second = clip_uri(reference), clip_uri(distorted)
-        one, other = flags.formats(first, [second])
+        reference_uri, distorted_uri = clip_uri(reference), clip_uri(distorted)
+        reference_format, distorted_format = flags.formats(reference_uri, [distorted_uri])
         options = flags.options()
-        optional = _given(
-            referenceFormat=one,
-            distortedFormat=other,
+        optional = _without_unset(
+            referenceFormat=reference_format,
+            distortedFormat=distorted_format,
             model=model_uri(flags.model),
             backend=backend,
             priority=priority,
@@ -129,15 +149,16 @@ def submit(
             credentialsSecretRef=LocalSecretRef(credentials_secret) if credentials_secret else None,
             schedulerName=scheduler,
         )
-        spec = VmafxJobSpec(first, second, **optional)
+        spec = VmafxJobSpec(reference_uri, distorted_uri, **optional)
         labels = parse_pairs(label or [], "--label")
-        wanted = SubmitOptions(output, bool(name), dry_run, wait, _patience(timeout, wait=wait))
-        files = warn_about_files((reference, distorted, report, flags.model))
-        for doubt in dict.fromkeys((*files, *warn_about_model(spec.model))):
-            typer.echo(f"note: {doubt}", err=True)
+        submission = SubmitOptions(output, bool(name), dry_run, wait, _parse_timeout(timeout, wait=wait))
+        warnings = (*warn_about_uris((reference, distorted, report, flags.model)), *warn_about_model(spec.model))
+        for warning in dict.fromkeys(warnings):
+            typer.echo(f"note: {warning}", err=True)
 
         async def work(client: Client, where: str) -> int:
-            return await _hand_in(client, manifest(where, name or job_name_for(second), labels, spec), wanted)
+            job = manifest(where, name or job_name_for(distorted_uri), labels, spec)
+            return await _submit(client, job, submission)
 
         cluster.run_with_client(work, kubeconfig, context, namespace)
     except (BadInput, JobRejected) as error:
@@ -145,70 +166,71 @@ def submit(
         raise typer.Exit(EXIT_USAGE) from None
 
 
-async def _hand_in(client: Client, job: UntypedObject, wanted: SubmitOptions) -> int:
-    made = await create_job(client, job, another_name=not wanted.own_name, dry_run=wanted.dry_run)
-    key = ObjectKey(made["metadata"]["namespace"], made["metadata"]["name"])
-    if wanted.dry_run:
-        typer.echo(as_json(job) if wanted.output == "json" else as_yaml(job))
+async def _submit(client: Client, job: UntypedObject, submission: SubmitOptions) -> int:
+    created = await create_job(client, job, rename=not submission.named, dry_run=submission.dry_run)
+    key = ObjectKey(created["metadata"]["namespace"], created["metadata"]["name"])
+    if submission.dry_run:
+        typer.echo(as_json(job) if submission.output == "json" else as_yaml(job))
         return 0
-    if not wanted.wait:
-        if wanted.output == "table":
+    if not submission.wait:
+        if submission.output == "table":
             typer.echo(f"job {key.name} created in namespace {key.namespace}")
             typer.echo(f"to follow it: vmafx jobs {key.name} --watch -n {key.namespace}", err=True)
-        _print_whole(made, wanted.output)
+        else:
+            _print_document(created, submission.output)
         return 0
     try:
-        async with asyncio.timeout(wanted.timeout):
-            ended = await wait.wait_for_end(client, key, made["metadata"]["resourceVersion"])
+        async with asyncio.timeout(submission.timeout):
+            ended = await wait.wait_for_end(client, key, created["metadata"]["resourceVersion"])
     except TimeoutError:
-        typer.echo(f"error: the job did not end within {wanted.timeout} s; {_goes_on(key)}", err=True)
+        typer.echo(f"error: timed out after {submission.timeout} s; {_continues(key)}", err=True)
         return EXIT_TIMEOUT
     except asyncio.CancelledError:
-        typer.echo(_goes_on(key), err=True)
+        typer.echo(_continues(key), err=True)
         raise
-    if wanted.output != "table":
-        _print_whole(await client.get(WHOLE_JOBS, key), wanted.output)
-    return wait.print_outcome(ended, quiet=wanted.output != "table")
+    if submission.output != "table":
+        _print_document(await client.get(UNTYPED_JOBS, key), submission.output)
+    return wait.print_outcome(ended, quiet=submission.output != "table")
 
 
-def _print_whole(job: UntypedObject, output: cluster.OutputFormat) -> None:
-    """The job as the server has it, but for what only the server's own bookkeeping is about."""
+def _print_document(job: UntypedObject, output: cluster.OutputFormat) -> None:
     job["metadata"].pop("managedFields", None)
-    if output != "table":
-        typer.echo(as_json(job) if output == "json" else as_yaml(job))
+    typer.echo(as_json(job) if output == "json" else as_yaml(job))
 
 
-def _goes_on(key: ObjectKey) -> str:
-    end = f'kubectl patch vmjob {key.name} -n {key.namespace} --type merge -p \'{{"spec":{{"cancel":true}}}}\''
-    return f"job {key.name} goes on; to see it: vmafx jobs {key.name} -n {key.namespace}; to cancel it: {end}"
+def _continues(key: ObjectKey) -> str:
+    cancel = f'kubectl patch vmjob {key.name} -n {key.namespace} --type merge -p \'{{"spec":{{"cancel":true}}}}\''
+    show = f"vmafx jobs {key.name} -n {key.namespace}"
+    return f"job {key.name} continues in the background; to show it: {show}; to cancel it: {cancel}"
 
 
-def _patience(timeout: str, *, wait: bool) -> int | None:
+def _parse_timeout(timeout: str, *, wait: bool) -> int | None:
     if timeout and not wait:
-        raise BadInput("options", "--timeout needs --wait")
+        raise BadInput("options", "--timeout requires --wait")
     return parse_seconds(timeout, "--timeout")
 
 
-def _given(**options: Any) -> dict[str, Any]:
-    """What was said, a zero too; for the rest the kind has its own defaults."""
-    return {name: value for name, value in options.items() if value or (value == 0 and value is not False)}
+def _without_unset(**fields: Any) -> dict[str, Any]:
+    """The fields that have a value, which may be 0; the API server sets the defaults of the others."""
+    return {name: value for name, value in fields.items() if value or (value == 0 and value is not False)}
 
 
-def warn_about_files(files: Iterable[str]) -> Iterator[str]:
-    """Clips, models and reports, as they were given."""
-    for text in files:
+def warn_about_uris(texts: Iterable[str]) -> Iterator[str]:
+    """Notes on paths and URIs of clips, models and reports that workers may not be able to use."""
+    for text in texts:
         scheme = scheme_of(text)
         if text.startswith("/"):
-            yield f"{cell(text)} must exist at this path on the workers too"
+            yield f"{cell(text)} must exist at this path on every node that may run the job"
         elif re.match(r"[^/]*://[^/?#]*@", text):
-            yield "the password in a URI can be read by everyone who may read jobs"
+            yield "everyone who may read jobs can read the password in the URI"
         if scheme and scheme not in SCHEMES:
-            yield f"workers of vmafx know no {scheme}://, only {', '.join(f'{one}://' for one in SCHEMES)}"
+            known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+            yield f"workers do not support {scheme}:// URIs, only {known}"
 
 
 def warn_about_model(name: str) -> Iterator[str]:
     if name and name not in BUILT_IN and not scheme_of(name):
         yield (
-            f"the workers of vmafx know no model {cell(name)}, only {', '.join(BUILT_IN)} and URIs of JSON models,"
-            f" unless {MODEL_DIR} is set for them and {cell(name)}.json is in that folder"
+            f"model {cell(name)} is not built in ({', '.join(BUILT_IN)}); "
+            f"the workers need {cell(name)}.json in the folder that their {MODEL_DIR} names"
         )

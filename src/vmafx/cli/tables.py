@@ -1,4 +1,4 @@
-"""What commands print: tables fitted to the terminal, and JSON or YAML for scripts."""
+"""What commands print: tables fitted to a width, JSON and YAML."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,93 +12,91 @@ from rich.cells import cell_len, set_cell_size
 
 from vmafx.text import printable
 
-TEXT, NAME = 16, 16  # characters that still say something
-CUT = "…"
-
-
-class Columns(msgspec.Struct, frozen=True, kw_only=True):
-    """Heads, from left to right, and what gives way where there is too little room for all.
-
-    First `texts` do, the widest first, down to a few words. Then `spare` columns are left out, one after the other:
-    half a number is worse than none. Only then `names` are cut, and last of all the texts are left out.
-    """
-
-    heads: tuple[str, ...]
-    names: tuple[str, ...] = ("NAME",)
-    texts: tuple[str, ...] = ()
-    spare: tuple[str, ...] = ()
-
-    def after(self, name: str) -> "Columns":
-        """With a column of names before all others."""
-        return msgspec.structs.replace(self, heads=(name, *self.heads), names=(name, *self.names))
-
-    def fit(self, widths: Sequence[int], gap: int, room: int) -> list[int]:
-        """The width of each column, of which `widths` would be enough; 0 is one that is left out."""
-        whole = dict(zip(self.heads, widths, strict=True))
-        for left_out, least in self._ways():
-            kept = {head: min(width, room) for head, width in whole.items() if head not in left_out}
-            found = self._squeezed(kept, least, room - gap * (len(kept) - 1))
-            if found is not None:
-                return [found.get(head, 0) for head in self.heads]
-        return [room if head == self.names[-1] else 0 for head in self.heads]
-
-    def _ways(self) -> Iterator[tuple[Collection[str], Mapping[str, int]]]:
-        """What to leave out, and how narrow the rest may become: the best first."""
-        texts, names = dict.fromkeys(self.texts, TEXT), dict.fromkeys(self.names, NAME)
-        for count in range(len(self.spare) + 1):
-            yield self.spare[:count], texts
-        yield self.spare, texts | names
-        gone = {*self.spare, *self.texts}
-        yield set(gone), names
-        for head in reversed([head for head in self.heads if head not in gone | names.keys()]):
-            gone.add(head)
-            yield set(gone), names
-
-    def _squeezed(self, widths: Mapping[str, int], least: Mapping[str, int], room: int) -> dict[str, int] | None:
-        """The same in less room, the widest text giving way first, names last; None if that is not enough."""
-        found = dict(widths)
-        for _ in range(sum(found.values()) - room):
-            elastic = [head for head, width in found.items() if width > least.get(head, width)]
-            if not elastic:
-                return None
-            found[max(elastic, key=lambda head: (head not in self.names, found[head]))] -= 1
-        return found
-
-
-def cell_width(text: str) -> int:
-    """In cells of a terminal."""
-    return len(text) if text.isascii() else cell_len(text)
-
-
-def shorten(text: str, width: int, *, name: bool = False) -> str:
-    """The beginning of a text; of a name its end too, since names mostly differ there."""
-    if cell_width(text) <= width:
-        return text
-    if name and text.isascii() and width > 2:
-        end = (width - 1) // 2
-        return f"{text[: width - 1 - end]}{CUT}{text[-end:]}"
-    return f"{set_cell_size(text, width - 1).rstrip()}{CUT}"
-
-
+MIN_TEXT_WIDTH, MIN_NAME_WIDTH = 16, 16  # cells; narrower cuts are not readable
+ELLIPSIS = "…"
 GAP = "   "
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
+class Columns(msgspec.Struct, frozen=True, kw_only=True):
+    """The heads of the columns, and how the table shrinks to a width.
+
+    First `texts` are cut, the widest first, down to MIN_TEXT_WIDTH. Then `optional` columns are left out, in their
+    order; numbers are never cut. Then `names` are cut down to MIN_NAME_WIDTH. Last, all other columns are left out.
+    """
+
+    heads: tuple[str, ...]
+    names: tuple[str, ...] = ("NAME",)
+    texts: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+
+    def after(self, name: str) -> "Columns":
+        """These columns after a new first column of names."""
+        return msgspec.structs.replace(self, heads=(name, *self.heads), names=(name, *self.names))
+
+    def fit(self, widths: Sequence[int], gap: int, room: int) -> list[int]:
+        """The width of each column, at most that of `widths`, so that all fit into `room`; 0 to leave it out."""
+        full = dict(zip(self.heads, widths, strict=True))
+        for left_out, minimums in self._steps():
+            kept = {head: min(width, room) for head, width in full.items() if head not in left_out}
+            fitted = self._shrink(kept, minimums, room - gap * (len(kept) - 1))
+            if fitted is not None:
+                return [fitted.get(head, 0) for head in self.heads]
+        return [room if head == self.names[-1] else 0 for head in self.heads]
+
+    def _steps(self) -> Iterator[tuple[Collection[str], Mapping[str, int]]]:
+        """The columns to leave out and the minimum widths of the others, in the order in which to try them."""
+        texts, names = dict.fromkeys(self.texts, MIN_TEXT_WIDTH), dict.fromkeys(self.names, MIN_NAME_WIDTH)
+        for count in range(len(self.optional) + 1):
+            yield self.optional[:count], texts
+        yield self.optional, texts | names
+        left_out = {*self.optional, *self.texts}
+        yield set(left_out), names
+        for head in reversed([head for head in self.heads if head not in left_out | names.keys()]):
+            left_out.add(head)
+            yield set(left_out), names
+
+    def _shrink(self, widths: Mapping[str, int], minimums: Mapping[str, int], room: int) -> dict[str, int] | None:
+        """Cut the widest text first, names last; None if that is not enough. Without a minimum, a column is not cut."""
+        fitted = dict(widths)
+        for _ in range(sum(fitted.values()) - room):
+            shrinkable = [head for head, width in fitted.items() if width > minimums.get(head, width)]
+            if not shrinkable:
+                return None
+            fitted[max(shrinkable, key=lambda head: (head not in self.names, fitted[head]))] -= 1
+        return fitted
+
+
+def cell_width(text: str) -> int:
+    """The width of a text in cells of a terminal."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def shorten(text: str, width: int, *, name: bool = False) -> str:
+    """Cut a text at its end; a name in its middle, since names mostly differ at their ends."""
+    if cell_width(text) <= width:
+        return text
+    if name and text.isascii() and width > 2:
+        end = (width - 1) // 2
+        return f"{text[: width - 1 - end]}{ELLIPSIS}{text[-end:]}"
+    return f"{set_cell_size(text, width - 1).rstrip()}{ELLIPSIS}"
+
+
 class TableLayout:
-    """Columns and how wide they are: as wide as what they held so far."""
+    """Columns, each as wide as the widest value so far, so that lines printed later stay aligned."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
         self._widths = [len(head) for head in columns.heads]
 
     def lines(self, rows: Iterable[Sequence[object]], *, head: bool = True, width: int | None = None) -> list[str]:
-        """A line for each row, after the heads of the columns; none wider than `width`, which some give way for."""
-        told = [[cell(value) for value in row] for row in rows]
-        for row in told:
+        """One line per row, after the heads if `head`; no line is wider than `width`."""
+        texts = [[cell(value) for value in row] for row in rows]
+        for row in texts:
             self._widths = [max(known, cell_width(text)) for known, text in zip(self._widths, row, strict=True)]
         widths = self._widths if width is None else self._columns.fit(self._widths, len(GAP), width)
-        return [self._line(row, widths) for row in ([self._columns.heads, *told] if head else told)]
+        return [self._line(row, widths) for row in ([self._columns.heads, *texts] if head else texts)]
 
     def _line(self, row: Sequence[str], widths: Sequence[int]) -> str:
         shown = [
@@ -110,7 +108,7 @@ class TableLayout:
 
 
 def cell(value: object) -> str:
-    """One value, on one line."""
+    """A value as one printable line; - for none."""
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):
@@ -119,7 +117,7 @@ def cell(value: object) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A time in two units at most: 45s, 3m20s, 12m, 5h, 2d4h."""
+    """A duration in at most two units: 45s, 3m20s, 12m, 5h, 2d4h."""
     if seconds is None:
         return "-"
     whole = max(round(seconds), 0)
@@ -134,15 +132,15 @@ def elapsed(start: datetime | None, end: datetime | None) -> float | None:
     return None if start is None or end is None else (end - start).total_seconds()
 
 
-def as_json(thing: Any, *, indent: bool = True) -> str:
-    text = msgspec.json.encode(thing)
-    shown = (msgspec.json.format(text, indent=2) if indent else text).decode()
-    # Printed to a terminal, some characters beyond those that JSON escapes are orders, too.
-    return re.sub(r"[^\n -~]", lambda found: found[0] if found[0].isprintable() else _escaped(found[0]), shown)
+def as_json(value: Any, *, indent: bool = True) -> str:
+    encoded = msgspec.json.encode(value)
+    text = (msgspec.json.format(encoded, indent=2) if indent else encoded).decode()
+    # JSON does not escape all control characters of terminals.
+    return re.sub(r"[^\n -~]", lambda match: match[0] if match[0].isprintable() else _escaped(match[0]), text)
 
 
-def as_yaml(thing: Any) -> str:
-    text: str = yaml.dump(msgspec.to_builtins(thing), Dumper=_DUMPER, sort_keys=False, width=120)
+def as_yaml(value: Any) -> str:
+    text: str = yaml.dump(msgspec.to_builtins(value), Dumper=_DUMPER, sort_keys=False, width=120)
     return text.rstrip("\n")
 
 

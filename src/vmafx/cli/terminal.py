@@ -1,4 +1,4 @@
-"""The terminal and the pipe a command writes to: redrawing, key presses, and readers that go away."""
+"""The terminal or pipe that a command writes to: redrawing, key presses, and closed pipes."""
 
 import asyncio
 import errno
@@ -13,58 +13,57 @@ from typing import Any, NoReturn, TextIO, TypeVar
 
 from rich.console import Console
 
+T = TypeVar("T")
+
 
 def can_redraw(stream: TextIO) -> bool:
-    """Whether what was written can be written over. On a dumb terminal it cannot: there, lines follow one another."""
+    """Whether lines that were written can be overwritten: on a terminal, unless TERM is dumb."""
     return stream.isatty() and not Console(file=stream).is_dumb_terminal
 
 
 @contextmanager
-def key_presses(hear: Callable[[str], None]) -> Iterator[None]:
-    """Tell of each key while inside. Where nobody sits before a keyboard, of none. Ctrl-C stays what it is."""
+def key_presses(on_key: Callable[[str], None]) -> Iterator[None]:
+    """Call `on_key` for each key press, if standard input is a terminal. Ctrl-C still interrupts."""
     if not sys.stdin.isatty():
         yield
         return
     terminal, loop = sys.stdin.fileno(), asyncio.get_running_loop()
 
     def read() -> None:
-        pressed = os.read(terminal, 64).decode(errors="replace")
-        if not pressed:  # the terminal is gone
+        keys = os.read(terminal, 64).decode(errors="replace")
+        if not keys:  # the terminal was closed
             loop.remove_reader(terminal)
-        for key in pressed:
-            hear(key)
+        for key in keys:
+            on_key(key)
 
-    before = termios.tcgetattr(terminal)
+    attributes = termios.tcgetattr(terminal)
     tty.setcbreak(terminal)
     loop.add_reader(terminal, read)
     try:
         yield
     finally:
         loop.remove_reader(terminal)
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+        termios.tcsetattr(terminal, termios.TCSADRAIN, attributes)
 
 
-T = TypeVar("T")
-
-
-async def until_reader_leaves(work: Coroutine[Any, Any, T]) -> T:
-    """Do `work` until nobody reads the output any more: BrokenPipeError then, as if something had been written."""
-    task, gone = asyncio.create_task(work), asyncio.create_task(_closed())
+async def until_pipe_closes(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work`; raise BrokenPipeError as soon as the reader closes the pipe, even if nothing is being written."""
+    task, closed = asyncio.create_task(work), asyncio.create_task(_pipe_closed())
     try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        return task.result() if task.done() else gone.result()
+        await asyncio.wait((task, closed), return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else closed.result()
     finally:
         task.cancel()
-        gone.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
+        closed.cancel()
+        await asyncio.gather(task, closed, return_exceptions=True)
 
 
-async def _closed() -> NoReturn:
-    """Once the reader of the pipe to which the output goes is gone; never, if it is no pipe."""
+async def _pipe_closed() -> NoReturn:
+    """Raise BrokenPipeError once the reader of standard output closed it; never returns if that is not a pipe."""
     closed, loop, output = asyncio.Event(), asyncio.get_running_loop(), sys.stdout.fileno()
     if not stat.S_ISFIFO(os.fstat(output).st_mode):
         await asyncio.Event().wait()
-    # There is nothing to be read at this end of a pipe: it becomes readable by an error only.
+    # The write end of a pipe becomes readable only when the read end is closed.
     loop.add_reader(output, closed.set)
     try:
         await closed.wait()

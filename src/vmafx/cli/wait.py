@@ -1,4 +1,4 @@
-"""`vmafx submit --wait`: shows what a job is doing on standard error, and how it ended."""
+"""`vmafx submit --wait`: shows the state of a job on standard error until it ends, then its outcome."""
 
 import asyncio
 import sys
@@ -23,11 +23,11 @@ EXIT_BAD_INPUT, EXIT_FAILED = 2, 1
 
 
 class StatusLine:
-    """On a terminal one line that changes; elsewhere a line for each piece of news."""
+    """One line that is updated, on a terminal; elsewhere one line per change."""
 
     def __init__(self) -> None:
         self._status = Console(stderr=True).status("") if can_redraw(sys.stderr) else None
-        self._open, self._said = ExitStack(), ""
+        self._open, self._last = ExitStack(), ""
 
     def __enter__(self) -> Self:
         if self._status is not None:
@@ -37,54 +37,61 @@ class StatusLine:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def say(self, news: str, detail: str = "") -> None:
-        """`detail` may change at any moment, and is no news."""
-        text = cell(f"{news}{detail}")
+    def show(self, state: str, detail: str = "") -> None:
+        """Show the state of the job. A new `detail` alone, such as a frame count, does not print a line."""
+        text = cell(f"{state}{detail}")
         if self._status is not None:
             self._status.update(Text(text, no_wrap=True, overflow="ellipsis"))
-        elif news != self._said:
+        elif state != self._last:
             typer.echo(text, err=True)
-        self._said = news
+        self._last = state
 
 
 async def wait_for_end(client: Client, key: ObjectKey, version: str) -> FleetJob:
-    """The job as it is at its end."""
-    waits = asyncio.Event()
-    waits.set()
+    """Follow the job from resource version `version`, and return it once it has ended."""
+    waiting = asyncio.Event()
+    waiting.set()
     with StatusLine() as line:
-        line.say(f"job {key.name} created in namespace {key.namespace}")
-        ahead = asyncio.create_task(_tell_places(client, key, waits, line))
+        line.show(f"job {key.name} created in namespace {key.namespace}")
+        position = asyncio.create_task(_show_position(client, key, waiting, line))
         try:
             async for job in follow_job(client, key, version):
-                _tell_state(job, waits, line)
+                _show_state(job, waiting, line)
         finally:
-            ahead.cancel()
-            await asyncio.gather(ahead, return_exceptions=True)
+            position.cancel()
+            await asyncio.gather(position, return_exceptions=True)
     return job
 
 
-def _tell_state(job: FleetJob, waits: asyncio.Event, line: StatusLine) -> None:
+def _show_state(job: FleetJob, waiting: asyncio.Event, line: StatusLine) -> None:
     row = job_row(job)
     if row.phase == "Pending":
-        waits.set()
-        line.say(f"{row.name} is waiting" + (f" ({row.reason}: {row.message})" if row.reason else ""))
+        waiting.set()
+        line.show(f"{row.name} is waiting" + (f" ({row.reason}: {row.message})" if row.reason else ""))
     else:
-        waits.clear()
+        waiting.clear()
     if row.phase == "Running":
-        line.say(f"{row.name} is running on {row.node}", f", {row.message}" if row.message else "")
+        line.show(f"{row.name} is running on {row.node}", f", {row.message}" if row.message else "")
 
 
-async def _tell_places(client: Client, key: ObjectKey, waits: asyncio.Event, line: StatusLine) -> None:
+async def _show_position(client: Client, key: ObjectKey, waiting: asyncio.Event, line: StatusLine) -> None:
     try:
-        async for row in follow_position(client, key, waits):
+        async for row in follow_position(client, key, waiting):
             position = "" if row.position is None else f" at position {row.position:,}"
-            line.say(f"{row.name} is waiting{position} ({row.reason}: {row.message})", _times(row))
-    except (KubeError, FleetError) as error:  # the job can be followed all the same
-        line.say(f"{key.name} is waiting; its position is unknown: {error}")
+            line.show(f"{row.name} is waiting{position} ({row.reason}: {row.message})", _estimate(row))
+    except (KubeError, FleetError) as error:  # the job itself can still be followed
+        line.show(f"{key.name} is waiting; its position is unknown: {error}")
+
+
+def _estimate(row: QueueRow) -> str:
+    if row.startsIn is None:
+        return ""
+    done = "" if row.doneIn is None else f", done in about {duration(row.doneIn)}"
+    return f"; starts in about {duration(row.startsIn)}{done}"
 
 
 def print_outcome(job: FleetJob, *, quiet: bool) -> int:
-    """Print the score unless that is to be `quiet`, or why there is none; the exit code says the same."""
+    """Print the score unless `quiet`, or the error; returns the exit code."""
     row = job_row(job)
     if row.phase == "Succeeded" and row.score is not None:
         if not quiet:
@@ -94,10 +101,3 @@ def print_outcome(job: FleetJob, *, quiet: bool) -> int:
         return 0
     typer.echo(f"error: job {cell(row.name)} failed: {cell(row.reason)}: {cell(row.message)}", err=True)
     return EXIT_BAD_INPUT if row.reason == "BadInput" else EXIT_FAILED
-
-
-def _times(row: QueueRow) -> str:
-    if row.startsIn is None:
-        return ""
-    done = "" if row.doneIn is None else f", done in about {duration(row.doneIn)}"
-    return f"; starts in about {duration(row.startsIn)}{done}"

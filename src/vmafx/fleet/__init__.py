@@ -1,16 +1,12 @@
-"""The fleet, as people look at it: jobs, nodes and the queue, read through the API; and jobs handed in.
+"""Jobs, nodes and the queue as commands show them, read from the API server; and job submission.
 
-    views.py      what is read of a job and of a node
-    reading.py    who reads it, in one namespace or in all
-    rows.py       a job or a node in a row
-    queue.py      the jobs that wait: position, reason, estimated start
-    live.py       jobs, nodes and the queue, kept up to date for as long as somebody looks
-    ended.py      jobs that are over, and how fast they are done
-    frame.py      all of it at a glance
-    glance.py     such frames, read once or kept up to date
-    handing.py    a new job
-    following.py  one job, to its end
-    errors.py     what can go wrong
+Submission creates jobs; everything else only reads. Positions and estimates are computed on demand and stored nowhere.
 
-Nothing is written but new jobs, and nothing here decides: positions and times are computed when somebody asks.
+    errors.py    errors of the API server, with what the user can do about them
+    overview.py  the whole fleet, for `vmafx top`: nodes, running, waiting and ended jobs, throughput
+    queue.py     the waiting jobs: position, reason, estimated start and end
+    reader.py    lists and gets of jobs and nodes, limited to the fields that are shown
+    rows.py      one job or one node as a row of a listing
+    submit.py    a new job: its name, its clip URIs, the API call
+    watch.py     caches kept up to date by watches; one job followed to its end
 """

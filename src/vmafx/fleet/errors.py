@@ -1,13 +1,13 @@
-"""What can go wrong beside the client's own errors, whose texts say what is wrong and not what to do about it.
+"""Errors of the API server, with what the user can do about them.
 
 FleetError
-├── NotInstalled  the cluster does not have our kinds
-├── NotAllowed    we may not
+├── NotInstalled      the cluster does not have the CRDs of vmafx
+├── NotAllowed        the user lacks a permission
 ├── NoSuchNamespace
-├── NoSuchJob     there is none of that name
+├── NoSuchJob
 ├── NoSuchNode
-└── Refused       the job is not one that the server takes
-    └── NameTaken
+└── JobRejected       the job is invalid
+    └── NameTaken     a job with this name exists
 """
 
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ class NameTaken(JobRejected):
 
 @contextmanager
 def explain_errors() -> Iterator[None]:
-    """What the server says, with what to do about it."""
+    """Raise errors of the API server as FleetErrors, whose text says what to do. A missing object stays a NotFound."""
     try:
         yield
     except NotFound as error:
@@ -67,7 +67,7 @@ def explain_errors() -> Iterator[None]:
         ) from error
     except Forbidden as error:
         raise NotAllowed(
-            f"{error}; to read you need the role view or vmafx-view, to submit jobs edit or vmafx-edit"
+            f"{error}; reading requires the role view or vmafx-view, submitting jobs requires edit or vmafx-edit"
         ) from error
     except AlreadyExists as error:
         raise NameTaken(f"{error}; choose another --name, or omit it") from error

@@ -1,4 +1,4 @@
-"""The fleet at a glance, for `vmafx top`: nodes, running, waiting and ended jobs, throughput."""
+"""The whole fleet, for `vmafx top`: nodes, running, waiting and ended jobs, throughput."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -19,55 +19,59 @@ from vmafx.kube.errors import KubeError
 from vmafx.runtime.store import ObjectChange
 from vmafx.scheduling.forecast import attempt_start
 
-MAX_REMEMBERED = 10_000
-WINDOW = 60.0  # seconds over which speed is measured
+MAX_REMEMBERED = 10_000  # ended jobs
+MAX_ENDED_ROWS = 50
+THROUGHPUT_WINDOW = 60.0  # seconds
+PING_INTERVAL, PING_TIMEOUT = 2.0, 5.0  # seconds
+Sorting = Literal["name", "busy", "fps"]
+SORTINGS: tuple[Sorting, ...] = get_args(Sorting)
 
 
 class Throughput(msgspec.Struct, frozen=True):
-    """What the fleet got done in the last minute, a second; None where too little of it was seen to say."""
+    """Ended jobs and their frames per second, over the last minute; None if it was observed for too short a time."""
 
     jobs: float | None = None
     frames: float | None = None
 
 
 class EndedJobs:
-    """The jobs that ended, each once. `whole` is false once there are more of them than these."""
+    """The jobs that ended, at most MAX_REMEMBERED. `whole` is false if the cluster has more than these."""
 
     def __init__(self) -> None:
         self.whole = True
         self._rows: dict[ObjectKey, JobRow] = {}
-        self._since: datetime | None = None  # from when on none was missed; None: none ever was
+        self._complete_since: datetime | None = None  # every job that ended after it is here; None: all are
 
-    def read(self, jobs: Iterable[FleetJob], now: datetime, *, whole: bool) -> None:
-        """What the server has, read anew: all of it if `whole`."""
-        self._rows, self.whole, self._since = {}, whole, None if whole else now
+    def load(self, jobs: Iterable[FleetJob], now: datetime, *, whole: bool) -> None:
+        """Replace all by what the server listed; `whole`: the list was complete."""
+        self._rows, self.whole, self._complete_since = {}, whole, None if whole else now
         for job in jobs:
             self._put(job)
 
-    def hear(self, change: ObjectChange[FleetJob]) -> None:
-        """Of every change of a job."""
+    def on_change(self, change: ObjectChange[FleetJob]) -> None:
         if change.new is None:
             self._rows.pop(change.key, None)
         elif change.new.status.phase in FINISHED:
             self._put(change.new)
 
     def phases(self) -> dict[str, int]:
-        found = Counter(row.phase for row in self._rows.values())
-        return {phase: found[phase] for phase in FINISHED}
+        counts = Counter(row.phase for row in self._rows.values())
+        return {phase: counts[phase] for phase in FINISHED}
 
-    def latest(self, most: int) -> list[JobRow]:
-        """The last ones, the latest first."""
-        told = [row for row in self._rows.values() if row.finished is not None]
-        return sorted(told, key=_finished, reverse=True)[:most]
+    def latest(self, limit: int) -> list[JobRow]:
+        """The jobs that ended last, the latest first."""
+        rows = [row for row in self._rows.values() if row.finished is not None]
+        return sorted(rows, key=_end_time, reverse=True)[:limit]
 
-    def pace(self, now: datetime) -> Throughput:
-        seen = WINDOW if self._since is None else min(WINDOW, (now - self._since).total_seconds())
-        if seen < 1:
+    def throughput(self, now: datetime) -> Throughput:
+        since = self._complete_since
+        seconds = THROUGHPUT_WINDOW if since is None else min(THROUGHPUT_WINDOW, (now - since).total_seconds())
+        if seconds < 1:
             return Throughput()
-        began = now - timedelta(seconds=seen)
-        recent = [row for row in self._rows.values() if row.finished is not None and row.finished >= began]
+        start = now - timedelta(seconds=seconds)
+        recent = [row for row in self._rows.values() if row.finished is not None and row.finished >= start]
         frames = sum(row.frames or 0 for row in recent if row.phase == "Succeeded")
-        return Throughput(len(recent) / seen, frames / seen)
+        return Throughput(len(recent) / seconds, frames / seconds)
 
     def _put(self, job: FleetJob) -> None:
         self._rows[key_of(job)] = job_row(job)
@@ -76,17 +80,12 @@ class EndedJobs:
             self.whole = False
 
 
-def _finished(row: JobRow) -> tuple[float, str, str]:
+def _end_time(row: JobRow) -> tuple[float, str, str]:
     return (row.finished.timestamp() if row.finished else 0.0, *row.key)
 
 
-MAX_ENDED_ROWS = 50  # at most, of those that are over
-Sorting = Literal["name", "busy", "fps"]
-SORTINGS: tuple[Sorting, ...] = get_args(Sorting)
-
-
 class RunningRow(ObjectRow, frozen=True, kw_only=True):
-    """A job that runs. `done` is a part of 1; that, `fps` and the frames are known where an agent tells them."""
+    """A running job. `done` is from 0 to 1; it, `fps` and the frames are None unless an agent reports progress."""
 
     node: str | None
     attempt: int
@@ -97,16 +96,16 @@ class RunningRow(ObjectRow, frozen=True, kw_only=True):
     fps: float | None = None
 
 
-class BusyNode(NodeRow, frozen=True, kw_only=True):
-    """A node, and the jobs that it has."""
+class NodeJobsRow(NodeRow, frozen=True, kw_only=True):
+    """A node with its running jobs."""
 
     jobs: list[RunningRow]
 
 
 class FleetOverview(msgspec.Struct, frozen=True, kw_only=True):
-    """One look. `phases` of jobs that are over are at least these numbers, exactly them if `whole`.
+    """The state of the fleet at `time`. `phases` counts jobs; ended ones are a lower bound unless `whole`.
 
-    `fps` is what running jobs tell of themselves; where none does, the frames of jobs that ended in the last minute.
+    `fps` is the sum over running jobs that report it, else that of the jobs that ended in the last minute.
     """
 
     server: str
@@ -119,7 +118,7 @@ class FleetOverview(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     used: int
     free: int
-    nodes: list[BusyNode]
+    nodes: list[NodeJobsRow]
     queue: list[QueueRow]
     running: list[RunningRow]
     ended: list[JobRow]
@@ -134,40 +133,40 @@ def make_overview(
     queue: JobQueue,
     ended: EndedJobs,
 ) -> FleetOverview:
-    """Pure: the same jobs and nodes give the same frame."""
-    running = sorted((running_row(job, now) for job in jobs if job.status.phase == "Running"), key=lambda row: row.key)
-    on: dict[ObjectKey, list[RunningRow]] = defaultdict(list)
+    """Pure: everything that it depends on is a parameter."""
+    running = sorted((_running_row(job, now) for job in jobs if job.status.phase == "Running"), key=lambda row: row.key)
+    running_on: dict[ObjectKey, list[RunningRow]] = defaultdict(list)
     for row in running:
-        on[ObjectKey(row.namespace, row.node or "")].append(row)
-    busy = [busy_node(node, on[key_of(node)]) for node in sorted(nodes, key=key_of)]
-    pace, told = ended.pace(now), [row.fps for row in running if row.fps]
+        running_on[ObjectKey(row.namespace, row.node or "")].append(row)
+    node_rows = [_node_jobs_row(node, running_on[key_of(node)]) for node in sorted(nodes, key=key_of)]
+    throughput, reported_fps = ended.throughput(now), [row.fps for row in running if row.fps]
     return FleetOverview(
         server=server,
         namespace=namespace,
         time=now,
         phases={"Pending": len(queue.jobs), "Running": len(running), **ended.phases()},
         whole=ended.whole,
-        jobsPerSecond=_short(pace.jobs),
-        fps=_short(sum(told) if told else pace.frames),
-        slots=sum(node.capacity for node in busy),
-        used=sum(node.used for node in busy),
-        free=sum(node.free for node in busy),
-        nodes=busy,
+        jobsPerSecond=_rounded(throughput.jobs),
+        fps=_rounded(sum(reported_fps) if reported_fps else throughput.frames),
+        slots=sum(row.capacity for row in node_rows),
+        used=sum(row.used for row in node_rows),
+        free=sum(row.free for row in node_rows),
+        nodes=node_rows,
         queue=queue.jobs,
         running=running,
         ended=ended.latest(MAX_ENDED_ROWS),
     )
 
 
-def running_row(job: FleetJob, now: datetime) -> RunningRow:
-    status, progress, begun = job.status, job.status.progress, attempt_start(job)
+def _running_row(job: FleetJob, now: datetime) -> RunningRow:
+    status, progress, started = job.status, job.status.progress, attempt_start(job)
     total = progress.totalFrames if progress else 0
     return RunningRow(
         namespace=job.metadata.namespace,
         name=job.metadata.name,
         node=status.assignedNode,
         attempt=status.attempts,
-        elapsed=None if begun is None else round(max((now - begun).total_seconds(), 0.0), 1),
+        elapsed=None if started is None else round(max((now - started).total_seconds(), 0.0), 1),
         done=min(progress.frames / total, 1.0) if progress and total else None,
         frames=progress.frames if progress else None,
         totalFrames=total or None,
@@ -175,71 +174,67 @@ def running_row(job: FleetJob, now: datetime) -> RunningRow:
     )
 
 
-def busy_node(node: FleetNode, jobs: list[RunningRow]) -> BusyNode:
+def _node_jobs_row(node: FleetNode, jobs: list[RunningRow]) -> NodeJobsRow:
     row = node_row(node, len(jobs))
-    return BusyNode(**{name: getattr(row, name) for name in NodeRow.__struct_fields__}, jobs=jobs)
+    return NodeJobsRow(**{name: getattr(row, name) for name in NodeRow.__struct_fields__}, jobs=jobs)
 
 
-def sorted_by(found: FleetOverview, sorting: Sorting) -> FleetOverview:
-    """By name; or the busiest nodes and the longest runs first; or the fastest."""
-    orders: dict[Sorting, tuple[Callable[[BusyNode], Any], Callable[[RunningRow], Any]]] = {
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def sort_overview(overview: FleetOverview, sorting: Sorting) -> FleetOverview:
+    """Sort nodes and running jobs: name; busy: busiest nodes and longest-running jobs first; fps: fastest first."""
+    orders: dict[Sorting, tuple[Callable[[NodeJobsRow], Any], Callable[[RunningRow], Any]]] = {
         "name": (lambda node: node.key, lambda row: row.key),
         "busy": (lambda node: (-node.used / node.capacity, node.key), lambda row: (-(row.elapsed or 0), row.key)),
         "fps": (lambda node: (-(node.fps or 0), node.key), lambda row: (-(row.fps or 0), row.key)),
     }
-    nodes, running = orders[sorting]
-    return msgspec.structs.replace(
-        found, nodes=sorted(found.nodes, key=nodes), running=sorted(found.running, key=running)
-    )
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)
-
-
-PING_INTERVAL, PING_TIMEOUT = 2.0, 5.0  # seconds
+    by_node, by_job = orders[sorting]
+    nodes, running = sorted(overview.nodes, key=by_node), sorted(overview.running, key=by_job)
+    return msgspec.structs.replace(overview, nodes=nodes, running=running)
 
 
 async def read_overview(client: Client, namespace: str) -> FleetOverview:
-    """One look, and no more of finished jobs than a page."""
+    """Read it once, with at most one page of ended jobs."""
     reader, now = FleetReader(client, namespace), utc_now()
     jobs, nodes = await reader.jobs(UNFINISHED_PHASES), await reader.nodes()
     queue = make_queue(jobs, nodes, await read_durations(reader, jobs, nodes), now)
     ended = EndedJobs()
-    over, whole = await reader.ended()
-    ended.read(over, now, whole=whole)
+    ended_jobs, whole = await reader.ended()
+    ended.load(ended_jobs, now, whole=whole)
     return make_overview(client.config.server, namespace, now, nodes, jobs, queue, ended)
 
 
 class LiveOverview:
-    """Keeps all of it up to date. Use as an async context manager, as Live.
+    """Keeps the overview up to date, as an async context manager.
 
-    Watches are patient: they cannot tell a quiet server from one that is away. So it is asked for a word now and then,
-    and once it answers again, all is read anew. `away` says what is wrong until then.
+    A watch cannot tell a quiet server from one that does not respond, so the server is pinged; when it responds again,
+    everything is listed anew. `outage` is the error until then.
     """
 
     def __init__(self, client: Client, namespace: str) -> None:
-        self.away: str | None = None
+        self.outage: str | None = None
         self._client, self._namespace = client, namespace
         self._jobs, self._nodes = jobs_informer(client, namespace, UNFINISHED_PHASES), nodes_informer(client, namespace)
-        self._live = LiveCaches(client, self._jobs, self._nodes)
+        self._caches = LiveCaches(client, self._jobs, self._nodes)
         self._ended = EndedJobs()
 
     async def __aenter__(self) -> Self:
-        self._jobs.on_change(self._ended.hear)
-        await self._live.__aenter__()
+        self._jobs.on_change(self._ended.on_change)
+        await self._caches.__aenter__()
         reader = FleetReader(self._client, self._namespace)
         self._queue = await LiveQueue.read(reader, self._jobs, self._nodes)
         await self._read_ended()
-        self._asking = asyncio.create_task(self._ask())
+        self._pings = asyncio.create_task(self._ping())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._asking.cancel()
-        await asyncio.gather(self._asking, return_exceptions=True)
-        await self._live.__aexit__()
+        self._pings.cancel()
+        await asyncio.gather(self._pings, return_exceptions=True)
+        await self._caches.__aexit__()
 
-    def frame(self) -> FleetOverview:
+    def current(self) -> FleetOverview:
         now = utc_now()
         nodes, jobs = self._nodes.store.values(), self._jobs.store.values()
         return make_overview(
@@ -247,24 +242,24 @@ class LiveOverview:
         )
 
     async def changed(self, within: float) -> None:
-        """As soon as something did, or after so many seconds."""
-        await self._live.changes(within)
+        """Wait for a change, at most `within` seconds."""
+        await self._caches.changes(within)
 
     async def _read_ended(self) -> None:
-        over, whole = await FleetReader(self._client, self._namespace).ended()
-        self._ended.read(over, utc_now(), whole=whole)
+        jobs, whole = await FleetReader(self._client, self._namespace).ended()
+        self._ended.load(jobs, utc_now(), whole=whole)
 
-    async def _ask(self) -> None:
+    async def _ping(self) -> None:
         while True:
             try:
                 async with asyncio.timeout(PING_TIMEOUT):
                     await self._client.count(self._nodes.resource, self._namespace)
-                if self.away is not None:
+                if self.outage is not None:
                     await asyncio.gather(self._jobs.refresh(), self._nodes.refresh())
                     await self._read_ended()
-                self.away = None
+                self.outage = None
             except KubeError as error:
-                self.away = str(error)
+                self.outage = str(error)
             except TimeoutError:
-                self.away = f"no answer within {PING_TIMEOUT:.0f} s"
+                self.outage = f"no response within {PING_TIMEOUT:.0f} s"
             await asyncio.sleep(PING_INTERVAL)

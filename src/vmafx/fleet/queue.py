@@ -1,4 +1,4 @@
-"""The jobs that wait: their positions, the reasons, and the estimated starts. Computed, and written nowhere."""
+"""The waiting jobs: position, reason, estimated start and end. Computed on demand; nothing is stored."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,19 +10,18 @@ import msgspec
 from vmafx.fleet.reader import UNFINISHED_PHASES, FleetJob, FleetNode, FleetReader
 from vmafx.fleet.rows import ObjectRow, key_of
 from vmafx.jobs.state import HoldReason, hold_on
-from vmafx.kube import ObjectKey
 from vmafx.scheduling.durations import Durations, JobDuration
 from vmafx.scheduling.forecast import JobForecast, forecast, job_duration, running_job, waiting_job
 from vmafx.scheduling.requirements import NamespacedName, NodeOffer, node_offer
 
-SOON = 30.0  # seconds in which an operator that runs has given away a free slot
+PLACEMENT_TIME = 30.0  # seconds; a running operator fills a free slot sooner
 
 
 class QueueRow(ObjectRow, frozen=True, kw_only=True):
-    """A job that waits. `startsIn` and `doneIn` are seconds from now; absent where nobody can know.
+    """A waiting job. `startsIn` and `doneIn` are seconds from now, None if they cannot be estimated.
 
-    `position` is absent for one that is held back or that no node takes at present, which `reason` then says; and for
-    one that has left the queue, of which `reason` is Left.
+    `position` is None while the job is held or fits no usable node, as `reason` says, and once it has left the queue
+    (reason Left).
     """
 
     position: int | None
@@ -34,16 +33,16 @@ class QueueRow(ObjectRow, frozen=True, kw_only=True):
     doneIn: float | None = None
 
     def without_times(self) -> "QueueRow":
-        """What of it does not change by itself."""
+        """The row without the fields that change with time."""
         return msgspec.structs.replace(self, startsIn=None, doneIn=None)
 
-    def runs_in_time(self) -> bool:
-        """Whether nothing has to change for it to run, but that others end."""
+    def is_schedulable(self) -> bool:
+        """Whether the job will run as soon as other jobs free a slot."""
         return self.position is not None
 
 
 class SlotCounts(msgspec.Struct, frozen=True):
-    """Of nodes that take jobs."""
+    """Counts over the nodes that accept jobs."""
 
     nodes: int = 0
     slots: int = 0
@@ -51,7 +50,7 @@ class SlotCounts(msgspec.Struct, frozen=True):
 
 
 class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """`held` are those of the waiting that wait for something else than a node."""
+    """`held` counts the waiting jobs that wait for something other than a node, e.g. because they are suspended."""
 
     waiting: int
     held: int
@@ -67,7 +66,7 @@ class JobQueue(msgspec.Struct, frozen=True):
 
 
 async def read_queue(reader: FleetReader, now: datetime) -> JobQueue:
-    """All that wait, in the order in which their turn comes."""
+    """All waiting jobs, in queue order."""
     jobs, nodes = await reader.jobs(UNFINISHED_PHASES), await reader.nodes()
     return make_queue(jobs, nodes, await read_durations(reader, jobs, nodes), now)
 
@@ -75,59 +74,55 @@ async def read_queue(reader: FleetReader, now: datetime) -> JobQueue:
 async def read_durations(
     reader: FleetReader, jobs: Iterable[FleetJob], nodes: Iterable[FleetNode]
 ) -> list[JobDuration]:
-    """How long jobs took that ended, in the namespaces where somebody wants to know."""
-    waited_in = {job.metadata.namespace for job in jobs if job.status.phase == "Pending"}
-    there = offers_of(nodes)
-    found = (duration_on(job, there) for job in await reader.succeeded(sorted(waited_in)))
-    return [run for run in found if run is not None]
-
-
-def duration_on(job: FleetJob, offers: Mapping[NamespacedName, NodeOffer]) -> JobDuration | None:
-    """How long a job took; None where its node is gone, since nobody knows then what it was."""
-    node = node_of(job)
-    offer = offers.get(node) if node is not None else None
-    return None if offer is None else job_duration(job, offer)
-
-
-def node_of(job: FleetJob) -> NamespacedName | None:
-    node = job.status.assignedNode
-    return NamespacedName(job.metadata.namespace, node) if node else None
-
-
-def offers_of(nodes: Iterable[FleetNode]) -> dict[NamespacedName, NodeOffer]:
-    return {offer.node: offer for offer in map(node_offer, nodes)}
+    """The durations of finished jobs, in the namespaces where jobs are waiting."""
+    namespaces = {job.metadata.namespace for job in jobs if job.status.phase == "Pending"}
+    offers = _offers(nodes)
+    durations = []
+    for job in await reader.succeeded(sorted(namespaces)):
+        node = _assigned_node(job)
+        offer = offers.get(node) if node is not None else None
+        # A duration only counts together with the hardware that it was measured on.
+        duration = job_duration(job, offer) if offer is not None else None
+        if duration is not None:
+            durations.append(duration)
+    return durations
 
 
 def make_queue(
-    jobs: Iterable[FleetJob], nodes: Iterable[FleetNode], runs: Iterable[JobDuration], now: datetime
+    jobs: Iterable[FleetJob], nodes: Iterable[FleetNode], history: Iterable[JobDuration], now: datetime
 ) -> JobQueue:
-    """Pure: the same jobs, nodes and runs give the same queue."""
-    offers, durations = offers_of(nodes), Durations(runs)
+    """The queue of these jobs on these nodes; `history` are the durations of finished jobs. Pure."""
+    offers, durations = _offers(nodes), Durations(history)
     unfinished = [job for job in jobs if job.metadata.deletionTimestamp is None]
     waiting = {NamespacedName(*key_of(job)): job for job in unfinished if job.status.phase == "Pending"}
     waiters = [waiting_job(job, now) for job in waiting.values()]
     runners = [
         running_job(job, offers.get(node), durations, now, job.status.progress)
         for job in unfinished
-        if (node := node_of(job)) is not None
+        if (node := _assigned_node(job)) is not None
     ]
-    seen = forecast(waiters, runners, list(offers.values()), durations.whole)
-    rows = [_row(waiting[job], outlook, now) for job, outlook in seen.items()]
+    forecasts = forecast(waiters, runners, list(offers.values()), durations.whole)
+    rows = [_row(waiting[job], outlook, now) for job, outlook in forecasts.items()]
     used = Counter(runner.node for runner in runners)
     return JobQueue(rows, _summary(rows, len(unfinished) - len(rows), offers.values(), used))
 
 
-def row_after_wait(row: QueueRow, job: FleetJob | None) -> QueueRow:
-    """The row of one that waits no longer; `job` is what became of it, if that is known."""
+def left_row(row: QueueRow, job: FleetJob | None) -> QueueRow:
+    """The row of a job that left the queue; `job` is its present state, None if unknown."""
     if job is None:
-        became = "it has ended or was deleted"
+        message = "the job has ended or was deleted"
     else:
-        became = f"running on {job.status.assignedNode}" if job.status.phase == "Running" else job.status.phase
-    return msgspec.structs.replace(row.without_times(), position=None, reason="Left", message=became)
+        message = f"running on {job.status.assignedNode}" if job.status.phase == "Running" else job.status.phase
+    return msgspec.structs.replace(row.without_times(), position=None, reason="Left", message=message)
 
 
-def find_row(queue: JobQueue, key: ObjectKey) -> QueueRow | None:
-    return next((row for row in queue.jobs if row.key == key), None)
+def _assigned_node(job: FleetJob) -> NamespacedName | None:
+    node = job.status.assignedNode
+    return NamespacedName(job.metadata.namespace, node) if node else None
+
+
+def _offers(nodes: Iterable[FleetNode]) -> dict[NamespacedName, NodeOffer]:
+    return {offer.node: offer for offer in map(node_offer, nodes)}
 
 
 def _row(job: FleetJob, outlook: JobForecast, now: datetime) -> QueueRow:
@@ -151,10 +146,10 @@ def _reason(job: FleetJob, outlook: JobForecast, now: datetime) -> tuple[str, st
         return hold.reason, hold.message
     if outlook.why is not None:
         return outlook.why.reason, outlook.why.message
-    where = f"a slot is free on {outlook.start.node.name}" if outlook.start else "it is next"
+    where = f"a slot is free on {outlook.start.node.name}" if outlook.start else "the job is next"
     created = job.metadata.creationTimestamp
-    if created is not None and (now - created).total_seconds() > SOON:
-        return "NotPlaced", f"{where}, but the job was not placed; is the operator running?"
+    if created is not None and (now - created).total_seconds() > PLACEMENT_TIME:
+        return "NotPlaced", f"{where}, but the job has not been placed; is the operator running?"
     return "Placing", f"{where}; the operator is about to place the job"
 
 
@@ -171,7 +166,7 @@ def _summary(
         waiting=len(rows),
         held=sum(row.reason in get_args(HoldReason) for row in rows),
         running=running,
-        slots=sum(one.slots for one in vendors.values()),
-        free=sum(one.free for one in vendors.values()),
+        slots=sum(counts.slots for counts in vendors.values()),
+        free=sum(counts.free for counts in vendors.values()),
         vendors=dict(sorted(vendors.items())),
     )

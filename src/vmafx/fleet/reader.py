@@ -1,4 +1,4 @@
-"""Reads jobs and nodes from the API server: the fields that people look at, and only the objects asked for."""
+"""Reads jobs and nodes from the API server: only the fields that are shown, and only the requested objects."""
 
 import asyncio
 from collections.abc import Collection, Iterable
@@ -12,6 +12,13 @@ from vmafx.kube import JOBS, NAMESPACES, NODES, Client, ObjectKey
 from vmafx.kube.decoding import ListPage, UnreadableObject
 from vmafx.kube.errors import Forbidden, NotFound
 
+T = TypeVar("T")
+ALL_PHASES: tuple[Phase, ...] = get_args(Phase)
+UNFINISHED_PHASES: tuple[Phase, ...] = tuple(phase for phase in ALL_PHASES if phase not in FINISHED)
+FINISHED_PHASES: tuple[Phase, ...] = tuple(phase for phase in ALL_PHASES if phase in FINISHED)
+RUNNING: tuple[Phase, ...] = ("Running",)
+MAX_FINISHED = 500  # finished jobs that are read at once
+
 
 class FleetJobStatus(JobStatusView):
     score: float | None = None
@@ -21,7 +28,7 @@ class FleetJobStatus(JobStatusView):
 
 
 class FleetJob(JobView):
-    """A VmafxJob as it is looked at."""
+    """The fields of a VmafxJob that are shown."""
 
     status: FleetJobStatus = FleetJobStatus()
 
@@ -31,7 +38,7 @@ class FleetNodeStatus(NodeStatusView):
 
 
 class FleetNode(NodeView):
-    """A VmafxNode as it is looked at."""
+    """The fields of a VmafxNode that are shown."""
 
     status: FleetNodeStatus = FleetNodeStatus()
 
@@ -40,16 +47,8 @@ FLEET_JOBS = JOBS.seen_as(FleetJob)
 FLEET_NODES = NODES.seen_as(FleetNode)
 
 
-T = TypeVar("T")
-ALL_PHASES: tuple[Phase, ...] = get_args(Phase)
-UNFINISHED_PHASES: tuple[Phase, ...] = tuple(phase for phase in ALL_PHASES if phase not in FINISHED)
-FINISHED_PHASES: tuple[Phase, ...] = tuple(phase for phase in ALL_PHASES if phase in FINISHED)
-RUNNING: tuple[Phase, ...] = ("Running",)
-PAGE_SIZE = 500  # finished jobs of a namespace, for how long they took
-
-
 class FleetReader:
-    """Reads one namespace, or all of them if that is empty. What it could not read is in `unreadable`."""
+    """Reads one namespace, or all if `namespace` is empty. `unreadable` collects objects that could not be decoded."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.client, self.namespace = client, namespace
@@ -60,70 +59,71 @@ class FleetReader:
             page = await self.client.list(FLEET_JOBS, self.namespace, labels=labels, fields=phase_selector(phases))
         return self._readable(page)
 
-    async def named(self, names: Iterable[str]) -> list[FleetJob]:
-        """These very jobs; NoSuchJob if one is not there."""
-        return list(await asyncio.gather(*map(self._job, names)))
-
-    async def named_nodes(self, names: Iterable[str]) -> list[FleetNode]:
-        """These very nodes; NoSuchNode if one is not there."""
-        return list(await asyncio.gather(*map(self._node, names)))
-
     async def nodes(self) -> list[FleetNode]:
         with explain_errors():
             return self._readable(await self.client.list(FLEET_NODES, self.namespace))
 
-    async def succeeded(self, namespaces: Iterable[str]) -> list[FleetJob]:
-        """Some of the jobs that went well: of each namespace those that the server lists first, which is by name.
+    async def named_jobs(self, names: Iterable[str]) -> list[FleetJob]:
+        """The jobs with these names; NoSuchJob if one does not exist."""
+        return list(await asyncio.gather(*map(self._job, names)))
 
-        There may be very many, and the server cannot sort them by their end. So a part is read, the same every time,
-        and whoever wants the latest takes them from there.
+    async def named_nodes(self, names: Iterable[str]) -> list[FleetNode]:
+        """The nodes with these names; NoSuchNode if one does not exist."""
+        return list(await asyncio.gather(*map(self._node, names)))
+
+    async def succeeded(self, namespaces: Iterable[str]) -> list[FleetJob]:
+        """The first MAX_FINISHED succeeded jobs of each namespace, in the server's order, which is by name.
+
+        There may be very many, and the server cannot sort them by their end.
         """
-        found = await asyncio.gather(*map(self._succeeded, namespaces))
-        return [job for some in found for job in some]
+        pages = await asyncio.gather(*map(self._succeeded, namespaces))
+        return [job for page in pages for job in page]
 
     async def ended(self) -> tuple[list[FleetJob], bool]:
-        """Some of the jobs that are over, those that the server lists first, and whether these are all."""
-        pages = self.client.pages(FLEET_JOBS, self.namespace, fields=phase_selector(FINISHED_PHASES), page=PAGE_SIZE)
-        async with aclosing(pages) as parts:
+        """The first MAX_FINISHED jobs that ended, in the server's order, and whether these are all."""
+        pages = self.client.pages(FLEET_JOBS, self.namespace, fields=phase_selector(FINISHED_PHASES), page=MAX_FINISHED)
+        async with aclosing(pages):
             with explain_errors():
-                page = await anext(aiter(parts))
+                page = await anext(aiter(pages))
         return page.items, not page.metadata.continue_
 
     async def _job(self, name: str) -> FleetJob:
-        key = ObjectKey(self.namespace, name)
         try:
             with explain_errors():
-                return await self.client.get(FLEET_JOBS, key)
+                return await self.client.get(FLEET_JOBS, ObjectKey(self.namespace, name))
         except (NotFound, ValueError) as error:
-            raise NoSuchJob(f"there is no job {name} in namespace {self.namespace}") from error
+            raise NoSuchJob(f"job {name} not found in namespace {self.namespace}") from error
 
     async def _node(self, name: str) -> FleetNode:
         try:
             with explain_errors():
                 return await self.client.get(FLEET_NODES, ObjectKey(self.namespace, name))
         except (NotFound, ValueError) as error:
-            raise NoSuchNode(f"there is no node {name} in namespace {self.namespace}") from error
+            raise NoSuchNode(f"node {name} not found in namespace {self.namespace}") from error
 
     async def _succeeded(self, namespace: str) -> list[FleetJob]:
-        pages = self.client.pages(FLEET_JOBS, namespace, fields="status.phase=Succeeded", page=PAGE_SIZE)
-        async with aclosing(pages) as parts:
+        pages = self.client.pages(FLEET_JOBS, namespace, fields="status.phase=Succeeded", page=MAX_FINISHED)
+        async with aclosing(pages):
             with explain_errors():
-                return (await anext(aiter(parts))).items
+                return (await anext(aiter(pages))).items
 
     def _readable(self, page: ListPage[T]) -> list[T]:
         self.unreadable += page.unreadable
         return page.items
 
 
-async def is_missing(client: Client, namespace: str) -> bool:
-    """Whether there is no such namespace, as far as we may know. The server finds nothing in it, which is no error."""
+async def namespace_exists(client: Client, namespace: str) -> bool:
+    """False if the server says so; True also if the user may not read namespaces.
+
+    A list in a namespace that does not exist is empty, not an error.
+    """
     try:
         await client.get(NAMESPACES, ObjectKey("", namespace))
     except (NotFound, ValueError):
-        return True
-    except Forbidden:
         return False
-    return False
+    except Forbidden:
+        return True
+    return True
 
 
 def phase_selector(phases: Collection[Phase]) -> str:

@@ -1,4 +1,4 @@
-"""A job or a node in a row: what people ask about it, and nothing that changes by itself as time goes by."""
+"""One job or one node as a row of a listing. A row changes only when its object does, not with time."""
 
 from datetime import datetime
 
@@ -9,12 +9,12 @@ from vmafx.fleet.reader import FleetJob, FleetNode
 from vmafx.kube import ObjectKey
 from vmafx.scheduling.requirements import node_offer
 
-# The condition that tells of a job in this phase; of a running one there is nothing more to say.
-TELLING = {"Pending": "Scheduled", "Succeeded": "Complete", "Failed": "Failed"}
+# The condition whose reason and message describe a job in a phase; a running job has none.
+PHASE_CONDITIONS = {"Pending": "Scheduled", "Succeeded": "Complete", "Failed": "Failed"}
 
 
 class ObjectRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What every row begins with."""
+    """The fields common to all rows."""
 
     namespace: str
     name: str
@@ -25,7 +25,7 @@ class ObjectRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobRow(ObjectRow, frozen=True, kw_only=True):
-    """`phase` is Deleted for one that is gone."""
+    """`phase` is that of the job, or Deleted."""
 
     phase: str
     score: float | None = None
@@ -59,13 +59,13 @@ class NodeRow(ObjectRow, frozen=True, kw_only=True):
     message: str | None = None
 
 
-def key_of(seen: FleetJob | FleetNode) -> ObjectKey:
-    return ObjectKey(seen.metadata.namespace, seen.metadata.name)
+def key_of(item: FleetJob | FleetNode) -> ObjectKey:
+    return ObjectKey(item.metadata.namespace, item.metadata.name)
 
 
 def job_row(job: FleetJob) -> JobRow:
     status = job.status
-    told = _condition(status.conditions, TELLING.get(status.phase, ""))
+    condition = _condition(status.conditions, PHASE_CONDITIONS.get(status.phase, ""))
     return JobRow(
         namespace=job.metadata.namespace,
         name=job.metadata.name,
@@ -78,18 +78,19 @@ def job_row(job: FleetJob) -> JobRow:
         created=job.metadata.creationTimestamp,
         started=status.startedAt,
         finished=status.finishedAt,
-        reason=told.reason if told else None,
-        message=_message(job, told),
+        reason=condition.reason if condition else None,
+        message=_message(job, condition),
     )
 
 
-def deleted(row: JobRow) -> JobRow:
+def deleted_row(row: JobRow) -> JobRow:
     return msgspec.structs.replace(row, phase="Deleted", reason=None, message=None)
 
 
 def node_row(node: FleetNode, used: int) -> NodeRow:
+    """`used`: the number of jobs that run on the node."""
     spec, status, offer = node.spec, node.status, node_offer(node)
-    reason, message = _trouble(node)
+    reason, message = _why_no_jobs(node)
     return NodeRow(
         namespace=node.metadata.namespace,
         name=node.metadata.name,
@@ -110,34 +111,34 @@ def node_row(node: FleetNode, used: int) -> NodeRow:
     )
 
 
-def _message(job: FleetJob, told: Condition | None) -> str | None:
+def _message(job: FleetJob, condition: Condition | None) -> str | None:
     progress = job.status.progress
     match job.status.phase:
         case "Succeeded":
-            return None  # the score says it
-        case "Pending" if told is not None:
-            return told.message
+            return None
+        case "Pending" if condition is not None:
+            return condition.message
         case "Running" if progress is not None and progress.totalFrames:
             return f"{progress.frames} of {progress.totalFrames} frames"
     return job.status.message
 
 
-def _trouble(node: FleetNode) -> tuple[str | None, str | None]:
-    """Why it gets no jobs, if that is not because it is full."""
+def _why_no_jobs(node: FleetNode) -> tuple[str | None, str | None]:
+    """The reason and message of a node that accepts no jobs; None for one that does, even if it is full."""
     ready = _condition(node.status.conditions, "Ready")
     if node.metadata.deletionTimestamp is not None:
-        return "Deleting", "it is being deleted"
+        return "Deleting", "the node is being deleted"
     if node.status.healthy is None:
-        return "Unjudged", "its health was not checked yet; is the operator running?"
+        return "Unjudged", "its health has not been checked yet; is the operator running?"
     if not node.status.healthy:
-        return (ready.reason, ready.message) if ready else ("Unhealthy", "its status does not say why")
+        return (ready.reason, ready.message) if ready else ("Unhealthy", "its status gives no reason")
     if node.status.draining:
-        told = ready.message if ready and ready.reason == "Draining" else "the agent is draining: it takes no new jobs"
-        return "Draining", told
+        known = ready.message if ready and ready.reason == "Draining" else None
+        return "Draining", known or "the agent is draining and accepts no new jobs"
     if not node_offer(node).spoken:
         return "NoAgent", "its agent has not registered yet"
     return ("Cordoned", "it gets no new jobs (spec.unschedulable is true)") if node.spec.unschedulable else (None, None)
 
 
 def _condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
-    return next((one for one in conditions if one.type == kind), None)
+    return next((condition for condition in conditions if condition.type == kind), None)

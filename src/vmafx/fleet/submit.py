@@ -16,58 +16,58 @@ from vmafx.kube import JOBS, Client
 from vmafx.kube.errors import Unreachable
 from vmafx.kube.resources import UntypedObject
 
-WHOLE_JOBS = JOBS.seen_as(dict)  # as the server has them, field by field
-LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of which no words are made
-MAX_TRIES = 5
+UNTYPED_JOBS = JOBS.seen_as(dict)
+SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: no vowels, so no words
+MAX_NAME_TRIES = 5
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
 def job_name_for(distorted: str) -> str:
-    """A name for a job of this clip, unlike any other."""
+    """A job name derived from the clip's file name, with a random suffix."""
     stem = Path(unquote(re.split(r"[?#]", distorted, maxsplit=1)[0])).stem
     safe = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")
-    suffix = "".join(secrets.choice(LETTERS) for _ in range(5))
+    suffix = "".join(secrets.choice(SUFFIX_ALPHABET) for _ in range(5))
     return f"{safe[: NAME_MAX - 6].strip('-') or 'job'}-{suffix}"
 
 
 def model_uri(text: str) -> str:
-    """A model by its name, or where the fleet finds it."""
+    """The name of a model as it is, a path or URI of a model as `clip_uri` has it."""
     return clip_uri(text) if "/" in text or text.endswith(".json") else text
 
 
 def scheme_of(text: str) -> str:
-    """Of a URI; nothing for what is none."""
-    found = _SCHEME.match(text)
-    return found[1].lower() if found else ""
+    """The scheme of a URI in lower case; empty if the text is not a URI."""
+    match = _SCHEME.match(text)
+    return match[1].lower() if match else ""
 
 
 def clip_uri(text: str) -> str:
-    """A file as a URI. A path that is not from the root would mean something else wherever the job runs."""
-    if found := _SCHEME.match(text):
-        return found[1].lower() + text[found.end(1) :]
+    """A URI as it is, an absolute path as a file URI; JobRejected for a relative path, which nodes cannot resolve."""
+    if match := _SCHEME.match(text):
+        return match[1].lower() + text[match.end(1) :]
     if text.startswith("/"):
         return Path(text).as_uri()
     raise JobRejected(
-        f"{text!r} is a relative path, and jobs run on other machines; "
-        "give a URI (https, s3, gs), or the absolute path at which the workers find it"
+        f"{text!r} is a relative path, but jobs run on other machines; "
+        "use a URI (https, s3, gs) or an absolute path that exists on the nodes"
     )
 
 
 def manifest(namespace: str, name: str, labels: dict[str, str], spec: VmafxJobSpec) -> UntypedObject:
-    """The job, as it is handed in."""
+    """The job as it is sent to the API server."""
     job = VmafxJob(metadata=ObjectMeta(name=name, namespace=namespace, labels=labels), spec=spec)
-    made: UntypedObject = msgspec.to_builtins(job)
-    return {"apiVersion": made.pop("apiVersion"), "kind": made.pop("kind"), **made}
+    fields: UntypedObject = msgspec.to_builtins(job)
+    return {"apiVersion": fields.pop("apiVersion"), "kind": fields.pop("kind"), **fields}
 
 
-async def create_job(client: Client, job: UntypedObject, *, another_name: bool, dry_run: bool = False) -> UntypedObject:
-    """Create the job; `another_name`: it may be called otherwise if its name is taken."""
-    tries = MAX_TRIES if another_name else 1
+async def create_job(client: Client, job: UntypedObject, *, rename: bool, dry_run: bool = False) -> UntypedObject:
+    """Create the job and return it as the server stored it; `rename`: choose another name if its name is taken."""
+    tries = MAX_NAME_TRIES if rename else 1
     while True:
         tries -= 1
         try:
-            with explain_errors(), _unsure(job, dry_run=dry_run):
-                return await client.create(WHOLE_JOBS, job, job["metadata"]["namespace"], dry_run=dry_run)
+            with explain_errors(), _explain_lost_reply(job, dry_run=dry_run):
+                return await client.create(UNTYPED_JOBS, job, job["metadata"]["namespace"], dry_run=dry_run)
         except NameTaken:
             if not tries:
                 raise
@@ -75,12 +75,12 @@ async def create_job(client: Client, job: UntypedObject, *, another_name: bool, 
 
 
 @contextmanager
-def _unsure(job: UntypedObject, *, dry_run: bool) -> Iterator[None]:
-    """When the answer is lost, nobody knows whether the job was made; but it can be looked up."""
+def _explain_lost_reply(job: UntypedObject, *, dry_run: bool) -> Iterator[None]:
+    """If the request was sent and no reply came, the job may exist: say how to check."""
     try:
         yield
     except Unreachable as error:
         if dry_run or not error.sent:
             raise
-        look = f"vmafx jobs {job['metadata']['name']} -n {job['metadata']['namespace']}"
-        raise Unreachable(f"{error}; the job may have been created anyway; check: {look}", sent=True) from error
+        check = f"vmafx jobs {job['metadata']['name']} -n {job['metadata']['namespace']}"
+        raise Unreachable(f"{error}; the job may have been created anyway; check: {check}", sent=True) from error

@@ -1,4 +1,4 @@
-"""Jobs, nodes and the queue kept up to date by watches; and one job followed to its end."""
+"""Caches of jobs, nodes and the queue, kept up to date by watches; and one job followed to its end."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from typing import Any, Self
 from vmafx.api.job import FINISHED, Phase
 from vmafx.clock import utc_now
 from vmafx.fleet.errors import NoSuchJob, explain_errors
-from vmafx.fleet.queue import JobQueue, QueueRow, find_row, make_queue, read_durations, read_queue
+from vmafx.fleet.queue import JobQueue, QueueRow, make_queue, read_durations, read_queue
 from vmafx.fleet.reader import ALL_PHASES, FLEET_JOBS, FLEET_NODES, FleetJob, FleetNode, FleetReader, phase_selector
 from vmafx.kube import Client, ObjectKey
 from vmafx.kube.errors import Expired, NotFound
@@ -22,13 +22,18 @@ from vmafx.scheduling.durations import JobDuration
 from vmafx.scheduling.forecast import job_duration
 from vmafx.scheduling.requirements import node_offer
 
-MAX_DURATIONS = 5_000  # runs that are remembered
+MAX_DURATIONS = 5_000  # of finished jobs that are remembered
+FIRST_POLL_AFTER, POLL_INTERVAL = 1.0, 5.0  # seconds; most jobs are placed before the first poll
+POLL_PAUSE = 20.0  # times as long as the last poll took, since each reads the whole queue
 
 
 def jobs_informer(
     client: Client, namespace: str, phases: Collection[Phase] = ALL_PHASES, labels: str = "", names: Sequence[str] = ()
 ) -> Informer[FleetJob]:
-    """Jobs in these phases, of these names if any are said; those that leave the phases are told of once more."""
+    """An informer of jobs in these phases, with these names if any are given.
+
+    When a job leaves the phases, the informer reports that change and then drops the job.
+    """
 
     def wanted(job: FleetJob) -> bool:
         return job.status.phase in phases and (not names or job.metadata.name in names)
@@ -43,9 +48,9 @@ def nodes_informer(client: Client, namespace: str) -> Informer[FleetNode]:
 
 
 class LiveCaches:
-    """Runs informers. Use as an async context manager: once inside, all is read, and errors were raised.
+    """Runs informers, as an async context manager.
 
-    From then on a server that does not answer is waited for, and told of in the log.
+    Entering it fills the caches, and raises if the server cannot be read. Later errors are logged and retried.
     """
 
     def __init__(self, client: Client, *informers: Informer[Any], labels: str = "") -> None:
@@ -55,11 +60,11 @@ class LiveCaches:
 
     async def __aenter__(self) -> Self:
         for informer in self._informers:
-            await self._try(informer)
+            await self._check(informer)
         self._running = [asyncio.create_task(informer.run()) for informer in self._informers]
         for informer in self._informers:
             await informer.synced.wait()
-            informer.on_change(self._note)
+            informer.on_change(self._record)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -68,61 +73,57 @@ class LiveCaches:
         await asyncio.gather(*self._running, return_exceptions=True)
 
     async def changes(self, within: float | None = None) -> list[ObjectChange[Any]]:
-        """What changed since this was last asked, as soon as there is something; nothing after so many seconds."""
+        """Wait for changes, at most `within` seconds, and return those since the last call."""
         try:
             async with asyncio.timeout(within):
                 await self._changed.wait()
         except TimeoutError:
             return []
         self._changed.clear()
-        told, self._changes = self._changes, []
-        return told
+        changes, self._changes = self._changes, []
+        return changes
 
-    def _note(self, change: ObjectChange[Any]) -> None:
+    def _record(self, change: ObjectChange[Any]) -> None:
         self._changes.append(change)
         self._changed.set()
 
-    async def _try(self, informer: Informer[Any]) -> None:
-        """An informer is patient with every no; a person is to be told at once, of labels that make no sense too."""
+    async def _check(self, informer: Informer[Any]) -> None:
+        """Raise at once what an informer would retry forever: no permission, no CRDs, an invalid label selector."""
         pages = self._client.pages(informer.resource, informer.namespace, labels=self._labels, page=1)
-        async with aclosing(pages) as parts:
+        async with aclosing(pages):
             with explain_errors():
-                await anext(aiter(parts))
+                await anext(aiter(pages))
 
 
 class LiveQueue:
-    """The queue by caches that are kept up to date; what ends meanwhile teaches how long jobs take."""
+    """The queue, computed from live caches. Jobs that finish meanwhile improve the estimates."""
 
-    def __init__(self, jobs: Informer[FleetJob], nodes: Informer[FleetNode], runs: Iterable[JobDuration]) -> None:
+    def __init__(self, jobs: Informer[FleetJob], nodes: Informer[FleetNode], history: Iterable[JobDuration]) -> None:
         self._jobs, self._nodes = jobs, nodes
-        self._runs = deque(runs, maxlen=MAX_DURATIONS)
-        jobs.on_change(self._learn)
+        self._history = deque(history, maxlen=MAX_DURATIONS)
+        jobs.on_change(self._record_duration)
 
     @classmethod
     async def read(cls, reader: FleetReader, jobs: Informer[FleetJob], nodes: Informer[FleetNode]) -> Self:
         return cls(jobs, nodes, await read_durations(reader, jobs.store.values(), nodes.store.values()))
 
     def at(self, now: datetime) -> JobQueue:
-        return make_queue(self._jobs.store.values(), self._nodes.store.values(), self._runs, now)
+        return make_queue(self._jobs.store.values(), self._nodes.store.values(), self._history, now)
 
     def job(self, key: ObjectKey) -> FleetJob | None:
         return self._jobs.store.get(key)
 
-    def _learn(self, change: ObjectChange[FleetJob]) -> None:
+    def _record_duration(self, change: ObjectChange[FleetJob]) -> None:
         job = change.new
         if job is not None and job.status.phase == "Succeeded":
             node = self._nodes.store.get(ObjectKey(job.metadata.namespace, job.status.assignedNode or ""))
-            if node is not None and (run := job_duration(job, node_offer(node))) is not None:
-                self._runs.append(run)
-
-
-FIRST_POLL_AFTER, POLL_INTERVAL = 1.0, 5.0  # seconds; most jobs are placed before the first look
-REST = 20.0  # times as long as a look took: it reads the whole queue
+            if node is not None and (duration := job_duration(job, node_offer(node))) is not None:
+                self._history.append(duration)
 
 
 async def follow_job(client: Client, key: ObjectKey, version: str) -> AsyncGenerator[FleetJob]:
-    """Each state of a job from `version` on, the last of which is its end; NoSuchJob if it is deleted before."""
-    gone = NoSuchJob(f"job {key.name} was deleted before it ended")
+    """Each state of a job after resource version `version`, until it ends; NoSuchJob if it is deleted before that."""
+    deleted = NoSuchJob(f"job {key.name} was deleted before it ended")
     while True:
         watch = client.watch(FLEET_JOBS, key.namespace, version=version, fields=f"metadata.name={key.name}")
         try:
@@ -130,29 +131,30 @@ async def follow_job(client: Client, key: ObjectKey, version: str) -> AsyncGener
                 async for batch in batches:
                     for event in batch:
                         if isinstance(event, Deleted):
-                            raise gone
+                            raise deleted
                         if isinstance(event, Added | Modified):
                             yield event.object
                             if event.object.status.phase in FINISHED:
                                 return
-        except Expired:  # it may have ended meanwhile
+        except Expired:  # events were missed; the job may have ended meanwhile
             try:
                 job = await client.get(FLEET_JOBS, key)
             except NotFound:
-                raise gone from None
+                raise deleted from None
             yield job
             if job.status.phase in FINISHED:
                 return
             version = job.metadata.resourceVersion
 
 
-async def follow_position(client: Client, key: ObjectKey, waits: asyncio.Event) -> AsyncGenerator[QueueRow]:
-    """Its place in the queue, now and again for as long as it waits."""
+async def follow_position(client: Client, key: ObjectKey, waiting: asyncio.Event) -> AsyncGenerator[QueueRow]:
+    """The row of a job in the queue, every POLL_INTERVAL seconds while `waiting` is set."""
     await asyncio.sleep(FIRST_POLL_AFTER)
     while True:
-        await waits.wait()
+        await waiting.wait()
         began = time.monotonic()
-        row = find_row(await read_queue(FleetReader(client, key.namespace), utc_now()), key)
-        if row is not None and waits.is_set():
+        queue = await read_queue(FleetReader(client, key.namespace), utc_now())
+        row = next((row for row in queue.jobs if row.key == key), None)
+        if row is not None and waiting.is_set():
             yield row
-        await asyncio.sleep(max(POLL_INTERVAL, (time.monotonic() - began) * REST))
+        await asyncio.sleep(max(POLL_INTERVAL, (time.monotonic() - began) * POLL_PAUSE))

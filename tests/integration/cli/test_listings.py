@@ -1,4 +1,4 @@
-"""`vmafx queue`, `vmafx jobs` and `vmafx nodes`, on the real API server, as processes of their own."""
+"""`vmafx queue`, `vmafx jobs` and `vmafx nodes` on a real API server."""
 
 import asyncio
 import json
@@ -39,26 +39,32 @@ def vmafx(client: Client, cluster: DevCluster, namespace: str, tmp_path: Path) -
     return Vmafx(cluster.kubeconfig, namespace, tmp_path)
 
 
-async def seen(vmafx: Vmafx, command: str, *arguments: str) -> Any:
+async def listed(vmafx: Vmafx, command: str, *arguments: str) -> Any:
     done = await vmafx.run(command, *arguments, "-o", "json")
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
+
+
+async def kubeconfig_for(account: ObjectKey, client: Client, cluster: DevCluster) -> dict[str, Any]:
+    """Create the service account, and return a kubeconfig with its token."""
+    await create_account(client, account)
+    kubeconfig: dict[str, Any] = yaml.safe_load(cluster.kubeconfig.read_text())
+    kubeconfig["users"][0]["user"] = {"token": await service_account_token(client, account)}
+    return kubeconfig
 
 
 def table(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
-async def test_a_queue_before_nodes_that_take_no_jobs(
-    vmafx: Vmafx, client: Client, namespace: str, clips: Path
-) -> None:
+async def test_the_queue_while_no_node_accepts_jobs(vmafx: Vmafx, client: Client, namespace: str, clips: Path) -> None:
     await add_node(client, namespace, "pool", capacity=2, unschedulable=True)
     for number, priority in enumerate((0, 5, 9, 5)):
         await submit(client, namespace, f"job-{number}", clips, priority=priority)
     await submit(client, namespace, "asleep", clips, suspend=True, priority=7)
     await submit(client, namespace, "gpu", clips, backend="cuda", priority=8)
     versions = {job.metadata.name: job.metadata.resourceVersion for job in (await client.list(JOBS, namespace)).items}
-    found = await seen(vmafx, "queue")
+    found = await listed(vmafx, "queue")
     assert [(row["name"], row["position"], row["reason"]) for row in found["jobs"]] == [
         ("job-2", None, "NoHealthyNode"),
         ("gpu", None, "BackendUnavailable"),
@@ -72,9 +78,9 @@ async def test_a_queue_before_nodes_that_take_no_jobs(
     shown = table((await vmafx.run("queue")).stdout)
     assert shown[0] == ["POSITION", "NAME", "PRIORITY", "WAITED", "STARTS", "ETA", "REASON"]
     assert [row[:3] for row in shown[1:3]] == [["-", "job-2", "9"], ["-", "gpu", "8"]]
-    assert " ".join(shown[-1]) == "6 waiting (1 held back), 0 running; no node takes jobs"
+    assert " ".join(shown[-1]) == "6 waiting (1 held), 0 running; no node accepts jobs"
     now = {job.metadata.name: job.metadata.resourceVersion for job in (await client.list(JOBS, namespace)).items}
-    assert now == versions  # looking writes nothing
+    assert now == versions  # the command writes nothing
     await client.merge_patch(NODES, ObjectKey(namespace, "pool"), {"spec": {"unschedulable": False}})
     two = (await vmafx.run("queue", "gpu", "job-0", "-o", "yaml")).stdout
     assert [row["position"] for row in yaml.safe_load(two)["jobs"]] == [4, None]
@@ -83,23 +89,23 @@ async def test_a_queue_before_nodes_that_take_no_jobs(
         ["1", "job-2"], ["2", "job-1"], ["3", "job-3"], ["4", "job-0"], ["-", "gpu"], ["-", "asleep"],
     ]  # fmt: skip
     assert (await vmafx.run("queue", "over")).stdout.startswith("over is not waiting; see: vmafx jobs over\n6 waiting")
-    everywhere = table((await vmafx.run("queue", "-A")).stdout)
-    assert everywhere[0][0] == "NAMESPACE"
-    assert [namespace, "4", "job-0"] in [row[:3] for row in everywhere]
+    all_namespaces = table((await vmafx.run("queue", "-A")).stdout)
+    assert all_namespaces[0][0] == "NAMESPACE"
+    assert [namespace, "4", "job-0"] in [row[:3] for row in all_namespaces]
 
 
-async def test_when_is_unknown_until_a_job_has_ended_and_then_it_is_told(
+async def test_estimates_are_unknown_until_a_job_has_finished(
     fleet: ScoringFleet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
 ) -> None:
-    async def hand_in(count: int, name: str) -> list[ObjectKey]:
-        """While no Pod starts: two have a place, and the others wait."""
+    async def submit_while_pods_are_held(count: int, name: str) -> list[ObjectKey]:
+        """Two jobs are placed, the others wait."""
         fleet.kubelet.hold.clear()
         keys = [await submit(client, namespace, f"{name}-{number}", clips) for number in range(count)]
         for key in keys[:2]:
-            await reaches(client, key, phase("Running"), "two have a place")
+            await reaches(client, key, phase("Running"), "two are placed")
         return keys
 
-    first = await hand_in(4, "first")
+    first = await submit_while_pods_are_held(4, "first")
     shown = (await vmafx.run("queue")).stdout.splitlines()
     assert [line.split()[4:6] for line in shown[1:3]] == [["unknown", "unknown"]] * 2
     assert shown[3:] == [
@@ -108,10 +114,10 @@ async def test_when_is_unknown_until_a_job_has_ended_and_then_it_is_told(
     ]
     fleet.kubelet.hold.set()
     for key in first:
-        await reaches(client, key, phase("Succeeded"), "it is known how long one takes")
-    await known_to_take(client, namespace, "pool", 3600, clips)  # so that those which run are not overdue
-    last = await hand_in(7, "last")
-    found = await seen(vmafx, "queue")
+        await reaches(client, key, phase("Succeeded"), "its duration is known")
+    await known_to_take(client, namespace, "pool", 3600, clips)  # so that the running jobs are not overdue
+    last = await submit_while_pods_are_held(7, "last")
+    found = await listed(vmafx, "queue")
     rows = found["jobs"]
     assert [(row["position"], row["name"]) for row in rows] == [(n, f"last-{n + 1}") for n in range(1, 6)]
     starts = [row["startsIn"] for row in rows]
@@ -121,19 +127,19 @@ async def test_when_is_unknown_until_a_job_has_ended_and_then_it_is_told(
     fleet.kubelet.hold.set()
     for key in last:
         await reaches(client, key, phase("Succeeded"), "all are scored")
-    assert (await seen(vmafx, "queue"))["jobs"] == []
+    assert (await listed(vmafx, "queue"))["jobs"] == []
 
 
-async def test_jobs_and_what_became_of_them(
+async def test_jobs_shows_scores_reasons_and_messages(
     fleet: ScoringFleet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
 ) -> None:
     good = await submit(client, namespace, "good", clips)
     bad = await submit(client, namespace, "bad", clips, "none.mp4")
     gpu = await submit(client, namespace, "gpu", clips, backend="cuda")
-    await reaches(client, gpu, lambda job: bool(job.status.conditions), "it says why it waits")
+    await reaches(client, gpu, lambda job: bool(job.status.conditions), "it has a reason to wait")
     await reaches(client, bad, phase("Failed"), "it fails")
     done = await reaches(client, good, phase("Succeeded"), "it is scored")
-    rows = {row["name"]: row for row in await seen(vmafx, "jobs")}
+    rows = {row["name"]: row for row in await listed(vmafx, "jobs")}
     assert rows.keys() == {"good", "bad", "gpu"}
     assert (rows["good"]["score"], rows["good"]["node"], rows["good"]["attempts"]) == (done.status.score, "pool", 1)
     assert (rows["bad"]["reason"], rows["gpu"]["reason"]) == ("BadInput", "BackendUnavailable")
@@ -143,36 +149,36 @@ async def test_jobs_and_what_became_of_them(
     assert table(shown)[0] == ["NAME", "PHASE", "SCORE", "NODE", "ATTEMPTS", "AGE", "TIME", "MESSAGE"]
     assert f"{done.status.score:.3f}" in shown
     assert "BadInput: distorted: there is no file" in shown
-    assert [row["name"] for row in await seen(vmafx, "jobs", "--phase", "failed,pending")] in (
+    assert [row["name"] for row in await listed(vmafx, "jobs", "--phase", "failed,pending")] in (
         ["bad", "gpu"], ["gpu", "bad"],
     )  # fmt: skip
-    assert [row["name"] for row in await seen(vmafx, "jobs", "gpu", "good")] == ["good", "gpu"]
+    assert [row["name"] for row in await listed(vmafx, "jobs", "gpu", "good")] == ["good", "gpu"]
     assert yaml.safe_load((await vmafx.run("jobs", "good", "-o", "yaml")).stdout) == [rows["good"]]
     await client.merge_patch(JOBS, good, {"metadata": {"labels": {"team": "a"}}})
-    assert [row["name"] for row in await seen(vmafx, "jobs", "-l", "team=a")] == ["good"]
+    assert [row["name"] for row in await listed(vmafx, "jobs", "-l", "team=a")] == ["good"]
     none = await vmafx.run("jobs", "-l", "team=b")
     assert (none.returncode, none.stdout) == (0, f"no matching jobs found in namespace {namespace}\n")
     missing = await vmafx.run("jobs", "good", "none")
     assert (missing.returncode, missing.stdout) == (1, "")
-    assert missing.stderr == f"error: there is no job none in namespace {namespace}\n"
+    assert missing.stderr == f"error: job none not found in namespace {namespace}\n"
 
 
-async def test_nodes_and_why_they_take_no_jobs(vmafx: Vmafx, client: Client, namespace: str, clips: Path) -> None:
+async def test_nodes_shows_why_a_node_gets_no_jobs(vmafx: Vmafx, client: Client, namespace: str, clips: Path) -> None:
     await add_node(client, namespace, "busy", capacity=3)
     await add_node(client, namespace, "cordoned", unschedulable=True)
     agent = VmafxNode(metadata=ObjectMeta(name="agent"), spec=VmafxNodeSpec("nvidia", runtime="Agent"))
     await client.create(NODES, agent, namespace)
     stale = {"type": "Ready", "status": "False", "reason": "HeartbeatStale", "message": "no heartbeat since noon"}
     stale["lastTransitionTime"] = "2026-01-01T00:00:00Z"
-    told = {"healthy": False, "conditions": [stale], "detectedDevice": "A100", "throughput": 812.34}
-    told["lastHeartbeat"] = "2026-01-01T00:00:00Z"
-    await client.patch_status(NODES, ObjectKey(namespace, "agent"), told)
+    status = {"healthy": False, "conditions": [stale], "detectedDevice": "A100", "throughput": 812.34}
+    status["lastHeartbeat"] = "2026-01-01T00:00:00Z"
+    await client.patch_status(NODES, ObjectKey(namespace, "agent"), status)
     for number in range(2):
         key = await submit(client, namespace, f"job-{number}", clips)
         await client.patch_status(JOBS, key, {"phase": "Running", "assignedNode": "busy"})
     await add_node(client, namespace, "leaving", runtime="Agent")
     await client.patch_status(NODES, ObjectKey(namespace, "leaving"), {"agentSession": "s", "draining": True})
-    rows = {row["name"]: row for row in await seen(vmafx, "nodes")}
+    rows = {row["name"]: row for row in await listed(vmafx, "nodes")}
     assert {name: (row["used"], row["free"], row["reason"]) for name, row in rows.items()} == {
         "agent": (0, 0, "HeartbeatStale"), "busy": (2, 1, None), "cordoned": (0, 0, "Cordoned"),
         "leaving": (0, 0, "Draining"),
@@ -181,13 +187,13 @@ async def test_nodes_and_why_they_take_no_jobs(vmafx: Vmafx, client: Client, nam
     assert shown[1][:8] == ["agent", "nvidia", "Agent", "no", "0/1", "0", "A100", "812.3"]
     assert " ".join(shown[1][8:]).endswith("ago HeartbeatStale: no heartbeat since noon")
     assert shown[2] == ["busy", "cpu", "Pod", "yes", "2/3", "1", "-", "-", "-", "-"]
-    assert " ".join(shown[4]).endswith("Draining: the agent is draining: it takes no new jobs")
+    assert " ".join(shown[4]).endswith("Draining: the agent is draining and accepts no new jobs")
     assert [row["draining"] for row in rows.values()] == [False, False, False, True]
-    assert [row["name"] for row in await seen(vmafx, "nodes", "busy", "agent", "busy")] == ["agent", "busy"]
+    assert [row["name"] for row in await listed(vmafx, "nodes", "busy", "agent", "busy")] == ["agent", "busy"]
     for watch in ((), ("-w",)):
         missing = await vmafx.run("nodes", "busy", "none", *watch)
         assert (missing.returncode, missing.stdout) == (1, "")
-        assert missing.stderr == f"error: there is no node none in namespace {namespace}\n"
+        assert missing.stderr == f"error: node none not found in namespace {namespace}\n"
     assert (await vmafx.run("nodes", "busy", "-A")).returncode == 2
     async with vmafx.running("nodes", "busy", "-w", "-o", "json") as process:
         assert json.loads(await line_with(process.stdout, "name"))["name"] == "busy"
@@ -197,44 +203,41 @@ async def test_nodes_and_why_they_take_no_jobs(vmafx: Vmafx, client: Client, nam
         assert (changed["name"], changed["capacity"]) == ("busy", 7)
 
 
-async def test_a_namespace_that_is_not_there_is_noted(
+async def test_a_missing_namespace_is_noted(
     vmafx: Vmafx, client: Client, cluster: DevCluster, namespace: str, tmp_path: Path, kubectl: Kubectl
 ) -> None:
     note = "note: namespace nons does not exist\n"
-    for command, told in {
+    for command, output in {
         ("jobs",): "no jobs found in namespace nons\n",
         ("jobs", "--phase", "failed"): "no matching jobs found in namespace nons\n",
         ("jobs", "-o", "json"): "[]\n",
-        ("queue",): "0 waiting, 0 running; no node takes jobs\n",
+        ("queue",): "0 waiting, 0 running; no node accepts jobs\n",
         ("nodes",): "no nodes found in namespace nons\n",
         ("top", "--once"): "no ended jobs\n",
     }.items():
         done = await vmafx.run(*command, "-n", "nons")
         assert (done.returncode, done.stderr) == (0, note), command
-        assert done.stdout.endswith(told)
+        assert done.stdout.endswith(output)
         assert (await vmafx.run(*command, "-n", namespace)).stderr == ""
     async with vmafx.running("nodes", "-w", "-n", "nons") as process:
         assert await line_with(process.stderr, "namespace") == note
     assert kubectl("apply", "-f", str(ROOT / OPERATOR_ROLES)).returncode == 0
-    await create_account(client, ObjectKey(namespace, "eve"))
+    kubeconfig = tmp_path / "eve"
+    kubeconfig.write_text(json.dumps(await kubeconfig_for(ObjectKey(namespace, "eve"), client, cluster)))
     binding = f"eve-{namespace}"
     subject = f"--serviceaccount={namespace}:eve"
     assert kubectl("create", "clusterrolebinding", binding, "--clusterrole=vmafx-view", subject).returncode == 0
-    whole = yaml.safe_load(cluster.kubeconfig.read_text())
-    whole["users"][0]["user"] = {"token": await service_account_token(client, ObjectKey(namespace, "eve"))}
-    kubeconfig = tmp_path / "eve"
-    kubeconfig.write_text(json.dumps(whole))
 
-    async def says_nothing() -> bool:
+    async def has_no_note() -> bool:
         done = await vmafx.run("jobs", "-n", "nons", "--kubeconfig", str(kubeconfig))
         return (done.returncode, done.stderr) == (0, "")
 
-    await eventually(says_nothing, "who may not read namespaces is not told of them")
+    await eventually(has_no_note, "no note for a user who may not read namespaces")
     assert kubectl("delete", "clusterrolebinding", binding).returncode == 0
 
 
 @pytest.mark.parametrize("command", ["jobs", "queue", "nodes"])
-async def test_changes_on_a_pipe_are_a_line_each(
+async def test_a_watch_on_a_pipe_prints_a_line_per_change(
     vmafx: Vmafx, client: Client, namespace: str, clips: Path, command: str
 ) -> None:
     await add_node(client, namespace, "pool", unschedulable=True)
@@ -257,30 +260,32 @@ async def test_changes_on_a_pipe_are_a_line_each(
             assert row["name"] == "first"
             await client.delete(JOBS, first)
             await client.delete(JOBS, ObjectKey(namespace, "second"))
-            gone = "Deleted" if command == "jobs" else "Left"
-            assert json.loads(await line_with(process.stdout, gone))["name"] in {"first", "second"}
+            outcome = "Deleted" if command == "jobs" else "Left"
+            assert json.loads(await line_with(process.stdout, outcome))["name"] in {"first", "second"}
         process.send_signal(signal.SIGINT)
         assert await process.wait() == 130
 
 
 @pytest.mark.parametrize("command", ["jobs", "queue", "nodes"])
-async def test_who_reads_no_further_ends_it_though_nothing_changes(
+async def test_a_watch_ends_when_the_reader_closes_the_pipe(
     vmafx: Vmafx, client: Client, namespace: str, clips: Path, command: str
 ) -> None:
     await add_node(client, namespace, "pool", unschedulable=True)
     await submit(client, namespace, "first", clips)
-    theirs, ours = os.pipe()
-    with os.fdopen(theirs) as lines:
-        async with vmafx.running(command, "--watch", output=ours) as process:
-            os.close(ours)
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end) as lines:
+        async with vmafx.running(command, "--watch", output=write_end) as process:
+            os.close(write_end)
             assert "NAME" in await asyncio.to_thread(lines.readline)
             lines.close()
             async with asyncio.timeout(60):
-                _, told = await process.communicate()
-            assert (process.returncode, told) == (1, b"")
+                _, errors = await process.communicate()
+            assert (process.returncode, errors) == (1, b"")
 
 
-async def test_jobs_are_watched_by_phase_and_name(vmafx: Vmafx, client: Client, namespace: str, clips: Path) -> None:
+async def test_a_watch_of_jobs_is_filtered_by_phase_and_name(
+    vmafx: Vmafx, client: Client, namespace: str, clips: Path
+) -> None:
     keys = [await submit(client, namespace, f"job-{number}", clips) for number in range(3)]
     async with (
         vmafx.running("jobs", "-w", "--phase", "Running") as phased,
@@ -292,8 +297,8 @@ async def test_jobs_are_watched_by_phase_and_name(vmafx: Vmafx, client: Client, 
         await line_with(phased.stdout, "NAME")
         for key in keys:
             await client.patch_status(JOBS, key, {"phase": "Running"})
-            await client.patch_status(JOBS, key, {"phase": "Failed", "message": "so be it"})
-        for name in ("job-0", "job-1", "job-2"):  # how it ended is told as well
+            await client.patch_status(JOBS, key, {"phase": "Failed", "message": "no such clip"})
+        for name in ("job-0", "job-1", "job-2"):  # also when it leaves the phase
             assert (await line_with(phased.stdout, name)).split()[1] == "Running"
             assert (await line_with(phased.stdout, name)).split()[1] == "Failed"
         assert (await line_with(named.stdout, "job")).split()[:2] == ["job-1", "Running"]
@@ -301,28 +306,30 @@ async def test_jobs_are_watched_by_phase_and_name(vmafx: Vmafx, client: Client, 
         assert await line_with(both.stdout, "job-") == "name: job-1\n"
 
 
-async def test_a_live_table_on_a_terminal(vmafx: Vmafx, client: Client, namespace: str, clips: Path) -> None:
+async def test_a_watch_on_a_terminal_redraws_the_table(
+    vmafx: Vmafx, client: Client, namespace: str, clips: Path
+) -> None:
     key = await submit(client, namespace, "first", clips)
     await client.patch_status(JOBS, key, {"message": HOSTILE})
     async with Terminal() as terminal, vmafx.running("jobs", "--watch", terminal=terminal.theirs) as process:
         await terminal.shows("Pending")
-        await client.patch_status(JOBS, key, {"phase": "Failed", "message": "so be it"})
-        await terminal.shows("so be it")
+        await client.patch_status(JOBS, key, {"phase": "Failed", "message": "no such clip"})
+        await terminal.shows("no such clip")
         assert "owned\x07" not in terminal.shown
         process.send_signal(signal.SIGINT)
         assert await process.wait() == 130
 
 
 @pytest.mark.parametrize("output", ["table", "json", "yaml"])
-async def test_hostile_objects_do_no_harm(
+async def test_control_characters_in_objects_are_not_printed(
     vmafx: Vmafx, client: Client, namespace: str, clips: Path, output: str
 ) -> None:
-    key = await submit(client, namespace, "evil", clips)
-    waits = {"type": "Scheduled", "status": "False", "reason": f"Bad{HOSTILE}", "message": HOSTILE}
-    waits["lastTransitionTime"] = "2026-01-01T00:00:00Z"
-    await client.patch_status(JOBS, key, {"message": HOSTILE, "conditions": [waits], "assignedNode": HOSTILE})
-    await add_node(client, namespace, "evil")
-    await client.patch_status(NODES, ObjectKey(namespace, "evil"), {"detectedDevice": HOSTILE})
+    key = await submit(client, namespace, "hostile", clips)
+    scheduled = {"type": "Scheduled", "status": "False", "reason": f"Bad{HOSTILE}", "message": HOSTILE}
+    scheduled["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    await client.patch_status(JOBS, key, {"message": HOSTILE, "conditions": [scheduled], "assignedNode": HOSTILE})
+    await add_node(client, namespace, "hostile")
+    await client.patch_status(NODES, ObjectKey(namespace, "hostile"), {"detectedDevice": HOSTILE})
     for command in ("jobs", "queue", "nodes"):
         done = await vmafx.run(command, "-o", output)
         assert done.returncode == 0
@@ -330,58 +337,53 @@ async def test_hostile_objects_do_no_harm(
         assert "owned" in done.stdout
 
 
-async def test_no_cluster_no_kinds_and_no_permission(
+async def test_missing_permissions_servers_crds_and_kubeconfigs_are_errors_of_one_line(
     vmafx: Vmafx, client: Client, cluster: DevCluster, namespace: str, tmp_path: Path
 ) -> None:
-    every = (("jobs",), ("queue",), ("nodes", "-w"), ("submit", "s3://b/a", "s3://b/c"))
-    whole = yaml.safe_load(cluster.kubeconfig.read_text())
-    await create_account(client, ObjectKey(namespace, "nobody"))
-    whole["users"][0]["user"] = {"token": await service_account_token(client, ObjectKey(namespace, "nobody"))}
-    stranger = tmp_path / "stranger"
-    stranger.write_text(json.dumps(whole))
-    whole["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
-    nowhere = tmp_path / "nowhere"
-    nowhere.write_text(json.dumps(whole))
+    commands = (("jobs",), ("queue",), ("nodes", "-w"), ("submit", "s3://b/a", "s3://b/c"))
+    config = await kubeconfig_for(ObjectKey(namespace, "nobody"), client, cluster)
+    no_permission = tmp_path / "no_permission"
+    no_permission.write_text(json.dumps(config))
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    no_server = tmp_path / "no_server"
+    no_server.write_text(json.dumps(config))
     bare_cluster = DevCluster(tmp_path / "bare", ClusterOptions(tethered=True))
     bare_cluster.up()
     try:
-        for command, *arguments in every:
-            for kubeconfig, told in {
-                stranger: f'User "system:serviceaccount:{namespace}:nobody" cannot',
-                nowhere: "error: cannot connect to https://127.0.0.1:1",
+        for command, *arguments in commands:
+            for kubeconfig, message in {
+                no_permission: f'User "system:serviceaccount:{namespace}:nobody" cannot',
+                no_server: "error: cannot connect to https://127.0.0.1:1",
                 bare_cluster.kubeconfig: "error: the CRDs of vmafx are not installed in this cluster; install them:",
                 tmp_path / "none": "error: cannot read the kubeconfig",
             }.items():
                 done = await vmafx.run(command, *arguments, "--kubeconfig", str(kubeconfig))
                 assert (done.returncode, done.stdout) == (1, ""), (command, kubeconfig, done)
-                assert told in done.stderr
+                assert message in done.stderr
                 assert len(done.stderr.splitlines()) == 1
     finally:
         bare_cluster.down()
     wrong = await vmafx.run("jobs", "--context", "other")
     assert wrong.returncode == 1
     assert "other" in wrong.stderr
-    elsewhere = await vmafx.run("submit", "s3://b/a", "s3://b/c", "-n", "none")
-    assert (elsewhere.returncode, elsewhere.stderr) == (
+    no_namespace = await vmafx.run("submit", "s3://b/a", "s3://b/c", "-n", "none")
+    assert (no_namespace.returncode, no_namespace.stderr) == (
         1, "error: namespace none does not exist; create it, or choose another with -n\n",
     )  # fmt: skip
     for watch in ((), ("-w",)):
-        odd = await vmafx.run("jobs", "-l", "a=b,,", *watch)
-        assert (odd.returncode, odd.stdout) == (1, "")
-        assert odd.stderr.startswith("error: found ','")
+        invalid = await vmafx.run("jobs", "-l", "a=b,,", *watch)
+        assert (invalid.returncode, invalid.stdout) == (1, "")
+        assert invalid.stderr.startswith("error: found ','")
     for both in (("jobs", "-A", "-n", namespace), ("jobs", "a", "-A"), ("jobs", "--phase", "x"), ("jobs", "-o", "xml")):
         assert (await vmafx.run(*both)).returncode == 2
 
 
-async def test_roles_are_enough(
+async def test_the_generated_roles_are_sufficient(
     vmafx: Vmafx, client: Client, cluster: DevCluster, namespace: str, tmp_path: Path, kubectl: Kubectl
 ) -> None:
     assert kubectl("apply", "-f", str(ROOT / OPERATOR_ROLES)).returncode == 0
-    await create_account(client, ObjectKey(namespace, "alice"))
-    whole = yaml.safe_load(cluster.kubeconfig.read_text())
-    whole["users"][0]["user"] = {"token": await service_account_token(client, ObjectKey(namespace, "alice"))}
     kubeconfig = tmp_path / "alice"
-    kubeconfig.write_text(json.dumps(whole))
+    kubeconfig.write_text(json.dumps(await kubeconfig_for(ObjectKey(namespace, "alice"), client, cluster)))
     subject = ("--kubeconfig", str(kubeconfig))
 
     def grant(role: str) -> None:
@@ -392,13 +394,13 @@ async def test_roles_are_enough(
         return (await vmafx.run(*arguments, *subject)).returncode == 0
 
     grant("vmafx-view")
-    await eventually(lambda: succeeds("queue"), "who may look can see the queue")
+    await eventually(lambda: succeeds("queue"), "vmafx-view allows reading the queue")
     assert await succeeds("jobs")
     assert await succeeds("nodes")
     job = ("submit", "s3://b/a", "s3://b/c")
     refused = await vmafx.run(*job, *subject)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "cannot create resource" in refused.stderr
-    assert "to submit jobs edit or vmafx-edit" in refused.stderr
+    assert "submitting jobs requires edit or vmafx-edit" in refused.stderr
     grant("vmafx-edit")
-    await eventually(lambda: succeeds(*job), "who may edit can hand in jobs")
+    await eventually(lambda: succeeds(*job), "vmafx-edit allows submitting jobs")

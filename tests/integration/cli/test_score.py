@@ -1,4 +1,4 @@
-"""`vmafx score` and `vmafx doctor` as a person or a script meets them."""
+"""`vmafx score` and `vmafx doctor`: output, exit codes, reports."""
 
 import asyncio
 import csv
@@ -45,18 +45,20 @@ def vmafx(clips: Path, tmp_path: Path) -> Run:
     return run
 
 
-def test_a_table_for_people(vmafx: Run) -> None:
+def test_the_table_has_a_row_per_feature(vmafx: Run) -> None:
     done = vmafx("score", "reference.mkv", "good.mp4", "--feature", "psnr", "--feature", "ssim")
     assert done.returncode == 0
     lines = [line.split() for line in done.stdout.splitlines()]
     assert [row[1] for row in lines if row and row[0] == "│"] == ["vmaf", "psnr_y", "psnr_cb", "psnr_cr", "ssim"]
-    assert "(the mean of 12 frames at" in done.stdout
+    assert "(mean of 12 frames, " in done.stdout
     assert done.stderr == ""
-    assert "known from before" in vmafx("score", "reference.mkv", "good.mp4", "--feature", "psnr,ssim").stdout
-    assert "known" not in vmafx("score", "reference.mkv", "good.mp4", "--feature", "psnr,ssim", "--no-cache").stdout
+    assert (
+        "(mean of 12 frames, cached; " in vmafx("score", "reference.mkv", "good.mp4", "--feature", "psnr,ssim").stdout
+    )
+    assert "cached" not in vmafx("score", "reference.mkv", "good.mp4", "--feature", "psnr,ssim", "--no-cache").stdout
 
 
-def test_json_for_scripts(vmafx: Run) -> None:
+def test_json_output_has_the_result_of_one_clip(vmafx: Run) -> None:
     one = json.loads(vmafx("score", "reference.mkv", "poor.mp4", "--json").stdout)
     assert 0 < one["score"] < 80
     assert one["score"] == one["features"]["vmaf"]["mean"]
@@ -67,22 +69,22 @@ def test_json_for_scripts(vmafx: Run) -> None:
     assert pooled["score"] == one["features"]["vmaf"]["percentiles"]["p5"]
 
 
-def test_several_at_once(vmafx: Run) -> None:
+def test_json_output_of_several_clips_is_a_list(vmafx: Run) -> None:
     both = json.loads(vmafx("score", "reference.mkv", "poor.mp4", "good.mp4", "--json").stdout)
     assert [one["distorted"]["uri"] for one in both] == ["poor.mp4", "good.mp4"]
     assert both[0]["score"] < both[1]["score"]
     some = vmafx("score", "reference.mkv", "poor.mp4", "none.mp4", "good.mp4", "--json")
     assert some.returncode == 2
-    told = json.loads(some.stdout)
-    assert [one["distorted"]["uri"] for one in told] == ["poor.mp4", "none.mp4", "good.mp4"]
-    assert told[1]["error"]["kind"] == "BadInput"
-    assert "score" not in told[1]
+    results = json.loads(some.stdout)
+    assert [one["distorted"]["uri"] for one in results] == ["poor.mp4", "none.mp4", "good.mp4"]
+    assert results[1]["error"]["kind"] == "BadInput"
+    assert "score" not in results[1]
     all_of_them = json.loads(vmafx("score", "none.mkv", "poor.mp4", "good.mp4", "--json").stdout)
     assert [one["error"]["message"][:9] for one in all_of_them] == ["reference"] * 2
     assert some.stderr.startswith("error: none.mp4: distorted: there is no file")
 
 
-async def test_on_a_terminal_the_bar_of_a_bad_clip_says_that_it_was_refused(clips: Path, tmp_path: Path) -> None:
+async def test_the_progress_bar_of_a_bad_clip_shows_refused(clips: Path, tmp_path: Path) -> None:
     long = str(long_clip(tmp_path / "long.mkv", frames=150))
     environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "COLUMNS": "100", "LINES": "20", "TERM": "xterm"}
     async with Terminal() as terminal:
@@ -95,11 +97,11 @@ async def test_on_a_terminal_the_bar_of_a_bad_clip_says_that_it_was_refused(clip
         terminal.forget()
         await terminal.shows("refused")
         assert process.returncode is None
-        process.kill()  # nobody reads the terminal any more
+        process.kill()
         await process.communicate()
 
 
-def test_exit_codes(vmafx: Run, clips: Path) -> None:
+def test_each_failure_has_its_exit_code_and_one_line(vmafx: Run, clips: Path) -> None:
     assert vmafx("score", "reference.mkv", "good.mp4", "--fail-under", "90").returncode == 0
     poor = json.loads(vmafx("score", "reference.mkv", "poor.mp4", "--json").stdout)["score"]
     one = vmafx("score", "reference.mkv", "poor.mp4", "--fail-under", "90")
@@ -111,7 +113,7 @@ def test_exit_codes(vmafx: Run, clips: Path) -> None:
         )  # fmt: skip
     barely = vmafx("score", "reference.mkv", "poor.mp4", "--fail-under", str(poor + 1e-6))
     assert (barely.returncode, barely.stderr.split()[-1]) == (1, str(poor))
-    for arguments, told in {
+    for arguments, message in {
         ("none.mkv", "good.mp4"): "error: reference: there is no file none.mkv",
         ("reference.mkv", "short.mp4"): "error: distorted: it has 6 frames, and the reference has 12; score their"
         " common part with --shortest, or, if the frame rates differ, bring them together with --conform",
@@ -122,8 +124,8 @@ def test_exit_codes(vmafx: Run, clips: Path) -> None:
             "--pool",
             "most",
         ): "error: options: pooling must be mean, harmonic_mean,",
-        ("reference.mkv", "good.mp4", "--feature", "x"): "error: options: there is no feature x; there are psnr,",
-        ("reference.mkv", "good.mp4", "--scale-to", "big"): "error: options: --scale-to 'big' is no size",
+        ("reference.mkv", "good.mp4", "--feature", "x"): "error: options: unknown feature x; choose from psnr,",
+        ("reference.mkv", "good.mp4", "--scale-to", "big"): "error: options: --scale-to 'big' is not a size",
         (
             "reference.mkv",
             "http://10.0.0.1/a.mp4",
@@ -132,14 +134,21 @@ def test_exit_codes(vmafx: Run, clips: Path) -> None:
         " use --allow-private",
         ("reference.mkv", "good.mp4", "--report", "a.pdf"): "error: options: the report a.pdf must end in one of",
         ("reference.mkv", "good.mp4", "--report", "no/a.csv"): "error: options: the report's folder no does not exist",
-        ("a.yuv", "b.yuv", "--size", "64x64", "--pix-fmt", "nv12"): "error: options: --pix-fmt 'nv12' is none of",
+        (
+            "a.yuv",
+            "b.yuv",
+            "--size",
+            "64x64",
+            "--pix-fmt",
+            "nv12",
+        ): "error: options: unknown --pix-fmt 'nv12'; choose from",
         ("reference.mkv", "good.mp4", "--pix-fmt", "yuv420p"): "error: options: --pix-fmt and --fps are for raw video",
         (
             "reference.mkv",
             "good.mp4",
             "--size",
             "256x144",
-        ): "error: options: --size makes vmafx read reference.mkv as raw video; leave it out",
+        ): "error: options: --size makes vmafx read reference.mkv as raw video; omit it",
         (
             "a.yuv",
             "good.mp4",
@@ -147,27 +156,27 @@ def test_exit_codes(vmafx: Run, clips: Path) -> None:
             "256x144",
             "--distorted-size",
             "128x72",
-        ): "error: options: --distorted-size and --distorted-pix-fmt are for raw video, and no distorted clip is raw",
-        ("a.yuv", "good.mp4"): "error: options: a .yuv clip does not say its size; give --size, such as 1920x1080",
+        ): "error: options: --distorted-size and --distorted-pix-fmt are for raw video, but no distorted clip is raw",
+        ("a.yuv", "good.mp4"): "error: options: a .yuv clip has no header; specify its --size, such as 1920x1080",
         ("", "good.mp4"): "error: reference: the name is empty; give a path or a URI",
-        ("reference.mkv", "good.mp4", "--fail-under", "nan"): "error: options: --fail-under nan is no number",
+        ("reference.mkv", "good.mp4", "--fail-under", "nan"): "error: options: --fail-under nan is not a finite number",
         ("reference.mkv", "good.mp4", "--threads", "9999"): "error: options: threads must be 1 to 128, not 9999",
         ("reference.mkv", "good.mp4", "--subsample", "0"): "error: options: subsample must be 1 to 1000, not 0",
         ("reference.mkv", "good.mp4", "--scale-to", "9999x9999"): "error: options: 9999x9999 is more than the limit",
     }.items():
         done = vmafx("score", *arguments)
         assert (done.returncode, done.stdout) == (2, ""), arguments
-        assert done.stderr.startswith(told)
+        assert done.stderr.startswith(message)
         assert done.stderr.count("\n") == 1
     broken = vmafx("score", "reference.mkv", "good.mp4", VMAFX_FFMPEG_BIN="/bin/true")
     assert (broken.returncode, broken.stderr) == (3, "error: /bin/true does not say that it is ffmpeg\n")
     assert vmafx("score", "reference.mkv").returncode == 2
 
 
-def test_reports(vmafx: Run, clips: Path) -> None:
+def test_reports_are_written_as_html_json_and_csv(vmafx: Run, clips: Path) -> None:
     names = ["all.html", "all.json", "all.csv"]
-    wanted = [part for name in names for part in ("--report", name)]
-    done = vmafx("score", "reference.mkv", "good.mp4", "poor.mp4", *wanted, "--worst", "3")
+    flags = [part for name in names for part in ("--report", name)]
+    done = vmafx("score", "reference.mkv", "good.mp4", "poor.mp4", *flags, "--worst", "3")
     assert done.returncode == 0
     assert done.stderr.splitlines() == [f"wrote {name}" for name in names]
     page, data, table = ((clips / name).read_text() for name in names)
@@ -179,15 +188,15 @@ def test_reports(vmafx: Run, clips: Path) -> None:
     assert [float(row["vmaf"]) for row in rows] == [*reports[0]["perFrame"]["vmaf"], *reports[1]["perFrame"]["vmaf"]]
 
 
-def test_the_variables_for_models_reports_and_threads(vmafx: Run, clips: Path, tmp_path: Path) -> None:
+def test_environment_variables_set_models_reports_and_threads(vmafx: Run, clips: Path, tmp_path: Path) -> None:
     models, reports = tmp_path / "models", tmp_path / "reports"
     models.mkdir()
     (models / "mine.json").write_text('{"model_dict": {}}')
     variables = {"VMAFX_MODEL_DIR": str(models), "VMAFX_OUTPUT_DIR": str(reports), "VMAFX_THREADS": "3"}
-    pair, told = ("score", "reference.mkv", "good.mp4"), f"error: model: {models}/mine.json is no VMAF model"
+    pair, message = ("score", "reference.mkv", "good.mp4"), f"error: model: {models}/mine.json is no VMAF model"
     for name in ("mine", "mine.json"):
         done = vmafx(*pair, "--model", name, **variables)
-        assert (done.returncode, done.stderr[: len(told)]) == (2, told)
+        assert (done.returncode, done.stderr[: len(message)]) == (2, message)
     outside = vmafx(*pair, "--model", "mine", **variables, VMAFX_MEDIA_ROOTS=str(clips))
     assert "mine.json lies outside the folders that VMAFX_MEDIA_ROOTS allows" in outside.stderr
     other = vmafx(*pair, "--model", "other", **variables).stderr
@@ -196,16 +205,16 @@ def test_the_variables_for_models_reports_and_threads(vmafx: Run, clips: Path, t
     missing = vmafx(*pair, "--report", "out.json", **variables)
     assert missing.stderr.startswith(f"error: options: VMAFX_OUTPUT_DIR names {reports}, which is no folder; make it")
     reports.mkdir()
-    elsewhere = tmp_path / "absolute.csv"
-    done = vmafx(*pair, "--report", "out.json", "--report", str(elsewhere), **variables)
-    assert done.stderr.splitlines() == [f"wrote {reports}/out.json", f"wrote {elsewhere}"]
+    absolute = tmp_path / "absolute.csv"
+    done = vmafx(*pair, "--report", "out.json", "--report", str(absolute), **variables)
+    assert done.stderr.splitlines() == [f"wrote {reports}/out.json", f"wrote {absolute}"]
     assert (reports / "out.json").is_file()
     wrong = vmafx(*pair, VMAFX_THREADS="many")
     assert (wrong.returncode, wrong.stderr[:37]) == (2, "error: options: VMAFX_THREADS: 'many'")
     assert vmafx(*pair, "--threads", "1", VMAFX_THREADS="many").returncode == 0  # the flag wins
 
 
-def test_raw_video(vmafx: Run, clips: Path) -> None:
+def test_raw_video_scores_like_the_encoded_clip(vmafx: Run, clips: Path) -> None:
     for name in ("reference.mkv", "poor.mp4"):
         ffmpeg("-i", clips / name, "-pix_fmt", "yuv420p", "-f", "rawvideo", clips / f"{name}.yuv")
     coded = json.loads(vmafx("score", "reference.mkv", "poor.mp4", "--json").stdout)["score"]
@@ -228,12 +237,12 @@ def test_help_names_every_exit_code(vmafx: Run) -> None:
     assert "0 scored, 1 below --fail-under, 2 bad input, 3 the engine or this machine failed" in shown
 
 
-def test_doctor(vmafx: Run) -> None:
+def test_doctor_shows_models_and_encoders_and_fails_without_ffmpeg(vmafx: Run) -> None:
     done = vmafx("doctor")
     assert done.returncode == 0
     assert "models     vmaf_v0.6.1, vmaf_v0.6.1neg, vmaf_4k_v0.6.1" in done.stdout
     assert "libx264, libx265, libvpx-vp9, libaom-av1" in done.stdout
-    assert "all is well" in done.stdout
+    assert "ok: this machine can score clips" in done.stdout
     broken = vmafx("doctor", VMAFX_FFMPEG_BIN="/bin/true")
     assert (broken.returncode, broken.stderr) == (3, "error: /bin/true does not say that it is ffmpeg\n")
     found = json.loads(vmafx("doctor", "--json").stdout)
@@ -241,18 +250,18 @@ def test_doctor(vmafx: Run) -> None:
     assert found["wrong"] == []
 
 
-async def test_the_example_for_python_runs_as_printed(clips: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_python_example_in_the_docs_runs(clips: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / "docs" / "scoring.md").read_text()
     example = page.partition("```python\n")[2].partition("```")[0]
     for name, made in (("reference.mp4", "reference.mkv"), ("encode.mp4", "good.mp4")):
         (clips / name).write_bytes((clips / made).read_bytes())
     monkeypatch.chdir(clips)
-    said: list[tuple[object, ...]] = []
-    names: dict[str, object] = {"print": lambda *what: said.append(what)}
-    exec(f"async def example():\n{textwrap.indent(example, '    ')}", names)  # noqa: S102 - it is our own page
+    printed: list[tuple[object, ...]] = []
+    names: dict[str, object] = {"print": lambda *values: printed.append(values)}
+    exec(f"async def example():\n{textwrap.indent(example, '    ')}", names)  # noqa: S102 - code from this repository
     await names["example"]()  # type: ignore[operator]
-    assert said[0][0] == pytest.approx(97, abs=3)
-    assert isinstance(said[-1][0], Report)
+    assert printed[0][0] == pytest.approx(97, abs=3)
+    assert isinstance(printed[-1][0], Report)
 
 
 def test_names_are_shown_without_credentials_and_control_characters(vmafx: Run, clips: Path) -> None:
@@ -271,11 +280,11 @@ def test_numbers_are_never_cut(vmafx: Run) -> None:
         assert "psnr_cb" in shown
 
 
-def test_output_that_nobody_takes_is_not_taken_for_a_bad_score(clips: Path, tmp_path: Path) -> None:
+def test_a_failed_write_to_stdout_does_not_exit_like_a_low_score(clips: Path, tmp_path: Path) -> None:
     command = [VMAFX, "score", "reference.mkv", "good.mp4", "--json"]
     environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             command, cwd=clips, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
-    assert (done.returncode, done.stderr) == (3, "error: the result cannot be printed: No space left on device\n")
+    assert (done.returncode, done.stderr) == (3, "error: cannot print the result: No space left on device\n")

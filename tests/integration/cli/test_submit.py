@@ -1,4 +1,4 @@
-"""`vmafx submit`: from two clips to a score, and everything that can be said on the way."""
+"""`vmafx submit` on a real API server: jobs, --wait, exit codes, notes and errors."""
 
 import asyncio
 import json
@@ -35,27 +35,27 @@ def vmafx(client: Client, cluster: DevCluster, namespace: str, tmp_path: Path) -
     return Vmafx(cluster.kubeconfig, namespace, tmp_path)
 
 
-async def jobs(client: Client, namespace: str) -> list[str]:
+async def job_names(client: Client, namespace: str) -> list[str]:
     return [job.metadata.name for job in (await client.list(JOBS, namespace)).items]
 
 
-async def test_a_job_is_waited_for_and_its_score_is_that_of_this_machine(
+async def test_wait_prints_the_same_score_as_vmafx_score(
     fleet: ScoringFleet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
 ) -> None:
     pair = (str(clips / "reference.mkv"), (clips / "distorted.mp4").as_uri())
     done = await vmafx.run("submit", *pair, "--wait", "--timeout", "100s")
     assert done.returncode == 0, done.stderr
-    (name,) = await jobs(client, namespace)
+    (name,) = await job_names(client, namespace)
     assert name.startswith("distorted-")
-    here = json.loads((await vmafx.run("score", *pair, "--json")).stdout)["score"]
-    assert (await client.get(JOBS, ObjectKey(namespace, name))).status.score == here
-    assert done.stdout.startswith(f"VMAF {here:.3f}  (6 frames, ")
+    local_score = json.loads((await vmafx.run("score", *pair, "--json")).stdout)["score"]
+    assert (await client.get(JOBS, ObjectKey(namespace, name))).status.score == local_score
+    assert done.stdout.startswith(f"VMAF {local_score:.3f}  (6 frames, ")
     assert done.stdout.endswith(f" on pool; job {name})\n")
-    assert done.stderr.splitlines()[0] == f"note: {pair[0]} must exist at this path on the workers too"
+    assert done.stderr.splitlines()[0] == f"note: {pair[0]} must exist at this path on every node that may run the job"
     assert f"{name} is running on pool\n" in done.stderr
 
 
-async def test_the_whole_job_for_scripts(fleet: ScoringFleet, vmafx: Vmafx, clips: Path, namespace: str) -> None:
+async def test_json_and_yaml_output_is_the_job(fleet: ScoringFleet, vmafx: Vmafx, clips: Path, namespace: str) -> None:
     pair = ((clips / "reference.mkv").as_uri(), (clips / "distorted.mp4").as_uri())
     made = json.loads((await vmafx.run("submit", *pair, "-o", "json", "--name", "mine")).stdout)
     assert (made["kind"], made["metadata"]["name"], made["status"]) == ("VmafxJob", "mine", {"phase": "Pending"})
@@ -66,7 +66,7 @@ async def test_the_whole_job_for_scripts(fleet: ScoringFleet, vmafx: Vmafx, clip
     assert 0 < job["status"]["score"] < 100
 
 
-async def test_exit_codes_of_waiting(
+async def test_wait_has_an_exit_code_for_each_outcome(
     fleet: ScoringFleet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
 ) -> None:
     reference = (clips / "reference.mkv").as_uri()
@@ -81,29 +81,31 @@ async def test_exit_codes_of_waiting(
     assert json.loads(broken.stdout)["status"]["phase"] == "Failed"
     late = await vmafx.run("submit", *pair, "--name", "late", "--suspend", "--wait", "--timeout", "1")
     assert (late.returncode, late.stdout) == (1, "")
-    assert "error: the job did not end within 1 s; job late goes on; to see it: vmafx jobs late" in late.stderr
+    assert (
+        "error: timed out after 1 s; job late continues in the background; to show it: vmafx jobs late" in late.stderr
+    )
     assert (await client.get(JOBS, ObjectKey(namespace, "late"))).spec.suspend
 
 
-async def test_leaving_does_not_end_the_job_and_says_how_to(
+async def test_an_interrupted_wait_leaves_the_job_running_and_says_how_to_cancel_it(
     fleet: ScoringFleet, vmafx: Vmafx, client: Client, namespace: str, clips: Path, kubectl: Kubectl
 ) -> None:
     pair = ((clips / "long.mkv").as_uri(),) * 2
-    fleet.kubelet.hold.clear()  # it is not over before it is cancelled
+    fleet.kubelet.hold.clear()  # the job must not end before it is cancelled
     for number in (signal.SIGINT, signal.SIGTERM):
         name = number.name.lower()
         async with vmafx.running("submit", *pair, "--name", name, "--wait") as process:
             await line_with(process.stderr, f"{name} is running on pool")
             process.send_signal(number)
-            told = await line_with(process.stderr, "goes on")
+            message = await line_with(process.stderr, "continues in the background")
             assert await process.wait() == 130
-        command = told.partition("to cancel it: kubectl ")[2].replace("'", "").split()
+        command = message.partition("to cancel it: kubectl ")[2].replace("'", "").split()
         ended = await asyncio.to_thread(kubectl, *command)
         assert ended.returncode == 0, ended.stderr
-        await reaches(client, ObjectKey(namespace, name), phase("Failed"), "it is cancelled as told")
+        await reaches(client, ObjectKey(namespace, name), phase("Failed"), "the job is cancelled")
 
 
-async def test_a_job_deleted_under_those_who_wait(vmafx: Vmafx, client: Client, namespace: str) -> None:
+async def test_wait_fails_if_the_job_is_deleted(vmafx: Vmafx, client: Client, namespace: str) -> None:
     async with vmafx.running("submit", "s3://b/a.mp4", "s3://b/b.mp4", "--name", "gone", "--wait") as process:
         await line_with(process.stderr, "gone is waiting (NoNodes: there is no VmafxNode")
         await client.delete(JOBS, ObjectKey(namespace, "gone"))
@@ -111,7 +113,7 @@ async def test_a_job_deleted_under_those_who_wait(vmafx: Vmafx, client: Client, 
         assert await process.wait() == 1
 
 
-async def test_waiting_on_a_terminal(vmafx: Vmafx, client: Client, namespace: str) -> None:
+async def test_wait_shows_the_state_on_a_terminal(vmafx: Vmafx, client: Client, namespace: str) -> None:
     waiting = ("submit", "s3://b/a.mp4", "s3://b/b.mp4", "--name", "shown", "--wait")
     async with Terminal() as terminal, vmafx.running(*waiting, terminal=terminal.theirs) as process:
         await terminal.shows("shown is waiting (NoNodes")
@@ -120,8 +122,7 @@ async def test_waiting_on_a_terminal(vmafx: Vmafx, client: Client, namespace: st
         assert await process.wait() == 1
 
 
-async def test_a_job_that_ended_long_ago_is_followed_to_its_end(client: Client, namespace: str, clips: Path) -> None:
-    """From a version that the server has forgotten."""
+async def test_a_job_is_followed_from_an_expired_resource_version(client: Client, namespace: str, clips: Path) -> None:
     key = await submit(client, namespace, "over", clips)
     await client.patch_status(JOBS, key, {"phase": "Failed"})
     assert [job.status.phase async for job in follow_job(client, key, "1")] == ["Failed"]
@@ -130,20 +131,20 @@ async def test_a_job_that_ended_long_ago_is_followed_to_its_end(client: Client, 
         await anext(follow_job(client, key, "1"))
 
 
-async def test_a_lost_answer_leaves_nobody_in_doubt_where_to_look(client: Client, namespace: str) -> None:
-    wanted = manifest(namespace, "mine", {}, VmafxJobSpec("s3://b/a", "s3://b/clip.mp4"))
+async def test_a_lost_reply_says_how_to_check_whether_the_job_exists(client: Client, namespace: str) -> None:
+    job = manifest(namespace, "mine", {}, VmafxJobSpec("s3://b/a", "s3://b/clip.mp4"))
     async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
         proxy.faults.append(LoseAnswer())
         with pytest.raises(Unreachable, match=f"may have been created anyway; check: vmafx jobs mine -n {namespace}"):
-            await create_job(through, wanted, another_name=True)
+            await create_job(through, job, rename=True)
         proxy.faults.append(LoseAnswer())
         with pytest.raises(Unreachable) as caught:
-            await create_job(through, wanted, another_name=True, dry_run=True)
+            await create_job(through, job, rename=True, dry_run=True)
         assert "may have been created" not in str(caught.value)
-    assert await jobs(client, namespace) == ["mine"]
+    assert await job_names(client, namespace) == ["mine"]
 
 
-async def test_those_who_wait_are_told_their_position_and_when(
+async def test_wait_shows_the_position_and_the_estimated_start(
     fleet: ScoringFleet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
 ) -> None:
     await known_to_take(client, namespace, "pool", 3600, clips)
@@ -152,9 +153,9 @@ async def test_those_who_wait_are_told_their_position_and_when(
         await submit(client, namespace, f"job-{number}", clips)
     pair = ((clips / "reference.mkv").as_uri(), (clips / "distorted.mp4").as_uri())
     async with vmafx.running("submit", *pair, "--name", "last", "--wait") as process:
-        told = await line_with(process.stderr, "last is waiting at position 3")
-        assert "(InsufficientCapacity: all 2 slots of the one node that fits are taken); starts in about 1h" in told
-        assert "done in about 2h" in told
+        line = await line_with(process.stderr, "last is waiting at position 3")
+        assert "(InsufficientCapacity: all 2 slots of the one node that fits are taken); starts in about 1h" in line
+        assert "done in about 2h" in line
         fleet.kubelet.hold.set()
         await line_with(process.stderr, "last is running on pool")
         await line_with(process.stdout, "VMAF")
@@ -170,14 +171,12 @@ EVERY_OPTION = (
 )  # fmt: skip
 
 
-async def test_every_option_becomes_what_it_says(
-    vmafx: Vmafx, client: Client, namespace: str, kubectl: Kubectl
-) -> None:
+async def test_every_option_sets_its_field(vmafx: Vmafx, client: Client, namespace: str, kubectl: Kubectl) -> None:
     clips = ("s3://b/a.yuv?version=3", "s3://b/b.yuv")
-    tried = await vmafx.run("submit", *clips, *EVERY_OPTION.split(), "--dry-run")
-    assert tried.returncode == 0, tried.stderr
-    assert await jobs(client, namespace) == []
-    wanted: dict[str, Any] = {
+    dry_run = await vmafx.run("submit", *clips, *EVERY_OPTION.split(), "--dry-run")
+    assert dry_run.returncode == 0, dry_run.stderr
+    assert await job_names(client, namespace) == []
+    spec: dict[str, Any] = {
         "reference": clips[0],
         "distorted": clips[1],
         "referenceFormat": {"width": 64, "height": 48, "pixelFormat": "yuv420p10le", "frameRate": 23.976},
@@ -195,35 +194,35 @@ async def test_every_option_becomes_what_it_says(
         "credentialsSecretRef": {"name": "clip-store"},
         "schedulerName": "other",
     }
-    assert yaml.safe_load(tried.stdout) == {
+    assert yaml.safe_load(dry_run.stdout) == {
         "apiVersion": "vmafx.dev/v1",
         "kind": "VmafxJob",
         "metadata": {"name": "every", "namespace": namespace, "labels": {"a": "b", "c": "d", "e": "f"}},
-        "spec": wanted,
+        "spec": spec,
     }
-    applied = await asyncio.to_thread(kubectl, "apply", "-f", "-", stdin=tried.stdout)
+    applied = await asyncio.to_thread(kubectl, "apply", "-f", "-", stdin=dry_run.stdout)
     assert applied.returncode == 0, applied.stderr
-    made = await vmafx.run("submit", *clips, *EVERY_OPTION.replace("every", "again").split(), "-o", "json")
-    assert json.loads(made.stdout)["spec"] == wanted | {"cancel": False}
+    created = await vmafx.run("submit", *clips, *EVERY_OPTION.replace("every", "again").split(), "-o", "json")
+    assert json.loads(created.stdout)["spec"] == spec | {"cancel": False}
     as_json = await vmafx.run("submit", *clips, *EVERY_OPTION.replace("every", "b").split(), "--dry-run", "-o", "json")
-    assert json.loads(as_json.stdout)["spec"] == wanted
+    assert json.loads(as_json.stdout)["spec"] == spec
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
-        (("a.mp4", "s3://b/c"), "error: 'a.mp4' is a relative path, and jobs run on other machines; give a URI"),
+        (("a.mp4", "s3://b/c"), "error: 'a.mp4' is a relative path, but jobs run on other machines; use a URI"),
         (
             ("s3://b/a.MKV?v=1", "s3://b/c.webm", "--size", "64x48"),
-            "error: options: --size makes vmafx read s3://b/a.MKV as raw video; leave it out",
+            "error: options: --size makes vmafx read s3://b/a.MKV as raw video; omit it",
         ),
         (("s3://b/a", "s3://b/c", "--report", "r.json"), "error: 'r.json' is a relative path"),
-        (("s3://b/a", "s3://b/c.yuv"), "error: options: a .yuv clip does not say its size; give --size"),
-        (("s3://b/a", "s3://b/c", "--size", "big"), "error: options: --size 'big' is no size; write it as 1920x1080"),
-        (("s3://b/a", "s3://b/c", "--feature", "x"), "error: options: there is no feature x; there are psnr"),
-        (("s3://b/a", "s3://b/c", "--ttl", "5x"), "error: options: --ttl '5x' is no time; write it as 90s"),
-        (("s3://b/a", "s3://b/c", "--timeout", "5"), "error: options: --timeout needs --wait"),
-        (("s3://b/a", "s3://b/c", "--label", "x"), "error: options: --label 'x' is no KEY=VALUE, such as rack=a"),
+        (("s3://b/a", "s3://b/c.yuv"), "error: options: a .yuv clip has no header; specify its --size"),
+        (("s3://b/a", "s3://b/c", "--size", "big"), "error: options: --size 'big' is not a size; use e.g. 1920x1080"),
+        (("s3://b/a", "s3://b/c", "--feature", "x"), "error: options: unknown feature x; choose from psnr"),
+        (("s3://b/a", "s3://b/c", "--ttl", "5x"), "error: options: --ttl '5x' is not a duration; use e.g. 90s"),
+        (("s3://b/a", "s3://b/c", "--timeout", "5"), "error: options: --timeout requires --wait"),
+        (("s3://b/a", "s3://b/c", "--label", "x"), "error: options: --label 'x' is not KEY=VALUE; use e.g. rack=a"),
         (("s3://b/a", "s3://b/c", "--pool", "most"), "must be mean, harmonic_mean, min, max, median or a percentile"),
         (("s3://b/a", "s3://b/c", "--threads", "129"), "error: options: threads must be 1 to 128, not 129"),
         (("s3://b/a", "s3://b/ c"), "must be a URI with a scheme and no spaces"),
@@ -233,16 +232,16 @@ async def test_every_option_becomes_what_it_says(
         (("s3://b/a", "s3://b/c", "--name", "a\x1b[31m"), 'is invalid: metadata.name'),
     ],
 )  # fmt: skip
-async def test_what_is_refused(
-    vmafx: Vmafx, client: Client, namespace: str, arguments: tuple[str, ...], told: str
+async def test_invalid_arguments_are_rejected(
+    vmafx: Vmafx, client: Client, namespace: str, arguments: tuple[str, ...], message: str
 ) -> None:
     done = await vmafx.run("submit", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ")
-    assert told in done.stderr
+    assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert "\x1b" not in done.stderr
-    assert await jobs(client, namespace) == []
+    assert await job_names(client, namespace) == []
 
 
 @pytest.mark.parametrize(
@@ -252,42 +251,43 @@ async def test_what_is_refused(
         (("s3://b/a.yuv", "s3://b/c.mp4", "--size", "64x48"), []),
         (
             ("s3://b/a.mp4", "s3://b/c.mp4", "--model", "nope"),
-            ["the workers of vmafx know no model nope, only vmaf_v0.6.1, vmaf_v0.6.1neg, vmaf_4k_v0.6.1 and URIs of"],
+            ["model nope is not built in (vmaf_v0.6.1, vmaf_v0.6.1neg, vmaf_4k_v0.6.1); the workers need nope.json in"],
         ),
         (
             ("FTP://h/a", "ftp://h/c", "--report", "sftp://h/r.json"),
-            ["workers of vmafx know no ftp://, only file://, http", "workers of vmafx know no sftp://, only file://"],
+            [
+                "workers do not support ftp:// URIs, only file://, http",
+                "workers do not support sftp:// URIs, only file://",
+            ],
         ),
     ],
 )
-async def test_what_may_not_be_meant_is_noted_and_handed_in(
+async def test_a_job_that_may_not_run_is_created_with_a_note(
     vmafx: Vmafx, client: Client, namespace: str, arguments: tuple[str, ...], notes: list[str]
 ) -> None:
     done = await vmafx.run("submit", *arguments)
-    assert (done.returncode, len(await jobs(client, namespace))) == (0, 1)
-    *told, _ = done.stderr.splitlines()  # the last says how to follow it
-    assert len(told) == len(notes), done.stderr
-    assert all(line.startswith(f"note: {note}") for line, note in zip(told, notes, strict=True)), told
+    assert (done.returncode, len(await job_names(client, namespace))) == (0, 1)
+    *lines, _ = done.stderr.splitlines()  # the last says how to follow the job
+    assert len(lines) == len(notes), done.stderr
+    assert all(line.startswith(f"note: {note}") for line, note in zip(lines, notes, strict=True)), lines
 
 
-async def test_a_name_that_is_taken_is_refused_only_if_it_was_asked_for(
-    vmafx: Vmafx, client: Client, namespace: str
-) -> None:
+async def test_a_taken_name_is_an_error_only_if_it_was_given(vmafx: Vmafx, client: Client, namespace: str) -> None:
     assert (await vmafx.run("submit", "s3://b/a", "s3://b/c", "--name", "mine")).returncode == 0
     again = await vmafx.run("submit", "s3://b/a", "s3://b/c", "--name", "mine")
     assert again.returncode == 2
     assert again.stderr == ('error: vmafxjobs.vmafx.dev "mine" already exists; choose another --name, or omit it\n')
     for _ in range(2):
         assert (await vmafx.run("submit", "s3://b/a", "s3://user:pw@b/c")).stderr.startswith(
-            "note: the password in a URI can be read by everyone who may read jobs\n"
+            "note: everyone who may read jobs can read the password in the URI\n"
         )
-    assert len(await jobs(client, namespace)) == 3
-    wanted = manifest(namespace, "mine", {}, VmafxJobSpec("s3://b/a", "s3://b/clip.mp4"))
-    made = await create_job(client, wanted, another_name=True)
-    assert made["metadata"]["name"].startswith("clip-")
+    assert len(await job_names(client, namespace)) == 3
+    job = manifest(namespace, "mine", {}, VmafxJobSpec("s3://b/a", "s3://b/clip.mp4"))
+    created = await create_job(client, job, rename=True)
+    assert created["metadata"]["name"].startswith("clip-")
 
 
-async def test_a_node_that_comes_lets_it_go_on(
+async def test_a_waiting_job_runs_once_a_node_is_available(
     fleet: ScoringFleet, vmafx: Vmafx, client: Client, namespace: str, clips: Path
 ) -> None:
     pool = ObjectKey(namespace, "pool")
@@ -299,4 +299,4 @@ async def test_a_node_that_comes_lets_it_go_on(
         await client.merge_patch(NODES, pool, {"spec": {"unschedulable": False}})
         await line_with(process.stdout, "VMAF")
         assert await process.wait() == 0
-    await eventually(lambda: fleet.kubelet.started == ["patient-0"], "it ran once")
+    await eventually(lambda: fleet.kubelet.started == ["patient-0"], "the job ran once")

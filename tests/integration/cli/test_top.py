@@ -1,4 +1,4 @@
-"""`vmafx top` on the real API server: once, and live on a terminal."""
+"""`vmafx top` on a real API server: printed once, and live on a terminal."""
 
 import json
 import os
@@ -24,8 +24,8 @@ def vmafx(client: Client, cluster: DevCluster, namespace: str, tmp_path: Path) -
     return Vmafx(cluster.kubeconfig, namespace, tmp_path)
 
 
-async def a_fleet(client: Client, namespace: str, clips: Path) -> None:
-    """Two nodes, of which one takes no jobs; one job runs, two wait, two are over."""
+async def create_fleet(client: Client, namespace: str, clips: Path) -> None:
+    """Two nodes, one of them cordoned; one running job, two waiting, two ended."""
     await add_node(client, namespace, "busy")
     await client.patch_status(NODES, ObjectKey(namespace, "busy"), {"detectedDevice": "A100", "throughput": 812.3})
     await add_node(client, namespace, "idle", unschedulable=True)
@@ -36,11 +36,13 @@ async def a_fleet(client: Client, namespace: str, clips: Path) -> None:
     await client.patch_status(JOBS, keys["runs"], running)
     ended = {"startedAt": now - timedelta(seconds=9), "finishedAt": now, "assignedNode": "busy", "frames": 6}
     await client.patch_status(JOBS, keys["good"], {"phase": "Succeeded", "score": 93.5, **ended})
-    await client.patch_status(JOBS, keys["bad"], {"phase": "Failed", "message": "so be it", **ended})
+    await client.patch_status(JOBS, keys["bad"], {"phase": "Failed", "message": "no such clip", **ended})
 
 
-async def test_one_frame(vmafx: Vmafx, client: Client, namespace: str, clips: Path) -> None:
-    await a_fleet(client, namespace, clips)
+async def test_the_overview_is_printed_once_in_each_format(
+    vmafx: Vmafx, client: Client, namespace: str, clips: Path
+) -> None:
+    await create_fleet(client, namespace, clips)
     done = await vmafx.run("top", "-o", "json")
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
@@ -56,35 +58,37 @@ async def test_one_frame(vmafx: Vmafx, client: Client, namespace: str, clips: Pa
     assert [(one["name"], one["position"]) for one in found["queue"]] == [("urgent", 1), ("first", 2)]
     assert {one["name"] for one in found["ended"]} == {"good", "bad"}
     assert yaml.safe_load((await vmafx.run("top", "-o", "yaml")).stdout)["phases"] == found["phases"]
-    for arguments in ((), ("--once",)):  # where there is no terminal, once is all there is
+    for arguments in ((), ("--once",)):  # without a terminal, --once is implied
         shown = (await vmafx.run("top", *arguments)).stdout
         assert re.search(r"^busy +cpu +A100 +healthy +█{10} 1/1 +812.3 +runs 25%$", shown, re.MULTILINE)
         assert re.search(r"^good +Succeeded +93.50 +6 +busy +9s", shown, re.MULTILINE)
         assert re.search(r"^ +1 +urgent +9 ", shown, re.MULTILINE)
         assert "\x1b" not in shown
-    everywhere = (await vmafx.run("top", "-A")).stdout
-    assert f"{namespace}/runs" in everywhere
+    all_namespaces = (await vmafx.run("top", "-A")).stdout
+    assert f"{namespace}/runs" in all_namespaces
     assert (await vmafx.run("top", "-A", "-n", namespace)).returncode == 2
 
 
-async def test_a_dumb_terminal_and_a_narrow_one_show_it_once(
-    vmafx: Vmafx, client: Client, namespace: str, clips: Path
-) -> None:
-    await a_fleet(client, namespace, clips)
+async def test_a_dumb_terminal_is_not_redrawn(vmafx: Vmafx, client: Client, namespace: str, clips: Path) -> None:
+    await create_fleet(client, namespace, clips)
     vmafx.environment.update(COLUMNS="80", LINES="24", TERM="dumb")
     async with Terminal() as terminal, vmafx.running("top", terminal=terminal.theirs) as process:
         await terminal.shows("good  Succeeded  93.50       6  busy    9s")
         assert await process.wait() == 0
     async with Terminal() as terminal, vmafx.running("jobs", "--watch", terminal=terminal.theirs) as process:
-        await terminal.shows("so be it")
-        await client.patch_status(JOBS, ObjectKey(namespace, "first"), {"phase": "Failed", "message": "and so it is"})
-        await terminal.shows("and so it is")
+        await terminal.shows("no such clip")
+        await client.patch_status(
+            JOBS, ObjectKey(namespace, "first"), {"phase": "Failed", "message": "a later failure"}
+        )
+        await terminal.shows("a later failure")
         assert "\x1b" not in terminal.shown
 
 
-async def test_a_live_screen_and_its_keys(vmafx: Vmafx, client: Client, namespace: str, clips: Path) -> None:
+async def test_a_live_screen_follows_changes_and_keys(
+    vmafx: Vmafx, client: Client, namespace: str, clips: Path
+) -> None:
     vmafx.environment["LINES"] = "40"
-    await a_fleet(client, namespace, clips)
+    await create_fleet(client, namespace, clips)
     async with Terminal() as terminal, vmafx.running("top", terminal=terminal.theirs) as process:
         await terminal.shows("urgent")
         await client.patch_status(JOBS, ObjectKey(namespace, "runs"), {"progress": PROGRESS | {"frames": 90}})
@@ -98,12 +102,14 @@ async def test_a_live_screen_and_its_keys(vmafx: Vmafx, client: Client, namespac
             terminal.press("s")
             await terminal.shows(f"sort: {sorting}")
         terminal.press("q")
-        await terminal.shows("\x1b[?1049l")  # the screen is as it was before
+        await terminal.shows("\x1b[?1049l")  # the screen is restored
         assert await process.wait() == 0
 
 
-async def test_ctrl_c_and_hostile_objects(vmafx: Vmafx, client: Client, namespace: str, clips: Path) -> None:
-    key = await submit(client, namespace, "evil", clips)
+async def test_control_characters_are_not_printed_and_ctrl_c_restores_the_screen(
+    vmafx: Vmafx, client: Client, namespace: str, clips: Path
+) -> None:
+    key = await submit(client, namespace, "hostile", clips)
     failed = {"phase": "Failed", "message": "\x1b]0;owned\x07", "finishedAt": datetime.now(UTC)}
     await client.patch_status(JOBS, key, failed)
     async with Terminal() as terminal, vmafx.running("top", terminal=terminal.theirs) as process:
@@ -115,8 +121,10 @@ async def test_ctrl_c_and_hostile_objects(vmafx: Vmafx, client: Client, namespac
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP])
-async def test_a_server_that_is_away_is_told_and_waited_for(tmp_path: Path, clips: Path, sign: signal.Signals) -> None:
-    """Killed and started again, or only silent for a while."""
+async def test_an_outage_of_the_api_server_is_shown_and_survived(
+    tmp_path: Path, clips: Path, sign: signal.Signals
+) -> None:
+    """SIGKILL: the server is restarted. SIGSTOP: it stops responding for a while."""
     options = ClusterOptions(tethered=True, without=frozenset({"kube-controller-manager", "kube-scheduler"}))
     own = DevCluster(tmp_path / "own", options)
     own.up()
@@ -128,7 +136,7 @@ async def test_a_server_that_is_away_is_told_and_waited_for(tmp_path: Path, clip
         vmafx.environment["LINES"] = "40"
         async with Terminal() as terminal, vmafx.running("top", terminal=terminal.theirs) as process:
             await terminal.shows("before")
-            await away_and_back(own, sign, terminal)
+            await interrupt_server(own, sign, terminal)
             async with Client(load_config(own.kubeconfig)) as client:
                 await submit(client, "default", "after", clips)
             terminal.forget()
@@ -139,11 +147,11 @@ async def test_a_server_that_is_away_is_told_and_waited_for(tmp_path: Path, clip
         own.down()
 
 
-async def away_and_back(own: DevCluster, sign: signal.Signals, terminal: Terminal) -> None:
-    told = "the API server does not answer"
+async def interrupt_server(own: DevCluster, sign: signal.Signals, terminal: Terminal) -> None:
+    warning = "the API server does not respond"
     if sign is signal.SIGKILL:
         command = kill(own, "kube-apiserver")
-        await terminal.shows(told)
+        await terminal.shows(warning)
         start(own, "kube-apiserver", command)
         return
     state = own.state()
@@ -151,6 +159,6 @@ async def away_and_back(own: DevCluster, sign: signal.Signals, terminal: Termina
     server = next(one for one in state.processes if one.name == "kube-apiserver")
     os.kill(server.pid, signal.SIGSTOP)
     try:
-        await terminal.shows(told)
+        await terminal.shows(warning)
     finally:
         os.kill(server.pid, signal.SIGCONT)

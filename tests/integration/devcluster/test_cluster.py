@@ -248,7 +248,7 @@ def test_a_foreground_cluster_leaves_nothing_behind(folder: Path, environment: d
     command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert "is up in" in process.stdout.readline()
+        assert "is ready after" in process.stdout.readline()
         state = DevCluster(folder).state()
         assert state is not None
         assert not has_ended(state)
@@ -270,13 +270,13 @@ def test_a_background_cluster_outlives_its_parent_until_down(folder: Path, envir
     status = vmafx("dev", "status")
     assert (status.returncode, status.stdout.count("running")) == (0, 2)
     again = vmafx("dev", "up", "--without", "controller-manager,scheduler")
-    assert again.stdout.count("was running already") == 1
+    assert again.stdout.count("was already running") == 1
     assert "runs without kube-controller-manager" in vmafx("dev", "up").stderr
     assert f"export KUBECONFIG={folder / 'kubeconfig'}" in vmafx("dev", "env").stdout
     assert "etcd.log" in vmafx("dev", "logs").stdout
     state = DevCluster(folder).state()
     assert state is not None
-    assert vmafx("dev", "down").stdout == "cluster 'dev' is down\n"
+    assert vmafx("dev", "down").stdout == "cluster 'dev' stopped\n"
     until(
         lambda: has_ended(state), "all processes have ended and the port is closed"
     )  # the last threads of a process may outlive its main thread
@@ -288,10 +288,13 @@ def test_a_background_cluster_outlives_its_parent_until_down(folder: Path, envir
     [
         (["dev", "up", "--name", "../evil"], "'../evil' is not a valid cluster name"),
         (["dev", "up", "--without", "etcd"], "'etcd' cannot be left out"),
-        (["dev", "status"], "cluster 'dev' is not there; `vmafx dev up` starts it"),
-        (["dev", "env", "--name", "x"], "`vmafx dev up --name x` starts it"),
-        (["dev", "logs"], "is not there"),
-        (["crd", "--check", "--dir", "/nowhere"], "differs from what `vmafx crd` writes"),
+        (["dev", "status"], "cluster 'dev' does not exist; start it: vmafx dev up"),
+        (["dev", "env", "--name", "x"], "start it: vmafx dev up --name x"),
+        (["dev", "logs"], "does not exist"),
+        (
+            ["crd", "--check", "--dir", "/nowhere"],
+            "generated files are out of date; run `vmafx crd`",
+        ),
         (["crd", "--dir", "/proc/nowhere"], "cannot write /proc/nowhere"),
     ],
 )

@@ -47,7 +47,7 @@ async def test_a_row_is_all_that_a_new_scheme_takes() -> None:
         assert (os.pread(opened.fd, 9, 0), opened.shown) == (b"clip", "mem://a.mp4")
     assert shown("mem://a.mp4?token=S3CRET") == "mem://a.mp4"
     assert MediaPolicy.from_environ({"VMAFX_MEDIA_SCHEMES": "mem"}).schemes == {"mem"}
-    assert list(submit.warn_about_files(["mem://a.mp4"])) == []
+    assert list(submit.warn_about_uris(["mem://a.mp4"])) == []
     assert SCHEMES["mem"].is_installed()
 
 
@@ -57,7 +57,10 @@ async def test_without_its_row_it_is_not_known() -> None:
         BadInput, match="mem:// is not known; a clip is a path or begins with file://, http://, https://"
     ):
         await deliver_report("mem://a.mp4", b"clip", HERE)
-    assert any("know no mem://, only file://" in doubt for doubt in submit.warn_about_files(["mem://a.mp4"]))
+    assert any(
+        "workers do not support mem:// URIs, only file://" in warning
+        for warning in submit.warn_about_uris(["mem://a.mp4"])
+    )
 
 
 @pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)

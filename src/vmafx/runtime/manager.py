@@ -37,7 +37,7 @@ class Manager:
         self._probes_at, self._metrics_at = probes, metrics_at
         self._informers: list[Informer[Any]] = []
         self._fresh: list[Informer[Any]] = []
-        self._controllers: list[ReconcileLoop] = []
+        self._loops: list[ReconcileLoop] = []
         self._background: list[BackgroundTask] = []
         self._leading: list[BackgroundTask] = []
 
@@ -47,8 +47,8 @@ class Manager:
         if fresh:
             self._fresh.append(informer)
 
-    def add_loop(self, controller: ReconcileLoop) -> None:
-        self._controllers.append(controller)
+    def add_loop(self, loop: ReconcileLoop) -> None:
+        self._loops.append(loop)
 
     def in_background(self, work: BackgroundTask) -> None:
         """Run beside everything, whether or not we lead."""
@@ -103,11 +103,11 @@ class Manager:
         """
         async with (
             _beside(*(work() for work in self._leading)),
-            _beside(*(controller.run(leads) for controller in self._controllers)) as working,
+            _beside(*(loop.run(leads) for loop in self._loops)) as working,
         ):
             await stop.wait()
-            for controller in self._controllers:
-                controller.queue.close()
+            for loop in self._loops:
+                loop.queue.close()
             if working:
                 await asyncio.wait(working, timeout=DRAIN_TIMEOUT)
 

@@ -56,7 +56,7 @@ class Metrics:
     def queue(self, name: str) -> "QueueMetrics":
         return QueueMetrics(self, name)
 
-    def controller(self, name: str, workers: int) -> "LoopMetrics":
+    def reconcile_loop(self, name: str, workers: int) -> "LoopMetrics":
         return LoopMetrics(self, name, workers)
 
     def watch_queue(self, name: str, depth: Callable[[], int], ages: Callable[[], list[float]]) -> None:
@@ -87,7 +87,7 @@ class QueueMetrics:
 
 
 class LoopMetrics:
-    """The counters of one controller, all there from the start at zero."""
+    """The counters of one reconcile loop, all there from the start at zero."""
 
     def __init__(self, metrics: Metrics, name: str, workers: int) -> None:
         self.outcomes = {outcome: metrics.reconciles.labels(name, outcome) for outcome in OUTCOMES}

@@ -64,7 +64,7 @@ class ReconcileLoop:
         self.name = name
         self._reconcile, self._workers, self._timeout = reconcile, workers, timeout
         self.queue: WorkQueue[ObjectKey] = WorkQueue(metrics.queue(name))
-        self._metrics = metrics.controller(name, workers)
+        self._metrics = metrics.reconcile_loop(name, workers)
         self._log = log.bind(controller=name)
         self._running = False
         self._sources: list[Callable[[], None]] = []

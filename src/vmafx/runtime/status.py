@@ -91,7 +91,7 @@ class StatusWriter(Generic[T]):
             mine.quiet = True
 
     def is_news(self, change: ObjectChange[T]) -> bool:
-        """For `Controller.watches(when=...)`: whether a change is more than the echo of a quiet write."""
+        """For `ReconcileLoop.watches(when=...)`: whether a change is more than the echo of a quiet write."""
         mine = self._writes.get(change.key)
         if mine is None or change.new is None or not mine.quiet:
             return True

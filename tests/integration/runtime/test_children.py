@@ -84,7 +84,7 @@ class Widgets:
         """Until the operator has seen everything, and has nothing to do."""
 
         async def at_rest() -> bool:
-            queue, shown = self.reconciler.controller.queue, self.reconciler.widgets.store
+            queue, shown = self.reconciler.loop.queue, self.reconciler.widgets.store
             there = (await self.client.list(WIDGETS, self.namespace)).items
             seen = all(shown.get(ObjectKey(one.metadata.namespace, one.metadata.name)) == one for one in there)
             return seen and not queue and not queue._working

@@ -271,12 +271,12 @@ async def test_a_controller_is_woken_by_what_its_objects_own(client: Client, nam
         seen.append(woken)
         return ReconcileResult.done()
 
-    controller = ReconcileLoop("test", reconcile, Metrics())
-    controller.owns(informer, "VmafxJob", when=lambda change: change.new is not None)
-    controller.watches(informer, to=lambda owned: [ObjectKey("mapped", owned.metadata.name)])
+    loop = ReconcileLoop("test", reconcile, Metrics())
+    loop.owns(informer, "VmafxJob", when=lambda change: change.new is not None)
+    loop.watches(informer, to=lambda owned: [ObjectKey("mapped", owned.metadata.name)])
     owner = {"apiVersion": "vmafx.dev/v1", "kind": "VmafxJob", "name": key.name, "uid": job.metadata.uid}
     metadata = {"name": "owned", "labels": {"mine": "yes"}, "ownerReferences": [{**owner, "controller": True}]}
-    tasks = [asyncio.create_task(work) for work in (informer.run(), controller.run())]
+    tasks = [asyncio.create_task(work) for work in (informer.run(), loop.run())]
     try:
         await informer.synced.wait()
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.virtual import run
+from vmafx.clock import loop_time
 from vmafx.kube import ObjectKey, Resource
 from vmafx.kube.errors import Unreachable
 from vmafx.runtime.informer import Informer
@@ -25,18 +26,17 @@ def outcome_of(
     metrics = Metrics()
 
     async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        start = loop.time()
+        start = loop_time()
 
         async def timed(key: ObjectKey) -> ReconcileResult:
-            times.append(round(loop.time() - start, 3))
+            times.append(round(loop_time() - start, 3))
             return await reconcile(key)
 
-        controller = ReconcileLoop("c", timed, metrics, workers=2, timeout=5.0)
-        working = asyncio.create_task(controller.run())
-        controller.queue.add(KEY)
+        loop = ReconcileLoop("c", timed, metrics, workers=2, timeout=5.0)
+        working = asyncio.create_task(loop.run())
+        loop.queue.add(KEY)
         await asyncio.sleep(seconds)
-        controller.queue.close()
+        loop.queue.close()
         await working
 
     run(scenario())
@@ -86,17 +86,17 @@ def test_who_does_not_run_yet_piles_nothing_up_and_misses_nothing() -> None:
 
     async def scenario() -> None:
         informer: Informer[Any] = Informer(None, Resource("", "v1", "things", "Thing", dict))  # type: ignore[arg-type]
-        controller = ReconcileLoop("c", reconcile, Metrics())
-        controller.watches(informer)
+        loop = ReconcileLoop("c", reconcile, Metrics())
+        loop.watches(informer)
         for name in ("gone", "there"):
             informer._tell(informer.store.put(ObjectKey("n", name), object()))
         informer.store.remove(ObjectKey("n", "gone"))
-        assert len(controller.queue) == 0
-        working = asyncio.create_task(controller.run())
+        assert len(loop.queue) == 0
+        working = asyncio.create_task(loop.run())
         await asyncio.sleep(1)
         informer._tell(informer.store.put(ObjectKey("n", "new"), object()))
         await asyncio.sleep(1)
-        controller.queue.close()
+        loop.queue.close()
         await working
 
     run(scenario())
@@ -176,12 +176,12 @@ def test_a_failure_does_not_hold_up_other_keys() -> None:
             done.append(key.name)
             return ReconcileResult.done()
 
-        controller = ReconcileLoop("c", reconcile, Metrics())
-        working = asyncio.create_task(controller.run())
+        loop = ReconcileLoop("c", reconcile, Metrics())
+        working = asyncio.create_task(loop.run())
         for name in ("bad", "b", "c"):
-            controller.queue.add(ObjectKey("n", name))
+            loop.queue.add(ObjectKey("n", name))
         await asyncio.sleep(0.001)
-        controller.queue.close()
+        loop.queue.close()
         await working
 
     run(scenario())

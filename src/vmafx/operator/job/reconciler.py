@@ -57,7 +57,7 @@ class JobReconciler:
         client, jobs, nodes = context.client, context.jobs, context.nodes
         self._client, self._jobs, self._events, self._now = client, jobs, context.events, context.now
         self.pods = pods_informer(client, jobs)
-        self.controller = ReconcileLoop("vmafxjob", self.reconcile, context.metrics, workers=context.workers)
+        self.loop = ReconcileLoop("vmafxjob", self.reconcile, context.metrics, workers=context.workers)
         self._memory, self._status = JobMemories(), StatusWriter(client, jobs)
         self._metrics = JobMetrics(context.metrics)
         self._ending = OutcomeWriter(self._write, context.events, self._metrics, context.now)
@@ -81,9 +81,9 @@ class JobReconciler:
         self._jobs.on_change(self._job_changed)
         context.nodes.on_change(self.placing.node_changed)
         self.pods.on_change(self._pod_changed)
-        self.controller.watches(self._jobs, when=self._status.is_news)
-        self.controller.watches(self.pods, to=keys_of)
-        self.controller.watches(context.nodes, to=self._jobs_on, when=_concerns_what_runs)
+        self.loop.watches(self._jobs, when=self._status.is_news)
+        self.loop.watches(self.pods, to=keys_of)
+        self.loop.watches(context.nodes, to=self._jobs_on, when=_concerns_what_runs)
 
     async def lead(self) -> None:
         """What only a leader does beside reconciling."""
@@ -94,10 +94,10 @@ class JobReconciler:
                 group.create_task(part.run())
 
     def _look_again(self, key: ObjectKey) -> None:
-        self.controller.queue.add(key)
+        self.loop.queue.add(key)
 
     def _look_in_time(self, key: ObjectKey) -> None:
-        self.controller.queue.add(key, low=True)
+        self.loop.queue.add(key, low=True)
 
     def _jobs_on(self, node: NodeView) -> list[ObjectKey]:
         meta = node.metadata

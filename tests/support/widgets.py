@@ -86,7 +86,7 @@ class WidgetReconciler:
         self.children = Children(context.client, FIELD_MANAGER, self.widgets, caches)
         self.status = StatusWriter(context.client, self.widgets)
         self.loop = ReconcileLoop("widget", self.reconcile, context.metrics, workers=context.workers)
-        self.loop.watches(self.widgets, when=self.status.is_news)
+        self.loop.watches(self.widgets, when=self.status.needs_reconcile)
         for cache in caches:
             self.loop.owns(cache, WIDGETS.kind)
         self.reconciled = 0
@@ -100,7 +100,7 @@ class WidgetReconciler:
         await self.status.write(widget, _status(widget, synced))
         if not synced.complete:
             return ReconcileResult.after(LOOK_AGAIN)
-        self.status.quiet(key)
+        self.status.ignore_echo(key)
         return ReconcileResult.done()
 
 

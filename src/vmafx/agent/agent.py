@@ -238,11 +238,11 @@ class Agent:
         await self._deliver(done)
 
     async def _worked(self, held: RunningAttempt, task: WorkerTask) -> AttemptResult:
-        async with self._runner.begun(task) as job:
+        async with self._runner.start(task) as job:
             held.working = True
             telling = self._group.create_task(self._tell(held, job))
             try:
-                return await job.ended()
+                return await job.wait()
             finally:
                 telling.cancel()
                 held.working = False

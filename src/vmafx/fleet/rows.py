@@ -134,7 +134,7 @@ def _trouble(node: FleetNode) -> tuple[str | None, str | None]:
     if node.status.draining:
         told = ready.message if ready and ready.reason == "Draining" else "the agent is draining: it takes no new jobs"
         return "Draining", told
-    if not node_offer(node).spoken:
+    if not node_offer(node).agent_registered:
         return "NoAgent", "its agent has not registered yet"
     return ("Cordoned", "it gets no new jobs (spec.unschedulable is true)") if node.spec.unschedulable else (None, None)
 

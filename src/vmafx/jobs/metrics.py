@@ -37,11 +37,11 @@ class JobMetrics:
         self._succeeded = ended.labels("Succeeded", "Scored")
         self._failed = {reason: ended.labels("Failed", reason) for reason in get_args(FailureReason)}
 
-    def placed(self, job: JobView, now: datetime) -> None:
+    def record_placement(self, job: JobView, now: datetime) -> None:
         if job.status.attempts == 0 and job.metadata.creationTimestamp is not None:
             self._waited.observe(max(0.0, (now - job.metadata.creationTimestamp).total_seconds()))
 
-    def left(self, job: JobView, step: Outcome, now: datetime) -> None:
+    def record_outcome(self, job: JobView, step: Outcome, now: datetime) -> None:
         """An attempt is over, or a job that had none."""
         match step:
             case Succeed(answer):

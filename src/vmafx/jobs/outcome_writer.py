@@ -57,7 +57,7 @@ class OutcomeWriter:
             if not isinstance(step, Succeed):
                 raise
             return await self.end(job, failed_attempt(job, f"its result cannot be kept: {error}"))
-        self._metrics.left(job, step, now)
+        self._metrics.record_outcome(job, step, now)
         _log_end(job, step)
         emit_outcome(self._events, job, step)
         return True

@@ -48,34 +48,34 @@ def attempt_spec(job: JobView, attempt: int) -> AttemptSpec:
 DEFAULT_SCHEDULER = "vmafx"
 FAILURE_BACKOFF = Backoff(10.0, 300.0, spread=0)
 DISRUPTION_BACKOFF = Backoff(1.0, 60.0, spread=0)  # whatever took a Pod away may go on doing so
-HoldReason = Literal["Cancelled", "Suspended", "DeadlineExceeded", "Placed", "AwaitingScheduler", "Retrying"]
+GateReason = Literal["Cancelled", "Suspended", "DeadlineExceeded", "Placed", "AwaitingScheduler", "Retrying"]
 
 
-class Hold(NamedTuple):
+class SchedulingGate(NamedTuple):
     """What keeps a job out of the queue, and for how many seconds; None if that is for somebody to say."""
 
-    reason: HoldReason
+    reason: GateReason
     message: str
     after: float | None = None
 
 
-def hold_on(job: JobView, now: datetime) -> Hold | None:
+def scheduling_gate(job: JobView, now: datetime) -> SchedulingGate | None:
     """Nothing, for a job that waits for a node like any other."""
     if job.spec.cancel:
-        return Hold("Cancelled", "cancelled; the operator is about to end it")
+        return SchedulingGate("Cancelled", "cancelled; the operator is about to end it")
     if job.spec.suspend:
-        return Hold("Suspended", "suspended; set spec.suspend to false to let it run")
+        return SchedulingGate("Suspended", "suspended; set spec.suspend to false to let it run")
     if (left := deadline_left(job, now)) is not None and left <= 0:
-        return Hold("DeadlineExceeded", "its deadline is over; the operator is about to end it")
+        return SchedulingGate("DeadlineExceeded", "its deadline is over; the operator is about to end it")
     if job.status.assignedNode:
-        return Hold("Placed", f"placed on {job.status.assignedNode}; the operator is about to run it there")
+        return SchedulingGate("Placed", f"placed on {job.status.assignedNode}; the operator is about to run it there")
     if is_foreign(job):
-        return Hold("AwaitingScheduler", f"another controller has it, as {job.status.controllerJobID}")
+        return SchedulingGate("AwaitingScheduler", f"another controller has it, as {job.status.controllerJobID}")
     if job.spec.schedulerName != DEFAULT_SCHEDULER:
-        return Hold("AwaitingScheduler", f"waits for {job.spec.schedulerName} to place it")
+        return SchedulingGate("AwaitingScheduler", f"waits for {job.spec.schedulerName} to place it")
     if (pause := _pause_left(job, now)) > 0:
         failed = scheduled_condition(job)
-        return Hold("Retrying", (failed.message if failed else "") or "tried again in a moment", pause)
+        return SchedulingGate("Retrying", (failed.message if failed else "") or "tried again in a moment", pause)
     return None
 
 

@@ -68,7 +68,7 @@ class WorkerRunner:
         folder.mkdir(mode=0o700, parents=True)
 
     @asynccontextmanager
-    async def begun(self, task: WorkerTask) -> "AsyncIterator[WorkerProcess]":
+    async def start(self, task: WorkerTask) -> "AsyncIterator[WorkerProcess]":
         """A job whose worker has ended, and whose files are gone, when the block is left."""
         try:
             folder = Path(mkdtemp(dir=self._folder))
@@ -90,7 +90,7 @@ class WorkerProcess:
     ) -> None:
         self._task, self._folder, self._process, self._trouble = task, folder, process, trouble
 
-    async def ended(self) -> AttemptResult:
+    async def wait(self) -> AttemptResult:
         """Its answer, however it went. Interrupted if the worker was told to stop, and not by us."""
         if self._process is None:
             return AttemptResult(self._task.id, fault="NodeFault", message=self._trouble)

@@ -1,7 +1,8 @@
-"""Writes the status of one kind: only what changed, only if nobody wrote since, and never twice on old news.
+"""Writes the status of one kind: only the fields that changed, and only if nothing else changed the object.
 
-A write is known here before the cache shows it. Until it does, a decision on the cached object would be the same again:
-`is_behind` tells. Where a write leaves nothing to do, its echo from the watch need not bring its object back: `quiet`.
+StatusWriter remembers each write until the cache shows it: a reconciler that decided on the older object would repeat
+the write (`must_wait`). The watch event of a write that leaves nothing to do need not requeue its object
+(`ignore_echo`).
 """
 
 from collections.abc import Mapping
@@ -69,7 +70,7 @@ class StatusWriter(Generic[T]):
             self._writes[key] = _Write(_version(new))
         return new
 
-    def is_behind(self, key: ObjectKey, about: T) -> bool:
+    def is_stale(self, key: ObjectKey, about: T) -> bool:
         """Whether this is from before our last write: deciding on it would decide the same again."""
         mine = self._writes.get(key)
         return mine is not None and _version(about) < mine.version
@@ -79,18 +80,18 @@ class StatusWriter(Generic[T]):
 
         Whatever brought it here then waits for that write's echo, which is news again, however quiet it was to be.
         """
-        if self.is_behind(key, about):
+        if self.is_stale(key, about):
             self._writes[key].quiet = False
             return True
         self._writes.pop(key, None)
         return False
 
-    def quiet(self, key: ObjectKey) -> None:
+    def ignore_echo(self, key: ObjectKey) -> None:
         """What followed from our last write is done: its echo is no news."""
         if (mine := self._writes.get(key)) is not None:
             mine.quiet = True
 
-    def is_news(self, change: ObjectChange[T]) -> bool:
+    def needs_reconcile(self, change: ObjectChange[T]) -> bool:
         """For `ReconcileLoop.watches(when=...)`: whether a change is more than the echo of a quiet write."""
         mine = self._writes.get(change.key)
         if mine is None or change.new is None or not mine.quiet:

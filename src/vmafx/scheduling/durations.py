@@ -37,11 +37,11 @@ class Durations:
         self._known = {kind: sorted(seconds) for kind, seconds in latest.items() if seconds}
         self._medians = {kind: _median(seconds) for kind, seconds in self._known.items()}
 
-    def whole(self, terms: Requirements, offer: NodeOffer) -> float | None:
+    def expected(self, terms: Requirements, offer: NodeOffer) -> float | None:
         """Seconds that a job of these terms will take on this node: the median of what others took."""
         return self._medians.get(job_class(terms, offer))
 
-    def rest(self, terms: Requirements, offer: NodeOffer, so_far: float) -> float | None:
+    def remaining(self, terms: Requirements, offer: NodeOffer, so_far: float) -> float | None:
         """Seconds that one which has run `so_far` still takes: what those took that were not over by then either."""
         known = self._known.get(job_class(terms, offer))
         if known is None:

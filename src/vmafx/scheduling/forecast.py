@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from vmafx.api.job import JobProgress, JobView
-from vmafx.jobs.state import hold_on, scheduled_condition
+from vmafx.jobs.state import scheduled_condition, scheduling_gate
 from vmafx.scheduling.durations import Durations, JobDuration, job_class
 from vmafx.scheduling.requirements import (
     JobRequest,
@@ -52,13 +52,13 @@ class PredictedStart(NamedTuple):
 
 
 class JobForecast(msgspec.Struct, frozen=True):
-    """What a waiting job may expect. `why`: what it waits for; None if a slot is free for it, or if it is held back.
+    """What a waiting job may expect. `cause`: what it waits for; None if a slot is free for it, or if it is held back.
 
     `position` is None for a job that is held back, or that no node takes at present.
     """
 
     position: int | None = None
-    why: PendingCause | None = None
+    cause: PendingCause | None = None
     start: PredictedStart | None = None
 
 
@@ -96,7 +96,7 @@ class SchedulerSimulation:
         self._later = {waiter.request.job for waiter in waiters if waiter.after}
         self._events: list[tuple[float, NamespacedName]] = []  # a job ends; or one of those that come later comes
         for offer in self._offers.values():
-            self._scheduler.offer(offer)
+            self._scheduler.set_node(offer)
         for runner in runners:
             self._scheduler.hold(runner.job, runner.node)
             self._note(runner.left, runner.job)
@@ -104,12 +104,12 @@ class SchedulerSimulation:
             if waiter.after:
                 self._note(waiter.after, waiter.request.job)
             elif waiter.after is not None:
-                self._scheduler.wait(waiter.request)
+                self._scheduler.enqueue(waiter.request)
 
     def starts(self) -> Iterator[PredictedStart]:
         """Each start, the soonest first; may be left at any time. A job that is never seen to start is not named."""
         yield from self._place(0.0)
-        self.why = {job: why for job in self._requests if (why := self._scheduler.why(job)) is not None}
+        self.why = {job: why for job in self._requests if (why := self._scheduler.pending_cause(job)) is not None}
         while self._events:
             now = self._events[0][0]
             while self._events and self._events[0][0] == now:  # all that happens at once, before anybody gains by it
@@ -119,13 +119,13 @@ class SchedulerSimulation:
     def _happen(self, job: NamespacedName) -> None:
         if job in self._later:
             self._later.discard(job)
-            self._scheduler.wait(self._requests[job])
+            self._scheduler.enqueue(self._requests[job])
         else:
-            self._scheduler.forget(job)
+            self._scheduler.remove_job(job)
 
     def _place(self, now: float) -> Iterator[PredictedStart]:
         for job, node in self._scheduler.place():
-            lasts = self._lasting(self._requests[job].terms, self._offers[node])
+            lasts = self._lasting(self._requests[job].requirements, self._offers[node])
             ends = None if lasts is None else now + max(lasts, 0.0)
             self._note(ends, job)
             yield PredictedStart(job, node, now, ends)
@@ -150,7 +150,7 @@ def positions(waiters: Iterable[WaitingJob], offers: Iterable[NodeOffer]) -> dic
     last: Counter[str] = Counter()
     found = {}
     for waiter in sorted(waiters, key=lambda one: one.request.order()):
-        terms = waiter.request.terms.alike()
+        terms = waiter.request.requirements.without_exclusions()
         if terms not in taken:
             taken[terms] = any(offer.fits(terms) for offer in there[terms.namespace])
         if taken[terms] and waiter.after is not None:
@@ -161,7 +161,7 @@ def positions(waiters: Iterable[WaitingJob], offers: Iterable[NodeOffer]) -> dic
 
 def waiting_job(job: JobView, now: datetime) -> WaitingJob:
     """A job without a node."""
-    hold = hold_on(job, now)
+    hold = scheduling_gate(job, now)
     return WaitingJob(job_request(job), 0.0 if hold is None else hold.after)
 
 
@@ -177,7 +177,7 @@ def running_job(
         return RunningJob(name, node)
     begun = attempt_start(job)
     so_far = max((now - begun).total_seconds(), 0.0) if begun else 0.0
-    return RunningJob(name, node, durations.rest(job_request(job).terms, offer, so_far))
+    return RunningJob(name, node, durations.remaining(job_request(job).requirements, offer, so_far))
 
 
 def job_duration(job: JobView, offer: NodeOffer) -> JobDuration | None:
@@ -185,7 +185,8 @@ def job_duration(job: JobView, offer: NodeOffer) -> JobDuration | None:
     begun, ended = attempt_start(job), job.status.finishedAt
     if begun is None or ended is None:
         return None
-    return JobDuration(job_class(job_request(job).terms, offer), ended.timestamp(), (ended - begun).total_seconds())
+    kind = job_class(job_request(job).requirements, offer)
+    return JobDuration(kind, ended.timestamp(), (ended - begun).total_seconds())
 
 
 def attempt_start(job: JobView) -> datetime | None:

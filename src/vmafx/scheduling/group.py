@@ -28,7 +28,7 @@ class JobGroup:
     """Waiting jobs whose terms differ at most in the nodes they avoid. Who avoids all that is free holds up nobody."""
 
     def __init__(self, terms: Requirements, mark: RequirementKey) -> None:
-        self.terms = terms
+        self.requirements = terms
         self.mark = mark  # that a node must have to fit
         self.why: PendingCause | None = None  # as long as it is known to be true
         self.jobs: dict[NamespacedName, Subqueue] = {}
@@ -87,7 +87,7 @@ class JobGroup:
         if line is None or job is None or node is None:
             self._avoided.update(self._free.things)
             return None
-        return line.rank(job), Placement(job, NamespacedName(self.terms.namespace, node))
+        return line.rank(job), Placement(job, NamespacedName(self.requirements.namespace, node))
 
     def _best(self, line: Subqueue) -> str | None:
         """A node that is to be avoided only if no other could ever be waited for."""

@@ -37,7 +37,7 @@ class Requirements(NamedTuple):
     excluded: frozenset[str] = frozenset()  # nodes to be used only if no other fits
     pod_only: bool = False  # its credentials can be given to a Pod, not to an agent
 
-    def alike(self) -> "Requirements":
+    def without_exclusions(self) -> "Requirements":
         """What the same nodes fit: these terms, whatever nodes they avoid."""
         return self._replace(excluded=frozenset()) if self.excluded else self
 
@@ -46,7 +46,7 @@ class JobRequest(msgspec.Struct, frozen=True, gc=False):
     """A job that waits."""
 
     job: NamespacedName
-    terms: Requirements
+    requirements: Requirements
     created: float  # seconds; the older of two goes first
     priority: int = 0
 
@@ -64,12 +64,12 @@ class NodeOffer(msgspec.Struct, frozen=True):
     cordoned: bool = False
     draining: bool = False  # its agent is about to stop
     agent: bool = False
-    spoken: bool = True  # whether its agent was ever heard; true where there is none
+    agent_registered: bool = True  # whether its agent was ever heard; true where there is none
     labels: frozenset[Label] = frozenset()
     fps: float = 0.0  # measured
 
     def usable(self) -> bool:
-        return self.is_open() and self.spoken
+        return self.is_open() and self.agent_registered
 
     def is_open(self) -> bool:
         """Whether it would take jobs, once its agent is heard."""
@@ -120,7 +120,7 @@ def node_offer(node: NodeView) -> NodeOffer:
         cordoned=node.spec.unschedulable,
         draining=node.status.draining,
         agent=agent,
-        spoken=not agent or node.status.agentSession is not None,
+        agent_registered=not agent or node.status.agentSession is not None,
         labels=frozenset(node.metadata.labels.items()),
         fps=node.status.throughput or 0.0,
     )

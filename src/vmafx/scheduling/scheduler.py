@@ -34,15 +34,15 @@ class Scheduler:
         self._used: Counter[NamespacedName] = Counter()
         self._turns: RankedSet[JobGroup, Order] = RankedSet()  # the groups that may have a place for their first job
 
-    def wait(self, request: JobRequest) -> None:
+    def enqueue(self, request: JobRequest) -> None:
         """A job waits, or waits on other terms than before."""
-        job, alike = request.job, request.terms.alike()
+        job, alike = request.job, request.requirements.without_exclusions()
         self._leave(job)
         group = self._groups.get(alike) or self._new_group(alike)
         if self._waits.get(job, group) is not group:
             self._withdraw(job)
         self._waits[job] = group
-        group.add(job, request.order(), request.terms.excluded)
+        group.add(job, request.order(), request.requirements.excluded)
         self._line_up(group)
 
     def hold(self, job: NamespacedName, node: NamespacedName) -> None:
@@ -54,12 +54,12 @@ class Scheduler:
             self._used[node] += 1
             self._look_at(node)
 
-    def forget(self, job: NamespacedName) -> None:
+    def remove_job(self, job: NamespacedName) -> None:
         """A job is over, or gone, or not ours to place."""
         self._withdraw(job)
         self._leave(job)
 
-    def offer(self, offer: NodeOffer) -> bool:
+    def set_node(self, offer: NodeOffer) -> bool:
         """A node is there, or has changed; False if in nothing that could change why a job waits."""
         before = self._nodes.get(offer.node)
         if before is not None and msgspec.structs.replace(before, fps=offer.fps) == offer:
@@ -77,7 +77,7 @@ class Scheduler:
         self._look_at(offer.node)
         return True
 
-    def withdraw(self, node: NamespacedName) -> None:
+    def remove_node(self, node: NamespacedName) -> None:
         """A node is gone; jobs that had it keep it until told otherwise."""
         before = self._nodes.pop(node, None)
         if before is not None:
@@ -98,18 +98,18 @@ class Scheduler:
                 self.hold(*found[1])
                 yield found[1]
 
-    def why(self, job: NamespacedName) -> PendingCause | None:
+    def pending_cause(self, job: NamespacedName) -> PendingCause | None:
         """Why this job waits; None if it does not."""
         group = self._waits.get(job)
         return None if group is None else self._why(group)
 
-    def lines(self, namespace: str) -> Iterator[tuple[Requirements, PendingCause, Collection[NamespacedName]]]:
+    def pending_groups(self, namespace: str) -> Iterator[tuple[Requirements, PendingCause, Collection[NamespacedName]]]:
         """Jobs of a namespace that wait on the same terms but for the nodes they avoid, and so for the same reason."""
         for group in self._groups_in[namespace]:
             if group.jobs:
-                yield group.terms, self._why(group), group.jobs.keys()
+                yield group.requirements, self._why(group), group.jobs.keys()
 
-    def used(self, node: NamespacedName) -> int:
+    def used_slots(self, node: NamespacedName) -> int:
         return self._used[node]
 
     def _new_group(self, terms: Requirements) -> JobGroup:
@@ -126,8 +126,8 @@ class Scheduler:
         return group
 
     def _give_up(self, group: JobGroup) -> None:
-        del self._groups[group.terms]
-        self._groups_in.discard(group.terms.namespace, group)
+        del self._groups[group.requirements]
+        self._groups_in.discard(group.requirements.namespace, group)
         self._groups_by.discard(group.mark, group)
         self._turns.drop(group)
 
@@ -142,7 +142,7 @@ class Scheduler:
         group = self._waits.pop(job, None)
         if group is not None:
             group.remove(job)
-            if group.jobs or not (group.terms.selector or self._is_bare(group.terms.namespace)):
+            if group.jobs or not (group.requirements.selector or self._is_bare(group.requirements.namespace)):
                 self._line_up(group)
             else:
                 self._give_up(group)
@@ -161,7 +161,7 @@ class Scheduler:
         if offer is not None:
             used = self._used[node]
             for group in self._near(offer):
-                if offer.fits(group.terms):
+                if offer.fits(group.requirements):
                     group.see(offer, used)
                     self._line_up(group)
 
@@ -171,7 +171,7 @@ class Scheduler:
             self._nodes_by.discard(mark, before.node)
         for group in self._near(before):
             group.why = None
-            if now is None or not now.fits(group.terms):
+            if now is None or not now.fits(group.requirements):
                 group.lose(before.node)
                 self._line_up(group)
 
@@ -196,11 +196,11 @@ class Scheduler:
                 yield offer
 
     def _why(self, group: JobGroup) -> PendingCause:
-        namespace = group.terms.namespace
+        namespace = group.requirements.namespace
         if self._is_bare(namespace):
             return PendingCause("NoNodes", f"there is no VmafxNode in namespace {namespace}")
         if group.why is None:
-            group.why = _why(group.terms, list(self._selected(group.terms)))
+            group.why = _why(group.requirements, list(self._selected(group.requirements)))
         return group.why
 
 
@@ -224,12 +224,12 @@ def _why(terms: Requirements, selected: list[NodeOffer]) -> PendingCause:
     healthy = [offer for offer in fitting if offer.is_open()]
     if not healthy:
         return PendingCause("NoHealthyNode", _none_healthy(fitting))
-    spoken = [offer for offer in healthy if offer.spoken]
-    if not spoken:
+    registered = [offer for offer in healthy if offer.agent_registered]
+    if not registered:
         return PendingCause("NoAgent", f"no agent has registered yet for {_that_fit(len(healthy))}")
-    slots = sum(offer.capacity for offer in spoken)
+    slots = sum(offer.capacity for offer in registered)
     taken = "the only slot" if slots == 1 else f"all {slots} slots"
-    return PendingCause("InsufficientCapacity", f"{taken} of {_that_fit(len(spoken))} {_are(slots)} taken")
+    return PendingCause("InsufficientCapacity", f"{taken} of {_that_fit(len(registered))} {_are(slots)} taken")
 
 
 def _none_healthy(fitting: list[NodeOffer]) -> str:

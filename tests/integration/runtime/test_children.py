@@ -358,7 +358,7 @@ async def test_a_write_is_known_before_the_cache_shows_it(client: Client, namesp
     assert writer.must_wait(key, old)
     cached.shows(new)
     assert not writer.must_wait(key, new)
-    assert not writer.is_behind(key, old)  # forgotten, now that the cache has it
+    assert not writer.is_stale(key, old)  # forgotten, now that the cache has it
     assert await writer.write(old, {"text": "z"}) is None  # somebody wrote since
     assert await writer.write(new, {}) is new
 
@@ -368,12 +368,12 @@ async def test_the_echo_of_a_quiet_write_is_no_news(client: Client, namespace: s
     old, writer, key = await cached.made(client), cached.writer, cached.key
     new = await writer.write(old, {"text": "y"})
     assert new is not None
-    assert writer.is_news(ObjectChange(key, old, new))
-    writer.quiet(key)
-    assert not writer.is_news(ObjectChange(key, old, new))
-    assert writer.is_news(ObjectChange(key, old, new))  # only the first is an echo
-    writer.quiet(key)
-    assert writer.is_news(ObjectChange(key, old, None))
+    assert writer.needs_reconcile(ObjectChange(key, old, new))
+    writer.ignore_echo(key)
+    assert not writer.needs_reconcile(ObjectChange(key, old, new))
+    assert writer.needs_reconcile(ObjectChange(key, old, new))  # only the first is an echo
+    writer.ignore_echo(key)
+    assert writer.needs_reconcile(ObjectChange(key, old, None))
 
 
 async def test_what_came_while_the_cache_was_behind_waits_for_the_echo(client: Client, namespace: str) -> None:
@@ -382,9 +382,9 @@ async def test_what_came_while_the_cache_was_behind_waits_for_the_echo(client: C
     old, writer, key = await cached.made(client), cached.writer, cached.key
     new = await writer.write(old, {"text": "y"})
     assert new is not None
-    writer.quiet(key)
+    writer.ignore_echo(key)
     assert writer.must_wait(key, old)
-    assert writer.is_news(ObjectChange(key, old, new))
+    assert writer.needs_reconcile(ObjectChange(key, old, new))
 
 
 async def test_a_watch_that_is_faster_than_the_answer_leaves_nothing_to_wait_for(
@@ -395,4 +395,4 @@ async def test_a_watch_that_is_faster_than_the_answer_leaves_nothing_to_wait_for
     meta = msgspec.structs.replace(old.metadata, resourceVersion=str(10**15))
     cached.shows(msgspec.structs.replace(old, metadata=meta))
     assert await writer.write(old, {"text": "y"}) is not None
-    assert not writer.is_behind(key, old)
+    assert not writer.is_stale(key, old)

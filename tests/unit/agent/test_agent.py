@@ -90,7 +90,7 @@ class Work(WorkerRunner):
         self.running = self.most = 0
 
     @asynccontextmanager
-    async def begun(self, task: WorkerTask) -> AsyncIterator[WorkerProcess]:
+    async def start(self, task: WorkerTask) -> AsyncIterator[WorkerProcess]:
         self.running += 1
         self.most = max(self.most, self.running)
         try:
@@ -103,7 +103,7 @@ class Doing(WorkerProcess):
     def __init__(self, task: WorkerTask, seconds: float) -> None:
         self._task, self._seconds = task, seconds
 
-    async def ended(self) -> AttemptResult:
+    async def wait(self) -> AttemptResult:
         await asyncio.sleep(self._seconds)
         if self._task.id == "stopped":
             raise WorkerInterrupted(self._task.id)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.scheduling.test_scheduler import NODES, OFFERS, Plain, requests
 from vmafx.api.job import JobProgress, JobSpecView, JobStatusView, JobView
 from vmafx.api.meta import Condition, MetaView
-from vmafx.jobs.state import hold_on
+from vmafx.jobs.state import scheduling_gate
 from vmafx.operator.job.decide import decide
 from vmafx.operator.job.steps import Enqueue, KeepPending
 from vmafx.scheduling.durations import MAX_SAMPLES, Durations, JobClass, JobDuration
@@ -75,7 +75,7 @@ def plainly(
             del coming[job]
             plain.waiting[job] = asked[job]
         for job, node in plain.place():
-            lasts = lasting(asked[job].terms, plain.nodes[node])
+            lasts = lasting(asked[job].requirements, plain.nodes[node])
             starts[job] = PredictedStart(job, node, now, None if lasts is None else now + lasts)
             if lasts is not None:
                 ending[job] = now + lasts
@@ -99,7 +99,7 @@ def test_it_foresees_what_the_plain_one_does(
             assert outlook.start.ends is None or outlook.start.ends >= outlook.start.starts
         if waiter.after is None:
             assert outlook.start is None
-        if outlook.why is None:
+        if outlook.cause is None:
             assert waiter.after != 0 or (outlook.start is not None and outlook.start.starts == 0)
         else:
             assert waiter.after == 0
@@ -124,7 +124,7 @@ def test_no_more_start_on_a_jobs_nodes_before_it_than_its_position_says(
     order = list(seen)
     starts = sorted((one.start.starts, order.index(job)) for job, one in seen.items() if one.start)
     for waiter in waiters:
-        job, terms = waiter.request.job, waiter.request.terms
+        job, terms = waiter.request.job, waiter.request.requirements
         own = seen[job].start
         usable = [offer for offer in offers if offer.usable() and offer.fits(terms)]
         mine = {one.node for one in usable if one.node.name not in terms.excluded} or {one.node for one in usable}
@@ -150,7 +150,7 @@ def test_positions_count_the_jobs_of_a_namespace_that_can_get_a_node(
             for one in sorted(waiters, key=lambda one: one.request.order())
             if one.request.job.namespace == namespace
             and one.after is not None
-            and any(offer.usable() and offer.fits(one.request.terms) for offer in offers)
+            and any(offer.usable() and offer.fits(one.request.requirements) for offer in offers)
         ]
         assert listed == [*range(1, len(numbered) + 1), *[None] * (len(listed) - len(numbered))]
         assert [seen[one.job].position for one in numbered] == listed[: len(numbered)]
@@ -163,13 +163,13 @@ def test_the_scheduler_then_does_so(waiters: list[WaitingJob], offers: list[Node
     foretold = [one.start for one in forecast(waiters, [], offers, always(10.0)).values() if one.start]
     scheduler = Scheduler()
     for offer in offers:
-        scheduler.offer(offer)
+        scheduler.set_node(offer)
     for waiter in waiters:
-        scheduler.wait(waiter.request)
+        scheduler.enqueue(waiter.request)
     for moment in sorted({start.starts for start in foretold}):
         for over in foretold:
             if over.ends == moment:
-                scheduler.forget(over.job)
+                scheduler.remove_job(over.job)
         assert set(scheduler.place()) == {(one.job, one.node) for one in foretold if one.starts == moment}
 
 
@@ -186,7 +186,7 @@ def test_two_slots_and_five_jobs() -> None:
         (1, 0.0, 30.0), (2, 12.0, 42.0), (3, 30.0, 60.0), (4, 42.0, 72.0), (5, 60.0, 90.0),
     ]  # fmt: skip
     full = PendingCause("InsufficientCapacity", "all 2 slots of the one node that fits are taken")
-    assert [one.why for one in seen.values()] == [None, full, full, full, full]
+    assert [one.cause for one in seen.values()] == [None, full, full, full, full]
 
 
 def test_of_slots_that_become_free_together_the_best_is_taken() -> None:
@@ -245,7 +245,7 @@ def test_jobs_whose_nodes_take_none_have_no_position_and_say_why() -> None:
     ]
     waiters = [WaitingJob(request("a", 0)), WaitingJob(request("b", 1, backend="cuda")), WaitingJob(request("c", 2))]
     seen = forecast(waiters, [], offers, always(1.0))
-    assert [(one.position, one.start, one.why.reason) for one in seen.values() if one.why] == [
+    assert [(one.position, one.start, one.cause.reason) for one in seen.values() if one.cause] == [
         (None, None, "NoHealthyNode")
     ] * 3
     offers[0] = NodeOffer(NamespacedName("x", "a"), "cpu")
@@ -263,10 +263,10 @@ def test_durations_are_those_of_the_latest_runs_of_the_kind() -> None:
     runs += [JobDuration(JobClass("x", "cpu"), 1e6 + number, 20.0) for number in range(MAX_SAMPLES)]
     runs += [JobDuration(JobClass("x", "nvidia"), 1.0, seconds) for seconds in (1.0, 2.0, 6.0, 9.0, -5.0)]
     known = Durations(runs)
-    assert (known.whole(terms, cpu), known.whole(terms, gpu)) == (20.0, 4.0)
-    assert known.whole(Requirements("x", "cpu"), gpu) == 20.0  # computed by the CPU, on whatever node
-    assert known.whole(Requirements("y"), cpu) is None
-    assert Durations().whole(terms, cpu) is None
+    assert (known.expected(terms, cpu), known.expected(terms, gpu)) == (20.0, 4.0)
+    assert known.expected(Requirements("x", "cpu"), gpu) == 20.0  # computed by the CPU, on whatever node
+    assert known.expected(Requirements("y"), cpu) is None
+    assert Durations().expected(terms, cpu) is None
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_durations_are_those_of_the_latest_runs_of_the_kind() -> None:
 )
 def test_the_rest_of_a_run_is_that_of_those_not_over_by_then(so_far: float, rest: float | None) -> None:
     known = Durations([JobDuration(JobClass("x", "cpu"), 1.0, seconds) for seconds in (1.0, 2.0, 6.0, 9.0)])
-    assert known.rest(Requirements("x"), NodeOffer(NamespacedName("x", "c"), "cpu"), so_far) == rest
+    assert known.remaining(Requirements("x"), NodeOffer(NamespacedName("x", "c"), "cpu"), so_far) == rest
 
 
 def job(spec: Mapping[str, Any] = {}, **status: Any) -> JobView:
@@ -304,7 +304,7 @@ def test_who_is_in_the_queue_is_who_the_operator_puts_there(
     one: JobView, reason: str | None, after: float | None
 ) -> None:
     step = decide(one, NOW)
-    hold = hold_on(one, NOW)
+    hold = scheduling_gate(one, NOW)
     if reason is None:
         assert (step, hold) == (Enqueue(), None)
     else:
@@ -317,12 +317,12 @@ def test_who_is_in_the_queue_is_who_the_operator_puts_there(
 
 def test_a_job_that_another_controller_has_is_not_in_the_queue() -> None:
     one = job(controllerJobID="external")
-    assert hold_on(one, NOW) == ("AwaitingScheduler", "another controller has it, as external", None)
+    assert scheduling_gate(one, NOW) == ("AwaitingScheduler", "another controller has it, as external", None)
 
 
 def test_cancelled_and_placed_jobs_wait_for_nothing_but_the_operator() -> None:
     for one, reason in ((job({"cancel": True}), "Cancelled"), (job(assignedNode="n"), "Placed")):
-        hold = hold_on(one, NOW)
+        hold = scheduling_gate(one, NOW)
         assert hold is not None
         assert (hold.reason, hold.after) == (reason, None)
 

@@ -40,7 +40,7 @@ class Plain:
             (
                 (request.job, node)
                 for request in sorted(self.waiting.values(), key=JobRequest.order)
-                if (node := self._best(request.terms))
+                if (node := self._best(request.requirements))
             ),
             None,
         ):
@@ -80,7 +80,7 @@ OFFERS = st.builds(
     cordoned=st.sampled_from([False, False, False, True]),
     draining=st.sampled_from([False, False, False, True]),
     agent=st.booleans(),
-    spoken=st.sampled_from([True, True, False]),
+    agent_registered=st.sampled_from([True, True, False]),
     labels=LABELS,
     fps=st.sampled_from([0.0, 10.0, 20.0]),
 )
@@ -116,18 +116,18 @@ STEPS = st.lists(
 def apply(scheduler: Scheduler, plain: Plain, step: object) -> None:
     match step:
         case JobRequest():
-            scheduler.wait(step)
+            scheduler.enqueue(step)
             plain.on.pop(step.job, None)
             plain.waiting[step.job] = step
         case NodeOffer():
-            scheduler.offer(step)
+            scheduler.set_node(step)
             plain.nodes[step.node] = step
         case ("forget", NamespacedName() as job):
-            scheduler.forget(job)
+            scheduler.remove_job(job)
             plain.waiting.pop(job, None)
             plain.on.pop(job, None)
         case ("gone", NamespacedName() as node):
-            scheduler.withdraw(node)
+            scheduler.remove_node(node)
             plain.nodes.pop(node, None)
         case ("hold", NamespacedName() as job, str() as name):
             node = NamespacedName(job.namespace, name)
@@ -137,8 +137,8 @@ def apply(scheduler: Scheduler, plain: Plain, step: object) -> None:
         case ("look", NamespacedName() as job, int() as times):
             if request := plain.waiting.get(job):
                 for _ in range(times):
-                    scheduler.forget(job)
-                    scheduler.wait(request)
+                    scheduler.remove_job(job)
+                    scheduler.enqueue(request)
         case _:
             assert list(scheduler.place()) == plain.place()
 
@@ -147,16 +147,16 @@ def told(plain: Plain) -> Scheduler:
     """A new scheduler that knows the state, told in another order."""
     fresh = Scheduler()
     for request in reversed(plain.waiting.values()):
-        fresh.wait(request)
+        fresh.enqueue(request)
     for job, node in reversed(plain.on.items()):
         fresh.hold(job, node)
     for offer in reversed(plain.nodes.values()):
-        fresh.offer(offer)
+        fresh.set_node(offer)
     return fresh
 
 
 def reasons(scheduler: Scheduler) -> dict[NamespacedName, PendingCause]:
-    return {job: why for namespace in "xy" for _, why, jobs in scheduler.lines(namespace) for job in jobs}
+    return {job: why for namespace in "xy" for _, why, jobs in scheduler.pending_groups(namespace) for job in jobs}
 
 
 @given(STEPS)
@@ -167,10 +167,10 @@ def test_it_decides_as_the_plain_one_does(steps: list[object]) -> None:
         assert reasons(scheduler) == reasons(told(plain))
         assert reasons(scheduler).keys() == plain.waiting.keys()
         used = Counter(plain.on.values())
-        assert all(scheduler.used(node) == used[node] for node in plain.nodes)
-    assert {job: scheduler.why(job) for job in plain.waiting} == reasons(scheduler)
+        assert all(scheduler.used_slots(node) == used[node] for node in plain.nodes)
+    assert {job: scheduler.pending_cause(job) for job in plain.waiting} == reasons(scheduler)
     for job in plain.on:
-        assert scheduler.why(job) is None
+        assert scheduler.pending_cause(job) is None
 
 
 @given(STEPS)
@@ -187,9 +187,9 @@ def test_what_is_gone_leaves_no_trace(steps: list[object]) -> None:
     for step in steps:
         apply(scheduler, plain, step)
     for job in [*plain.waiting, *plain.on]:
-        scheduler.forget(job)
+        scheduler.remove_job(job)
     for node in plain.nodes:
-        scheduler.withdraw(node)
+        scheduler.remove_node(node)
     assert held(scheduler) <= held(Scheduler()) + SLACK
 
 
@@ -203,9 +203,9 @@ def test_never_over_capacity_and_never_on_an_unfit_node(steps: list[object]) -> 
         before = dict(plain.waiting)
         for placement in scheduler.place():
             offer, request = plain.nodes[placement.node], before[placement.job]
-            assert offer.fits(request.terms)
+            assert offer.fits(request.requirements)
             assert offer.usable()
-            assert scheduler.used(placement.node) <= offer.capacity
+            assert scheduler.used_slots(placement.node) <= offer.capacity
         plain.place()
 
 
@@ -255,14 +255,14 @@ def request(name: str, created: float = 0, **terms: object) -> JobRequest:
 def offered(*offers: NodeOffer) -> Scheduler:
     scheduler = Scheduler()
     for offer in offers:
-        scheduler.offer(offer)
+        scheduler.set_node(offer)
     return scheduler
 
 
 def test_a_line_that_cannot_move_holds_up_no_other() -> None:
     scheduler = offered(NodeOffer(NamespacedName("x", "cpu"), "cpu"))
-    scheduler.wait(request("first", 1, backend="cuda"))
-    scheduler.wait(request("second", 2, backend="cpu"))
+    scheduler.enqueue(request("first", 1, backend="cuda"))
+    scheduler.enqueue(request("second", 2, backend="cpu"))
     assert list(scheduler.place()) == [(NamespacedName("x", "second"), NamespacedName("x", "cpu"))]
 
 
@@ -271,16 +271,16 @@ def test_jobs_spread_over_nodes_and_prefer_the_faster() -> None:
         *(NodeOffer(NamespacedName("x", name), "cpu", 2, fps=fps) for name, fps in (("slow", 10), ("fast", 50)))
     )
     for number in range(4):
-        scheduler.wait(request(f"job-{number}", number))
+        scheduler.enqueue(request(f"job-{number}", number))
     assert [placement.node.name for placement in scheduler.place()] == ["fast", "slow", "fast", "slow"]
 
 
 def test_an_excluded_node_is_used_only_if_no_other_fits() -> None:
     scheduler = offered(NodeOffer(NamespacedName("x", "bad"), "cpu"), NodeOffer(NamespacedName("x", "good"), "cpu"))
     scheduler.hold(NamespacedName("x", "other"), NamespacedName("x", "good"))
-    scheduler.wait(request("again", excluded=frozenset({"bad"})))
+    scheduler.enqueue(request("again", excluded=frozenset({"bad"})))
     assert list(scheduler.place()) == []
-    scheduler.offer(NodeOffer(NamespacedName("x", "good"), "cpu", cordoned=True))
+    scheduler.set_node(NodeOffer(NamespacedName("x", "good"), "cpu", cordoned=True))
     assert list(scheduler.place()) == [(NamespacedName("x", "again"), NamespacedName("x", "bad"))]
 
 
@@ -338,7 +338,7 @@ def test_an_excluded_node_is_used_only_if_no_other_fits() -> None:
             ("NoHealthyNode", "the one node that fits, n, is unhealthy (kubectl describe vmnode n)"),
         ),
         (
-            [NodeOffer(NamespacedName("x", "n"), "cpu", agent=True, spoken=False)],
+            [NodeOffer(NamespacedName("x", "n"), "cpu", agent=True, agent_registered=False)],
             {},
             ("NoAgent", "no agent has registered yet for the one node that fits"),
         ),
@@ -346,20 +346,20 @@ def test_an_excluded_node_is_used_only_if_no_other_fits() -> None:
 )
 def test_why_a_job_waits(offers: list[NodeOffer], terms: dict[str, object], reason: tuple[str, str]) -> None:
     scheduler = offered(*offers)
-    scheduler.wait(request("job", 0, **terms))
+    scheduler.enqueue(request("job", 0, **terms))
     assert list(scheduler.place()) == []
-    assert scheduler.why(NamespacedName("x", "job")) == reason
+    assert scheduler.pending_cause(NamespacedName("x", "job")) == reason
 
 
 def test_a_full_fleet_is_told_with_its_size() -> None:
     scheduler = offered(NodeOffer(NamespacedName("x", "n"), "cpu", 2), NodeOffer(NamespacedName("x", "m"), "cpu"))
     for number in range(4):
-        scheduler.wait(request(f"job-{number}", number))
+        scheduler.enqueue(request(f"job-{number}", number))
     assert len(list(scheduler.place())) == 3
-    assert scheduler.why(NamespacedName("x", "job-3")) == PendingCause(
+    assert scheduler.pending_cause(NamespacedName("x", "job-3")) == PendingCause(
         "InsufficientCapacity", "all 3 slots of the 2 nodes that fit are taken"
     )
-    scheduler.forget(NamespacedName("x", "job-0"))
+    scheduler.remove_job(NamespacedName("x", "job-0"))
     assert [placement.job.name for placement in scheduler.place()] == ["job-3"]
 
 
@@ -367,21 +367,21 @@ def test_a_standby_that_never_places_keeps_nothing_of_jobs_that_are_over() -> No
     scheduler = offered(NodeOffer(NamespacedName("x", "n"), "cpu", 2))
     empty = held(scheduler)
     for number in range(5_000):
-        scheduler.wait(request(f"job-{number}", -number))  # each is the first of its line
+        scheduler.enqueue(request(f"job-{number}", -number))  # each is the first of its line
     for number in range(5_000):
         scheduler.hold(NamespacedName("x", f"job-{number}"), NamespacedName("x", "n"))
-        scheduler.forget(NamespacedName("x", f"job-{number}"))
+        scheduler.remove_job(NamespacedName("x", f"job-{number}"))
     assert held(scheduler) <= empty + SLACK
 
 
 def test_a_job_that_is_looked_at_again_and_again_stands_in_line_once() -> None:
     scheduler = offered()
     for name in ("one", "other"):
-        scheduler.wait(request(name))
+        scheduler.enqueue(request(name))
     before = held(scheduler)
     for _ in range(5_000):
-        scheduler.forget(NamespacedName("x", "one"))
-        scheduler.wait(request("one"))
+        scheduler.remove_job(NamespacedName("x", "one"))
+        scheduler.enqueue(request("one"))
     assert held(scheduler) <= before + SLACK
 
 
@@ -390,15 +390,15 @@ def test_namespaces_of_the_past_are_forgotten() -> None:
     empty = held(scheduler)
     for number in range(1_000):
         namespace = f"ns-{number}"
-        scheduler.offer(NodeOffer(NamespacedName(namespace, "n"), "cpu", labels=frozenset({A})))
-        scheduler.wait(
+        scheduler.set_node(NodeOffer(NamespacedName(namespace, "n"), "cpu", labels=frozenset({A})))
+        scheduler.enqueue(
             JobRequest(NamespacedName(namespace, "job"), Requirements(namespace, selector=frozenset({A})), 0)
         )
         list(scheduler.place())
-        list(scheduler.lines(namespace))
-        scheduler.forget(NamespacedName(namespace, "job"))
-        scheduler.withdraw(NamespacedName(namespace, "n"))
-        assert list(scheduler.lines(namespace)) == []
+        list(scheduler.pending_groups(namespace))
+        scheduler.remove_job(NamespacedName(namespace, "job"))
+        scheduler.remove_node(NamespacedName(namespace, "n"))
+        assert list(scheduler.pending_groups(namespace)) == []
     assert held(scheduler) <= empty + SLACK
 
 
@@ -410,12 +410,12 @@ def crowded(lines: int, kind: str) -> Scheduler:
     )
     for node in nodes:
         scheduler.hold(NamespacedName("x", f"on-{node}"), NamespacedName("x", node))
-    scheduler.wait(request("first", -1, selector=frozenset({A})))
+    scheduler.enqueue(request("first", -1, selector=frozenset({A})))
     avoided = [frozenset(some) for size in range(5) for some in combinations(nodes[1:], size)]
     for number in range(lines):
         selector = frozenset({A, ("host", f"node-{number}")} if kind == "selector" else ())
         excluded = avoided[number] if kind == "excluded" else frozenset({nodes[0]} | avoided[number])
-        scheduler.wait(request(f"job-{number}", number, selector=selector, excluded=excluded))
+        scheduler.enqueue(request(f"job-{number}", number, selector=selector, excluded=excluded))
     list(scheduler.place())
     return scheduler
 
@@ -424,9 +424,9 @@ def crowded(lines: int, kind: str) -> Scheduler:
 def test_a_job_end_takes_no_longer_where_there_are_more_lines(kind: str) -> None:
     def end(scheduler: Scheduler) -> int:
         for node in ("node-0", "node-11"):
-            scheduler.forget(NamespacedName("x", f"on-{node}"))
+            scheduler.remove_job(NamespacedName("x", f"on-{node}"))
             list(scheduler.place())
-        scheduler.forget(NamespacedName("x", "on-node-10"))
+        scheduler.remove_job(NamespacedName("x", "on-node-10"))
         return calls(lambda: list(scheduler.place()))
 
     assert end(crowded(500, kind)) <= 2 * end(crowded(20, kind))
@@ -435,9 +435,9 @@ def test_a_job_end_takes_no_longer_where_there_are_more_lines(kind: str) -> None
 def test_speed_alone_changes_the_order_of_nodes_but_no_reason() -> None:
     slow, fast = NodeOffer(NamespacedName("x", "a"), "cpu", fps=10), NodeOffer(NamespacedName("x", "b"), "cpu", fps=20)
     scheduler = offered(slow, fast)
-    assert not scheduler.offer(fast)
-    assert not scheduler.offer(msgspec.structs.replace(slow, fps=30.0))
-    scheduler.wait(request("job"))
+    assert not scheduler.set_node(fast)
+    assert not scheduler.set_node(msgspec.structs.replace(slow, fps=30.0))
+    scheduler.enqueue(request("job"))
     assert [placement.node.name for placement in scheduler.place()] == ["a"]
 
 
@@ -447,7 +447,7 @@ def test_speed_alone_changes_the_order_of_nodes_but_no_reason() -> None:
         {"healthy": False},
         {"cordoned": True},
         {"draining": True},
-        {"spoken": False},
+        {"agent_registered": False},
         {"capacity": 2},
         {"labels": frozenset({A})},
         {"vendor": "amd"},
@@ -456,13 +456,13 @@ def test_speed_alone_changes_the_order_of_nodes_but_no_reason() -> None:
 )
 def test_whatever_else_changes_about_a_node_is_told(change: dict[str, object]) -> None:
     offer = NodeOffer(NamespacedName("x", "n"), "cpu")
-    assert offered(offer).offer(msgspec.structs.replace(offer, fps=1.0, **change))
+    assert offered(offer).set_node(msgspec.structs.replace(offer, fps=1.0, **change))
 
 
 def test_who_avoids_every_node_takes_what_others_avoid() -> None:
     scheduler = offered(NodeOffer(NamespacedName("x", "bad"), "cpu"), NodeOffer(NamespacedName("x", "good"), "cpu"))
     scheduler.hold(NamespacedName("x", "other"), NamespacedName("x", "good"))
-    scheduler.wait(request("picky", 1, excluded=frozenset({"bad"})))
+    scheduler.enqueue(request("picky", 1, excluded=frozenset({"bad"})))
     assert list(scheduler.place()) == []
-    scheduler.wait(request("desperate", 2, excluded=frozenset({"bad", "good"})))
+    scheduler.enqueue(request("desperate", 2, excluded=frozenset({"bad", "good"})))
     assert list(scheduler.place()) == [(NamespacedName("x", "desperate"), NamespacedName("x", "bad"))]

@@ -81,7 +81,7 @@ class JobReconciler:
         self._jobs.on_change(self._job_changed)
         context.nodes.on_change(self.placing.node_changed)
         self.pods.on_change(self._pod_changed)
-        self.loop.watches(self._jobs, when=self._status.is_news)
+        self.loop.watches(self._jobs, when=self._status.needs_reconcile)
         self.loop.watches(self.pods, to=keys_of)
         self.loop.watches(context.nodes, to=self._jobs_on, when=_concerns_what_runs)
 
@@ -107,7 +107,7 @@ class JobReconciler:
     def _job_changed(self, change: ObjectChange[JobView]) -> None:
         if change.new is None or change.new.status.phase in FINISHED:
             self._forget(change.key)
-        if change.new is None or not self._status.is_behind(change.key, change.new):
+        if change.new is None or not self._status.is_stale(change.key, change.new):
             self.placing.job_changed(change)
 
     def _forget(self, key: ObjectKey) -> None:
@@ -212,11 +212,11 @@ class JobReconciler:
         self.placing.written(key)
         if (known := self._memory.look(key)) is not None:
             known.waits_since = None
-        self._metrics.placed(job, now)
+        self._metrics.record_placement(job, now)
         log.info("job placed", job=str(key), node=node.metadata.name, attempt=placed.status.attempts)
         if node.spec.runtime == "Agent":
             return ReconcileResult.done()
-        self._status.quiet(key)
+        self._status.ignore_echo(key)
         return await self._create_pod(key, placed, node, None)
 
     async def _create_pod(self, key: ObjectKey, job: JobView, node: NodeView, left: float | None) -> ReconcileResult:

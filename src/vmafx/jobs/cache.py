@@ -8,7 +8,7 @@ from vmafx.runtime.informer import Informer, StoreFilter
 from vmafx.runtime.store import Indexer
 
 UNFINISHED: StoreFilter[JobView] = StoreFilter(
-    wanted=lambda job: job.status.phase not in FINISHED,
+    keeps=lambda job: job.status.phase not in FINISHED,
     fields=",".join(f"status.phase!={phase}" for phase in FINISHED),
 )
 

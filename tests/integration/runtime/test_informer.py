@@ -99,7 +99,7 @@ async def test_what_is_not_kept_is_told_and_forgotten(client: Client, namespace:
     ended, _ = await make(client, namespace, "ended")
     await client.patch_status(JOBS, ended, {"phase": "Succeeded"})
     going, _ = await make(client, namespace, "going")
-    informer = Informer(client, SLIM, namespace=namespace, keep=StoreFilter(UNFINISHED.wanted), streaming=streaming)
+    informer = Informer(client, SLIM, namespace=namespace, keep=StoreFilter(UNFINISHED.keeps), streaming=streaming)
     async with running(informer) as listener:
         assert list(informer.store) == [going]
         assert listener.known.keys() == {ended, going}

@@ -89,12 +89,12 @@ def test_who_does_not_run_yet_piles_nothing_up_and_misses_nothing() -> None:
         loop = ReconcileLoop("c", reconcile, Metrics())
         loop.watches(informer)
         for name in ("gone", "there"):
-            informer._tell(informer.store.put(ObjectKey("n", name), object()))
+            informer._notify(informer.store.put(ObjectKey("n", name), object()))
         informer.store.remove(ObjectKey("n", "gone"))
         assert len(loop.queue) == 0
         working = asyncio.create_task(loop.run())
         await asyncio.sleep(1)
-        informer._tell(informer.store.put(ObjectKey("n", "new"), object()))
+        informer._notify(informer.store.put(ObjectKey("n", "new"), object()))
         await asyncio.sleep(1)
         loop.queue.close()
         await working

@@ -84,7 +84,7 @@ def test_patience_grows_with_every_failure_until_the_key_does_well() -> None:
         keys, delays = queue(), []
         for _ in range(20):
             before = now()
-            keys.add_backing_off("a")
+            keys.add_rate_limited("a")
             keys.done(await keys.get())
             delays.append(round(now() - before, 6))
         assert delays[0] == pytest.approx(FIRST_DELAY)
@@ -93,7 +93,7 @@ def test_patience_grows_with_every_failure_until_the_key_does_well() -> None:
         assert delays[-1] == pytest.approx(MAX_DELAY)
         keys.forget("a")
         before = now()
-        keys.add_backing_off("a")
+        keys.add_rate_limited("a")
         await keys.get()
         assert now() - before == pytest.approx(FIRST_DELAY)
 

@@ -205,7 +205,7 @@ async def test_a_thousand_broken_watches_leave_nothing_behind(client: Client, na
                 proxy.cut()
                 await client.merge_patch(JOBS, key, {"spec": {"priority": number}})
                 await proxy.saw(seen + 1)
-                await listener.heard(lambda: listener.known[key].spec.priority == number)
+                await listener.until(lambda: listener.known[key].spec.priority == number)
 
             async with asyncio.timeout(280):
                 for number in range(1, 101):

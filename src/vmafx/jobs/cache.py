@@ -1,4 +1,4 @@
-"""The cache of unfinished jobs that roles keep in memory."""
+"""The informer of unfinished jobs that the roles share."""
 
 from collections.abc import Mapping
 
@@ -16,5 +16,5 @@ UNFINISHED: StoreFilter[JobView] = StoreFilter(
 def jobs_informer(
     client: Client, namespace: str, indexes: Mapping[str, Indexer[JobView]] | None = None
 ) -> Informer[JobView]:
-    """The jobs of one namespace, or of all: a start takes no longer for all the jobs that ever were."""
+    """Unfinished jobs of one namespace, or of all. Finished jobs are not listed: they would slow down each start."""
     return Informer(client, JOBS.seen_as(JobView), namespace=namespace, indexes=indexes, keep=UNFINISHED)

@@ -317,7 +317,7 @@ def test_who_is_in_the_queue_is_who_the_operator_puts_there(
 
 def test_a_job_that_another_controller_has_is_not_in_the_queue() -> None:
     one = job(controllerJobID="external")
-    assert scheduling_gate(one, NOW) == ("AwaitingScheduler", "another controller has it, as external", None)
+    assert scheduling_gate(one, NOW) == ("AwaitingScheduler", "another controller runs it, as external", None)
 
 
 def test_cancelled_and_placed_jobs_wait_for_nothing_but_the_operator() -> None:

@@ -65,7 +65,7 @@ class ReconcileLoop:
         self._reconcile, self._workers, self._timeout = reconcile, workers, timeout
         self.queue: WorkQueue[ObjectKey] = WorkQueue(metrics.queue(name))
         self._metrics = metrics.reconcile_loop(name, workers)
-        self._log = log.bind(controller=name)
+        self._log = log.bind(loop=name)
         self._running = False
         self._sources: list[Callable[[], None]] = []
 
@@ -163,7 +163,8 @@ class ReconcileLoop:
         self._metrics.errors.inc()
         self._metrics.outcomes["error"].inc()
         expected = isinstance(error, KubeError | TerminalError | TimeoutError)
-        text = str(error) or f"timed out after {self._timeout:.0f} s"
+        timed_out = isinstance(error, TimeoutError)
+        text = str(error) or (f"timed out after {self._timeout:.0f} s" if timed_out else type(error).__name__)
         trace_of = None if expected else error
         self._log.error("reconciliation failed", key=str(key), error=text, retry=retry, trace_of=trace_of)
         if retry:

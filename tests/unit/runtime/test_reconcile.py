@@ -158,6 +158,17 @@ def test_a_failure_is_counted_logged_and_retried_unless_terminal(
     assert ("Traceback" in logged) == isinstance(error, ZeroDivisionError)
 
 
+@pytest.mark.parametrize(("error", "text"), [(TimeoutError(), "timed out after 5 s"), (KeyError(), "error=KeyError")])
+def test_an_error_without_a_message_is_logged_by_its_kind(
+    error: Exception, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def reconcile(_: ObjectKey) -> ReconcileResult:
+        raise error
+
+    run_loop(reconcile, 1.0)
+    assert text in capsys.readouterr().err
+
+
 def test_a_reconciliation_that_times_out_is_cancelled_and_retried() -> None:
     async def reconcile(_: ObjectKey) -> ReconcileResult:
         await asyncio.sleep(1000)

@@ -19,13 +19,13 @@ def place_all() -> None:
     scheduler, chance = Scheduler(), random.Random(1)  # noqa: S311 - the same jobs every time
     for number in range(NODES):
         vendor = chance.choice(["cpu", "nvidia", "amd"])
-        scheduler.offer(
+        scheduler.set_node(
             NodeOffer(NamespacedName("ns", f"node-{number:05}"), vendor, capacity=12, fps=chance.random() * 100)
         )
     for number in range(JOBS):
         terms = Requirements("ns", chance.choice([None, "cpu", "cuda", "hip"]))
         job = NamespacedName("ns", f"job-{number:06}")
-        scheduler.wait(JobRequest(job, terms, created=chance.random() * 1e6, priority=chance.randrange(5)))
+        scheduler.enqueue(JobRequest(job, terms, created=chance.random() * 1e6, priority=chance.randrange(5)))
     started = time.process_time()
     placed = sum(1 for _ in scheduler.place())
     rate = placed / (time.process_time() - started)
@@ -36,15 +36,15 @@ def end_one(kind: str, terms: list[Requirements]) -> None:
     scheduler = Scheduler()
     nodes = [NamespacedName("ns", f"node-{number}") for number in range(20)]
     for node in nodes:
-        scheduler.offer(NodeOffer(node, "nvidia", labels=frozenset({("tier", "a")})))
+        scheduler.set_node(NodeOffer(node, "nvidia", labels=frozenset({("tier", "a")})))
         scheduler.hold(NamespacedName("ns", f"on-{node.name}"), node)
     for number, asked in enumerate(terms):
-        scheduler.wait(JobRequest(NamespacedName("ns", f"job-{number}"), asked, float(number)))
+        scheduler.enqueue(JobRequest(NamespacedName("ns", f"job-{number}"), asked, float(number)))
     list(scheduler.place())
     took = []
     for node in nodes:
         started = time.process_time()
-        scheduler.forget(NamespacedName("ns", f"on-{node.name}"))
+        scheduler.remove_job(NamespacedName("ns", f"on-{node.name}"))
         list(scheduler.place())
         took.append(time.process_time() - started)
     print(f"{len(terms):>6,} lines by {kind}: a job ends in {median(took) * 1e3:.2f} ms, {max(took) * 1e3:.2f} at most")

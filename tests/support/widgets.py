@@ -85,10 +85,10 @@ class WidgetReconciler:
         caches = [context.children(kind) for kind in (CONFIG_MAPS, SERVICES)]
         self.children = Children(context.client, FIELD_MANAGER, self.widgets, caches)
         self.status = StatusWriter(context.client, self.widgets)
-        self.controller = ReconcileLoop("widget", self.reconcile, context.metrics, workers=context.workers)
-        self.controller.watches(self.widgets, when=self.status.is_news)
+        self.loop = ReconcileLoop("widget", self.reconcile, context.metrics, workers=context.workers)
+        self.loop.watches(self.widgets, when=self.status.needs_reconcile)
         for cache in caches:
-            self.controller.owns(cache, WIDGETS.kind)
+            self.loop.owns(cache, WIDGETS.kind)
         self.reconciled = 0
 
     async def reconcile(self, key: ObjectKey) -> ReconcileResult:
@@ -100,7 +100,7 @@ class WidgetReconciler:
         await self.status.write(widget, _status(widget, synced))
         if not synced.complete:
             return ReconcileResult.after(LOOK_AGAIN)
-        self.status.quiet(key)
+        self.status.ignore_echo(key)
         return ReconcileResult.done()
 
 
@@ -121,7 +121,7 @@ def _status(widget: Widget, synced: SyncResult) -> dict[str, Any]:
 def set_up(context: OperatorContext) -> WidgetReconciler:
     made = WidgetReconciler(context)
     context.manager.add_informer(made.widgets)
-    context.manager.add_loop(made.controller)
+    context.manager.add_loop(made.loop)
     return made
 
 

@@ -248,11 +248,11 @@ class Agent:
         await self._report_result(done)
 
     async def _score(self, held: HeldAttempt, task: WorkerTask) -> AttemptResult:
-        async with self._runner.begun(task) as job:
+        async with self._runner.start(task) as job:
             held.working = True
             reporting = self._group.create_task(self._report_progress(held, job))
             try:
-                return await job.ended()
+                return await job.wait()
             finally:
                 reporting.cancel()
                 held.working = False

@@ -9,7 +9,7 @@ import msgspec
 
 from vmafx.fleet.reader import UNFINISHED_PHASES, FleetJob, FleetNode, FleetReader
 from vmafx.fleet.rows import ObjectRow, key_of
-from vmafx.jobs.state import HoldReason, hold_on
+from vmafx.jobs.state import GateReason, scheduling_gate
 from vmafx.scheduling.durations import Durations, JobDuration
 from vmafx.scheduling.forecast import JobForecast, forecast, job_duration, running_job, waiting_job
 from vmafx.scheduling.requirements import NamespacedName, NodeOffer, node_offer
@@ -101,7 +101,7 @@ def make_queue(
         for job in unfinished
         if (node := _assigned_node(job)) is not None
     ]
-    forecasts = forecast(waiters, runners, list(offers.values()), durations.whole)
+    forecasts = forecast(waiters, runners, list(offers.values()), durations.expected)
     rows = [_row(waiting[job], outlook, now) for job, outlook in forecasts.items()]
     used = Counter(runner.node for runner in runners)
     return JobQueue(rows, _summary(rows, len(unfinished) - len(rows), offers.values(), used))
@@ -142,10 +142,10 @@ def _row(job: FleetJob, outlook: JobForecast, now: datetime) -> QueueRow:
 
 
 def _reason(job: FleetJob, outlook: JobForecast, now: datetime) -> tuple[str, str]:
-    if (hold := hold_on(job, now)) is not None:
-        return hold.reason, hold.message
-    if outlook.why is not None:
-        return outlook.why.reason, outlook.why.message
+    if (gate := scheduling_gate(job, now)) is not None:
+        return gate.reason, gate.message
+    if outlook.cause is not None:
+        return outlook.cause.reason, outlook.cause.message
     where = f"a slot is free on {outlook.start.node.name}" if outlook.start else "the job is next"
     created = job.metadata.creationTimestamp
     if created is not None and (now - created).total_seconds() > PLACEMENT_TIME:
@@ -164,7 +164,7 @@ def _summary(
             vendors[offer.vendor] = SlotCounts(so_far.nodes + 1, so_far.slots + offer.capacity, so_far.free + free)
     return QueueSummary(
         waiting=len(rows),
-        held=sum(row.reason in get_args(HoldReason) for row in rows),
+        held=sum(row.reason in get_args(GateReason) for row in rows),
         running=running,
         slots=sum(counts.slots for counts in vendors.values()),
         free=sum(counts.free for counts in vendors.values()),

@@ -134,8 +134,8 @@ def _why_no_jobs(node: FleetNode) -> tuple[str | None, str | None]:
         return (ready.reason, ready.message) if ready else ("Unhealthy", "its status gives no reason")
     if node.status.draining:
         known = ready.message if ready and ready.reason == "Draining" else None
-        return "Draining", known or "the agent is draining and accepts no new jobs"
-    if not node_offer(node).spoken:
+        return "Draining", known or "the agent is draining: it takes no new jobs"
+    if not node_offer(node).agent_registered:
         return "NoAgent", "its agent has not registered yet"
     return ("Cordoned", "it gets no new jobs (spec.unschedulable is true)") if node.spec.unschedulable else (None, None)
 

@@ -66,8 +66,8 @@ async def _measure(folder: Path, device: Device, environ: Mapping[str, str]) -> 
         reference, distorted = (clip.as_uri() for clip in clips)
         work = msgspec.json.encode(AttemptSpec(reference, distorted, id="speed")).decode()
         runner = WorkerRunner(Path(temporary) / "work", unlimited)
-        async with runner.begun(WorkerTask("speed", work, device.backends[0])) as job:
-            result = await job.ended()
+        async with runner.start(WorkerTask("speed", work, device.backends[0])) as job:
+            result = await job.wait()
             progress = job.progress()
     if result.fault is not None:
         raise NodeFault(f"{result.message}")

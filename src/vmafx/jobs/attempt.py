@@ -1,6 +1,6 @@
-"""What a worker is given and what it leaves: the attempt's spec and its result, both JSON.
+"""What a worker gets and what it returns: the spec of the attempt and its result, both as JSON.
 
-The result is a container's termination message, of which a kubelet keeps the last 4,096 bytes.
+In a Pod, the result is the container's termination message, of which the kubelet keeps 4,096 bytes.
 """
 
 from typing import TYPE_CHECKING, Literal
@@ -12,13 +12,12 @@ from vmafx.api.meta import ApiModel
 from vmafx.api.scoring import ScoringSpec
 from vmafx.api.views import unchecked
 
-SPEC_VARIABLE = "VMAFX_WORK"  # the variable that holds the Work
-MAX_RESULT_BYTES = 4000  # bytes
+SPEC_VARIABLE = "VMAFX_WORK"  # the environment variable with the AttemptSpec
+MAX_RESULT_BYTES = 4000
 MAX_MESSAGE = 1000  # characters
 
 Fault = Literal["BadInput", "EngineFailure", "NodeFault"]
 EXIT_CODES: dict[str, int] = {"BadInput": 2, "EngineFailure": 3, "NodeFault": 4}
-
 
 if TYPE_CHECKING:
     _UncheckedSpec = ScoringSpec
@@ -27,13 +26,13 @@ else:
 
 
 class AttemptSpec(_UncheckedSpec, kw_only=True):
-    """One attempt at a job: what to score, and the attempt's id. The API server has checked it with the job."""
+    """What to score, and the id of the attempt. Not validated again: the API server validated the job."""
 
     id: str
 
 
 class AttemptResult(ApiModel):
-    """How it went: a score, or whose fault it was that there is none."""
+    """A score, or the fault that prevented it."""
 
     id: str
     score: float | None = None
@@ -44,33 +43,33 @@ class AttemptResult(ApiModel):
     message: str | None = None
 
 
-def encode_result(answer: AttemptResult) -> bytes:
-    """The answer within its limit. Measures are dropped first; the score, the frames and the fault never."""
-    if answer.message and len(answer.message) > MAX_MESSAGE:
-        answer = msgspec.structs.replace(answer, message=f"{answer.message[: MAX_MESSAGE - 1]}…")
-    kept = dict(answer.metrics)
+def encode_result(result: AttemptResult) -> bytes:
+    """Encode within MAX_RESULT_BYTES: drop features first; never drop the score, the frames or the fault."""
+    if result.message and len(result.message) > MAX_MESSAGE:
+        result = msgspec.structs.replace(result, message=f"{result.message[: MAX_MESSAGE - 1]}…")
+    kept = dict(result.metrics)
     while (
-        len(content := msgspec.json.encode(msgspec.structs.replace(answer, metrics=kept))) > MAX_RESULT_BYTES and kept
+        len(content := msgspec.json.encode(msgspec.structs.replace(result, metrics=kept))) > MAX_RESULT_BYTES and kept
     ):
         kept.popitem()
     if len(content) > MAX_RESULT_BYTES:
-        content = msgspec.json.encode(AttemptResult(answer.id, answer.score, answer.frames, fault=answer.fault))
+        content = msgspec.json.encode(AttemptResult(result.id, result.score, result.frames, fault=result.fault))
     return content
 
 
 def decode_result(content: str, attempt: str) -> AttemptResult | None:
-    """What a worker said of this attempt; None if it said nothing that can be trusted."""
+    """The result of this attempt; None if the content is not a valid one."""
     try:
-        answer = msgspec.json.decode(content, type=AttemptResult)
+        result = msgspec.json.decode(content, type=AttemptResult)
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
-    if answer.id != attempt or (answer.score is None) == (answer.fault is None):
+    if result.id != attempt or (result.score is None) == (result.fault is None):
         return None
-    if answer.score is not None and not 0 <= answer.score <= 100:
+    if result.score is not None and not 0 <= result.score <= 100:
         return None
     try:
-        kept = {"frames": answer.frames, "metrics": answer.metrics, "reportURI": answer.reportURI}
-        msgspec.convert(msgspec.to_builtins(kept), VmafxJobStatus)
+        status = {"frames": result.frames, "metrics": result.metrics, "reportURI": result.reportURI}
+        msgspec.convert(msgspec.to_builtins(status), VmafxJobStatus)
     except msgspec.ValidationError:
         return None
-    return answer
+    return result

@@ -1,4 +1,4 @@
-"""The cache of unfinished jobs that roles keep in memory."""
+"""The informer of unfinished jobs that the roles share."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from vmafx.runtime.informer import Informer, StoreFilter
 from vmafx.runtime.store import Indexer
 
 UNFINISHED: StoreFilter[JobView] = StoreFilter(
-    wanted=lambda job: job.status.phase not in FINISHED,
+    keeps=lambda job: job.status.phase not in FINISHED,
     fields=",".join(f"status.phase!={phase}" for phase in FINISHED),
 )
 
@@ -16,5 +16,5 @@ UNFINISHED: StoreFilter[JobView] = StoreFilter(
 def jobs_informer(
     client: Client, namespace: str, indexes: Mapping[str, Indexer[JobView]] | None = None
 ) -> Informer[JobView]:
-    """The jobs of one namespace, or of all: a start takes no longer for all the jobs that ever were."""
+    """Unfinished jobs of one namespace, or of all. Finished jobs are not listed: they would slow down each start."""
     return Informer(client, JOBS.seen_as(JobView), namespace=namespace, indexes=indexes, keep=UNFINISHED)

@@ -9,126 +9,122 @@ from vmafx.api.job import JobView
 from vmafx.jobs.attempt import AttemptResult
 from vmafx.runtime.conditions import MAX_MESSAGE, with_condition
 
+MAX_EXCLUDED_NODES = 128
 FailureReason = Literal["Cancelled", "DeadlineExceeded", "RetriesExhausted", "BadInput", "ExternalFailure"]
 
 
 class Succeed(msgspec.Struct, frozen=True):
-    answer: AttemptResult
+    """The job has a score."""
+
+    result: AttemptResult
 
 
 class Fail(msgspec.Struct, frozen=True):
-    """The end, without a score."""
+    """The job ends without a score."""
 
     reason: FailureReason
     message: str
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """This attempt is over. `failed`: it counts as a failure, and its node is avoided from now on."""
+    """The job returns to the queue. `failed`: the attempt counts as a failure, and its node is avoided."""
 
     message: str
     failed: bool = True
 
 
 class Suspend(msgspec.Struct, frozen=True):
-    """Stop the work, and let it wait until it may go on."""
+    """The attempt is stopped; the job waits until it is no longer suspended."""
 
 
-Outcome = Succeed | Fail | Retry | Suspend  # an attempt, and maybe the job, is over
+Outcome = Succeed | Fail | Retry | Suspend  # the end of an attempt, and maybe of the job
 
 
-def outcome_of(job: JobView, answer: AttemptResult) -> Succeed | Fail | Retry:
-    """What a worker's answer comes to: a score, a clip that no other node can score either, or a node to avoid."""
-    if answer.fault is None:
-        return Succeed(answer)
-    if answer.fault == "BadInput":
-        return Fail("BadInput", answer.message or "the worker does not say what is wrong")
-    return failed_attempt(job, f"{answer.fault}: {answer.message}")
+def outcome_of(job: JobView, result: AttemptResult) -> Succeed | Fail | Retry:
+    """A score; or bad input, which fails on every node; or a failed attempt."""
+    if result.fault is None:
+        return Succeed(result)
+    if result.fault == "BadInput":
+        return Fail("BadInput", result.message or "the worker gave no reason")
+    return failed_attempt(job, f"{result.fault}: {result.message}")
 
 
 def failed_attempt(job: JobView, message: str) -> Fail | Retry:
-    """An attempt came to nothing: once more, or once too often."""
+    """A retry, or the failure of the job once `retryLimit` is reached."""
     if job.status.failures >= job.spec.retryLimit:
-        tries = job.status.failures + 1
-        return Fail("RetriesExhausted", message if tries == 1 else f"failed {tries} times, at last: {message}")
+        failures = job.status.failures + 1
+        return Fail("RetriesExhausted", message if failures == 1 else f"failed {failures} times, last error: {message}")
     return Retry(message)
 
 
 def deadline_exceeded(job: JobView) -> Fail:
-    return Fail("DeadlineExceeded", f"not done within {job.spec.activeDeadlineSeconds} s of its start")
+    return Fail("DeadlineExceeded", f"not finished within {job.spec.activeDeadlineSeconds} s of its start")
 
 
-MAX_EXCLUDED_NODES = 128
-
-
-def status_after(job: JobView, step: Outcome, now: datetime) -> dict[str, Any]:
-    """An attempt is over, and maybe the job."""
-    match step:
-        case Succeed():
-            return succeeded_status(job, step, now)
+def status_after(job: JobView, outcome: Outcome, now: datetime) -> dict[str, Any]:
+    """The status fields to write."""
+    match outcome:
+        case Succeed(result):
+            return _succeeded_status(job, result, now)
         case Fail():
-            return failed_status(job, step, now)
+            return _failed_status(job, outcome, now)
         case Retry():
-            return retry_status(job, step, now)
+            return _retry_status(job, outcome, now)
         case Suspend():
-            return suspended_status(job, now)
+            return _suspended_status(job, now)
 
 
-def succeeded_status(job: JobView, step: Succeed, now: datetime) -> dict[str, Any]:
-    answer = step.answer
-    done: dict[str, Any] = {
+def _succeeded_status(job: JobView, result: AttemptResult, now: datetime) -> dict[str, Any]:
+    # Only agents report progress. It ends at all frames; the last rate stays.
+    reported = result.frames and job.status.claimedAt is not None
+    status: dict[str, Any] = {
         "phase": "Succeeded",
-        "score": answer.score,
-        "frames": answer.frames,
-        "metrics": answer.metrics,
-        "progress": _complete(job, answer.frames),
+        "score": result.score,
+        "frames": result.frames,
+        "metrics": result.metrics,
+        "progress": {"frames": result.frames, "totalFrames": result.frames} if reported else None,
         "finishedAt": now,
         "message": None,
         "observedGeneration": job.metadata.generation,
-        "conditions": with_condition(job, "Complete", "True", "Scored", f"VMAF {answer.score:.3f}", now),
+        "conditions": with_condition(job, "Complete", "True", "Scored", f"VMAF {result.score:.3f}", now),
     }
-    return done | ({"reportURI": answer.reportURI} if answer.reportURI else {})
+    return status | ({"reportURI": result.reportURI} if result.reportURI else {})
 
 
-def _complete(job: JobView, frames: int | None) -> dict[str, Any] | None:
-    """All frames, for a job of which an agent told progress; its last rate stays."""
-    return {"frames": frames, "totalFrames": frames} if frames and job.status.claimedAt is not None else None
-
-
-def failed_status(job: JobView, step: Fail, now: datetime) -> dict[str, Any]:
+def _failed_status(job: JobView, outcome: Fail, now: datetime) -> dict[str, Any]:
     return {
         "phase": "Failed",
         "progress": None,
         "finishedAt": now,
-        "message": step.message[:MAX_MESSAGE],
-        "failures": job.status.failures + (step.reason == "RetriesExhausted"),
+        "message": outcome.message[:MAX_MESSAGE],
+        "failures": job.status.failures + (outcome.reason == "RetriesExhausted"),
         "observedGeneration": job.metadata.generation,
-        "conditions": with_condition(job, "Failed", "True", step.reason, step.message, now),
+        "conditions": with_condition(job, "Failed", "True", outcome.reason, outcome.message, now),
     }
 
 
-def retry_status(job: JobView, step: Retry, now: datetime) -> dict[str, Any]:
-    """Back to the queue. A failure is counted, and its node avoided; what the cluster did is neither's fault."""
+def _retry_status(job: JobView, outcome: Retry, now: datetime) -> dict[str, Any]:
+    """Back to the queue. Only a failure counts against the job and its node; a disruption counts against neither."""
     node = job.status.assignedNode
-    back: dict[str, Any] = {
+    status: dict[str, Any] = {
         "phase": "Pending",
         "assignedNode": None,
         "controllerJobID": None,
         "claimedAt": None,
         "progress": None,
-        "message": step.message[:MAX_MESSAGE],
+        "message": outcome.message[:MAX_MESSAGE],
         "observedGeneration": job.metadata.generation,
-        # Its time moves with each attempt: the pause before the next one is counted from there.
-        "conditions": with_condition(job, "Scheduled", "False", "Retrying", step.message, now, restart=True),
+        # Each attempt moves its lastTransitionTime, from which the delay before the next one counts.
+        "conditions": with_condition(job, "Scheduled", "False", "Retrying", outcome.message, now, restart=True),
     }
-    if step.failed:
-        back["failures"] = job.status.failures + 1
+    if outcome.failed:
+        status["failures"] = job.status.failures + 1
         if node and node not in job.status.excludedNodes:
-            back["excludedNodes"] = [*job.status.excludedNodes, node][-MAX_EXCLUDED_NODES:]
-    return back
+            status["excludedNodes"] = [*job.status.excludedNodes, node][-MAX_EXCLUDED_NODES:]
+    return status
 
 
-def suspended_status(job: JobView, now: datetime) -> dict[str, Any]:
+def _suspended_status(job: JobView, now: datetime) -> dict[str, Any]:
     return {
         "phase": "Pending",
         "assignedNode": None,
@@ -139,6 +135,6 @@ def suspended_status(job: JobView, now: datetime) -> dict[str, Any]:
         "message": None,
         "observedGeneration": job.metadata.generation,
         "conditions": with_condition(
-            job, "Scheduled", "False", "Suspended", "stopped; it goes on when spec.suspend is false", now
+            job, "Scheduled", "False", "Suspended", "stopped; set spec.suspend to false to run it again", now
         ),
     }

@@ -1,4 +1,4 @@
-"""Writes the outcome of an attempt: status, event, metrics and log; for the operator and the controller alike."""
+"""Writes the outcome of an attempt: status, event, metrics and log. Used by the operator and the controller."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -14,72 +14,72 @@ from vmafx.logs import log
 from vmafx.runtime.events import EventRecorder, EventSubject
 from vmafx.text import one_line
 
-
-def emit_outcome(events: EventRecorder, job: JobView, step: Outcome) -> None:
-    match step:
-        case Succeed(answer):
-            frames = f", {answer.frames} frames" if answer.frames else ""
-            emit_event(events, job, "Normal", "Scored", f"VMAF {answer.score:.3f}{frames}")
-        case Fail(reason, message):
-            emit_event(events, job, "Warning", reason, message)
-        case Retry(message):
-            emit_event(events, job, "Warning" if step.failed else "Normal", "Retrying", message)
-        case Suspend():
-            emit_event(events, job, "Normal", "Suspended", "stopped, since spec.suspend is true")
-
-
-def emit_event(events: EventRecorder, job: JobView, kind: Literal["Normal", "Warning"], reason: str, note: str) -> None:
-    meta = job.metadata
-    events.emit(EventSubject(API_VERSION, JOBS.kind, meta.namespace, meta.name, meta.uid), kind, reason, "Run", note)
-
-
-StatusWrite = Callable[[JobView, dict[str, Any]], Awaitable[JobView | None]]  # None: somebody else wrote first
+StatusWrite = Callable[[JobView, dict[str, Any]], Awaitable[JobView | None]]  # None: the job was changed meanwhile
 
 
 class OutcomeWriter:
-    """`write` puts changes into a job's status, if nobody wrote since."""
+    """`write` patches the status of a job unless the job was changed since it was read."""
 
     def __init__(
         self, write: StatusWrite, events: EventRecorder, metrics: JobMetrics, now: Callable[[], datetime]
     ) -> None:
         self._write, self._events, self._metrics, self._now = write, events, metrics, now
 
-    async def end(self, job: JobView, step: Outcome) -> bool:
-        """The attempt is over, and maybe the job: written, then counted, logged and told; False if it was not written.
+    async def end(self, job: JobView, outcome: Outcome) -> bool:
+        """Write the outcome, then count it, log it and emit its event; false if the job was changed meanwhile.
 
-        A result that the server refuses to keep is a failure of whoever gave it.
+        A score that the API server rejects becomes a failed attempt.
         """
         now = self._now()
         try:
-            if await self._write(job, status_after(job, step, now)) is None:
+            if await self._write(job, status_after(job, outcome, now)) is None:
                 return False
         except Invalid as error:
-            if not isinstance(step, Succeed):
+            if not isinstance(outcome, Succeed):
                 raise
-            return await self.end(job, failed_attempt(job, f"its result cannot be kept: {error}"))
-        self._metrics.left(job, step, now)
-        _log_end(job, step)
-        emit_outcome(self._events, job, step)
+            return await self.end(job, failed_attempt(job, f"the API server rejected the result: {error}"))
+        self._metrics.record_outcome(job, outcome, now)
+        _log_outcome(job, outcome)
+        _emit_outcome(self._events, job, outcome)
         return True
 
 
-def _log_end(job: JobView, step: Outcome) -> None:
-    """One line. Who reads the log of all jobs need not look up what a single one says."""
+def _log_outcome(job: JobView, outcome: Outcome) -> None:
+    """One line with all facts, so that no reader of the log has to look up the job."""
     status = job.status
-    about: dict[str, Any] = {"job": str(ObjectKey(job.metadata.namespace, job.metadata.name))}
+    fields: dict[str, Any] = {"job": str(ObjectKey(job.metadata.namespace, job.metadata.name))}
     if status.assignedNode:
-        about |= {"node": status.assignedNode, "attempt": status.attempts}
-    match step:
-        case Succeed(answer):
-            log.info("job succeeded", **about, score=answer.score, frames=answer.frames)
+        fields |= {"node": status.assignedNode, "attempt": status.attempts}
+    match outcome:
+        case Succeed(result):
+            log.info("job succeeded", **fields, score=result.score, frames=result.frames)
         case Fail("DeadlineExceeded", message):
-            log.info("deadline exceeded", **about, error=one_line(message))
+            log.info("deadline exceeded", **fields, error=one_line(message))
         case Fail("Cancelled"):
-            log.info("job cancelled", **about)
+            log.info("job cancelled", **fields)
         case Fail(reason, message):
-            log.info("job failed", **about, reason=reason, error=one_line(message))
+            log.info("job failed", **fields, reason=reason, error=one_line(message))
         case Retry(message):
-            text = "attempt failed, will retry" if step.failed else "attempt disrupted, will retry"
-            log.info(text, **about, error=one_line(message))
+            text = "attempt failed, will retry" if outcome.failed else "attempt disrupted, will retry"
+            log.info(text, **fields, error=one_line(message))
         case Suspend():
-            log.info("job suspended", **about)
+            log.info("job suspended", **fields)
+
+
+def _emit_outcome(events: EventRecorder, job: JobView, outcome: Outcome) -> None:
+    match outcome:
+        case Succeed(result):
+            frames = f", {result.frames} frames" if result.frames else ""
+            emit_event(events, job, "Normal", "Scored", f"VMAF {result.score:.3f}{frames}")
+        case Fail(reason, message):
+            emit_event(events, job, "Warning", reason, message)
+        case Retry(message):
+            emit_event(events, job, "Warning" if outcome.failed else "Normal", "Retrying", message)
+        case Suspend():
+            emit_event(events, job, "Normal", "Suspended", "stopped because spec.suspend is true")
+
+
+def emit_event(events: EventRecorder, job: JobView, kind: Literal["Normal", "Warning"], reason: str, note: str) -> None:
+    """Emit an event about a job."""
+    meta = job.metadata
+    events.emit(EventSubject(API_VERSION, JOBS.kind, meta.namespace, meta.name, meta.uid), kind, reason, "Run", note)

@@ -1,4 +1,4 @@
-"""One job, one `vmafx worker` process: told by its environment, heard by two files, gone with all it made."""
+"""A worker as a child process: started with its spec, watched through two files, stopped with all its children."""
 
 import asyncio
 import os
@@ -20,126 +20,118 @@ from vmafx.process.tether import tethered
 from vmafx.scoring.result import Progress
 
 STOP_TIMEOUT = 10.0  # seconds between SIGTERM and SIGKILL
-TAIL, MAX_LOG_LINE = 4096, 500  # bytes, characters
-STOP_EXIT_CODE = {-signal.SIGTERM, 128 + signal.SIGTERM}
+READ_SIZE = 4096  # bytes: of the worker's log at a time, and of the end of the progress file
+MAX_LOG_LINE = 500  # characters of the last log line in an error message
+STOP_EXIT_CODES = {-signal.SIGTERM, 128 + signal.SIGTERM}
 COMMAND = (sys.executable, "-P", "-m", "vmafx.worker.main")
-# What a worker needs to reach clips, models and devices. All else of the agent's environment is not for it, above all
-# what the agent itself identifies with.
+# The variables that a worker needs to reach clips, models and devices. It gets no others, above all not the agent's
+# credentials.
 PASSED_VARIABLES = {
     "PATH", "HOME", "USER", "TZ", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 }  # fmt: skip
 PASSED_PREFIXES = (
-    "VMAFX_",
-    "AWS_",
-    "GOOGLE_",
-    "FSSPEC_",
-    "LC_",
-    "LANG",
-    "CUDA_",
-    "NVIDIA_",
-    "HIP_",
-    "ROCR_",
-    "ZE_",
-    "ONEAPI_",
-)
-WITHHELD_VARIABLES = ("VMAFX_AGENT_", "VMAFX_CONTROLLER_", "VMAFX_OPERATOR_")
+    "VMAFX_", "AWS_", "GOOGLE_", "FSSPEC_", "LC_", "LANG", "CUDA_", "NVIDIA_", "HIP_", "ROCR_", "ZE_", "ONEAPI_",
+)  # fmt: skip
+WITHHELD_PREFIXES = ("VMAFX_AGENT_", "VMAFX_CONTROLLER_", "VMAFX_OPERATOR_")
 
 
 class WorkerInterrupted(Exception):
-    """Somebody stopped the worker: a machine that shuts down does so, before or after it stops the agent."""
+    """Another process stopped the worker, as a machine does that shuts down."""
 
 
 class WorkerTask(msgspec.Struct, frozen=True):
-    """What a worker is to do: one attempt at a job."""
+    """One attempt to score."""
 
     id: str
-    work: str  # a jobs.work.Work, as JSON
+    spec: str  # an AttemptSpec as JSON
     backend: str
     threads: int | None = None  # if neither the job nor VMAFX_THREADS says how many
 
 
 class WorkerRunner:
-    """Runs workers in folders of their own below one that nobody else uses."""
+    """Runs each worker in a folder of its own, inside a folder that only the runner uses."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str] = os.environ) -> None:
         self._folder = folder
-        self._environ = {name: value for name, value in environ.items() if _passed_on(name)}
-        shutil.rmtree(folder, ignore_errors=True)  # what a killed agent left
+        self._environ = {name: value for name, value in environ.items() if _is_passed(name)}
+        shutil.rmtree(folder, ignore_errors=True)  # left by an agent that was killed
         folder.mkdir(mode=0o700, parents=True)
 
     @asynccontextmanager
-    async def begun(self, task: WorkerTask) -> "AsyncIterator[WorkerProcess]":
-        """A job whose worker has ended, and whose files are gone, when the block is left."""
+    async def start(self, task: WorkerTask) -> "AsyncIterator[WorkerProcess]":
+        """Start a worker. At the end of the block the worker is stopped and its folder deleted."""
         try:
             folder = Path(mkdtemp(dir=self._folder))
         except OSError as error:
-            yield WorkerProcess(task, self._folder, None, f"no folder can be made in {self._folder}: {error.strerror}")
+            message = f"could not create a folder in {self._folder}: {error.strerror}"
+            yield WorkerProcess(task, self._folder, None, message)
             return
         try:
-            async with _worker(task, folder, self._environ) as (process, trouble):
-                yield WorkerProcess(task, folder, process, trouble)
-        finally:  # in a thread: clips that were fetched may be large, and heartbeats must not wait
-            await _surely(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
+            async with _worker(task, folder, self._environ) as (process, error_message):
+                yield WorkerProcess(task, folder, process, error_message)
+        finally:  # in a thread: fetched clips may be large, and heartbeats must not wait
+            await _uncancelled(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
 
 
 class WorkerProcess:
-    """A worker that was begun, or could not be."""
+    """A worker that was started, or could not be: then `process` is None and `error_message` says why."""
 
     def __init__(
-        self, task: WorkerTask, folder: Path, process: asyncio.subprocess.Process | None, trouble: str
+        self, task: WorkerTask, folder: Path, process: asyncio.subprocess.Process | None, error_message: str
     ) -> None:
-        self._task, self._folder, self._process, self._trouble = task, folder, process, trouble
+        self._task, self._folder, self._process, self._error_message = task, folder, process, error_message
 
-    async def ended(self) -> AttemptResult:
-        """Its answer, however it went. Interrupted if the worker was told to stop, and not by us."""
+    async def wait(self) -> AttemptResult:
+        """Wait for the worker to exit; its result, or a NodeFault. WorkerInterrupted if another process stopped it."""
         if self._process is None:
-            return AttemptResult(self._task.id, fault="NodeFault", message=self._trouble)
-        last = await _heard(self._process.stderr, self._task.id)
+            return AttemptResult(self._task.id, fault="NodeFault", message=self._error_message)
+        last_line = await _read_log(self._process.stderr, self._task.id)
         code = await self._process.wait()
-        answer = self._answer()
-        if answer is None and code in STOP_EXIT_CODE:
+        result = self._result()
+        if result is None and code in STOP_EXIT_CODES:
             raise WorkerInterrupted(self._task.id)
-        if answer is None:
-            says = f"; it said: {last}" if last else ""
-            why = f"the worker ended by {exit_description(code)}, and left no answer{says}"
-            return AttemptResult(self._task.id, fault="NodeFault", message=why)
-        return answer
+        if result is None:
+            detail = f"; last log line: {last_line}" if last_line else ""
+            message = f"the worker ended with {exit_description(code)} and left no result{detail}"
+            return AttemptResult(self._task.id, fault="NodeFault", message=message)
+        return result
 
     def progress(self) -> Progress | None:
-        """How far it is, by the last it said of that."""
+        """The last progress that the worker reported; None if there is none yet."""
         try:
-            with _progress(self._folder).open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+            with _progress_file(self._folder).open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - READ_SIZE))
                 *_, last = [line for line in file.read().split(b"\n")[:-1] if line]
             return msgspec.json.decode(last, type=Progress)
-        except (OSError, ValueError):  # nothing yet
+        except (OSError, ValueError):
             return None
 
-    def _answer(self) -> AttemptResult | None:
-        """One without a name is that of a worker that could not read what it was told, and says so."""
+    def _result(self) -> AttemptResult | None:
+        """The result that the worker wrote. It has no id if the worker could not decode its spec."""
         try:
-            content = _answer(self._folder).read_text()
+            content = _result_file(self._folder).read_text()
         except (OSError, UnicodeDecodeError):
             return None
-        answer = decode_result(content, self._task.id) or decode_result(content, "")
-        return answer and msgspec.structs.replace(answer, id=self._task.id)
+        result = decode_result(content, self._task.id) or decode_result(content, "")
+        return result and msgspec.structs.replace(result, id=self._task.id)
 
 
 @asynccontextmanager
 async def _worker(
     task: WorkerTask, folder: Path, environ: Mapping[str, str]
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process | None, str]]:
+    """A process, or None and why it could not be started."""
     temporary = folder / "tmp"
-    told = {
-        SPEC_VARIABLE: task.work,
+    variables = {
+        SPEC_VARIABLE: task.spec,
         "VMAFX_BACKEND": task.backend,
-        "VMAFX_ANSWER_FILE": str(_answer(folder)),
-        "VMAFX_PROGRESS_FILE": str(_progress(folder)),
+        "VMAFX_ANSWER_FILE": str(_result_file(folder)),
+        "VMAFX_PROGRESS_FILE": str(_progress_file(folder)),
         "TMPDIR": str(temporary),
     }
     if task.threads and not environ.get("VMAFX_THREADS"):
-        told["VMAFX_THREADS"] = str(task.threads)
+        variables["VMAFX_THREADS"] = str(task.threads)
     try:
         temporary.mkdir()
         process = await asyncio.create_subprocess_exec(
@@ -147,21 +139,21 @@ async def _worker(
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
-            env={**environ, **told},
+            env={**environ, **variables},
             cwd=folder,
             start_new_session=True,
         )
-    except (OSError, ValueError) as error:  # ValueError: a NUL in what it is told
-        yield None, f"the worker cannot be started: {error}"
+    except (OSError, ValueError) as error:  # ValueError: a NUL in a variable
+        yield None, f"could not start the worker: {error}"
         return
     try:
         yield process, ""
     finally:
-        await _surely(_end(process))
+        await _uncancelled(_stop(process))
 
 
-async def _surely(work: Coroutine[Any, Any, None]) -> None:
-    """To its end, however often we are cancelled meanwhile."""
+async def _uncancelled(work: Coroutine[Any, Any, None]) -> None:
+    """Complete `work` even if cancelled meanwhile; raise the cancellation afterwards."""
     task, cancelled = asyncio.ensure_future(work), None
     while not task.done():
         try:
@@ -172,37 +164,37 @@ async def _surely(work: Coroutine[Any, Any, None]) -> None:
         raise cancelled
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _stop(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.terminate()
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_TIMEOUT):
                 await process.wait()
-    with suppress(ProcessLookupError, PermissionError):  # all gone, and the number another's by now
+    with suppress(ProcessLookupError, PermissionError):  # the group is empty, and its id may be reused
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()
 
 
-async def _heard(stream: asyncio.StreamReader | None, attempt: str) -> str:
-    """Read what a worker logs, so that it never waits for us; the last of it may be all there is to know."""
+async def _read_log(stream: asyncio.StreamReader | None, attempt: str) -> str:
+    """Read the worker's log until it ends, so that the worker never blocks on it; return the last line."""
     rest = last = b""
-    while stream is not None and (chunk := await stream.read(TAIL)):
+    while stream is not None and (chunk := await stream.read(READ_SIZE)):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in filter(None, lines):
             last = line
-            log.debug("the worker said", job=attempt, line=line.decode(errors="replace"))
-        rest = rest[-TAIL:]
+            log.debug("worker log", attempt=attempt, line=line.decode(errors="replace"))
+        rest = rest[-READ_SIZE:]
     return (rest or last).decode(errors="replace").strip()[-MAX_LOG_LINE:]
 
 
-def _answer(folder: Path) -> Path:
-    return folder / "answer"
+def _result_file(folder: Path) -> Path:
+    return folder / "result"
 
 
-def _progress(folder: Path) -> Path:
+def _progress_file(folder: Path) -> Path:
     return folder / "progress"
 
 
-def _passed_on(name: str) -> bool:
-    return (name in PASSED_VARIABLES or name.startswith(PASSED_PREFIXES)) and not name.startswith(WITHHELD_VARIABLES)
+def _is_passed(name: str) -> bool:
+    return (name in PASSED_VARIABLES or name.startswith(PASSED_PREFIXES)) and not name.startswith(WITHHELD_PREFIXES)

@@ -1,16 +1,15 @@
-"""A small controller-runtime: what every controller stands on, and nothing that knows our kinds.
+"""A small controller-runtime: what every reconciler needs. Nothing here knows a vmafx kind.
 
-store.py       objects by key, with indexes; one writer, readers never copy
-informer.py    keeps a store equal to the server: list, watch, list again
-workqueue.py   keys waiting to be worked on
-controller.py  workers that take keys and reconcile them
-status.py      writes a status once, and knows its own writes before the cache does
+store.py       objects by key, with indexes: one writer, readers never copy
+informer.py    keeps a store equal to the API server: list, watch, relist
+workqueue.py   keys waiting to be reconciled, with delays and rate limits
+reconcile.py   the reconcile loop: workers that take keys from a queue and reconcile them
+status.py      status writes, known to their writer before the cache shows them
 conditions.py  the conditions of a status; pure
-children.py    objects made for an owner: applied, kept as wanted, pruned
-leader.py      at most one of several processes acts
-events.py      what happened, for `kubectl describe`
-manager.py     starts all of it in order, and stops it in reverse
-metrics.py     controller-runtime's metrics, by its names
-role.py        a role as a process: its signals, and how it ends
-unless.py      work that is given up when something else happens
+children.py    objects created for an owner: applied, kept as declared, pruned
+leader.py      leader election on a Lease
+events.py      the event recorder, for `kubectl describe`
+manager.py     starts and stops informers, reconcile loops and background tasks in order
+metrics.py     metrics with controller-runtime's names
+role.py        runs a role as a process: signals, logs and exit code
 """

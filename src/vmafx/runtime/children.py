@@ -1,14 +1,14 @@
-"""The objects that a reconciler makes for an owner: applied, kept as wanted, and deleted when no longer wanted.
+"""The children of an owner: objects that a reconciler applies, keeps as declared, and deletes when no longer declared.
 
-    wanted, not there              applied, which creates it
-    wanted, there and the owner's  applied again, if it or what is wanted changed
-    wanted, on its way out         waited for, whoever's it was
-    wanted, there and another's    a failure: nothing that is there is taken over
-    the owner's, not wanted        deleted
+    declared, absent                            applied, which creates it
+    declared, present, controlled by owner      applied again if it or its declaration changed
+    declared, present, being deleted            waited for, whoever controls it
+    declared, present, not controlled by owner  a failure: an existing object is never adopted
+    controlled by owner, not declared           deleted
 
-Server-side apply owns exactly the fields that are wanted: what others add beside them stays, what they change of them
-is put back. Children carry an owner reference, by which the cluster's garbage collector removes them with their owner;
-of an owner that is being deleted nothing is made anew.
+Server-side apply owns exactly the declared fields: fields that others add stay, changes that others make to declared
+fields are reverted. Children carry an owner reference, so that the garbage collector deletes them with their owner; an
+owner that is being deleted gets no new children.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ _Kind = tuple[str, str]  # apiVersion and kind
 
 
 class Child(msgspec.Struct, frozen=True):
-    """Any object that may be a child, as the cache keeps it: all that can be wanted of one, and its status."""
+    """An object of any kind, as the cache keeps it: every field that a declaration may set, and its status."""
 
     metadata: ObjectMeta
     spec: Any = None
@@ -68,7 +68,7 @@ T = TypeVar("T", bound=Owner)
 
 
 class ChildFailure(NamedTuple):
-    """A child that could not be brought about, for a condition of its owner."""
+    """A child that could not be applied, for a condition of its owner."""
 
     kind: str
     name: str
@@ -77,26 +77,26 @@ class ChildFailure(NamedTuple):
 
 
 class SyncResult(msgspec.Struct, frozen=True):
-    """What came of it: children by kind and name, as they are now; None for one that has to wait, or failed."""
+    """The live children, by kind and name; None for one that failed, or waits for an object to be deleted."""
 
     children: dict[tuple[str, str], Child | None] = {}
     failures: tuple[ChildFailure, ...] = ()
 
     @property
     def complete(self) -> bool:
-        """If not, look again in a while: what is in the way may go without a word."""
+        """If not, requeue the owner after a delay: no event may announce that the obstacle is gone."""
         return None not in self.children.values()
 
 
 class _Applied(msgspec.Struct, frozen=True):
-    """What was wanted when a child was last applied, and what the server made of it: it fills in and rounds."""
+    """A child as it was last declared, and the declared fields as the server stored them (with defaults)."""
 
     body: UntypedObject
-    outcome: Any
+    stored: Any
 
 
 def owner_reference(resource: Resource[Any], name: str, uid: str) -> UntypedObject:
-    """By which an object goes with its owner, and its changes are the owner's."""
+    """The reference that makes an object a child: deleted with its owner, and its changes requeue the owner."""
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
@@ -107,95 +107,108 @@ def owner_reference(resource: Resource[Any], name: str, uid: str) -> UntypedObje
     }
 
 
-def owner_of(meta: ObjectMeta) -> str:
-    """The uid of the owner that controls it; empty if nobody does."""
-    return next((one.uid for one in meta.ownerReferences if one.controller), "")
+def controlling_owner(meta: ObjectMeta) -> str:
+    """The uid of the owner that controls the object, or an empty string."""
+    return next((reference.uid for reference in meta.ownerReferences if reference.controller), "")
 
 
-def child_informer(client: Client, resource: Resource[Any], namespace: str, manager: str) -> Informer[Child]:
-    """The cache of one kind of children: all that `manager` made, found by their owner."""
-    indexes = {BY_OWNER: lambda child: (owner_of(child.metadata),)}
-    labels = f"{MANAGED_BY}={manager}"
+def child_informer(client: Client, resource: Resource[Any], namespace: str, field_manager: str) -> Informer[Child]:
+    """The cache of one kind of children: all objects managed by `field_manager`, indexed by owner."""
+    indexes = {BY_OWNER: lambda child: (controlling_owner(child.metadata),)}
+    labels = f"{MANAGED_BY}={field_manager}"
     return Informer(client, resource.seen_as(Child), namespace=namespace, labels=labels, indexes=indexes)
 
 
 class Children(Generic[T]):
-    """Keeps the children of all `owners`. `informers` are the caches of the kinds that children may be of."""
+    """Syncs the children of all `owners`. `informers` are the caches of the kinds that children may have."""
 
-    def __init__(self, client: Client, manager: str, owners: Informer[T], informers: Iterable[Informer[Child]]) -> None:
-        self._client, self._manager, self._owners = client, manager, owners
+    def __init__(
+        self, client: Client, field_manager: str, owners: Informer[T], informers: Iterable[Informer[Child]]
+    ) -> None:
+        self._client, self._field_manager, self._owners = client, field_manager, owners
         self._informers: dict[_Kind, Informer[Child]] = {
-            (one.resource.api_version, one.resource.kind): one for one in informers
+            (informer.resource.api_version, informer.resource.kind): informer for informer in informers
         }
         self._applied: dict[str, dict[tuple[_Kind, ObjectKey], _Applied]] = {}  # by the owner's uid
-        owners.on_change(self._owner_changed)
+        owners.on_change(self._forget_deleted_owner)
 
-    async def sync(self, owner: T, wanted: Iterable[UntypedObject]) -> SyncResult:
-        """Bring about that the owner has exactly these children.
+    async def sync(self, owner: T, declared: Iterable[UntypedObject]) -> SyncResult:
+        """Make the owner have exactly the declared children.
 
-        One that the server refuses, or whose name is another's, keeps nothing from the others. That the server does not
-        answer is raised.
+        A child that the server rejects, or whose name is taken, does not block the others. Other errors, such as a
+        server that does not respond, are raised.
         """
         if owner.metadata.deletionTimestamp is not None:
             return SyncResult()
-        meta, found, failures, kept = owner.metadata, dict[tuple[str, str], Child | None](), list[ChildFailure](), set()
-        for body in wanted:
-            _check(body)
+        meta = owner.metadata
+        children: dict[tuple[str, str], Child | None] = {}
+        failures: list[ChildFailure] = []
+        kept: set[tuple[_Kind, ObjectKey]] = set()
+        for body in declared:
+            _check_fields(body)
             kind, key = (body["apiVersion"], body["kind"]), ObjectKey(meta.namespace, body["metadata"]["name"])
             kept.add((kind, key))
-            found[kind[1], key.name] = None
+            children[kind[1], key.name] = None
             try:
-                kept_as = await self._keep(owner, kind, key, body)
+                child = await self._sync_child(owner, kind, key, body)
             except (BadRequest, Conflict, Forbidden, Invalid) as error:
                 failures.append(ChildFailure(kind[1], key.name, "Refused", str(error)))
                 continue
-            if isinstance(kept_as, ChildFailure):
-                failures.append(kept_as)
+            if isinstance(child, ChildFailure):
+                failures.append(child)
             else:
-                found[kind[1], key.name] = kept_as
+                children[kind[1], key.name] = child
         await self._prune(meta.uid, kept)
-        if self._owners.store.get(ObjectKey(meta.namespace, meta.name)) is None:  # it went while we were at it
+        if self._owners.store.get(ObjectKey(meta.namespace, meta.name)) is None:  # deleted during the sync
             self._applied.pop(meta.uid, None)
-        return SyncResult(found, tuple(failures))
+        return SyncResult(children, tuple(failures))
 
-    def _owner_changed(self, change: ObjectChange[T]) -> None:
+    def _forget_deleted_owner(self, change: ObjectChange[T]) -> None:
         if change.old is not None and (change.new is None or change.new.metadata.uid != change.old.metadata.uid):
             self._applied.pop(change.old.metadata.uid, None)
 
-    async def _keep(self, owner: T, kind: _Kind, key: ObjectKey, body: UntypedObject) -> Child | ChildFailure | None:
-        """None: it is on its way out."""
+    async def _sync_child(
+        self, owner: T, kind: _Kind, key: ObjectKey, body: UntypedObject
+    ) -> Child | ChildFailure | None:
+        """The child, applied if necessary; None while an object of its name is being deleted."""
         informer, uid = self._informers[kind], owner.metadata.uid
         live = informer.store.get(key) or await self._find(informer.resource, key)
         if live is not None and live.metadata.deletionTimestamp is not None:
             return None
-        if live is not None and owner_of(live.metadata) != uid:
-            whose = f"not that of {self._owners.resource.kind} {owner.metadata.name}"
-            return ChildFailure(
-                kind[1], key.name, "NameTaken", f"there is a {kind[1]} {key.name} already, and it is {whose}"
+        if live is not None and controlling_owner(live.metadata) != uid:
+            message = (
+                f"{kind[1]} {key.name} already exists and is not controlled by "
+                f"{self._owners.resource.kind} {owner.metadata.name}"
             )
-        memory = self._applied.setdefault(uid, {})
-        applied = memory.get((kind, key))
-        if live is not None and applied is not None and applied.body == body and _part(live, body) == applied.outcome:
+            return ChildFailure(kind[1], key.name, "NameTaken", message)
+        applied_children = self._applied.setdefault(uid, {})
+        applied = applied_children.get((kind, key))
+        if (
+            live is not None
+            and applied is not None
+            and applied.body == body
+            and _declared_fields(live, body) == applied.stored
+        ):
             return live
         new = await self._apply(owner, informer.resource, key, body, live)
-        memory[kind, key] = _Applied(body, _part(new, body))
+        applied_children[kind, key] = _Applied(body, _declared_fields(new, body))
         return new
 
     async def _apply(
         self, owner: T, resource: Resource[Child], key: ObjectKey, body: UntypedObject, live: Child | None
     ) -> Child:
-        """Over what is ours by force. Over nothing without: what somebody made just now, and differs, stays theirs."""
+        """Apply the child, with force only if it exists: an object that was created meanwhile is not overwritten."""
         reference = owner_reference(self._owners.resource, owner.metadata.name, owner.metadata.uid)
         meta = {**body["metadata"], "namespace": key.namespace, "ownerReferences": [reference]}
-        meta["labels"] = {**meta.get("labels", {}), MANAGED_BY: self._manager}
+        meta["labels"] = {**meta.get("labels", {}), MANAGED_BY: self._field_manager}
         if live is not None:
             meta["uid"] = live.metadata.uid
         return await self._client.apply(
-            resource, key, {**body, "metadata": meta}, manager=self._manager, force=live is not None
+            resource, key, {**body, "metadata": meta}, manager=self._field_manager, force=live is not None
         )
 
     async def _find(self, resource: Resource[Child], key: ObjectKey) -> Child | None:
-        """One that the cache does not show: not yet, or because it is not ours, or lost our label."""
+        """Read an object that is not in the cache: too new, not managed by this process, or without its label."""
         try:
             return await self._client.get(resource, key)
         except NotFound:
@@ -206,30 +219,30 @@ class Children(Generic[T]):
             for child in tuple(informer.store.by(BY_OWNER, owner_uid)):
                 key = ObjectKey(child.metadata.namespace, child.metadata.name)
                 if (kind, key) not in kept and child.metadata.deletionTimestamp is None:
-                    with suppress(Conflict, NotFound):  # somebody was faster
+                    with suppress(Conflict, NotFound):  # already deleted, or replaced
                         await self._client.delete(informer.resource, key, uid=child.metadata.uid)
                     self._applied.get(owner_uid, {}).pop((kind, key), None)
 
 
-def _check(body: UntypedObject) -> None:
-    unseen = body.keys() - {"apiVersion", "kind", *Child.__struct_fields__}
-    if unseen:
-        raise TypeError(f"a child's {', '.join(sorted(unseen))} would not be seen to change; add it to Child")
+def _check_fields(body: UntypedObject) -> None:
+    unwatched = body.keys() - {"apiVersion", "kind", *Child.__struct_fields__}
+    if unwatched:
+        raise TypeError(f"changes to {', '.join(sorted(unwatched))} of a child are not watched; add it to Child")
 
 
-def _part(live: Child, body: UntypedObject) -> Any:
-    """Of a live object, the values of the fields that are wanted."""
+def _declared_fields(live: Child, body: UntypedObject) -> Any:
+    """The values that a live object has for the declared fields."""
     meta = body["metadata"]
-    wanted = {name: value for name, value in body.items() if name not in {"apiVersion", "kind", "metadata"}}
-    wanted["metadata"] = {name: meta[name] for name in ("labels", "annotations") if name in meta}
-    there = {name: getattr(live, name) for name in wanted if name != "metadata"}
-    there["metadata"] = {"labels": live.metadata.labels, "annotations": live.metadata.annotations}
-    return _projected(there, wanted) | {"managed": live.metadata.labels.get(MANAGED_BY)}
+    declared = {name: value for name, value in body.items() if name not in {"apiVersion", "kind", "metadata"}}
+    declared["metadata"] = {name: meta[name] for name in ("labels", "annotations") if name in meta}
+    values = {name: getattr(live, name) for name in declared if name != "metadata"}
+    values["metadata"] = {"labels": live.metadata.labels, "annotations": live.metadata.annotations}
+    return _project(values, declared) | {"managed": live.metadata.labels.get(MANAGED_BY)}
 
 
-def _projected(live: Any, wanted: Any) -> Any:
-    if isinstance(wanted, dict) and isinstance(live, dict):
-        return {name: _projected(live.get(name), value) for name, value in wanted.items()}
-    if isinstance(wanted, list) and isinstance(live, list) and len(wanted) == len(live):
-        return [_projected(one, other) for one, other in zip(live, wanted, strict=True)]
+def _project(live: Any, declared: Any) -> Any:
+    if isinstance(declared, dict) and isinstance(live, dict):
+        return {name: _project(live.get(name), value) for name, value in declared.items()}
+    if isinstance(declared, list) and isinstance(live, list) and len(declared) == len(live):
+        return [_project(live_item, item) for live_item, item in zip(live, declared, strict=True)]
     return live

@@ -1,4 +1,4 @@
-"""Conditions of any object, as `kubectl wait --for=condition=...` reads them. Pure."""
+"""The conditions of an object's status, as `kubectl wait --for=condition=...` reads them. Pure."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -32,26 +32,26 @@ class Conditioned(Protocol):
 
 
 def find_condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
-    return next((one for one in conditions if one.type == kind), None)
+    return next((condition for condition in conditions if condition.type == kind), None)
 
 
 def with_condition(
     about: Conditioned, kind: str, status: Truth, reason: str, message: str, now: datetime, *, restart: bool = False
 ) -> list[Condition]:
-    """All conditions of `about`, this one as it is now; those of others stay as they are.
+    """All conditions of `about`, with the condition of type `kind` set or replaced.
 
-    Its lastTransitionTime moves when its status does; with `restart`, in any case.
+    Its lastTransitionTime changes only with its status, or always with `restart`.
     """
-    made = Condition(kind, status, now, reason, message[:MAX_MESSAGE], about.metadata.generation)
+    new = Condition(kind, status, now, reason, message[:MAX_MESSAGE], about.metadata.generation)
     old = find_condition(about.status.conditions, kind)
     if old is None:
-        return [*about.status.conditions, made]
+        return [*about.status.conditions, new]
     if old.status == status and not restart:
-        made = msgspec.structs.replace(made, lastTransitionTime=old.lastTransitionTime)
-    return [made if one is old else one for one in about.status.conditions]
+        new = msgspec.structs.replace(new, lastTransitionTime=old.lastTransitionTime)
+    return [new if condition is old else condition for condition in about.status.conditions]
 
 
 def has_condition(about: Conditioned, kind: str, status: Truth, reason: str, message: str) -> bool:
-    """Whether its status says exactly this already."""
-    said = find_condition(about.status.conditions, kind)
-    return said is not None and (said.status, said.reason, said.message) == (status, reason, message[:MAX_MESSAGE])
+    """Whether the status already has this condition with this status, reason and message."""
+    found = find_condition(about.status.conditions, kind)
+    return found is not None and (found.status, found.reason, found.message) == (status, reason, message[:MAX_MESSAGE])

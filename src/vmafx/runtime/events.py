@@ -1,7 +1,8 @@
-"""What happened to an object, for people: events.k8s.io, as `kubectl describe` shows them.
+"""The event recorder: events.k8s.io/v1 Events about an object, as `kubectl describe` shows them.
 
-Events are a courtesy. They are written in the background, the same one again is counted and not repeated, neither one
-object nor good news of many can flood the cluster, and when the server does not answer they are dropped.
+Events are best effort. They are written in the background; a repeated event increments the count of its series; rate
+limits per object, and for Normal events in total, keep the recorder from flooding the API server; an event that cannot
+be written is dropped.
 """
 
 import asyncio
@@ -17,11 +18,11 @@ from vmafx.kube.core import EVENTS
 from vmafx.kube.errors import KubeError, NotFound
 from vmafx.logs import log
 
-SERIES_WINDOW = 360.0  # seconds in which the same event counts as a repetition
-BURST, REFILL_INTERVAL = 25.0, 300.0  # as client-go: so many at once for one object, then one every five minutes
-# Of type Normal, for all objects: thousands of jobs may succeed in a minute, and the server keeps events for an hour.
-NORMAL_BURST, NORMAL_REFILL_EVERY = 100.0, 0.1
-MAX_QUEUED, MAX_REMEMBERED, MAX_NOTE = 1000, 4096, 1024
+SERIES_WINDOW = 360.0  # seconds within which an equal event counts as a repetition
+BURST, REFILL_INTERVAL = 25.0, 300.0  # per object, as in client-go: events at once, then seconds for each further one
+# For Normal events of all objects: thousands of jobs may succeed in a minute, and the server keeps events for an hour.
+NORMAL_BURST, NORMAL_REFILL_INTERVAL = 100.0, 0.1
+MAX_QUEUED, MAX_REMEMBERED, MAX_NOTE = 1000, 4096, 1024  # events, series and objects, bytes
 
 
 class EventSubject(msgspec.Struct, frozen=True):
@@ -34,53 +35,54 @@ class EventSubject(msgspec.Struct, frozen=True):
     uid: str
 
 
-class _Told(msgspec.Struct):
-    """An event that was written, and how often it happened."""
+class _Series(msgspec.Struct):
+    """An Event that was created, and how often it was repeated."""
 
     key: ObjectKey
     last: float
     count: int = 1
 
 
-class _Bucket(msgspec.Struct):
-    """So many events at once, then one every `refill_every` seconds."""
+class _TokenBucket(msgspec.Struct):
+    """Allows `burst` events at once, then one every `refill_interval` seconds."""
 
     burst: float
-    refill_every: float
-    left: float
-    at: float = 0.0
+    refill_interval: float
+    tokens: float
+    refilled_at: float = 0.0
 
     def take(self, now: float) -> bool:
-        self.left = min(self.burst, self.left + (now - self.at) / self.refill_every)
-        self.at = now
-        if self.left < 1:
+        self.tokens = min(self.burst, self.tokens + (now - self.refilled_at) / self.refill_interval)
+        self.refilled_at = now
+        if self.tokens < 1:
             return False
-        self.left -= 1
+        self.tokens -= 1
         return True
 
 
 class EventRecorder:
-    """Takes events from controllers, who never wait for it."""
+    """Queues events, which `run` writes: callers never wait for the API server."""
 
-    def __init__(self, client: Client, controller: str, instance: str) -> None:
-        self._client, self._controller, self._instance = client, controller, instance
-        self._waiting: asyncio.Queue[tuple[EventSubject, str, str, str, str]] = asyncio.Queue(MAX_QUEUED)
-        self._told: OrderedDict[tuple[str, str, str, str], _Told] = OrderedDict()
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
-        self._normal = _Bucket(NORMAL_BURST, NORMAL_REFILL_EVERY, NORMAL_BURST)
+    def __init__(self, client: Client, reporter: str, instance: str) -> None:
+        self._client, self._reporter, self._instance = client, reporter, instance
+        self._queue: asyncio.Queue[tuple[EventSubject, str, str, str, str]] = asyncio.Queue(MAX_QUEUED)
+        self._series: OrderedDict[tuple[str, str, str, str], _Series] = OrderedDict()
+        self._buckets: OrderedDict[str, _TokenBucket] = OrderedDict()  # by the uid of the object
+        self._normal_bucket = _TokenBucket(NORMAL_BURST, NORMAL_REFILL_INTERVAL, NORMAL_BURST)
 
     def emit(
         self, about: EventSubject, kind: Literal["Normal", "Warning"], reason: str, action: str, note: str
     ) -> None:
-        """Tell that `reason` befell `about` while doing `action`; dropped where there are too many."""
-        if self._waiting.full() or not self._may(about.uid, kind):
-            log.debug("event dropped", about=about.name, reason=reason, error="too many")
+        """Queue an event about an object; drop it if a rate limit is exceeded or the queue is full."""
+        if self._queue.full() or not self._is_allowed(about.uid, kind):
+            log.debug("event dropped", about=about.name, reason=reason, error="rate limit exceeded")
         else:
-            self._waiting.put_nowait((about, kind, reason, action, _cut(note)))
+            note = note.encode()[:MAX_NOTE].decode(errors="ignore")  # the API server counts bytes
+            self._queue.put_nowait((about, kind, reason, action, note))
 
     async def run(self) -> None:
         while True:
-            about, kind, reason, action, note = await self._waiting.get()
+            about, kind, reason, action, note = await self._queue.get()
             try:
                 await self._write(about, kind, reason, action, note)
             except KubeError as error:
@@ -88,29 +90,29 @@ class EventRecorder:
 
     async def _write(self, about: EventSubject, kind: str, reason: str, action: str, note: str) -> None:
         now = loop_time()
-        same = (about.uid, kind, reason, action)
-        told = self._told.get(same)
-        if told is not None and now - told.last < SERIES_WINDOW:
-            told.count, told.last = told.count + 1, now
-            series = {"count": told.count, "lastObservedTime": micro_time()}
+        identity = (about.uid, kind, reason, action)
+        series = self._series.get(identity)
+        if series is not None and now - series.last < SERIES_WINDOW:
+            series.count, series.last = series.count + 1, now
+            patch = {"series": {"count": series.count, "lastObservedTime": micro_time()}}
             try:
-                await self._client.merge_patch(EVENTS, told.key, {"series": series})  # all else is for ever
+                await self._client.merge_patch(EVENTS, series.key, patch)  # other fields of an Event are immutable
             except NotFound:
-                del self._told[same]  # the server forgets events after an hour
+                del self._series[identity]  # the API server deletes events after an hour
             return
         namespace = about.namespace or "default"
         body = self._body(about, kind, reason, action, note)
         await self._client.create(EVENTS, body, namespace)
-        _remember(self._told, same, _Told(ObjectKey(namespace, body["metadata"]["name"]), now))
+        _remember(self._series, identity, _Series(ObjectKey(namespace, body["metadata"]["name"]), now))
 
-    def _may(self, uid: str, kind: str) -> bool:
-        """One object that is told of too often must not use up what others may tell."""
+    def _is_allowed(self, uid: str, kind: str) -> bool:
+        """Check the limit of the object first: a noisy object must not use up the limit that all objects share."""
         now = loop_time()
         bucket = self._buckets.get(uid)
         if bucket is None:
-            bucket = _Bucket(BURST, REFILL_INTERVAL, BURST)
+            bucket = _TokenBucket(BURST, REFILL_INTERVAL, BURST)
             _remember(self._buckets, uid, bucket)
-        return bucket.take(now) and (kind != "Normal" or self._normal.take(now))
+        return bucket.take(now) and (kind != "Normal" or self._normal_bucket.take(now))
 
     def _body(self, about: EventSubject, kind: str, reason: str, action: str, note: str) -> dict[str, Any]:
         return {
@@ -118,7 +120,7 @@ class EventRecorder:
             "kind": EVENTS.kind,
             "metadata": {"name": f"{about.name[:200]}.{uuid4().hex[:16]}"},
             "eventTime": micro_time(),
-            "reportingController": self._controller,
+            "reportingController": self._reporter,
             "reportingInstance": self._instance[:128],
             "type": kind,
             "reason": reason,
@@ -126,11 +128,6 @@ class EventRecorder:
             "note": note,
             "regarding": about,
         }
-
-
-def _cut(note: str) -> str:
-    """The server counts bytes."""
-    return note.encode()[:MAX_NOTE].decode(errors="ignore")
 
 
 def _remember(memory: "OrderedDict[Any, Any]", key: Any, value: Any) -> None:

@@ -1,10 +1,10 @@
-"""Keeps a store equal to what the server has, for as long as it runs.
+"""Keeps a store equal to the API server for as long as it runs.
 
-    LISTING ──all read, store swapped──> WATCHING ──410, the version is too old, or `refresh`──> LISTING
-       └──no answer, or a no: wait, and once more
+    LISTING ──all objects read, store replaced──> WATCHING ──410 Gone, or `refresh`──> LISTING
+       └──error: back off, list again
 
-All that is there is read in pages, or as the first part of the watch itself (streaming); the watch then resumes by
-itself after every lesser trouble (kube/watch.py).
+Objects are listed in pages, or streamed as initial events of the watch. After any other interruption the watch resumes
+by itself (kube/watch.py).
 """
 
 import asyncio
@@ -32,17 +32,19 @@ class InformerState(enum.Enum):
 
 
 class StoreFilter(NamedTuple, Generic[T]):
-    """Which objects stay in the store. `fields` tells the server, for lists that come in pages, which never need to be
-    read: of those that it leaves out, only what is in the store already is kept, if it is still wanted. The watch tells
-    of everything that happens from there on.
+    """Which objects the store keeps: those for which `keeps` is true.
+
+    `fields` is a field selector that excludes objects which `keeps` rejects, so that lists in pages need not read them.
+    After a relist, objects that are in the store but not in the list are read one by one. The watch has no field
+    selector: handlers get the changes of all objects.
     """
 
-    wanted: Callable[[T], bool]
+    keeps: Callable[[T], bool]
     fields: str = ""
 
 
 class Informer(Generic[T]):
-    """A store of one resource, kept up to date; handlers are told of every change, in order."""
+    """A store of one resource, kept up to date; handlers get every change, in order."""
 
     def __init__(
         self,
@@ -61,94 +63,94 @@ class Informer(Generic[T]):
         self.synced = asyncio.Event()
         self.version = ""
         self._client, self.namespace, self._labels = client, namespace, labels
-        self._keep: StoreFilter[T] = keep or StoreFilter(lambda _: True)
+        self._filter: StoreFilter[T] = keep or StoreFilter(lambda _: True)
         self._streaming = streaming
         self._handlers: list[ChangeHandler[T]] = []
         self._events = 0
-        self.lists = self._lists_begun = self._lists_wanted = 0  # `lists`: the last one that was read whole
-        self._list_done = asyncio.Event()  # a new one for each list
-        self._following: asyncio.Timeout | None = None
-        # While LISTING: what has been read so far to be kept, and what was in the store and is no longer wanted.
+        self.lists = self._lists_started = self._lists_requested = 0  # `lists`: number of the last complete list
+        self._list_done = asyncio.Event()  # replaced after each list
+        self._watch_timeout: asyncio.Timeout | None = None
+        # While LISTING: objects read so far that will be kept, and objects of the store that will no longer be kept.
         self._listed: dict[ObjectKey, T] = {}
-        self._ended: dict[ObjectKey, T] = {}
+        self._rejected: dict[ObjectKey, T] = {}
         self._log = log.bind(resource=resource.plural)
 
     def on_change(self, handler: ChangeHandler[T]) -> None:
-        """Tell `handler` of every change: also of objects that are not kept, which it sees as new each time."""
+        """Call `handler` for every change. An object that the store does not keep appears as added each time."""
         self._handlers.append(handler)
 
     async def run(self) -> None:
         failures = 0
         while True:
-            before, self._listed, self._ended = self._events, {}, {}
-            self._lists_begun += 1
+            events_before, self._listed, self._rejected = self._events, {}, {}
+            self._lists_started += 1
             try:
                 if not self._streaming:
-                    await self._read_pages()
-                if self._lists_wanted <= self._lists_begun:
+                    await self._list_pages()
+                if self._lists_requested <= self._lists_started:
                     try:
-                        async with asyncio.timeout(None) as self._following:
-                            await self._follow()
+                        async with asyncio.timeout(None) as self._watch_timeout:
+                            await self._watch()
                     finally:
-                        self._following = None
+                        self._watch_timeout = None
             except TimeoutError:
-                self._log.debug("listing again, as asked")
+                self._log.debug("relisting for a refresh")
             except KubeError as error:
-                # A watch that told something was good: list again at once. If not, with growing patience.
-                failures = 0 if self._events > before else failures + 1
+                # A watch that delivered events was healthy: relist at once. Otherwise back off.
+                failures = 0 if self._events > events_before else failures + 1
                 await self._recover(error, failures)
-            self.state, self._following = InformerState.LISTING, None
+            self.state, self._watch_timeout = InformerState.LISTING, None
 
     def drop(self, key: ObjectKey) -> None:
-        """Keep it no longer, though the server may: nobody asks for it any more. If it changes, it is told as new."""
+        """Remove an object that is no longer needed from the store. Its next change appears as an addition."""
         self.store.remove(key)
 
     async def refresh(self) -> None:
-        """List again, and come back when the store is at least as new as the server was when this was called.
+        """Relist; return when the store is at least as new as the API server was at the call.
 
-        A watch alone cannot tell: it may be behind without knowing.
+        A watch does not suffice: it may lag without a sign of it.
         """
-        wanted = self._lists_wanted = self._lists_begun + 1
-        if self._following is not None:
-            self._following.reschedule(0)
-            self._following = None
-        while self.lists < wanted:
+        requested = self._lists_requested = self._lists_started + 1
+        if self._watch_timeout is not None:
+            self._watch_timeout.reschedule(0)
+            self._watch_timeout = None
+        while self.lists < requested:
             await self._list_done.wait()
 
     async def _recover(self, error: KubeError, failures: int) -> None:
         if isinstance(error, Invalid) and self._streaming:
-            self._log.info("the server does not stream lists; reading pages")
+            self._log.info("server does not support streaming lists, using pages")
             self._streaming = False
             return
         if isinstance(error, Expired) and failures < 2:
-            self._log.info("the watch fell too far behind; listing again", version=self.version)
+            self._log.info("watch expired, relisting", version=self.version)
             return
         pause = BACKOFF.delay(failures + 1)
-        self._log.warn("cannot follow the server; trying again", error=str(error), seconds=round(pause, 1))
+        self._log.warn("list or watch failed, will retry", error=str(error), seconds=round(pause, 1))
         await asyncio.sleep(pause)
 
-    async def _read_pages(self) -> None:
+    async def _list_pages(self) -> None:
         async for page in self._client.pages(
-            self.resource, self.namespace, labels=self._labels, fields=self._keep.fields
+            self.resource, self.namespace, labels=self._labels, fields=self._filter.fields
         ):
-            for one in page.unreadable:
-                self._set_aside(one)
-            for thing in page.items:
-                self._read(thing)
+            for unreadable in page.unreadable:
+                self._skip_unreadable(unreadable)
+            for item in page.items:
+                self._add_listed(item)
             self.version = page.metadata.resourceVersion
-        if self._keep.fields:
-            await self._ask_after_the_missing()
-        self._all_read()
+        if self._filter.fields:
+            await self._read_unlisted()
+        self._finish_list()
 
-    async def _ask_after_the_missing(self) -> None:
-        """What was in the store and not in the list is gone, or left out by `fields`: of these few, ask which."""
+    async def _read_unlisted(self) -> None:
+        """Find out which objects of the store were deleted, and which the field selector excludes from the list."""
         for key in [key for key in self.store if key not in self._listed]:
-            with suppress(NotFound, UnreadableAnswer):  # one that cannot be read was told of when the list was
-                thing = await self._client.get(self.resource, key)
-                (self._listed if self._keep.wanted(thing) else self._ended)[key] = thing
+            with suppress(NotFound, UnreadableAnswer):  # an unreadable object was logged when the list was read
+                item = await self._client.get(self.resource, key)
+                (self._listed if self._filter.keeps(item) else self._rejected)[key] = item
 
-    async def _follow(self) -> None:
-        """Watch from where we stand; while LISTING, from nowhere, which begins with all that is there."""
+    async def _watch(self) -> None:
+        """Watch from the version of the list; while LISTING, from the start, which begins with all objects."""
         version = "" if self.state is InformerState.LISTING else self.version
         watch = self._client.watch(self.resource, self.namespace, version=version, labels=self._labels)
         async with aclosing(aiter(watch)) as batches:
@@ -157,27 +159,27 @@ class Informer(Generic[T]):
                     self._apply(event)
                 self.version = watch.version
 
-    def _read(self, thing: T) -> None:
-        """One of all that is there. What we never had and do not want is told and forgotten; the rest waits."""
-        key = _key(thing)
-        if self._keep.wanted(thing):
-            self._listed[key] = thing
+    def _add_listed(self, item: T) -> None:
+        """Collect an object of the list. One that is neither kept nor in the store goes to the handlers at once."""
+        key = _key(item)
+        if self._filter.keeps(item):
+            self._listed[key] = item
             return
         self._listed.pop(key, None)
         if self.store.get(key) is None:
-            self._tell(ObjectChange(key, None, thing))
+            self._notify(ObjectChange(key, None, item))
         else:
-            self._ended[key] = thing
+            self._rejected[key] = item
 
-    def _all_read(self) -> None:
-        """Swap it in at once: readers see the old state or the new, never half of each."""
-        changes, ended = self.store.replace(self._listed), self._ended
-        self._listed, self._ended, self.state = {}, {}, InformerState.WATCHING
+    def _finish_list(self) -> None:
+        """Replace the store in one step: readers never see half of a list."""
+        changes, rejected = self.store.replace(self._listed), self._rejected
+        self._listed, self._rejected, self.state = {}, {}, InformerState.WATCHING
         for change in changes:
-            self._tell(
-                change if change.new is not None else ObjectChange(change.key, change.old, ended.get(change.key))
+            self._notify(
+                change if change.new is not None else ObjectChange(change.key, change.old, rejected.get(change.key))
             )
-        self.lists = self._lists_begun
+        self.lists = self._lists_started
         self._list_done.set()
         self._list_done = asyncio.Event()
         self.synced.set()
@@ -187,41 +189,41 @@ class Informer(Generic[T]):
         match event:
             case Bookmark():
                 if self.state is InformerState.LISTING and event.initial_end:
-                    self._all_read()
+                    self._finish_list()
             case UnreadableObject():
-                self._set_aside(event)
+                self._skip_unreadable(event)
             case Added() | Modified():
-                (self._read if self.state is InformerState.LISTING else self._put)(event.object)
+                (self._add_listed if self.state is InformerState.LISTING else self._put)(event.object)
             case Deleted() if self.state is InformerState.LISTING:
                 self._listed.pop(_key(event.object), None)
-                self._ended.pop(_key(event.object), None)
+                self._rejected.pop(_key(event.object), None)
             case Deleted():
                 key = _key(event.object)
                 self.store.remove(key)
-                self._tell(ObjectChange(key, event.object, None))
+                self._notify(ObjectChange(key, event.object, None))
 
-    def _put(self, thing: T) -> None:
-        key = _key(thing)
-        if self._keep.wanted(thing):
-            self._tell(self.store.put(key, thing))
+    def _put(self, item: T) -> None:
+        key = _key(item)
+        if self._filter.keeps(item):
+            self._notify(self.store.put(key, item))
         else:
-            gone = self.store.remove(key)
-            self._tell(ObjectChange(key, gone.old if gone else None, thing))
+            removed = self.store.remove(key)
+            self._notify(ObjectChange(key, removed.old if removed else None, item))
 
-    def _set_aside(self, event: UnreadableObject) -> None:
-        """An object that we cannot read is as good as gone for us; whoever wrote it is told by the log."""
+    def _skip_unreadable(self, event: UnreadableObject) -> None:
+        """Treat an object that cannot be decoded as deleted, and log it."""
         key = ObjectKey(event.metadata.namespace, event.metadata.name)
         if not event.deleted:
-            self._log.error("an object cannot be read and is left alone", key=str(key), error=event.error)
+            self._log.error("could not decode object, ignoring it", key=str(key), error=event.error)
         if self.state is InformerState.LISTING:
             self._listed.pop(key, None)
-        elif gone := self.store.remove(key):
-            self._tell(gone)
+        elif removed := self.store.remove(key):
+            self._notify(removed)
 
-    def _tell(self, change: ObjectChange[T]) -> None:
+    def _notify(self, change: ObjectChange[T]) -> None:
         for handler in self._handlers:
             handler(change)
 
 
-def _key(thing: Any) -> ObjectKey:
-    return ObjectKey(thing.metadata.namespace, thing.metadata.name)
+def _key(item: Any) -> ObjectKey:
+    return ObjectKey(item.metadata.namespace, item.metadata.name)

@@ -1,8 +1,9 @@
-"""Leader election on a Lease, by client-go's timings and rules.
+"""Leader election on a Lease, with client-go's timings and rules.
 
-A candidate takes a lease that nobody holds, or whose holder has not renewed it for as long as it lasts, measured on the
-candidate's own monotonic clock: clocks of different machines are never compared. The leader renews every `retry_every`;
-if it cannot for `renew_within`, it has lost the lease and must end, some seconds before anybody else may take it.
+A candidate takes a lease that has no holder, or whose holder has not renewed it for the lease duration. The candidate
+measures that on its own monotonic clock: clocks of different machines are never compared. The leader renews the lease
+every `retry_period`; if it fails to for `renew_deadline`, it has lost the lease and must exit, some seconds before
+another candidate may take it.
 """
 
 import asyncio
@@ -18,22 +19,22 @@ from vmafx.kube.errors import Conflict, KubeError, NotFound
 from vmafx.logs import log
 from vmafx.runtime.metrics import Metrics
 
-RELEASE_TIMEOUT = 5.0  # a slow server is worth waiting for: the next one would wait longer
+RELEASE_TIMEOUT = 5.0  # seconds; shorter than the wait of the next leader for a lease that was not released
 
 
 class Timings(msgspec.Struct, frozen=True):
-    """In seconds. `lasts` must exceed `renew_within`, which must exceed `retry_every`."""
+    """In seconds. `lease_duration` must exceed `renew_deadline`, which must exceed `retry_period`."""
 
-    lasts: int = 15
-    renew_within: float = 10.0
-    retry_every: float = 2.0
+    lease_duration: int = 15
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
 
 
 DEFAULT_TIMINGS = Timings()
 
 
 class LeaseLost(Exception):
-    """Somebody else may lead by now: this process must not go on."""
+    """Another process may lead now: this one must exit."""
 
 
 class LeaderElection:
@@ -46,20 +47,20 @@ class LeaderElection:
         self._status = metrics.leader.labels(key.name)
         self._status.set(0)
         self._lease: Lease | None = None
-        self._seen_at = float("-inf")  # when the lease last changed, by our clock
+        self._observed_at = float("-inf")  # when the lease last changed, on the clock of this process
         self._renewed_at = float("-inf")
         self._log = log.bind(lease=str(key), identity=identity)
 
     async def acquire(self) -> None:
-        """Wait until we lead. A lease that is given back is noticed at once, by a watch."""
+        """Wait until this process is the leader. A watch reports a released lease at once."""
         self._log.info("waiting to become leader")
         changed = asyncio.Event()
         watching = asyncio.create_task(self._watch(changed))
         try:
-            while not await self._try_soon():
+            while not await self._try_acquire():
                 changed.clear()
                 try:
-                    async with asyncio.timeout(self._timings.retry_every * (1 + 0.2 * random.random())):  # noqa: S311
+                    async with asyncio.timeout(self._timings.retry_period * (1 + 0.2 * random.random())):  # noqa: S311
                         await changed.wait()
                 except TimeoutError:
                     pass
@@ -69,98 +70,93 @@ class LeaderElection:
         self._status.set(1)
         self._log.info("became leader")
 
-    async def hold(self) -> None:
-        """Renew for as long as we can; LeaseLost when we could not for too long, or somebody else has it."""
+    async def renew(self) -> None:
+        """Renew the lease until that fails for `renew_deadline`, or another process holds it: then raise LeaseLost."""
         while True:
             try:
-                async with asyncio.timeout_at(self._renewed_at + self._timings.renew_within):
-                    await asyncio.sleep(self._timings.retry_every)
-                    while not await self._try_in_time():
+                async with asyncio.timeout_at(self._renewed_at + self._timings.renew_deadline):
+                    await asyncio.sleep(self._timings.retry_period)
+                    while not await self._try_with_timeout():
                         if self._holder() not in ("", self._identity):
                             raise self._lost(f"{self._holder()} holds it")
-                        await asyncio.sleep(self._timings.retry_every)
+                        await asyncio.sleep(self._timings.retry_period)
             except TimeoutError:
-                raise self._lost(f"not renewed for {self._timings.renew_within:g} s") from None
+                raise self._lost(f"not renewed for {self._timings.renew_deadline:g} s") from None
 
-    async def _try_in_time(self) -> bool:
-        """One call that hangs must not cost the lease: there is time for another."""
-        try:
-            async with asyncio.timeout(self._timings.renew_within / 2):
-                return await self._try()
-        except TimeoutError:
-            self._lease = None  # whether it was written nobody knows: look again
-            return False
-
-    def holds(self) -> bool:
-        """Whether nobody else can have it yet: true for no longer than `renew_within` after it was last renewed."""
-        return loop_time() < self._renewed_at + self._timings.renew_within
+    def is_leader(self) -> bool:
+        """Whether no other process can have the lease yet: it was renewed within `renew_deadline`."""
+        return loop_time() < self._renewed_at + self._timings.renew_deadline
 
     async def release(self) -> None:
-        """Give the lease back, so that the next one need not wait until it runs out."""
+        """Release the lease, so that the next leader need not wait until it expires."""
         self._status.set(0)
         try:
             async with asyncio.timeout(RELEASE_TIMEOUT):
-                await self._look()  # a write that was under way when we stopped may have been carried out, or not
+                await self._get()  # a write that was in flight at the stop may or may not have reached the server
                 if self._lease is not None and self._holder() == self._identity:
                     await self._write(LeaseSpec("", 1, micro_time(), micro_time(), self._lease.spec.leaseTransitions))
                     self._log.info("released the lease")
         except (KubeError, TimeoutError) as error:
-            self._log.warn("could not give the lease back; it runs out by itself", error=str(error))
+            self._log.warn("could not release the lease, it will expire", error=str(error))
 
-    def _lost(self, why: str) -> LeaseLost:
+    def _lost(self, reason: str) -> LeaseLost:
         self._status.set(0)
-        self._log.warn("lost leadership", reason=why)
-        return LeaseLost(f"lost the lease {self._key}: {why}")
+        self._log.warn("lost leadership", reason=reason)
+        return LeaseLost(f"lost the lease {self._key}: {reason}")
 
-    async def _try_soon(self) -> bool:
-        """As `_try`, but a lease whose taking was confirmed too late to be relied on is not taken."""
+    async def _try_acquire(self) -> bool:
+        """Try once to take the lease; false also if it was taken too slowly to leave time for the first renewal."""
+        half = self._timings.renew_deadline / 2
+        return await self._try_with_timeout() and loop_time() < self._renewed_at + half
+
+    async def _try_with_timeout(self) -> bool:
+        """Try for half of `renew_deadline`: after a request that hangs, there is time for another."""
         try:
-            async with asyncio.timeout(self._timings.renew_within / 2):
-                return await self._try() and loop_time() < self._renewed_at + self._timings.renew_within / 2
+            async with asyncio.timeout(self._timings.renew_deadline / 2):
+                return await self._try_acquire_or_renew()
         except TimeoutError:
-            self._lease = None
+            self._lease = None  # unknown whether the write reached the server: read the lease again
             return False
 
-    async def _try(self) -> bool:
-        """Take or renew the lease if the rules allow it; False if not, or if the server does not answer."""
+    async def _try_acquire_or_renew(self) -> bool:
+        """Take or renew the lease if the rules allow it; false if they do not, or if a request fails."""
         try:
             if self._lease is None or self._holder() != self._identity:
-                await self._look()
-            return await self._take()
+                await self._get()
+            return await self._acquire_or_renew()
         except (Conflict, NotFound):
-            self._lease = None  # somebody else wrote; look again
+            self._lease = None  # another process wrote it: read the lease again
         except KubeError as error:
-            self._log.warn("cannot reach the lease", error=str(error))
+            self._log.warn("could not read or write the lease", error=str(error))
         return False
 
-    async def _look(self) -> None:
+    async def _get(self) -> None:
         try:
             lease: Lease | None = await self._client.get(LEASES, self._key)
         except NotFound:
             lease = None
         if lease != self._lease:
-            self._lease, self._seen_at = lease, loop_time()
+            self._lease, self._observed_at = lease, loop_time()
 
-    async def _take(self) -> bool:
-        sent, old = loop_time(), self._lease
+    async def _acquire_or_renew(self) -> bool:
+        sent_at, old = loop_time(), self._lease
         if old is None:
             await self._create()
         else:
-            holder, lasts = self._holder(), old.spec.leaseDurationSeconds or self._timings.lasts
-            if holder not in ("", self._identity) and sent < self._seen_at + lasts:
+            holder, duration = self._holder(), old.spec.leaseDurationSeconds or self._timings.lease_duration
+            if holder not in ("", self._identity) and sent_at < self._observed_at + duration:
                 return False
-            ours = holder == self._identity
-            began = old.spec.acquireTime if ours else micro_time()
+            renewal = holder == self._identity
+            acquired = old.spec.acquireTime if renewal else micro_time()
+            transitions = old.spec.leaseTransitions + (not renewal)
             await self._write(
-                LeaseSpec(
-                    self._identity, self._timings.lasts, began, micro_time(), old.spec.leaseTransitions + (not ours)
-                )
+                LeaseSpec(self._identity, self._timings.lease_duration, acquired, micro_time(), transitions)
             )
-        self._renewed_at = sent
+        self._renewed_at = sent_at
         return True
 
     async def _create(self) -> None:
-        spec = LeaseSpec(self._identity, self._timings.lasts, micro_time(), micro_time())
+        spec = LeaseSpec(self._identity, self._timings.lease_duration, micro_time(), micro_time())
         body = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
@@ -168,18 +164,18 @@ class LeaderElection:
             "spec": spec,
         }
         self._lease = await self._client.create(LEASES, body, self._key.namespace)
-        self._seen_at = loop_time()
+        self._observed_at = loop_time()
 
     async def _write(self, spec: LeaseSpec) -> None:
         if self._lease is None:
             return
-        guard = {"resourceVersion": self._lease.metadata.resourceVersion}
-        whole = msgspec.structs.asdict(spec)
-        self._lease = await self._client.merge_patch(LEASES, self._key, {"metadata": guard, "spec": whole})
-        self._seen_at = loop_time()
+        precondition = {"resourceVersion": self._lease.metadata.resourceVersion}
+        patch = {"metadata": precondition, "spec": msgspec.structs.asdict(spec)}
+        self._lease = await self._client.merge_patch(LEASES, self._key, patch)
+        self._observed_at = loop_time()
 
     async def _watch(self, changed: asyncio.Event) -> None:
-        """Only to wake the candidate sooner: without it the lease is still looked at every `retry_every`."""
+        """Wake the candidate when the lease changes. Without the watch, it still reads the lease periodically."""
         try:
             fields = f"metadata.name={self._key.name}"
             watch = self._client.watch(LEASES, self._key.namespace, fields=fields)
@@ -187,7 +183,7 @@ class LeaderElection:
                 async for _ in batches:
                     changed.set()
         except KubeError as error:
-            self._log.debug("cannot watch the lease", error=str(error))
+            self._log.debug("could not watch the lease", error=str(error))
 
     def _holder(self) -> str:
         return (self._lease.spec.holderIdentity or "") if self._lease else ""

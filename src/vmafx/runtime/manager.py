@@ -1,6 +1,6 @@
-"""Starts everything in order and stops it in reverse.
+"""Starts the parts of a role in order and stops them in reverse.
 
-probes and metrics ── caches, until synced ── the lease, if asked for ── controllers and what else only a leader does
+probes and metrics ── caches, until synced ── the lease, with leader election ── reconcile loops and leader-only tasks
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.reconcile import ReconcileLoop
 from vmafx.tasks import run_unless
 
-DRAIN_TIMEOUT = 20.0  # seconds for work in hand when told to stop; then it is cancelled
+DRAIN_TIMEOUT = 20.0  # seconds for queued and running reconciliations at a stop; then they are cancelled
 BackgroundTask = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Manager:
-    """One process: its caches, its controllers, and the order in which they live."""
+    """The informers, reconcile loops and background tasks of one process, and their life cycle."""
 
     def __init__(
         self,
@@ -36,35 +36,35 @@ class Manager:
         self._metrics, self._election = metrics, election
         self._probes_at, self._metrics_at = probes, metrics_at
         self._informers: list[Informer[Any]] = []
-        self._fresh: list[Informer[Any]] = []
-        self._controllers: list[ReconcileLoop] = []
+        self._refreshed_by_leader: list[Informer[Any]] = []
+        self._loops: list[ReconcileLoop] = []
         self._background: list[BackgroundTask] = []
-        self._leading: list[BackgroundTask] = []
+        self._leader_only: list[BackgroundTask] = []
 
     def add_informer(self, informer: Informer[Any], *, fresh: bool = False) -> None:
-        """With `fresh`, who takes the lease reads it anew first: the last leader's last writes may be on their way."""
+        """With `fresh`, a new leader refreshes the cache first: it may lack the last writes of the previous leader."""
         self._informers.append(informer)
         if fresh:
-            self._fresh.append(informer)
+            self._refreshed_by_leader.append(informer)
 
-    def add_loop(self, controller: ReconcileLoop) -> None:
-        self._controllers.append(controller)
+    def add_loop(self, loop: ReconcileLoop) -> None:
+        self._loops.append(loop)
 
     def in_background(self, work: BackgroundTask) -> None:
-        """Run beside everything, whether or not we lead."""
+        """Run `work` from the start, whether or not this process leads."""
         self._background.append(work)
 
     def while_leading(self, work: BackgroundTask) -> None:
-        """Run beside the controllers, and only while we lead."""
-        self._leading.append(work)
+        """Run `work` together with the reconcile loops, only while this process leads."""
+        self._leader_only.append(work)
 
     def not_ready(self) -> str | None:
-        """What readiness waits for; None when there is nothing left."""
-        waiting = [informer.resource.plural for informer in self._informers if not informer.synced.is_set()]
-        return f"caches not synced: {', '.join(waiting)}" if waiting else None
+        """Why this process is not ready, or None."""
+        unsynced = [informer.resource.plural for informer in self._informers if not informer.synced.is_set()]
+        return f"caches not synced: {', '.join(unsynced)}" if unsynced else None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop` is set. LeaseLost, or any failure of a part, ends it sooner (in an ExceptionGroup)."""
+        """Run until `stop` is set. A part that fails, or LeaseLost, ends the run with an ExceptionGroup."""
         probes = {
             "/healthz": responses.probe_response(lambda: None),
             "/readyz": responses.probe_response(self.not_ready),
@@ -73,48 +73,48 @@ class Manager:
         async with (
             serve_probes(self._probes_at, probes),
             serve_probes(self._metrics_at, pages),
-            _beside(*(work() for work in self._background), *(informer.run() for informer in self._informers)),
+            _alongside(*(work() for work in self._background), *(informer.run() for informer in self._informers)),
         ):
-            if not await run_unless(stop, self._synced()):
+            if not await run_unless(stop, self._wait_for_sync()):
                 return
             if self._election is None:
                 await self._lead(stop, lambda: True)
             else:
                 try:
                     if await run_unless(stop, self._election.acquire()):
-                        async with _beside(self._election.hold()):
-                            if await run_unless(stop, self._refreshed()):
-                                await self._lead(stop, self._election.holds)
+                        async with _alongside(self._election.renew()):
+                            if await run_unless(stop, self._refresh_caches()):
+                                await self._lead(stop, self._election.is_leader)
                 finally:
                     await self._election.release()
 
-    async def _synced(self) -> None:
+    async def _wait_for_sync(self) -> None:
         for informer in self._informers:
             await informer.synced.wait()
         log.info("caches are synced", objects=sum(len(informer.store) for informer in self._informers))
 
-    async def _refreshed(self) -> None:
-        await asyncio.gather(*(informer.refresh() for informer in self._fresh))
+    async def _refresh_caches(self) -> None:
+        await asyncio.gather(*(informer.refresh() for informer in self._refreshed_by_leader))
 
-    async def _lead(self, stop: asyncio.Event, leads: Callable[[], bool]) -> None:
-        """Run the controllers until told to stop, then let them finish what they have in hand.
+    async def _lead(self, stop: asyncio.Event, is_leader: Callable[[], bool]) -> None:
+        """Run the reconcile loops until `stop` is set, then let them finish the keys they have.
 
-        If a part fails, or the lease is lost, they are cancelled instead: not one write more.
+        If a part fails or the lease is lost, cancel them at once instead, so that they write nothing more.
         """
         async with (
-            _beside(*(work() for work in self._leading)),
-            _beside(*(controller.run(leads) for controller in self._controllers)) as working,
+            _alongside(*(work() for work in self._leader_only)),
+            _alongside(*(loop.run(is_leader) for loop in self._loops)) as running,
         ):
             await stop.wait()
-            for controller in self._controllers:
-                controller.queue.close()
-            if working:
-                await asyncio.wait(working, timeout=DRAIN_TIMEOUT)
+            for loop in self._loops:
+                loop.queue.close()
+            if running:
+                await asyncio.wait(running, timeout=DRAIN_TIMEOUT)
 
 
 @asynccontextmanager
-async def _beside(*parts: Coroutine[Any, Any, None]) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Run `parts` beside the body, which is cancelled when one of them fails; the end of the body ends them."""
+async def _alongside(*parts: Coroutine[Any, Any, None]) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Run `parts` while the body runs: a part that fails cancels the body, the end of the body cancels the parts."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(part) for part in parts]
         try:

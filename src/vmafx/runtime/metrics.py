@@ -1,4 +1,4 @@
-"""Metrics by controller-runtime's names, labels and buckets: its stock dashboards read them unchanged."""
+"""Metrics with controller-runtime's names, labels and buckets, so that its dashboards work unchanged."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -18,14 +18,14 @@ OUTCOMES = ("success", "requeue", "requeue_after", "error")
 
 
 class Metrics:
-    """All metrics of a process: one registry, handed to those who count."""
+    """The registry of a process, and the metrics of its reconcile loops, work queues and leader election."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._queues = _Queues()
+        self._queues = _QueueGauges()
         self.registry.register(self._queues)
-        one, queue = ["controller"], ["name", "controller"]
+        loop_labels, queue_labels = ["controller"], ["name", "controller"]
 
         def counter(name: str, text: str, labels: list[str]) -> Counters:
             return Counters(name, text, labels, self.registry)
@@ -37,57 +37,69 @@ class Metrics:
             return Histograms(name, text, labels, self.registry, buckets)
 
         prefix = "controller_runtime_"
-        self.reconciles = counter(f"{prefix}reconcile_total", "Reconciliations by outcome.", [*one, "result"])
-        self.errors = counter(f"{prefix}reconcile_errors_total", "Reconciliations that failed.", one)
-        self.terminal_errors = counter(f"{prefix}terminal_reconcile_errors_total", "Failures not tried again.", one)
-        self.panics = counter(f"{prefix}reconcile_panics_total", "Failures nobody foresaw.", one)
-        self.timeouts = counter(f"{prefix}reconcile_timeouts_total", "Reconciliations that took too long.", one)
-        self.seconds = histogram(f"{prefix}reconcile_time_seconds", "Time to reconcile.", one, RECONCILE_BUCKETS)
-        self.workers = gauge(f"{prefix}max_concurrent_reconciles", "Workers there are.", one)
-        self.active = gauge(f"{prefix}active_workers", "Workers that work.", one)
-        self.adds = counter("workqueue_adds_total", "Keys added.", queue)
-        self.retries = counter("workqueue_retries_total", "Keys added again after a failure.", queue)
-        self.waited = histogram("workqueue_queue_duration_seconds", "Time a key waits.", queue, QUEUE_BUCKETS)
-        self.worked = histogram("workqueue_work_duration_seconds", "Time a key is worked on.", queue, QUEUE_BUCKETS)
-        self.leader = gauge("leader_election_master_status", "1 while this process leads.", ["name"])
-        lag = gauge("vmafx_event_loop_lag_seconds", "How late the event loop was when last looked at.", [])
+        self.reconciles = counter(f"{prefix}reconcile_total", "Reconciliations, by result.", [*loop_labels, "result"])
+        self.errors = counter(f"{prefix}reconcile_errors_total", "Reconciliations that failed.", loop_labels)
+        self.terminal_errors = counter(
+            f"{prefix}terminal_reconcile_errors_total", "Reconciliations that failed and are not retried.", loop_labels
+        )
+        self.panics = counter(
+            f"{prefix}reconcile_panics_total", "Reconciliations that raised an unexpected exception.", loop_labels
+        )
+        self.timeouts = counter(f"{prefix}reconcile_timeouts_total", "Reconciliations that timed out.", loop_labels)
+        self.seconds = histogram(
+            f"{prefix}reconcile_time_seconds", "Duration of a reconciliation.", loop_labels, RECONCILE_BUCKETS
+        )
+        self.workers = gauge(
+            f"{prefix}max_concurrent_reconciles", "Maximum number of concurrent reconciliations.", loop_labels
+        )
+        self.active = gauge(f"{prefix}active_workers", "Reconciliations in progress.", loop_labels)
+        self.adds = counter("workqueue_adds_total", "Keys added to the work queue.", queue_labels)
+        self.retries = counter("workqueue_retries_total", "Keys requeued with a rate limit.", queue_labels)
+        self.queue_seconds = histogram(
+            "workqueue_queue_duration_seconds", "Time that a key waits in the work queue.", queue_labels, QUEUE_BUCKETS
+        )
+        self.work_seconds = histogram(
+            "workqueue_work_duration_seconds", "Time to process a key of the work queue.", queue_labels, QUEUE_BUCKETS
+        )
+        self.leader = gauge("leader_election_master_status", "1 while this process is the leader, else 0.", ["name"])
+        lag = gauge("vmafx_event_loop_lag_seconds", "How late the last timer of the event loop fired.", [])
         self.lag = lag.labels()
 
     def queue(self, name: str) -> "QueueMetrics":
         return QueueMetrics(self, name)
 
-    def controller(self, name: str, workers: int) -> "LoopMetrics":
+    def reconcile_loop(self, name: str, workers: int) -> "LoopMetrics":
         return LoopMetrics(self, name, workers)
 
     def watch_queue(self, name: str, depth: Callable[[], int], ages: Callable[[], list[float]]) -> None:
         self._queues.add(name, depth, ages)
 
-    async def measure_lag(self, every: float = 5.0) -> None:
-        """Look now and then how late a wake-up comes."""
+    async def measure_lag(self, interval: float = 5.0) -> None:
+        """Measure the lag of the event loop every `interval` seconds."""
         loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + every
-            await asyncio.sleep(every)
+            due = loop.time() + interval
+            await asyncio.sleep(interval)
             self.lag.set(max(0.0, loop.time() - due))
 
 
 class QueueMetrics:
-    """The counters of one queue, looked up once."""
+    """The metrics of one work queue, looked up once."""
 
     def __init__(self, metrics: Metrics, name: str) -> None:
         self._metrics, self._name = metrics, name
         self.added = metrics.adds.labels(name, name).inc
         self.retried = metrics.retries.labels(name, name).inc
-        self.taken = metrics.waited.labels(name, name).observe
-        self.worked = metrics.worked.labels(name, name).observe
+        self.taken = metrics.queue_seconds.labels(name, name).observe
+        self.worked = metrics.work_seconds.labels(name, name).observe
 
     def observe(self, depth: Callable[[], int], ages: Callable[[], list[float]]) -> None:
-        """Where to look for how long the queue is, and for how long each key has been worked on."""
+        """Read the depth of the queue, and the seconds since each key in progress was taken, at every scrape."""
         self._metrics.watch_queue(self._name, depth, ages)
 
 
 class LoopMetrics:
-    """The counters of one controller, all there from the start at zero."""
+    """The metrics of one reconcile loop, present from the start at zero."""
 
     def __init__(self, metrics: Metrics, name: str, workers: int) -> None:
         self.outcomes = {outcome: metrics.reconciles.labels(name, outcome) for outcome in OUTCOMES}
@@ -100,8 +112,8 @@ class LoopMetrics:
         metrics.workers.labels(name).set(workers)
 
 
-class _Queues(Collector):
-    """Gauges of queues that are cheaper to compute when asked than to keep."""
+class _QueueGauges(Collector):
+    """The gauges of work queues, computed at a scrape: cheaper than keeping them up to date."""
 
     def __init__(self) -> None:
         self._queues: list[tuple[str, Callable[[], int], Callable[[], list[float]]]] = []
@@ -111,13 +123,17 @@ class _Queues(Collector):
 
     def collect(self) -> Iterator[Metric]:
         labels = ["name", "controller"]
-        depths = GaugeMetricFamily("workqueue_depth", "Keys that wait.", labels=labels)
-        unfinished = GaugeMetricFamily("workqueue_unfinished_work_seconds", "Work in hand, in all.", labels=labels)
-        longest = GaugeMetricFamily(
-            "workqueue_longest_running_processor_seconds", "Oldest work in hand.", labels=labels
+        depths = GaugeMetricFamily("workqueue_depth", "Keys waiting in the work queue.", labels=labels)
+        unfinished = GaugeMetricFamily(
+            "workqueue_unfinished_work_seconds", "Time spent so far on all keys in progress.", labels=labels
         )
-        for name, depth, ages_now in self._queues:
-            ages = ages_now()
+        longest = GaugeMetricFamily(
+            "workqueue_longest_running_processor_seconds",
+            "Time spent so far on the key that has been in progress longest.",
+            labels=labels,
+        )
+        for name, depth, get_ages in self._queues:
+            ages = get_ages()
             depths.add_metric([name, name], depth())
             unfinished.add_metric([name, name], sum(ages))
             longest.add_metric([name, name], max(ages, default=0.0))

@@ -1,4 +1,4 @@
-"""The reconcile loop: workers take keys from a queue and reconcile them; one branch and one metric per outcome."""
+"""The reconcile loop: workers take keys from a work queue and reconcile them; one branch and one metric per outcome."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -16,15 +16,15 @@ from vmafx.runtime.store import ObjectChange
 from vmafx.runtime.workqueue import QueueClosed, WorkQueue
 
 T = TypeVar("T")
-RECONCILE_TIMEOUT = 120.0
+RECONCILE_TIMEOUT = 120.0  # seconds
 
 
 class TerminalError(Exception):
-    """Trying again would not help: the item is left until something about it changes."""
+    """A retry would not help: the key is not requeued until its object changes."""
 
 
 class ReconcileResult(msgspec.Struct, frozen=True):
-    """What a reconciliation came to."""
+    """The outcome of a reconciliation that raised nothing, and when to requeue the key."""
 
     outcome: str
     seconds: float = 0.0
@@ -35,12 +35,12 @@ class ReconcileResult(msgspec.Struct, frozen=True):
 
     @classmethod
     def after(cls, seconds: float) -> "ReconcileResult":
-        """Done, and to be looked at again in so many seconds."""
+        """Done; requeue after `seconds`."""
         return cls("requeue_after", seconds)
 
     @classmethod
     def retry(cls) -> "ReconcileResult":
-        """Not there yet: again, with growing patience."""
+        """Not done; requeue with a rate limit."""
         return cls("requeue")
 
 
@@ -64,15 +64,15 @@ class ReconcileLoop:
         self.name = name
         self._reconcile, self._workers, self._timeout = reconcile, workers, timeout
         self.queue: WorkQueue[ObjectKey] = WorkQueue(metrics.queue(name))
-        self._metrics = metrics.controller(name, workers)
-        self._log = log.bind(controller=name)
+        self._metrics = metrics.reconcile_loop(name, workers)
+        self._log = log.bind(loop=name)
         self._running = False
         self._sources: list[Callable[[], None]] = []
 
     def watches(
         self, informer: Informer[T], *, to: KeyMapper | None = None, when: ChangePredicate | None = None
     ) -> None:
-        """Queue the key of every object that changes; or, with `to`, the keys that it maps the object to."""
+        """Enqueue the key of every object that changes, or with `to`, the keys to which it maps the object."""
 
         def enqueue(change: ObjectChange[T]) -> None:
             if not self._running or (when is not None and not when(change)):
@@ -80,8 +80,8 @@ class ReconcileLoop:
             if to is None:
                 self.queue.add(change.key)
                 return
-            for thing in (change.old, change.new):
-                for key in to(thing) if thing is not None else ():
+            for item in (change.old, change.new):
+                for key in to(item) if item is not None else ():
                     self.queue.add(key)
 
         def enqueue_all() -> None:
@@ -92,81 +92,82 @@ class ReconcileLoop:
         self._sources.append(enqueue_all)
 
     def owns(self, informer: Informer[T], kind: str, *, when: ChangePredicate | None = None) -> None:
-        """Queue the owner, of `kind`, of every object that changes."""
+        """Enqueue the controlling owner, of `kind`, of every object that changes."""
 
-        def owner(thing: Any) -> Iterable[ObjectKey]:
-            for reference in thing.metadata.ownerReferences:
+        def owner(item: Any) -> Iterable[ObjectKey]:
+            for reference in item.metadata.ownerReferences:
                 if reference.controller and reference.kind == kind:
-                    yield ObjectKey(thing.metadata.namespace, reference.name)
+                    yield ObjectKey(item.metadata.namespace, reference.name)
 
         self.watches(informer, to=owner, when=when)
 
-    async def run(self, leads: Callable[[], bool] = lambda: True) -> None:
-        """Work until the queue is closed and empty, or until we no longer lead.
+    async def run(self, is_leader: Callable[[], bool] = lambda: True) -> None:
+        """Reconcile until the queue is closed and empty, or this process no longer leads.
 
-        Until then nothing is queued: who waits to lead would only pile up keys. What is there is queued now.
-        A process that was stopped wakes up in the middle of its work: `leads` is asked before each key, since to be
-        told that the lease is lost takes a moment.
+        The loop enqueues all objects when it starts, and nothing before: a standby would only pile up keys. A process
+        that was suspended may resume after it lost the lease, before it notices; `is_leader` is therefore checked
+        before each key.
         """
         self._running = True
         for enqueue_all in self._sources:
             enqueue_all()
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
-                group.create_task(self._work(leads), name=f"{self.name}-{number}")
+                group.create_task(self._work(is_leader), name=f"{self.name}-{number}")
 
-    async def _work(self, leads: Callable[[], bool]) -> None:
+    async def _work(self, is_leader: Callable[[], bool]) -> None:
         while True:
             try:
                 key = await self.queue.get()
             except QueueClosed:
                 return
-            if not leads():
+            if not is_leader():
                 return
             self._metrics.active.inc()
-            began = loop_time()
+            started = loop_time()
             try:
-                await self._one(key)
+                await self._reconcile_key(key)
             finally:
-                self._metrics.seconds.observe(loop_time() - began)
+                self._metrics.seconds.observe(loop_time() - started)
                 self._metrics.active.dec()
                 self.queue.done(key)
 
-    async def _one(self, key: ObjectKey) -> None:
+    async def _reconcile_key(self, key: ObjectKey) -> None:
         try:
             async with asyncio.timeout(self._timeout):
                 result = await self._reconcile(key)
         except TerminalError as error:
             self._metrics.terminal_errors.inc()
-            self._failed(key, error, again=False)
+            self._on_error(key, error, retry=False)
             return
         except KubeError as error:
-            self._failed(key, error, again=True)
+            self._on_error(key, error, retry=True)
             return
         except TimeoutError as error:
             self._metrics.timeouts.inc()
-            self._failed(key, error, again=True)
+            self._on_error(key, error, retry=True)
             return
-        except Exception as error:  # noqa: BLE001 - the one place: whatever it is, the other keys go on
+        except Exception as error:  # noqa: BLE001 - a bug in one reconciliation must not stop the other keys
             self._metrics.panics.inc()
-            self._failed(key, error, again=True)
+            self._on_error(key, error, retry=True)
             return
         self._metrics.outcomes[result.outcome].inc()
         if result.outcome == "requeue":
-            self.queue.add_backing_off(key)
+            self.queue.add_rate_limited(key)
             return
         self.queue.forget(key)
         if result.outcome == "requeue_after":
             self.queue.add_after(key, result.seconds)
 
-    def _failed(self, key: ObjectKey, error: Exception, *, again: bool) -> None:
+    def _on_error(self, key: ObjectKey, error: Exception, *, retry: bool) -> None:
         self._metrics.errors.inc()
         self._metrics.outcomes["error"].inc()
-        foreseen = isinstance(error, KubeError | TerminalError | TimeoutError)
-        text = str(error) or f"took longer than {self._timeout:.0f} s"
-        trace_of = None if foreseen else error
-        self._log.error("reconciliation failed", key=str(key), error=text, again=again, trace_of=trace_of)
-        if again:
-            self.queue.add_backing_off(key)
+        expected = isinstance(error, KubeError | TerminalError | TimeoutError)
+        timed_out = isinstance(error, TimeoutError)
+        text = str(error) or (f"timed out after {self._timeout:.0f} s" if timed_out else type(error).__name__)
+        trace_of = None if expected else error
+        self._log.error("reconciliation failed", key=str(key), error=text, retry=retry, trace_of=trace_of)
+        if retry:
+            self.queue.add_rate_limited(key)
         else:
             self.queue.forget(key)

@@ -1,4 +1,4 @@
-"""A role as a process: its log, its signals, and how it ends."""
+"""Runs a role as a process: its signals, its logs and its exit code."""
 
 import asyncio
 import signal
@@ -14,32 +14,32 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 def run_role(
-    name: str, work: RoleMain, foreseen: tuple[type[Exception], ...], loops: LoopFactory | None = None
+    name: str, main: RoleMain, expected: tuple[type[Exception], ...], loop_factory: LoopFactory | None = None
 ) -> None:
-    """Run until SIGTERM or Ctrl-C sets the event that `work` gets; exit code 1 if a foreseen error ends it before."""
+    """Run `main` with an event that SIGTERM or Ctrl-C sets. Log expected errors and exit with code 1."""
     logs.follow_signals()
     try:
-        with asyncio.Runner(loop_factory=loops) as runner:
-            runner.run(_until_told(work))
-    except* foreseen as failures:
-        for error in _leaves(failures):
-            log.error(f"the {name} ends", error=str(error))
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(_run_until_signal(main))
+    except* expected as group:
+        for error in _flatten(group):
+            log.error("exiting", role=name, error=str(error))
         sys.exit(1)
     finally:
         logs.flush()
 
 
-async def _until_told(work: RoleMain) -> None:
+async def _run_until_signal(main: RoleMain) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await work(stop)
+    await main(stop)
 
 
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    """The errors themselves, out of the groups that the tasks wrapped them in."""
+def _flatten(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """The errors in the nested groups that task groups raise."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
+            yield from _flatten(error)
         else:
             yield error

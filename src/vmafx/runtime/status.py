@@ -1,7 +1,8 @@
-"""Writes the status of one kind: only what changed, only if nobody wrote since, and never twice on old news.
+"""Writes the status of one kind: only the fields that changed, and only if nothing else changed the object.
 
-A write is known here before the cache shows it. Until it does, a decision on the cached object would be the same again:
-`is_behind` tells. Where a write leaves nothing to do, its echo from the watch need not bring its object back: `quiet`.
+StatusWriter remembers each write until the cache shows it: a reconciler that decided on the older object would repeat
+the write (`must_wait`). The watch event of a write that leaves nothing to do need not requeue its object
+(`ignore_echo`).
 """
 
 from collections.abc import Mapping
@@ -25,6 +26,8 @@ class _Meta(Protocol):
 
 
 class Versioned(Protocol):
+    """An object with a name and a resourceVersion."""
+
     @property
     def metadata(self) -> _Meta: ...
 
@@ -33,28 +36,24 @@ T = TypeVar("T", bound=Versioned)
 
 
 class _Write(msgspec.Struct):
-    """A write of ours that the cache does not show yet, as far as we know."""
+    """A status write that the cache may not show yet."""
 
     version: int
-    quiet: bool = False  # there is nothing to do when it comes back
+    echo_ignored: bool = False  # its watch event needs no reconciliation
 
 
 class StatusWriter(Generic[T]):
-    """The one writer of a kind's status in this process."""
+    """The only writer of a kind's status in this process."""
 
     def __init__(self, client: Client, informer: Informer[T]) -> None:
         self._client, self._informer = client, informer
         self._writes: dict[ObjectKey, _Write] = {}
-        informer.on_change(self._forget_gone)
-
-    def _forget_gone(self, change: ObjectChange[T]) -> None:
-        if self._informer.store.get(change.key) is None:
-            self._writes.pop(change.key, None)
+        informer.on_change(self._forget_deleted)
 
     async def write(self, about: T, changes: Mapping[str, Any]) -> T | None:
-        """Write if nobody wrote since `about`; None if somebody did, or it is gone: the watch brings us back.
+        """Patch the status; return the new object, or `about` itself if there are no changes.
 
-        Gives the object as it is now, which is `about` itself where there is nothing to change.
+        Return None if the object was changed since `about` was read, or deleted: the watch event requeues it.
         """
         if not changes:
             return about
@@ -65,43 +64,48 @@ class StatusWriter(Generic[T]):
         except (Conflict, NotFound):
             return None
         cached = self._informer.store.get(key)
-        if cached is not None and _version(cached) < _version(new):  # the watch may well be faster than the answer
+        if cached is not None and _version(cached) < _version(new):  # the watch may be faster than the response
             self._writes[key] = _Write(_version(new))
         return new
 
-    def is_behind(self, key: ObjectKey, about: T) -> bool:
-        """Whether this is from before our last write: deciding on it would decide the same again."""
-        mine = self._writes.get(key)
-        return mine is not None and _version(about) < mine.version
+    def is_stale(self, key: ObjectKey, about: T) -> bool:
+        """Whether `about` is older than the last write: a decision on it would repeat that write."""
+        write = self._writes.get(key)
+        return write is not None and _version(about) < write.version
 
     def must_wait(self, key: ObjectKey, about: T) -> bool:
-        """For a reconciler, first of all: True if it is to leave this alone until the cache shows our last write.
+        """Whether a reconciler must return at once, since `about` is stale.
 
-        Whatever brought it here then waits for that write's echo, which is news again, however quiet it was to be.
+        The watch event of the last write then requeues the key, even if it was to be ignored: it stands for the change
+        that requested this reconciliation.
         """
-        if self.is_behind(key, about):
-            self._writes[key].quiet = False
+        if self.is_stale(key, about):
+            self._writes[key].echo_ignored = False
             return True
         self._writes.pop(key, None)
         return False
 
-    def quiet(self, key: ObjectKey) -> None:
-        """What followed from our last write is done: its echo is no news."""
-        if (mine := self._writes.get(key)) is not None:
-            mine.quiet = True
+    def ignore_echo(self, key: ObjectKey) -> None:
+        """The last write leaves nothing to do: its watch event need not requeue the key."""
+        if (write := self._writes.get(key)) is not None:
+            write.echo_ignored = True
 
-    def is_news(self, change: ObjectChange[T]) -> bool:
-        """For `Controller.watches(when=...)`: whether a change is more than the echo of a quiet write."""
-        mine = self._writes.get(change.key)
-        if mine is None or change.new is None or not mine.quiet:
+    def needs_reconcile(self, change: ObjectChange[T]) -> bool:
+        """A predicate for `ReconcileLoop.watches(when=...)`: false for the watch event of a write to be ignored."""
+        write = self._writes.get(change.key)
+        if write is None or change.new is None or not write.echo_ignored:
             return True
-        mine.quiet = False
-        return _version(change.new) != mine.version
+        write.echo_ignored = False
+        return _version(change.new) != write.version
+
+    def _forget_deleted(self, change: ObjectChange[T]) -> None:
+        if self._informer.store.get(change.key) is None:
+            self._writes.pop(change.key, None)
 
 
-def changed_fields(status: object, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the fields that a status should have, those that it has not."""
-    return {name: value for name, value in wanted.items() if getattr(status, name) != value}
+def changed_fields(status: object, desired: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `desired` that the status does not have yet."""
+    return {name: value for name, value in desired.items() if getattr(status, name) != value}
 
 
 def _version(about: Versioned) -> int:

@@ -1,4 +1,4 @@
-"""Objects by key, with indexes. One writer, the informer; readers get the objects themselves, which are immutable."""
+"""Objects by key, with indexes. Only the informer writes; readers get the objects themselves, which are immutable."""
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Generic, NamedTuple, TypeVar
@@ -10,7 +10,7 @@ Indexer = Callable[[T], Iterable[Hashable]]
 
 
 class ObjectChange(NamedTuple, Generic[T]):
-    """What became of an object: `old` is None for a new one, `new` for one that is gone."""
+    """A change of an object: `old` is None if it was added, `new` is None if it was deleted."""
 
     key: ObjectKey
     old: T | None
@@ -18,7 +18,7 @@ class ObjectChange(NamedTuple, Generic[T]):
 
 
 class Store(Generic[T]):
-    """A cache of one resource."""
+    """The cached objects of one resource."""
 
     def __init__(self, indexes: Mapping[str, Indexer[T]] | None = None) -> None:
         self._indexers = dict(indexes or {})
@@ -38,11 +38,11 @@ class Store(Generic[T]):
         return self._objects.values()
 
     def by(self, index: str, value: Hashable) -> Collection[T]:
-        """The objects that the index files under `value`."""
+        """The objects that have `value` in the index."""
         return self._indexes[index].get(value, {}).values()
 
     def values_of(self, index: str) -> Collection[Hashable]:
-        """The values that the index files anything under."""
+        """The values that at least one object has in the index."""
         return self._indexes[index].keys()
 
     def put(self, key: ObjectKey, new: T) -> ObjectChange[T]:
@@ -50,7 +50,7 @@ class Store(Generic[T]):
         self._objects[key] = new
         for name, indexer in self._indexers.items():
             if old is not None:
-                self._unfile(name, key, indexer(old))
+                self._remove_from_index(name, key, indexer(old))
             for value in indexer(new):
                 self._indexes[name].setdefault(value, {})[key] = new
         return ObjectChange(key, old, new)
@@ -60,11 +60,11 @@ class Store(Generic[T]):
         if old is None:
             return None
         for name, indexer in self._indexers.items():
-            self._unfile(name, key, indexer(old))
+            self._remove_from_index(name, key, indexer(old))
         return ObjectChange(key, old, None)
 
     def replace(self, objects: dict[ObjectKey, T]) -> list[ObjectChange[T]]:
-        """Become exactly `objects`, at once, and tell what that changed: also what is gone, which no event tells."""
+        """Replace all objects after a relist; the changes include deletions, for which there was no watch event."""
         before, self._objects = self._objects, objects
         self._indexes = {name: {} for name in self._indexers}
         for name, indexer in self._indexers.items():
@@ -74,11 +74,11 @@ class Store(Generic[T]):
         changes = [ObjectChange(key, before.get(key), new) for key, new in objects.items() if before.get(key) != new]
         return changes + [ObjectChange(key, old, None) for key, old in before.items() if key not in objects]
 
-    def _unfile(self, name: str, key: ObjectKey, values: Iterable[Hashable]) -> None:
+    def _remove_from_index(self, name: str, key: ObjectKey, values: Iterable[Hashable]) -> None:
         index = self._indexes[name]
         for value in values:
-            filed = index.get(value)
-            if filed is not None:
-                filed.pop(key, None)
-                if not filed:
+            objects = index.get(value)
+            if objects is not None:
+                objects.pop(key, None)
+                if not objects:
                     del index[value]

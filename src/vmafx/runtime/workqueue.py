@@ -1,7 +1,7 @@
-"""Keys waiting to be worked on: each once, never two workers on one, again after a delay or with growing patience.
+"""A work queue of keys: each key waits at most once and has at most one worker; delays and rate limits as in client-go.
 
-There are two lanes. What is added `low` is taken when there is nothing else, and with the others once it is added as
-they are, or its delay is over.
+There are two lanes. Keys in the low-priority lane are taken when the other one is empty. A key moves to the normal lane
+when it is added there or when its delay ends.
 """
 
 import asyncio
@@ -15,23 +15,23 @@ from vmafx.clock import loop_time
 from vmafx.runtime.metrics import QueueMetrics
 
 K = TypeVar("K", bound=Hashable)
-FIRST_DELAY, MAX_DELAY = 0.005, 300.0
+FIRST_DELAY, MAX_DELAY = 0.005, 300.0  # seconds, of a rate-limited key
 
 
 class QueueClosed(Exception):
-    """The queue is shut down and empty."""
+    """The queue is closed and empty."""
 
 
 class WorkQueue(Generic[K]):
-    """A key that is added while a worker has it waits until that worker is done, and is then taken once more."""
+    """Keys to reconcile. A key that is added while a worker has it becomes ready when that worker is done."""
 
     def __init__(self, metrics: QueueMetrics, jitter: Callable[[], float] = random.random) -> None:
         self._metrics, self._backoff = metrics, Backoff(FIRST_DELAY, MAX_DELAY, jitter=jitter)
         self._ready: deque[K] = deque()
-        self._low: OrderedDict[K, None] = OrderedDict()  # ready too, for when nothing else is
-        self._low_when_done: set[K] = set()  # of the waiting: those to be made ready in the lower lane
-        self._waiting: dict[K, float] = {}  # ready, or to be made ready when its worker is done; with the time it came
-        self._working: dict[K, float] = {}
+        self._ready_low: OrderedDict[K, None] = OrderedDict()
+        self._low_when_done: set[K] = set()  # waiting keys that become ready in the low-priority lane
+        self._waiting: dict[K, float] = {}  # ready, or ready when their worker is done; since when
+        self._working: dict[K, float] = {}  # keys that a worker has; since when
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
@@ -39,14 +39,14 @@ class WorkQueue(Generic[K]):
         metrics.observe(lambda: len(self), lambda: [loop_time() - since for since in self._working.values()])
 
     def __len__(self) -> int:
-        return len(self._ready) + len(self._low)
+        return len(self._ready) + len(self._ready_low)
 
     def add(self, key: K, *, low: bool = False) -> None:
-        """Have the key worked on as soon as a worker is free; a no-op for one that waits already in as good a lane."""
+        """Make the key ready; a no-op if it already waits in this lane or a better one."""
         if self._closed:
             return
         if not low:
-            self._forget_timer(key)
+            self._cancel_timer(key)
         if key in self._waiting:
             if not low:
                 self._promote(key)
@@ -59,29 +59,28 @@ class WorkQueue(Generic[K]):
             self._make_ready(key)
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Add the key later. Of several delays for one key the shortest counts; a key that waits already is enough."""
+        """Add the key after a delay. The shortest delay of a key counts; a no-op if it waits in the normal lane."""
         if seconds <= 0:
             self.add(key)
         elif not self._closed and (key not in self._waiting or self._is_low(key)):
             due = loop_time() + seconds
             timer = self._timers.get(key)
             if timer is None or due < timer.when():
-                if timer is not None:
-                    timer.cancel()
-                self._timers[key] = asyncio.get_running_loop().call_at(due, self._due, key)
+                self._cancel_timer(key)
+                self._timers[key] = asyncio.get_running_loop().call_at(due, self._delay_ended, key)
 
-    def add_backing_off(self, key: K) -> None:
-        """Add the key after a delay that doubles with every failure since the last `forget`."""
+    def add_rate_limited(self, key: K) -> None:
+        """Add the key after a delay that doubles with every call since the last `forget`."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         self._metrics.retried()
         self.add_after(key, self._backoff.delay(failures))
 
     def forget(self, key: K) -> None:
-        """The key did well: its next failure is its first."""
+        """Reset the rate limit of the key, after a success."""
         self._failures.pop(key, None)
 
     async def get(self) -> K:
-        """The next key, which is then the caller's until `done`. Cancelling it takes nothing out of the queue."""
+        """Take the next key; the caller must call `done` for it. Cancelling `get` loses no key."""
         while not self:
             if self._closed:
                 raise QueueClosed
@@ -91,25 +90,25 @@ class WorkQueue(Generic[K]):
                 await getter
             except BaseException:
                 if getter.done() and not getter.cancelled():
-                    self._wake()  # we were called and cannot come: call the next
+                    self._wake()  # this getter was woken and cannot take the key
                 elif getter in self._getters:
                     self._getters.remove(getter)
                 raise
-        key = self._ready.popleft() if self._ready else self._low.popitem(last=False)[0]
-        self._forget_timer(key)
+        key = self._ready.popleft() if self._ready else self._ready_low.popitem(last=False)[0]
+        self._cancel_timer(key)
         now = loop_time()
         self._metrics.taken(now - self._waiting.pop(key))
         self._working[key] = now
         return key
 
     def done(self, key: K) -> None:
-        """The caller is through with the key."""
+        """Mark the key as processed."""
         self._metrics.worked(loop_time() - self._working.pop(key))
         if key in self._waiting:
             self._make_ready(key)
 
     def close(self) -> None:
-        """Take nothing more in; what is ready is still handed out, then `get` raises Closed."""
+        """Accept no more keys. `get` returns the keys that are ready, then raises QueueClosed."""
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
@@ -117,28 +116,28 @@ class WorkQueue(Generic[K]):
         while self._getters:
             self._wake()
 
-    def _due(self, key: K) -> None:
+    def _delay_ended(self, key: K) -> None:
         self._timers.pop(key, None)
         self.add(key)
 
-    def _forget_timer(self, key: K) -> None:
+    def _cancel_timer(self, key: K) -> None:
         if timer := self._timers.pop(key, None):
             timer.cancel()
 
     def _is_low(self, key: K) -> bool:
-        return key in self._low or key in self._low_when_done
+        return key in self._ready_low or key in self._low_when_done
 
     def _promote(self, key: K) -> None:
-        """It waits in the lower lane, or is about to: no longer."""
+        """Move a waiting key to the normal lane."""
         self._low_when_done.discard(key)
-        if key in self._low:
-            del self._low[key]
+        if key in self._ready_low:
+            del self._ready_low[key]
             self._ready.append(key)
 
     def _make_ready(self, key: K) -> None:
         if key in self._low_when_done:
             self._low_when_done.discard(key)
-            self._low[key] = None
+            self._ready_low[key] = None
         else:
             self._ready.append(key)
         self._wake()

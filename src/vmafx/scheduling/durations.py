@@ -1,4 +1,4 @@
-"""How long jobs take, as far as those that ended here tell. What they do not tell is not guessed."""
+"""How long jobs take, estimated from finished jobs. Without comparable jobs there is no estimate."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -7,57 +7,58 @@ from typing import NamedTuple
 
 from vmafx.scheduling.requirements import NodeOffer, Requirements
 
-MAX_SAMPLES = 100  # runs of each kind, the latest
-OVERDUE = 2.0  # a run that takes longer than any before is due at any moment; this many times as long, nobody knows
+MAX_SAMPLES = 100  # per class, the latest
+MAX_OVERDUE = 2.0  # a job that has run longer than this many times the longest sample has no estimate
 
 
 class JobClass(NamedTuple):
-    """Runs that can be compared: in the same namespace, computed by the same sort of device."""
+    """Jobs whose durations are comparable: same namespace, scored by the same kind of device."""
 
     namespace: str
     device: str
 
 
 class JobDuration(NamedTuple):
-    """A job that had a node from its placement to its score."""
+    """The time of a finished job from its last placement to its end."""
 
-    kind: JobClass
+    job_class: JobClass
     ended: float
     seconds: float
 
 
 class Durations:
-    """What to expect of a job, by the runs of its kind that ended last."""
+    """Estimates from the latest durations of each class."""
 
-    def __init__(self, runs: Iterable[JobDuration] = ()) -> None:
+    def __init__(self, durations: Iterable[JobDuration] = ()) -> None:
         latest: dict[JobClass, list[float]] = defaultdict(list)
-        for run in sorted(runs, key=lambda one: -one.ended):
-            if len(latest[run.kind]) < MAX_SAMPLES and run.seconds >= 0:
-                latest[run.kind].append(run.seconds)
-        self._known = {kind: sorted(seconds) for kind, seconds in latest.items() if seconds}
-        self._medians = {kind: _median(seconds) for kind, seconds in self._known.items()}
+        for duration in sorted(durations, key=lambda duration: -duration.ended):
+            samples = latest[duration.job_class]
+            if len(samples) < MAX_SAMPLES and duration.seconds >= 0:
+                samples.append(duration.seconds)
+        self._samples = {job_class: sorted(seconds) for job_class, seconds in latest.items() if seconds}
+        self._medians = {job_class: _median(seconds) for job_class, seconds in self._samples.items()}
 
-    def whole(self, terms: Requirements, offer: NodeOffer) -> float | None:
-        """Seconds that a job of these terms will take on this node: the median of what others took."""
-        return self._medians.get(job_class(terms, offer))
+    def expected(self, requirements: Requirements, offer: NodeOffer) -> float | None:
+        """Seconds that such a job takes on this node: the median of its class. None: not known."""
+        return self._medians.get(job_class(requirements, offer))
 
-    def rest(self, terms: Requirements, offer: NodeOffer, so_far: float) -> float | None:
-        """Seconds that one which has run `so_far` still takes: what those took that were not over by then either."""
-        known = self._known.get(job_class(terms, offer))
-        if known is None:
+    def remaining(self, requirements: Requirements, offer: NodeOffer, elapsed: float) -> float | None:
+        """Seconds until a job that has run for `elapsed` ends: from the samples that took longer. None: not known."""
+        samples = self._samples.get(job_class(requirements, offer))
+        if samples is None:
             return None
-        longer = known[bisect_right(known, so_far) :]
+        longer = samples[bisect_right(samples, elapsed) :]
         if longer:
-            return _median(longer) - so_far
-        return 0.0 if so_far <= OVERDUE * known[-1] else None
+            return _median(longer) - elapsed
+        return 0.0 if elapsed <= MAX_OVERDUE * samples[-1] else None
 
 
-def job_class(terms: Requirements, offer: NodeOffer) -> JobClass:
-    """A cpu job is computed by the CPU wherever it runs; any other by what its node has."""
-    return JobClass(terms.namespace, "cpu" if terms.backend == "cpu" else offer.vendor)
+def job_class(requirements: Requirements, offer: NodeOffer) -> JobClass:
+    """A cpu job is scored by the CPU on any node, every other job by the device of its node."""
+    return JobClass(requirements.namespace, "cpu" if requirements.backend == "cpu" else offer.vendor)
 
 
-def _median(known: list[float]) -> float:
-    """Of sorted numbers; the library's own brings fractions and decimals along, and the time to import them."""
-    middle = len(known) // 2
-    return known[middle] if len(known) % 2 else (known[middle - 1] + known[middle]) / 2
+def _median(values: list[float]) -> float:
+    """The median of sorted values. `statistics` would import fractions and decimal, which takes time."""
+    middle = len(values) // 2
+    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2

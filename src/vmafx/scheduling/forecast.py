@@ -1,4 +1,4 @@
-"""Forecasts for waiting jobs: position in the queue, start and end, by running the scheduler ahead of time."""
+"""Forecasts for waiting jobs: position in the queue, start and end, from running the scheduler ahead of time."""
 
 import heapq
 from collections import Counter, defaultdict
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from vmafx.api.job import JobProgress, JobView
-from vmafx.jobs.state import hold_on, scheduled_condition
+from vmafx.jobs.state import scheduled_condition, scheduling_gate
 from vmafx.scheduling.durations import Durations, JobDuration, job_class
 from vmafx.scheduling.requirements import (
     JobRequest,
@@ -22,20 +22,19 @@ from vmafx.scheduling.requirements import (
 )
 from vmafx.scheduling.scheduler import Scheduler
 
-DurationEstimate = Callable[
-    [Requirements, NodeOffer], float | None
-]  # seconds that a job takes on a node; None: not known
+# Seconds that a job takes on a node; None: not known.
+DurationEstimate = Callable[[Requirements, NodeOffer], float | None]
 
 
 class WaitingJob(msgspec.Struct, frozen=True):
-    """A job without a node. `after`: seconds until it may be given one; None: until somebody lets it."""
+    """A job without a node. `after`: seconds until it enters the queue; None: not by itself."""
 
     request: JobRequest
     after: float | None = 0.0
 
 
 class RunningJob(msgspec.Struct, frozen=True):
-    """A job with a node. `left`: seconds until it is expected to end; None: not known."""
+    """A job with a node. `left`: estimated seconds until it ends; None: not known."""
 
     job: NamespacedName
     node: NamespacedName
@@ -43,7 +42,7 @@ class RunningJob(msgspec.Struct, frozen=True):
 
 
 class PredictedStart(NamedTuple):
-    """A job is given a node, so many seconds from now, and done then if it is known how long it takes."""
+    """Where a job will start, and in how many seconds it starts and ends; `ends` is None if not known."""
 
     job: NamespacedName
     node: NamespacedName
@@ -52,145 +51,152 @@ class PredictedStart(NamedTuple):
 
 
 class JobForecast(msgspec.Struct, frozen=True):
-    """What a waiting job may expect. `why`: what it waits for; None if a slot is free for it, or if it is held back.
+    """The forecast of a waiting job.
 
-    `position` is None for a job that is held back, or that no node takes at present.
+    `position` is None for a job that is not in the queue, or that no usable node fits. `cause` is why the job waits;
+    None if a slot is free for it, or if it is not in the queue.
     """
 
     position: int | None = None
-    why: PendingCause | None = None
+    cause: PendingCause | None = None
     start: PredictedStart | None = None
 
 
 def forecast(
-    waiters: Sequence[WaitingJob], runners: Iterable[RunningJob], offers: Sequence[NodeOffer], lasting: DurationEstimate
+    waiting: Sequence[WaitingJob],
+    running: Iterable[RunningJob],
+    offers: Sequence[NodeOffer],
+    estimate: DurationEstimate,
 ) -> dict[NamespacedName, JobForecast]:
-    """The outlook of every waiting job: namespace by namespace, by position, and last the jobs that have none."""
-    ahead = SchedulerSimulation(waiters, runners, offers, lasting)
-    starts = {start.job: start for start in ahead.starts()}
-    numbered = positions(waiters, offers)
+    """The forecast of every waiting job: by namespace, then by position, then the jobs without one."""
+    simulation = SchedulerSimulation(waiting, running, offers, estimate)
+    starts = {start.job: start for start in simulation.starts()}
+    position_of = positions(waiting, offers)
 
-    def listed(waiter: WaitingJob) -> tuple[str, bool, Order]:
+    def sort_key(waiter: WaitingJob) -> tuple[str, bool, Order]:
         request = waiter.request
-        return request.job.namespace, request.job not in numbered, request.order()
+        return request.job.namespace, request.job not in position_of, request.order()
 
-    jobs = [waiter.request.job for waiter in sorted(waiters, key=listed)]
-    return {job: JobForecast(numbered.get(job), ahead.why.get(job), starts.get(job)) for job in jobs}
+    jobs = [waiter.request.job for waiter in sorted(waiting, key=sort_key)]
+    return {job: JobForecast(position_of.get(job), simulation.causes.get(job), starts.get(job)) for job in jobs}
 
 
 class SchedulerSimulation:
-    """The scheduler, run ahead of time."""
+    """Runs a scheduler ahead of time, from one end of a job to the next."""
 
     def __init__(
         self,
-        waiters: Collection[WaitingJob],
-        runners: Iterable[RunningJob],
+        waiting: Collection[WaitingJob],
+        running: Iterable[RunningJob],
         offers: Iterable[NodeOffer],
-        lasting: DurationEstimate,
+        estimate: DurationEstimate,
     ) -> None:
-        self.why: dict[NamespacedName, PendingCause] = {}  # of those that find no free slot now
+        self.causes: dict[NamespacedName, PendingCause] = {}  # of the jobs that wait now
         self._scheduler = Scheduler()
         self._offers = {offer.node: offer for offer in offers}
-        self._lasting = lasting
-        self._requests = {waiter.request.job: waiter.request for waiter in waiters if waiter.after is not None}
-        self._later = {waiter.request.job for waiter in waiters if waiter.after}
-        self._events: list[tuple[float, NamespacedName]] = []  # a job ends; or one of those that come later comes
+        self._estimate = estimate
+        self._requests = {waiter.request.job: waiter.request for waiter in waiting if waiter.after is not None}
+        self._not_queued = {waiter.request.job for waiter in waiting if waiter.after}  # jobs that enter the queue later
+        self._events: list[tuple[float, NamespacedName]] = []  # a heap: a job ends, or enters the queue
         for offer in self._offers.values():
-            self._scheduler.offer(offer)
-        for runner in runners:
+            self._scheduler.set_node(offer)
+        for runner in running:
             self._scheduler.hold(runner.job, runner.node)
-            self._note(runner.left, runner.job)
-        for waiter in waiters:
+            self._add_event(runner.left, runner.job)
+        for waiter in waiting:
             if waiter.after:
-                self._note(waiter.after, waiter.request.job)
+                self._add_event(waiter.after, waiter.request.job)
             elif waiter.after is not None:
-                self._scheduler.wait(waiter.request)
+                self._scheduler.enqueue(waiter.request)
 
     def starts(self) -> Iterator[PredictedStart]:
-        """Each start, the soonest first; may be left at any time. A job that is never seen to start is not named."""
+        """The predicted starts, soonest first. A job whose start cannot be predicted is missing."""
         yield from self._place(0.0)
-        self.why = {job: why for job in self._requests if (why := self._scheduler.why(job)) is not None}
+        self.causes = {
+            job: cause for job in self._requests if (cause := self._scheduler.pending_cause(job)) is not None
+        }
         while self._events:
             now = self._events[0][0]
-            while self._events and self._events[0][0] == now:  # all that happens at once, before anybody gains by it
-                self._happen(heapq.heappop(self._events)[1])
+            while self._events and self._events[0][0] == now:  # all events of one moment come before its placements
+                self._apply_event(heapq.heappop(self._events)[1])
             yield from self._place(now)
 
-    def _happen(self, job: NamespacedName) -> None:
-        if job in self._later:
-            self._later.discard(job)
-            self._scheduler.wait(self._requests[job])
+    def _apply_event(self, job: NamespacedName) -> None:
+        if job in self._not_queued:
+            self._not_queued.discard(job)
+            self._scheduler.enqueue(self._requests[job])
         else:
-            self._scheduler.forget(job)
+            self._scheduler.remove_job(job)
 
     def _place(self, now: float) -> Iterator[PredictedStart]:
         for job, node in self._scheduler.place():
-            lasts = self._lasting(self._requests[job].terms, self._offers[node])
-            ends = None if lasts is None else now + max(lasts, 0.0)
-            self._note(ends, job)
+            seconds = self._estimate(self._requests[job].requirements, self._offers[node])
+            ends = None if seconds is None else now + max(seconds, 0.0)
+            self._add_event(ends, job)
             yield PredictedStart(job, node, now, ends)
 
-    def _note(self, at: float | None, job: NamespacedName) -> None:
+    def _add_event(self, at: float | None, job: NamespacedName) -> None:
         if at is not None:
             heapq.heappush(self._events, (max(at, 0.0), job))
 
 
-def positions(waiters: Iterable[WaitingJob], offers: Iterable[NodeOffer]) -> dict[NamespacedName, int]:
-    """The place of each job in the queue of its namespace, counted from 1, by priority and then by age.
+def positions(waiting: Iterable[WaitingJob], offers: Iterable[NodeOffer]) -> dict[NamespacedName, int]:
+    """The position of each job in the queue of its namespace, from 1, by priority and then by age.
 
-    Only jobs that can get a node have one: a job that is held back or that no node takes at present stands in nobody's
-    way. Jobs for different nodes share one queue, so that no two have the same number: one that waits for an idle GPU
-    starts before others with a lower one.
+    Only jobs that can get a node have a position: a job that is not in the queue, or that no usable node fits, delays
+    no other. All jobs of a namespace share one queue, so that no two have the same position even if they need different
+    nodes: a job that needs an idle GPU may start before jobs ahead of it.
     """
-    there: dict[str, list[NodeOffer]] = defaultdict(list)
+    usable: dict[str, list[NodeOffer]] = defaultdict(list)
     for offer in offers:
         if offer.usable():
-            there[offer.node.namespace].append(offer)
-    taken: dict[Requirements, bool] = {}
+            usable[offer.node.namespace].append(offer)
+    has_node: dict[Requirements, bool] = {}
     last: Counter[str] = Counter()
-    found = {}
-    for waiter in sorted(waiters, key=lambda one: one.request.order()):
-        terms = waiter.request.terms.alike()
-        if terms not in taken:
-            taken[terms] = any(offer.fits(terms) for offer in there[terms.namespace])
-        if taken[terms] and waiter.after is not None:
-            last[terms.namespace] += 1
-            found[waiter.request.job] = last[terms.namespace]
-    return found
+    position_of = {}
+    for waiter in sorted(waiting, key=lambda waiter: waiter.request.order()):
+        requirements = waiter.request.requirements.without_exclusions()
+        if requirements not in has_node:
+            has_node[requirements] = any(offer.fits(requirements) for offer in usable[requirements.namespace])
+        if has_node[requirements] and waiter.after is not None:
+            last[requirements.namespace] += 1
+            position_of[waiter.request.job] = last[requirements.namespace]
+    return position_of
 
 
 def waiting_job(job: JobView, now: datetime) -> WaitingJob:
-    """A job without a node."""
-    hold = hold_on(job, now)
-    return WaitingJob(job_request(job), 0.0 if hold is None else hold.after)
+    """A job without a node, for a forecast."""
+    gate = scheduling_gate(job, now)
+    return WaitingJob(job_request(job), 0.0 if gate is None else gate.after)
 
 
 def running_job(
     job: JobView, offer: NodeOffer | None, durations: Durations, now: datetime, progress: JobProgress | None = None
 ) -> RunningJob:
-    """A job with a node: by the frames that it has left where it tells them, else by what others took."""
+    """A job with a node, for a forecast: its end is estimated from its progress, if known, else from `durations`."""
     name = NamespacedName(job.metadata.namespace, job.metadata.name)
     node = NamespacedName(name.namespace, job.status.assignedNode or "")
     if progress is not None and progress.totalFrames and progress.fps:
         return RunningJob(name, node, max(progress.totalFrames - progress.frames, 0) / progress.fps)
     if offer is None:
         return RunningJob(name, node)
-    begun = attempt_start(job)
-    so_far = max((now - begun).total_seconds(), 0.0) if begun else 0.0
-    return RunningJob(name, node, durations.rest(job_request(job).terms, offer, so_far))
+    started = attempt_start(job)
+    elapsed = max((now - started).total_seconds(), 0.0) if started else 0.0
+    return RunningJob(name, node, durations.remaining(job_request(job).requirements, offer, elapsed))
 
 
 def job_duration(job: JobView, offer: NodeOffer) -> JobDuration | None:
-    """How long a job had its node, which `offer` is, from its last placement to its end; None if it does not tell."""
-    begun, ended = attempt_start(job), job.status.finishedAt
-    if begun is None or ended is None:
+    """The duration of a finished job on its node, `offer`; None if its status does not show it."""
+    started, ended = attempt_start(job), job.status.finishedAt
+    if started is None or ended is None:
         return None
-    return JobDuration(job_class(job_request(job).terms, offer), ended.timestamp(), (ended - begun).total_seconds())
+    kind = job_class(job_request(job).requirements, offer)
+    return JobDuration(kind, ended.timestamp(), (ended - started).total_seconds())
 
 
 def attempt_start(job: JobView) -> datetime | None:
-    """When it was given the node that it has, or last had; the first start where no condition tells."""
-    placed = scheduled_condition(job)
-    if placed is not None and placed.status == "True":
-        return placed.lastTransitionTime
+    """When the last attempt was placed; the first start if no condition shows it."""
+    scheduled = scheduled_condition(job)
+    if scheduled is not None and scheduled.status == "True":
+        return scheduled.lastTransitionTime
     return job.status.startedAt

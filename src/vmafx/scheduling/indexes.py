@@ -1,4 +1,4 @@
-"""In-memory indexes: sets by key, and items ordered by rank."""
+"""In-memory indexes: sets by key, and sets ordered by rank."""
 
 import heapq
 from collections.abc import Callable, Collection, Hashable, KeysView
@@ -6,80 +6,83 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
-Thing = TypeVar("Thing", bound=Hashable)
+Item = TypeVar("Item", bound=Hashable)
+Rank = TypeVar("Rank", bound=tuple[Any, ...])
+
+STALE_ENTRIES = 64  # a heap may have this many stale entries, and three more per item, before it is rebuilt
 
 
-class SetIndex(Generic[Key, Thing]):
-    """Sets by key. One that has nothing in it is gone, so that keys of the past cost nothing."""
+class SetIndex(Generic[Key, Item]):
+    """Sets by key. Empty sets are deleted, so that keys no longer in use cost nothing."""
 
     def __init__(self) -> None:
-        self._sets: dict[Key, set[Thing]] = {}
+        self._sets: dict[Key, set[Item]] = {}
 
     def __len__(self) -> int:
         return len(self._sets)
 
-    def __getitem__(self, key: Key) -> Collection[Thing]:
+    def __getitem__(self, key: Key) -> Collection[Item]:
         return self._sets.get(key, ())
 
-    def add(self, key: Key, thing: Thing) -> None:
-        self._sets.setdefault(key, set()).add(thing)
+    def add(self, key: Key, item: Item) -> None:
+        self._sets.setdefault(key, set()).add(item)
 
-    def discard(self, key: Key, thing: Thing) -> None:
-        things = self._sets.get(key)
-        if things is not None:
-            things.discard(thing)
-            if not things:
+    def discard(self, key: Key, item: Item) -> None:
+        items = self._sets.get(key)
+        if items is not None:
+            items.discard(item)
+            if not items:
                 del self._sets[key]
 
 
-SPARE = 64  # entries that do not count are let be up to here, and three for each that does
+class RankedSet(Generic[Item, Rank]):
+    """A set ordered by rank, lowest first; the rank of an item can change.
 
-Rank = TypeVar("Rank", bound=tuple[Any, ...])
-
-
-class RankedSet(Generic[Thing, Rank]):
-    """A lazy heap: an entry counts only while it is the thing's own. The others go before they are many."""
+    A heap with lazy deletion: an entry is stale unless it is the one in `_entries`. Stale entries are skipped, and
+    removed before there are many.
+    """
 
     def __init__(self) -> None:
-        self._entries: dict[Thing, tuple[Rank, int, Thing]] = {}
-        self._heap: list[tuple[Rank, int, Thing]] = []
-        self._serial = count()  # settles ties: things themselves need no order
-        self.things: KeysView[Thing] = self._entries.keys()
+        self._entries: dict[Item, tuple[Rank, int, Item]] = {}
+        self._heap: list[tuple[Rank, int, Item]] = []
+        self._serial = count()  # breaks ties, so that items need no order
+        self.items: KeysView[Item] = self._entries.keys()
 
-    def rank(self, thing: Thing) -> Rank:
-        return self._entries[thing][0]
+    def rank(self, item: Item) -> Rank:
+        return self._entries[item][0]
 
-    def put(self, thing: Thing, rank: Rank) -> None:
-        known = self._entries.get(thing)
+    def put(self, item: Item, rank: Rank) -> None:
+        """Add the item, or change its rank."""
+        known = self._entries.get(item)
         if known is None or known[0] != rank:
-            entry = self._entries[thing] = (rank, next(self._serial), thing)
+            entry = self._entries[item] = (rank, next(self._serial), item)
             heapq.heappush(self._heap, entry)
-            if len(self._heap) > 4 * len(self._entries) + SPARE:
-                self._clear_out()
+            if len(self._heap) > 4 * len(self._entries) + STALE_ENTRIES:
+                self._rebuild()
 
-    def drop(self, thing: Thing) -> None:
-        if self._entries.pop(thing, None) is not None and len(self._heap) > 4 * len(self._entries) + SPARE:
-            self._clear_out()
+    def drop(self, item: Item) -> None:
+        if self._entries.pop(item, None) is not None and len(self._heap) > 4 * len(self._entries) + STALE_ENTRIES:
+            self._rebuild()
 
-    def first(self) -> Thing | None:
+    def first(self) -> Item | None:
         heap, entries = self._heap, self._entries
         while heap:
             entry = heap[0]
-            thing = entry[2]
-            if entries.get(thing) is entry:
-                return thing
+            item = entry[2]
+            if entries.get(item) is entry:
+                return item
             heapq.heappop(heap)
         return None
 
-    def first_that(self, suits: Callable[[Thing], bool]) -> Thing | None:
-        """Takes the longer, the more do not."""
-        passed_over = []
-        while (thing := self.first()) is not None and not suits(thing):
-            passed_over.append(heapq.heappop(self._heap))
-        for entry in passed_over:
+    def first_that(self, suits: Callable[[Item], bool]) -> Item | None:
+        """The first item for which `suits` is true. Cost grows with the number of items before it."""
+        skipped = []
+        while (item := self.first()) is not None and not suits(item):
+            skipped.append(heapq.heappop(self._heap))
+        for entry in skipped:
             heapq.heappush(self._heap, entry)
-        return thing
+        return item
 
-    def _clear_out(self) -> None:
+    def _rebuild(self) -> None:
         self._heap = list(self._entries.values())
         heapq.heapify(self._heap)

@@ -9,79 +9,80 @@ from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
 
 PendingReason = Literal["NoNodes", "NoHealthyNode", "NoAgent", "BackendUnavailable", "InsufficientCapacity"]
-
-Order = tuple[int, float, str, str]  # the least goes first
+Order = tuple[int, float, str, str]  # lowest first
 Label = tuple[str, str]
 
-# The vendors that serve a backend, the best first. A CPU job runs anywhere.
+# The vendors whose nodes run a backend, best first. Every node runs cpu jobs.
 VENDORS: dict[str | None, tuple[str, ...]] = {
-    **{one.backend: (vendor,) for vendor, one in HARDWARE.items()},
-    "cpu": tuple(vendor for vendor, _ in sorted(HARDWARE.items(), key=lambda one: one[1].cpu_rank)),
+    **{hardware.backend: (vendor,) for vendor, hardware in HARDWARE.items()},
+    "cpu": tuple(vendor for vendor, _ in sorted(HARDWARE.items(), key=lambda entry: entry[1].cpu_rank)),
     None: tuple(HARDWARE),
 }
 
 
 class NamespacedName(NamedTuple):
-    """Of a job or a node."""
+    """The name of a job or a node."""
 
     namespace: str
     name: str
 
 
 class Requirements(NamedTuple):
-    """What decides on which nodes a job may run. Jobs of the same terms wait in the same line."""
+    """What decides on which nodes a job may run."""
 
     namespace: str
     backend: str | None = None
     selector: frozenset[Label] = frozenset()
-    excluded: frozenset[str] = frozenset()  # nodes to be used only if no other fits
-    pod_only: bool = False  # its credentials can be given to a Pod, not to an agent
+    excluded: frozenset[str] = frozenset()  # nodes to use only if no other usable node fits
+    pod_only: bool = False  # its credentials can be mounted into a Pod, but not sent to an agent
 
-    def alike(self) -> "Requirements":
-        """What the same nodes fit: these terms, whatever nodes they avoid."""
+    def without_exclusions(self) -> "Requirements":
+        """The requirements that all jobs of a group share. The same nodes fit them."""
         return self._replace(excluded=frozenset()) if self.excluded else self
 
 
 class JobRequest(msgspec.Struct, frozen=True, gc=False):
-    """A job that waits."""
+    """A waiting job."""
 
     job: NamespacedName
-    terms: Requirements
-    created: float  # seconds; the older of two goes first
+    requirements: Requirements
+    created: float  # seconds since the epoch
     priority: int = 0
 
     def order(self) -> Order:
+        """By priority, highest first, then by age."""
         return -self.priority, self.created, self.job.name, self.job.namespace
 
 
 class NodeOffer(msgspec.Struct, frozen=True):
-    """A node."""
+    """A node and what it offers."""
 
     node: NamespacedName
     vendor: str
     capacity: int = 1
     healthy: bool = True
     cordoned: bool = False
-    draining: bool = False  # its agent is about to stop
+    draining: bool = False  # its agent is stopping
     agent: bool = False
-    spoken: bool = True  # whether its agent was ever heard; true where there is none
+    agent_registered: bool = True  # true also for a node without an agent
     labels: frozenset[Label] = frozenset()
-    fps: float = 0.0  # measured
+    fps: float = 0.0  # measured; 0 if not known
 
     def usable(self) -> bool:
-        return self.is_open() and self.spoken
+        """Whether it takes jobs now."""
+        return self.is_schedulable() and self.agent_registered
 
-    def is_open(self) -> bool:
-        """Whether it would take jobs, once its agent is heard."""
+    def is_schedulable(self) -> bool:
+        """Whether it takes jobs once its agent has registered."""
         return self.healthy and not self.cordoned and not self.draining
 
-    def fits(self, terms: Requirements) -> bool:
-        """Whether its jobs could run here if all were well."""
+    def fits(self, requirements: Requirements) -> bool:
+        """Whether such jobs can run here when the node is usable."""
         return (
-            self.node.namespace == terms.namespace
-            and self.vendor in VENDORS[terms.backend]
-            and terms.selector <= self.labels
-            and not (terms.pod_only and self.agent)
+            self.node.namespace == requirements.namespace
+            and self.vendor in VENDORS[requirements.backend]
+            and requirements.selector <= self.labels
+            and not (requirements.pod_only and self.agent)
         )
 
 
@@ -93,13 +94,15 @@ class PendingCause(NamedTuple):
 
 
 class Placement(NamedTuple):
+    """A job and the node it runs on."""
+
     job: NamespacedName
     node: NamespacedName
 
 
 def job_request(job: JobView) -> JobRequest:
     spec, name = job.spec, NamespacedName(job.metadata.namespace, job.metadata.name)
-    terms = Requirements(
+    requirements = Requirements(
         name.namespace,
         spec.backend,
         frozenset(spec.nodeSelector.items()),
@@ -107,7 +110,7 @@ def job_request(job: JobView) -> JobRequest:
         spec.credentialsSecretRef is not None,
     )
     created = job.metadata.creationTimestamp
-    return JobRequest(name, terms, created.timestamp() if created else 0.0, spec.priority)
+    return JobRequest(name, requirements, created.timestamp() if created else 0.0, spec.priority)
 
 
 def node_offer(node: NodeView) -> NodeOffer:
@@ -120,7 +123,7 @@ def node_offer(node: NodeView) -> NodeOffer:
         cordoned=node.spec.unschedulable,
         draining=node.status.draining,
         agent=agent,
-        spoken=not agent or node.status.agentSession is not None,
+        agent_registered=not agent or node.status.agentSession is not None,
         labels=frozenset(node.metadata.labels.items()),
         fps=node.status.throughput or 0.0,
     )

@@ -127,17 +127,17 @@ class Judged:
         made = context(client, namespace, now=self._now)
         self._client, self._namespace, self._nodes = client, namespace, made.nodes
         self._reconciler = NodeReconciler(made, defaults(NodeSettings, controller_address=controller.address))
-        self._controller = self._reconciler.controller
+        self._loop = self._reconciler.loop
 
     def parts(self) -> tuple[Coroutine[Any, Any, None], ...]:
-        return self._nodes.run(), self._controller.run(), self._reconciler.probes.run()
+        return self._nodes.run(), self._loop.run(), self._reconciler.probes.run()
 
     def probed(self) -> bool:
         return self._reconciler.probes.latest(self._namespace) is not None
 
     async def looked(self, key: ObjectKey) -> None:
         """Wait until the node was looked at as it is now, and nothing came of it that is not known."""
-        queue = self._controller.queue
+        queue = self._loop.queue
         while True:
             version = (await self._client.get(NODES, key)).metadata.resourceVersion
             await eventually(lambda: self._version(key) == version, "the cache is up to date", every=0.005)  # noqa: B023
@@ -205,7 +205,7 @@ async def test_a_thousand_broken_watches_leave_nothing_behind(client: Client, na
                 proxy.cut()
                 await client.merge_patch(JOBS, key, {"spec": {"priority": number}})
                 await proxy.saw(seen + 1)
-                await listener.heard(lambda: listener.known[key].spec.priority == number)
+                await listener.until(lambda: listener.known[key].spec.priority == number)
 
             async with asyncio.timeout(280):
                 for number in range(1, 101):

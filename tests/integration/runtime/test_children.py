@@ -1,4 +1,4 @@
-"""A kind with children, on a real API server: applied, kept as wanted, pruned, told in a status, never taken over."""
+"""Children and status writes of a sample kind (Widget), on a real API server."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -31,8 +31,8 @@ from vmafx.runtime.status import StatusWriter
 from vmafx.runtime.store import ObjectChange
 
 
-def patches(registry: CollectorRegistry) -> float:
-    """How many the client has sent."""
+def patch_count(registry: CollectorRegistry) -> float:
+    """The number of PATCH requests that the client has sent."""
     return sum(
         sample.value
         for family in registry.collect()
@@ -42,7 +42,7 @@ def patches(registry: CollectorRegistry) -> float:
 
 
 class Widgets:
-    """What a person does with widgets, and sees of them."""
+    """Creates, changes and reads widgets and their children through the API server."""
 
     def __init__(self, client: Client, namespace: str, reconciler: WidgetReconciler) -> None:
         self.client, self.namespace, self.reconciler = client, namespace, reconciler
@@ -50,7 +50,7 @@ class Widgets:
     def key(self, name: str = "w") -> ObjectKey:
         return ObjectKey(self.namespace, name)
 
-    async def make(self, name: str = "w", **spec: Any) -> Widget:
+    async def create(self, name: str = "w", **spec: Any) -> Widget:
         body = {"apiVersion": WIDGETS.api_version, "kind": WIDGETS.kind, "metadata": {"name": name}, "spec": spec}
         return await self.client.create(WIDGETS, body, self.namespace)
 
@@ -64,38 +64,38 @@ class Widgets:
             return None
 
     async def settled(self, name: str = "w", reason: str = "Applied") -> Widget:
-        """The widget, once its status speaks of its spec."""
+        """The widget, once its status is about its current generation."""
         found: list[Widget] = []
 
-        async def told() -> bool:
+        async def observed() -> bool:
             widget = await self.client.get(WIDGETS, self.key(name))
             ready = find_condition(widget.status.conditions, "Ready")
             found[:] = [widget]
-            as_it_is = widget.status.observedGeneration == widget.metadata.generation
-            return as_it_is and ready is not None and ready.reason == reason
+            current = widget.status.observedGeneration == widget.metadata.generation
+            return current and ready is not None and ready.reason == reason
 
-        await eventually(told, f"{name} is {reason}", every=0.02)
+        await eventually(observed, f"{name} is {reason}", every=0.02)
         return found[0]
 
-    async def looked(self, times: int) -> None:
-        await eventually(lambda: self.reconciler.reconciled >= times, f"it was looked at {times} times", every=0.02)
+    async def reconciled(self, times: int) -> None:
+        await eventually(lambda: self.reconciler.reconciled >= times, f"{times} reconciliations", every=0.02)
 
     async def idle(self) -> None:
-        """Until the operator has seen everything, and has nothing to do."""
+        """Wait until the cache is up to date and the work queue is empty."""
 
-        async def at_rest() -> bool:
-            queue, shown = self.reconciler.controller.queue, self.reconciler.widgets.store
-            there = (await self.client.list(WIDGETS, self.namespace)).items
-            seen = all(shown.get(ObjectKey(one.metadata.namespace, one.metadata.name)) == one for one in there)
-            return seen and not queue and not queue._working
+        async def is_idle() -> bool:
+            queue, store = self.reconciler.loop.queue, self.reconciler.widgets.store
+            live = (await self.client.list(WIDGETS, self.namespace)).items
+            cached = all(store.get(ObjectKey(one.metadata.namespace, one.metadata.name)) == one for one in live)
+            return cached and not queue and not queue._working
 
-        await eventually(at_rest, "nothing is left to do", every=0.02)
+        await eventually(is_idle, "the reconcile loop is idle", every=0.02)
 
-    async def until(self, kind: Resource[UntypedObject], holds: Any, what: str) -> None:
-        async def looked() -> bool:
-            return bool(holds(await self.get(kind)))
+    async def until(self, kind: Resource[UntypedObject], condition: Any, what: str) -> None:
+        async def met() -> bool:
+            return bool(condition(await self.get(kind)))
 
-        await eventually(looked, what, every=0.02)
+        await eventually(met, what, every=0.02)
 
 
 @pytest.fixture
@@ -104,93 +104,92 @@ async def widgets(client: Client, namespace: str) -> AsyncIterator[Widgets]:
         yield Widgets(client, namespace, reconciler)
 
 
-async def test_children_are_made_owned_and_told_of_in_the_status(widgets: Widgets) -> None:
-    made = await widgets.make(text="hello", port=80)
-    told = await widgets.settled()
-    assert (told.status.text, [one.type for one in told.status.conditions]) == ("hello", ["Ready"])
+async def test_children_are_applied_with_an_owner_reference_and_the_status_shows_them(widgets: Widgets) -> None:
+    created = await widgets.create(text="hello", port=80)
+    widget = await widgets.settled()
+    assert (widget.status.text, [one.type for one in widget.status.conditions]) == ("hello", ["Ready"])
     for kind in (CONFIG_MAPS, SERVICES):
         child = await widgets.get(kind)
         assert child is not None
         (owner,) = child["metadata"]["ownerReferences"]
-        assert (owner["uid"], owner["controller"], owner["kind"]) == (made.metadata.uid, True, "Widget")
+        assert (owner["uid"], owner["controller"], owner["kind"]) == (created.metadata.uid, True, "Widget")
         assert child["metadata"]["labels"][MANAGED_BY] == FIELD_MANAGER
         assert [one["operation"] for one in child["metadata"]["managedFields"]] == ["Apply"]
 
 
-async def test_what_is_no_longer_wanted_is_removed(widgets: Widgets) -> None:
-    """A field of a child, and a whole child."""
-    await widgets.make(text="hello", note="mind the gap", port=80)
+async def test_fields_and_children_that_are_no_longer_declared_are_removed(widgets: Widgets) -> None:
+    await widgets.create(text="hello", note="mind the gap", port=80)
     await widgets.settled()
     child = await widgets.get(CONFIG_MAPS)
     assert child is not None
     assert child["data"] == {"text": "hello", "note": "mind the gap"}
     await widgets.change(text="bye", note=None, port=None)
     assert (await widgets.settled()).status.text == "bye"
-    await widgets.until(CONFIG_MAPS, lambda child: child["data"] == {"text": "bye"}, "the note is gone")
-    await widgets.until(SERVICES, lambda service: service is None, "the Service is gone")
+    await widgets.until(CONFIG_MAPS, lambda child: child["data"] == {"text": "bye"}, "the note is removed")
+    await widgets.until(SERVICES, lambda service: service is None, "the Service is deleted")
     await widgets.change(port=81)
     await widgets.until(
-        SERVICES, lambda service: service and service["spec"]["ports"][0]["port"] == 81, "the Service is back"
+        SERVICES, lambda service: service and service["spec"]["ports"][0]["port"] == 81, "the Service exists again"
     )
 
 
-@pytest.mark.parametrize("how", ["changed", "emptied", "without our label", "deleted"])
-async def test_drift_is_repaired(how: str, widgets: Widgets) -> None:
-    await widgets.make(text="hello")
+@pytest.mark.parametrize("how", ["changed", "emptied", "label removed", "deleted"])
+async def test_drift_of_a_child_is_reverted(how: str, widgets: Widgets) -> None:
+    await widgets.create(text="hello")
     await widgets.settled()
     key, config = widgets.key(), CONFIG_MAPS
     match how:
         case "changed":
-            await widgets.client.merge_patch(config, key, {"data": {"text": "mine now"}})
+            await widgets.client.merge_patch(config, key, {"data": {"text": "drift"}})
         case "emptied":
             await widgets.client.merge_patch(config, key, {"data": None})
-        case "without our label":
+        case "label removed":
             await widgets.client.merge_patch(config, key, {"metadata": {"labels": {MANAGED_BY: None}}})
         case "deleted":
             await widgets.client.delete(config, key)
 
-    def repaired(child: UntypedObject | None) -> bool:
+    def reverted(child: UntypedObject | None) -> bool:
         return (
             child is not None
             and child.get("data") == {"text": "hello"}
             and child["metadata"].get("labels", {}).get(MANAGED_BY) == FIELD_MANAGER
         )
 
-    await widgets.until(config, repaired, "the ConfigMap is as wanted")
+    await widgets.until(config, reverted, "the ConfigMap is as declared")
 
 
-async def test_what_others_add_stays(widgets: Widgets) -> None:
-    await widgets.make(text="hello", port=80)
+async def test_fields_that_others_add_to_a_child_stay(widgets: Widgets) -> None:
+    await widgets.create(text="hello", port=80)
     await widgets.settled()
     key = widgets.key()
     await widgets.client.merge_patch(
-        CONFIG_MAPS, key, {"data": {"theirs": "x"}, "metadata": {"annotations": {"note": "y"}}}
+        CONFIG_MAPS, key, {"data": {"other": "x"}, "metadata": {"annotations": {"note": "y"}}}
     )
     await widgets.change(text="bye")
     await widgets.settled()
     child = await widgets.get(CONFIG_MAPS)
     assert child is not None
-    assert child["data"] == {"text": "bye", "theirs": "x"}
+    assert child["data"] == {"text": "bye", "other": "x"}
     assert child["metadata"]["annotations"] == {"note": "y"}
 
 
-async def test_what_is_as_wanted_is_not_written_again(widgets: Widgets, registry: CollectorRegistry) -> None:
-    """However often it is looked at, and whatever happens to the fields of others."""
-    await widgets.make(text="hello", port=80)
+async def test_a_child_that_is_as_declared_is_not_written_again(widgets: Widgets, registry: CollectorRegistry) -> None:
+    """However often its owner is reconciled, and whatever happens to the fields of others."""
+    await widgets.create(text="hello", port=80)
     await widgets.settled()
     await widgets.idle()
-    asked, patched = widgets.reconciler.reconciled, patches(registry)
+    reconciled, patched = widgets.reconciler.reconciled, patch_count(registry)
     for number in range(3):
-        await widgets.client.merge_patch(CONFIG_MAPS, widgets.key(), {"data": {"theirs": str(number)}})
-        await widgets.looked(asked + number + 1)
+        await widgets.client.merge_patch(CONFIG_MAPS, widgets.key(), {"data": {"other": str(number)}})
+        await widgets.reconciled(reconciled + number + 1)
     await widgets.idle()
-    assert patches(registry) - patched == 3  # the test's own
+    assert patch_count(registry) - patched == 3  # those of the test
 
 
-@pytest.mark.parametrize("owned", [False, True], ids=["nobody's", "another's"])
-async def test_what_somebody_else_made_is_never_taken_over(owned: bool, widgets: Widgets) -> None:
-    there = await widgets.client.create(CONFIG_MAPS, {"metadata": {"name": "x"}}, widgets.namespace)
-    uid = there["metadata"]["uid"]
+@pytest.mark.parametrize("owned", [False, True], ids=["no owner", "another owner"])
+async def test_an_existing_object_is_never_adopted(owned: bool, widgets: Widgets) -> None:
+    other = await widgets.client.create(CONFIG_MAPS, {"metadata": {"name": "x"}}, widgets.namespace)
+    uid = other["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": uid, "controller": True}
     body = {
         "apiVersion": "v1",
@@ -198,31 +197,31 @@ async def test_what_somebody_else_made_is_never_taken_over(owned: bool, widgets:
         "metadata": {"name": "w", "labels": {MANAGED_BY: FIELD_MANAGER}, "ownerReferences": [owner] if owned else []},
         "data": {"text": "theirs"},
     }
-    theirs = await widgets.client.create(CONFIG_MAPS, body, widgets.namespace)
-    await widgets.make(text="hello")
-    told = await widgets.settled(reason="NameTaken")
-    ready = find_condition(told.status.conditions, "Ready")
+    existing = await widgets.client.create(CONFIG_MAPS, body, widgets.namespace)
+    await widgets.create(text="hello")
+    widget = await widgets.settled(reason="NameTaken")
+    ready = find_condition(widget.status.conditions, "Ready")
     assert ready is not None
-    assert ready.message == "there is a ConfigMap w already, and it is not that of Widget w"
-    assert await widgets.get(CONFIG_MAPS) == theirs
+    assert ready.message == "ConfigMap w already exists and is not controlled by Widget w"
+    assert await widgets.get(CONFIG_MAPS) == existing
     await widgets.client.delete(WIDGETS, widgets.key())
-    await eventually(lambda: widgets.reconciler.widgets.store.get(widgets.key()) is None, "the widget is gone")
-    assert await widgets.get(CONFIG_MAPS) == theirs
+    await eventually(lambda: widgets.reconciler.widgets.store.get(widgets.key()) is None, "the widget is deleted")
+    assert await widgets.get(CONFIG_MAPS) == existing
 
 
-class LateChildren(Children[Widget]):
-    """Somebody else makes the child just after we saw that there is none."""
+class RacingChildren(Children[Widget]):
+    """Another client creates the child just after this one found that it does not exist."""
 
     async def _find(self, resource: Resource[Child], key: ObjectKey) -> Child | None:
         found = await super()._find(resource, key)
         if found is None:
-            theirs = {"metadata": {"name": key.name}, "data": {"text": "theirs"}}
-            await self._client.create(CONFIG_MAPS, theirs, key.namespace)
+            body = {"metadata": {"name": key.name}, "data": {"text": "theirs"}}
+            await self._client.create(CONFIG_MAPS, body, key.namespace)
         return found
 
 
-def alone(client: Client, namespace: str, kind: type[Children[Widget]] = Children) -> Children[Widget]:
-    """Without a reconciler, and with empty caches."""
+def uncached_children(client: Client, namespace: str, kind: type[Children[Widget]] = Children) -> Children[Widget]:
+    """Children without a reconciler, with empty caches."""
     cache = child_informer(client, CONFIG_MAPS, namespace, FIELD_MANAGER)
     return kind(client, FIELD_MANAGER, Informer(client, WIDGETS, namespace=namespace), [cache])
 
@@ -231,8 +230,9 @@ def config(name: str, **more: Any) -> UntypedObject:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": "ours"}} | more
 
 
-async def test_nor_is_what_somebody_makes_at_the_same_moment(client: Client, namespace: str) -> None:
-    owner, children = Widget(MetaView("w", namespace, "0000"), WidgetSpec("x")), alone(client, namespace, LateChildren)
+async def test_an_object_created_at_the_same_time_is_not_adopted(client: Client, namespace: str) -> None:
+    owner = Widget(MetaView("w", namespace, "0000"), WidgetSpec("x"))
+    children = uncached_children(client, namespace, RacingChildren)
     first = await children.sync(owner, [config("late")])
     assert [one.reason for one in first.failures] == ["Refused"]
     second = await children.sync(owner, [config("late")])
@@ -240,89 +240,88 @@ async def test_nor_is_what_somebody_makes_at_the_same_moment(client: Client, nam
     assert (await client.get(CONFIG_MAPS, ObjectKey(namespace, "late")))["data"] == {"text": "theirs"}
 
 
-async def test_one_child_that_is_refused_keeps_nothing_from_the_others(widgets: Widgets) -> None:
-    await widgets.make(text="hello", port=80)
+async def test_a_rejected_child_does_not_block_the_others(widgets: Widgets) -> None:
+    await widgets.create(text="hello", port=80)
     await widgets.settled()
-    await widgets.change(text="bye", port=700_000)  # no such port
-    told = await widgets.settled(reason="Refused")
-    ready = find_condition(told.status.conditions, "Ready")
+    await widgets.change(text="bye", port=700_000)  # out of range
+    widget = await widgets.settled(reason="Refused")
+    ready = find_condition(widget.status.conditions, "Ready")
     assert ready is not None
     assert "700000" in ready.message
-    assert told.status.text == "bye"
+    assert widget.status.text == "bye"
     await widgets.change(port=None)
     await widgets.settled()
-    await widgets.until(SERVICES, lambda service: service is None, "the Service is gone")
+    await widgets.until(SERVICES, lambda service: service is None, "the Service is deleted")
 
 
 async def test_an_owner_that_is_being_deleted_gets_no_children(client: Client, namespace: str) -> None:
-    going = Widget(MetaView("w", namespace, "0000", deletionTimestamp=datetime.now(UTC)), WidgetSpec("x"))
-    synced = await alone(client, namespace).sync(going, [config("w")])
+    owner = Widget(MetaView("w", namespace, "0000", deletionTimestamp=datetime.now(UTC)), WidgetSpec("x"))
+    synced = await uncached_children(client, namespace).sync(owner, [config("w")])
     assert (synced.children, synced.failures) == ({}, ())
     with pytest.raises(NotFound):
         await client.get(CONFIG_MAPS, ObjectKey(namespace, "w"))
 
 
-async def test_an_owner_goes_with_its_children(widgets: Widgets) -> None:
-    """In the foreground: its children first, and none of them comes back in the meantime."""
-    await widgets.make(text="hello", port=80)
+async def test_children_are_deleted_with_their_owner(widgets: Widgets) -> None:
+    """In the foreground: the children first, and none of them is applied again meanwhile."""
+    await widgets.create(text="hello", port=80)
     await widgets.settled()
     await widgets.client.delete(WIDGETS, widgets.key(), propagation="Foreground")
-    await eventually(lambda: widgets.reconciler.widgets.store.get(widgets.key()) is None, "the widget is gone")
-    await widgets.until(CONFIG_MAPS, lambda child: child is None, "so is its ConfigMap")
+    await eventually(lambda: widgets.reconciler.widgets.store.get(widgets.key()) is None, "the widget is deleted")
+    await widgets.until(CONFIG_MAPS, lambda child: child is None, "its ConfigMap is deleted")
     assert widgets.reconciler.children._applied == {}
     assert widgets.reconciler.status._writes == {}
 
 
-async def test_a_namesake_waits_until_what_was_anothers_is_gone(widgets: Widgets) -> None:
-    """Deleted and applied again, as people do."""
-    await widgets.make(text="hello")
+async def test_an_owner_created_again_waits_until_the_old_child_is_deleted(widgets: Widgets) -> None:
+    await widgets.create(text="hello")
     await widgets.settled()
     held = {"metadata": {"finalizers": ["test.vmafx.dev/held"]}}
     await widgets.client.merge_patch(CONFIG_MAPS, widgets.key(), held)
     await widgets.client.delete(WIDGETS, widgets.key())
     await widgets.until(
-        CONFIG_MAPS, lambda child: child and "deletionTimestamp" in child["metadata"], "the ConfigMap is on its way out"
+        CONFIG_MAPS, lambda child: child and "deletionTimestamp" in child["metadata"], "the ConfigMap is being deleted"
     )
-    await widgets.make(text="again")
-    told = await widgets.settled(reason="Waiting")
-    assert told.status.text is None
+    await widgets.create(text="again")
+    widget = await widgets.settled(reason="Waiting")
+    assert widget.status.text is None
     await widgets.client.merge_patch(CONFIG_MAPS, widgets.key(), {"metadata": {"finalizers": None}})
     assert (await widgets.settled()).status.text == "again"
 
 
-async def test_a_child_of_a_shape_that_could_change_unseen_is_refused(client: Client, namespace: str) -> None:
+async def test_a_child_with_a_field_that_is_not_watched_is_rejected(client: Client, namespace: str) -> None:
     owner = Widget(MetaView("w", namespace, "0000"), WidgetSpec("x"))
-    with pytest.raises(TypeError, match="shape would not be seen to change"):
-        await alone(client, namespace).sync(owner, [config("x", shape="round")])
+    with pytest.raises(TypeError, match="changes to shape of a child are not watched"):
+        await uncached_children(client, namespace).sync(owner, [config("x", shape="round")])
     with pytest.raises(NotFound):
         await client.get(CONFIG_MAPS, ObjectKey(namespace, "x"))
 
 
-async def test_the_children_of_one_owner_are_not_those_of_another(widgets: Widgets) -> None:
-    await widgets.make(text="one", port=80)
-    await widgets.make("other", text="two", port=80)
+async def test_syncing_one_owner_leaves_the_children_of_others_alone(widgets: Widgets) -> None:
+    await widgets.create(text="one", port=80)
+    await widgets.create("other", text="two", port=80)
     await widgets.settled()
     await widgets.settled("other")
     await widgets.change(port=None)
-    await widgets.until(SERVICES, lambda service: service is None, "the one Service is gone")
+    await widgets.until(SERVICES, lambda service: service is None, "the Service of the first widget is deleted")
     assert await widgets.get(SERVICES, "other") is not None
 
 
-async def test_after_a_restart_what_is_there_is_known_again(client: Client, namespace: str) -> None:
+async def test_a_restarted_operator_prunes_children_and_rewrites_none(client: Client, namespace: str) -> None:
     async with reconciling(client, namespace) as reconciler:
         widgets = Widgets(client, namespace, reconciler)
-        await widgets.make(text="hello", port=80)
+        await widgets.create(text="hello", port=80)
         await widgets.settled()
     before = [await widgets.get(kind) for kind in (CONFIG_MAPS, SERVICES)]
     await client.merge_patch(WIDGETS, widgets.key(), {"spec": {"port": None}})
     async with reconciling(client, namespace):
         await widgets.settled()
-        await widgets.until(SERVICES, lambda service: service is None, "the Service is gone")
+        await widgets.until(SERVICES, lambda service: service is None, "the Service is deleted")
         assert await widgets.get(CONFIG_MAPS) == before[0]
 
 
-async def test_a_condition_keeps_its_time_while_its_status_stays(widgets: Widgets) -> None:
-    await widgets.make(text="hello")
+async def test_a_condition_keeps_its_transition_time_while_its_status_stays(widgets: Widgets) -> None:
+    await widgets.create(text="hello")
     ready = find_condition((await widgets.settled()).status.conditions, "Ready")
     await widgets.change(text="bye")
     again = find_condition((await widgets.settled()).status.conditions, "Ready")
@@ -331,68 +330,68 @@ async def test_a_condition_keeps_its_time_while_its_status_stays(widgets: Widget
     assert (again.lastTransitionTime, again.observedGeneration) == (ready.lastTransitionTime, 2)
 
 
-class Cached:
-    """A status writer over a cache that shows what the test puts there."""
+class ManualCache:
+    """A status writer with a cache that only the test fills."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.informer: Informer[Widget] = Informer(client, WIDGETS, namespace=namespace)
         self.writer, self.key = StatusWriter(client, self.informer), ObjectKey(namespace, "w")
 
-    async def made(self, client: Client) -> Widget:
+    async def create(self, client: Client) -> Widget:
         await install(client)
         spec = {"text": "x"}
         body = {"apiVersion": WIDGETS.api_version, "kind": WIDGETS.kind, "metadata": {"name": "w"}, "spec": spec}
-        return self.shows(await client.create(WIDGETS, body, self.key.namespace))
+        return self.put(await client.create(WIDGETS, body, self.key.namespace))
 
-    def shows(self, widget: Widget) -> Widget:
+    def put(self, widget: Widget) -> Widget:
         self.informer.store.put(self.key, widget)
         return widget
 
 
-async def test_a_write_is_known_before_the_cache_shows_it(client: Client, namespace: str) -> None:
-    cached = Cached(client, namespace)
-    old, writer, key = await cached.made(client), cached.writer, cached.key
+async def test_an_object_is_stale_until_the_cache_shows_the_last_write(client: Client, namespace: str) -> None:
+    cache = ManualCache(client, namespace)
+    old, writer, key = await cache.create(client), cache.writer, cache.key
     new = await writer.write(old, {"text": "y"})
     assert new is not None
     assert new.status.text == "y"
     assert writer.must_wait(key, old)
-    cached.shows(new)
+    cache.put(new)
     assert not writer.must_wait(key, new)
-    assert not writer.is_behind(key, old)  # forgotten, now that the cache has it
-    assert await writer.write(old, {"text": "z"}) is None  # somebody wrote since
+    assert not writer.is_stale(key, old)  # forgotten: the cache shows it
+    assert await writer.write(old, {"text": "z"}) is None  # changed since it was read
     assert await writer.write(new, {}) is new
 
 
-async def test_the_echo_of_a_quiet_write_is_no_news(client: Client, namespace: str) -> None:
-    cached = Cached(client, namespace)
-    old, writer, key = await cached.made(client), cached.writer, cached.key
+async def test_the_watch_event_of_a_write_can_be_ignored_once(client: Client, namespace: str) -> None:
+    cache = ManualCache(client, namespace)
+    old, writer, key = await cache.create(client), cache.writer, cache.key
     new = await writer.write(old, {"text": "y"})
     assert new is not None
-    assert writer.is_news(ObjectChange(key, old, new))
-    writer.quiet(key)
-    assert not writer.is_news(ObjectChange(key, old, new))
-    assert writer.is_news(ObjectChange(key, old, new))  # only the first is an echo
-    writer.quiet(key)
-    assert writer.is_news(ObjectChange(key, old, None))
+    assert writer.needs_reconcile(ObjectChange(key, old, new))
+    writer.ignore_echo(key)
+    assert not writer.needs_reconcile(ObjectChange(key, old, new))
+    assert writer.needs_reconcile(ObjectChange(key, old, new))  # only the first one is ignored
+    writer.ignore_echo(key)
+    assert writer.needs_reconcile(ObjectChange(key, old, None))
 
 
-async def test_what_came_while_the_cache_was_behind_waits_for_the_echo(client: Client, namespace: str) -> None:
-    """A child changed, say, just after a quiet write: the echo is then what brings its owner back."""
-    cached = Cached(client, namespace)
-    old, writer, key = await cached.made(client), cached.writer, cached.key
-    new = await writer.write(old, {"text": "y"})
-    assert new is not None
-    writer.quiet(key)
-    assert writer.must_wait(key, old)
-    assert writer.is_news(ObjectChange(key, old, new))
-
-
-async def test_a_watch_that_is_faster_than_the_answer_leaves_nothing_to_wait_for(
+async def test_a_reconciliation_of_a_stale_object_restores_an_ignored_watch_event(
     client: Client, namespace: str
 ) -> None:
-    cached = Cached(client, namespace)
-    old, writer, key = await cached.made(client), cached.writer, cached.key
+    """For example, a child changed just after the write: the watch event of the write then requeues the owner."""
+    cache = ManualCache(client, namespace)
+    old, writer, key = await cache.create(client), cache.writer, cache.key
+    new = await writer.write(old, {"text": "y"})
+    assert new is not None
+    writer.ignore_echo(key)
+    assert writer.must_wait(key, old)
+    assert writer.needs_reconcile(ObjectChange(key, old, new))
+
+
+async def test_an_object_is_not_stale_if_the_watch_was_faster_than_the_response(client: Client, namespace: str) -> None:
+    cache = ManualCache(client, namespace)
+    old, writer, key = await cache.create(client), cache.writer, cache.key
     meta = msgspec.structs.replace(old.metadata, resourceVersion=str(10**15))
-    cached.shows(msgspec.structs.replace(old, metadata=meta))
+    cache.put(msgspec.structs.replace(old, metadata=meta))
     assert await writer.write(old, {"text": "y"}) is not None
-    assert not writer.is_behind(key, old)
+    assert not writer.is_stale(key, old)

@@ -92,7 +92,7 @@ class Workers(WorkerRunner):
         self.threads: list[int | None] = []  # of each worker
 
     @asynccontextmanager
-    async def begun(self, task: WorkerTask) -> AsyncIterator[WorkerProcess]:
+    async def start(self, task: WorkerTask) -> AsyncIterator[WorkerProcess]:
         self.running += 1
         self.threads.append(task.threads)
         self.max_running = max(self.max_running, self.running)
@@ -106,7 +106,7 @@ class RunningWorker(WorkerProcess):
     def __init__(self, task: WorkerTask, seconds: float) -> None:
         self._task, self._seconds = task, seconds
 
-    async def ended(self) -> AttemptResult:
+    async def wait(self) -> AttemptResult:
         await asyncio.sleep(self._seconds)
         if self._task.id == "stopped":
             raise WorkerInterrupted(self._task.id)

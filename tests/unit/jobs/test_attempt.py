@@ -1,4 +1,4 @@
-"""What a worker says, and what of it is believed."""
+"""Results of workers: how they are encoded, and which are accepted."""
 
 import msgspec
 import pytest
@@ -27,18 +27,18 @@ FAILED = st.builds(
 
 
 @given(SCORED | FAILED)
-def test_an_answer_always_fits_and_keeps_what_matters(answer: AttemptResult) -> None:
-    content = encode_result(answer)
+def test_an_encoded_result_fits_and_keeps_the_score_the_frames_and_the_fault(result: AttemptResult) -> None:
+    content = encode_result(result)
     assert len(content) <= MAX_RESULT_BYTES
-    read = decode_result(content.decode(), "uid-0")
-    assert read is not None
-    assert (read.score, read.frames, read.fault) == (answer.score, answer.frames, answer.fault)
-    assert read.metrics.items() <= answer.metrics.items()
+    decoded = decode_result(content.decode(), "uid-0")
+    assert decoded is not None
+    assert (decoded.score, decoded.frames, decoded.fault) == (result.score, result.frames, result.fault)
+    assert decoded.metrics.items() <= result.metrics.items()
 
 
-def test_a_short_answer_is_whole() -> None:
-    answer = AttemptResult("uid-0", 93.2, 300, {"vmaf": FeatureSummary(93.2, 93.1, 80.0, 99.0)}, "s3://b/r.json")
-    assert decode_result(encode_result(answer).decode(), "uid-0") == answer
+def test_a_short_result_is_encoded_completely() -> None:
+    result = AttemptResult("uid-0", 93.2, 300, {"vmaf": FeatureSummary(93.2, 93.1, 80.0, 99.0)}, "s3://b/r.json")
+    assert decode_result(encode_result(result).decode(), "uid-0") == result
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,11 @@ def test_a_short_answer_is_whole() -> None:
         "\udcff",
     ],
 )
-def test_what_is_not_believed(content: str) -> None:
+def test_an_invalid_result_is_rejected(content: str) -> None:
     assert decode_result(content, "uid-0") is None
 
 
 @given(st.text() | st.binary().map(lambda content: content.decode("utf-8", "surrogateescape")))
-def test_anything_else_is_nothing(content: str) -> None:
-    answer = decode_result(content, "uid-0")
-    assert answer is None or msgspec.json.encode(answer)
+def test_arbitrary_content_never_raises(content: str) -> None:
+    result = decode_result(content, "uid-0")
+    assert result is None or msgspec.json.encode(result)

@@ -1,4 +1,4 @@
-"""Outcomes of a reconciliation: what happens to the key, and what is counted."""
+"""The reconcile loop: what each outcome does to the key, and which metrics count it."""
 
 import asyncio
 import itertools
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.virtual import run
+from vmafx.clock import loop_time
 from vmafx.kube import ObjectKey, Resource
 from vmafx.kube.errors import Unreachable
 from vmafx.runtime.informer import Informer
@@ -17,26 +18,25 @@ from vmafx.runtime.reconcile import ReconcileLoop, ReconcileResult, TerminalErro
 KEY = ObjectKey("n", "a")
 
 
-def outcome_of(
+def run_loop(
     reconcile: Callable[[ObjectKey], Awaitable[ReconcileResult]], seconds: float = 50.0
 ) -> tuple[list[float], Metrics]:
-    """Reconcile one key for some virtual seconds; tells when it was reconciled, from the start on."""
+    """Run a loop with one key for some virtual seconds; return the times of its reconciliations, and the metrics."""
     times: list[float] = []
     metrics = Metrics()
 
     async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        start = loop.time()
+        start = loop_time()
 
         async def timed(key: ObjectKey) -> ReconcileResult:
-            times.append(round(loop.time() - start, 3))
+            times.append(round(loop_time() - start, 3))
             return await reconcile(key)
 
-        controller = ReconcileLoop("c", timed, metrics, workers=2, timeout=5.0)
-        working = asyncio.create_task(controller.run())
-        controller.queue.add(KEY)
+        loop = ReconcileLoop("c", timed, metrics, workers=2, timeout=5.0)
+        working = asyncio.create_task(loop.run())
+        loop.queue.add(KEY)
         await asyncio.sleep(seconds)
-        controller.queue.close()
+        loop.queue.close()
         await working
 
     run(scenario())
@@ -47,14 +47,14 @@ def count(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(f"controller_runtime_{name}", {"controller": "c", **labels})
 
 
-def test_every_counter_is_there_from_the_start() -> None:
+def test_every_metric_exists_from_the_start() -> None:
     metrics = Metrics()
 
-    async def nothing(_: ObjectKey) -> ReconcileResult:
+    async def succeed(_: ObjectKey) -> ReconcileResult:
         return ReconcileResult.done()
 
     async def scenario() -> None:
-        ReconcileLoop("c", nothing, metrics, workers=3)
+        ReconcileLoop("c", succeed, metrics, workers=3)
 
     run(scenario())
     for outcome in ("success", "requeue", "requeue_after", "error"):
@@ -77,7 +77,7 @@ def test_every_counter_is_there_from_the_start() -> None:
         assert metrics.registry.get_sample_value(f"workqueue_{name}", {"name": "c", "controller": "c"}) == 0
 
 
-def test_who_does_not_run_yet_piles_nothing_up_and_misses_nothing() -> None:
+def test_a_loop_enqueues_nothing_before_it_runs_and_all_objects_when_it_starts() -> None:
     done: list[str] = []
 
     async def reconcile(key: ObjectKey) -> ReconcileResult:
@@ -85,48 +85,48 @@ def test_who_does_not_run_yet_piles_nothing_up_and_misses_nothing() -> None:
         return ReconcileResult.done()
 
     async def scenario() -> None:
-        informer: Informer[Any] = Informer(None, Resource("", "v1", "things", "Thing", dict))  # type: ignore[arg-type]
-        controller = ReconcileLoop("c", reconcile, Metrics())
-        controller.watches(informer)
-        for name in ("gone", "there"):
-            informer._tell(informer.store.put(ObjectKey("n", name), object()))
-        informer.store.remove(ObjectKey("n", "gone"))
-        assert len(controller.queue) == 0
-        working = asyncio.create_task(controller.run())
+        informer: Informer[Any] = Informer(None, Resource("", "v1", "widgets", "Widget", dict))  # type: ignore[arg-type]
+        loop = ReconcileLoop("c", reconcile, Metrics())
+        loop.watches(informer)
+        for name in ("deleted", "present"):
+            informer._notify(informer.store.put(ObjectKey("n", name), object()))
+        informer.store.remove(ObjectKey("n", "deleted"))
+        assert len(loop.queue) == 0
+        working = asyncio.create_task(loop.run())
         await asyncio.sleep(1)
-        informer._tell(informer.store.put(ObjectKey("n", "new"), object()))
+        informer._notify(informer.store.put(ObjectKey("n", "new"), object()))
         await asyncio.sleep(1)
-        controller.queue.close()
+        loop.queue.close()
         await working
 
     run(scenario())
-    assert done == ["there", "new"]
+    assert done == ["present", "new"]
 
 
-def test_done_is_done() -> None:
+def test_a_key_that_is_done_is_not_requeued() -> None:
     async def reconcile(_: ObjectKey) -> ReconcileResult:
         return ReconcileResult.done()
 
-    times, metrics = outcome_of(reconcile)
+    times, metrics = run_loop(reconcile)
     assert times == [0]
     assert count(metrics, "reconcile_total", result="success") == 1
     assert count(metrics, "reconcile_time_seconds_count") == 1
 
 
-def test_after_is_after() -> None:
+def test_a_key_is_requeued_after_the_given_delay() -> None:
     async def reconcile(_: ObjectKey) -> ReconcileResult:
         return ReconcileResult.after(20)
 
-    times, metrics = outcome_of(reconcile)
+    times, metrics = run_loop(reconcile)
     assert times == [0, 20, 40]
     assert count(metrics, "reconcile_total", result="requeue_after") == 3
 
 
-def test_retry_is_with_growing_patience() -> None:
+def test_a_key_to_retry_is_requeued_with_growing_delays() -> None:
     async def reconcile(_: ObjectKey) -> ReconcileResult:
         return ReconcileResult.retry()
 
-    times, metrics = outcome_of(reconcile)
+    times, metrics = run_loop(reconcile)
     gaps = [after - before for before, after in itertools.pairwise(times)]
     assert len(times) > 8
     assert gaps[-1] > 20 * gaps[0]
@@ -135,38 +135,51 @@ def test_retry_is_with_growing_patience() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "again", "counter"),
+    ("error", "retried", "counter"),
     [
         (Unreachable("no answer", sent=False), True, "reconcile_errors_total"),
-        (TerminalError("this will never work"), False, "terminal_reconcile_errors_total"),
-        (ZeroDivisionError("nobody thought of this"), True, "reconcile_panics_total"),
+        (TerminalError("cannot succeed"), False, "terminal_reconcile_errors_total"),
+        (ZeroDivisionError("a bug"), True, "reconcile_panics_total"),
     ],
 )
-def test_failures(error: Exception, again: bool, counter: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_is_counted_logged_and_retried_unless_terminal(
+    error: Exception, retried: bool, counter: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     async def reconcile(_: ObjectKey) -> ReconcileResult:
         raise error
 
-    times, metrics = outcome_of(reconcile, 1.0)
-    assert (len(times) > 1) == again
+    times, metrics = run_loop(reconcile, 1.0)
+    assert (len(times) > 1) == retried
     assert count(metrics, counter) == len(times)
     assert count(metrics, "reconcile_errors_total") == len(times)
     assert count(metrics, "reconcile_total", result="error") == len(times)
-    said = capsys.readouterr().err
-    assert str(error) in said
-    assert ("Traceback" in said) == isinstance(error, ZeroDivisionError)
+    logged = capsys.readouterr().err
+    assert str(error) in logged
+    assert ("Traceback" in logged) == isinstance(error, ZeroDivisionError)
 
 
-def test_one_that_takes_too_long_is_stopped_and_tried_again() -> None:
+@pytest.mark.parametrize(("error", "text"), [(TimeoutError(), "timed out after 5 s"), (KeyError(), "error=KeyError")])
+def test_an_error_without_a_message_is_logged_by_its_kind(
+    error: Exception, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def reconcile(_: ObjectKey) -> ReconcileResult:
+        raise error
+
+    run_loop(reconcile, 1.0)
+    assert text in capsys.readouterr().err
+
+
+def test_a_reconciliation_that_times_out_is_cancelled_and_retried() -> None:
     async def reconcile(_: ObjectKey) -> ReconcileResult:
         await asyncio.sleep(1000)
         return ReconcileResult.done()
 
-    times, metrics = outcome_of(reconcile, 11.0)
+    times, metrics = run_loop(reconcile, 11.0)
     assert [round(time) for time in times] == [0, 5, 10]
     assert count(metrics, "reconcile_timeouts_total") == 3
 
 
-def test_a_failure_does_not_hold_up_other_keys() -> None:
+def test_a_failing_key_does_not_block_other_keys() -> None:
     done: list[str] = []
 
     async def scenario() -> None:
@@ -176,12 +189,12 @@ def test_a_failure_does_not_hold_up_other_keys() -> None:
             done.append(key.name)
             return ReconcileResult.done()
 
-        controller = ReconcileLoop("c", reconcile, Metrics())
-        working = asyncio.create_task(controller.run())
+        loop = ReconcileLoop("c", reconcile, Metrics())
+        working = asyncio.create_task(loop.run())
         for name in ("bad", "b", "c"):
-            controller.queue.add(ObjectKey("n", name))
+            loop.queue.add(ObjectKey("n", name))
         await asyncio.sleep(0.001)
-        controller.queue.close()
+        loop.queue.close()
         await working
 
     run(scenario())

@@ -1,4 +1,4 @@
-"""The queue of keys, in virtual time."""
+"""The work queue, in virtual time."""
 
 import asyncio
 import random
@@ -30,7 +30,7 @@ def test_a_key_waits_once_however_often_it_is_added() -> None:
     run(scenario())
 
 
-def test_a_key_that_is_worked_on_is_given_to_nobody_else_and_comes_again_once() -> None:
+def test_a_key_added_while_a_worker_has_it_is_taken_once_more_when_that_worker_is_done() -> None:
     async def scenario() -> None:
         keys = queue()
         keys.add("a")
@@ -48,24 +48,24 @@ def test_a_key_that_is_worked_on_is_given_to_nobody_else_and_comes_again_once() 
     run(scenario())
 
 
-def test_delays() -> None:
+def test_the_shortest_delay_of_a_key_counts() -> None:
     async def scenario() -> None:
         keys, start = queue(), now()
         keys.add_after("late", 60)
         keys.add_after("soon", 10)
-        keys.add_after("late", 30)  # the shorter counts
-        keys.add_after("late", 90)  # and goes on counting
+        keys.add_after("late", 30)  # shorter: replaces the first
+        keys.add_after("late", 90)  # longer: has no effect
         keys.add_after("at once", 0)
         order = [(await keys.get(), round(now() - start)) for _ in range(3)]
         assert order == [("at once", 0), ("soon", 10), ("late", 30)]
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1000):
-                await keys.get()  # the longer delays are gone
+                await keys.get()  # the longer delays were dropped
 
     run(scenario())
 
 
-def test_adding_a_key_makes_its_delay_pointless() -> None:
+def test_adding_a_key_cancels_its_delay() -> None:
     async def scenario() -> None:
         keys = queue()
         keys.add_after("a", 50)
@@ -79,12 +79,12 @@ def test_adding_a_key_makes_its_delay_pointless() -> None:
     run(scenario())
 
 
-def test_patience_grows_with_every_failure_until_the_key_does_well() -> None:
+def test_the_delay_of_a_rate_limited_key_grows_until_it_is_forgotten() -> None:
     async def scenario() -> None:
         keys, delays = queue(), []
         for _ in range(20):
             before = now()
-            keys.add_backing_off("a")
+            keys.add_rate_limited("a")
             keys.done(await keys.get())
             delays.append(round(now() - before, 6))
         assert delays[0] == pytest.approx(FIRST_DELAY)
@@ -93,14 +93,14 @@ def test_patience_grows_with_every_failure_until_the_key_does_well() -> None:
         assert delays[-1] == pytest.approx(MAX_DELAY)
         keys.forget("a")
         before = now()
-        keys.add_backing_off("a")
+        keys.add_rate_limited("a")
         await keys.get()
         assert now() - before == pytest.approx(FIRST_DELAY)
 
     run(scenario())
 
 
-def test_a_closed_queue_hands_out_what_it_has_and_ends() -> None:
+def test_a_closed_queue_raises_once_it_is_empty() -> None:
     async def scenario() -> None:
         keys = queue()
         idle = asyncio.create_task(keys.get())
@@ -122,29 +122,29 @@ def test_a_closed_queue_hands_out_what_it_has_and_ends() -> None:
     run(scenario())
 
 
-async def taken(keys: WorkQueue[str]) -> str:
-    """All that is ready, in the order in which it is handed out."""
-    found = ""
+async def take_all(keys: WorkQueue[str]) -> str:
+    """All ready keys, in order."""
+    taken = ""
     while len(keys):
-        found += await keys.get()
-    return found
+        taken += await keys.get()
+    return taken
 
 
-def test_the_lower_lane_has_its_turn_when_nothing_else_waits() -> None:
+def test_low_priority_keys_are_taken_after_all_others() -> None:
     async def scenario() -> None:
         keys = queue()
         for key in "xyz":
             keys.add(key, low=True)
         keys.add("a")
-        keys.add("z")  # as urgent as the others now
-        keys.add("a", low=True)  # which takes nothing back
+        keys.add("z")  # moves to the normal lane
+        keys.add("a", low=True)  # does not move it back
         assert len(keys) == 4
-        assert await taken(keys) == "azxy"
+        assert await take_all(keys) == "azxy"
 
     run(scenario())
 
 
-def test_who_waits_for_work_is_called_for_the_lower_lane_too() -> None:
+def test_a_low_priority_key_wakes_a_waiting_worker() -> None:
     async def scenario() -> None:
         keys = queue()
         idle = asyncio.create_task(keys.get())
@@ -156,7 +156,7 @@ def test_who_waits_for_work_is_called_for_the_lower_lane_too() -> None:
 
 
 @pytest.mark.parametrize(("again", "order"), [((True,), "ax"), ((False,), "xa"), ((True, False), "xa")])
-def test_a_key_that_is_worked_on_comes_again_in_the_lane_it_was_added_to(again: tuple[bool, ...], order: str) -> None:
+def test_a_key_added_while_a_worker_has_it_gets_the_lane_it_was_added_to(again: tuple[bool, ...], order: str) -> None:
     async def scenario() -> None:
         keys = queue()
         keys.add("x")
@@ -165,12 +165,12 @@ def test_a_key_that_is_worked_on_comes_again_in_the_lane_it_was_added_to(again: 
             keys.add("x", low=low)
         keys.done("x")
         keys.add("a")
-        assert await taken(keys) == order
+        assert await take_all(keys) == order
 
     run(scenario())
 
 
-def test_a_delay_that_is_over_lifts_a_key_out_of_the_lower_lane() -> None:
+def test_a_key_leaves_the_low_priority_lane_when_its_delay_ends() -> None:
     async def scenario() -> None:
         for first in (True, False):
             keys = queue()
@@ -183,17 +183,17 @@ def test_a_delay_that_is_over_lifts_a_key_out_of_the_lower_lane() -> None:
             keys.add("a")
             await asyncio.sleep(6)
             keys.add("b")
-            assert await taken(keys) == "axb"
+            assert await take_all(keys) == "axb"
 
     run(scenario())
 
 
-def test_a_key_taken_from_the_lower_lane_has_no_delay_left() -> None:
+def test_taking_a_low_priority_key_cancels_its_delay() -> None:
     async def scenario() -> None:
         keys = queue()
         keys.add_after("x", 10)
         keys.add("x", low=True)
-        assert await taken(keys) == "x"
+        assert await take_all(keys) == "x"
         keys.done("x")
         await asyncio.sleep(20)
         assert len(keys) == 0
@@ -201,14 +201,14 @@ def test_a_key_taken_from_the_lower_lane_has_no_delay_left() -> None:
     run(scenario())
 
 
-def test_a_closed_queue_hands_out_both_lanes() -> None:
+def test_a_closed_queue_empties_both_lanes() -> None:
     async def scenario() -> None:
         keys = queue()
         keys.add("x", low=True)
         keys.add("a")
         keys.close()
         keys.add("y", low=True)
-        assert await taken(keys) == "ax"
+        assert await take_all(keys) == "ax"
         with pytest.raises(QueueClosed):
             await keys.get()
 
@@ -216,49 +216,49 @@ def test_a_closed_queue_hands_out_both_lanes() -> None:
 
 
 @given(seed=st.integers(0, 10_000))
-def test_whatever_is_cancelled_no_key_is_lost_and_none_is_worked_on_twice_at_once(seed: int) -> None:
-    """Workers that are cancelled at random moments, while keys are added at random moments."""
+def test_cancelled_workers_lose_no_key_and_a_key_never_has_two_workers(seed: int) -> None:
+    """Workers are cancelled, and keys added, at random times."""
 
     async def scenario() -> None:
-        dice, keys = random.Random(seed), queue()
-        in_hand: set[str] = set()
+        rng, keys = random.Random(seed), queue()
+        in_progress: set[str] = set()
         finished: dict[str, float] = {}
         added: dict[str, float] = {}
 
         async def worker() -> None:
             while True:
                 key = await keys.get()
-                assert key not in in_hand
-                in_hand.add(key)
+                assert key not in in_progress
+                in_progress.add(key)
                 started = now()
                 try:
-                    await asyncio.sleep(dice.random())
+                    await asyncio.sleep(rng.random())
                     finished[key] = started
                 except asyncio.CancelledError:
-                    keys.add(key)  # as a controller's failed attempt would
+                    keys.add(key)  # as a reconcile loop does after a failure
                     raise
                 finally:
-                    in_hand.discard(key)
+                    in_progress.discard(key)
                     keys.done(key)
 
         workers = [asyncio.create_task(worker()) for _ in range(4)]
         for _ in range(60):
-            key = dice.choice("abcdefgh")
+            key = rng.choice("abcdefgh")
             added[key] = now()
-            if dice.random() < 0.7:
-                keys.add(key, low=dice.random() < 0.5)
+            if rng.random() < 0.7:
+                keys.add(key, low=rng.random() < 0.5)
             else:
-                keys.add_after(key, dice.random())
-            if dice.random() < 0.4:
-                victim = dice.randrange(4)
+                keys.add_after(key, rng.random())
+            if rng.random() < 0.4:
+                victim = rng.randrange(4)
                 workers[victim].cancel()
                 workers[victim] = asyncio.create_task(worker())
-            await asyncio.sleep(dice.random() / 4 if dice.random() < 0.5 else 0)
+            await asyncio.sleep(rng.random() / 4 if rng.random() < 0.5 else 0)
         await asyncio.sleep(100)
         for task in workers:
             task.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
-        # Every key was taken up at or after the last time it was asked for.
+        # Every key was processed after it was last added.
         assert {key for key in added if finished.get(key, -1) < added[key]} == set()
 
     run(scenario())

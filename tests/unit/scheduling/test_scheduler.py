@@ -1,4 +1,4 @@
-"""The scheduler against the plainest one there is: look at every job and every node, every time."""
+"""The scheduler, compared with a simple model that checks every job against every node, every time."""
 
 import sys
 from collections import Counter
@@ -27,12 +27,12 @@ A, B, C = ("tier", "a"), ("tier", "b"), ("region", "c")
 
 
 @dataclass
-class Plain:
-    """What the scheduler must decide, without a thought for time."""
+class SimpleScheduler:
+    """What the scheduler must decide, in the simplest way."""
 
     waiting: dict[NamespacedName, JobRequest] = field(default_factory=dict)
     nodes: dict[NamespacedName, NodeOffer] = field(default_factory=dict)
-    on: dict[NamespacedName, NamespacedName] = field(default_factory=dict)
+    node_of: dict[NamespacedName, NamespacedName] = field(default_factory=dict)
 
     def place(self) -> list[Placement]:
         placed = []
@@ -40,22 +40,22 @@ class Plain:
             (
                 (request.job, node)
                 for request in sorted(self.waiting.values(), key=JobRequest.order)
-                if (node := self._best(request.terms))
+                if (node := self._best_node(request.requirements))
             ),
             None,
         ):
             job, node = found
             del self.waiting[job]
-            self.on[job] = node
+            self.node_of[job] = node
             placed.append(Placement(job, node))
         return placed
 
-    def _best(self, terms: Requirements) -> NamespacedName | None:
-        used = Counter(self.on.values())
-        usable = [offer for offer in self.nodes.values() if offer.fits(terms) and offer.usable()]
-        preferred = [offer for offer in usable if offer.node.name not in terms.excluded] or usable
+    def _best_node(self, requirements: Requirements) -> NamespacedName | None:
+        used = Counter(self.node_of.values())
+        usable = [offer for offer in self.nodes.values() if offer.fits(requirements) and offer.usable()]
+        preferred = [offer for offer in usable if offer.node.name not in requirements.excluded] or usable
         free = [offer for offer in preferred if used[offer.node] < offer.capacity]
-        order = VENDORS[terms.backend]
+        order = VENDORS[requirements.backend]
         return min(
             (
                 (order.index(offer.vendor), used[offer.node] / offer.capacity, -offer.fps, offer.node.name, offer.node)
@@ -80,7 +80,7 @@ OFFERS = st.builds(
     cordoned=st.sampled_from([False, False, False, True]),
     draining=st.sampled_from([False, False, False, True]),
     agent=st.booleans(),
-    spoken=st.sampled_from([True, True, False]),
+    agent_registered=st.sampled_from([True, True, False]),
     labels=LABELS,
     fps=st.sampled_from([0.0, 10.0, 20.0]),
 )
@@ -89,151 +89,151 @@ OFFERS = st.builds(
 @st.composite
 def requests(draw: st.DrawFn) -> JobRequest:
     job = draw(JOBS)
-    terms = Requirements(
+    requirements = Requirements(
         job.namespace,
         draw(st.sampled_from([None, "cpu", "cuda", "hip"])),
         draw(LABELS),
         draw(st.one_of(st.just(frozenset[str]()), st.frozensets(NODE_NAMES))),
         draw(st.sampled_from([False, False, True])),
     )
-    return JobRequest(job, terms, float(draw(st.integers(0, 5))), draw(st.integers(0, 2)))
+    return JobRequest(job, requirements, float(draw(st.integers(0, 5))), draw(st.integers(0, 2)))
 
 
 STEPS = st.lists(
     st.one_of(
         requests(),
         OFFERS,
-        st.tuples(st.just("forget"), JOBS),
-        st.tuples(st.just("gone"), NODES),
+        st.tuples(st.just("remove job"), JOBS),
+        st.tuples(st.just("remove node"), NODES),
         st.tuples(st.just("hold"), JOBS, NODE_NAMES),
-        st.tuples(st.just("look"), JOBS, st.integers(1, 200)),
+        st.tuples(st.just("requeue"), JOBS, st.integers(1, 200)),
         st.just("place"),
     ),
     max_size=60,
 )
 
 
-def apply(scheduler: Scheduler, plain: Plain, step: object) -> None:
+def apply(scheduler: Scheduler, model: SimpleScheduler, step: object) -> None:
     match step:
         case JobRequest():
-            scheduler.wait(step)
-            plain.on.pop(step.job, None)
-            plain.waiting[step.job] = step
+            scheduler.enqueue(step)
+            model.node_of.pop(step.job, None)
+            model.waiting[step.job] = step
         case NodeOffer():
-            scheduler.offer(step)
-            plain.nodes[step.node] = step
-        case ("forget", NamespacedName() as job):
-            scheduler.forget(job)
-            plain.waiting.pop(job, None)
-            plain.on.pop(job, None)
-        case ("gone", NamespacedName() as node):
-            scheduler.withdraw(node)
-            plain.nodes.pop(node, None)
+            scheduler.set_node(step)
+            model.nodes[step.node] = step
+        case ("remove job", NamespacedName() as job):
+            scheduler.remove_job(job)
+            model.waiting.pop(job, None)
+            model.node_of.pop(job, None)
+        case ("remove node", NamespacedName() as node):
+            scheduler.remove_node(node)
+            model.nodes.pop(node, None)
         case ("hold", NamespacedName() as job, str() as name):
             node = NamespacedName(job.namespace, name)
             scheduler.hold(job, node)
-            plain.waiting.pop(job, None)
-            plain.on[job] = node
-        case ("look", NamespacedName() as job, int() as times):
-            if request := plain.waiting.get(job):
+            model.waiting.pop(job, None)
+            model.node_of[job] = node
+        case ("requeue", NamespacedName() as job, int() as times):
+            if request := model.waiting.get(job):
                 for _ in range(times):
-                    scheduler.forget(job)
-                    scheduler.wait(request)
+                    scheduler.remove_job(job)
+                    scheduler.enqueue(request)
         case _:
-            assert list(scheduler.place()) == plain.place()
+            assert list(scheduler.place()) == model.place()
 
 
-def told(plain: Plain) -> Scheduler:
-    """A new scheduler that knows the state, told in another order."""
+def restarted(model: SimpleScheduler) -> Scheduler:
+    """A new scheduler with the state of the model, added in another order."""
     fresh = Scheduler()
-    for request in reversed(plain.waiting.values()):
-        fresh.wait(request)
-    for job, node in reversed(plain.on.items()):
+    for request in reversed(model.waiting.values()):
+        fresh.enqueue(request)
+    for job, node in reversed(model.node_of.items()):
         fresh.hold(job, node)
-    for offer in reversed(plain.nodes.values()):
-        fresh.offer(offer)
+    for offer in reversed(model.nodes.values()):
+        fresh.set_node(offer)
     return fresh
 
 
-def reasons(scheduler: Scheduler) -> dict[NamespacedName, PendingCause]:
-    return {job: why for namespace in "xy" for _, why, jobs in scheduler.lines(namespace) for job in jobs}
+def pending_causes(scheduler: Scheduler) -> dict[NamespacedName, PendingCause]:
+    return {job: cause for namespace in "xy" for _, cause, jobs in scheduler.pending_groups(namespace) for job in jobs}
 
 
 @given(STEPS)
-def test_it_decides_as_the_plain_one_does(steps: list[object]) -> None:
-    scheduler, plain = Scheduler(), Plain()
+def test_the_scheduler_decides_as_the_model_does(steps: list[object]) -> None:
+    scheduler, model = Scheduler(), SimpleScheduler()
     for step in [*steps, "place"]:
-        apply(scheduler, plain, step)
-        assert reasons(scheduler) == reasons(told(plain))
-        assert reasons(scheduler).keys() == plain.waiting.keys()
-        used = Counter(plain.on.values())
-        assert all(scheduler.used(node) == used[node] for node in plain.nodes)
-    assert {job: scheduler.why(job) for job in plain.waiting} == reasons(scheduler)
-    for job in plain.on:
-        assert scheduler.why(job) is None
+        apply(scheduler, model, step)
+        assert pending_causes(scheduler) == pending_causes(restarted(model))
+        assert pending_causes(scheduler).keys() == model.waiting.keys()
+        used = Counter(model.node_of.values())
+        assert all(scheduler.used_slots(node) == used[node] for node in model.nodes)
+    assert {job: scheduler.pending_cause(job) for job in model.waiting} == pending_causes(scheduler)
+    for job in model.node_of:
+        assert scheduler.pending_cause(job) is None
 
 
 @given(STEPS)
-def test_a_restart_gives_the_same_answer(steps: list[object]) -> None:
-    scheduler, plain = Scheduler(), Plain()
+def test_a_restarted_scheduler_decides_the_same(steps: list[object]) -> None:
+    scheduler, model = Scheduler(), SimpleScheduler()
     for step in steps:
-        apply(scheduler, plain, step)
-    assert list(told(plain).place()) == list(scheduler.place())
+        apply(scheduler, model, step)
+    assert list(restarted(model).place()) == list(scheduler.place())
 
 
 @given(STEPS)
-def test_what_is_gone_leaves_no_trace(steps: list[object]) -> None:
-    scheduler, plain = Scheduler(), Plain()
+def test_removed_jobs_and_nodes_leave_nothing_in_memory(steps: list[object]) -> None:
+    scheduler, model = Scheduler(), SimpleScheduler()
     for step in steps:
-        apply(scheduler, plain, step)
-    for job in [*plain.waiting, *plain.on]:
-        scheduler.forget(job)
-    for node in plain.nodes:
-        scheduler.withdraw(node)
-    assert held(scheduler) <= held(Scheduler()) + SLACK
+        apply(scheduler, model, step)
+    for job in [*model.waiting, *model.node_of]:
+        scheduler.remove_job(job)
+    for node in model.nodes:
+        scheduler.remove_node(node)
+    assert memory_size(scheduler) <= memory_size(Scheduler()) + SLACK
 
 
 @given(STEPS)
-def test_never_over_capacity_and_never_on_an_unfit_node(steps: list[object]) -> None:
-    scheduler, plain = Scheduler(), Plain()
+def test_a_node_never_exceeds_its_capacity_nor_gets_a_job_it_does_not_fit(steps: list[object]) -> None:
+    scheduler, model = Scheduler(), SimpleScheduler()
     for step in steps:
         if step != "place":
-            apply(scheduler, plain, step)
+            apply(scheduler, model, step)
             continue
-        before = dict(plain.waiting)
+        before = dict(model.waiting)
         for placement in scheduler.place():
-            offer, request = plain.nodes[placement.node], before[placement.job]
-            assert offer.fits(request.terms)
+            offer, request = model.nodes[placement.node], before[placement.job]
+            assert offer.fits(request.requirements)
             assert offer.usable()
-            assert scheduler.used(placement.node) <= offer.capacity
-        plain.place()
+            assert scheduler.used_slots(placement.node) <= offer.capacity
+        model.place()
 
 
-SLACK = 64 * 15  # entries of one heap that no longer count, and what they hold
+SLACK = 64 * 15  # stale entries of one heap, and their contents
 
 
-def held(thing: object) -> int:
-    """How much a scheduler keeps in mind: the sizes of all that is reachable from it."""
+def memory_size(root: object) -> int:
+    """The total length of all collections reachable from a scheduler."""
     seen: dict[int, object] = {}
-    queue = [thing]
+    queue = [root]
     total = 0
     while queue:
-        one = queue.pop()
-        if id(one) in seen:
+        value = queue.pop()
+        if id(value) in seen:
             continue
-        seen[id(one)] = one
-        if isinstance(one, dict):
-            queue += [*one.keys(), *one.values()]
-        elif isinstance(one, list | tuple | set | frozenset):
-            queue += one
-        elif type(one).__module__.startswith("vmafx."):
-            queue += vars(one).values() if hasattr(one, "__dict__") else ()
-        total += len(one) if isinstance(one, Sized) and not isinstance(one, str) else 0
+        seen[id(value)] = value
+        if isinstance(value, dict):
+            queue += [*value.keys(), *value.values()]
+        elif isinstance(value, list | tuple | set | frozenset):
+            queue += value
+        elif type(value).__module__.startswith("vmafx."):
+            queue += vars(value).values() if hasattr(value, "__dict__") else ()
+        total += len(value) if isinstance(value, Sized) and not isinstance(value, str) else 0
     return total
 
 
-def calls(work: Callable[[], object]) -> int:
-    """How many functions are called for it: a measure of work that no other load changes."""
+def count_calls(work: Callable[[], object]) -> int:
+    """The number of function calls: a measure of work that does not depend on the load of the machine."""
     counted = 0
 
     def count(_frame: object, event: str, _arg: object) -> None:
@@ -248,44 +248,46 @@ def calls(work: Callable[[], object]) -> int:
     return counted
 
 
-def request(name: str, created: float = 0, **terms: object) -> JobRequest:
-    return JobRequest(NamespacedName("x", name), Requirements("x", **terms), created)  # type: ignore[arg-type]
+def request(name: str, created: float = 0, **requirements: object) -> JobRequest:
+    return JobRequest(NamespacedName("x", name), Requirements("x", **requirements), created)  # type: ignore[arg-type]
 
 
-def offered(*offers: NodeOffer) -> Scheduler:
+def scheduler_with(*offers: NodeOffer) -> Scheduler:
     scheduler = Scheduler()
     for offer in offers:
-        scheduler.offer(offer)
+        scheduler.set_node(offer)
     return scheduler
 
 
-def test_a_line_that_cannot_move_holds_up_no_other() -> None:
-    scheduler = offered(NodeOffer(NamespacedName("x", "cpu"), "cpu"))
-    scheduler.wait(request("first", 1, backend="cuda"))
-    scheduler.wait(request("second", 2, backend="cpu"))
+def test_a_group_without_a_free_slot_does_not_block_others() -> None:
+    scheduler = scheduler_with(NodeOffer(NamespacedName("x", "cpu"), "cpu"))
+    scheduler.enqueue(request("first", 1, backend="cuda"))
+    scheduler.enqueue(request("second", 2, backend="cpu"))
     assert list(scheduler.place()) == [(NamespacedName("x", "second"), NamespacedName("x", "cpu"))]
 
 
 def test_jobs_spread_over_nodes_and_prefer_the_faster() -> None:
-    scheduler = offered(
+    scheduler = scheduler_with(
         *(NodeOffer(NamespacedName("x", name), "cpu", 2, fps=fps) for name, fps in (("slow", 10), ("fast", 50)))
     )
     for number in range(4):
-        scheduler.wait(request(f"job-{number}", number))
+        scheduler.enqueue(request(f"job-{number}", number))
     assert [placement.node.name for placement in scheduler.place()] == ["fast", "slow", "fast", "slow"]
 
 
-def test_an_excluded_node_is_used_only_if_no_other_fits() -> None:
-    scheduler = offered(NodeOffer(NamespacedName("x", "bad"), "cpu"), NodeOffer(NamespacedName("x", "good"), "cpu"))
+def test_an_excluded_node_is_used_only_if_no_other_usable_node_fits() -> None:
+    scheduler = scheduler_with(
+        NodeOffer(NamespacedName("x", "bad"), "cpu"), NodeOffer(NamespacedName("x", "good"), "cpu")
+    )
     scheduler.hold(NamespacedName("x", "other"), NamespacedName("x", "good"))
-    scheduler.wait(request("again", excluded=frozenset({"bad"})))
+    scheduler.enqueue(request("again", excluded=frozenset({"bad"})))
     assert list(scheduler.place()) == []
-    scheduler.offer(NodeOffer(NamespacedName("x", "good"), "cpu", cordoned=True))
+    scheduler.set_node(NodeOffer(NamespacedName("x", "good"), "cpu", cordoned=True))
     assert list(scheduler.place()) == [(NamespacedName("x", "again"), NamespacedName("x", "bad"))]
 
 
 @pytest.mark.parametrize(
-    ("offers", "terms", "reason"),
+    ("offers", "requirements", "cause"),
     [
         ([], {}, ("NoNodes", "there is no VmafxNode in namespace x")),
         (
@@ -303,7 +305,7 @@ def test_an_excluded_node_is_used_only_if_no_other_fits() -> None:
             {"pod_only": True},
             ("BackendUnavailable", "its credentialsSecretRef needs a node that runs jobs as Pods"),
         ),
-        (  # it would not fit without them either
+        (  # without its credentials it would not fit either
             [NodeOffer(NamespacedName("x", "n"), "cpu", agent=True), NodeOffer(NamespacedName("x", "m"), "cpu")],
             {"pod_only": True, "backend": "cuda"},
             ("BackendUnavailable", "no node has a GPU for backend cuda"),
@@ -338,106 +340,110 @@ def test_an_excluded_node_is_used_only_if_no_other_fits() -> None:
             ("NoHealthyNode", "the one node that fits, n, is unhealthy (kubectl describe vmnode n)"),
         ),
         (
-            [NodeOffer(NamespacedName("x", "n"), "cpu", agent=True, spoken=False)],
+            [NodeOffer(NamespacedName("x", "n"), "cpu", agent=True, agent_registered=False)],
             {},
             ("NoAgent", "no agent has registered yet for the one node that fits"),
         ),
     ],
 )
-def test_why_a_job_waits(offers: list[NodeOffer], terms: dict[str, object], reason: tuple[str, str]) -> None:
-    scheduler = offered(*offers)
-    scheduler.wait(request("job", 0, **terms))
+def test_the_cause_why_a_job_waits(
+    offers: list[NodeOffer], requirements: dict[str, object], cause: tuple[str, str]
+) -> None:
+    scheduler = scheduler_with(*offers)
+    scheduler.enqueue(request("job", 0, **requirements))
     assert list(scheduler.place()) == []
-    assert scheduler.why(NamespacedName("x", "job")) == reason
+    assert scheduler.pending_cause(NamespacedName("x", "job")) == cause
 
 
-def test_a_full_fleet_is_told_with_its_size() -> None:
-    scheduler = offered(NodeOffer(NamespacedName("x", "n"), "cpu", 2), NodeOffer(NamespacedName("x", "m"), "cpu"))
+def test_the_cause_of_a_full_fleet_says_its_size() -> None:
+    scheduler = scheduler_with(
+        NodeOffer(NamespacedName("x", "n"), "cpu", 2), NodeOffer(NamespacedName("x", "m"), "cpu")
+    )
     for number in range(4):
-        scheduler.wait(request(f"job-{number}", number))
+        scheduler.enqueue(request(f"job-{number}", number))
     assert len(list(scheduler.place())) == 3
-    assert scheduler.why(NamespacedName("x", "job-3")) == PendingCause(
+    assert scheduler.pending_cause(NamespacedName("x", "job-3")) == PendingCause(
         "InsufficientCapacity", "all 3 slots of the 2 nodes that fit are taken"
     )
-    scheduler.forget(NamespacedName("x", "job-0"))
+    scheduler.remove_job(NamespacedName("x", "job-0"))
     assert [placement.job.name for placement in scheduler.place()] == ["job-3"]
 
 
-def test_a_standby_that_never_places_keeps_nothing_of_jobs_that_are_over() -> None:
-    scheduler = offered(NodeOffer(NamespacedName("x", "n"), "cpu", 2))
-    empty = held(scheduler)
+def test_a_scheduler_that_never_places_forgets_finished_jobs() -> None:
+    scheduler = scheduler_with(NodeOffer(NamespacedName("x", "n"), "cpu", 2))
+    empty = memory_size(scheduler)
     for number in range(5_000):
-        scheduler.wait(request(f"job-{number}", -number))  # each is the first of its line
+        scheduler.enqueue(request(f"job-{number}", -number))  # each is the new first one
     for number in range(5_000):
         scheduler.hold(NamespacedName("x", f"job-{number}"), NamespacedName("x", "n"))
-        scheduler.forget(NamespacedName("x", f"job-{number}"))
-    assert held(scheduler) <= empty + SLACK
+        scheduler.remove_job(NamespacedName("x", f"job-{number}"))
+    assert memory_size(scheduler) <= empty + SLACK
 
 
-def test_a_job_that_is_looked_at_again_and_again_stands_in_line_once() -> None:
-    scheduler = offered()
+def test_a_job_that_is_enqueued_again_and_again_takes_no_more_memory() -> None:
+    scheduler = scheduler_with()
     for name in ("one", "other"):
-        scheduler.wait(request(name))
-    before = held(scheduler)
+        scheduler.enqueue(request(name))
+    before = memory_size(scheduler)
     for _ in range(5_000):
-        scheduler.forget(NamespacedName("x", "one"))
-        scheduler.wait(request("one"))
-    assert held(scheduler) <= before + SLACK
+        scheduler.remove_job(NamespacedName("x", "one"))
+        scheduler.enqueue(request("one"))
+    assert memory_size(scheduler) <= before + SLACK
 
 
-def test_namespaces_of_the_past_are_forgotten() -> None:
+def test_namespaces_without_jobs_and_nodes_are_forgotten() -> None:
     scheduler = Scheduler()
-    empty = held(scheduler)
+    empty = memory_size(scheduler)
     for number in range(1_000):
         namespace = f"ns-{number}"
-        scheduler.offer(NodeOffer(NamespacedName(namespace, "n"), "cpu", labels=frozenset({A})))
-        scheduler.wait(
+        scheduler.set_node(NodeOffer(NamespacedName(namespace, "n"), "cpu", labels=frozenset({A})))
+        scheduler.enqueue(
             JobRequest(NamespacedName(namespace, "job"), Requirements(namespace, selector=frozenset({A})), 0)
         )
         list(scheduler.place())
-        list(scheduler.lines(namespace))
-        scheduler.forget(NamespacedName(namespace, "job"))
-        scheduler.withdraw(NamespacedName(namespace, "n"))
-        assert list(scheduler.lines(namespace)) == []
-    assert held(scheduler) <= empty + SLACK
+        list(scheduler.pending_groups(namespace))
+        scheduler.remove_job(NamespacedName(namespace, "job"))
+        scheduler.remove_node(NamespacedName(namespace, "n"))
+        assert list(scheduler.pending_groups(namespace)) == []
+    assert memory_size(scheduler) <= empty + SLACK
 
 
-def crowded(lines: int, kind: str) -> Scheduler:
-    """Nodes with one job each, and jobs that wait in many lines."""
+def crowded(subqueues: int, kind: str) -> Scheduler:
+    """Full nodes, and jobs that wait in many subqueues."""
     nodes = [f"node-{number}" for number in range(12)]
-    scheduler = offered(
+    scheduler = scheduler_with(
         *(NodeOffer(NamespacedName("x", node), "cpu", labels=frozenset({A, ("host", node)})) for node in nodes)
     )
     for node in nodes:
         scheduler.hold(NamespacedName("x", f"on-{node}"), NamespacedName("x", node))
-    scheduler.wait(request("first", -1, selector=frozenset({A})))
-    avoided = [frozenset(some) for size in range(5) for some in combinations(nodes[1:], size)]
-    for number in range(lines):
+    scheduler.enqueue(request("first", -1, selector=frozenset({A})))
+    exclusions = [frozenset(names) for size in range(5) for names in combinations(nodes[1:], size)]
+    for number in range(subqueues):
         selector = frozenset({A, ("host", f"node-{number}")} if kind == "selector" else ())
-        excluded = avoided[number] if kind == "excluded" else frozenset({nodes[0]} | avoided[number])
-        scheduler.wait(request(f"job-{number}", number, selector=selector, excluded=excluded))
+        excluded = exclusions[number] if kind == "excluded" else frozenset({nodes[0]} | exclusions[number])
+        scheduler.enqueue(request(f"job-{number}", number, selector=selector, excluded=excluded))
     list(scheduler.place())
     return scheduler
 
 
-@pytest.mark.parametrize("kind", ["selector", "excluded", "all avoid one that is free"])
-def test_a_job_end_takes_no_longer_where_there_are_more_lines(kind: str) -> None:
-    def end(scheduler: Scheduler) -> int:
+@pytest.mark.parametrize("kind", ["selector", "excluded", "all exclude a free node"])
+def test_the_cost_of_a_job_end_does_not_grow_with_the_number_of_subqueues(kind: str) -> None:
+    def cost(scheduler: Scheduler) -> int:
         for node in ("node-0", "node-11"):
-            scheduler.forget(NamespacedName("x", f"on-{node}"))
+            scheduler.remove_job(NamespacedName("x", f"on-{node}"))
             list(scheduler.place())
-        scheduler.forget(NamespacedName("x", "on-node-10"))
-        return calls(lambda: list(scheduler.place()))
+        scheduler.remove_job(NamespacedName("x", "on-node-10"))
+        return count_calls(lambda: list(scheduler.place()))
 
-    assert end(crowded(500, kind)) <= 2 * end(crowded(20, kind))
+    assert cost(crowded(500, kind)) <= 2 * cost(crowded(20, kind))
 
 
-def test_speed_alone_changes_the_order_of_nodes_but_no_reason() -> None:
+def test_a_new_speed_changes_the_order_of_nodes_but_no_cause() -> None:
     slow, fast = NodeOffer(NamespacedName("x", "a"), "cpu", fps=10), NodeOffer(NamespacedName("x", "b"), "cpu", fps=20)
-    scheduler = offered(slow, fast)
-    assert not scheduler.offer(fast)
-    assert not scheduler.offer(msgspec.structs.replace(slow, fps=30.0))
-    scheduler.wait(request("job"))
+    scheduler = scheduler_with(slow, fast)
+    assert not scheduler.set_node(fast)
+    assert not scheduler.set_node(msgspec.structs.replace(slow, fps=30.0))
+    scheduler.enqueue(request("job"))
     assert [placement.node.name for placement in scheduler.place()] == ["a"]
 
 
@@ -447,22 +453,24 @@ def test_speed_alone_changes_the_order_of_nodes_but_no_reason() -> None:
         {"healthy": False},
         {"cordoned": True},
         {"draining": True},
-        {"spoken": False},
+        {"agent_registered": False},
         {"capacity": 2},
         {"labels": frozenset({A})},
         {"vendor": "amd"},
         {"agent": True},
     ],
 )
-def test_whatever_else_changes_about_a_node_is_told(change: dict[str, object]) -> None:
+def test_set_node_reports_every_other_change(change: dict[str, object]) -> None:
     offer = NodeOffer(NamespacedName("x", "n"), "cpu")
-    assert offered(offer).offer(msgspec.structs.replace(offer, fps=1.0, **change))
+    assert scheduler_with(offer).set_node(msgspec.structs.replace(offer, fps=1.0, **change))
 
 
-def test_who_avoids_every_node_takes_what_others_avoid() -> None:
-    scheduler = offered(NodeOffer(NamespacedName("x", "bad"), "cpu"), NodeOffer(NamespacedName("x", "good"), "cpu"))
+def test_a_job_that_excludes_every_node_takes_one_that_others_exclude() -> None:
+    scheduler = scheduler_with(
+        NodeOffer(NamespacedName("x", "bad"), "cpu"), NodeOffer(NamespacedName("x", "good"), "cpu")
+    )
     scheduler.hold(NamespacedName("x", "other"), NamespacedName("x", "good"))
-    scheduler.wait(request("picky", 1, excluded=frozenset({"bad"})))
+    scheduler.enqueue(request("picky", 1, excluded=frozenset({"bad"})))
     assert list(scheduler.place()) == []
-    scheduler.wait(request("desperate", 2, excluded=frozenset({"bad", "good"})))
+    scheduler.enqueue(request("desperate", 2, excluded=frozenset({"bad", "good"})))
     assert list(scheduler.place()) == [(NamespacedName("x", "desperate"), NamespacedName("x", "bad"))]

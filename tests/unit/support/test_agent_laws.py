@@ -13,7 +13,7 @@ from tests.unit.support.test_pod_laws import UID, Version, failed, job, pod, sto
 HEARD = "2030-01-01T12:00:00.5Z"
 SILENT = f"its node n has not been heard of since {HEARD}"
 LATE, GONE = "its agent n did not take it within 60 s", "its node n is gone"
-BROKEN = "NodeFault: the worker ended by signal SIGKILL, and left no answer"
+BROKEN = "NodeFault: the worker ended with signal SIGKILL and left no result"
 GIVEN = [{"type": "Scheduled", "status": "True", "reason": "PlacedWithAgent"}]
 TAKEN, SCORED, NOT_SCORED = (
     Said("n", f"{UID}-0", "taken"), Said("n", f"{UID}-0", "scored", 90.0), Said("n", f"{UID}-0", "not scored")

@@ -34,7 +34,7 @@ class NodeJobCounter:
             await asyncio.sleep(NODE_WRITE_INTERVAL)
             for node in tuple(self._nodes.store.values()):
                 name = NamespacedName(node.metadata.namespace, node.metadata.name)
-                used = self._scheduler.used(name)
+                used = self._scheduler.used_slots(name)
                 if used != node.status.assignedJobs:
                     try:
                         await self._client.patch_status(NODE_VIEW, ObjectKey(*name), {"assignedJobs": used})
@@ -145,8 +145,8 @@ class FleetGauges(Collector):
             for node in self._nodes.store.values():
                 vendor, name = node.spec.gpuVendor, NamespacedName(node.metadata.namespace, node.metadata.name)
                 health[vendor, _health(node)] += 1
-                used[vendor] += self._scheduler.used(name)
-                slots[vendor] += max(node.spec.capacity, self._scheduler.used(name))
+                used[vendor] += self._scheduler.used_slots(name)
+                slots[vendor] += max(node.spec.capacity, self._scheduler.used_slots(name))
         yield _gauge(
             "vmafx_jobs", "Jobs there are.", ["phase"], [((phase,), phases[phase]) for phase in get_args(Phase)]
         )

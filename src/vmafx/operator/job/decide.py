@@ -11,7 +11,7 @@ from vmafx.api.job import FINISHED, JobView
 from vmafx.api.node import NodeView, Runtime
 from vmafx.jobs.attempt import decode_result
 from vmafx.jobs.outcome import Fail, Retry, Suspend, deadline_exceeded, failed_attempt, outcome_of
-from vmafx.jobs.state import attempt_id, deadline_left, hold_on, scheduled_condition
+from vmafx.jobs.state import attempt_id, deadline_left, scheduled_condition, scheduling_gate
 from vmafx.operator.job.foreign import ForeignState, decide_foreign
 from vmafx.operator.job.pod_cache import ContainerTerminated, PodView
 from vmafx.operator.job.steps import (
@@ -72,7 +72,7 @@ def decide(job: JobView, now: datetime, situation: Observation = NO_OBSERVATION)
 
 
 def _pending(job: JobView, now: datetime, situation: Observation) -> Step:
-    left, hold = deadline_left(job, now), hold_on(job, now)
+    left, hold = deadline_left(job, now), scheduling_gate(job, now)
     if hold is None:
         return Enqueue(left) if situation.place is None else _placed(job, situation.place, situation.node)
     match hold.reason:

@@ -55,7 +55,7 @@ PERMISSIONS = (
 def set_up(context: OperatorContext, settings: JobSettings) -> None:
     reconciler = JobReconciler(context, settings)
     context.manager.add_informer(reconciler.pods)
-    context.manager.add_loop(reconciler.controller)
+    context.manager.add_loop(reconciler.loop)
     context.manager.while_leading(reconciler.lead)
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from vmafx.api.job import FINISHED, JobView
 from vmafx.api.node import NodeView
-from vmafx.jobs.state import hold_on
+from vmafx.jobs.state import scheduling_gate
 from vmafx.kube import ObjectKey
 from vmafx.runtime.store import ObjectChange
 from vmafx.scheduling.requirements import NamespacedName, PendingCause, Requirements, job_request, node_offer
@@ -43,7 +43,7 @@ class Placer:
         self._places.pop(key, None)
 
     def why(self, key: ObjectKey) -> PendingCause | None:
-        return self.scheduler.why(_name(key))
+        return self.scheduler.pending_cause(_name(key))
 
     def job_changed(self, change: ObjectChange[JobView]) -> None:
         key, job = change.key, change.new
@@ -56,18 +56,18 @@ class Placer:
             if job.status.assignedNode:
                 self.scheduler.hold(_name(key), NamespacedName(key.namespace, job.status.assignedNode))
             else:  # another controller's
-                self.scheduler.forget(_name(key))
+                self.scheduler.remove_job(_name(key))
         else:
             self.look_at(key, job)
         self._ask_soon()
 
     def look_at(self, key: ObjectKey, job: JobView) -> None:
         """A pending job: in the queue, or not yet, or no longer."""
-        queued = job.metadata.deletionTimestamp is None and hold_on(job, self._now()) is None
+        queued = job.metadata.deletionTimestamp is None and scheduling_gate(job, self._now()) is None
         if queued and key in self._places:
             return  # it has a place, and is about to be told
         if queued:
-            self.scheduler.wait(job_request(job))
+            self.scheduler.enqueue(job_request(job))
         else:
             self.give_up(key)
         self._ask_soon()
@@ -75,12 +75,12 @@ class Placer:
     def give_up(self, key: ObjectKey) -> None:
         """It has no place, and waits for none."""
         self._places.pop(key, None)
-        self.scheduler.forget(_name(key))
+        self.scheduler.remove_job(_name(key))
 
     def node_changed(self, change: ObjectChange[NodeView]) -> None:
         if change.new is None:
-            self.scheduler.withdraw(_name(change.key))
-        elif not self.scheduler.offer(node_offer(change.new)):
+            self.scheduler.remove_node(_name(change.key))
+        elif not self.scheduler.set_node(node_offer(change.new)):
             return
         self._ask_soon()
         self._ask_why_soon(change.key.namespace)
@@ -115,7 +115,7 @@ class Placer:
     def _ask_why(self, namespace: str) -> None:
         self._asking.discard(namespace)
         before, now = self._reasons.get(namespace, {}), dict[Requirements, str]()
-        for terms, why, jobs in self.scheduler.lines(namespace):
+        for terms, why, jobs in self.scheduler.pending_groups(namespace):
             now[terms] = why.reason
             if before.get(terms) != why.reason:
                 for job in jobs:

@@ -57,7 +57,7 @@ class JobReconciler:
         client, jobs, nodes = context.client, context.jobs, context.nodes
         self._client, self._jobs, self._events, self._now = client, jobs, context.events, context.now
         self.pods = pods_informer(client, jobs)
-        self.controller = ReconcileLoop("vmafxjob", self.reconcile, context.metrics, workers=context.workers)
+        self.loop = ReconcileLoop("vmafxjob", self.reconcile, context.metrics, workers=context.workers)
         self._memory, self._status = JobMemories(), StatusWriter(client, jobs)
         self._metrics = JobMetrics(context.metrics)
         self._ending = OutcomeWriter(self._write, context.events, self._metrics, context.now)
@@ -81,9 +81,9 @@ class JobReconciler:
         self._jobs.on_change(self._job_changed)
         context.nodes.on_change(self.placing.node_changed)
         self.pods.on_change(self._pod_changed)
-        self.controller.watches(self._jobs, when=self._status.is_news)
-        self.controller.watches(self.pods, to=keys_of)
-        self.controller.watches(context.nodes, to=self._jobs_on, when=_concerns_what_runs)
+        self.loop.watches(self._jobs, when=self._status.needs_reconcile)
+        self.loop.watches(self.pods, to=keys_of)
+        self.loop.watches(context.nodes, to=self._jobs_on, when=_concerns_what_runs)
 
     async def lead(self) -> None:
         """What only a leader does beside reconciling."""
@@ -94,10 +94,10 @@ class JobReconciler:
                 group.create_task(part.run())
 
     def _look_again(self, key: ObjectKey) -> None:
-        self.controller.queue.add(key)
+        self.loop.queue.add(key)
 
     def _look_in_time(self, key: ObjectKey) -> None:
-        self.controller.queue.add(key, low=True)
+        self.loop.queue.add(key, low=True)
 
     def _jobs_on(self, node: NodeView) -> list[ObjectKey]:
         meta = node.metadata
@@ -107,7 +107,7 @@ class JobReconciler:
     def _job_changed(self, change: ObjectChange[JobView]) -> None:
         if change.new is None or change.new.status.phase in FINISHED:
             self._forget(change.key)
-        if change.new is None or not self._status.is_behind(change.key, change.new):
+        if change.new is None or not self._status.is_stale(change.key, change.new):
             self.placing.job_changed(change)
 
     def _forget(self, key: ObjectKey) -> None:
@@ -212,11 +212,11 @@ class JobReconciler:
         self.placing.written(key)
         if (known := self._memory.look(key)) is not None:
             known.waits_since = None
-        self._metrics.placed(job, now)
+        self._metrics.record_placement(job, now)
         log.info("job placed", job=str(key), node=node.metadata.name, attempt=placed.status.attempts)
         if node.spec.runtime == "Agent":
             return ReconcileResult.done()
-        self._status.quiet(key)
+        self._status.ignore_echo(key)
         return await self._create_pod(key, placed, node, None)
 
     async def _create_pod(self, key: ObjectKey, job: JobView, node: NodeView, left: float | None) -> ReconcileResult:

@@ -28,7 +28,7 @@ REASONS = (
 
 def set_up(context: OperatorContext, settings: NodeSettings) -> None:
     reconciler = NodeReconciler(context, settings)
-    context.manager.add_loop(reconciler.controller)
+    context.manager.add_loop(reconciler.loop)
     context.manager.while_leading(reconciler.probes.run)
 
 

@@ -45,10 +45,10 @@ class NodeReconciler:
         self._heard: dict[ObjectKey, HeartbeatRecord] = {}
         self._status = StatusWriter(context.client, context.nodes)
         self._writing = asyncio.Semaphore(MAX_CONCURRENT_WRITES)
-        self.controller = ReconcileLoop("vmafxnode", self.reconcile, context.metrics, workers=context.workers)
+        self.loop = ReconcileLoop("vmafxnode", self.reconcile, context.metrics, workers=context.workers)
         self.probes = ControllerProber(settings.controller_address, self._namespaces, self._look_again, context.clock)
         self._nodes.on_change(self._hear)
-        self.controller.watches(self._nodes)
+        self.loop.watches(self._nodes)
 
     def _hear(self, change: ObjectChange[NodeView]) -> None:
         """Also by who does not lead: to have listened for long is of use when it does."""
@@ -107,4 +107,4 @@ class NodeReconciler:
 
     def _look_again(self, namespace: str) -> None:
         for node in self._nodes.store.by(BY_NAMESPACE, namespace):
-            self.controller.queue.add(ObjectKey(namespace, node.metadata.name))
+            self.loop.queue.add(ObjectKey(namespace, node.metadata.name))

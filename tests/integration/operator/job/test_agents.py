@@ -267,7 +267,7 @@ async def test_an_agent_that_fails_again_and_again(fleet: AgentFleet) -> None:
         await fleet.pass_time(70, beating=["a"])
         job = await fleet.job(key)
         assert (job.status.phase, condition(job, "Failed")) == ("Failed", ("True", "RetriesExhausted"))
-        assert job.status.message == "failed 2 times, at last: its agent a did not take it within 60 s"
+        assert job.status.message == "failed 2 times, last error: its agent a did not take it within 60 s"
 
 
 async def test_a_node_that_changes_its_runtime_gives_its_jobs_back(

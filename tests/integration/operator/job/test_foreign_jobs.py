@@ -253,7 +253,12 @@ async def test_suspend_stops_it_there_and_whoever_places_it_next_may(
         assert condition(job, "Scheduled") == ("False", "Suspended")
         assert elsewhere.cancelled == ["pause-1"]
         await client.merge_patch(JOBS, key, {"spec": {"suspend": False}})
-        await reaches(client, key, lambda job: says(job) == "waits for other to place it", "it waits for its scheduler")
+        await reaches(
+            client,
+            key,
+            lambda job: says(job) == "waiting for scheduler other to place it",
+            "it waits for its scheduler",
+        )
         elsewhere.say("pause-2", wire.COMPLETED, final_score=55.0)
         await client.patch_status(JOBS, key, {"controllerJobID": "pause-2"})
         await reaches(client, key, phase("Succeeded"), "it is scored there")
@@ -288,7 +293,9 @@ async def test_a_job_resumed_by_another_operator_after_it_was_stopped_is_not_los
     async with follows(client, elsewhere, namespace):
         job = await reaches(client, key, lambda job: job.status.controllerJobID is None, "it is given back")
         assert job.status.phase == "Pending"
-        await reaches(client, key, lambda job: says(job) == "waits for other to place it", "it may be placed again")
+        await reaches(
+            client, key, lambda job: says(job) == "waiting for scheduler other to place it", "it may be placed again"
+        )
 
 
 async def test_a_deadline(client: Client, namespace: str, elsewhere: Elsewhere) -> None:

@@ -145,5 +145,5 @@ async def test_to_wait_for_a_free_slot_is_told_by_no_event(client: Client, names
             return ("unplaceable", "Warning", "BackendUnavailable") in await told()
 
         await eventually(warned, "an event tells of the one that no node can take")
-        await eventually(lambda: not len(operator.controller.queue), "all was looked at")
+        await eventually(lambda: not len(operator.loop.queue), "all was looked at")
         assert await told() == {("unplaceable", "Warning", "BackendUnavailable")}

@@ -68,7 +68,7 @@ SCENARIOS = {
     "no-agent": Scenario("NoAgent", "no agent has registered yet for", nodes=(AGENT,)),
     "full": Scenario("InsufficientCapacity", "the only slot of the one node that fits is taken", runs=False, others=1),
     "suspended": Scenario("Suspended", "suspended; set spec.suspend to false to let it run", {"suspend": True}),
-    "elsewhere": Scenario("AwaitingScheduler", "waits for mine to place it", {"schedulerName": "mine"}),
+    "elsewhere": Scenario("AwaitingScheduler", "waiting for scheduler mine to place it", {"schedulerName": "mine"}),
     "tried-again": Scenario(
         "Retrying", r"the worker ended with exit code 1 \(Error\)", {"retryLimit": 100}, answer=SILENT
     ),
@@ -77,7 +77,7 @@ SCENARIOS = {
     "scored": Scenario("Scored", r"VMAF \d+\.\d{3}"),
     "bad-model": Scenario("BadInput", "model: there is no model 'vmaf_v9'; there are", {"model": "vmaf_v9"}),
     "given-up": Scenario("RetriesExhausted", "the worker ended with exit code 1", {"retryLimit": 0}, answer=SILENT),
-    "too-late": Scenario("DeadlineExceeded", "not done within 1 s of", {"activeDeadlineSeconds": 1}, runs=False),
+    "too-late": Scenario("DeadlineExceeded", "not finished within 1 s of", {"activeDeadlineSeconds": 1}, runs=False),
     "cancelled": Scenario("Cancelled", "cancelled before it ran", {"cancel": True}),
 }
 

@@ -96,7 +96,10 @@ def condition(reason: str, at: datetime) -> tuple[Condition, ...]:
         (pending({"cancel": True}), Fail("Cancelled", "cancelled before it ran")),
         (pending({"suspend": True}), SUSPENDED),
         (pending({"cancel": True, "suspend": True}), Fail("Cancelled", "cancelled before it ran")),
-        (pending({"schedulerName": "other"}), KeepPending("AwaitingScheduler", "waits for other to place it")),
+        (
+            pending({"schedulerName": "other"}),
+            KeepPending("AwaitingScheduler", "waiting for scheduler other to place it"),
+        ),
         (pending({"schedulerName": "other"}, assignedNode="n"), PlaceOn("n")),
         (pending(assignedNode="n"), PlaceOn("n")),
         (
@@ -106,7 +109,7 @@ def condition(reason: str, at: datetime) -> tuple[Condition, ...]:
         (pending(controllerJobID="u1-0"), Enqueue()),  # one of ours, and no longer anywhere
         (
             pending({"activeDeadlineSeconds": 60}, startedAt=ago(61)),
-            Fail("DeadlineExceeded", "not done within 60 s of its start"),
+            Fail("DeadlineExceeded", "not finished within 60 s of its start"),
         ),
         (pending({"activeDeadlineSeconds": 60}), Enqueue()),  # it has not started, so nothing runs out
         (
@@ -146,7 +149,11 @@ def test_pending(job: JobView, step: Step) -> None:
         (running({"cancel": True}), pod(), Fail("Cancelled", "cancelled while it ran")),
         (running({"cancel": True}), None, Fail("Cancelled", "cancelled while it ran")),
         (running({"suspend": True}), pod(), Suspend()),
-        (running({"activeDeadlineSeconds": 60}), pod(), Fail("DeadlineExceeded", "not done within 60 s of its start")),
+        (
+            running({"activeDeadlineSeconds": 60}),
+            pod(),
+            Fail("DeadlineExceeded", "not finished within 60 s of its start"),
+        ),
         (
             running(),
             said(AttemptResult("u1-0", fault="BadInput", message="distorted: no"), 2),
@@ -162,7 +169,7 @@ def test_pending(job: JobView, step: Step) -> None:
         (
             running(failures=3),
             said(AttemptResult("u1-0", fault="NodeFault", message="no disk"), 4),
-            Fail("RetriesExhausted", "failed 4 times, at last: NodeFault: no disk"),
+            Fail("RetriesExhausted", "failed 4 times, last error: NodeFault: no disk"),
         ),
         (
             running(),
@@ -204,7 +211,7 @@ def test_pending(job: JobView, step: Step) -> None:
         (
             running(failures=3),
             None,
-            Fail("RetriesExhausted", "failed 4 times, at last: its Pod disappeared"),
+            Fail("RetriesExhausted", "failed 4 times, last error: its Pod disappeared"),
         ),
         (
             running(),
@@ -321,7 +328,7 @@ NOT_TAKEN = Retry("its agent n did not take it within 60 s")
         (
             with_agent({"activeDeadlineSeconds": 60}),
             node(),
-            Fail("DeadlineExceeded", "not done within 60 s of its start"),
+            Fail("DeadlineExceeded", "not finished within 60 s of its start"),
         ),
         # Not taken: as long as it had the time to be.
         (with_agent(claimedAt=None), node(), NoAction(30.0)),
@@ -343,7 +350,7 @@ NOT_TAKEN = Retry("its agent n did not take it within 60 s")
         (
             with_agent(failures=3),
             node(healthy=False, ready=LOST),
-            Fail("RetriesExhausted", f"failed 4 times, at last: {NOT_HEARD.message}"),
+            Fail("RetriesExhausted", f"failed 4 times, last error: {NOT_HEARD.message}"),
         ),
         (with_agent({"cancel": True}), node(ready=LOST), Fail("Cancelled", "cancelled while it ran")),
         (
@@ -392,7 +399,7 @@ def test_a_placement_says_how_it_is_run_and_when_it_was_made() -> None:
 
 
 CANCELLED = FollowIntent(Fail("Cancelled", "cancelled while another controller had it"))
-LATE = FollowIntent(Fail("DeadlineExceeded", "not done within 60 s of its start"), 0.0)
+LATE = FollowIntent(Fail("DeadlineExceeded", "not finished within 60 s of its start"), 0.0)
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running"])

@@ -58,7 +58,7 @@ def test_a_job_that_is_being_deleted_is_given_no_place() -> None:
         assert second.new is not None
         meta = msgspec.structs.replace(first.new.metadata, deletionTimestamp=NOW)
         assert placing.ask_for(first.key, msgspec.structs.replace(first.new, metadata=meta)) is None
-        assert placing.scheduler.used(NamespacedName("x", "n")) == 0
+        assert placing.scheduler.used_slots(NamespacedName("x", "n")) == 0
         assert placing.ask_for(second.key, second.new) == "n"
 
     run(scenario())

@@ -187,7 +187,7 @@ async def test_nodes_shows_why_a_node_gets_no_jobs(vmafx: Vmafx, client: Client,
     assert shown[1][:8] == ["agent", "nvidia", "Agent", "no", "0/1", "0", "A100", "812.3"]
     assert " ".join(shown[1][8:]).endswith("ago HeartbeatStale: no heartbeat since noon")
     assert shown[2] == ["busy", "cpu", "Pod", "yes", "2/3", "1", "-", "-", "-", "-"]
-    assert " ".join(shown[4]).endswith("Draining: the agent is draining and accepts no new jobs")
+    assert " ".join(shown[4]).endswith("Draining: the agent is draining: it takes no new jobs")
     assert [row["draining"] for row in rows.values()] == [False, False, False, True]
     assert [row["name"] for row in await listed(vmafx, "nodes", "busy", "agent", "busy")] == ["agent", "busy"]
     for watch in ((), ("-w",)):

@@ -30,7 +30,7 @@ def doctor(
         for wrong in found.wrong:
             typer.echo(f"error: {wrong}", err=True)
         if not found.wrong:
-            typer.echo("all is well: clips can be scored")
+            typer.echo("this machine can score clips")
     if found.wrong:
         raise typer.Exit(CANNOT_SCORE)
 

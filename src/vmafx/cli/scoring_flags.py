@@ -11,7 +11,7 @@ import typer
 
 from vmafx.api.scoring import DEFAULT_MODEL, Feature, PixelFormat, RawFormat, ScoringOptions
 from vmafx.scoring.errors import BadInput
-from vmafx.scoring.media.uri import shown
+from vmafx.scoring.media.uri import display_name
 from vmafx.scoring.request import check_options
 
 RAW_NAMES = (".yuv", ".raw")
@@ -71,7 +71,7 @@ class ScoringFlags(msgspec.Struct, frozen=True, kw_only=True):
         found = [given if not some_named_raw or _named(name, RAW_NAMES) else None for name, given in pairs]
         for (name, _), form in zip(pairs, found, strict=True):
             if form is not None and _named(name, CONTAINER_NAMES):
-                happens = f"--size makes vmafx read {shown(name)} as raw video"
+                happens = f"--size makes vmafx read {display_name(name)} as raw video"
                 raise BadInput("options", f"{happens}; leave it out for container files, which say their own size")
             if form is None and _named(name, (".yuv",)):
                 why = "a .yuv clip does not say its size; give --size, such as 1920x1080, and --pix-fmt"

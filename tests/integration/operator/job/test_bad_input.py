@@ -55,7 +55,7 @@ CASES = {
     "long-name": Case({"distorted": f"{'x' * 1800}.mp4"}, "distorted", "there is no file file:///"),
     "odd-name": Case({"distorted": "%1B%5B31m%0Ared.mp4"}, "distorted", "there is no file file:///"),
     "scheme": Case({"distorted": "ftp://clips.example.com/a.mp4"}, "distorted", "ftp:// is not supported"),
-    "loopback": Case({"distorted": "http://127.0.0.1:1/a.mp4"}, "distorted", "a private, loopback or link-local address"),
+    "loopback": Case({"distorted": "http://127.0.0.1:1/a.mp4"}, "distorted", "a private, loopback or link-local"),
     "model": Case({"model": "vmaf_v9"}, "model", "there is no model 'vmaf_v9'; use vmaf_v0.6.1"),
     "missing-model": Case({"model": "file:///none/model.json"}, "model", "there is no file file:///none/model.json"),
     "wrong-model": Case({"model": "wrong.json"}, "model", "is not a VMAF model in JSON"),

@@ -4,6 +4,7 @@ It runs as a separate process because a clip is untrusted: one that crashes, han
 prober. It counts all packets and decodes one frame.
 """
 
+import errno
 import math
 import os
 import resource
@@ -39,17 +40,22 @@ class _Refused(Exception):
 def main() -> None:
     task = msgspec.json.decode(sys.argv[1], type=ProbeTask)
     resource.setrlimit(resource.RLIMIT_AS, (task.memory, task.memory))
+    out_of_memory = ProbeRefusal(f"it cannot be read within {task.memory >> 20} MiB of memory")
     answer: Clip | ProbeRefusal
     try:
         answer = probe(task)
     except _Refused as refused:
         answer = ProbeRefusal(str(refused))
     except MemoryError:
-        answer = ProbeRefusal(f"it cannot be read within {task.memory >> 20} MiB of memory")
+        answer = out_of_memory
     except (av.FFmpegError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         hint = ": it is not a video or it is truncated; for raw video, set its size and pixel format"
         answer = ProbeRefusal(f"ffmpeg cannot read it ({reason}){'' if task.raw else hint}")
+    except OSError as error:
+        if error.errno != errno.ENOMEM:  # raised by imports that PyAV makes on first use
+            raise
+        answer = out_of_memory
     sys.stdout.buffer.write(msgspec.json.encode(answer))
 
 

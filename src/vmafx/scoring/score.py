@@ -194,7 +194,7 @@ class Scorer:
             return BadInput("model", f"libvmaf cannot load {model.name}: it fails on any clip")
         out_of_memory = any("Cannot allocate memory" in line for line in outcome.log.lines)
         if outcome.exit_code == -signal.SIGKILL or out_of_memory:
-            return NodeFault(f"{failed}: this machine has not enough memory")
+            return NodeFault(f"{failed}: this machine does not have enough memory")
         return EngineFailure(f"{failed}: {outcome.log.last_line()}")
 
 

@@ -1,4 +1,7 @@
-"""Downloads and uploads of objects with fsspec; s3.py and gs.py connect to the stores."""
+"""Downloads and uploads of objects with fsspec, whose async methods begin with an underscore.
+
+s3.py and gs.py connect to the stores.
+"""
 
 import asyncio
 import errno
@@ -81,7 +84,7 @@ class ObjectDownload:
 
     async def _info(self) -> dict[str, Any]:
         async with asyncio.timeout(self._staging.policy.block_seconds):
-            info: dict[str, Any] = await self._filesystem._info(self._location.target)  # noqa: SLF001 - fsspec's async methods
+            info: dict[str, Any] = await self._filesystem._info(self._location.target)  # noqa: SLF001
         return info
 
     async def _block(self, start: int, end: int) -> bytes:
@@ -120,7 +123,7 @@ class ObjectUpload:
             filesystem, session = await self._store.connect()
             self._stack.push_async_callback(session.close)
             async with asyncio.timeout(self._timeout):
-                await filesystem._pipe_file(self._location.target, self._content)  # noqa: SLF001 - fsspec's async methods
+                await filesystem._pipe_file(self._location.target, self._content)  # noqa: SLF001
         except self._store.errors as error:
             if isinstance(error, FileNotFoundError | ValueError):
                 raise self._bad("there is no such bucket; check its name") from None

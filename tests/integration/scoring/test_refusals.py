@@ -37,10 +37,10 @@ async def refusal(reference: Path | Source, distorted: Path | Source, **more: ob
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with reference.mkv and a matching distorted.mp4."""
-    made = tmp_path_factory.mktemp("clips")
-    reference = lossless(scene(frames=20), made / "reference.mkv")
-    ffmpeg("-i", reference, "-c:v", "libx264", "-crf", "30", "-movflags", "+faststart", made / "distorted.mp4")
-    return made
+    clips = tmp_path_factory.mktemp("clips")
+    reference = lossless(scene(frames=20), clips / "reference.mkv")
+    ffmpeg("-i", reference, "-c:v", "libx264", "-crf", "30", "-movflags", "+faststart", clips / "distorted.mp4")
+    return clips
 
 
 def cut(source: Path, out: Path, *options: str) -> Path:

@@ -40,12 +40,12 @@ def refusal(reference: Clip, distorted: Clip, options: ScoreOptions | None = Non
 
 
 def test_clips_of_the_same_format_are_not_converted() -> None:
-    made = make_plan(CLIP, CLIP, ScoreOptions())
+    plan = make_plan(CLIP, CLIP, ScoreOptions())
     chain = (
         "settb=1/1000,setpts=N,scale=w=1920:h=1080:flags=bicubic:in_range=limited:out_range=limited,"
         "format=yuv420p,setsar=1"
     )
-    assert made == Plan(1920, 1080, "yuv420p", chain, chain, 100, ())
+    assert plan == Plan(1920, 1080, "yuv420p", chain, chain, 100, ())
 
 
 def test_the_filter_graph_has_all_options() -> None:
@@ -76,16 +76,16 @@ def test_the_common_pixel_format(reference: dict[str, object], distorted: dict[s
 
 
 def test_clips_are_compared_in_the_range_of_the_reference() -> None:
-    made = make_plan(clip(full_range=False), clip(full_range=True), ScoreOptions())
-    assert "in_range=full:out_range=limited" in made.distorted
-    assert "in_range=limited:out_range=limited" in made.reference
-    assert "full-range" in made.notes[0]
+    plan = make_plan(clip(full_range=False), clip(full_range=True), ScoreOptions())
+    assert "in_range=full:out_range=limited" in plan.distorted
+    assert "in_range=limited:out_range=limited" in plan.reference
+    assert "full-range" in plan.notes[0]
     raw = clip(container="rawvideo", frame_rate=None)
-    made = make_plan(raw, clip(full_range=True), ScoreOptions())
-    assert "in_range=full:out_range=full" in made.reference
-    assert "taken as full-range, like the other" in made.notes[0]
-    made = make_plan(clip(chroma="rgb"), clip(matrix=9), ScoreOptions())
-    assert "in_range=full:out_range=limited:out_color_matrix=bt2020" in made.reference
+    plan = make_plan(raw, clip(full_range=True), ScoreOptions())
+    assert "in_range=full:out_range=full" in plan.reference
+    assert "taken as full-range, like the other" in plan.notes[0]
+    plan = make_plan(clip(chroma="rgb"), clip(matrix=9), ScoreOptions())
+    assert "in_range=full:out_range=limited:out_color_matrix=bt2020" in plan.reference
 
 
 def test_frame_rates_must_match_unless_conformed() -> None:
@@ -95,9 +95,9 @@ def test_frame_rates_must_match_unless_conformed() -> None:
     )  # within the rounding of containers
     assert make_plan(CLIP, clip(frame_rate="30", constant_rate=False), ScoreOptions())  # the average of a variable rate
     assert make_plan(CLIP, clip(frame_rate=None), ScoreOptions())
-    made = make_plan(CLIP, clip(frame_rate="50", packets=200), ScoreOptions(conform=True))
-    assert made.distorted.startswith("settb=1/50,setpts=N,fps=fps=25:round=near,settb")
-    assert made.expected == 100
+    plan = make_plan(CLIP, clip(frame_rate="50", packets=200), ScoreOptions(conform=True))
+    assert plan.distorted.startswith("settb=1/50,setpts=N,fps=fps=25:round=near,settb")
+    assert plan.expected == 100
     assert "does not state it" in refusal(CLIP, clip(frame_rate=None), ScoreOptions(conform=True))
     assert "it has 150 frames, but the reference has 100" in refusal(
         CLIP, clip(duration=6.0), ScoreOptions(conform=True)
@@ -166,9 +166,9 @@ def test_features_limit_bit_depth_and_chroma() -> None:
         (("cambi", "psnr_hvs"), "yuv444p10le"),
         (("ciede",), "yuv420p16le"),
     ):
-        made = make_plan(deep, deep, ScoreOptions(features=features))  # type: ignore[arg-type]
-        assert made.pixel_format == format_
-        assert (made.notes == ()) == (features == ("psnr",))
+        plan = make_plan(deep, deep, ScoreOptions(features=features))  # type: ignore[arg-type]
+        assert plan.pixel_format == format_
+        assert (plan.notes == ()) == (features == ("psnr",))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Downloads and uploads by http and https, with aiohttp.
 
 fsspec's downloads cannot resume, do not limit an endless body and do not check addresses. aiohttp's error messages
-contain URLs with their queries, so they are replaced by our own.
+contain URLs with their queries, so they are replaced by the texts in this module.
 """
 
 import asyncio

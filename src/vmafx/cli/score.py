@@ -23,7 +23,7 @@ from vmafx.scoring.batch import WORST_FRAMES, BatchScorer, ClipFailed, ClipScore
 from vmafx.scoring.cache import ResultCache
 from vmafx.scoring.errors import BadInput, ScoringError
 from vmafx.scoring.media.policy import MediaPolicy
-from vmafx.scoring.media.uri import shown
+from vmafx.scoring.media.uri import display_name
 from vmafx.scoring.request import OptionSettings, ScoreOptions, Source
 from vmafx.scoring.result import FeatureStatistics, ScoreResult
 from vmafx.scoring.score import Scorer
@@ -115,7 +115,7 @@ def score(
     Exit codes: 0 scored, 1 below --fail-under, 2 bad input, 3 the engine or this machine failed.
     """
     reports = report or []
-    names = [shown(name) for name in distorted]
+    names = [display_name(name) for name in distorted]
     try:
         settings = from_environ(ReportSettings)
         reports = [placed(path, settings) for path in reports]  # fails before clips are scored, not after

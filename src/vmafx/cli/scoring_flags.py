@@ -11,7 +11,7 @@ import typer
 
 from vmafx.api.scoring import DEFAULT_MODEL, Feature, PixelFormat, RawFormat, ScoringOptions
 from vmafx.scoring.errors import BadInput
-from vmafx.scoring.media.uri import shown
+from vmafx.scoring.media.uri import display_name
 from vmafx.scoring.request import check_options
 
 RAW_EXTENSIONS = (".yuv", ".raw")
@@ -89,7 +89,7 @@ class ScoringFlags(msgspec.Struct, frozen=True, kw_only=True):
         ]
         for (name, _), raw_format in zip(clips, formats, strict=True):
             if raw_format is not None and _has_extension(name, CONTAINER_EXTENSIONS):
-                problem = f"--size makes vmafx read {shown(name)} as raw video"
+                problem = f"--size makes vmafx read {display_name(name)} as raw video"
                 raise BadInput("options", f"{problem}; omit it for container files, which have a header")
             if raw_format is None and _has_extension(name, (".yuv",)):
                 problem = "a .yuv clip has no header"

@@ -1,16 +1,26 @@
-"""A real VMAF, on anything people have.
+"""VMAF of video clips with ffmpeg and libvmaf: open, probe, compare, pool.
 
-    score.py     the flow: open, probe, plan, run, pool; progress on the way, one Report at the end
-    request.py   what is to be scored, how, and within which limits
-    media/       clips by path or URI, opened once
-    prober.py    looks at a clip, in a process of its own; clip.py is what it tells
-    plan.py      from two clips and the options to one filter graph; pure; refuses what would score wrongly
-    notes.py     what a reader of the score should know
-    engine.py    the ffmpeg at hand, and what it can do; models.py which model is meant
-    run.py       one ffmpeg on two clips; heard.py what it says meanwhile; libvmaf.py what libvmaf wrote
-    pooling.py   from frames to one number; result.py what comes out; cache.py what was scored before
-    batch.py     several clips against one reference; frames.py single frames as pictures
-    checkup.py   what this machine can score, found out by trying
+Scores clips given by path or URI, on this machine. Kubernetes, jobs and the command line do not belong here. Every
+failure is a class of errors.py.
 
-Nothing here knows Kubernetes. Every failure is one of errors.py, and says whose it is.
+    score.py       Scorer: opens and probes two clips, runs the engine and returns a Report
+    batch.py       BatchScorer: several distorted clips against one reference
+    request.py     what to score: sources, options and limits
+    result.py      what scoring returns: Report, ScoreResult, Progress
+    errors.py      BadInput, EngineFailure, NodeFault
+    media/         clips by path or URI, opened as file descriptors; delivery of reports
+    clip.py        properties of a probed clip, and the ffmpeg demuxers that vmafx allows
+    probe.py       starts the prober for a clip and reads its answer
+    prober.py      the prober: a separate process that demuxes a clip and decodes one frame
+    plan.py        the filter graph for two clips; refuses pairs that cannot be compared
+    notes.py       notes about conversions and other facts that affect a score
+    engine.py      finds ffmpeg and checks its version, filters and protocols
+    ffmpeg.py      runs ffmpeg with libvmaf on two clips
+    ffmpeg_log.py  parses ffmpeg's log: decoding errors and format changes
+    libvmaf.py     parses libvmaf's log: the values of every frame
+    models.py      VMAF models, built into libvmaf or from a file
+    pooling.py     mean, harmonic mean and percentiles of frame values
+    pictures.py    single frames as JPEG pictures
+    cache.py       cached results, keyed by content, model, options and engine
+    doctor.py      what this machine can score with, for `vmafx doctor`
 """

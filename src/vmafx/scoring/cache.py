@@ -1,4 +1,4 @@
-"""The result cache: keyed by the clips' SHA-256, the model, the options and the engine."""
+"""The result cache, keyed by the SHA-256 of the clips, the model, the options and the engine."""
 
 import hashlib
 import os
@@ -14,12 +14,12 @@ from vmafx.scoring.request import ScoreOptions, Source
 from vmafx.scoring.result import Report
 
 MAX_CACHE_BYTES = 512 << 20
-REVISION = 1  # raised when the same input scores otherwise than before: what is kept of then is not used
-NOT_IN_THE_KEY = {"threads", "model"}  # the first changes no score, and the second is there by its content
+REVISION = 1  # increased when a change in vmafx changes scores, which invalidates cached results
+NOT_IN_KEY = {"threads", "model"}  # threads do not affect the score; the model is in the key by its content
 
 
 def default_cache_folder() -> Path | None:
-    """None for who has no home, as users of containers may have none."""
+    """None if the user has no home folder, as in some containers."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vmafx" / "results"
     except RuntimeError:
@@ -29,8 +29,8 @@ def default_cache_folder() -> Path | None:
 def cache_key(
     digests: tuple[str, str], sources: tuple[Source, Source], model: VmafModel, options: ScoreOptions, engine: Engine
 ) -> str:
-    """The same for the same work, whatever the clips are called."""
-    chosen = {name: value for name, value in msgspec.structs.asdict(options).items() if name not in NOT_IN_THE_KEY}
+    """The same key for the same content, model, options and engine; names of clips do not matter."""
+    chosen = {name: value for name, value in msgspec.structs.asdict(options).items() if name not in NOT_IN_KEY}
     parts = {
         "digests": digests,
         "formats": [source.format for source in sources],
@@ -43,7 +43,7 @@ def cache_key(
 
 
 class ResultCache:
-    """A folder of reports. Whatever is wrong with it, scoring goes on without."""
+    """A folder of reports. Errors are ignored: scoring works without a cache."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or default_cache_folder()
@@ -59,8 +59,8 @@ class ResultCache:
             os.utime(path)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
-        whole = {len(report.numbers), *map(len, report.values.values())} == {report.result.frames}
-        return report if whole and report.result.key == key else None
+        complete = {len(report.numbers), *map(len, report.values.values())} == {report.result.frames}
+        return report if complete and report.result.key == key else None
 
     def put(self, report: Report) -> None:
         if self._folder is not None:
@@ -75,8 +75,8 @@ class ResultCache:
 
     @staticmethod
     def _prune(folder: Path) -> None:
-        """The longest unused go first."""
-        files = sorted(((path.stat(), path) for path in folder.glob("*.json")), key=lambda one: one[0].st_mtime)
+        """Deletes the least recently used reports above the size limit."""
+        files = sorted(((path.stat(), path) for path in folder.glob("*.json")), key=lambda entry: entry[0].st_mtime)
         size = sum(status.st_size for status, _ in files)
         for status, path in files:
             if size <= MAX_CACHE_BYTES:

@@ -1,4 +1,7 @@
-"""A clip as the prober describes it, and the ffmpeg demuxers that may read one."""
+"""Properties of a probed clip, and the ffmpeg demuxers that vmafx allows.
+
+Playlists and other formats that open further files are left out.
+"""
 
 import msgspec
 
@@ -9,7 +12,7 @@ IMAGE_DEMUXERS = (
     "pgmyuv", "phm", "photocd", "pictor", "png", "ppm", "psd", "qdraw", "qoi", "sgi", "sunrast", "tiff", "vbn",
     "webp", "xbm", "xpm", "xwd",
 )  # fmt: skip
-STREAM_DEMUXERS = (  # bare codecs: they carry no times, and a frame rate is only guessed
+STREAM_DEMUXERS = (  # elementary streams: without timestamps, so ffmpeg only guesses a frame rate
     "av1", "avs2", "avs3", "cavsvideo", "dirac", "dnxhd", "evc", "h261", "h263", "h264", "hevc", "ingenient", "m4v",
     "mjpeg", "mjpeg_2000", "mpegvideo", "obu", "rawvideo", "vc1", "vvc",
 )  # fmt: skip
@@ -23,49 +26,49 @@ FILE_DEMUXERS = (
     "xmv", "yop", "yuv4mpegpipe",
 )  # fmt: skip
 CONTAINER_DEMUXERS = (*FILE_DEMUXERS, *STREAM_DEMUXERS, *(f"{name}_pipe" for name in IMAGE_DEMUXERS))
-WITHOUT_TIMES = frozenset(STREAM_DEMUXERS) | {f"{name}_pipe" for name in IMAGE_DEMUXERS}
+WITHOUT_TIMESTAMPS = frozenset(STREAM_DEMUXERS) | {f"{name}_pipe" for name in IMAGE_DEMUXERS}
 
 
 class Clip(msgspec.Struct, frozen=True, kw_only=True):
-    """One video stream. Width and height are as it is shown: turned, if the container says so."""
+    """One video stream of a clip. Width and height are those of the displayed frame, with rotation applied."""
 
     container: str
     codec: str
-    stream: int
+    stream: int  # index in the container
     width: int
     height: int
     pixel_format: str
-    depth: int
+    bit_depth: int
     chroma: str  # 420, 422, 444, gray or rgb
     full_range: bool | None = None
-    matrix: int = 2  # the number in the bitstream; 2 is unspecified
-    transfer: int = 2
+    matrix: int = 2  # matrix coefficients (ITU-T H.273); 2 is unspecified
+    transfer: int = 2  # transfer characteristics (ITU-T H.273)
     pixel_aspect: float = 1.0
     rotation: int = 0
     interlaced: bool = False
     packets: int = 0
-    broken: int = 0  # of these, by the container's own account
-    rate: str | None = None  # frames per second as a fraction; None where only the container's default is known
-    even: bool = True  # whether frames follow at even distances
-    seconds: float = 0.0  # from the first frame to the end of the last
-    longest: float = 0.0  # seconds that one frame stands
-    jumps: tuple[tuple[int, float], ...] | None = ()  # frames that come late, by how many frames; None: too many to say
-    streams: int = 1  # of video, this one being the first or the one marked as default
+    corrupt_packets: int = 0  # flagged by the demuxer
+    frame_rate: str | None = None  # as a fraction; None if the container states none
+    constant_rate: bool = True  # all frames have the same duration
+    duration: float = 0.0  # seconds, from the first frame to the end of the last
+    longest_frame: float = 0.0  # seconds
+    gaps: tuple[tuple[int, float], ...] | None = ()  # (frame, frames it is late by); None if there are too many
+    video_streams: int = 1
 
     @property
-    def shape(self) -> float:
-        """Width to height, as it is shown."""
+    def aspect_ratio(self) -> float:
+        """Display aspect ratio: width to height."""
         return self.width * self.pixel_aspect / self.height
 
 
 class ProbeRefusal(msgspec.Struct, frozen=True):
-    """The prober's answer to a clip that is none, or too much."""
+    """The prober's answer for a clip that cannot be read or exceeds a limit."""
 
     why: str
 
 
 class ProbeTask(msgspec.Struct, frozen=True):
-    """What the prober is told."""
+    """The prober's argument: the file descriptor of the clip, and the limits."""
 
     fd: int
     raw: RawFormat | None
@@ -75,7 +78,7 @@ class ProbeTask(msgspec.Struct, frozen=True):
 
 
 def raw_options(raw: RawFormat) -> dict[str, str]:
-    """What ffmpeg's reader of raw video has to be told."""
+    """Options of ffmpeg's rawvideo demuxer."""
     return {
         "video_size": f"{raw.width}x{raw.height}",
         "pixel_format": raw.pixelFormat,
@@ -84,7 +87,7 @@ def raw_options(raw: RawFormat) -> dict[str, str]:
 
 
 def raw_frame_bytes(raw: RawFormat) -> int:
-    """The size of one frame of a raw clip."""
+    """The size of one frame of raw video."""
     name, _, depth = raw.pixelFormat.removesuffix("le").partition("gray" if raw.pixelFormat.startswith("gray") else "p")
     across, down = {"yuv420": (2, 2), "yuv422": (2, 1), "yuv444": (1, 1), "": (0, 0)}[name]
     samples = raw.width * raw.height

@@ -1,4 +1,4 @@
-"""What this machine can score, found by trying it."""
+"""`vmafx doctor`: what this machine can score with, found by running it."""
 
 import asyncio
 import platform
@@ -20,7 +20,7 @@ ENCODERS = ("libx264", "libx265", "libvpx-vp9", "libaom-av1", "libsvtav1")
 
 
 class DoctorReport(msgspec.Struct, frozen=True):
-    """All there is to know; `wrong` is empty if clips can be scored."""
+    """What was found; `wrong` lists problems, and is empty if clips can be scored."""
 
     ffmpeg: str
     version: str
@@ -38,39 +38,36 @@ class DoctorReport(msgspec.Struct, frozen=True):
 
 
 async def examine() -> DoctorReport:
-    engine, parts, models, wrong = await _engine()
+    engine, build, models, problems = await _check_engine()
     folder = tempfile.gettempdir()
     return DoctorReport(
         ffmpeg=engine.path,
         version=engine.version,
-        libvmaf="libvmaf" in parts.filters,
+        libvmaf="libvmaf" in build.filters,
         models=models,
-        encoders=tuple(name for name in ENCODERS if name in parts.encoders),
+        encoders=tuple(name for name in ENCODERS if name in build.encoders),
         prober=f"PyAV {av.__version__}, libavcodec {'.'.join(map(str, av.library_versions['libavcodec']))}",
         schemes=tuple(name for name, scheme in SCHEMES.items() if scheme.is_installed()),
         cores=usable_cores(),
         temporary=folder,
         temporaryFree=shutil.disk_usage(folder).free,
-        cache=str(default_cache_folder() or "none: there is no home folder"),
+        cache=str(default_cache_folder() or "none (no home folder)"),
         machine=f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
-        wrong=tuple(wrong),
+        wrong=tuple(problems),
     )
 
 
-async def _engine() -> tuple[Engine, FfmpegBuild, tuple[str, ...], list[str]]:
-    engine, parts = Engine("", ""), FfmpegBuild(frozenset(), frozenset(), frozenset())
+async def _check_engine() -> tuple[Engine, FfmpegBuild, tuple[str, ...], list[str]]:
+    """The engine, its build, the models that it can load, and problems."""
+    engine, build = Engine("", ""), FfmpegBuild(frozenset(), frozenset(), frozenset())
     try:
         engine = await engines.find_engine()
-        parts = await engines.inspect_build(engine)
+        build = await engines.inspect_build(engine)
     except NodeFault as fault:
-        return engine, parts, (), [str(fault)]
-    if lacking := engines.missing_parts(engine, parts):
-        return engine, parts, (), [lacking]
-    models = await _models(engine)
-    return engine, parts, models, [f"model {name} is not in its libvmaf" for name in BUILT_IN if name not in models]
-
-
-async def _models(engine: Engine) -> tuple[str, ...]:
-    """Those with which two generated frames can be scored."""
-    works = await asyncio.gather(*(can_load_model(engine, f"version={name}") for name in BUILT_IN))
-    return tuple(name for name, can in zip(BUILT_IN, works, strict=True) if can)
+        return engine, build, (), [str(fault)]
+    if missing := engines.missing_parts(engine, build):
+        return engine, build, (), [missing]
+    loaded = await asyncio.gather(*(can_load_model(engine, f"version={name}") for name in BUILT_IN))
+    models = tuple(name for name, ok in zip(BUILT_IN, loaded, strict=True) if ok)
+    problems = [f"the libvmaf of {engine.path} has no model {name}" for name in BUILT_IN if name not in models]
+    return engine, build, models, problems

@@ -1,7 +1,8 @@
-"""The ffmpeg at hand, and what it can do."""
+"""The engine: finds ffmpeg, and checks its version, filters and protocols."""
 
 import asyncio
 import os
+import platform
 import re
 import shutil
 from collections.abc import Mapping
@@ -15,14 +16,15 @@ from vmafx.scoring.errors import NodeFault, spawn_errors_as_node_fault
 from vmafx.settings import Setting, Settings, from_environ
 
 BINARY = "VMAFX_FFMPEG_BIN"
-MIN_VERSION = 6  # the first that reads a descriptor it is given, and tells how many frames each stream had
+MIN_VERSION = 6  # the first with the fd: protocol for inputs and -stats_enc_post for frame counts
+REMEDY = f"unset {BINARY}, or set it to an ffmpeg {MIN_VERSION} or later with libvmaf"
 
 
 class EngineSettings(Settings):
-    """Which ffmpeg scores."""
+    """Which ffmpeg to use."""
 
     ffmpeg: Annotated[str, Setting(
-        "The ffmpeg to score with, by path or name; if not said, the one that comes with vmafx.", variable=BINARY,
+        "Path or name of the ffmpeg to score with (default: the ffmpeg installed with vmafx).", variable=BINARY,
     )]  # fmt: skip
 
 
@@ -33,13 +35,13 @@ class Engine(msgspec.Struct, frozen=True):
     version: str
 
     def identity(self) -> tuple[int, int]:
-        """Tells it from another of the same version."""
+        """Distinguishes builds of the same version."""
         status = Path(self.path).stat()
         return status.st_size, status.st_mtime_ns
 
 
 class FfmpegBuild(msgspec.Struct, frozen=True):
-    """What an ffmpeg is made of."""
+    """What an ffmpeg was built with."""
 
     filters: frozenset[str]
     encoders: frozenset[str]
@@ -48,33 +50,37 @@ class FfmpegBuild(msgspec.Struct, frozen=True):
 
 def find_ffmpeg(environ: Mapping[str, str] = os.environ) -> str:
     """The path of the ffmpeg to use."""
-    if named := from_environ(EngineSettings, environ).ffmpeg:
-        found = shutil.which(named)
+    if configured := from_environ(EngineSettings, environ).ffmpeg:
+        found = shutil.which(configured)
         if found is None:
-            raise NodeFault(f"{BINARY} names {named!r}, which is no program here")
+            raise NodeFault(
+                f"{BINARY} is set to {configured!r}, which is not an executable on this machine;"
+                " correct the path, or unset it to use the ffmpeg installed with vmafx"
+            )
         return str(Path(found).absolute())
-    import imageio_ffmpeg  # noqa: PLC0415 - only where no other is named
+    import imageio_ffmpeg  # noqa: PLC0415 - needed only if no other ffmpeg is configured
 
     try:
         return str(imageio_ffmpeg.get_ffmpeg_exe())
     except RuntimeError as error:
         raise NodeFault(
-            f"vmafx brings no ffmpeg for this platform; install one with libvmaf and name it in {BINARY}"
+            f"no ffmpeg is installed with vmafx on {platform.system()} {platform.machine()};"
+            f" install ffmpeg {MIN_VERSION} or later with libvmaf and set {BINARY} to its path"
         ) from error
 
 
 async def find_engine(environ: Mapping[str, str] = os.environ) -> Engine:
-    """The ffmpeg to use. What it can do is asked only when it failed: that takes longer than many a score."""
+    """The ffmpeg to use. `inspect_build` is called only after a failure, since it takes longer than many scores."""
     path = find_ffmpeg(environ)
-    said = re.match(r"ffmpeg version (\S+)", await _ask(path, "-version"))
-    if said is None:
-        raise NodeFault(f"{path} does not say that it is ffmpeg")
-    return Engine(path, said[1])
+    version = re.match(r"ffmpeg version (\S+)", await _query(path, "-version"))
+    if version is None:
+        raise NodeFault(f"{path} is not ffmpeg: `{path} -version` printed no ffmpeg version; {REMEDY}")
+    return Engine(path, version[1])
 
 
 async def inspect_build(engine: Engine) -> FfmpegBuild:
     filters, encoders, protocols = await asyncio.gather(
-        *(_ask(engine.path, what) for what in ("-filters", "-encoders", "-protocols"))
+        *(_query(engine.path, flag) for flag in ("-filters", "-encoders", "-protocols"))
     )
     return FfmpegBuild(
         filters=frozenset(re.findall(r"^ [A-Z.|]{2,3} (\S+) ", filters, re.MULTILINE)),
@@ -83,25 +89,25 @@ async def inspect_build(engine: Engine) -> FfmpegBuild:
     )
 
 
-def missing_parts(engine: Engine, has: FfmpegBuild) -> str | None:
-    """What is missing for scoring, and what to do about it; None if nothing is."""
-    remedy = f"unset {BINARY}, or name another there"
-    if "libvmaf" not in has.filters:
-        return f"{engine.path} (ffmpeg {engine.version}) has no libvmaf filter; {remedy}"
-    if "fd" not in has.protocols:
-        return f"{engine.path} is ffmpeg {engine.version}, and {MIN_VERSION} or later is needed; {remedy}"
+def missing_parts(engine: Engine, build: FfmpegBuild) -> str | None:
+    """What the ffmpeg lacks for scoring, with the remedy; None if nothing."""
+    if "libvmaf" not in build.filters:
+        return f"{engine.path} (ffmpeg {engine.version}) has no libvmaf filter; {REMEDY}"
+    if "fd" not in build.protocols:
+        return f"{engine.path} is ffmpeg {engine.version}, but vmafx needs {MIN_VERSION} or later; {REMEDY}"
     return None
 
 
-async def _ask(path: str, what: str) -> str:
+async def _query(path: str, flag: str) -> str:
+    """The output of `ffmpeg FLAG`."""
     try:
         with spawn_errors_as_node_fault():
-            code, out, err = await run_command([path, "-hide_banner", what])
+            code, out, err = await run_command([path, "-hide_banner", flag])
     except TimeoutError as error:
-        raise NodeFault(f"{path} {what} gave no answer within a minute") from error
+        raise NodeFault(f"`{path} {flag}` did not finish within a minute") from error
     if code:
-        said = (err or out).strip().splitlines()
+        lines = (err or out).strip().splitlines()
         raise NodeFault(
-            f"{path} {what} failed with {exit_description(code)}: {said[-1] if said else 'it said nothing'}"
+            f"`{path} {flag}` failed with {exit_description(code)}: {lines[-1] if lines else 'no error message'}"
         )
     return out

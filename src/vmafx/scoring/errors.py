@@ -1,9 +1,9 @@
-"""What can go wrong, by who has to do something about it.
+"""Scoring errors, by cause.
 
 ScoringError
-├── BadInput       a clip, the model or an option is wrong; another machine would say the same
-├── EngineFailure  ffmpeg or libvmaf failed on input that looks right
-└── NodeFault      this machine is at fault: no ffmpeg, no disk, no memory, no way to the clip; another may do better
+├── BadInput       a clip, the model or an option is wrong; the same on every machine
+├── EngineFailure  ffmpeg or libvmaf failed on input that looks valid
+└── NodeFault      this machine failed: no ffmpeg, disk full, out of memory, no network; another machine may succeed
 """
 
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ InputPart = Literal["reference", "distorted", "model", "options"]
 
 
 class ScoringError(Exception):
-    """Base of all; its text is one sentence for the user."""
+    """Base class. The message is one sentence for the user."""
 
 
 class BadInput(ScoringError):
-    """Names the part that is wrong, and why; `remedy` is what `vmafx score` offers, and a job does not."""
+    """Names the wrong `part` and the reason. `remedy` names flags of `vmafx score`, which a job does not have."""
 
     def __init__(self, part: InputPart, why: str, remedy: str = "") -> None:
         super().__init__(f"{part}: {why}")
@@ -37,7 +37,7 @@ class NodeFault(ScoringError):
 
 @contextmanager
 def spawn_errors_as_node_fault() -> Iterator[None]:
-    """A program that this machine cannot start is this machine's fault."""
+    """Raises NodeFault if a program cannot be started."""
     try:
         yield
     except SpawnFailed as error:

@@ -1,4 +1,4 @@
-"""Runs one ffmpeg that decodes both clips, scores them and counts their frames, within limits."""
+"""Runs ffmpeg with libvmaf on two clips: one process decodes, scores and counts the frames."""
 
 import asyncio
 import os
@@ -20,20 +20,20 @@ from vmafx.scoring.plan import Plan
 from vmafx.scoring.request import ClipLimits, ScoreOptions, Source
 
 STALL_TIMEOUT = 600.0  # seconds without a frame
-SILENT_TIMEOUT = ("-hide_banner", "-nostdin", "-nostats", "-loglevel", "level+warning")
+LOG_FLAGS = ("-hide_banner", "-nostdin", "-nostats", "-loglevel", "level+warning")
 
 
 class ProbedClip(msgspec.Struct, frozen=True):
-    """A clip that was opened and looked at."""
+    """A clip that was opened, probed and hashed."""
 
     source: Source
     opened: OpenedMedia
     clip: Clip
-    digest: str
+    digest: str  # SHA-256, in hex
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """All that ffmpeg has to be told."""
+    """The input of one ffmpeg run."""
 
     reference: ProbedClip
     distorted: ProbedClip
@@ -44,44 +44,44 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class FfmpegResult(msgspec.Struct):
-    """How the process ended, and what it left."""
+    """The outcome of one ffmpeg run."""
 
-    code: int = 0
+    exit_code: int = 0
     reference: int = 0  # frames
-    distorted: int = 0
-    scored: int = 0
+    distorted: int = 0  # frames
+    scored: int = 0  # frames
     seconds: float = 0.0
-    heard: FfmpegLog = msgspec.field(default_factory=FfmpegLog)
-    log: bytes = b""
+    log: FfmpegLog = msgspec.field(default_factory=FfmpegLog)
+    libvmaf_log: bytes = b""
 
 
-async def run_ffmpeg(engine: Engine, comparison: Comparison, scored: Callable[[int], None]) -> FfmpegResult:
-    """Run it to its end; `scored` is called with the number of frames done so far."""
+async def run_ffmpeg(engine: Engine, comparison: Comparison, on_scored: Callable[[int], None]) -> FfmpegResult:
+    """Runs ffmpeg until it exits. Calls `on_scored` with the number of frames scored so far."""
     outcome = FfmpegResult()
     started = time.monotonic()
     async with AsyncExitStack() as stack:
-        log = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it; it has no name
+        log = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
         clips = (comparison.distorted, comparison.reference)
-        files = [stack.enter_context(os.fdopen(clip.opened.again(), "rb")) for clip in clips]
-        lines, counters = await stack.enter_async_context(_line_pipe())
-        with ExitStack() as ours:
+        files = [stack.enter_context(os.fdopen(clip.opened.reopen(), "rb")) for clip in clips]
+        reader, counters = await stack.enter_async_context(_counter_pipe())
+        with ExitStack() as parent_ends:
             for counter in counters:
-                ours.callback(os.close, counter)
+                parent_ends.callback(os.close, counter)
             fds = [*(file.fileno() for file in files), log.fileno(), *counters]
             command = _command(engine, comparison, *fds)
             if comparison.model.fd is not None:
                 fds.append(comparison.model.fd)
             with spawn_errors_as_node_fault():
                 process = await stack.enter_async_context(child(command, fds))
-        listening = asyncio.create_task(read_log(process.stderr, outcome.heard))
+        log_reader = asyncio.create_task(read_log(process.stderr, outcome.log))
         try:
-            await _count(lines, outcome, comparison.limits, scored)
-            outcome.code = await process.wait()
-            await listening
+            await _count_frames(reader, outcome, comparison.limits, on_scored)
+            outcome.exit_code = await process.wait()
+            await log_reader
         finally:
-            listening.cancel()
+            log_reader.cancel()
         log.seek(0)
-        outcome.log = log.read()
+        outcome.libvmaf_log = log.read()
     outcome.seconds = time.monotonic() - started
     return outcome
 
@@ -89,22 +89,23 @@ async def run_ffmpeg(engine: Engine, comparison: Comparison, scored: Callable[[i
 def _command(engine: Engine, comparison: Comparison, *descriptors: int) -> list[str]:
     distorted, reference, log, *counters = descriptors
     options, limits = comparison.options, comparison.limits
+    threads = options.thread_count()
     clips = comparison.reference.clip, comparison.distorted.clip
     graph = comparison.plan.graph(*clips, options, comparison.model.argument, f"/dev/fd/{log}")
     return [
         engine.path,
-        *SILENT_TIMEOUT,
-        *input_arguments(distorted, comparison.distorted.source, options.cores(), limits),
-        *input_arguments(reference, comparison.reference.source, options.cores(), limits),
-        *("-filter_complex_threads", str(options.cores()), "-filter_complex", graph),
-        *_counted("[scored]", "s", counters[0]),
-        *_counted("[d]", "d", counters[1]),
-        *_counted("[r]", "r", counters[2]),
+        *LOG_FLAGS,
+        *input_arguments(distorted, comparison.distorted.source, threads, limits),
+        *input_arguments(reference, comparison.reference.source, threads, limits),
+        *("-filter_complex_threads", str(threads), "-filter_complex", graph),
+        *_counting_output("[scored]", "s", counters[0]),
+        *_counting_output("[d]", "d", counters[1]),
+        *_counting_output("[r]", "r", counters[2]),
     ]
 
 
 def input_arguments(fd: int, source: Source, threads: int, limits: ClipLimits) -> list[str]:
-    """An input that can read the descriptor and nothing else, of a kind that needs nothing else."""
+    """An input that can read only this file descriptor, with a demuxer that opens no other files."""
     arguments = ["-protocol_whitelist", "fd", "-format_whitelist", ",".join(CONTAINER_DEMUXERS)]
     arguments += ["-max_pixels", str(limits.pixels), "-threads", str(threads), "-reinit_filter", "0"]
     if raw := source.format:
@@ -114,17 +115,17 @@ def input_arguments(fd: int, source: Source, threads: int, limits: ClipLimits) -
     return [*arguments, "-fd", str(fd), "-i", "fd:"]
 
 
-def _counted(stream: str, tag: str, counter: int) -> list[str]:
-    """An output that goes nowhere, but says a line for each of its frames."""
-    says = ("-stats_enc_post", f"/dev/fd/{counter}", "-stats_enc_post_fmt", tag)
-    return ["-map", stream, "-fps_mode", "passthrough", *says, "-f", "null", "-"]
+def _counting_output(stream: str, tag: str, counter: int) -> list[str]:
+    """A null output that writes a line with `tag` to the counter for each frame."""
+    stats = ("-stats_enc_post", f"/dev/fd/{counter}", "-stats_enc_post_fmt", tag)
+    return ["-map", stream, "-fps_mode", "passthrough", *stats, "-f", "null", "-"]
 
 
 @asynccontextmanager
-async def _line_pipe() -> AsyncIterator[tuple[asyncio.StreamReader, tuple[int, int, int]]]:
-    """A reader, and three descriptors to write to, which the caller closes once they were passed on.
+async def _counter_pipe() -> AsyncIterator[tuple[asyncio.StreamReader, tuple[int, int, int]]]:
+    """A pipe with a reader and three descriptors for writing, which the caller closes once ffmpeg has them.
 
-    Three for one pipe: outputs that were given the same one would share a buffer, and count wrongly.
+    Each output needs its own descriptor: with a shared one, ffmpeg shares a buffer and loses lines.
     """
     reading, writing = os.pipe()
     reader = asyncio.StreamReader()
@@ -138,15 +139,18 @@ async def _line_pipe() -> AsyncIterator[tuple[asyncio.StreamReader, tuple[int, i
         transport.close()
 
 
-async def _count(
-    lines: asyncio.StreamReader, outcome: FfmpegResult, limits: ClipLimits, scored: Callable[[int], None]
+async def _count_frames(
+    reader: asyncio.StreamReader, outcome: FfmpegResult, limits: ClipLimits, on_scored: Callable[[int], None]
 ) -> None:
+    """Counts the frames that ffmpeg reports until it closes the pipe."""
     while True:
         try:
             async with asyncio.timeout(STALL_TIMEOUT):
-                chunk = await lines.read(1 << 16)
+                chunk = await reader.read(1 << 16)
         except TimeoutError as error:
-            raise EngineFailure(f"ffmpeg came to a halt after {outcome.scored} frames") from error
+            raise EngineFailure(
+                f"ffmpeg stalled after {outcome.scored} frames: no frame within {STALL_TIMEOUT:.0f} s"
+            ) from error
         if not chunk:
             return
         outcome.distorted += chunk.count(b"d")
@@ -156,18 +160,18 @@ async def _count(
             raise BadInput(part, f"it has more than {limits.frames:,} frames, which is the limit")
         if new := chunk.count(b"s"):
             outcome.scored += new
-            scored(outcome.scored)
+            on_scored(outcome.scored)
 
 
-async def look_through(engine: Engine, ready: ProbedClip, chain: str, limits: ClipLimits) -> FfmpegLog:
-    """What ffmpeg has to say of one clip alone: of two, its words do not tell for sure which of them it means."""
-    heard = FfmpegLog()
-    with os.fdopen(ready.opened.again(), "rb") as clip:
-        command = [engine.path, *SILENT_TIMEOUT, *input_arguments(clip.fileno(), ready.source, 0, limits)]
-        command += ["-filter_complex", f"[0:{ready.clip.stream}]{chain}[all]", "-map", "[all]"]
+async def decode_alone(engine: Engine, probed: ProbedClip, chain: str, limits: ClipLimits) -> FfmpegLog:
+    """Decodes one clip and returns ffmpeg's log. With two inputs, the log does not reliably say which one failed."""
+    log = FfmpegLog()
+    with os.fdopen(probed.opened.reopen(), "rb") as clip:
+        command = [engine.path, *LOG_FLAGS, *input_arguments(clip.fileno(), probed.source, 0, limits)]
+        command += ["-filter_complex", f"[0:{probed.clip.stream}]{chain}[all]", "-map", "[all]"]
         command += ["-fps_mode", "passthrough", "-f", "null", "-"]
         with spawn_errors_as_node_fault():
             async with child(command, [clip.fileno()]) as process:
-                await read_log(process.stderr, heard)
+                await read_log(process.stderr, log)
                 await process.wait()
-    return heard
+    return log

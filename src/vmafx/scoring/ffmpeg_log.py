@@ -1,4 +1,4 @@
-"""Reads ffmpeg's log: decoding errors, format changes on the way, and its last lines."""
+"""Parses ffmpeg's log: decoding errors, format changes within a clip, and the last lines."""
 
 import asyncio
 import re
@@ -6,9 +6,11 @@ from collections import deque
 
 import msgspec
 
-MAX_LINES, MAX_LINE = 40, 500
-# Decoders and demuxers, by name and address; not the parts that come after them.
-DAMAGE_PATTERNS = re.compile(
+MAX_LINES, MAX_LINE_LENGTH = 40, 500
+CHUNK_SIZE, MAX_PENDING = 1 << 16, 1 << 17  # characters
+ASPECT_RATIO_TOLERANCE = 0.02
+# Messages of decoders and demuxers, not of filters, encoders and muxers.
+DAMAGE_PATTERN = re.compile(
     r"\[(?!Parsed_|fc#|out#|vost#|graph |AVFilterGraph|libvmaf)[^\]]+ @ 0x[0-9a-f]+\] "
     r"(?:\[[^\]]+ @ 0x[0-9a-f]+\] )*(?:\[(?:error|fatal)\]|\[warning\] (?:corrupt |Packet corrupt))"
 )
@@ -19,48 +21,50 @@ CHANGE_PATTERN = re.compile(
 
 
 class FormatChange(msgspec.Struct, frozen=True):
-    """A frame that is not as others of its clip."""
+    """A frame whose size or format differs from other frames of its clip."""
 
     input: int
-    size_only: bool  # the same shape and format, at another size
-    what: str
+    size_only: bool  # same aspect ratio and pixel format
+    description: str
 
 
 class FfmpegLog(msgspec.Struct):
-    damage: int = 0
+    errors: int = 0  # of decoders and demuxers
     changes: list[FormatChange] = []
-    words: deque[str] = msgspec.field(default_factory=lambda: deque(maxlen=MAX_LINES))
+    lines: deque[str] = msgspec.field(default_factory=lambda: deque(maxlen=MAX_LINES))
 
-    def hear(self, line: str) -> None:
-        self.words.append(line.strip()[:MAX_LINE])
-        if DAMAGE_PATTERNS.match(line):
-            self.damage += 1
-        elif found := CHANGE_PATTERN.match(line):
-            self.changes.append(_change(found))
+    def add_line(self, line: str) -> None:
+        self.lines.append(line.strip()[:MAX_LINE_LENGTH])
+        if DAMAGE_PATTERN.match(line):
+            self.errors += 1
+        elif match := CHANGE_PATTERN.match(line):
+            self.changes.append(_format_change(match))
 
-    def last(self) -> str:
-        """In printable characters: the terminal it is shown on is not the clip's to write to."""
-        said = next((word for word in reversed(self.words) if word), "it said nothing")
-        return "".join(one if one.isprintable() else "?" for one in said)
+    def last_line(self) -> str:
+        """The last line, without control characters: it can contain text from the clip."""
+        line = next((line for line in reversed(self.lines) if line), "no error message")
+        return "".join(character if character.isprintable() else "?" for character in line)
 
-    def changed(self, number: int) -> list[FormatChange]:
+    def changes_of(self, number: int) -> list[FormatChange]:
+        """The format changes of one input."""
         return [change for change in self.changes if change.input == number]
 
 
-def _change(found: "re.Match[str]") -> FormatChange:
-    """Which came first is not told: filters are set up for the last frame that came before all inputs were there."""
-    width, height, new_width, new_height = (int(found[group]) for group in (2, 3, 5, 6))
-    same_shape = abs(width * new_height - height * new_width) <= 0.02 * width * new_height
-    same_format = found[4] == found[7]
-    pictures = sorted([(width, height, found[4]), (new_width, new_height, found[7])], reverse=True)
-    one, other = (f"{w}x{h}" + ("" if same_format else f" ({form})") for w, h, form in pictures)
-    return FormatChange(int(found[1]), same_shape and same_format, f"between {one} and {other}")
+def _format_change(match: "re.Match[str]") -> FormatChange:
+    """The description names no order: ffmpeg configures the filters with the last frame before all inputs are ready."""
+    width, height, new_width, new_height = (int(match[group]) for group in (2, 3, 5, 6))
+    same_aspect = abs(width * new_height - height * new_width) <= ASPECT_RATIO_TOLERANCE * width * new_height
+    same_format = match[4] == match[7]
+    formats = sorted([(width, height, match[4]), (new_width, new_height, match[7])], reverse=True)
+    one, other = (f"{w}x{h}" + ("" if same_format else f" ({details})") for w, h, details in formats)
+    return FormatChange(int(match[1]), same_aspect and same_format, f"between {one} and {other}")
 
 
-async def read_log(stderr: asyncio.StreamReader | None, heard: FfmpegLog) -> None:
-    rest = ""
-    while stderr and (chunk := await stderr.read(1 << 16)):
-        *lines, rest = (rest + chunk.decode(errors="replace"))[-(1 << 17) :].split("\n")
+async def read_log(stderr: asyncio.StreamReader | None, log: FfmpegLog) -> None:
+    """Adds all lines of ffmpeg's standard error to `log`."""
+    pending = ""
+    while stderr and (chunk := await stderr.read(CHUNK_SIZE)):
+        *lines, pending = (pending + chunk.decode(errors="replace"))[-MAX_PENDING:].split("\n")
         for line in lines:
-            heard.hear(line)
-    heard.hear(rest)
+            log.add_line(line)
+    log.add_line(pending)

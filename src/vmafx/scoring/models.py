@@ -1,4 +1,4 @@
-"""Which VMAF model is meant: one that is built into libvmaf, or a file."""
+"""VMAF models: built into libvmaf, or from a JSON file."""
 
 import os
 from collections.abc import AsyncIterator, Iterable
@@ -20,43 +20,44 @@ MAX_MODEL_BYTES = 32 << 20
 
 
 class VmafModel(msgspec.Struct, frozen=True):
-    name: str  # for people
-    identity: str  # for the cache
-    argument: str  # for libvmaf
-    fd: int | None = None
+    name: str  # as displayed
+    identity: str  # in the cache key
+    argument: str  # of the libvmaf filter
+    fd: int | None = None  # of the model file
 
 
-class _Dict(msgspec.Struct):
+class _ModelDict(msgspec.Struct):
     model: str
     model_type: str
     feature_names: Annotated[list[str], Meta(min_length=1)]
     slopes: list[float]
     intercepts: list[float]
-    score_clip: tuple[float, float]  # without it a score has no bounds
+    score_clip: tuple[float, float]  # without it, scores are unbounded
 
 
-class _File(msgspec.Struct):
-    model_dict: _Dict
+class _ModelFile(msgspec.Struct):
+    model_dict: _ModelDict
 
 
 @asynccontextmanager
 async def open_model(name: str, policy: MediaPolicy) -> AsyncIterator[VmafModel]:
-    """A model by name, path or URI. A file is handed on as the descriptor whose content was checked."""
+    """Opens a model by name, path or URI. ffmpeg reads a file by the descriptor whose content was checked."""
     if name in BUILT_IN:
         yield VmafModel(name, name, f"version={name}")
         return
-    name = _file_of(name, policy.model_dir)
-    bounded = msgspec.structs.replace(policy, max_bytes=min(policy.max_bytes, MAX_MODEL_BYTES))
-    async with open_media(name, "model", bounded) as opened:
+    uri = _model_uri(name, policy.model_dir)
+    limited = msgspec.structs.replace(policy, max_bytes=min(policy.max_bytes, MAX_MODEL_BYTES))
+    async with open_media(uri, "model", limited) as opened:
         if opened.size > MAX_MODEL_BYTES:
-            raise BadInput("model", f"{opened.shown} is larger than a model can be ({MAX_MODEL_BYTES >> 20} MiB)")
-        _check(os.pread(opened.fd, MAX_MODEL_BYTES, 0), opened.shown)
-        identity = f"sha256:{opened.digest or await sha256(opened)}"
-        yield VmafModel(opened.shown, identity, f"path=/dev/fd/{opened.fd}", opened.fd)
+            limit = f"{MAX_MODEL_BYTES >> 20} MiB"
+            raise BadInput("model", f"{opened.display_name} is larger than {limit}, the limit for models")
+        _check_content(os.pread(opened.fd, MAX_MODEL_BYTES, 0), opened.display_name)
+        identity = f"sha256:{await sha256(opened)}"
+        yield VmafModel(opened.display_name, identity, f"path=/dev/fd/{opened.fd}", opened.fd)
 
 
-def _file_of(name: str, folder: Path | None) -> str:
-    """A name alone is that of a file in the folder of models, with its ending or without; else it is a path or URI."""
+def _model_uri(name: str, folder: Path | None) -> str:
+    """The path of `name` in the models folder, where its .json ending is optional; otherwise `name` as path or URI."""
     if "/" in name:
         return name
     if folder is not None and name not in {"", ".", ".."}:
@@ -67,25 +68,25 @@ def _file_of(name: str, folder: Path | None) -> str:
         return name
     raise BadInput(
         "model",
-        f"there is no model {name!r}; there are {', '.join(BUILT_IN)}, or the path or URI of a model's JSON,"
-        f" or the name of one in {MODEL_DIR} ({folder or 'not set'})",
+        f"there is no model {name!r}; use {', '.join(BUILT_IN)}, the path or URI of a model in JSON,"
+        f" or the name of a model in {MODEL_DIR} ({folder or 'not set'})",
     )
 
 
-def _check(content: bytes, shown: str) -> None:
+def _check_content(content: bytes, name: str) -> None:
     try:
-        found = msgspec.json.decode(content, type=_File)
+        model = msgspec.json.decode(content, type=_ModelFile).model_dict
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadInput("model", f"{shown} is no VMAF model in JSON: {error}") from error
-    if found.model_dict.model_type not in {"LIBSVMNUSVR", "RESIDUEBOOTSTRAP_LIBSVMNUSVR"}:
-        raise BadInput("model", f"{shown} is a model of type {found.model_dict.model_type!r}, which libvmaf has not")
-    wanted = len(found.model_dict.feature_names) + 1
-    if {len(found.model_dict.slopes), len(found.model_dict.intercepts)} != {wanted}:
-        raise BadInput("model", f"{shown} needs {wanted} slopes and intercepts: of the score, and of each feature")
+        raise BadInput("model", f"{name} is not a VMAF model in JSON: {error}") from error
+    if model.model_type not in {"LIBSVMNUSVR", "RESIDUEBOOTSTRAP_LIBSVMNUSVR"}:
+        raise BadInput("model", f"{name} is of type {model.model_type!r}, which libvmaf does not support")
+    count = len(model.feature_names) + 1
+    if {len(model.slopes), len(model.intercepts)} != {count}:
+        raise BadInput("model", f"{name} needs {count} slopes and intercepts: one for the score and each feature")
 
 
 async def can_load_model(engine: Engine, argument: str, fds: Iterable[int] = ()) -> bool:
-    """Whether two generated frames can be scored with this model."""
+    """Whether libvmaf can score two generated frames with this model."""
     source = ("-f", "lavfi", "-i", "testsrc2=s=128x128:r=25:d=0.08,format=yuv420p")
     command = [engine.path, "-hide_banner", "-nostdin", "-loglevel", "error", *source, *source]
     try:

@@ -1,7 +1,7 @@
-"""From two clips and the options to one filter graph: pure. What would score wrongly is refused, with a reason.
+"""From two clips and the options to one filter graph. Refuses pairs whose score would be misleading. No I/O.
 
-Frames are paired by their number, never by their times: two containers round times differently, and ffmpeg would then
-compare a frame with its neighbour. Both clips are counted to their ends in the same pass, beside the scoring.
+Frames are paired by number, never by timestamp: containers round timestamps differently, so ffmpeg would pair a frame
+with its neighbour. The same ffmpeg run that scores the clips also counts their frames.
 """
 
 from fractions import Fraction
@@ -10,116 +10,110 @@ import msgspec
 
 from vmafx.scoring.clip import Clip
 from vmafx.scoring.errors import BadInput, InputPart
-from vmafx.scoring.libvmaf import asked_for
-from vmafx.scoring.notes import MATRICES, notes_on
-from vmafx.scoring.notes import range_of as _range_of
+from vmafx.scoring.libvmaf import libvmaf_features
+from vmafx.scoring.notes import MATRICES, comparison_notes, full_range_of
 from vmafx.scoring.request import ClipLimits, ScoreOptions
 
-MIN_SIZE = 64  # below, libvmaf's wavelets see little but borders: two equal clips of 31x31 "score" 80
+MIN_SIZE = 64  # in smaller frames libvmaf's wavelets cover mostly borders: a 31x31 clip scores 80 against itself
 MS_SSIM_MIN_SIZE = 176
 CAMBI_WIDTHS = range(320, 4097)
-MAX_DEPTH = {"cambi": 10, "psnr_hvs": 12}  # bits; beyond them libvmaf crashes, or says nothing
-STANDARD_HEIGHT = 576  # up to which untagged video is taken to be BT.601
-SHAPES_DIFFER, RATES_DIFFER = 0.02, 0.005
-# Packets may differ in number from the frames they give: only what is far apart is refused by their count.
-COUNTS_DIFFER, COUNTS_APART = 0.1, 10
-MAX_REPEATS = 250  # of one frame, to fill a gap: what is made between two frames is held in memory
-HIDDEN_FRAMES = frozenset({"vp8"})  # whose packets are not all shown
+MAX_BIT_DEPTH = {"cambi": 10, "psnr_hvs": 12}  # above, libvmaf crashes or omits the feature
+MAX_BT601_HEIGHT = 576  # untagged video up to this height is taken as BT.601
+ASPECT_RATIO_TOLERANCE, FRAME_RATE_TOLERANCE = 0.02, 0.005
+# The number of packets can differ from that of frames, so only large differences are refused before decoding.
+PACKET_TOLERANCE, MIN_PACKET_DIFFERENCE = 0.1, 10
+MAX_REPEATS = 250  # of one frame to fill a gap: ffmpeg holds the repeated frames in memory
+CODECS_WITH_HIDDEN_FRAMES = frozenset({"vp8"})  # they have more packets than displayed frames
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How two clips are brought together."""
+    """How two clips are converted for the comparison."""
 
     width: int
     height: int
     pixel_format: str
-    reference: str  # chains of filters
+    reference: str  # filter chain
     distorted: str
-    expected: int | None  # frames
+    expected: int | None  # frames to score; None if unknown
     notes: tuple[str, ...]
 
     def graph(self, reference: Clip, distorted: Clip, options: ScoreOptions, model: str, log: str) -> str:
-        """The whole: [scored] comes out of libvmaf, [d] and [r] are there to be counted."""
-        features = "|".join(f"name={name}" for name in asked_for(options.features))
+        """The filter graph. libvmaf outputs [scored]; [d] and [r] are the inputs, for counting their frames."""
+        features = "|".join(f"name={name}" for name in libvmaf_features(options.features))
         settings = {
             "log_fmt": "json",
             "log_path": log,
-            "n_threads": str(options.cores()),
+            "n_threads": str(options.thread_count()),
             "n_subsample": str(options.subsample),
             "shortest": "1",
             "model": model,
         } | ({"feature": features} if features else {})
-        judge = ":".join(f"{name}={value}" for name, value in settings.items())
+        arguments = ":".join(f"{name}={value}" for name, value in settings.items())
         return (
             f"[0:{distorted.stream}]{self.distorted},split[left][d];"
             f"[1:{reference.stream}]{self.reference},split[right][r];"
-            f"[left][right]libvmaf={judge}[scored]"
+            f"[left][right]libvmaf={arguments}[scored]"
         )
 
 
 def make_plan(reference: Clip, distorted: Clip, options: ScoreOptions, limits: ClipLimits | None = None) -> Plan:
-    """Raises BadInput where a score would not mean what it seems to."""
+    """Raises BadInput if the clips cannot be compared, or a score would be misleading."""
     _check_damage(reference, distorted, options)
     rate = _common_rate(reference, distorted, options)
     width, height = options.size or (reference.width, reference.height)
     limits = limits or ClipLimits()
     _check_sizes(reference, distorted, options, limits)
-    pixel_format = _pixel_format(reference, distorted, options)
+    pixel_format = _common_pixel_format(reference, distorted, options)
     target = _Target(
-        width, height, pixel_format, rate, _full_range(reference, distorted), _matrix(reference, distorted, height)
+        width, height, pixel_format, rate, _common_range(reference, distorted), _matrix(reference, distorted, height)
     )
-    expected = _expected(reference, distorted, options)
+    expected = _expected_frames(reference, distorted, options)
     if expected is not None and expected > limits.frames:
-        raise BadInput("options", f"there would be {expected:,} frames to score, and {limits.frames:,} is the limit")
-    notes = tuple(notes_on(reference, distorted, options, pixel_format, target.matrix))
+        raise BadInput("options", f"the {expected:,} frames to score exceed the limit of {limits.frames:,}")
+    notes = tuple(comparison_notes(reference, distorted, options, pixel_format, target.matrix))
     return Plan(width, height, pixel_format, target.chain(reference), target.chain(distorted), expected, notes)
 
 
 def check_counts(reference: int, distorted: int, options: ScoreOptions) -> None:
-    """Raises BadInput for clips of different length, unless only their common part was asked for."""
+    """Raises BadInput if the numbers of frames differ and `shortest` is off."""
     if reference == distorted or options.shortest:
         return
-    remedy = "score their common part with --shortest"
+    remedy = "use --shortest to score only the frames that both have"
     if not options.conform:
-        remedy += ", or, if the frame rates differ, bring them together with --conform"
-    raise BadInput("distorted", f"it has {distorted:,} frames, and the reference has {reference:,}", remedy)
+        remedy += ", or --conform if their frame rates differ"
+    raise BadInput("distorted", f"it has {distorted:,} frames, but the reference has {reference:,}", remedy)
+
+
+def damaged(part: InputPart, errors: int) -> BadInput:
+    count = "1 error" if errors == 1 else f"{errors:,} errors"
+    return BadInput(part, f"it is damaged or truncated ({count})", "use --damaged to score it as it decodes")
 
 
 def _check_damage(reference: Clip, distorted: Clip, options: ScoreOptions) -> None:
     parts: tuple[tuple[InputPart, Clip], ...] = (("reference", reference), ("distorted", distorted))
     for part, clip in parts:
-        if clip.broken and not options.damaged:
-            raise damaged(part, clip.broken)
-
-
-def damaged(part: InputPart, times: int) -> BadInput:
-    return BadInput(part, f"it is damaged or cut off ({_times(times)})", "score it as it decodes with --damaged")
-
-
-def _times(count: int) -> str:
-    return "in one place" if count == 1 else f"in {count:,} places"
+        if clip.corrupt_packets and not options.damaged:
+            raise damaged(part, clip.corrupt_packets)
 
 
 def _common_rate(reference: Clip, distorted: Clip, options: ScoreOptions) -> str | None:
-    """The rate to bring both clips to; None if their frames are taken as they are."""
+    """The frame rate to convert both clips to; None to leave the frames as they are."""
     if options.conform:
-        if reference.rate is None or distorted.rate is None:
-            part = "reference" if reference.rate is None else "distorted"
-            raise BadInput("options", f"--conform needs to know the {part} clip's frame rate, which it does not say")
-        return reference.rate
-    if reference.rate and distorted.rate and reference.even and distorted.even:
-        first, second = Fraction(reference.rate), Fraction(distorted.rate)
-        if abs(first / second - 1) > RATES_DIFFER:
+        if reference.frame_rate is None or distorted.frame_rate is None:
+            unknown = "reference" if reference.frame_rate is None else "distorted clip"
+            raise BadInput(
+                "options", f"--conform needs the frame rate of the {unknown}, but the file does not state it"
+            )
+        return reference.frame_rate
+    if reference.frame_rate and distorted.frame_rate and reference.constant_rate and distorted.constant_rate:
+        first, second = Fraction(reference.frame_rate), Fraction(distorted.frame_rate)
+        if abs(first / second - 1) > FRAME_RATE_TOLERANCE:
             raise BadInput(
                 "distorted",
-                f"it has {_per_second(second)} frames a second, and the reference has {_per_second(first)}",
-                "bring it to the reference's rate with --conform",
+                f"its frame rate is {float(second):.5g} fps, but the reference has {float(first):.5g} fps",
+                "use --conform to convert it to the reference's frame rate",
             )
     return None
-
-
-def _per_second(rate: Fraction) -> str:
-    return f"{float(rate):.5g}"
 
 
 def _check_sizes(reference: Clip, distorted: Clip, options: ScoreOptions, limits: ClipLimits) -> None:
@@ -129,8 +123,8 @@ def _check_sizes(reference: Clip, distorted: Clip, options: ScoreOptions, limits
     if min(width, height) < MIN_SIZE:
         raise BadInput(
             "options" if options.size else "reference",
-            f"{width}x{height} is too small for VMAF, which needs {MIN_SIZE}x{MIN_SIZE}",
-            "see --scale-to",
+            f"{width}x{height} is too small for VMAF, which needs {MIN_SIZE}x{MIN_SIZE} or more",
+            "use --scale-to to compare at a larger size",
         )
     if "ms_ssim" in options.features and min(width, height) < MS_SSIM_MIN_SIZE:
         raise BadInput("options", f"ms_ssim needs {MS_SSIM_MIN_SIZE}x{MS_SSIM_MIN_SIZE} or more, not {width}x{height}")
@@ -138,105 +132,104 @@ def _check_sizes(reference: Clip, distorted: Clip, options: ScoreOptions, limits
         raise BadInput(
             "options",
             f"cambi needs a width of {CAMBI_WIDTHS[0]} to {CAMBI_WIDTHS[-1]}, not {width}",
-            "see --scale-to",
+            "use --scale-to to compare at another size",
         )
-    if not options.stretch and abs(reference.shape / distorted.shape - 1) > SHAPES_DIFFER:
+    if not options.stretch and abs(reference.aspect_ratio / distorted.aspect_ratio - 1) > ASPECT_RATIO_TOLERANCE:
         raise BadInput(
             "distorted",
-            f"its shape ({distorted.width}x{distorted.height}, {distorted.shape:.3f}:1) is not the reference's"
-            f" ({reference.width}x{reference.height}, {reference.shape:.3f}:1)",
-            "crop one of them, or stretch it over the reference with --stretch",
+            f"its aspect ratio ({distorted.width}x{distorted.height}, {distorted.aspect_ratio:.3f}:1) differs from the"
+            f" reference's ({reference.width}x{reference.height}, {reference.aspect_ratio:.3f}:1)",
+            "crop one of them, or use --stretch to scale it to the reference's size",
         )
 
 
-def _pixel_format(reference: Clip, distorted: Clip, options: ScoreOptions) -> str:
-    """The reference's chroma, and the greater of the two depths, as far as the features can bear them."""
+def _common_pixel_format(reference: Clip, distorted: Clip, options: ScoreOptions) -> str:
+    """The chroma subsampling of the reference and the higher bit depth, as far as the features support them."""
     chroma = next((clip.chroma for clip in (reference, distorted) if clip.chroma in {"420", "422", "444"}), None)
     if chroma is None:
         chroma = "444" if "rgb" in {reference.chroma, distorted.chroma} else "420"
-    if "ciede" in options.features and chroma == "444":  # with which libvmaf 2.3 writes where it must not
+    if "ciede" in options.features and chroma == "444":  # libvmaf 2.3 writes out of bounds
         chroma = "420"
-    depth = min([max(reference.depth, distorted.depth), *(MAX_DEPTH.get(name, 16) for name in options.features)])
-    return f"yuv{chroma}p{_suffix(depth)}"
+    highest = max(reference.bit_depth, distorted.bit_depth)
+    bit_depth = min([highest, *(MAX_BIT_DEPTH.get(name, 16) for name in options.features)])
+    suffix = next((f"{depth}le" for depth in (10, 12) if bit_depth <= depth), "16le") if bit_depth > 8 else ""
+    return f"yuv{chroma}p{suffix}"
 
 
-def _suffix(depth: int) -> str:
-    for most, suffix in ((8, ""), (10, "10le"), (12, "12le")):
-        if depth <= most:
-            return suffix
-    return "16le"
-
-
-def _full_range(reference: Clip, distorted: Clip) -> bool:
-    """The range to compare in: the reference's, else the distorted clip's, else the usual one; RGB has no say."""
+def _common_range(reference: Clip, distorted: Clip) -> bool:
+    """Whether to compare in full range: as the reference, else as the distorted clip, else limited; RGB is ignored."""
     for clip in (reference, distorted):
-        if clip.chroma != "rgb" and (known := _range_of(clip)) is not None:
-            return known
+        if clip.chroma != "rgb" and (full := full_range_of(clip)) is not None:
+            return full
     return False
 
 
 def _matrix(reference: Clip, distorted: Clip, height: int) -> str:
-    """By which RGB becomes YUV: as the other clip has it, or as clips of that size mostly do."""
+    """The matrix to convert RGB to YUV: that of the other clip, or the usual one for this height."""
     for clip in (reference, distorted):
         if clip.chroma != "rgb" and clip.matrix in MATRICES:
             return MATRICES[clip.matrix]
-    return "bt601" if height <= STANDARD_HEIGHT else "bt709"
+    return "bt601" if height <= MAX_BT601_HEIGHT else "bt709"
 
 
 class _Target(msgspec.Struct, frozen=True):
-    """What both clips are brought to."""
+    """The common format that both clips are converted to."""
 
     width: int
     height: int
     pixel_format: str
     rate: str | None
-    full: bool
+    full_range: bool
     matrix: str
 
     def chain(self, clip: Clip) -> str:
-        known = _range_of(clip)
-        own = self.full if known is None else known
-        scale = (
-            f"scale=w={self.width}:h={self.height}:flags=bicubic:in_range={_range(own)}:out_range={_range(self.full)}"
-        )
+        """The filter chain that converts the clip."""
+        known = full_range_of(clip)
+        in_range = _range_name(self.full_range if known is None else known)
+        out_range = _range_name(self.full_range)
+        scale = f"scale=w={self.width}:h={self.height}:flags=bicubic:in_range={in_range}:out_range={out_range}"
         if clip.chroma == "rgb":
             scale += f":out_color_matrix={self.matrix}"
-        return f"{self._timing(clip)}settb=1/1000,setpts=N,{scale},format={self.pixel_format},setsar=1"
+        return f"{self._rate_filters(clip)}settb=1/1000,setpts=N,{scale},format={self.pixel_format},setsar=1"
 
-    def _timing(self, clip: Clip) -> str:
-        """At even distances a frame's number tells its time better than the container, which rounds it."""
+    def _rate_filters(self, clip: Clip) -> str:
+        """At a constant rate, timestamps are computed from frame numbers: the container has rounded its own."""
         if self.rate is None:
             return ""
-        times = f"settb={1 / Fraction(clip.rate)},setpts=N" if clip.even and clip.rate else "setpts=PTS-STARTPTS"
-        return f"{times},fps=fps={self.rate}:round=near,"
+        if clip.constant_rate and clip.frame_rate:
+            timestamps = f"settb={1 / Fraction(clip.frame_rate)},setpts=N"
+        else:
+            timestamps = "setpts=PTS-STARTPTS"
+        return f"{timestamps},fps=fps={self.rate}:round=near,"
 
 
-def _range(full: bool) -> str:
+def _range_name(full: bool) -> str:
     return "full" if full else "limited"
 
 
-def _expected(reference: Clip, distorted: Clip, options: ScoreOptions) -> int | None:
-    """How many frames there will be to score; refuses at once what differs by more than packets can mislead."""
+def _expected_frames(reference: Clip, distorted: Clip, options: ScoreOptions) -> int | None:
+    """The number of frames to score, estimated from packets. Raises BadInput if the numbers differ widely."""
     if options.conform:
-        return _conformed(reference, distorted, options)
-    packets = [clip.packets for clip in (reference, distorted) if clip.codec not in HIDDEN_FRAMES]
+        return _conformed_frames(reference, distorted, options)
+    packets = [clip.packets for clip in (reference, distorted) if clip.codec not in CODECS_WITH_HIDDEN_FRAMES]
     if len(packets) == 2:
-        _check_far_apart(packets[0], packets[1], options)
+        _check_estimates(packets[0], packets[1], options)
     return min(packets) if packets else None
 
 
-def _conformed(reference: Clip, distorted: Clip, options: ScoreOptions) -> int:
-    """How many frames the clips have once they are at one rate, by their times."""
-    rate = Fraction(reference.rate or 25)
+def _conformed_frames(reference: Clip, distorted: Clip, options: ScoreOptions) -> int:
+    """The number of frames after conversion to the reference's frame rate, estimated from durations."""
+    rate = Fraction(reference.frame_rate or 25)
     parts: tuple[tuple[InputPart, Clip], ...] = (("reference", reference), ("distorted", distorted))
     for part, clip in parts:
-        if clip.longest * rate > MAX_REPEATS:
-            raise BadInput(part, f"one of its frames stands for {clip.longest:.0f} s, too long to be conformed")
-    first, second = (round(clip.seconds * rate) for clip in (reference, distorted))
-    _check_far_apart(first, second, options)
+        if clip.longest_frame * rate > MAX_REPEATS:
+            raise BadInput(part, f"one of its frames lasts {clip.longest_frame:.0f} s, too long for --conform")
+    first, second = (round(clip.duration * rate) for clip in (reference, distorted))
+    _check_estimates(first, second, options)
     return min(first, second)
 
 
-def _check_far_apart(first: int, second: int, options: ScoreOptions) -> None:
-    if abs(first - second) > max(COUNTS_APART, COUNTS_DIFFER * max(first, second)):
-        check_counts(first, second, options)
+def _check_estimates(reference: int, distorted: int, options: ScoreOptions) -> None:
+    tolerance = max(MIN_PACKET_DIFFERENCE, PACKET_TOLERANCE * max(reference, distorted))
+    if abs(reference - distorted) > tolerance:
+        check_counts(reference, distorted, options)

@@ -1,4 +1,4 @@
-"""Has the prober look at a clip, and waits no longer than a limit."""
+"""Starts the prober for a clip, with a time limit, and reads its answer."""
 
 import os
 from pathlib import Path
@@ -12,47 +12,41 @@ from vmafx.scoring.errors import BadInput, InputPart, NodeFault, spawn_errors_as
 from vmafx.scoring.media.access import OpenedMedia
 from vmafx.scoring.request import ClipLimits, Source
 
-MIN_PROBE_RATE = 20e6  # bytes a second, of a disk that is waited for
+MIN_READ_RATE = 20e6  # bytes per second; the time limit allows for a disk this slow
 PROBER = str(Path(__file__).with_name("prober.py"))
 
 
 async def probe_clip(opened: OpenedMedia, source: Source, part: InputPart, limits: ClipLimits) -> Clip:
+    """Raises BadInput for a clip that cannot be read or exceeds a limit."""
     if source.format is not None:
-        _check_raw(opened, source.format, part)
-    with os.fdopen(opened.again(), "rb") as file:
+        _check_raw_size(opened, source.format, part)
+    with os.fdopen(opened.reopen(), "rb") as file:
         task = ProbeTask(file.fileno(), source.format, limits.pixels, limits.frames, limits.memory)
         command = python_command(PROBER, msgspec.json.encode(task).decode())
-        patience = limits.probe_seconds + opened.size / MIN_PROBE_RATE
+        timeout = limits.probe_seconds + opened.size / MIN_READ_RATE
         try:
             with spawn_errors_as_node_fault():
-                code, out, err = await run_command(command, [file.fileno()], within=patience)
+                code, out, err = await run_command(command, [file.fileno()], within=timeout)
         except TimeoutError as error:
-            raise NodeFault(f"{opened.shown} could not be read through in {patience:.0f} s") from error
+            raise NodeFault(f"probing {opened.display_name} took more than {timeout:.0f} s") from error
     if code < 0:
-        raise BadInput(
-            part, f"reading it ended the reader with {exit_description(code)}: it is damaged, or made to do that"
-        )
+        raise BadInput(part, f"it crashed the prober ({exit_description(code)}): the clip is damaged or malicious")
     if code or not out:
-        raise NodeFault(f"the reader of clips failed: {(err.strip() or exit_description(code)).splitlines()[-1]}")
-    answer = _answer(out)
-    if isinstance(answer, ProbeRefusal):
-        raise BadInput(part, f"{opened.shown}: {answer.why}")
-    return answer
-
-
-def _answer(out: str) -> Clip | ProbeRefusal:
+        raise NodeFault(f"the prober failed: {(err.strip() or exit_description(code)).splitlines()[-1]}")
     fields = msgspec.json.decode(out)
-    return msgspec.convert(fields, ProbeRefusal) if "why" in fields else msgspec.convert(fields, Clip)
+    if "why" in fields:
+        raise BadInput(part, f"{opened.display_name}: {msgspec.convert(fields, ProbeRefusal).why}")
+    return msgspec.convert(fields, Clip)
 
 
-def _check_raw(opened: OpenedMedia, raw: RawFormat, part: InputPart) -> None:
-    """A size or pixel format that is wrong mostly shows: the file is then no whole number of frames."""
-    frame = raw_frame_bytes(raw)
-    whole, rest = divmod(opened.size, frame)
-    if rest or not whole:
-        said = f"{raw.width}x{raw.height} {raw.pixelFormat}"
+def _check_raw_size(opened: OpenedMedia, raw: RawFormat, part: InputPart) -> None:
+    """Raises BadInput if the file is not a whole number of frames, as with a wrong frame size or pixel format."""
+    frame_bytes = raw_frame_bytes(raw)
+    frames, remainder = divmod(opened.size, frame_bytes)
+    if remainder or not frames:
         raise BadInput(
             part,
-            f"{opened.size:,} bytes are {opened.size / frame:.2f} frames of {said}; check size and pixel format",
-            "see --size and --pix-fmt",
+            f"its {opened.size:,} bytes are {opened.size / frame_bytes:.2f} frames of"
+            f" {raw.width}x{raw.height} {raw.pixelFormat}; check size and pixel format",
+            "set them with --size and --pix-fmt",
         )

@@ -1,9 +1,10 @@
-"""Looks at one clip, in a process of its own: `python prober.py TASK`, the answer as JSON on standard output.
+"""The prober: `python prober.py TASK` demuxes one clip and prints its properties as JSON.
 
-A clip is hostile until it has been read: what crashes, hangs or eats memory here takes only this process with it.
-Packets are counted, one frame is decoded.
+It runs as a separate process because a clip is untrusted: one that crashes, hangs or exhausts memory affects only the
+prober. It counts all packets and decodes one frame.
 """
 
+import errno
 import math
 import os
 import resource
@@ -20,40 +21,42 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from vmafx.api.scoring import RawFormat
-from vmafx.scoring.clip import CONTAINER_DEMUXERS, WITHOUT_TIMES, Clip, ProbeRefusal, ProbeTask, raw_options
+from vmafx.scoring.clip import CONTAINER_DEMUXERS, WITHOUT_TIMESTAMPS, Clip, ProbeRefusal, ProbeTask, raw_options
 
-MAX_PACKETS_TO_FIRST_FRAME = 500  # packets
-RATE_NEEDS = 4  # packets
+MAX_PACKETS_TO_FIRST_FRAME = 500
+MIN_PACKETS_FOR_RATE = 4
 USUAL_RATES = (*map(Fraction, (12, 15, 24, 25, 30, 48, 50, 60, 90, 100, 120)),
                *(Fraction(rate * 1000, 1001) for rate in (24, 30, 48, 60, 120)))  # fmt: skip
-NEARLY = 3e-4  # less than between 24 and 23.976
-JUMP, JUMPS_KEPT = 0.5, 200
-PROTOCOLS = "fd"  # whatever a clip refers to stays closed
+RATE_TOLERANCE = 3e-4  # smaller than the difference between 24 and 23.976
+MIN_GAP = 0.5  # frames
+MAX_GAPS = 200
+PROTOCOLS = "fd"  # a clip cannot open other files or URLs
 
 
 class _Refused(Exception):
-    pass
+    """The clip cannot be read or exceeds a limit; the message is for the user."""
 
 
 def main() -> None:
     task = msgspec.json.decode(sys.argv[1], type=ProbeTask)
     resource.setrlimit(resource.RLIMIT_AS, (task.memory, task.memory))
+    out_of_memory = ProbeRefusal(f"it cannot be read within {task.memory >> 20} MiB of memory")
     answer: Clip | ProbeRefusal
     try:
         answer = probe(task)
     except _Refused as refused:
         answer = ProbeRefusal(str(refused))
     except MemoryError:
-        answer = ProbeRefusal(f"it cannot be read within {task.memory >> 20} MiB of memory")
+        answer = out_of_memory
     except (av.FFmpegError, ValueError) as error:
-        answer = ProbeRefusal(_why(error, raw=task.raw is not None))
+        reason = getattr(error, "strerror", None) or str(error)
+        hint = ": it is not a video or it is truncated; for raw video, set its size and pixel format"
+        answer = ProbeRefusal(f"ffmpeg cannot read it ({reason}){'' if task.raw else hint}")
+    except OSError as error:
+        if error.errno != errno.ENOMEM:  # raised by imports that PyAV makes on first use
+            raise
+        answer = out_of_memory
     sys.stdout.buffer.write(msgspec.json.encode(answer))
-
-
-def _why(error: Exception, *, raw: bool) -> str:
-    reason = getattr(error, "strerror", None) or str(error)
-    hint = "" if raw else ": it is no video, or it is cut off; for raw video, give its size and pixel format"
-    return f"ffmpeg's libraries cannot read it ({reason}){hint}"
 
 
 def probe(task: ProbeTask) -> Clip:
@@ -67,120 +70,120 @@ def probe(task: ProbeTask) -> Clip:
             metadata_errors="replace",
         ) as container,
     ):
-        moving = _moving(container.streams.video)
-        stream = moving[0]
+        streams = _video_streams(container.streams.video)
+        stream = streams[0]
         context = stream.codec_context
         if context is None:
-            raise _Refused("its codec is not known to ffmpeg's libraries")
-        _check_size(context.width, context.height, task.pixels)
+            raise _Refused("ffmpeg does not support its codec")
+        _check_frame_size(context.width, context.height, task.pixels)
         context.options = {"max_pixels": str(task.pixels)}
-        seen = _walk(container, stream, task.frames)
-        frame = seen.frame
+        demuxed = _demux(container, stream, task.frames)
+        frame = demuxed.first_frame
         if frame is None:
-            raise _Refused("no frame of it can be decoded")
-        tick = float(stream.time_base or 0)
-        _check_size(frame.width, frame.height, task.pixels)
-        turned = frame.rotation % 180 == 90
-        chroma = _chroma(frame)
-        aspect = float(stream.sample_aspect_ratio or 1)
+            raise _Refused("none of its frames can be decoded")
+        _check_frame_size(frame.width, frame.height, task.pixels)
+        time_base = float(stream.time_base or 0)
+        durations = demuxed.frame_durations()
+        rotated = frame.rotation % 180 == 90
+        pixel_aspect = float(stream.sample_aspect_ratio or 1)
         return Clip(
             container=container.format.name,
             codec=context.name,
             stream=stream.index,
-            width=frame.height if turned else frame.width,
-            height=frame.width if turned else frame.height,
+            width=frame.height if rotated else frame.width,
+            height=frame.width if rotated else frame.height,
             pixel_format=frame.format.name,
-            depth=max(component.bits for component in frame.format.components),
-            chroma=chroma,
+            bit_depth=max(component.bits for component in frame.format.components),
+            chroma=_chroma(frame),
             full_range=_full_range(frame),
             matrix=int(frame.colorspace),
             transfer=int(frame.color_trc),
-            pixel_aspect=1 / aspect if turned else aspect,
+            pixel_aspect=1 / pixel_aspect if rotated else pixel_aspect,
             rotation=frame.rotation,
             interlaced=bool(frame.interlaced_frame),
-            packets=seen.packets,
-            broken=seen.broken,
-            rate=_rate(stream, container.format.name, task.raw, seen.packets),
-            even=_even(seen.steps()),
-            seconds=seen.ticks() * tick,
-            longest=seen.longest * tick,
-            jumps=_jumps(seen.steps()),
-            streams=len(moving),
+            packets=demuxed.packets,
+            corrupt_packets=demuxed.corrupt,
+            frame_rate=_frame_rate(stream, container.format.name, task.raw, demuxed.packets),
+            constant_rate=_is_constant(durations),
+            duration=demuxed.ticks() * time_base,
+            longest_frame=demuxed.longest * time_base,
+            gaps=_gaps(durations),
+            video_streams=len(streams),
         )
 
 
-def _moving(streams: Any) -> list[VideoStream]:
-    """Those that are no cover pictures, the one to be shown by default first."""
-    kinds = av.stream.Disposition
-    moving = [one for one in streams if not one.disposition & kinds.attached_pic]
-    if not moving:
+def _video_streams(streams: Any) -> list[VideoStream]:
+    """The video streams without cover pictures; the default stream first."""
+    disposition = av.stream.Disposition
+    found = [stream for stream in streams if not stream.disposition & disposition.attached_pic]
+    if not found:
         raise _Refused("it has no video stream")
-    return sorted(moving, key=lambda one: not one.disposition & kinds.default)
+    return sorted(found, key=lambda stream: not stream.disposition & disposition.default)
 
 
-def _check_size(width: int, height: int, pixels: int) -> None:
-    if width * height > pixels:
-        raise _Refused(f"its frames of {width}x{height} are larger than the limit of {pixels:,} pixels")
+def _check_frame_size(width: int, height: int, max_pixels: int) -> None:
+    if width * height > max_pixels:
+        raise _Refused(f"its frames of {width}x{height} are larger than the limit of {max_pixels:,} pixels")
 
 
-class _Seen:
-    """What came by on the way through a clip."""
+class _Demuxed:
+    """The first frame of a stream, and statistics of its packets. Times are in ticks of the stream's time base."""
 
     def __init__(self) -> None:
-        self.packets = self.broken = self.longest = 0
-        self.frame: VideoFrame | None = None
-        self._times = array("q")  # of showing; not in order
-        self._duration = 0
-        self._before: int | None = None
+        self.packets = self.corrupt = self.longest = 0
+        self.first_frame: VideoFrame | None = None
+        self._pts = array("q")  # in decoding order
+        self._last_duration = 0
+        self._last_dts: int | None = None
 
-    def note(self, packet: Any) -> None:
+    def add(self, packet: Any) -> None:
         self.packets += 1
         if packet.pts is not None:
-            self._times.append(packet.pts)
-            self._duration = packet.duration or self._duration
-        if packet.dts is not None:  # these come in order, which times of showing do not
-            if self._before is not None:
-                self.longest = max(self.longest, packet.dts - self._before)
-            self._before = packet.dts
+            self._pts.append(packet.pts)
+            self._last_duration = packet.duration or self._last_duration
+        if packet.dts is not None:  # unlike pts, dts are in order
+            if self._last_dts is not None:
+                self.longest = max(self.longest, packet.dts - self._last_dts)
+            self._last_dts = packet.dts
 
     def ticks(self) -> int:
-        return max(self._times) - min(self._times) + self._duration if self._times else 0
+        return max(self._pts) - min(self._pts) + self._last_duration if self._pts else 0
 
-    def steps(self) -> list[int]:
-        """From frame to frame, as they are shown."""
-        return [later - earlier for earlier, later in pairwise(sorted(self._times))]
+    def frame_durations(self) -> list[int]:
+        """Differences of successive timestamps, in display order."""
+        return [later - earlier for earlier, later in pairwise(sorted(self._pts))]
 
 
-def _walk(container: Any, stream: VideoStream, limit: int) -> _Seen:
-    """Count what will be shown, note the times, and decode the first frame."""
+def _demux(container: Any, stream: VideoStream, max_frames: int) -> _Demuxed:
+    """Reads all packets of the stream and decodes the first frame."""
     for other in container.streams:
         if other.index != stream.index:
             other.discard = av.stream.Discard.all
-    seen = _Seen()
+    demuxed = _Demuxed()
     for packet in container.demux(stream):
-        if seen.frame is None and seen.packets < MAX_PACKETS_TO_FIRST_FRAME:
-            seen.frame = next(_decoded(packet), None)
-        if packet.size == 0:  # the end
+        if demuxed.first_frame is None and demuxed.packets < MAX_PACKETS_TO_FIRST_FRAME:
+            demuxed.first_frame = next(_decode(packet), None)
+        if packet.size == 0:  # the flush packet at the end
             continue
-        seen.broken += packet.is_corrupt
+        demuxed.corrupt += packet.is_corrupt
         if not packet.is_discard:
-            seen.note(packet)
-        if seen.packets > limit:
-            raise _Refused(f"it has more than {limit:,} frames, which is the limit")
-    return seen
+            demuxed.add(packet)
+        if demuxed.packets > max_frames:
+            raise _Refused(f"it has more than {max_frames:,} frames, which is the limit")
+    return demuxed
 
 
-def _decoded(packet: Any) -> Iterator[VideoFrame]:
+def _decode(packet: Any) -> Iterator[VideoFrame]:
     try:
         yield from packet.decode()
-    except av.error.InvalidDataError:  # a clip may begin in the middle of something
+    except av.error.InvalidDataError:  # a clip may start in the middle of a group of pictures
         return
 
 
 def _chroma(frame: VideoFrame) -> str:
     layout = frame.format
     if layout.is_rgb or layout.name == "pal8" or layout.name.startswith("xyz"):
-        return "rgb"  # or a palette of it
+        return "rgb"
     if len(layout.components) < 3:
         return "gray"
     across, down = 64 // layout.chroma_width(64), 64 // layout.chroma_height(64)
@@ -193,38 +196,39 @@ def _full_range(frame: VideoFrame) -> bool | None:
     return {1: False, 2: True}.get(int(frame.color_range))
 
 
-def _rate(stream: VideoStream, container: str, raw: RawFormat | None, packets: int) -> str | None:
-    if container in WITHOUT_TIMES and not (raw and raw.frameRate):
+def _frame_rate(stream: VideoStream, container: str, raw: RawFormat | None, packets: int) -> str | None:
+    if container in WITHOUT_TIMESTAMPS and not (raw and raw.frameRate):
         return None
-    if raw is None and packets < RATE_NEEDS:  # some containers then tell fields for frames
+    if raw is None and packets < MIN_PACKETS_FOR_RATE:  # some containers then report the field rate
         return None
     rate = stream.average_rate or stream.base_rate
-    return str(_usual(rate)) if rate else None
+    return str(_snap_rate(rate)) if rate else None
 
 
-def _usual(rate: Fraction) -> Fraction:
-    """A rate that is nearly one of the usual ones is that one: containers tell it by times that they have rounded."""
-    return next((usual for usual in USUAL_RATES if abs(rate / usual - 1) < NEARLY), rate)
+def _snap_rate(rate: Fraction) -> Fraction:
+    """The usual rate next to `rate`, if there is one: containers round timestamps, and the rate with them."""
+    return next((usual for usual in USUAL_RATES if abs(rate / usual - 1) < RATE_TOLERANCE), rate)
 
 
-def _even(steps: list[int]) -> bool:
-    """Whether no distance between two frames is off the middle one by more than rounding explains."""
-    if not steps:
+def _is_constant(durations: list[int]) -> bool:
+    """Whether all frame durations equal the median, apart from rounding."""
+    if not durations:
         return True
-    ranked = sorted(steps)
-    middle = ranked[len(ranked) // 2]
-    return all(math.isclose(step, middle, rel_tol=0.1, abs_tol=1.5) for step in (ranked[0], ranked[-1]))
+    ranked = sorted(durations)
+    median = ranked[len(ranked) // 2]
+    return all(math.isclose(duration, median, rel_tol=0.1, abs_tol=1.5) for duration in (ranked[0], ranked[-1]))
 
 
-def _jumps(steps: list[int]) -> tuple[tuple[int, float], ...] | None:
-    """The frames that come later than they should, or sooner, and by how many frames."""
-    if not steps:
+def _gaps(durations: list[int]) -> tuple[tuple[int, float], ...] | None:
+    """The frames that are late, or early, and by how many frames; None if there are too many."""
+    if not durations:
         return ()
-    middle = sorted(steps)[len(steps) // 2]
-    if middle <= 0:
+    median = sorted(durations)[len(durations) // 2]
+    if median <= 0:
         return None
-    late = [(number + 1, step / middle - 1) for number, step in enumerate(steps) if abs(step / middle - 1) > JUMP]
-    return tuple(late) if len(late) <= JUMPS_KEPT else None
+    late_by = ((number, duration / median - 1) for number, duration in enumerate(durations, start=1))
+    gaps = tuple((number, frames) for number, frames in late_by if abs(frames) > MIN_GAP)
+    return gaps if len(gaps) <= MAX_GAPS else None
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is to be scored, and how."""
+"""A scoring request: the clips, the options and the limits."""
 
 from collections.abc import Mapping
 from typing import Annotated, Self, get_type_hints
@@ -12,10 +12,10 @@ from vmafx.cores import usable_cores
 from vmafx.scoring.errors import BadInput
 from vmafx.settings import Setting, Settings, at_least
 
-_DECLARED = get_type_hints(ScoringOptions, include_extras=True)
+_OPTION_TYPES = get_type_hints(ScoringOptions, include_extras=True)
 
 
-def _threads(text: str) -> int | None:
+def _parse_threads(text: str) -> int | None:
     count = at_least(0)(text)
     if count > MAX_THREADS:
         raise ValueError(f"{text!r} is more than {MAX_THREADS}")
@@ -23,11 +23,11 @@ def _threads(text: str) -> int | None:
 
 
 class OptionSettings(Settings):
-    """What holds where neither a flag nor a job says otherwise."""
+    """Defaults for options that neither a flag nor a job sets."""
 
     threads: Annotated[int | None, Setting(
-        "Threads for each score, where a job or the flag says nothing; 0 for all cores.", default="0",
-        flag="--threads", variable="VMAFX_THREADS", parse=_threads,
+        "Threads per score if neither the job nor the flag sets them; 0 for all cores.", default="0",
+        flag="--threads", variable="VMAFX_THREADS", parse=_parse_threads,
     )] = None  # fmt: skip
 
     @classmethod
@@ -39,39 +39,38 @@ class OptionSettings(Settings):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A clip, by path or URI; raw video needs its format said."""
+    """A clip by path or URI. Raw video has no header, so it needs a `format`."""
 
     uri: str
     format: RawFormat | None = None
 
 
 class ScoreOptions(ScoringOptions, kw_only=True):
-    """How to score: the options of a job, its model, and what only `vmafx score` offers.
+    """How to score: the options of a job, its model, and options that only `vmafx score` has.
 
-    What is off by default would change what a score means: it has to be asked for. Without `threads`, there are as
-    many as cores.
+    Flags that change what a score means are off by default. Without `threads`, all cores are used.
     """
 
     model: str = DEFAULT_MODEL
-    size: tuple[int, int] | None = None  # score both clips at this size, not at the reference's
-    shortest: bool = False  # leave out what one clip has beyond the end of the other
-    conform: bool = False  # bring the distorted clip to the reference's frame rate
-    stretch: bool = False  # compare clips of different shapes
-    damaged: bool = False  # score a distorted clip with damage as it decodes
+    size: tuple[int, int] | None = None  # compare both clips at this size instead of the reference's
+    shortest: bool = False  # score only the frames that both clips have
+    conform: bool = False  # convert the distorted clip to the reference's frame rate
+    stretch: bool = False  # compare clips of different aspect ratios
+    damaged: bool = False  # score a damaged distorted clip as it decodes
 
     @classmethod
     def of(cls, spec: ScoringSpec, threads: int | None = None) -> Self:
-        """Those of a job; `threads` if it says nothing of them."""
+        """The options of a job; `threads` applies if the job does not set them."""
         given = spec.options or ScoringOptions()
         return cls(model=spec.model, **msgspec.structs.asdict(given) | {"threads": given.threads or threads})
 
-    def cores(self) -> int:
+    def thread_count(self) -> int:
         return self.threads or min(usable_cores(), MAX_THREADS)
 
 
 def check_options(options: ScoringOptions) -> None:
-    """Raises BadInput for a value outside the limits that a job's options have."""
-    for name, declared in _DECLARED.items():
+    """Raises BadInput for a value outside the limits of the API."""
+    for name, declared in _OPTION_TYPES.items():
         value = getattr(options, name)
         try:
             msgspec.convert(value, declared)
@@ -81,9 +80,9 @@ def check_options(options: ScoringOptions) -> None:
 
 
 class ClipLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a clip may ask of this machine."""
+    """Limits on the resources that one clip may use."""
 
-    pixels: int = 8192 * 4320  # in a frame
+    pixels: int = 8192 * 4320  # per frame
     frames: int = 2_000_000
     probe_seconds: float = 300.0
-    memory: int = 4 << 30  # of the process that looks at a clip
+    memory: int = 4 << 30  # bytes, for the prober

@@ -1,4 +1,4 @@
-"""What scoring gives: one typed result, and the values of every frame."""
+"""What scoring returns: the result of a comparison, the values of every frame, and progress."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class FeatureStatistics(msgspec.Struct, frozen=True):
-    """One measure over all frames. `percentiles` has p1 to p99 in useful steps: p5 is what 95 in 100 frames exceed."""
+    """A feature pooled over all frames. `percentiles` has the keys p1 to p99; 95 % of the frames exceed p5."""
 
     mean: float
     harmonicMean: float
@@ -16,10 +16,10 @@ class FeatureStatistics(msgspec.Struct, frozen=True):
 
 
 class ClipFacts(msgspec.Struct, frozen=True):
-    """A clip as it was read."""
+    """Properties of a scored clip."""
 
     uri: str  # without credentials
-    digest: str  # sha256 of its bytes
+    digest: str  # SHA-256 of the file
     container: str
     codec: str
     width: int
@@ -30,42 +30,44 @@ class ClipFacts(msgspec.Struct, frozen=True):
 
 
 class EngineFacts(msgspec.Struct, frozen=True):
+    """Versions of the engine."""
+
     ffmpeg: str
     libvmaf: str
 
 
 class ScoreResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One distorted clip's score, and how it came about."""
+    """The score of one distorted clip, and how it was computed."""
 
     score: float
     pooling: str
     model: str
-    frames: int  # that were scored
-    fps: float  # at which they were
+    frames: int  # scored
+    fps: float  # scored frames per second
     features: dict[str, FeatureStatistics]
     reference: ClipFacts
     distorted: ClipFacts
-    width: int  # at which they were compared
+    width: int  # of the compared frames
     height: int
     pixelFormat: str
     subsample: int
     engine: EngineFacts
-    notes: tuple[str, ...] = ()  # what a reader of the score should know
-    key: str = ""  # of the same clips, model and options in a cache
+    notes: tuple[str, ...] = ()  # conversions and other facts that affect the score
+    key: str = ""  # cache key
     cached: bool = False
-    schema: Literal[1] = 1  # raised when a field changes its meaning: older cached results are then not used
+    schema: Literal[1] = 1  # increased when a field changes its meaning, which invalidates cached results
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A result with its frames: `values` has a column for each measure, beside the frames' `numbers`."""
+    """A result with its frames: `values` has a column per feature, one value for each of `numbers`."""
 
     result: ScoreResult
-    numbers: list[int]
+    numbers: list[int]  # frame numbers
     values: dict[str, list[float]]
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far it is. `total` and `eta` (seconds) are None where they cannot be known."""
+    """Progress of a score. `total` and `eta` (seconds) are None if unknown."""
 
     stage: Literal["fetching", "reading", "waiting", "scoring"]
     done: int = 0  # bytes while fetching, frames while scoring

@@ -1,4 +1,4 @@
-"""The flow: open both clips, look at them, plan, run, pool. Progress on the way, one Report at the end."""
+"""Scorer: opens and probes two clips, plans the comparison, runs the engine and pools the result."""
 
 import asyncio
 import shutil
@@ -17,7 +17,8 @@ from vmafx.scoring import engine as engines
 from vmafx.scoring.cache import ResultCache, cache_key
 from vmafx.scoring.engine import Engine
 from vmafx.scoring.errors import BadInput, EngineFailure, InputPart, NodeFault, ScoringError
-from vmafx.scoring.ffmpeg import Comparison, FfmpegResult, ProbedClip, look_through, run_ffmpeg
+from vmafx.scoring.ffmpeg import Comparison, FfmpegResult, ProbedClip, decode_alone, run_ffmpeg
+from vmafx.scoring.ffmpeg_log import FormatChange
 from vmafx.scoring.libvmaf import LibvmafLog, columns, decode_log
 from vmafx.scoring.media.access import OpenedMedia, open_media, sha256
 from vmafx.scoring.media.policy import MediaPolicy
@@ -33,7 +34,7 @@ from vmafx.scoring.result import ClipFacts, EngineFacts, Progress, Report, Score
 T = TypeVar("T")
 U = TypeVar("U")
 ProgressListener = Callable[[Progress], None]
-SPACE_LEFT = 64 << 20  # below this, a disk is full
+MIN_FREE_SPACE = 64 << 20  # bytes; below this, the disk counts as full
 
 
 def ignore_progress(_progress: Progress) -> None:
@@ -41,7 +42,7 @@ def ignore_progress(_progress: Progress) -> None:
 
 
 class OpenedClip(msgspec.Struct, frozen=True):
-    """A clip that is open, and not looked at yet."""
+    """A clip that is open and not yet probed."""
 
     source: Source
     part: InputPart
@@ -49,7 +50,7 @@ class OpenedClip(msgspec.Struct, frozen=True):
 
 
 class Scorer:
-    """Scores clips with one engine, under one policy. Any number at once."""
+    """Scores clips with one engine and one policy. Its methods may run concurrently."""
 
     def __init__(
         self,
@@ -73,13 +74,13 @@ class Scorer:
             self.open(distorted, "distorted", listener) as second,
         ):
             listener(Progress("reading"))
-            ready = await run_both(self.look(first), self.look(second))
-            return await self.compare(*ready, options or ScoreOptions(), listener)
+            probed = await run_both(self.probe(first), self.probe(second))
+            return await self.compare(*probed, options or ScoreOptions(), listener)
 
     async def stream(
         self, reference: Source, distorted: Source, options: ScoreOptions | None = None
     ) -> AsyncGenerator[Progress | Report, None]:
-        """As `score`, as a stream: progress, and at last the report. Leaving it early ends the work."""
+        """Like `score`, but yields progress and finally the report. Closing the generator stops ffmpeg."""
         updates: asyncio.Queue[Progress | None] = asyncio.Queue()
         task = asyncio.create_task(self.score(reference, distorted, options, updates.put_nowait))
         task.add_done_callback(lambda _: updates.put_nowait(None))
@@ -92,35 +93,32 @@ class Scorer:
             await asyncio.wait([task])
 
     def is_local(self, source: Source, part: InputPart) -> bool:
-        """Whether the clip is opened where it lies, and not fetched; BadInput for one that may not be opened."""
-        place = locate(source.uri, part)
-        self._policy.allow(place.scheme, part)
-        return SCHEMES[place.scheme].in_place
+        """Whether the clip is read without a download. Raises BadInput if the policy forbids its scheme."""
+        location = locate(source.uri, part)
+        self._policy.check_scheme(location.scheme, part)
+        return SCHEMES[location.scheme].in_place
 
     @asynccontextmanager
     async def open(
         self, source: Source, part: InputPart, listener: ProgressListener = ignore_progress
     ) -> AsyncIterator[OpenedClip]:
-        """A clip at hand, fetched if it is elsewhere."""
+        """Opens a clip; a remote one is downloaded first."""
 
-        def fetched(done: int, total: int | None) -> None:
+        def on_fetched(done: int, total: int | None) -> None:
             listener(Progress("fetching", done, total))
 
-        async with open_media(source.uri, part, self._policy, fetched) as opened:
+        async with open_media(source.uri, part, self._policy, on_fetched) as opened:
             yield OpenedClip(source, part, opened)
 
-    async def look(self, held: OpenedClip) -> ProbedClip:
-        """What the clip is; several comparisons may share it."""
-        clip, digest = await run_both(
-            probe_clip(held.opened, held.source, held.part, self._limits), self._digest(held.opened)
+    async def probe(self, clip: OpenedClip) -> ProbedClip:
+        """Probes and hashes a clip; several comparisons may share the result."""
+        properties, digest = await run_both(
+            probe_clip(clip.opened, clip.source, clip.part, self._limits), sha256(clip.opened)
         )
-        return ProbedClip(held.source, held.opened, clip, digest)
-
-    async def _digest(self, opened: OpenedMedia) -> str:
-        return opened.digest or await sha256(opened)
+        return ProbedClip(clip.source, clip.opened, properties, digest)
 
     def check_pair(self, reference: ProbedClip, distorted: ProbedClip, options: ScoreOptions) -> None:
-        """BadInput for clips that `compare` would refuse by what they are, before any frame is decoded."""
+        """Raises BadInput for clips that `compare` would refuse before decoding."""
         make_plan(reference.clip, distorted.clip, options, self._limits)
 
     async def compare(
@@ -130,17 +128,18 @@ class Scorer:
         options: ScoreOptions,
         listener: ProgressListener = ignore_progress,
     ) -> Report:
+        """Scores probed clips, or returns a cached result."""
         check_options(options)
         async with open_model(options.model, self._policy) as model:
             digests, sources = (reference.digest, distorted.digest), (reference.source, distorted.source)
             key = cache_key(digests, sources, model, options, self._engine)
-            if self._cache and (known := self._cache.get(key)):
-                return _as_asked(known, reference, distorted, model.name)
-            planned = make_plan(reference.clip, distorted.clip, options, self._limits)
-            comparison = Comparison(reference, distorted, planned, options, model, self._limits)
-            outcome = await run_ffmpeg(self._engine, comparison, _progress(planned.expected, listener))
-            await self._check(comparison, outcome)
-            report = _report(comparison, outcome, decode_log(outcome.log), self._engine, key)
+            if self._cache and (cached := self._cache.get(key)):
+                return _renamed(cached, reference, distorted, model.name)
+            plan = make_plan(reference.clip, distorted.clip, options, self._limits)
+            comparison = Comparison(reference, distorted, plan, options, model, self._limits)
+            outcome = await run_ffmpeg(self._engine, comparison, _scoring_progress(plan.expected, listener))
+            await self._check_outcome(comparison, outcome)
+            report = _report(comparison, outcome, decode_log(outcome.libvmaf_log), self._engine, key)
             if self._cache:
                 self._cache.put(report)
             return report
@@ -148,56 +147,63 @@ class Scorer:
     async def worst_frames(
         self, reference: ProbedClip, distorted: ProbedClip, options: ScoreOptions, report: Report, count: int
     ) -> list[FramePair]:
-        """Both sides of the frames with the lowest scores, the lowest first."""
+        """Pictures of the frames with the lowest scores, from both clips; the lowest first."""
         scores = dict(zip(report.numbers, report.values["vmaf"], strict=True))
         worst = sorted(scores, key=lambda number: scores[number])[:count]
         if not worst:
             return []
-        planned, numbers = make_plan(reference.clip, distorted.clip, options, self._limits), sorted(worst)
+        plan, numbers = make_plan(reference.clip, distorted.clip, options, self._limits), sorted(worst)
         left, right = await run_both(
-            take_pictures(self._engine, reference, planned.reference, numbers, self._limits),
-            take_pictures(self._engine, distorted, planned.distorted, numbers, self._limits),
+            take_pictures(self._engine, reference, plan.reference, numbers, self._limits),
+            take_pictures(self._engine, distorted, plan.distorted, numbers, self._limits),
         )
-        shown = zip(numbers, left, right, strict=True)
-        taken = {number: FramePair(number, scores[number], one, other) for number, one, other in shown}
-        return [taken[number] for number in worst]
+        pictures = zip(numbers, left, right, strict=True)
+        pairs = {number: FramePair(number, scores[number], one, other) for number, one, other in pictures}
+        return [pairs[number] for number in worst]
 
-    async def _check(self, comparison: Comparison, outcome: FfmpegResult) -> None:
-        """Whether it went well; if not, whose fault it was."""
-        options, heard = comparison.options, outcome.heard
-        if outcome.code:
-            raise await self._failure(comparison, outcome)
-        if heard.changes or (heard.damage and not options.damaged):
+    async def _check_outcome(self, comparison: Comparison, outcome: FfmpegResult) -> None:
+        """Raises the error that describes why ffmpeg failed or the score would be wrong."""
+        options, log = comparison.options, outcome.log
+        if outcome.exit_code:
+            raise await self._diagnose(comparison, outcome)
+        if log.changes or (log.errors and not options.damaged):
             await self._check_reference(comparison)
-            if heard.damage and not options.damaged:
-                raise damaged("distorted", heard.damage)
-            if change := next((one for one in heard.changed(0) if not one.size_only), None):
-                raise BadInput("distorted", f"its picture changes on the way, {change.what}; make it one format first")
+            if log.errors and not options.damaged:
+                raise damaged("distorted", log.errors)
+            if change := next((change for change in log.changes_of(0) if not change.size_only), None):
+                raise _format_changes("distorted", change)
         check_counts(outcome.reference, outcome.distorted, options)
-        if not outcome.log.rstrip().endswith(b"}") and shutil.disk_usage(tempfile.gettempdir()).free < SPACE_LEFT:
-            raise NodeFault("the disk is full; libvmaf could not write its log")
+        folder = tempfile.gettempdir()
+        if not outcome.libvmaf_log.rstrip().endswith(b"}") and shutil.disk_usage(folder).free < MIN_FREE_SPACE:
+            raise NodeFault(f"the disk of {folder} is full: libvmaf could not write its log")
 
     async def _check_reference(self, comparison: Comparison) -> None:
-        """By a look at it alone: what was heard of two clips may be meant for either, or be written in one of them."""
-        alone = await look_through(self._engine, comparison.reference, comparison.plan.reference, comparison.limits)
-        if alone.damage and not comparison.options.damaged:
-            raise damaged("reference", alone.damage)
-        if alone.changes:
-            raise BadInput("reference", f"its picture changes on the way, {alone.changes[0].what}")
+        """Decodes the reference alone: in the log of two clips, a message may be about either, or forged by one."""
+        log = await decode_alone(self._engine, comparison.reference, comparison.plan.reference, comparison.limits)
+        if log.errors and not comparison.options.damaged:
+            raise damaged("reference", log.errors)
+        if log.changes:
+            raise _format_changes("reference", log.changes[0])
 
-    async def _failure(self, comparison: Comparison, outcome: FfmpegResult) -> ScoringError:
-        if lacking := engines.missing_parts(self._engine, await engines.inspect_build(self._engine)):
-            return NodeFault(lacking)
-        model, how = comparison.model, f"ffmpeg ended by {exit_description(outcome.code)}"
+    async def _diagnose(self, comparison: Comparison, outcome: FfmpegResult) -> ScoringError:
+        """The reason for a non-zero exit code of ffmpeg."""
+        if missing := engines.missing_parts(self._engine, await engines.inspect_build(self._engine)):
+            return NodeFault(missing)
+        model, failed = comparison.model, f"ffmpeg failed with {exit_description(outcome.exit_code)}"
         if model.fd is not None and not await can_load_model(self._engine, model.argument, [model.fd]):
-            return BadInput("model", f"libvmaf cannot use {model.name}: it fails on any clip")
-        if outcome.code == -signal.SIGKILL or any("Cannot allocate memory" in word for word in outcome.heard.words):
-            return NodeFault(f"{how}: this machine has too little memory for it")
-        return EngineFailure(f"{how}: {outcome.heard.last()}")
+            return BadInput("model", f"libvmaf cannot load {model.name}: it fails on any clip")
+        out_of_memory = any("Cannot allocate memory" in line for line in outcome.log.lines)
+        if outcome.exit_code == -signal.SIGKILL or out_of_memory:
+            return NodeFault(f"{failed}: this machine does not have enough memory")
+        return EngineFailure(f"{failed}: {outcome.log.last_line()}")
+
+
+def _format_changes(part: InputPart, change: FormatChange) -> BadInput:
+    return BadInput(part, f"its frame format changes within the clip, {change.description}; re-encode it to one format")
 
 
 async def run_both(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
-    """Both; if one fails, the other is ended, and the failure is told as it is."""
+    """Runs both concurrently. If one fails, cancels the other and raises its error."""
     try:
         async with asyncio.TaskGroup() as group:
             one, other = group.create_task(first), group.create_task(second)
@@ -206,29 +212,30 @@ async def run_both(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]
     return one.result(), other.result()
 
 
-def _progress(expected: int | None, listener: ProgressListener) -> Callable[[int], None]:
+def _scoring_progress(expected: int | None, listener: ProgressListener) -> Callable[[int], None]:
+    """A callback for `run_ffmpeg` that reports progress to the listener."""
     started = time.monotonic()
 
-    def scored(done: int) -> None:
+    def on_scored(done: int) -> None:
         fps = done / max(time.monotonic() - started, 1e-6)
         eta = None if expected is None else max(expected - done, 0) / fps
         listener(Progress("scoring", done, expected, fps, eta))
 
-    return scored
+    return on_scored
 
 
 def _report(comparison: Comparison, outcome: FfmpegResult, log: LibvmafLog, engine: Engine, key: str) -> Report:
-    options, planned = comparison.options, comparison.plan
+    options, plan = comparison.options, comparison.plan
     if outcome.scored != min(outcome.reference, outcome.distorted):
         raise EngineFailure(f"ffmpeg scored {outcome.scored} of {outcome.distorted} frames")
     numbers, values = columns(log, outcome.scored, options.subsample, options.features)
-    notes = list(planned.notes)
+    notes = list(plan.notes)
     if options.shortest and outcome.reference != outcome.distorted:
         notes.append(f"the reference has {outcome.reference:,} frames, the distorted clip {outcome.distorted:,}")
-    if outcome.heard.damage:
-        notes.append(f"a clip is damaged: ffmpeg complained {outcome.heard.damage} times while decoding")
-    if outcome.heard.changed(0):
-        notes.append(f"the distorted clip changes its size on the way, {outcome.heard.changed(0)[0].what}")
+    if outcome.log.errors:
+        notes.append(f"a clip is damaged: ffmpeg reported {outcome.log.errors:,} errors while decoding")
+    if changes := outcome.log.changes_of(0):
+        notes.append(f"the distorted clip changes its frame size, {changes[0].description}")
     result = ScoreResult(
         score=pool(values["vmaf"], options.pooling),
         pooling=options.pooling,
@@ -236,11 +243,11 @@ def _report(comparison: Comparison, outcome: FfmpegResult, log: LibvmafLog, engi
         frames=len(numbers),
         fps=round(outcome.scored / outcome.seconds, 2),
         features={name: summary(column) for name, column in values.items()},
-        reference=_facts(comparison.reference, outcome.reference, options),
-        distorted=_facts(comparison.distorted, outcome.distorted, options),
-        width=planned.width,
-        height=planned.height,
-        pixelFormat=planned.pixel_format,
+        reference=_clip_facts(comparison.reference, outcome.reference, options),
+        distorted=_clip_facts(comparison.distorted, outcome.distorted, options),
+        width=plan.width,
+        height=plan.height,
+        pixelFormat=plan.pixel_format,
         subsample=options.subsample,
         engine=EngineFacts(engine.version, log.version),
         notes=tuple(notes),
@@ -249,30 +256,30 @@ def _report(comparison: Comparison, outcome: FfmpegResult, log: LibvmafLog, engi
     return Report(result, numbers, values)
 
 
-def _facts(ready: ProbedClip, frames: int, options: ScoreOptions) -> ClipFacts:
-    """Conformed, as many frames came out as the rate asks for: the clip itself has its own number."""
-    clip = ready.clip
+def _clip_facts(probed: ProbedClip, frames: int, options: ScoreOptions) -> ClipFacts:
+    """`frames` were decoded; with `conform`, that is the number after the conversion, so the packets are reported."""
+    clip = probed.clip
     return ClipFacts(
-        uri=ready.opened.shown,
-        digest=f"sha256:{ready.digest}",
+        uri=probed.opened.display_name,
+        digest=f"sha256:{probed.digest}",
         container=clip.container.partition(",")[0],
         codec=clip.codec,
         width=clip.width,
         height=clip.height,
         pixelFormat=clip.pixel_format,
         frames=clip.packets if options.conform else frames,
-        frameRate=round(float(Fraction(clip.rate)), 3) if clip.rate else None,
+        frameRate=round(float(Fraction(clip.frame_rate)), 3) if clip.frame_rate else None,
     )
 
 
-def _as_asked(known: Report, reference: ProbedClip, distorted: ProbedClip, model: str) -> Report:
-    """A result of before, under the names of today."""
-    old = known.result
+def _renamed(cached: Report, reference: ProbedClip, distorted: ProbedClip, model: str) -> Report:
+    """A cached report with the names of the clips and the model in this request."""
+    old = cached.result
     result = msgspec.structs.replace(
         old,
         cached=True,
         model=model,
-        reference=msgspec.structs.replace(old.reference, uri=reference.opened.shown),
-        distorted=msgspec.structs.replace(old.distorted, uri=distorted.opened.shown),
+        reference=msgspec.structs.replace(old.reference, uri=reference.opened.display_name),
+        distorted=msgspec.structs.replace(old.distorted, uri=distorted.opened.display_name),
     )
-    return msgspec.structs.replace(known, result=result)
+    return msgspec.structs.replace(cached, result=result)

@@ -1,9 +1,7 @@
-"""The process that does one job, as a Pod's container or as an agent's child: scores once, leaves its answer, ends.
+"""`vmafx worker`: the process that scores one attempt, writes its result to a file and exits.
 
-    main.py      the process: what it is told by VMAFX_WORK, and what it leaves as termination message
-    options.py   the variables that tell it
-    score.py     one piece of work, from clips to an answer
-    progress.py  how far it is, for people and for an agent
+It runs as a Pod's container or an agent's child process. It has no token and does not access Kubernetes.
 
-It has no token and knows nothing of Kubernetes but the file its answer goes to.
+    main.py   the process: its variables, its exit codes and the result file
+    score.py  scores the attempt, reports progress and delivers the report
 """

@@ -1,4 +1,4 @@
-"""Scores one attempt, reports progress, and returns its result."""
+"""Scores one attempt: reports progress, delivers the report and returns the result."""
 
 import time
 from collections.abc import Iterator
@@ -16,72 +16,37 @@ from vmafx.scoring.batch import WORST_FRAMES, BatchScorer, ClipFailed, ClipScore
 from vmafx.scoring.errors import BadInput, EngineFailure, ScoringError
 from vmafx.scoring.media.access import deliver_report
 from vmafx.scoring.media.policy import MediaPolicy
-from vmafx.scoring.media.uri import shown
+from vmafx.scoring.media.uri import display_name
 from vmafx.scoring.request import ScoreOptions, Source
 from vmafx.scoring.result import FeatureStatistics, Progress, Report
 from vmafx.scoring.score import ProgressListener, Scorer
 
 LOG_INTERVAL, WRITE_INTERVAL = 10.0, 1.0  # seconds
-
-
-@contextmanager
-def progress_listener(path: str) -> Iterator[ProgressListener]:
-    """A listener for as long as the score takes. A file that cannot be written is no reason not to score."""
-    with ExitStack() as stack:
-        file: BinaryIO | None = None
-        if path:
-            try:
-                file = stack.enter_context(Path(path).open("ab", buffering=0))
-            except OSError as error:
-                log.warn("progress cannot be written", file=path, error=error.strerror)
-        yield _listener(file)
-
-
-def _listener(file: BinaryIO | None) -> ProgressListener:
-    logged = time.monotonic()
-    written = 0.0
-
-    def hear(progress: Progress) -> None:
-        nonlocal logged, written
-        now = time.monotonic()
-        if now - logged >= LOG_INTERVAL:
-            logged = now
-            log.info(progress.stage, done=progress.done, total=progress.total, fps=round(progress.fps, 2))
-        last = progress.stage == "scoring" and progress.done == progress.total  # tells how fast all of it was
-        if file is not None and (last or now - written >= WRITE_INTERVAL):
-            written = now
-            with suppress(OSError):
-                file.write(msgspec.json.encode(progress) + b"\n")
-
-    return hear
-
-
-FIRST = ("vmaf", "psnr_y", "ssim", "ms_ssim", "psnr_hvs", "ciede", "cambi")  # kept longest where room is short
+MAIN_FEATURES = ("vmaf", "psnr_y", "ssim", "ms_ssim", "psnr_hvs", "ciede", "cambi")  # kept if the result is too long
 
 
 async def score_attempt(
-    work: AttemptSpec, options: ScoreOptions, scorer: Scorer, policy: MediaPolicy, listener: ProgressListener
+    attempt: AttemptSpec, options: ScoreOptions, scorer: Scorer, policy: MediaPolicy, listener: ProgressListener
 ) -> AttemptResult:
-    """Every way it can end is an answer."""
+    """Never raises ScoringError: a failure is a result too."""
     try:
-        scored = await _score(work, options, scorer, listener)
-        report = scored.report
-        delivered = None
-        if work.output:
-            delivered = await deliver_report(
-                work.output, render_report(shown(work.output), report, scored.pictures), policy
-            )
+        scored = await _score(attempt, options, scorer, listener)
+        report_uri = None
+        if attempt.output:
+            content = render_report(display_name(attempt.output), scored.report, scored.pictures)
+            report_uri = await deliver_report(attempt.output, content, policy)
     except ScoringError as error:
-        return failed_result(work.id, error)
-    return AttemptResult(work.id, report.result.score, report.result.frames, _metrics(report), delivered)
+        return failed_result(attempt.id, error)
+    result = scored.report.result
+    return AttemptResult(attempt.id, result.score, result.frames, _summaries(scored.report), report_uri)
 
 
-async def _score(work: AttemptSpec, options: ScoreOptions, scorer: Scorer, listener: ProgressListener) -> ClipScored:
-    """With the pictures that `vmafx score` would put into such a report; without any of them it is still a score."""
-    worst = WORST_FRAMES if work.output and shows_pictures(shown(work.output)) else 0
+async def _score(attempt: AttemptSpec, options: ScoreOptions, scorer: Scorer, listener: ProgressListener) -> ClipScored:
+    """Takes the same pictures as `vmafx score`, if the report shows any."""
+    worst = WORST_FRAMES if attempt.output and shows_pictures(display_name(attempt.output)) else 0
     batch = BatchScorer(scorer, options, parallel=1, worst=worst)
-    reference = Source(work.reference, work.referenceFormat)
-    distorted = Source(work.distorted, work.distortedFormat)
+    reference = Source(attempt.reference, attempt.referenceFormat)
+    distorted = Source(attempt.distorted, attempt.distortedFormat)
     (outcome,) = await batch.score(reference, [distorted], lambda _, progress: listener(progress))
     if isinstance(outcome, ClipFailed):
         raise outcome.error
@@ -99,11 +64,44 @@ def failed_result(attempt: str, error: ScoringError) -> AttemptResult:
     return AttemptResult(attempt, fault=fault, message=str(error))
 
 
-def _metrics(report: Report) -> dict[str, FeatureSummary]:
+def _summaries(report: Report) -> dict[str, FeatureSummary]:
+    """The features' summaries, the main ones first."""
     features = report.result.features
-    ranked = sorted(features, key=lambda name: (name not in FIRST, name))
+    ranked = sorted(features, key=lambda name: (name not in MAIN_FEATURES, name))
     return {name: _summary(features[name]) for name in ranked}
 
 
-def _summary(one: FeatureStatistics) -> FeatureSummary:
-    return FeatureSummary(one.mean, one.harmonicMean, one.min, one.max)
+def _summary(feature: FeatureStatistics) -> FeatureSummary:
+    return FeatureSummary(feature.mean, feature.harmonicMean, feature.min, feature.max)
+
+
+@contextmanager
+def progress_listener(path: str) -> Iterator[ProgressListener]:
+    """A listener that logs progress, and writes it to the file at `path` unless that is empty or not writable."""
+    with ExitStack() as stack:
+        file: BinaryIO | None = None
+        if path:
+            try:
+                file = stack.enter_context(Path(path).open("ab", buffering=0))
+            except OSError as error:
+                log.warn("could not open progress file", file=path, error=error.strerror)
+        yield _listener(file)
+
+
+def _listener(file: BinaryIO | None) -> ProgressListener:
+    logged = time.monotonic()
+    written = 0.0
+
+    def on_progress(progress: Progress) -> None:
+        nonlocal logged, written
+        now = time.monotonic()
+        if now - logged >= LOG_INTERVAL:
+            logged = now
+            log.info(progress.stage, done=progress.done, total=progress.total, fps=round(progress.fps, 2))
+        last = progress.stage == "scoring" and progress.done == progress.total  # its fps is that of the whole clip
+        if file is not None and (last or now - written >= WRITE_INTERVAL):
+            written = now
+            with suppress(OSError):
+                file.write(msgspec.json.encode(progress) + b"\n")
+
+    return on_progress

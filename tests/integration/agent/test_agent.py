@@ -73,7 +73,7 @@ async def test_a_bad_clip_is_reported_as_bad_input(door: FrontDoor, clips: Path,
     async with agent(door.address, tmp_path, speed, "--capacity", "2"):
         await eventually(lambda: len(door.results) == 2, "both are reported")
     assert (door.results["uid-0"].fault, door.results["uid-1"].fault) == ("BadInput", "NodeFault")
-    assert "VMAFX_WORK cannot be understood" in (door.results["uid-1"].message or "")
+    assert "VMAFX_WORK is invalid" in (door.results["uid-1"].message or "")
     errors = {one.job_id: one.error for one in door.calls("ReportResult")}
     assert errors["uid-0"].startswith("BadInput: distorted: there is no file")
 

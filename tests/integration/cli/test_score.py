@@ -19,6 +19,10 @@ from vmafx.scoring.result import Report
 
 VMAFX = str(Path(sys.executable).with_name("vmafx"))
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+NOT_FFMPEG = (
+    "error: /bin/true is not ffmpeg: `/bin/true -version` printed no ffmpeg version; unset VMAFX_FFMPEG_BIN,"
+    " or set it to an ffmpeg 6 or later with libvmaf\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -115,8 +119,8 @@ def test_each_failure_has_its_exit_code_and_one_line(vmafx: Run, clips: Path) ->
     assert (barely.returncode, barely.stderr.split()[-1]) == (1, str(poor))
     for arguments, message in {
         ("none.mkv", "good.mp4"): "error: reference: there is no file none.mkv",
-        ("reference.mkv", "short.mp4"): "error: distorted: it has 6 frames, and the reference has 12; score their"
-        " common part with --shortest, or, if the frame rates differ, bring them together with --conform",
+        ("reference.mkv", "short.mp4"): "error: distorted: it has 6 frames, but the reference has 12; use"
+        " --shortest to score only the frames that both have, or --conform if their frame rates differ",
         ("reference.mkv", "good.mp4", "--model", "x"): "error: model: there is no model 'x'",
         (
             "reference.mkv",
@@ -129,9 +133,9 @@ def test_each_failure_has_its_exit_code_and_one_line(vmafx: Run, clips: Path) ->
         (
             "reference.mkv",
             "http://10.0.0.1/a.mp4",
-        ): "error: distorted: cannot fetch http://10.0.0.1/a.mp4: it leads"
-        " to an address that is not public; VMAFX_MEDIA_ALLOW_PRIVATE=true allows that; for this run alone,"
-        " use --allow-private",
+        ): "error: distorted: cannot fetch http://10.0.0.1/a.mp4: it resolves"
+        " or redirects to a private, loopback or link-local address; set VMAFX_MEDIA_ALLOW_PRIVATE=true to allow that;"
+        " for this command only, use --allow-private",
         ("reference.mkv", "good.mp4", "--report", "a.pdf"): "error: options: the report a.pdf must end in one of",
         ("reference.mkv", "good.mp4", "--report", "no/a.csv"): "error: options: the report's folder no does not exist",
         (
@@ -169,7 +173,7 @@ def test_each_failure_has_its_exit_code_and_one_line(vmafx: Run, clips: Path) ->
         assert done.stderr.startswith(message)
         assert done.stderr.count("\n") == 1
     broken = vmafx("score", "reference.mkv", "good.mp4", VMAFX_FFMPEG_BIN="/bin/true")
-    assert (broken.returncode, broken.stderr) == (3, "error: /bin/true does not say that it is ffmpeg\n")
+    assert (broken.returncode, broken.stderr) == (3, NOT_FFMPEG)
     assert vmafx("score", "reference.mkv").returncode == 2
 
 
@@ -193,14 +197,14 @@ def test_environment_variables_set_models_reports_and_threads(vmafx: Run, clips:
     models.mkdir()
     (models / "mine.json").write_text('{"model_dict": {}}')
     variables = {"VMAFX_MODEL_DIR": str(models), "VMAFX_OUTPUT_DIR": str(reports), "VMAFX_THREADS": "3"}
-    pair, message = ("score", "reference.mkv", "good.mp4"), f"error: model: {models}/mine.json is no VMAF model"
+    pair, message = ("score", "reference.mkv", "good.mp4"), f"error: model: {models}/mine.json is not a VMAF model"
     for name in ("mine", "mine.json"):
         done = vmafx(*pair, "--model", name, **variables)
         assert (done.returncode, done.stderr[: len(message)]) == (2, message)
     outside = vmafx(*pair, "--model", "mine", **variables, VMAFX_MEDIA_ROOTS=str(clips))
-    assert "mine.json lies outside the folders that VMAFX_MEDIA_ROOTS allows" in outside.stderr
+    assert "mine.json is outside the folders that VMAFX_MEDIA_ROOTS allows" in outside.stderr
     other = vmafx(*pair, "--model", "other", **variables).stderr
-    assert other.startswith("error: model: there is no model 'other'; there are vmaf_v0.6.1,")
+    assert other.startswith("error: model: there is no model 'other'; use vmaf_v0.6.1,")
     assert other.endswith(f"in VMAFX_MODEL_DIR ({models})\n")
     missing = vmafx(*pair, "--report", "out.json", **variables)
     assert missing.stderr.startswith(f"error: options: VMAFX_OUTPUT_DIR names {reports}, which is no folder; make it")
@@ -244,7 +248,7 @@ def test_doctor_shows_models_and_encoders_and_fails_without_ffmpeg(vmafx: Run) -
     assert "libx264, libx265, libvpx-vp9, libaom-av1" in done.stdout
     assert "ok: this machine can score clips" in done.stdout
     broken = vmafx("doctor", VMAFX_FFMPEG_BIN="/bin/true")
-    assert (broken.returncode, broken.stderr) == (3, "error: /bin/true does not say that it is ffmpeg\n")
+    assert (broken.returncode, broken.stderr) == (3, NOT_FFMPEG)
     found = json.loads(vmafx("doctor", "--json").stdout)
     assert found["libvmaf"] is True
     assert found["wrong"] == []

@@ -1,4 +1,4 @@
-"""Whatever kind of clip it is: the score is that of the oracle, which knows nothing of ffmpeg's filters."""
+"""Scores of all kinds of clips, compared with the oracle, which does not use ffmpeg's filters."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from vmafx.scoring.request import ScoreOptions, Source
 from vmafx.scoring.result import Report
 from vmafx.scoring.score import Scorer
 
-FEATURE, SCORE = 1e-3, 0.05  # how far we may be from the oracle on any frame
+FEATURE_TOLERANCE, SCORE_TOLERANCE = 1e-3, 0.05  # per frame
 Encode = Callable[[Clip, Path], Path]
 
 
@@ -28,13 +28,18 @@ async def score(reference: Source | Path, distorted: Source | Path, options: Sco
     return await Scorer(await engine.find_engine()).score(first, second, options)
 
 
-def agrees(report: Report, reference: list[Luma], distorted: list[Luma], depth: int = 8, model: str = "") -> None:
+def assert_agreement(
+    report: Report, reference: list[Luma], distorted: list[Luma], depth: int = 8, model: str = ""
+) -> None:
     expected = score_frames(reference, distorted, depth, load(FFMPEG, model or report.result.model))
     assert report.numbers == list(range(len(expected)))
     for number, frame in enumerate(expected):
         for name in ("vif_scale0", "vif_scale1", "vif_scale2", "vif_scale3", "adm2", "motion2"):
-            assert report.values[name][number] == pytest.approx(getattr(frame, name), abs=FEATURE), (name, number)
-        assert report.values["vmaf"][number] == pytest.approx(frame.score, abs=SCORE), number
+            assert report.values[name][number] == pytest.approx(getattr(frame, name), abs=FEATURE_TOLERANCE), (
+                name,
+                number,
+            )
+        assert report.values["vmaf"][number] == pytest.approx(frame.score, abs=SCORE_TOLERANCE), number
 
 
 def encoder(name: str, *options: str, ending: str = ".mkv") -> Encode:
@@ -53,7 +58,7 @@ CODECS = {
     "HEVC": encoder("libx265", "-crf", "32", "-x265-params", "log-level=none"),
     "HEVC, 10 bit": encoder("libx265", "-crf", "32", "-pix_fmt", "yuv420p10le", "-x265-params", "log-level=none"),
     "VP9": encoder("libvpx-vp9", "-crf", "45", "-b:v", "0", "-cpu-used", "8", ending=".webm"),
-    "VP8, with frames that are never shown": encoder(
+    "VP8, with hidden frames": encoder(
         "libvpx", "-b:v", "200k", "-auto-alt-ref", "1", "-lag-in-frames", "16", "-arnr-maxframes", "7", ending=".webm"
     ),
     "AV1": encoder("libaom-av1", "-crf", "50", "-cpu-used", "8", ending=".mp4"),
@@ -63,26 +68,26 @@ CODECS = {
 
 
 @pytest.mark.parametrize("kind", CODECS)
-async def test_codecs(kind: str, tmp_path: Path) -> None:
+async def test_codecs_agree_with_the_oracle(kind: str, tmp_path: Path) -> None:
     clip = scene(frames=24 if "VP8" in kind else FRAMES)
     distorted = CODECS[kind](clip, tmp_path / "distorted")
     report = await score(lossless(clip, tmp_path / "reference.mkv"), distorted)
-    seen = list(luma(distorted))
-    deep = seen[0].dtype.itemsize > 1
-    shown = [(plane.astype("u2") << 2).astype("u2") if deep else plane for plane in clip.planes]
-    agrees(report, shown, seen, 10 if deep else 8)
+    decoded = list(luma(distorted))
+    deep = decoded[0].dtype.itemsize > 1
+    original = [(plane.astype("u2") << 2).astype("u2") if deep else plane for plane in clip.planes]
+    assert_agreement(report, original, decoded, 10 if deep else 8)
     assert report.result.score < 99.9
 
 
 @pytest.mark.parametrize("depth", [8, 10, 12, 16])
-async def test_raw_video_of_any_depth(depth: int, tmp_path: Path) -> None:
+async def test_raw_video_of_any_bit_depth(depth: int, tmp_path: Path) -> None:
     reference, distorted = scene(depth=depth), scene(depth=depth, seed=7)
     noisy = Clip(tuple(plane - plane // 9 for plane in distorted.planes), depth)
     width, height = SIZE
     form = RawFormat(width=width, height=height, pixelFormat=reference.pixel_format)  # type: ignore[arg-type]
     first = Source(str(reference.write(tmp_path / "r.yuv")), form)
     second = Source(str(noisy.write(tmp_path / "d.yuv")), form)
-    agrees(await score(first, second), list(reference.planes), list(noisy.planes), depth)
+    assert_agreement(await score(first, second), list(reference.planes), list(noisy.planes), depth)
 
 
 async def test_a_smaller_clip_is_scaled_to_the_reference(tmp_path: Path) -> None:
@@ -92,22 +97,22 @@ async def test_a_smaller_clip_is_scaled_to_the_reference(tmp_path: Path) -> None
     ffmpeg("-i", reference, "-vf", "scale=128:72", "-c:v", "libx264", "-crf", "20", small)
     ffmpeg("-i", small, "-vf", "scale=256:144:flags=bicubic", "-c:v", "ffv1", back)
     report = await score(reference, small)
-    agrees(report, list(clip.planes), list(luma(back)))
+    assert_agreement(report, list(clip.planes), list(luma(back)))
     assert report.result.notes == ("the distorted clip (128x72) was scaled to the reference's 256x144, bicubic",)
     assert (report.result.width, report.result.height) == SIZE
 
 
-async def test_a_size_to_compare_at(tmp_path: Path) -> None:
+async def test_both_clips_are_scaled_to_a_requested_size(tmp_path: Path) -> None:
     clip = scene()
     reference, distorted = lossless(clip, tmp_path / "r.mkv"), CODECS["H.264"](clip, tmp_path / "d")
     large = [tmp_path / "rl.mkv", tmp_path / "dl.mkv"]
     for source, out in zip((reference, distorted), large, strict=True):
         ffmpeg("-i", source, "-vf", "scale=384:216:flags=bicubic", "-c:v", "ffv1", out)
     report = await score(reference, distorted, ScoreOptions(size=(384, 216)))
-    agrees(report, list(luma(large[0])), list(luma(large[1])))
+    assert_agreement(report, list(luma(large[0])), list(luma(large[1])))
 
 
-async def test_sound_and_a_cover_picture_are_left_alone(tmp_path: Path) -> None:
+async def test_sound_and_cover_pictures_are_ignored(tmp_path: Path) -> None:
     clip = scene()
     reference = lossless(clip, tmp_path / "reference.mkv")
     ffmpeg("-f", "lavfi", "-i", "color=red:s=64x64:d=0.04", "-frames:v", "1", tmp_path / "cover.png")
@@ -118,25 +123,25 @@ async def test_sound_and_a_cover_picture_are_left_alone(tmp_path: Path) -> None:
     )
     ffmpeg("-i", tmp_path / "sound.mp4", "-map", "0:V:0", "-c", "copy", tmp_path / "video.mp4")
     report = await score(reference, tmp_path / "sound.mp4")
-    agrees(report, list(clip.planes), list(luma(tmp_path / "video.mp4")))
+    assert_agreement(report, list(clip.planes), list(luma(tmp_path / "video.mp4")))
 
 
 @pytest.mark.parametrize("degrees", ["90", "180", "270"])
-async def test_a_clip_that_is_stored_turned(degrees: str, tmp_path: Path) -> None:
+async def test_rotation_metadata_is_applied(degrees: str, tmp_path: Path) -> None:
     clip = scene()
     reference = lossless(clip, tmp_path / "reference.mkv")
     turn = {"90": "transpose=clock", "180": "hflip,vflip", "270": "transpose=cclock"}[degrees]
     ffmpeg("-i", reference, "-vf", turn, "-c:v", "libx264", "-crf", "30", tmp_path / "flat.mp4")
     turned = tmp_path / "turned.mp4"
     ffmpeg("-display_rotation", degrees, "-i", tmp_path / "flat.mp4", "-c", "copy", turned)
-    seen = list(luma(turned))
-    assert seen[0].shape == clip.planes[0].shape
+    decoded = list(luma(turned))
+    assert decoded[0].shape == clip.planes[0].shape
     report = await score(reference, turned)
-    agrees(report, list(clip.planes), seen)
+    assert_agreement(report, list(clip.planes), decoded)
     assert report.result.score > 60
 
 
-async def test_a_variable_frame_rate_pairs_frames_by_their_number(tmp_path: Path) -> None:
+async def test_frames_of_a_variable_frame_rate_are_paired_by_number(tmp_path: Path) -> None:
     clip = scene()
     reference, flat = lossless(clip, tmp_path / "reference.mkv"), CODECS["H.264"](clip, tmp_path / "flat")
     uneven = tmp_path / "uneven.mkv"
@@ -144,37 +149,37 @@ async def test_a_variable_frame_rate_pairs_frames_by_their_number(tmp_path: Path
         "-i", flat, "-vf", "setpts='(N+mod(N*N,3)/4)/25/TB'", "-fps_mode", "vfr", "-c:v", "libx264", "-qp", "0", uneven
     )
     assert len(list(luma(uneven))) == FRAMES
-    agrees(await score(reference, uneven), list(clip.planes), list(luma(flat)))
+    assert_agreement(await score(reference, uneven), list(clip.planes), list(luma(flat)))
 
 
-async def test_times_that_containers_round_differently(tmp_path: Path) -> None:
-    """By their times, ffmpeg would compare every third frame of these with its neighbour."""
+async def test_differently_rounded_timestamps_do_not_matter(tmp_path: Path) -> None:
+    """Paired by timestamp, every third frame would be compared with its neighbour."""
     clip = scene(frames=24)
-    reference = lossless(clip, tmp_path / "reference.mkv", rate="24000/1001")  # rounds to milliseconds
+    reference = lossless(clip, tmp_path / "reference.mkv", rate="24000/1001")  # Matroska rounds to milliseconds
     distorted = tmp_path / "distorted.mp4"
     ffmpeg("-i", reference, "-c:v", "libx264", "-qp", "0", "-video_track_timescale", "24000", distorted)
     report = await score(reference, distorted)
-    agrees(report, list(clip.planes), list(clip.planes))
-    assert report.result.features["vif_scale0"].min == pytest.approx(1, abs=FEATURE)
+    assert_agreement(report, list(clip.planes), list(clip.planes))
+    assert report.result.features["vif_scale0"].min == pytest.approx(1, abs=FEATURE_TOLERANCE)
 
 
-async def test_one_frame(tmp_path: Path) -> None:
+async def test_a_clip_of_one_frame_is_scored(tmp_path: Path) -> None:
     clip = scene(frames=1)
     distorted = CODECS["H.264"](clip, tmp_path / "distorted")
     report = await score(lossless(clip, tmp_path / "reference.mkv"), distorted)
-    agrees(report, list(clip.planes), list(luma(distorted)))
+    assert_agreement(report, list(clip.planes), list(luma(distorted)))
     assert report.result.frames == 1
 
 
 @pytest.mark.parametrize("model", ["vmaf_v0.6.1neg", "vmaf_4k_v0.6.1"])
-async def test_the_other_models(model: str, tmp_path: Path) -> None:
+async def test_the_other_models_agree_with_the_oracle(model: str, tmp_path: Path) -> None:
     clip = scene()
     distorted = CODECS["H.264"](clip, tmp_path / "distorted")
     report = await score(lossless(clip, tmp_path / "reference.mkv"), distorted, ScoreOptions(model=model))
-    agrees(report, list(clip.planes), list(luma(distorted)))
+    assert_agreement(report, list(clip.planes), list(luma(distorted)))
 
 
-async def test_every_second_frame(tmp_path: Path) -> None:
+async def test_subsample_scores_every_second_frame(tmp_path: Path) -> None:
     clip = scene()
     reference, distorted = lossless(clip, tmp_path / "reference.mkv"), CODECS["H.264"](clip, tmp_path / "distorted")
     whole, half = await asyncio.gather(
@@ -184,7 +189,7 @@ async def test_every_second_frame(tmp_path: Path) -> None:
     assert half.values["adm2"] == whole.values["adm2"][::2]
 
 
-async def test_all_features(tmp_path: Path) -> None:
+async def test_all_features_are_measured(tmp_path: Path) -> None:
     clip = scene(frames=2, size=(320, 192))
     distorted = CODECS["H.264"](clip, tmp_path / "distorted")
     options = ScoreOptions(features=get_args(Feature))

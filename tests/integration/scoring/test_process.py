@@ -1,4 +1,4 @@
-"""Progress, the end of the work at any moment, and what is left behind: nothing."""
+"""Scoring as a process: progress, cancellation at any moment without leftovers, the cache, batches."""
 
 import asyncio
 import os
@@ -47,25 +47,25 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def reading(path: Path) -> Iterator[int]:
     """The processes that have this file open."""
     for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and str(path) in _held(entry):
+        if entry.name.isdecimal() and str(path) in _open_files(entry):
             yield int(entry.name)
 
 
-def _held(process: Path) -> set[str]:
-    """What it has open, whatever it opens and closes meanwhile."""
-    held = set()
+def _open_files(process: Path) -> set[str]:
+    """The files that a process has open; ignores those that it closes meanwhile."""
+    files = set()
     with suppress(OSError):
         for link in (process / "fd").iterdir():
             with suppress(OSError):
-                held.add(os.readlink(link))  # noqa: PTH115
-    return held
+                files.add(os.readlink(link))  # noqa: PTH115
+    return files
 
 
 def others_reading(path: Path) -> list[int]:
     return [pid for pid in reading(path) if pid != os.getpid()]
 
 
-async def test_progress_rises_to_the_whole_and_the_report_comes_last(long_clip: Path) -> None:
+async def test_progress_increases_to_the_total_and_the_report_comes_last(long_clip: Path) -> None:
     scorer = Scorer(await engine.find_engine())
     updates = [update async for update in scorer.stream(Source(str(long_clip)), Source(str(long_clip)))]
     *progress, report = updates
@@ -78,7 +78,7 @@ async def test_progress_rises_to_the_whole_and_the_report_comes_last(long_clip: 
     assert scoring[-1].eta == 0
 
 
-async def test_leaving_the_stream_ends_the_work_at_once(long_clip: Path, temporary: Path) -> None:
+async def test_closing_the_stream_stops_ffmpeg(long_clip: Path, temporary: Path) -> None:
     scorer = Scorer(await engine.find_engine())
     clip = Source(str(long_clip))
     async with aclosing(scorer.stream(clip, clip, ScoreOptions(threads=1))) as updates:
@@ -88,19 +88,19 @@ async def test_leaving_the_stream_ends_the_work_at_once(long_clip: Path, tempora
         assert others_reading(long_clip)
     assert others_reading(long_clip) == []
     assert list(temporary.iterdir()) == []
-    assert list(reading(long_clip)) == []  # nor do we hold it open
+    assert list(reading(long_clip)) == []  # not even this process has it open
 
 
 MOMENTS: dict[str, Callable[[Path], object]] = {
-    "at once": lambda _: True,
-    "when it is open": lambda clip: list(reading(clip)),
-    "when another process reads it": others_reading,
-    "when it is scored": lambda clip: _scoring(clip, 0),
+    "immediately": lambda _: True,
+    "once it is open": lambda clip: list(reading(clip)),
+    "once another process reads it": others_reading,
+    "once it is scored": lambda clip: _scoring(clip, 0),
 }
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_a_cancelled_task_leaves_nothing(moment: str, long_clip: Path, temporary: Path) -> None:
+async def test_a_cancelled_task_leaves_no_process_and_no_file(moment: str, long_clip: Path, temporary: Path) -> None:
     scorer = Scorer(await engine.find_engine())
     clip = Source(str(long_clip))
     task = asyncio.create_task(scorer.score(clip, clip, ScoreOptions(threads=1)))
@@ -135,7 +135,7 @@ def test_a_killed_command_leaves_no_process_and_no_file(sign: int, long_clip: Pa
 
 
 def _scoring(clip: Path, command: int) -> bool:
-    """Whether an ffmpeg, not the prober, reads it."""
+    """Whether ffmpeg, not the prober, reads the clip."""
     for pid in others_reading(clip):
         with suppress(OSError):  # a prober that has ended since
             if pid != command and "libvmaf" in Path(f"/proc/{pid}/cmdline").read_text(errors="replace"):
@@ -143,7 +143,7 @@ def _scoring(clip: Path, command: int) -> bool:
     return False
 
 
-async def test_a_killed_engine_is_told_as_what_it_is(long_clip: Path) -> None:
+async def test_a_killed_or_crashed_ffmpeg_is_reported_with_its_signal(long_clip: Path) -> None:
     scorer = Scorer(await engine.find_engine())
     clip = Source(str(long_clip))
     for sign, error in ((signal.SIGKILL, NodeFault), (signal.SIGSEGV, EngineFailure)):
@@ -155,7 +155,7 @@ async def test_a_killed_engine_is_told_as_what_it_is(long_clip: Path) -> None:
             await task
 
 
-async def test_a_clip_that_needs_more_memory_than_it_may_have(tmp_path: Path) -> None:
+async def test_a_clip_that_exceeds_the_memory_limit_is_refused(tmp_path: Path) -> None:
     large = tmp_path / "large.mkv"
     ffmpeg("-f", "lavfi", "-i", "color=size=3840x2160", "-frames:v", "1", "-pix_fmt", "yuv420p", "-c:v", "ffv1", large)
     clip = Source(str(large))
@@ -164,25 +164,25 @@ async def test_a_clip_that_needs_more_memory_than_it_may_have(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "message"),
     [
-        ("exit 1", "failed with exit code 1: it said nothing"),
-        ("echo hello", "does not say that it is ffmpeg"),
+        ("exit 1", "failed with exit code 1: no error message"),
+        ("echo hello", "is not ffmpeg: .* printed no ffmpeg version"),
         ("echo ffmpeg version 4.4.2", "has no libvmaf filter"),
     ],
 )
-async def test_an_ffmpeg_that_cannot_score(script: str, told: str, long_clip: Path, tmp_path: Path) -> None:
+async def test_an_unusable_ffmpeg_is_a_node_fault(script: str, message: str, long_clip: Path, tmp_path: Path) -> None:
     fake = tmp_path / "ffmpeg"
     fake.write_text(f"#!/bin/sh\ncase $* in *filter_complex*) exit 8;; esac\n{script}\n")
     fake.chmod(0o755)
     clip = Source(str(long_clip))
-    with pytest.raises(NodeFault, match=told):
+    with pytest.raises(NodeFault, match=message):
         await Scorer(await engine.find_engine({"VMAFX_FFMPEG_BIN": str(fake)})).score(clip, clip)
-    with pytest.raises(NodeFault, match="VMAFX_FFMPEG_BIN names 'nowhere', which is no program here"):
+    with pytest.raises(NodeFault, match="VMAFX_FFMPEG_BIN is set to 'nowhere', which is not an executable"):
         await engine.find_engine({"VMAFX_FFMPEG_BIN": "nowhere"})
 
 
-async def test_the_second_time_it_is_known(tmp_path: Path) -> None:
+async def test_results_are_cached_by_content_and_options(tmp_path: Path) -> None:
     folder, clip = tmp_path / "cache", lossless(scene(), tmp_path / "clip.mkv")
     scorer = Scorer(await engine.find_engine(), cache=ResultCache(folder))
     copy = tmp_path / "copy.mkv"
@@ -200,39 +200,39 @@ async def test_the_second_time_it_is_known(tmp_path: Path) -> None:
     assert not (await scorer.score(Source(str(clip)), Source(str(copy)))).result.cached
 
 
-async def test_many_scores_in_turn_leave_no_descriptor_behind(tmp_path: Path) -> None:
+async def test_repeated_scores_leave_no_descriptor_open(tmp_path: Path) -> None:
     clip = Source(str(lossless(scene(frames=2), tmp_path / "clip.mkv")))
     scorer = Scorer(await engine.find_engine())
     await scorer.score(clip, clip)
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     for _ in range(4):
         await scorer.score(clip, clip)
-    assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208 - another's idle connection may go meanwhile
+    assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208 - other tests' idle connections may close meanwhile
 
 
-async def test_a_clip_that_waits_to_be_read_when_all_is_cancelled_is_closed(long_clip: Path) -> None:
-    """All threads are busy: what it was to be read by has not begun."""
+async def test_a_cancelled_hash_that_has_not_started_closes_the_clip(long_clip: Path) -> None:
+    """All threads of the pool are busy, so that hashing is queued."""
     busy, loop = threading.Event(), asyncio.get_running_loop()
     others = [loop.run_in_executor(None, busy.wait) for _ in range(64)]
     fd = os.open(long_clip, os.O_RDONLY)
     try:
-        reads = asyncio.create_task(sha256(OpenedMedia(fd, long_clip.stat().st_size, "clip")))
+        hashing = asyncio.create_task(sha256(OpenedMedia(fd, long_clip.stat().st_size, "clip")))
         await asyncio.sleep(0)
-        reads.cancel()
+        hashing.cancel()
         busy.set()
-        await asyncio.gather(reads, *others, return_exceptions=True)
-        assert reads.cancelled()
+        await asyncio.gather(hashing, *others, return_exceptions=True)
+        assert hashing.cancelled()
     finally:
         os.close(fd)
     assert list(reading(long_clip)) == []
 
 
-async def test_a_bad_clip_is_told_while_another_has_the_only_turn(tmp_path: Path) -> None:
+async def test_bad_local_clips_fail_while_another_clip_is_downloaded(tmp_path: Path) -> None:
     reference = lossless(scene(), tmp_path / "reference.mkv")
     ffmpeg("-i", reference, "-frames:v", "30", "-vf", "crop=128:144", tmp_path / "narrow.mp4")
     (tmp_path / "text.mp4").write_text("no clip")
     local = [tmp_path / name for name in ("none.mp4", "text.mp4", "narrow.mp4")]
-    told: dict[int, str] = {}
+    failures: dict[int, str] = {}
     async with WebServer() as web:
         content = reference.read_bytes()
         remote = [web.serve(f"/{name}.mkv", stalls(content, after=len(content) // 2)) for name in ("a", "b")]
@@ -243,22 +243,22 @@ async def test_a_bad_clip_is_told_while_another_has_the_only_turn(tmp_path: Path
                 Source(str(reference)),
                 [*map(Source, remote), *(Source(str(path)) for path in local), Source("ftp://host/clip.mp4")],
                 lambda _number, _progress: None,
-                lambda number, error: told.update({number: str(error)}),
+                lambda number, error: failures.update({number: str(error)}),
             )
         )
-        await eventually(lambda: len(told) == 4 or task.done(), "all bad clips are told")
+        await eventually(lambda: len(failures) == 4 or task.done(), "all bad clips have failed")
         assert not task.done()
-        assert len(web.requests) == 1  # remote clips are fetched in their turn
+        assert len(web.requests) == 1  # the second remote clip waits for the first
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    reasons = ("there is no file", "text.mp4", "its shape", "ftp:// is not known")
-    assert all(reason in told[number] for number, reason in enumerate(reasons, start=2)), told
+    reasons = ("there is no file", "text.mp4", "its aspect ratio", "ftp:// is not supported")
+    assert all(reason in failures[number] for number, reason in enumerate(reasons, start=2)), failures
 
 
-async def test_with_a_bad_reference_nothing_is_told_of_the_clips(tmp_path: Path) -> None:
+async def test_with_a_bad_reference_no_failures_of_clips_are_reported(tmp_path: Path) -> None:
     (tmp_path / "text.mkv").write_text("no clip")
-    batch, told = BatchScorer(Scorer(await engine.find_engine()), ScoreOptions()), []
+    batch, failures = BatchScorer(Scorer(await engine.find_engine()), ScoreOptions()), []
     clips = [Source("none.mp4"), Source(str(tmp_path / "text.mkv"))]
     with pytest.raises(BadInput, match=r"^reference"):
-        await batch.score(clips[1], clips, lambda *_: None, lambda *failure: told.append(failure))
-    assert told == []
+        await batch.score(clips[1], clips, lambda *_: None, lambda *failure: failures.append(failure))
+    assert failures == []

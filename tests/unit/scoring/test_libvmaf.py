@@ -1,4 +1,4 @@
-"""What libvmaf's log may leave out, and must not."""
+"""Parsing of libvmaf's log: column names, and errors for missing values."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from vmafx.scoring.errors import EngineFailure
-from vmafx.scoring.libvmaf import asked_for, columns, decode_log
+from vmafx.scoring.libvmaf import columns, decode_log, libvmaf_features
 
 
 def log(frames: list[dict[str, Any]], mean: float | None = None, numbers: list[int] | None = None) -> bytes:
@@ -18,7 +18,7 @@ def log(frames: list[dict[str, Any]], mean: float | None = None, numbers: list[i
     return msgspec.json.encode({"version": "2.3.0", "frames": listed, "pooled_metrics": {"vmaf": {"mean": average}}})
 
 
-def test_columns_have_plain_names() -> None:
+def test_columns_have_short_names() -> None:
     frame = {"integer_adm2_egl_1": 0.9, "float_ssim": 0.8, "ciede2000": 30.0, "psnr_y": 40.0, "vmaf": 90.0}
     numbers, table = columns(decode_log(log([frame, frame])), 2, 1, ("ssim", "ciede", "psnr"))
     assert numbers == [0, 1]
@@ -26,33 +26,33 @@ def test_columns_have_plain_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "given", "features", "told"),
+    ("content", "sent", "features", "message"),
     [
-        (log([{"vmaf": 90.0}]), 2, (), "has 1 frames, and 2 were given"),
-        (log([{"vmaf": 90.0}], numbers=[1]), 1, (), "has 1 frames, and 1 were given"),
-        (log([{"vmaf": 90.0}]), 1, ("cambi",), "libvmaf gave no cambi"),
-        (log([{"vmaf": 90.0, "float_ssim": None}]), 1, (), "gives no number for float_ssim of frame 0"),
-        (log([{"vmaf": 90.0, "cambi": 1.0}, {"vmaf": 90.0}]), 2, (), "gives no number for cambi of frame 1"),
-        (log([{"vmaf": 90.0}], mean=91.0), 1, (), "is not that of the frames"),
+        (log([{"vmaf": 90.0}]), 2, (), "has 1 frames, but 2 were sent"),
+        (log([{"vmaf": 90.0}], numbers=[1]), 1, (), "has 1 frames, but 1 were sent"),
+        (log([{"vmaf": 90.0}]), 1, ("cambi",), "libvmaf's log has no cambi"),
+        (log([{"vmaf": 90.0, "float_ssim": None}]), 1, (), "has no float_ssim for frame 0"),
+        (log([{"vmaf": 90.0, "cambi": 1.0}, {"vmaf": 90.0}]), 2, (), "has no cambi for frame 1"),
+        (log([{"vmaf": 90.0}], mean=91.0), 1, (), "differs from the mean of the frames"),
         (b'{"version": "2.3.0", "frames": [', 1, (), "cannot be read"),
         (b"", 1, (), "cannot be read"),
     ],
 )
-def test_what_is_missing_is_told(content: bytes, given: int, features: tuple[str, ...], told: str) -> None:
-    with pytest.raises(EngineFailure, match=told):
-        columns(decode_log(content), given, 1, features)
+def test_an_incomplete_log_is_an_error(content: bytes, sent: int, features: tuple[str, ...], message: str) -> None:
+    with pytest.raises(EngineFailure, match=message):
+        columns(decode_log(content), sent, 1, features)
 
 
-def test_no_difference_is_a_hundred_where_it_would_be_endless() -> None:
+def test_features_that_are_infinite_for_identical_planes_are_reported_as_100() -> None:
     frame = {"vmaf": 90.0, "psnr_y": 41.0, "psnr_cb": 60.0, "psnr_cr": 60.0, "psnr_hvs_cb": None}
     _, table = columns(decode_log(log([frame])), 1, 1, ())
     assert table["psnr_hvs_cb"] == [100.0]
     for name in ("psnr_hvs_y", "psnr_hvs", "ciede2000"):  # luma does differ
-        with pytest.raises(EngineFailure, match=f"gives no number for {name}"):
+        with pytest.raises(EngineFailure, match=f"has no {name} for frame 0"):
             columns(decode_log(log([frame | {name: None}])), 1, 1, ())
 
 
-def test_what_may_be_endless_is_measured_with_psnr() -> None:
-    assert asked_for(("ssim",)) == ["float_ssim"]
-    assert asked_for(("ciede",)) == ["ciede", "psnr"]
-    assert asked_for(("psnr", "psnr_hvs")) == ["psnr", "psnr_hvs"]
+def test_features_that_can_be_infinite_are_measured_with_psnr() -> None:
+    assert libvmaf_features(("ssim",)) == ["float_ssim"]
+    assert libvmaf_features(("ciede",)) == ["ciede", "psnr"]
+    assert libvmaf_features(("psnr", "psnr_hvs")) == ["psnr", "psnr_hvs"]

@@ -1,4 +1,4 @@
-"""Which filter graph two clips get, and which get none; pure, so every case is cheap."""
+"""The plan of a comparison: filter chains, refusals and notes."""
 
 from typing import Any
 
@@ -20,12 +20,12 @@ CLIP = Clip(
     width=1920,
     height=1080,
     pixel_format="yuv420p",
-    depth=8,
+    bit_depth=8,
     chroma="420",
     packets=100,
-    rate="25",
-    seconds=4.0,
-    longest=0.04,
+    frame_rate="25",
+    duration=4.0,
+    longest_frame=0.04,
 )
 
 
@@ -33,22 +33,22 @@ def clip(**changes: object) -> Clip:
     return msgspec.structs.replace(CLIP, **changes)
 
 
-def refused(reference: Clip, distorted: Clip, options: ScoreOptions | None = None) -> str:
+def refusal(reference: Clip, distorted: Clip, options: ScoreOptions | None = None) -> str:
     with pytest.raises(BadInput) as error:
         make_plan(reference, distorted, options or ScoreOptions())
     return str(error.value)
 
 
-def test_equal_clips_are_taken_as_they_are() -> None:
-    made = make_plan(CLIP, CLIP, ScoreOptions())
+def test_clips_of_the_same_format_are_not_converted() -> None:
+    plan = make_plan(CLIP, CLIP, ScoreOptions())
     chain = (
         "settb=1/1000,setpts=N,scale=w=1920:h=1080:flags=bicubic:in_range=limited:out_range=limited,"
         "format=yuv420p,setsar=1"
     )
-    assert made == Plan(1920, 1080, "yuv420p", chain, chain, 100, ())
+    assert plan == Plan(1920, 1080, "yuv420p", chain, chain, 100, ())
 
 
-def test_the_whole_graph() -> None:
+def test_the_filter_graph_has_all_options() -> None:
     options = ScoreOptions(threads=3, subsample=2, features=("psnr", "ssim"))
     graph = make_plan(CLIP, CLIP, options).graph(CLIP, clip(stream=2), options, "version=vmaf_v0.6.1", "/dev/fd/9")
     assert graph.startswith("[0:2]settb")
@@ -62,61 +62,63 @@ def test_the_whole_graph() -> None:
 @pytest.mark.parametrize(
     ("reference", "distorted", "format_"),
     [
-        ({}, {"depth": 10}, "yuv420p10le"),
-        ({"depth": 12}, {}, "yuv420p12le"),
-        ({"depth": 14}, {}, "yuv420p16le"),
+        ({}, {"bit_depth": 10}, "yuv420p10le"),
+        ({"bit_depth": 12}, {}, "yuv420p12le"),
+        ({"bit_depth": 14}, {}, "yuv420p16le"),
         ({"chroma": "422"}, {}, "yuv422p"),
         ({"chroma": "rgb"}, {"chroma": "422"}, "yuv422p"),
         ({"chroma": "rgb"}, {"chroma": "rgb"}, "yuv444p"),
-        ({"chroma": "gray", "depth": 16}, {"chroma": "gray"}, "yuv420p16le"),
+        ({"chroma": "gray", "bit_depth": 16}, {"chroma": "gray"}, "yuv420p16le"),
     ],
 )
 def test_the_common_pixel_format(reference: dict[str, object], distorted: dict[str, object], format_: str) -> None:
     assert make_plan(clip(**reference), clip(**distorted), ScoreOptions()).pixel_format == format_
 
 
-def test_values_are_compared_in_the_references_range() -> None:
-    made = make_plan(clip(full_range=False), clip(full_range=True), ScoreOptions())
-    assert "in_range=full:out_range=limited" in made.distorted
-    assert "in_range=limited:out_range=limited" in made.reference
-    assert "full-range" in made.notes[0]
-    raw = clip(container="rawvideo", rate=None)
-    made = make_plan(raw, clip(full_range=True), ScoreOptions())
-    assert "in_range=full:out_range=full" in made.reference
-    assert "taken as full-range, like the other" in made.notes[0]
-    made = make_plan(clip(chroma="rgb"), clip(matrix=9), ScoreOptions())
-    assert "in_range=full:out_range=limited:out_color_matrix=bt2020" in made.reference
+def test_clips_are_compared_in_the_range_of_the_reference() -> None:
+    plan = make_plan(clip(full_range=False), clip(full_range=True), ScoreOptions())
+    assert "in_range=full:out_range=limited" in plan.distorted
+    assert "in_range=limited:out_range=limited" in plan.reference
+    assert "full-range" in plan.notes[0]
+    raw = clip(container="rawvideo", frame_rate=None)
+    plan = make_plan(raw, clip(full_range=True), ScoreOptions())
+    assert "in_range=full:out_range=full" in plan.reference
+    assert "taken as full-range, like the other" in plan.notes[0]
+    plan = make_plan(clip(chroma="rgb"), clip(matrix=9), ScoreOptions())
+    assert "in_range=full:out_range=limited:out_color_matrix=bt2020" in plan.reference
 
 
-def test_rates() -> None:
-    assert "it has 30 frames a second, and the reference has 25" in refused(CLIP, clip(rate="30"))
-    assert make_plan(clip(rate="24"), clip(rate="24000/1001"), ScoreOptions())  # within what containers round
-    assert make_plan(CLIP, clip(rate="30", even=False), ScoreOptions())  # an average of uneven ones says little
-    assert make_plan(CLIP, clip(rate=None), ScoreOptions())
-    made = make_plan(CLIP, clip(rate="50", packets=200), ScoreOptions(conform=True))
-    assert made.distorted.startswith("settb=1/50,setpts=N,fps=fps=25:round=near,settb")
-    assert made.expected == 100
-    assert "does not say" in refused(CLIP, clip(rate=None), ScoreOptions(conform=True))
-    assert "it has 150 frames, and the reference has 100" in refused(
-        CLIP, clip(seconds=6.0), ScoreOptions(conform=True)
+def test_frame_rates_must_match_unless_conformed() -> None:
+    assert "its frame rate is 30 fps, but the reference has 25 fps" in refusal(CLIP, clip(frame_rate="30"))
+    assert make_plan(
+        clip(frame_rate="24"), clip(frame_rate="24000/1001"), ScoreOptions()
+    )  # within the rounding of containers
+    assert make_plan(CLIP, clip(frame_rate="30", constant_rate=False), ScoreOptions())  # the average of a variable rate
+    assert make_plan(CLIP, clip(frame_rate=None), ScoreOptions())
+    plan = make_plan(CLIP, clip(frame_rate="50", packets=200), ScoreOptions(conform=True))
+    assert plan.distorted.startswith("settb=1/50,setpts=N,fps=fps=25:round=near,settb")
+    assert plan.expected == 100
+    assert "does not state it" in refusal(CLIP, clip(frame_rate=None), ScoreOptions(conform=True))
+    assert "it has 150 frames, but the reference has 100" in refusal(
+        CLIP, clip(duration=6.0), ScoreOptions(conform=True)
     )
-    assert make_plan(CLIP, clip(seconds=6.0), ScoreOptions(conform=True, shortest=True)).expected == 100
-    gap = clip(seconds=3600.0, longest=3596.0)
-    assert "one of its frames stands for 3596 s" in refused(CLIP, gap, ScoreOptions(conform=True, shortest=True))
+    assert make_plan(CLIP, clip(duration=6.0), ScoreOptions(conform=True, shortest=True)).expected == 100
+    gap = clip(duration=3600.0, longest_frame=3596.0)
+    assert "one of its frames lasts 3596 s" in refusal(CLIP, gap, ScoreOptions(conform=True, shortest=True))
 
 
 @given(st.integers(1, 10_000), st.integers(1, 10_000), st.booleans())
-def test_counts(reference: int, distorted: int, shortest: bool) -> None:
-    """Before the score only a gross difference is refused, after it any."""
+def test_different_numbers_of_frames_are_refused(reference: int, distorted: int, shortest: bool) -> None:
+    """Before decoding only a large difference is refused, after it any."""
     options = ScoreOptions(shortest=shortest)
-    gross = abs(reference - distorted) > max(10, 0.1 * max(reference, distorted))
+    large_difference = abs(reference - distorted) > max(10, 0.1 * max(reference, distorted))
     try:
         assert make_plan(clip(packets=reference), clip(packets=distorted), options).expected == min(
             reference, distorted
         )
-        assert shortest or not gross
+        assert shortest or not large_difference
     except BadInput:
-        assert gross
+        assert large_difference
         assert not shortest
     try:
         check_counts(reference, distorted, options)
@@ -125,17 +127,17 @@ def test_counts(reference: int, distorted: int, shortest: bool) -> None:
         assert not shortest
 
 
-def test_packets_that_are_not_shown_do_not_count() -> None:
+def test_packets_of_hidden_frames_are_not_counted() -> None:
     assert make_plan(CLIP, clip(codec="vp8", packets=140), ScoreOptions()).expected == 100
 
 
-def test_what_the_container_calls_broken() -> None:
-    assert refused(clip(broken=1), CLIP).startswith("reference: it is damaged or cut off (in one place)")
-    assert "in 3 places" in refused(CLIP, clip(broken=3))
-    assert make_plan(CLIP, clip(broken=3), ScoreOptions(damaged=True))
+def test_corrupt_packets_are_refused() -> None:
+    assert refusal(clip(corrupt_packets=1), CLIP).startswith("reference: it is damaged or truncated (1 error)")
+    assert "3 errors" in refusal(CLIP, clip(corrupt_packets=3))
+    assert make_plan(CLIP, clip(corrupt_packets=3), ScoreOptions(damaged=True))
 
 
-def test_notes() -> None:
+def test_notes_name_conversions_and_limitations() -> None:
     def notes(reference: Clip, distorted: Clip, **options: object) -> str:
         return " ".join(make_plan(reference, distorted, ScoreOptions(**options)).notes)  # type: ignore[arg-type]
 
@@ -147,49 +149,49 @@ def test_notes() -> None:
     assert "scaled to 1280x720" in notes(CLIP, CLIP, size=(1280, 720))
     assert "HDR (PQ)" in notes(clip(transfer=16), CLIP)
     assert "interlaced" in notes(CLIP, clip(interlaced=True))
-    assert "the distorted clip has 3 video streams" in notes(CLIP, clip(streams=3))
-    assert "RGB was converted to YUV by bt709" in notes(CLIP, clip(chroma="rgb"))
+    assert "the distorted clip has 3 video streams" in notes(CLIP, clip(video_streams=3))
+    assert "RGB was converted to YUV with bt709" in notes(CLIP, clip(chroma="rgb"))
     small = clip(width=720, height=405)
-    assert "RGB was converted to YUV by bt601" in notes(small, msgspec.structs.replace(small, chroma="rgb"))
-    assert "coded differently (bt601, bt709)" in notes(clip(matrix=1), clip(matrix=6))
+    assert "RGB was converted to YUV with bt601" in notes(small, msgspec.structs.replace(small, chroma="rgb"))
+    assert "different colour matrices (bt601, bt709)" in notes(clip(matrix=1), clip(matrix=6))
     assert notes(CLIP, CLIP, conform=True) == ""
-    assert "the reference was brought to 25 frames a second" in notes(clip(even=False), CLIP, conform=True)
+    assert "the reference was converted to 25 fps" in notes(clip(constant_rate=False), CLIP, conform=True)
 
 
-def test_features_that_bear_less_get_less() -> None:
-    deep = clip(depth=16, chroma="444")
+def test_features_limit_bit_depth_and_chroma() -> None:
+    deep = clip(bit_depth=16, chroma="444")
     for features, format_ in (
         (("psnr",), "yuv444p16le"),
         (("psnr_hvs",), "yuv444p12le"),
         (("cambi", "psnr_hvs"), "yuv444p10le"),
         (("ciede",), "yuv420p16le"),
     ):
-        made = make_plan(deep, deep, ScoreOptions(features=features))  # type: ignore[arg-type]
-        assert made.pixel_format == format_
-        assert (made.notes == ()) == (features == ("psnr",))
+        plan = make_plan(deep, deep, ScoreOptions(features=features))  # type: ignore[arg-type]
+        assert plan.pixel_format == format_
+        assert (plan.notes == ()) == (features == ("psnr",))
 
 
 @pytest.mark.parametrize(
-    ("reference", "distorted", "told"),
+    ("reference", "distorted", "note"),
     [
         ((), (), ""),
-        (((5, 1.0),), ((5, 1.0),), ""),  # both pause there
-        ((), ((10, 1.0),), "from frame 10 on, the clips' times are 1 frames apart"),
+        (((5, 1.0),), ((5, 1.0),), ""),  # the same gap in both
+        ((), ((10, 1.0),), "from frame 10 on, the timestamps of the clips differ by 1 frame:"),
         (((40, 2.0),), ((10, 1.0),), "from frame 10 on"),
         (((10, 1.0),), ((12, 1.0),), "from frame 10 on"),
         ((), ((10, 0.6),), ""),
         ((), None, ""),
     ],
 )
-def test_times_that_drift_apart_are_told(reference: Any, distorted: Any, told: str) -> None:
-    notes = " ".join(make_plan(clip(jumps=reference), clip(jumps=distorted), ScoreOptions()).notes)
-    assert told in notes
-    assert bool(told) == bool(notes)
+def test_timestamps_that_drift_apart_are_noted(reference: Any, distorted: Any, note: str) -> None:
+    notes = " ".join(make_plan(clip(gaps=reference), clip(gaps=distorted), ScoreOptions()).notes)
+    assert note in notes
+    assert bool(note) == bool(notes)
 
 
-def test_limits() -> None:
-    assert "more than the limit of 35,389,440 pixels" in refused(CLIP, CLIP, ScoreOptions(size=(16384, 9216)))
-    with pytest.raises(BadInput, match="there would be 100 frames to score, and 99 is the limit"):
+def test_limits_on_pixels_and_frames() -> None:
+    assert "more than the limit of 35,389,440 pixels" in refusal(CLIP, CLIP, ScoreOptions(size=(16384, 9216)))
+    with pytest.raises(BadInput, match="the 100 frames to score exceed the limit of 99"):
         make_plan(CLIP, CLIP, ScoreOptions(), ClipLimits(frames=99))
 
 

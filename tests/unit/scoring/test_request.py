@@ -1,4 +1,4 @@
-"""What is to be scored: the options' limits, and what tells one request from another."""
+"""Scoring requests: limits of the options, and cache keys."""
 
 import os
 from pathlib import Path
@@ -16,14 +16,14 @@ from vmafx.scoring.request import ScoreOptions, Source, check_options
 
 CLIPS = (Source("a"), Source("b"))
 RAW = (Source("a", RawFormat(width=64, height=48, pixelFormat="yuv420p")), Source("b"))
-EVERYTHING = ScoreOptions(
+ALL_OPTIONS = ScoreOptions(
     features=("psnr", "ssim"), pooling="p5", subsample=2, size=(192, 128),
     shortest=True, conform=True, stretch=True, damaged=True,
 )  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"pooling": "most"}, "must be mean, harmonic_mean, min, max, median or a percentile p1 to p99, not 'most'"),
         ({"pooling": "p5\n"}, "a percentile p1 to p99, not 'p5\\n'"),
@@ -34,21 +34,21 @@ EVERYTHING = ScoreOptions(
         ({"features": ("x",)}, "features must be some of cambi, ciede, ms_ssim, psnr, psnr_hvs, ssim, not ('x',)"),
     ],
 )  # fmt: skip
-def test_a_value_outside_the_limits_of_a_job_is_refused(options: dict[str, Any], told: str) -> None:
+def test_a_value_outside_the_limits_of_the_api_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput) as caught:
         check_options(ScoreOptions(**options))
     assert str(caught.value).startswith("options: ")
-    assert str(caught.value).endswith(told)
+    assert str(caught.value).endswith(message)
 
 
-def test_what_a_job_may_have_is_accepted() -> None:
-    for options in (ScoreOptions(), ScoreOptions(threads=128, subsample=1000), EVERYTHING):
+def test_values_within_the_limits_are_accepted() -> None:
+    for options in (ScoreOptions(), ScoreOptions(threads=128, subsample=1000), ALL_OPTIONS):
         check_options(options)
 
 
 def test_without_threads_there_are_as_many_as_cores() -> None:
-    assert ScoreOptions(threads=3).cores() == 3
-    assert ScoreOptions().cores() == min(usable_cores(), 128)
+    assert ScoreOptions(threads=3).thread_count() == 3
+    assert ScoreOptions().thread_count() == min(usable_cores(), 128)
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,12 @@ def test_without_threads_there_are_as_many_as_cores() -> None:
     [
         (CLIPS, ScoreOptions(), "5f0e74aa70549c240fdb91b981b28befd72e915c1ac47d1d417e4a177ba92cc7"),
         (CLIPS, ScoreOptions(threads=3), "5f0e74aa70549c240fdb91b981b28befd72e915c1ac47d1d417e4a177ba92cc7"),
-        (CLIPS, EVERYTHING, "0ff521612d5962f509973a3f1991c5572fcb56c1bf72e72cf017bf18e3c2ecac"),
-        (RAW, EVERYTHING, "5d9514dd4aa3a4c64a90cc2ea7171f97f60a38c680b7b9d5a7e9e337de0d1e60"),
+        (CLIPS, ALL_OPTIONS, "0ff521612d5962f509973a3f1991c5572fcb56c1bf72e72cf017bf18e3c2ecac"),
+        (RAW, ALL_OPTIONS, "5d9514dd4aa3a4c64a90cc2ea7171f97f60a38c680b7b9d5a7e9e337de0d1e60"),
     ],
 )
-def test_results_of_before_are_found_again(
-    tmp_path: Path, clips: tuple[Source, Source], options: ScoreOptions, key: str
-) -> None:
-    """A new option changes the keys, which costs people what they have cached: then this test is to be changed too."""
+def test_cache_keys_are_stable(tmp_path: Path, clips: tuple[Source, Source], options: ScoreOptions, key: str) -> None:
+    """A new option changes the keys and so invalidates the caches of users; update the keys here only on purpose."""
     program = tmp_path / "ffmpeg"
     program.write_bytes(b"engine")
     os.utime(program, ns=(1, 1_700_000_000_000_000_000))

@@ -1,15 +1,17 @@
-"""Clips by path or URI, opened once: what comes out is a descriptor, and nobody opens by name again.
+"""Clips by path or URI, opened once as a file descriptor; reports delivered to a path or URI.
 
-    opened.py    the way in: `async with open_media(uri, part, policy) as opened`
-    policy.py    what may be opened, and the variables that say so
-    schemes.py   the table of URI schemes: how each is parsed, fetched and written, and what has to be installed
-    uri.py       from text to a place; what of it may be shown
-    local.py     files of this machine
-    staging.py   where remote clips lie meanwhile: a file without a name, bounded and hashed
-    web.py       http and https; guard.py which addresses they may lead to
-    store.py     object stores, by way of fsspec; s3.py and gs.py how each is reached
-    deliver.py   the other way: a report to a path or URI
-    retry.py     when a broken transfer goes on, and when it is given up
+Nothing opens a clip by name again after it was checked. Texts and errors that leave this package contain no
+credentials: no user names of URLs, no queries, no headers, no messages of foreign errors.
 
-No text that leaves here holds a credential: no user names of URLs, no queries, no headers, no foreign error's words.
+    access.py         opens and hashes a clip, delivers a report; the functions that others call
+    policy.py         what may be opened, with the variables that configure it
+    uri.py            the table of URI schemes, URI parsing, display names without credentials
+    local.py          files of this machine
+    staging.py        temporary files for downloads: limited in size, hashed, without a name
+    retry.py          retries of interrupted transfers
+    web.py            downloads and uploads by http and https
+    address_guard.py  which IP addresses a URL may lead to
+    object_store.py   downloads and uploads of objects, with fsspec
+    s3.py             access to Amazon S3 and compatible stores
+    gs.py             access to Google Cloud Storage
 """

@@ -1,4 +1,4 @@
-"""Opens a clip by path or URI as a file descriptor, hashes it, and delivers a report to one."""
+"""Opens a clip by path or URI as a file descriptor, hashes it, and delivers reports."""
 
 import hashlib
 import os
@@ -16,17 +16,19 @@ from vmafx.scoring.media.staging import StagedFile
 from vmafx.scoring.media.uri import SCHEMES, locate
 from vmafx.tasks import in_thread
 
+HASH_BLOCK_SIZE = 1 << 20
+
 
 class OpenedMedia(msgspec.Struct, frozen=True):
-    """A clip at hand. What `fd` says is the clip, whatever happens to its name."""
+    """An open clip. `fd` stays the same file even if its name is reused."""
 
     fd: int
     size: int
-    shown: str  # fit for logs and results: holds no credentials
-    digest: str | None = None  # SHA-256, where it came for free
+    display_name: str  # for logs and results: without credentials
+    digest: str | None = None  # SHA-256, if computed during the download
 
-    def again(self) -> int:
-        """A fresh descriptor of the same file, with its own offset; the caller closes it."""
+    def reopen(self) -> int:
+        """A new descriptor of the same file, with its own offset. The caller closes it."""
         return os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
 
 
@@ -34,47 +36,46 @@ class OpenedMedia(msgspec.Struct, frozen=True):
 async def open_media(
     uri: str, part: InputPart, policy: MediaPolicy, progress: Callable[[int, int | None], None] | None = None
 ) -> AsyncIterator[OpenedMedia]:
-    """Open a clip, fetching it first if it is elsewhere. `progress` is told the bytes that came, and of how many."""
-    place = locate(uri, part)
-    policy.allow(place.scheme, part)
-    scheme = SCHEMES[place.scheme]
+    """Opens a clip; a remote one is downloaded first. `progress` is called with the bytes received and the total."""
+    location = locate(uri, part)
+    policy.check_scheme(location.scheme, part)
+    scheme = SCHEMES[location.scheme]
     stack = ExitStack()
     try:
         if scheme.in_place:
-            fd = await in_thread(stack.enter_context, local_file(place, part, policy))
-            yield OpenedMedia(fd, os.fstat(fd).st_size, place.shown)
+            fd = await in_thread(stack.enter_context, local_file(location, part, policy))
+            yield OpenedMedia(fd, os.fstat(fd).st_size, location.display_name)
         else:
-            transfer = await scheme.transfer()
-            staging = StagedFile(place.shown, part, policy, progress)
+            transfer = await scheme.load_module()
+            staging = StagedFile(location.display_name, part, policy, progress)
             await in_thread(stack.enter_context, staging)
-            await transfer.fetch(place, staging)
-            yield OpenedMedia(staging.seal(), staging.size, place.shown, staging.digest)
+            await transfer.fetch(location, staging)
+            yield OpenedMedia(staging.seal(), staging.size, location.display_name, staging.digest)
     finally:
-        # The last to close a large unnamed file waits for the disk to forget it.
+        # Closing the last descriptor of a large unnamed file blocks until the file system has freed it.
         await in_thread(stack.close)
 
 
-BLOCK = 1 << 20
-
-
 async def sha256(opened: OpenedMedia) -> str:
-    """Beside other work: hashing does not hold the interpreter. Cancelled, it stops at once."""
+    """The SHA-256 of a clip, computed in a thread; cancellation stops the thread."""
+    if opened.digest:
+        return opened.digest
     stop = threading.Event()
-    with FileIO(opened.again()) as file:
+    with FileIO(opened.reopen()) as file:
         return await in_thread(_sha256, file, stop, on_cancel=stop.set)
 
 
 def _sha256(file: FileIO, stop: threading.Event) -> str:
     digest = hashlib.sha256()
-    while not stop.is_set() and (block := file.read(BLOCK)):
+    while not stop.is_set() and (block := file.read(HASH_BLOCK_SIZE)):
         digest.update(block)
     return digest.hexdigest()
 
 
 async def deliver_report(uri: str, content: bytes, policy: MediaPolicy) -> str:
-    """Put it there, and tell where in words fit for a result."""
-    place = locate(uri, "options")
-    policy.allow(place.scheme, "options")
-    transfer = await SCHEMES[place.scheme].transfer()
-    await transfer.put(place, content, policy)
-    return place.shown
+    """Writes a report to a path or URI and returns its display name."""
+    location = locate(uri, "options")
+    policy.check_scheme(location.scheme, "options")
+    transfer = await SCHEMES[location.scheme].load_module()
+    await transfer.put(location, content, policy)
+    return location.display_name

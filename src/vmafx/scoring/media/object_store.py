@@ -1,4 +1,7 @@
-"""Clips in object stores, through fsspec; s3.py and gs.py say how each store is reached."""
+"""Downloads and uploads of objects with fsspec, whose async methods begin with an underscore.
+
+s3.py and gs.py connect to the stores.
+"""
 
 import asyncio
 import errno
@@ -17,56 +20,58 @@ from vmafx.scoring.media.staging import StagedFile
 from vmafx.scoring.media.uri import Location
 
 BLOCK_SIZE = 8 << 20
-NETWORK = (OSError, TimeoutError, ValueError, aiohttp.ClientError)
-# Whatever of these a store knows: if one changes, it is another object.
-_VERSION = ("size", "ETag", "etag", "generation", "VersionId", "LastModified", "mtime", "created")
+NETWORK_ERRORS = (OSError, TimeoutError, ValueError, aiohttp.ClientError)
+# Properties that identify a version of an object; each store has some of them.
+_VERSION_FIELDS = ("size", "ETag", "etag", "generation", "VersionId", "LastModified", "mtime", "created")
 
 
 class ObjectStore(msgspec.Struct, frozen=True):
-    """How to reach a kind of store, and how to understand its failures."""
+    """How to connect to a kind of store, and to interpret its errors."""
 
-    connect: Callable[[], Awaitable[tuple[Any, Any]]]  # fsspec's asynchronous file system, and what to close after it
-    errors: tuple[type[Exception], ...] = NETWORK
+    connect: Callable[[], Awaitable[tuple[Any, Any]]]  # fsspec's async file system, and the session to close
+    errors: tuple[type[Exception], ...] = NETWORK_ERRORS
     denied: Callable[[Exception], bool] = lambda error: isinstance(error, PermissionError)
-    cure: str = "ask whoever keeps it"
+    remedy: str = "check the credentials"
 
 
-async def fetch_object(store: ObjectStore, place: Location, staging: StagedFile) -> None:
-    """Fetch an object."""
+async def fetch_object(store: ObjectStore, location: Location, staging: StagedFile) -> None:
+    """Downloads an object."""
     async with AsyncExitStack() as stack:
-        one = ObjectDownload(store, place, staging, stack)
-        await retry_transfer(one.go_on, lambda: staging.size, staging.policy.retry, f"cannot fetch {place.shown}")
+        download = ObjectDownload(store, location, staging, stack)
+        await retry_transfer(
+            download.resume, lambda: staging.size, staging.policy.retry, f"cannot fetch {location.display_name}"
+        )
 
 
-async def put_object(store: ObjectStore, place: Location, content: bytes, policy: MediaPolicy) -> None:
-    """Write an object whole; a second time gives the same."""
+async def put_object(store: ObjectStore, location: Location, content: bytes, policy: MediaPolicy) -> None:
+    """Writes an object; retries overwrite it."""
     async with AsyncExitStack() as stack:
-        one = ObjectUpload(store, place, content, stack, policy)
-        await retry_transfer(one.go_on, lambda: 0, policy.retry, f"cannot write {place.shown}")
+        upload = ObjectUpload(store, location, content, stack, policy)
+        await retry_transfer(upload.send, lambda: 0, policy.retry, f"cannot write {location.display_name}")
 
 
 class ObjectDownload:
-    """One object, block by block. Should it change on the way, it is begun anew."""
+    """Downloads an object block by block. Starts over if the object changes."""
 
-    def __init__(self, store: ObjectStore, place: Location, staging: StagedFile, stack: AsyncExitStack) -> None:
-        self._store, self._place, self._staging, self._stack = store, place, staging, stack
-        self._files: Any = None
+    def __init__(self, store: ObjectStore, location: Location, staging: StagedFile, stack: AsyncExitStack) -> None:
+        self._store, self._location, self._staging, self._stack = store, location, staging, stack
+        self._filesystem: Any = None
         self._version: tuple[str, ...] = ()
 
-    async def go_on(self) -> None:
+    async def resume(self) -> None:
         try:
-            if self._files is None:
-                self._files, session = await self._store.connect()
+            if self._filesystem is None:
+                self._filesystem, session = await self._store.connect()
                 self._stack.push_async_callback(session.close)
             await self._copy()
         except self._store.errors as error:
-            raise self._failed(error) from None
+            raise self._translated(error) from None
 
     async def _copy(self) -> None:
         staging = self._staging
         info = await self._info()
         if info["type"] != "file":
-            raise self._bad("it is a folder; name one object")
+            raise self._bad("it is a folder, not an object")
         if _version(info) != self._version:
             await staging.start_over()
             self._version = _version(info)
@@ -75,60 +80,60 @@ class ObjectDownload:
         while staging.size < size:
             await staging.add(await self._block(staging.size, min(staging.size + BLOCK_SIZE, size)))
         if _version(await self._info()) != self._version:
-            raise TransferInterrupted("it changed while it was read")
+            raise TransferInterrupted("the object changed during the download")
 
     async def _info(self) -> dict[str, Any]:
         async with asyncio.timeout(self._staging.policy.block_seconds):
-            info: dict[str, Any] = await self._files._info(self._place.target)  # noqa: SLF001 fsspec's async names
+            info: dict[str, Any] = await self._filesystem._info(self._location.target)  # noqa: SLF001
         return info
 
     async def _block(self, start: int, end: int) -> bytes:
         async with asyncio.timeout(self._staging.policy.block_seconds):
-            block: bytes = await self._files._cat_file(self._place.target, start=start, end=end)  # noqa: SLF001
+            block: bytes = await self._filesystem._cat_file(self._location.target, start=start, end=end)  # noqa: SLF001
         if len(block) != end - start:
-            raise TransferInterrupted("the store sent another number of bytes than it said")
+            raise TransferInterrupted("the store sent a block of the wrong size")
         return block
 
-    def _failed(self, error: Exception) -> Exception:
+    def _translated(self, error: Exception) -> Exception:
         if isinstance(error, FileNotFoundError):
             return self._bad("there is no such object; check bucket and key")
         if self._store.denied(error):
-            return self._bad(f"no permission, or no such object; {self._store.cure}")
-        # A foreign error's words may hold anything; its number and its name do not.
+            return self._bad(f"permission denied, or no such object; {self._store.remedy}")
+        # The message of a foreign error may contain credentials; its number and class name do not.
         number = error.errno if isinstance(error, OSError) else None
         if isinstance(error, ValueError) or (number == errno.EINVAL and not self._version):
-            return self._bad(f"the store refuses the request; check bucket and key, and {self._store.cure}")
+            return self._bad(f"the store rejected the request; check bucket and key, and {self._store.remedy}")
         return TransferInterrupted(f"the store failed ({os.strerror(number) if number else type(error).__name__})")
 
     def _bad(self, why: str) -> BadInput:
-        return BadInput(self._staging.part, f"cannot fetch {self._place.shown}: {why}")
+        return BadInput(self._staging.part, f"cannot fetch {self._location.display_name}: {why}")
 
 
 class ObjectUpload:
-    """One object, written."""
+    """Writes one object."""
 
     def __init__(
-        self, store: ObjectStore, place: Location, content: bytes, stack: AsyncExitStack, policy: MediaPolicy
+        self, store: ObjectStore, location: Location, content: bytes, stack: AsyncExitStack, policy: MediaPolicy
     ) -> None:
-        self._store, self._place, self._content, self._stack = store, place, content, stack
-        self._patience = policy.block_seconds
+        self._store, self._location, self._content, self._stack = store, location, content, stack
+        self._timeout = policy.block_seconds
 
-    async def go_on(self) -> None:
+    async def send(self) -> None:
         try:
-            files, session = await self._store.connect()
+            filesystem, session = await self._store.connect()
             self._stack.push_async_callback(session.close)
-            async with asyncio.timeout(self._patience):
-                await files._pipe_file(self._place.target, self._content)  # noqa: SLF001 fsspec's async names
+            async with asyncio.timeout(self._timeout):
+                await filesystem._pipe_file(self._location.target, self._content)  # noqa: SLF001
         except self._store.errors as error:
             if isinstance(error, FileNotFoundError | ValueError):
                 raise self._bad("there is no such bucket; check its name") from None
             if self._store.denied(error):
-                raise self._bad(f"no permission; {self._store.cure}") from None
+                raise self._bad(f"permission denied; {self._store.remedy}") from None
             raise TransferInterrupted(f"the store failed ({type(error).__name__})") from None
 
     def _bad(self, why: str) -> BadInput:
-        return BadInput("options", f"cannot write {self._place.shown}: {why}")
+        return BadInput("options", f"cannot write {self._location.display_name}: {why}")
 
 
 def _version(info: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(str(info.get(name)) for name in _VERSION)
+    return tuple(str(info.get(name)) for name in _VERSION_FIELDS)

@@ -1,4 +1,4 @@
-"""What may be opened, and the variables that say so."""
+"""What may be opened: schemes, folders, addresses and sizes, with the variables that configure them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,68 +15,69 @@ MODEL_DIR = "VMAFX_MODEL_DIR"
 _UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 
-def _schemes(text: str) -> frozenset[str]:
-    named = frozenset(one.strip().lower() for one in text.split(","))
-    if unknown := sorted(named - set(SCHEMES)):
-        raise ValueError(f"{unknown[0]!r} is none of {', '.join(SCHEMES)}")
-    return named
+def _parse_schemes(text: str) -> frozenset[str]:
+    schemes = frozenset(name.strip().lower() for name in text.split(","))
+    if unknown := sorted(schemes - set(SCHEMES)):
+        raise ValueError(f"{unknown[0]!r} is not one of {', '.join(SCHEMES)}")
+    return schemes
 
 
-def _roots(text: str) -> tuple[Path, ...]:
-    """No root at all would mean anywhere, so what is set must name at least one."""
-    roots = tuple(Path(one) for one in text.split(":") if one)
+def _parse_roots(text: str) -> tuple[Path, ...]:
+    """Rejects a value without any folder, which would allow all folders."""
+    roots = tuple(Path(folder) for folder in text.split(":") if folder)
     if text and not roots:
         raise ValueError(f"{text!r} names no folder")
     for root in roots:
         if not root.is_absolute():
-            raise ValueError(f"{str(root)!r} is no absolute path")
+            raise ValueError(f"{str(root)!r} is not an absolute path")
     return roots
 
 
-def _folder(text: str) -> Path | None:
-    """Absolute, since an agent's workers run in folders of their own."""
+def _parse_folder(text: str) -> Path | None:
+    """An absolute path, since each worker of an agent has its own working directory."""
     if text and not Path(text).is_absolute():
-        raise ValueError(f"{text!r} is no absolute path")
+        raise ValueError(f"{text!r} is not an absolute path")
     return Path(text) if text else None
 
 
-def _size(text: str) -> int:
-    found = re.fullmatch(r"([1-9][0-9]{0,17})(|Ki|Mi|Gi|Ti)", text)
-    if found is None:
-        raise ValueError(f"{text!r} is no size such as 10Gi, 500Mi or a number of bytes")
-    return int(found[1]) << _UNITS[found[2]]
+def _parse_size(text: str) -> int:
+    match = re.fullmatch(r"([1-9][0-9]{0,17})(|Ki|Mi|Gi|Ti)", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a size such as 10Gi, 500Mi or a number of bytes")
+    return int(match[1]) << _UNITS[match[2]]
 
 
 class MediaPolicy(Settings):
-    """What may be opened here, how large, and how long we wait for it."""
+    """What may be opened, its maximum size, and the timeouts of transfers."""
 
     # fmt: off
     schemes: Annotated[frozenset[str], Setting(
-        "How clips may be named, separated by commas; `file` stands for paths.", default=",".join(SCHEMES),
-        variable="VMAFX_MEDIA_SCHEMES", parse=_schemes,
+        "Allowed URI schemes of clips and reports, separated by commas; `file` includes plain paths.",
+        default=",".join(SCHEMES),
+        variable="VMAFX_MEDIA_SCHEMES", parse=_parse_schemes,
     )] = frozenset(SCHEMES)
     roots: Annotated[tuple[Path, ...], Setting(
-        "Folders below which local clips must lie, separated by colons; without it, anywhere.",
-        variable="VMAFX_MEDIA_ROOTS", parse=_roots,
+        "Folders that local clips and reports must be in, separated by colons (default: any folder).",
+        variable="VMAFX_MEDIA_ROOTS", parse=_parse_roots,
     )] = ()
     private: Annotated[bool, Setting(
-        "Whether a URL may lead to a private, loopback or link-local address.", default="false",
+        "Allow http and https URLs that lead to private, loopback or link-local addresses.", default="false",
         variable="VMAFX_MEDIA_ALLOW_PRIVATE", parse=parse_bool,
     )] = False
     max_bytes: Annotated[int, Setting(
-        "The largest clip, such as `10Gi`, `500Mi` or a number of bytes.", default="64Gi",
-        variable="VMAFX_MEDIA_MAX_BYTES", parse=_size,
+        "Maximum size of a clip, such as `10Gi`, `500Mi` or a number of bytes.", default="64Gi",
+        variable="VMAFX_MEDIA_MAX_BYTES", parse=_parse_size,
     )] = 64 << 30
     model_dir: Annotated[Path | None, Setting(
-        "The folder of models that are given by name alone: `--model mine` is mine.json in it; below VMAFX_MEDIA_ROOTS,"
-        " if that is set.",
-        variable=MODEL_DIR, parse=_folder,
+        "Folder of models that can be given by name: `--model mine` is mine.json in it. If VMAFX_MEDIA_ROOTS is set, it"
+        " must be in one of those folders.",
+        variable=MODEL_DIR, parse=_parse_folder,
     )] = None
     # fmt: on
-    reserve: int = 256 << 20  # bytes of the disk that staging leaves free
+    reserve: int = 256 << 20  # bytes of the disk that downloads leave free
     connect_seconds: float = 10.0
     stall_seconds: float = 30.0  # without a byte
-    block_seconds: float = 300.0  # for a block; who sends slower than that will not get done
+    block_seconds: float = 300.0  # for one block
     retry: RetryPolicy = RetryPolicy()
 
     @classmethod
@@ -86,22 +87,22 @@ class MediaPolicy(Settings):
         except settings.InvalidSetting as error:
             raise BadInput("options", str(error)) from error
 
-    def allow(self, scheme: str, part: InputPart) -> None:
+    def check_scheme(self, scheme: str, part: InputPart) -> None:
         if scheme not in SCHEMES:
-            raise BadInput(part, f"{scheme}:// is not known; a clip is a path or begins with {_listed(SCHEMES)}")
+            raise BadInput(part, f"{scheme}:// is not supported; use a path, or a URI with {_listed(SCHEMES)}")
         if scheme not in self.schemes:
             allowed = _listed(sorted(self.schemes)) or "nothing"
-            raise BadInput(part, f"{scheme}:// is not allowed here, only {allowed}; VMAFX_MEDIA_SCHEMES says so")
+            raise BadInput(part, f"{scheme}:// is not allowed: VMAFX_MEDIA_SCHEMES allows only {allowed}")
 
-    def bound(self, size: int, shown: str, part: InputPart) -> None:
+    def check_size(self, size: int, name: str, part: InputPart) -> None:
         if size > self.max_bytes:
-            # A model's bound is not the variable's.
-            cure = "" if part == "model" else "; use a smaller one, or raise VMAFX_MEDIA_MAX_BYTES"
-            raise BadInput(part, f"{shown} is larger than the {format_size(self.max_bytes)} allowed{cure}")
+            # The variable does not apply to models.
+            remedy = "" if part == "model" else "; use a smaller one, or raise VMAFX_MEDIA_MAX_BYTES"
+            raise BadInput(part, f"{name} is larger than the {format_size(self.max_bytes)} allowed{remedy}")
 
 
 def format_size(size: int) -> str:
-    """A size as people say it."""
+    """A size in bytes with a binary unit, such as `1.5 GiB`."""
     for unit, shift in reversed(_UNITS.items()):
         if shift and size >= 1 << shift:
             return f"{size / (1 << shift):.4g} {unit}B"
@@ -109,4 +110,4 @@ def format_size(size: int) -> str:
 
 
 def _listed(schemes: Iterable[str]) -> str:
-    return ", ".join(f"{one}://" for one in schemes)
+    return ", ".join(f"{scheme}://" for scheme in schemes)

@@ -1,4 +1,4 @@
-"""When a broken transfer goes on, and when it is given up."""
+"""Retries of interrupted transfers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,23 +10,23 @@ import msgspec
 from vmafx.backoff import Backoff
 from vmafx.scoring.errors import NodeFault
 
-MIN_ADVANCE = 1 << 20  # less than this between two breaks is no progress
+MIN_ADVANCE = 1 << 20  # bytes between two failures that count as progress
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How often, and how long apart."""
+    """How often to retry, and the delays in between."""
 
     tries: int = 5  # without progress in between
     backoff: Backoff = Backoff(0.5, 30.0)
-    max_asked: float = 60.0  # seconds that a server may ask us to wait
+    max_asked: float = 60.0  # seconds; limit for a server's Retry-After
 
     def wait(self, failures: int, asked: float | None) -> float:
-        """Seconds to wait after so many failures in a row."""
+        """Seconds to wait after this many failures in a row; `asked` is the server's Retry-After."""
         return self.backoff.delay(failures) if asked is None else min(asked, self.max_asked)
 
 
 class TransferInterrupted(Exception):
-    """A transfer that ended before the clip was whole; another try may go on from there."""
+    """A transfer ended early; the next try may resume it. `after` is the server's Retry-After in seconds."""
 
     def __init__(self, why: str, after: float | None = None) -> None:
         super().__init__(why)
@@ -34,30 +34,31 @@ class TransferInterrupted(Exception):
 
 
 async def retry_transfer(
-    transfer: Callable[[], Awaitable[None]], size: Callable[[], int], retry: RetryPolicy, complaint: str
+    transfer: Callable[[], Awaitable[None]], size: Callable[[], int], retry: RetryPolicy, action: str
 ) -> None:
-    """Call `transfer` until it does not raise Lost. `size` tells how far it came, which may fall when it starts over.
+    """Calls `transfer` until it does not raise TransferInterrupted. `size` returns the bytes so far; it may shrink.
 
-    Only getting farther than ever counts as progress: a server that never serves the end would keep us forever.
+    Only exceeding the largest size so far counts as progress; otherwise a server that always breaks off at the same
+    point would be retried forever. `action` starts the error message.
     """
-    failures = farthest = 0
+    failures = largest = 0
     while True:
         try:
             await transfer()
         except TransferInterrupted as error:
-            lost = error
+            interrupted = error
         else:
             return
-        if size() >= farthest + MIN_ADVANCE:
-            failures, farthest = 0, size()
+        if size() >= largest + MIN_ADVANCE:
+            failures, largest = 0, size()
         failures += 1
         if failures >= retry.tries:
-            raise NodeFault(f"{complaint}: {lost.why}, {failures} times in a row; try again later")
-        await asyncio.sleep(retry.wait(failures, lost.after))
+            raise NodeFault(f"{action}: {interrupted.why}, {failures} times in a row; try again later")
+        await asyncio.sleep(retry.wait(failures, interrupted.after))
 
 
 def retry_after(header: str, now: datetime | None = None) -> float | None:
-    """The seconds of a Retry-After header, which are a number or a date; None if it is neither."""
+    """Parses a Retry-After header, a number of seconds or a date; None if it is neither."""
     if header.isascii() and header.isdecimal():
         return float(header[:9])
     try:

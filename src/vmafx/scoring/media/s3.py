@@ -1,4 +1,4 @@
-"""Clips from S3, and from what speaks as it does. s3fs is an extra."""
+"""Access to Amazon S3 and compatible stores with s3fs, from the extra `s3`."""
 
 from typing import Any
 
@@ -11,45 +11,45 @@ from botocore.exceptions import (
     ProfileNotFound,
 )
 
-from vmafx.scoring.media.object_store import NETWORK, ObjectStore, fetch_object, put_object
+from vmafx.scoring.media.object_store import NETWORK_ERRORS, ObjectStore, fetch_object, put_object
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.staging import StagedFile
 from vmafx.scoring.media.uri import Location
 from vmafx.tasks import in_thread
 
-_MISSING = (NoCredentialsError, PartialCredentialsError, ProfileNotFound)
+_CREDENTIAL_ERRORS = (NoCredentialsError, PartialCredentialsError, ProfileNotFound)
 
 
-async def fetch(place: Location, staging: StagedFile) -> None:
-    await fetch_object(_store(staging.policy), place, staging)
+async def fetch(location: Location, staging: StagedFile) -> None:
+    await fetch_object(_store(staging.policy), location, staging)
 
 
-async def put(place: Location, content: bytes, policy: MediaPolicy) -> None:
-    await put_object(_store(policy), place, content, policy)
+async def put(location: Location, content: bytes, policy: MediaPolicy) -> None:
+    await put_object(_store(policy), location, content, policy)
 
 
 def _store(policy: MediaPolicy) -> ObjectStore:
-    def files() -> Any:
-        made = s3fs.S3FileSystem(
+    def create() -> Any:
+        filesystem = s3fs.S3FileSystem(
             asynchronous=True,
             skip_instance_cache=True,
             use_listings_cache=False,
             config_kwargs={
                 "connect_timeout": policy.connect_seconds,
                 "read_timeout": policy.stall_seconds,
-                "retries": {"total_max_attempts": 1},  # ours are enough
+                "retries": {"total_max_attempts": 1},  # vmafx retries
             },
         )
-        made.retries = 1
-        return made
+        filesystem.retries = 1
+        return filesystem
 
     async def connect() -> tuple[Any, Any]:
-        made = await in_thread(files)
-        return made, await made.set_session()
+        filesystem = await in_thread(create)
+        return filesystem, await filesystem.set_session()
 
     return ObjectStore(
         connect,
-        (*NETWORK, BotoCoreError, ClientError),
-        lambda error: isinstance(error, (PermissionError, *_MISSING)),
-        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to an account that may read it",
+        (*NETWORK_ERRORS, BotoCoreError, ClientError),
+        lambda error: isinstance(error, (PermissionError, *_CREDENTIAL_ERRORS)),
+        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to an account with access",
     )

@@ -1,4 +1,4 @@
-"""Where a remote clip lies meanwhile: a file without a name, so that nothing is left behind however we end."""
+"""Temporary files for downloads. They have no name, so that nothing is left behind even after SIGKILL."""
 
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,15 +14,17 @@ FetchProgress = Callable[[int, int | None], None]
 
 
 class StagedFile:
-    """Takes the clip as it comes: never more than allowed, never the last of the disk, hashed on the way.
+    """Receives a download: limits its size, leaves space on the disk, and computes its SHA-256.
 
-    Use as a context manager. Entering and writing touch the disk: do both through `in_thread`.
+    A context manager; enter it through `in_thread`, since that accesses the disk.
     """
 
-    def __init__(self, shown: str, part: InputPart, policy: MediaPolicy, told: FetchProgress | None = None) -> None:
-        self.shown, self.part, self.policy = shown, part, policy
+    def __init__(
+        self, display_name: str, part: InputPart, policy: MediaPolicy, progress: FetchProgress | None = None
+    ) -> None:
+        self.display_name, self.part, self.policy = display_name, part, policy
         self.total: int | None = None
-        self._told = told
+        self._progress = progress
 
     def __enter__(self) -> Self:
         folder = ""
@@ -31,7 +33,9 @@ class StagedFile:
             self._file = ScratchFile(folder, self.policy.reserve)
         except OSError as error:
             where = f"in {folder}" if folder else "in any temporary folder; set TMPDIR"
-            raise NodeFault(f"cannot stage {self.shown}: no file can be made {where}: {error.strerror}") from error
+            raise NodeFault(
+                f"cannot store {self.display_name}: cannot create a file {where}: {error.strerror}"
+            ) from error
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -46,21 +50,21 @@ class StagedFile:
         return self._file.digest
 
     def expect(self, total: int | None) -> None:
-        """Learn how large it will be, and refuse at once what cannot be had whole."""
+        """Sets the total size, and raises an error early if it exceeds the limit or the free space."""
         self.total = total
         if total is not None:
-            self.policy.bound(total, self.shown, self.part)
+            self.policy.check_size(total, self.display_name, self.part)
             with self._disk():
                 self._file.require(total - self.size)
 
     async def add(self, block: bytes | bytearray) -> None:
         if not block:
             return
-        self.policy.bound(self.size + len(block), self.shown, self.part)
+        self.policy.check_size(self.size + len(block), self.display_name, self.part)
         with self._disk():
             await in_thread(self._file.write, block)
-        if self._told is not None:
-            self._told(self.size, self.total)
+        if self._progress is not None:
+            self._progress(self.size, self.total)
 
     async def start_over(self) -> None:
         if self.size:
@@ -69,21 +73,23 @@ class StagedFile:
             self.total = None
 
     def seal(self) -> int:
-        """The clip is whole: from here on its file can only be read. The descriptor stays ours to close."""
+        """Ends the download: makes the file read-only and returns its descriptor, which this object still owns."""
         if self.size == 0:
-            raise BadInput(self.part, f"{self.shown} is empty")
+            raise BadInput(self.part, f"{self.display_name} is empty")
         with self._disk():
             return self._file.seal()
 
     @contextmanager
     def _disk(self) -> Iterator[None]:
+        """Translates errors of the disk."""
         try:
             yield
         except DiskFull as error:
             size = "" if self.total is None else f" of {format_size(self.total)}"
             folder = tempfile.gettempdir()
             raise NodeFault(
-                f"cannot stage {self.shown}{size}: {folder} has no room; free some, or set TMPDIR to a larger one"
+                f"cannot store {self.display_name}{size}: not enough free space in {folder};"
+                " free some, or set TMPDIR to a larger disk"
             ) from error
         except OSError as error:
-            raise NodeFault(f"cannot stage {self.shown}: the disk failed: {error.strerror}") from error
+            raise NodeFault(f"cannot store {self.display_name}: the disk failed: {error.strerror}") from error

@@ -1,7 +1,7 @@
-"""Clips from http and https.
+"""Downloads and uploads by http and https, with aiohttp.
 
-Our own downloader: fsspec's has no resume, no bound on a body without end, and no guard over the addresses it calls.
-The only place here that knows aiohttp. Its errors show URLs with their queries, so none of their words is passed on.
+fsspec's downloads cannot resume, do not limit an endless body and do not check addresses. aiohttp's error messages
+contain URLs with their queries, so they are replaced by the texts in this module.
 """
 
 import asyncio
@@ -19,41 +19,41 @@ from vmafx.scoring.media.address_guard import AddressGuard
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.retry import TransferInterrupted, retry_after, retry_transfer
 from vmafx.scoring.media.staging import StagedFile
-from vmafx.scoring.media.uri import Location, shown
+from vmafx.scoring.media.uri import Location, display_name
 from vmafx.tasks import in_thread
 
 MAX_REDIRECTS = 5
 BLOCK_SIZE = 1 << 20
-READ_AHEAD = 1 << 17  # aiohttp forgets what it holds when a connection breaks: little, so that little is fetched twice
-_NETWORK = (aiohttp.ClientError, TimeoutError, OSError)
-_REDIRECT = {301, 302, 303, 307, 308}
-_LATER = {408, 425, 429}
+READ_BUFFER_SIZE = 1 << 17  # small, since aiohttp discards its buffer when a connection is lost
+_NETWORK_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
+_REDIRECTS = {301, 302, 303, 307, 308}
+_RETRYABLE = {408, 425, 429}
 _SENDABLE = re.compile(r"[!-~]*")
-_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 
-_WORDS: tuple[tuple[type[Exception], str], ...] = (  # the first that fits
-    (aiohttp.ClientConnectorDNSError, "the name of its host cannot be resolved"),
-    (aiohttp.ClientConnectorSSLError, "no connection: TLS failed"),
-    (aiohttp.ClientConnectorError, "no connection: refused, or no way there"),
-    (aiohttp.ConnectionTimeoutError, "no connection in time"),
-    (aiohttp.ServerTimeoutError, "nothing came for too long"),
-    (TimeoutError, "it comes too slowly"),
-    (aiohttp.ClientResponseError, "the answer is no HTTP"),
+_REASONS: tuple[tuple[type[Exception], str], ...] = (  # the first match applies
+    (aiohttp.ClientConnectorDNSError, "its host name could not be resolved"),
+    (aiohttp.ClientConnectorSSLError, "the TLS handshake failed"),
+    (aiohttp.ClientConnectorError, "could not connect: connection refused or host unreachable"),
+    (aiohttp.ConnectionTimeoutError, "could not connect in time"),
+    (aiohttp.ServerTimeoutError, "the server sent no data for too long"),
+    (TimeoutError, "the transfer is too slow"),
+    (aiohttp.ClientResponseError, "the server did not answer with valid HTTP"),
 )
 
 
-async def fetch(place: Location, staging: StagedFile) -> None:
+async def fetch(location: Location, staging: StagedFile) -> None:
     async with _session(staging.policy) as (session, guard):
-        download = HttpDownload(session, guard, place, staging)
-        complaint = f"cannot fetch {place.shown}"
-        await retry_transfer(download.go_on, lambda: staging.size, staging.policy.retry, complaint)
+        download = HttpDownload(session, guard, location, staging)
+        action = f"cannot fetch {location.display_name}"
+        await retry_transfer(download.resume, lambda: staging.size, staging.policy.retry, action)
 
 
-async def put(place: Location, content: bytes, policy: MediaPolicy) -> None:
-    """Send it whole, and again if it may not have arrived: a second PUT changes nothing."""
+async def put(location: Location, content: bytes, policy: MediaPolicy) -> None:
+    """Uploads with PUT, which is safe to repeat."""
     async with _session(policy) as (session, guard):
-        upload = HttpUpload(session, guard, place, content)
-        await retry_transfer(upload.go_on, lambda: 0, policy.retry, f"cannot write {place.shown}")
+        upload = HttpUpload(session, guard, location, content)
+        await retry_transfer(upload.send, lambda: 0, policy.retry, f"cannot write {location.display_name}")
 
 
 @asynccontextmanager
@@ -65,201 +65,210 @@ async def _session(policy: MediaPolicy) -> AsyncIterator[tuple[aiohttp.ClientSes
     )
     async with aiohttp.ClientSession(
         connector=connector,
-        # A body that comes as it is cannot grow when unpacked.
+        # Uncompressed bodies only: a compressed one could expand without limit.
         headers={"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "vmafx"},
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
-        trust_env=False,  # a proxy would connect where the guard cannot see
+        trust_env=False,  # the guard cannot check the connections of a proxy
         timeout=aiohttp.ClientTimeout(
             total=None,
-            connect=policy.connect_seconds * 3,  # with the look-up of the name
+            connect=policy.connect_seconds * 3,  # includes the DNS lookup
             sock_connect=policy.connect_seconds,
             sock_read=policy.stall_seconds,
         ),
-        read_bufsize=READ_AHEAD,
+        read_bufsize=READ_BUFFER_SIZE,
     ) as session:
         yield session, guard
 
 
 class HttpUpload:
-    """One body. No redirects: what was signed for one place is for no other."""
+    """Uploads one body. Follows no redirects: a signed URL is valid for one host only."""
 
-    def __init__(self, session: aiohttp.ClientSession, guard: AddressGuard, place: Location, content: bytes) -> None:
-        self._session, self._guard, self._place, self._content = session, guard, place, content
+    def __init__(self, session: aiohttp.ClientSession, guard: AddressGuard, location: Location, content: bytes) -> None:
+        self._session, self._guard, self._location, self._content = session, guard, location, content
         try:
-            self._url = _exact(place.target)
+            self._url = _exact_url(location.target)
         except ValueError:
-            raise self._bad("the URL makes no sense") from None
+            raise self._bad("the URL is invalid") from None
 
-    async def go_on(self) -> None:
-        login = _login(self._url)
+    async def send(self) -> None:
+        login = _basic_auth(self._url)
         headers = {"Authorization": login} if login else {}
         url = self._url.with_user(None) if login else self._url
-        self._guard.begin()
+        self._guard.reset()
         try:
-            async with self._session.put(url, data=self._content, headers=headers, allow_redirects=False) as answer:
-                self._accept(answer)
+            async with self._session.put(url, data=self._content, headers=headers, allow_redirects=False) as response:
+                self._accept(response)
         except (aiohttp.InvalidURL, UnicodeError):
-            raise self._bad("the URL makes no sense") from None
-        except _NETWORK as error:
-            raise _failed(error, self._guard, self._bad) from None
+            raise self._bad("the URL is invalid") from None
+        except _NETWORK_ERRORS as error:
+            raise _translated(error, self._guard, self._bad) from None
 
-    def _accept(self, answer: aiohttp.ClientResponse) -> None:
-        if answer.status >= 500 or answer.status in _LATER:
+    def _accept(self, response: aiohttp.ClientResponse) -> None:
+        if response.status >= 500 or response.status in _RETRYABLE:
             raise TransferInterrupted(
-                f"the server says {answer.status}", retry_after(answer.headers.get("Retry-After", ""))
+                f"the server answered {response.status}", retry_after(response.headers.get("Retry-After", ""))
             )
-        if not 200 <= answer.status < 300:
-            raise self._bad(f"the server says {answer.status}; check the URL, and whether its signature has expired")
+        if not 200 <= response.status < 300:
+            raise self._bad(
+                f"the server answered {response.status}; check the URL, and whether its signature has expired"
+            )
 
     def _bad(self, why: str) -> BadInput:
-        return BadInput("options", f"cannot write {self._place.shown}: {why}")
+        return BadInput("options", f"cannot write {self._location.display_name}: {why}")
 
 
 class HttpDownload:
-    """One clip, over as many requests as it takes. A request goes on only in the very file that the last one sent."""
+    """Downloads one clip. A request resumes the previous one only if the file has not changed."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, guard: AddressGuard, place: Location, staging: StagedFile
+        self, session: aiohttp.ClientSession, guard: AddressGuard, location: Location, staging: StagedFile
     ) -> None:
-        self._session, self._guard, self._place, self._staging = session, guard, place, staging
-        self._version = ""  # what tells this file from another under the same URL: an ETag or a date
+        self._session, self._guard, self._location, self._staging = session, guard, location, staging
+        self._version = ""  # ETag or Last-Modified of the file; empty if it cannot be resumed
         try:
-            self._url = _exact(place.target)
+            self._url = _exact_url(location.target)
         except ValueError:
-            raise self._bad("the URL makes no sense") from None
+            raise self._bad("the URL is invalid") from None
 
-    async def go_on(self) -> None:
+    async def resume(self) -> None:
         if not self._version:
             await self._staging.start_over()
         try:
-            async with self._answer() as answer:
-                await self._accept(answer)
-                await self._take(answer)
+            async with self._request() as response:
+                await self._accept(response)
+                await self._receive(response)
         except (aiohttp.InvalidURL, UnicodeError):  # a host name that cannot be encoded
-            raise self._bad("the URL makes no sense") from None
-        except _NETWORK as error:
-            raise _failed(error, self._guard, self._bad) from None
+            raise self._bad("the URL is invalid") from None
+        except _NETWORK_ERRORS as error:
+            raise _translated(error, self._guard, self._bad) from None
 
     @asynccontextmanager
-    async def _answer(self) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer at the end of all redirects."""
-        url, login = self._url, _login(self._url)
+    async def _request(self) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The response after all redirects."""
+        url, login = self._url, _basic_auth(self._url)
         headers = {"Range": f"bytes={self._staging.size}-", "If-Range": self._version} if self._staging.size else {}
         for _ in range(MAX_REDIRECTS + 1):
-            self._guard.begin()
+            self._guard.reset()
             authorization = {"Authorization": login} if login else {}
             target = url.with_user(None) if url.raw_user or url.raw_password else url
-            async with self._session.get(target, headers=headers | authorization, allow_redirects=False) as answer:
-                if answer.status not in _REDIRECT:
-                    yield answer
+            async with self._session.get(target, headers=headers | authorization, allow_redirects=False) as response:
+                if response.status not in _REDIRECTS:
+                    yield response
                     return
-                onward = self._redirect(url, answer.headers.get("Location", ""))
-            login = _login(onward) or (login if onward.origin() == url.origin() else None)
-            url = onward
+                redirect = self._redirect_target(url, response.headers.get("Location", ""))
+            login = _basic_auth(redirect) or (login if redirect.origin() == url.origin() else None)
+            url = redirect
         raise self._bad(f"more than {MAX_REDIRECTS} redirects")
 
-    def _redirect(self, url: URL, location: str) -> URL:
+    def _redirect_target(self, url: URL, header: str) -> URL:
+        """The URL of a Location header, if it is allowed."""
         try:
-            onward = url.join(_exact(location))
-            host = onward.host
+            target = url.join(_exact_url(header))
+            host = target.host
         except ValueError:
-            raise self._bad("it redirects to a URL that makes no sense") from None
-        if not location or onward.scheme not in {"http", "https"} & self._staging.policy.schemes or not host:
-            raise self._bad(f"it redirects to {shown(str(onward)) if location else 'nowhere'}, which is not allowed")
-        if url.scheme == "https" and onward.scheme == "http":
-            raise self._bad("it redirects from https to http, where anybody can change what is sent")
-        return onward
+            raise self._bad("it redirects to an invalid URL") from None
+        if not header or target.scheme not in {"http", "https"} & self._staging.policy.schemes or not host:
+            name = display_name(str(target)) if header else "an empty URL"
+            raise self._bad(f"it redirects to {name}, which is not allowed")
+        if url.scheme == "https" and target.scheme == "http":
+            raise self._bad("it redirects from https to http, which is not secure; use a URL that stays on https")
+        return target
 
-    async def _accept(self, answer: aiohttp.ClientResponse) -> None:
-        """Go on with what was staged, start over, or refuse, by what the head of the answer says."""
+    async def _accept(self, response: aiohttp.ClientResponse) -> None:
+        """Decides by the response's headers whether to resume, to start over or to fail."""
         staging = self._staging
-        match answer.status:
+        match response.status:
             case 200:
                 await staging.start_over()
-                self._version = _version(answer)
-                staging.expect(answer.content_length)
-            case 206 if self._goes_on(answer):
+                self._version = _version(response)
+                staging.expect(response.content_length)
+            case 206 if self._resumes(response):
                 pass
             case 206 | 416:
                 self._version = ""
-                raise TransferInterrupted("the server does not go on where it broke off")
+                raise TransferInterrupted("the server did not resume the download")
             case 401 | 403:
-                cure = "check the user and password in the URL, or whether its signature has expired"
-                raise self._bad(f"the server says {answer.status}, no permission; {cure}")
+                remedy = "check the user and password in the URL, or whether its signature has expired"
+                raise self._bad(f"the server answered {response.status}, permission denied; {remedy}")
             case 404 | 410:
-                raise self._bad(f"the server says {answer.status}, there is no such file; check the URL")
-            case status if status >= 500 or status in _LATER:
+                raise self._bad(f"the server answered {response.status}, file not found; check the URL")
+            case status if status >= 500 or status in _RETRYABLE:
                 raise TransferInterrupted(
-                    f"the server says {status}", retry_after(answer.headers.get("Retry-After", ""))
+                    f"the server answered {status}", retry_after(response.headers.get("Retry-After", ""))
                 )
             case status:
-                raise self._bad(f"the server says {status} and sends no file; check the URL")
-        if (coding := answer.headers.get("Content-Encoding", "identity").strip().lower()) not in {"", "identity"}:
+                raise self._bad(f"the server answered {status} and sent no file; check the URL")
+        if (coding := response.headers.get("Content-Encoding", "identity").strip().lower()) not in {"", "identity"}:
             named = coding if coding in {"gzip", "br", "deflate", "zstd"} else "unknown"
-            raise self._bad(f"it comes compressed ({named}), which was not asked for; serve the file as it is")
+            raise self._bad(f"the server sent it compressed ({named}); serve the file without Content-Encoding")
 
-    def _goes_on(self, answer: aiohttp.ClientResponse) -> bool:
-        found = _RANGE.fullmatch(answer.headers.get("Content-Range", "").strip())
+    def _resumes(self, response: aiohttp.ClientResponse) -> bool:
+        """Whether a partial response continues the staged file."""
+        found = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
         if found is None or int(found[1]) != self._staging.size or not self._staging.size:
             return False
-        said = {answer.headers.get("ETag"), answer.headers.get("Last-Modified")} - {None}
-        if said and self._version not in said:
+        versions = {response.headers.get("ETag"), response.headers.get("Last-Modified")} - {None}
+        if versions and self._version not in versions:
             return False
         if self._staging.total is None and found[3] != "*":
             self._staging.expect(int(found[3]))
         return found[3] in {"*", str(self._staging.total)}
 
-    async def _take(self, answer: aiohttp.ClientResponse) -> None:
-        staging, patience = self._staging, self._staging.policy.block_seconds
+    async def _receive(self, response: aiohttp.ClientResponse) -> None:
+        """Adds the body to the staged file. Each block has a time limit, which excludes writing to the disk."""
+        staging, timeout = self._staging, self._staging.policy.block_seconds
         clock = asyncio.get_running_loop().time
         block = bytearray()
         try:
-            async with asyncio.timeout(patience) as limit:
-                async for chunk in answer.content.iter_any():
+            async with asyncio.timeout(timeout) as limit:
+                async for chunk in response.content.iter_any():
                     block += chunk
                     if len(block) >= BLOCK_SIZE:
                         full, block = block, bytearray()
-                        limit.reschedule(None)  # the disk's time is not the server's
+                        limit.reschedule(None)
                         await staging.add(full)
-                        limit.reschedule(clock() + patience)
-        except _NETWORK:
-            await staging.add(block)  # what came is kept, to go on from there
+                        limit.reschedule(clock() + timeout)
+        except _NETWORK_ERRORS:
+            await staging.add(block)  # kept for the next request
             raise
         await staging.add(block)
         if staging.total is not None and staging.size != staging.total:
             if staging.size > staging.total:
                 self._version = ""
-            raise TransferInterrupted("the server sent another number of bytes than it said")
+            raise TransferInterrupted("the server sent more or fewer bytes than announced")
 
     def _bad(self, why: str) -> BadInput:
-        return BadInput(self._staging.part, f"cannot fetch {self._place.shown}: {why}")
+        return BadInput(self._staging.part, f"cannot fetch {self._location.display_name}: {why}")
 
 
-def _failed(error: Exception, guard: AddressGuard, bad: Callable[[str], BadInput]) -> Exception:
+def _translated(error: Exception, guard: AddressGuard, bad: Callable[[str], BadInput]) -> Exception:
     if guard.refused and isinstance(error, aiohttp.ClientConnectorError):
-        refusal = bad("it leads to an address that is not public; VMAFX_MEDIA_ALLOW_PRIVATE=true allows that")
-        refusal.remedy = "for this run alone, use --allow-private"
+        refusal = bad(
+            "it resolves or redirects to a private, loopback or link-local address;"
+            " set VMAFX_MEDIA_ALLOW_PRIVATE=true to allow that"
+        )
+        refusal.remedy = "for this command only, use --allow-private"
         return refusal
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return NodeFault(bad("the server's certificate is not trusted here").why)
+        return NodeFault(bad("the server's TLS certificate is not trusted on this machine").why)
     return TransferInterrupted(
-        next((words for kind, words in _WORDS if isinstance(error, kind)), "the connection broke")
+        next((reason for kind, reason in _REASONS if isinstance(error, kind)), "the connection was lost")
     )
 
 
-def _exact(text: str) -> URL:
-    """What can be sent as it is stays as it is, since signatures are made over the very characters."""
+def _exact_url(text: str) -> URL:
+    """Parses a URL without normalizing it, since signatures cover its exact characters."""
     return URL(text, encoded=_SENDABLE.fullmatch(text) is not None)
 
 
-def _login(url: URL) -> str | None:
+def _basic_auth(url: URL) -> str | None:
     if url.raw_user is None and url.raw_password is None:
         return None
     return "Basic " + base64.b64encode(f"{url.user or ''}:{url.password or ''}".encode()).decode()
 
 
-def _version(answer: aiohttp.ClientResponse) -> str:
-    """What to put into If-Range. A weak ETag says that files are alike, not that they are the same."""
-    etag = answer.headers.get("ETag", "")
-    return etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified", "")
+def _version(response: aiohttp.ClientResponse) -> str:
+    """The value for If-Range: the ETag unless it is weak, which does not guarantee identical bytes."""
+    etag = response.headers.get("ETag", "")
+    return etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified", "")

@@ -36,17 +36,17 @@ CASES = {
     "missing": Case({"distorted": "none.mp4"}, "distorted", "there is no file file:///"),
     "missing-reference": Case({"reference": "none.mp4"}, "reference", "there is no file file:///"),
     "empty": Case({"distorted": "empty.mp4"}, "distorted", "empty.mp4 is empty"),
-    "folder": Case({"distorted": "."}, "distorted", "is a folder; a clip must be a file"),
+    "folder": Case({"distorted": "."}, "distorted", "is a folder; a clip must be a regular file"),
     "text": Case({"distorted": "text.mp4"}, "distorted", "cannot read it"),
     "text-reference": Case({"reference": "text.mp4"}, "reference", "cannot read it"),
-    "truncated": Case({"distorted": "truncated.mp4"}, "distorted", "it is damaged or cut off"),
-    "shorter": Case({"distorted": "short.mp4"}, "distorted", "it has 3 frames, and the reference has 6"),
-    "longer": Case({"reference": "short.mp4"}, "distorted", "it has 6 frames, and the reference has 3"),
-    "faster": Case({"distorted": "fast.mp4"}, "distorted", "it has 50 frames a second, and the reference has 25"),
-    "square": Case({"distorted": "square.mp4"}, "distorted", "its shape (144x144, 1.000:1) is not the reference's"),
+    "truncated": Case({"distorted": "truncated.mp4"}, "distorted", "it is damaged or truncated"),
+    "shorter": Case({"distorted": "short.mp4"}, "distorted", "it has 3 frames, but the reference has 6"),
+    "longer": Case({"reference": "short.mp4"}, "distorted", "it has 6 frames, but the reference has 3"),
+    "faster": Case({"distorted": "fast.mp4"}, "distorted", "its frame rate is 50 fps, but the reference has 25 fps"),
+    "square": Case({"distorted": "square.mp4"}, "distorted", "its aspect ratio (144x144, 1.000:1) differs from"),
     "sound": Case({"distorted": "sound.m4a"}, "distorted", "it has no video stream"),
     "playlist": Case({"distorted": "list.mp4"}, "distorted", "cannot read it"),
-    "raw": Case({"distorted": "clip.raw"}, "distorted", "for raw video, give its size"),
+    "raw": Case({"distorted": "clip.raw"}, "distorted", "for raw video, set its size"),
     "raw-of-another-size": Case(
         {"distorted": "clip.yuv", "distortedFormat": {"width": 256, "height": 145, "pixelFormat": "yuv420p"}},
         "distorted",
@@ -54,15 +54,15 @@ CASES = {
     ),
     "long-name": Case({"distorted": f"{'x' * 1800}.mp4"}, "distorted", "there is no file file:///"),
     "odd-name": Case({"distorted": "%1B%5B31m%0Ared.mp4"}, "distorted", "there is no file file:///"),
-    "scheme": Case({"distorted": "ftp://clips.example.com/a.mp4"}, "distorted", "ftp:// is not known"),
-    "loopback": Case({"distorted": "http://127.0.0.1:1/a.mp4"}, "distorted", "an address that is not public"),
-    "model": Case({"model": "vmaf_v9"}, "model", "there is no model 'vmaf_v9'; there are vmaf_v0.6.1"),
+    "scheme": Case({"distorted": "ftp://clips.example.com/a.mp4"}, "distorted", "ftp:// is not supported"),
+    "loopback": Case({"distorted": "http://127.0.0.1:1/a.mp4"}, "distorted", "a private, loopback or link-local"),
+    "model": Case({"model": "vmaf_v9"}, "model", "there is no model 'vmaf_v9'; use vmaf_v0.6.1"),
     "missing-model": Case({"model": "file:///none/model.json"}, "model", "there is no file file:///none/model.json"),
-    "wrong-model": Case({"model": "wrong.json"}, "model", "is no VMAF model in JSON"),
+    "wrong-model": Case({"model": "wrong.json"}, "model", "is not a VMAF model in JSON"),
     "small-for-ms-ssim": Case({"options": {"features": ["ms_ssim"]}}, "options", "ms_ssim needs 176x176"),
     "narrow-for-cambi": Case({"options": {"features": ["psnr", "cambi"]}}, "options", "cambi needs a width of 320"),
     "output": Case({"output": "file:///none/report.json"}, "options", "output file:///none/report.json cannot be"),
-    "output-scheme": Case({"output": "ftp://reports.example.com/a"}, "options", "ftp:// is not known"),
+    "output-scheme": Case({"output": "ftp://reports.example.com/a"}, "options", "ftp:// is not supported"),
 }
 
 
@@ -151,7 +151,7 @@ def test_it_fails_in_one_try_and_says_which_part_and_why(ended: Ended, name: str
 
 
 @pytest.mark.parametrize(
-    ("status", "told"), [(404, "there is no such file; check the URL"), (403, "no permission"), (401, "no permission")]
+    ("status", "told"), [(404, "file not found; check the URL"), (403, "permission denied"), (401, "permission denied")]
 )
 @pytest.mark.parametrize("part", ["reference", "distorted", "model"])
 async def test_what_a_web_server_refuses(
@@ -163,7 +163,7 @@ async def test_what_a_web_server_refuses(
         job = await reaches(client, key, phase("Failed"), "it fails")
     assert condition(job, "Failed") == ("True", "BadInput")
     assert job.status.message is not None
-    assert job.status.message.startswith(f"{part}: cannot fetch {url}: the server says {status}, {told}")
+    assert job.status.message.startswith(f"{part}: cannot fetch {url}: the server answered {status}, {told}")
     assert (kubelet.started, job.status.score) == (["refused-0"], None)
 
 
@@ -178,7 +178,7 @@ async def test_a_folder_that_the_node_does_not_allow(
             job = await reaches(client, key, phase("Failed"), "it fails")
             assert condition(job, "Failed") == ("True", "BadInput")
             told.append((job.status.message or "").replace(uri, "X"))
-        assert set(told) == {"distorted: X lies outside the folders that VMAFX_MEDIA_ROOTS allows"}
+        assert set(told) == {"distorted: X is outside the folders that VMAFX_MEDIA_ROOTS allows"}
     assert kubelet.started == ["job-0-0", "job-1-0", "job-2-0"]
 
 

@@ -1,4 +1,4 @@
-"""Where a URL may lead, and what is told on the way: redirects, private addresses, credentials."""
+"""Private addresses, redirects, TLS, and credentials that must not appear in errors."""
 
 import asyncio
 import base64
@@ -53,36 +53,36 @@ async def refusal(uri: str, policy: MediaPolicy = HERE) -> str:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0", "0x7f.1"])  # noqa: S104
-async def test_our_own_network_is_out_of_reach(server: WebServer, host: str) -> None:
+async def test_private_addresses_are_refused(server: WebServer, host: str) -> None:
     uri = server.serve("/a", has(CLIP), host=host)
-    assert "an address that is not public" in await refusal(uri, GUARDED)
+    assert "a private, loopback or link-local address" in await refusal(uri, GUARDED)
     assert server.connections == 0
 
 
 @pytest.mark.parametrize("host", ["127.1", "2130706433", "0", "127.0.0.1.", "LOCALHOST.", "0177.0.0.1", "①②⑦.0.0.1"])
-async def test_nor_is_it_reached_by_an_odd_spelling(server: WebServer, host: str) -> None:
+async def test_unusual_spellings_of_private_addresses_are_refused(server: WebServer, host: str) -> None:
     uri = server.serve("/a", has(CLIP), host=host)
     with pytest.raises(ScoringError):
         await content(uri, GUARDED)
     assert server.connections == 0
 
 
-async def test_the_same_may_be_allowed(server: WebServer) -> None:
+async def test_private_addresses_are_allowed_if_configured(server: WebServer) -> None:
     for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]"):
         assert await content(server.serve("/a", has(CLIP), host=host)) == CLIP
 
 
 @pytest.fixture
 def lookup(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Every name is looked up as always; only the answer is ours, as it would be that of whoever owns the name."""
+    """Makes every DNS lookup return the given addresses."""
 
-    def leads_to(port: int, *hosts: str) -> None:
+    def resolve_to(port: int, *hosts: str) -> None:
         async def answer(*_: object, **__: object) -> list[tuple[object, ...]]:
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in hosts]
 
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", answer, raising=False)
 
-    return leads_to
+    return resolve_to
 
 
 @pytest.fixture
@@ -91,18 +91,20 @@ def loopback_is_public(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vmafx.scoring.media.address_guard.is_public", lambda text: text == "127.0.0.1")
 
 
-async def test_a_name_is_refused_by_where_it_leads(server: WebServer, lookup: Callable[..., None]) -> None:
+async def test_a_name_that_resolves_to_private_addresses_is_refused(
+    server: WebServer, lookup: Callable[..., None]
+) -> None:
     lookup(server.port, "10.255.255.1", "127.0.0.1")
     uri = server.serve("/a", has(CLIP), host="rebound.example")
-    assert "an address that is not public" in await refusal(uri, GUARDED)
+    assert "a private, loopback or link-local address" in await refusal(uri, GUARDED)
     assert server.connections == 0
 
 
 @pytest.mark.usefixtures("loopback_is_public")
-async def test_a_name_that_leads_elsewhere_as_well_is_reached_there(
+async def test_a_name_with_a_public_and_a_private_address_is_reached_at_the_public_one(
     server: WebServer, lookup: Callable[..., None]
 ) -> None:
-    """And what breaks there is a broken connection, no refusal."""
+    """A connection lost there is retried, not refused."""
     lookup(server.port, "10.255.255.1", "127.0.0.1")
     assert await content(server.serve("/a", has(CLIP, cut=100), has(CLIP), host="both.example"), GUARDED) == CLIP
     assert len(server.requests) == 2
@@ -110,10 +112,12 @@ async def test_a_name_that_leads_elsewhere_as_well_is_reached_there(
 
 @pytest.mark.usefixtures("loopback_is_public")
 @pytest.mark.parametrize("hosts", [("10.255.255.1", "127.0.0.1"), ("127.0.0.1", "10.255.255.1")])
-async def test_nobody_at_the_public_one_of_two_addresses(hosts: tuple[str, str], lookup: Callable[..., None]) -> None:
+async def test_an_unreachable_public_address_is_a_node_fault_despite_a_private_one(
+    hosts: tuple[str, str], lookup: Callable[..., None]
+) -> None:
     with nobody_listens() as port:
         lookup(port, *hosts)
-        with pytest.raises(NodeFault, match="no connection"):
+        with pytest.raises(NodeFault, match="could not connect"):
             await content("http://both.example/a", GUARDED)
 
 
@@ -127,13 +131,13 @@ async def test_redirects_are_followed(server: WebServer, other: WebServer) -> No
     assert other.requests[0].target == "/end%2Fclip?signature=%2Fa%2B"
 
 
-async def test_a_redirect_is_mended_where_it_cannot_be_sent_as_it_is(server: WebServer) -> None:
+async def test_a_redirect_with_invalid_characters_is_quoted(server: WebServer) -> None:
     server.serve("/a%20clip", has(CLIP))
     assert await content(server.serve("/a", redirects("/a clip?b=%2F c"))) == CLIP
     assert server.requests[1].target.startswith("/a%20clip?b=")
 
 
-async def test_but_not_for_ever(server: WebServer) -> None:
+async def test_more_than_five_redirects_are_refused(server: WebServer) -> None:
     assert "more than 5 redirects" in await refusal(server.serve("/a", redirects("/a")))
     assert len(server.requests) == 6
 
@@ -142,20 +146,20 @@ async def test_but_not_for_ever(server: WebServer) -> None:
     "location",
     ["file:///etc/passwd", "s3://bucket/key", "ftp://host/a", "gopher://host/a", "http://[::1/a", ""],
 )
-async def test_nor_out_of_the_web(server: WebServer, location: str) -> None:
+async def test_redirects_to_other_schemes_are_refused(server: WebServer, location: str) -> None:
     assert "it redirects to" in await refusal(server.serve("/a", redirects(location)))
     assert len(server.requests) == 1
 
 
-async def test_nor_to_a_scheme_that_is_not_allowed(server: WebServer) -> None:
+async def test_redirects_to_a_forbidden_scheme_are_refused(server: WebServer) -> None:
     policy = msgspec.structs.replace(HERE, schemes=frozenset({"http"}))
     assert "not allowed" in await refusal(server.serve("/a", redirects("https://host/a")), policy)
 
 
 @pytest.mark.usefixtures("loopback_is_public")
-async def test_a_redirect_to_a_private_address_is_not_followed(server: WebServer) -> None:
+async def test_a_redirect_to_a_private_address_is_refused(server: WebServer) -> None:
     uri = server.serve("/a", redirects(f"http://127.0.0.2:{server.port}/b"))
-    assert "an address that is not public" in await refusal(uri, GUARDED)
+    assert "a private, loopback or link-local address" in await refusal(uri, GUARDED)
     assert server.connections == 1
 
 
@@ -164,14 +168,14 @@ async def test_userinfo_becomes_basic_authentication(server: WebServer) -> None:
     assert server.asked("authorization") == [BASIC]
 
 
-async def test_a_login_goes_along_to_the_same_server_and_to_no_other(server: WebServer, other: WebServer) -> None:
+async def test_credentials_are_sent_to_the_same_server_only(server: WebServer, other: WebServer) -> None:
     server.serve("/b", redirects(other.serve("/c", has(CLIP))))
     assert await content(server.serve("/a", redirects("/b"), login="user:p%C3%A4%2Fss")) == CLIP
     assert server.asked("authorization") == [BASIC, BASIC]
     assert other.asked("authorization") == [None]
 
 
-async def test_proxies_of_the_environment_are_not_used(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxy_variables_are_ignored(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(variable, "http://127.0.0.1:1")
     monkeypatch.setenv("no_proxy", "")
@@ -180,7 +184,7 @@ async def test_proxies_of_the_environment_are_not_used(server: WebServer, monkey
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A server's key and certificate, with that of its authority."""
+    """A file with a server's key and certificate, and the certificate of its CA."""
     authority = Authority()
     file = tmp_path_factory.mktemp("tls") / "both.pem"
     file.write_bytes(b"".join([*authority.server(), authority.certificate]))
@@ -202,13 +206,13 @@ async def test_https_with_a_trusted_certificate(
     assert await content(secure.serve("/a", has(CLIP, cut=100), has(CLIP))) == CLIP
 
 
-async def test_https_with_any_other_is_not_tried_twice(secure: WebServer) -> None:
+async def test_an_untrusted_certificate_is_not_retried(secure: WebServer) -> None:
     with pytest.raises(NodeFault, match="certificate is not trusted"):
         await content(secure.serve("/a", has(CLIP)))
     assert secure.requests == []
 
 
-async def test_https_is_not_left_for_http(
+async def test_redirects_from_https_to_http_are_refused(
     secure: WebServer, server: WebServer, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
@@ -218,7 +222,7 @@ async def test_https_is_not_left_for_http(
 
 
 SECRET = "S3CRET"
-TROUBLE = {
+FAILURES = {
     "404": says(404),
     "403": says(403, b"S3CRET"),
     "500": says(500),
@@ -236,20 +240,24 @@ TROUBLE = {
 }
 
 
-@pytest.mark.parametrize("trouble", TROUBLE)
-async def test_no_trouble_tells_a_credential(server: WebServer, trouble: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_no_error_contains_a_credential(
+    server: WebServer, failure: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
-    patience = 0.05 if trouble == "stall" else 30.0
-    policy = msgspec.structs.replace(HERE, stall_seconds=patience, connect_seconds=2.0, max_bytes=1 << 20)
-    uri = server.serve("/a", TROUBLE[trouble], login="S3CRETuser:S3CRETpw") + "?X-Amz-Signature=S3CRET#S3CRET"
+    stall_seconds = 0.05 if failure == "stall" else 30.0
+    policy = msgspec.structs.replace(HERE, stall_seconds=stall_seconds, connect_seconds=2.0, max_bytes=1 << 20)
+    uri = server.serve("/a", FAILURES[failure], login="S3CRETuser:S3CRETpw") + "?X-Amz-Signature=S3CRET#S3CRET"
     with pytest.raises(ScoringError) as failed:
         await content(uri, policy)
-    told = "".join(traceback.format_exception(failed.value)) + caplog.text
-    assert "127.0.0.1" in told
-    assert SECRET not in told
+    output = "".join(traceback.format_exception(failed.value)) + caplog.text
+    assert "127.0.0.1" in output
+    assert SECRET not in output
 
 
-async def test_a_refused_address_and_a_dead_host_tell_none_either(caplog: pytest.LogCaptureFixture) -> None:
+async def test_errors_for_refused_addresses_and_unknown_hosts_contain_no_credential(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.DEBUG)
     for uri in (
         "http://S3CRET:S3CRET@127.0.0.1:1/a?S3CRET",
@@ -263,21 +271,21 @@ async def test_a_refused_address_and_a_dead_host_tell_none_either(caplog: pytest
             assert SECRET not in "".join(traceback.format_exception(failed.value)) + caplog.text
 
 
-async def test_a_connection_that_does_not_come_about_tells_none_either() -> None:
-    """aiohttp's error for it shows the whole URL."""
+async def test_the_error_for_a_connection_timeout_contains_no_credential() -> None:
+    """aiohttp's own error contains the whole URL."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, contextlib.ExitStack() as stack:
-        for _ in range(4):  # they fill the queue, and nobody takes them out
+        for _ in range(4):  # fill the backlog, which nothing accepts from
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(deaf.getsockname())
         uri = f"http://S3CRET:S3CRET@127.0.0.1:{deaf.getsockname()[1]}/a?S3CRET"
         policy = msgspec.structs.replace(HERE, connect_seconds=0.2)
-        with pytest.raises(NodeFault, match="no connection in time") as failed:
+        with pytest.raises(NodeFault, match="could not connect in time") as failed:
             await content(uri, policy)
     assert SECRET not in "".join(traceback.format_exception(failed.value))
 
 
-async def test_what_is_opened_shows_none(server: WebServer) -> None:
+async def test_the_display_name_of_an_opened_clip_has_no_credentials(server: WebServer) -> None:
     uri = server.serve("/a", has(CLIP), login="S3CRET:S3CRET") + "?S3CRET"
     async with open_media(uri, "distorted", HERE) as opened:
-        assert opened.shown == f"http://127.0.0.1:{server.port}/a"
+        assert opened.display_name == f"http://127.0.0.1:{server.port}/a"

@@ -1,4 +1,4 @@
-"""Clips from object stores: an S3 gateway and a stand-in for Google's, each a real server on a real socket."""
+"""Object stores: an S3 gateway and an emulator of Google Cloud Storage, both real servers."""
 
 import asyncio
 import hashlib
@@ -42,7 +42,7 @@ SECRET = "S3CRETkey"
 
 
 def built(module: str, version: str) -> Path:
-    """A server written in Go: from PATH, or built once into our cache."""
+    """A server written in Go: from PATH, or built once into the cache."""
     name = module.rpartition("/")[2]
     if on_path := shutil.which(name):
         return Path(on_path)
@@ -56,7 +56,7 @@ def built(module: str, version: str) -> Path:
 
 
 def running(command: list[str], folder: Path, port: int) -> Iterator[int]:
-    """A server that ends with the tests, once it answers."""
+    """Runs a server until the end of the test; yields once it accepts connections."""
     with (
         (folder / "log").open("wb") as log,
         subprocess.Popen(tether.tethered(command), stdout=log, stderr=log) as server,
@@ -75,25 +75,25 @@ def answers(port: int) -> bool:
 
 
 class Relay:
-    """Passes bytes on to a server; the n-th connection is cut after as many bytes as `cuts` says, then none is."""
+    """A proxy to a server. Connection n is closed after `cuts[n]` response bytes, if that is set."""
 
     def __init__(self, port: int) -> None:
         self.cuts: deque[int | None] = deque()
-        self.passed = 0
+        self.relayed = 0
         self.connections = 0
-        self._to = port
+        self._upstream_port = port
 
     async def __aenter__(self) -> Self:
-        self._busy: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
-        for task in self._busy:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._busy, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.wait_closed()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -101,33 +101,35 @@ class Relay:
         cut = self.cuts.popleft() if self.cuts else None
         task = asyncio.current_task()
         assert task is not None
-        self._busy.add(task)
-        upstream, onward = await asyncio.open_connection("127.0.0.1", self._to)
-        ways = [
-            asyncio.ensure_future(self._ask(reader, onward)),
-            asyncio.ensure_future(self._tell(upstream, writer, cut)),
+        self._tasks.add(task)
+        upstream, to_upstream = await asyncio.open_connection("127.0.0.1", self._upstream_port)
+        copies = [
+            asyncio.ensure_future(self._copy_request(reader, to_upstream)),
+            asyncio.ensure_future(self._copy_response(upstream, writer, cut)),
         ]
         try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._busy.discard(task)
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
-            onward.transport.abort()
+            self._tasks.discard(task)
+            for copy in copies:
+                copy.cancel()
+            await asyncio.gather(*copies, return_exceptions=True)
+            to_upstream.transport.abort()
             writer.close()
 
-    async def _ask(self, reader: asyncio.StreamReader, onward: asyncio.StreamWriter) -> None:
+    async def _copy_request(self, reader: asyncio.StreamReader, to_upstream: asyncio.StreamWriter) -> None:
         while chunk := await reader.read(65536):
-            onward.write(chunk)
-            await onward.drain()
+            to_upstream.write(chunk)
+            await to_upstream.drain()
 
-    async def _tell(self, upstream: asyncio.StreamReader, writer: asyncio.StreamWriter, cut: int | None) -> None:
+    async def _copy_response(
+        self, upstream: asyncio.StreamReader, writer: asyncio.StreamWriter, cut: int | None
+    ) -> None:
         left = sys.maxsize if cut is None else cut
         while left and (chunk := await upstream.read(min(left, 65536))):
             writer.write(chunk)
             await writer.drain()
-            self.passed += len(chunk)
+            self.relayed += len(chunk)
             left -= len(chunk)
 
 
@@ -147,7 +149,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, in
 
 @pytest.fixture
 async def relay(gateway: tuple[Path, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[Relay]:
-    """The way to the gateway, with the environment of somebody who may read it."""
+    """A relay to the gateway, with valid credentials in the environment."""
     async with Relay(gateway[1]) as relay:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             monkeypatch.delenv(name)
@@ -169,14 +171,16 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def nothing(_done: int, _total: int | None) -> None:
+def ignore_progress(_done: int, _total: int | None) -> None:
     pass
 
 
-async def content(uri: str, policy: MediaPolicy = HERE, told: Callable[[int, int | None], None] = nothing) -> bytes:
-    async with open_media(uri, "reference", policy, told) as opened:
+async def content(
+    uri: str, policy: MediaPolicy = HERE, progress: Callable[[int, int | None], None] = ignore_progress
+) -> bytes:
+    async with open_media(uri, "reference", policy, progress) as opened:
         found = os.pread(opened.fd, opened.size + 1, 0)
-        assert (opened.size, opened.shown) == (len(found), uri)
+        assert (opened.size, opened.display_name) == (len(found), uri)
         assert opened.digest == hashlib.sha256(found).hexdigest()
     return found
 
@@ -188,37 +192,38 @@ async def failure(uri: str, kind: type[ScoringError], policy: MediaPolicy = HERE
     return str(failed.value)
 
 
-async def test_an_object_comes_whole(relay: Relay, temporary: Path) -> None:
-    told: list[tuple[int, int | None, int]] = []
+async def test_an_object_is_downloaded(relay: Relay, temporary: Path) -> None:
+    updates: list[tuple[int, int | None, int]] = []
     found = await content(
-        "s3://clips/folder/a.mp4", told=lambda done, total: told.append((done, total, len(list(temporary.iterdir()))))
+        "s3://clips/folder/a.mp4",
+        progress=lambda done, total: updates.append((done, total, len(list(temporary.iterdir())))),
     )
     assert found == CLIP
-    assert told == [(8 << 20, 20 << 20, 0), (16 << 20, 20 << 20, 0), (20 << 20, 20 << 20, 0)]
+    assert updates == [(8 << 20, 20 << 20, 0), (16 << 20, 20 << 20, 0), (20 << 20, 20 << 20, 0)]
 
 
-async def test_a_broken_connection_goes_on_with_the_block_that_broke(relay: Relay) -> None:
+async def test_a_lost_connection_is_resumed_at_the_same_block(relay: Relay) -> None:
     relay.cuts.extend([None, None, 3_000_000, 0, None, 100])
     assert await content("s3://clips/folder/a.mp4") == CLIP
-    assert relay.passed < len(CLIP) + 4_000_000
+    assert relay.relayed < len(CLIP) + 4_000_000
     assert not relay.cuts
 
 
-async def test_what_stays_broken_is_given_up(relay: Relay) -> None:
+async def test_a_store_that_always_disconnects_is_a_node_fault(relay: Relay) -> None:
     relay.cuts.extend([0] * 50)
     assert "5 times in a row" in await failure("s3://clips/folder/a.mp4", NodeFault)
-    assert 5 <= relay.connections <= 10  # aiohttp asks again by itself where a connection was lost at once
+    assert 5 <= relay.connections <= 10  # aiohttp itself retries a connection that was lost at once
 
 
-async def test_an_object_that_changes_on_the_way_is_fetched_anew(relay: Relay, gateway: tuple[Path, int]) -> None:
+async def test_an_object_that_changes_is_downloaded_again(relay: Relay, gateway: tuple[Path, int]) -> None:
     file = gateway[0] / "changing.mp4"
     file.write_bytes(CLIP)
 
     def change(done: int, _total: int | None) -> None:
-        if done == 8 << 20 and file.stat().st_size == len(CLIP):  # once: written anew each second, it never is the same
+        if done == 8 << 20 and file.stat().st_size == len(CLIP):  # only once
             file.write_bytes(OTHER)
 
-    assert await content("s3://clips/changing.mp4", told=change) == OTHER
+    assert await content("s3://clips/changing.mp4", progress=change) == OTHER
 
 
 @pytest.mark.parametrize(
@@ -231,27 +236,27 @@ async def test_an_object_that_changes_on_the_way_is_fetched_anew(relay: Relay, g
         ("s3://No_Bucket..at-all/a.mp4", "check bucket and key"),
     ],
 )
-async def test_what_is_no_clip_is_refused(relay: Relay, uri: str, why: str) -> None:
+async def test_missing_empty_and_invalid_objects_are_refused(relay: Relay, uri: str, why: str) -> None:
     assert why in await failure(uri, BadInput)
 
 
-async def test_what_is_too_large_is_refused_before_it_is_read(relay: Relay) -> None:
+async def test_a_too_large_object_is_refused_before_the_download(relay: Relay) -> None:
     policy = msgspec.structs.replace(HERE, max_bytes=len(CLIP) - 1)
     assert "larger than the 20 MiB allowed" in await failure("s3://clips/folder/a.mp4", BadInput, policy)
-    assert relay.passed < 10_000
+    assert relay.relayed < 10_000
 
 
-async def test_what_has_no_room_is_the_nodes_fault(relay: Relay) -> None:
+async def test_a_full_disk_is_a_node_fault(relay: Relay) -> None:
     policy = msgspec.structs.replace(HERE, reserve=1 << 62)
-    assert "has no room" in await failure("s3://clips/folder/a.mp4", NodeFault, policy)
-    assert relay.passed < 10_000
+    assert "not enough free space" in await failure("s3://clips/folder/a.mp4", NodeFault, policy)
+    assert relay.relayed < 10_000
 
 
 @pytest.mark.parametrize(
     "variables",
     [{"AWS_SECRET_ACCESS_KEY": "wrong"}, {"AWS_PROFILE": "none"}, {}],
 )
-async def test_without_permission_it_says_which_variables_to_set(
+async def test_the_error_without_permission_names_the_variables_to_set(
     relay: Relay, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
 ) -> None:
     if not variables:
@@ -259,22 +264,22 @@ async def test_without_permission_it_says_which_variables_to_set(
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    said = await failure("s3://clips/folder/a.mp4", BadInput)
-    assert "no permission" in said
-    assert "set AWS_ACCESS_KEY_ID" in said
+    message = await failure("s3://clips/folder/a.mp4", BadInput)
+    assert "permission denied" in message
+    assert "set AWS_ACCESS_KEY_ID" in message
 
 
-async def test_nobody_there(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreachable_store_is_a_node_fault(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
     with nobody_listens() as port:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
         assert "5 times in a row" in await failure("s3://clips/folder/a.mp4", NodeFault)
 
 
-async def test_cancelled_in_the_middle_everything_is_closed(relay: Relay, temporary: Path) -> None:
-    came = asyncio.Event()
+async def test_a_cancelled_download_closes_its_file(relay: Relay, temporary: Path) -> None:
+    received = asyncio.Event()
     relay.cuts.extend([None, None])
-    task = asyncio.create_task(content("s3://clips/folder/a.mp4", told=lambda *_: came.set()))
-    await asyncio.wait_for(came.wait(), 30)
+    task = asyncio.create_task(content("s3://clips/folder/a.mp4", progress=lambda *_: received.set()))
+    await asyncio.wait_for(received.wait(), 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -283,7 +288,7 @@ async def test_cancelled_in_the_middle_everything_is_closed(relay: Relay, tempor
 
 
 @pytest.mark.parametrize(("scheme", "package", "extra"), [("s3", "s3fs", "s3"), ("gs", "gcsfs.core", "gcs")])
-async def test_without_the_package_another_machine_may_have_it(
+async def test_a_missing_extra_is_a_node_fault(
     monkeypatch: pytest.MonkeyPatch, scheme: str, package: str, extra: str
 ) -> None:
     monkeypatch.delitem(sys.modules, SCHEMES[scheme].module, raising=False)
@@ -294,7 +299,7 @@ async def test_without_the_package_another_machine_may_have_it(
 
 @pytest.fixture(scope="module")
 def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Answers as Google's store does, and lets everybody read."""
+    """An emulator of Google Cloud Storage with public objects."""
     folder = tmp_path_factory.mktemp("gs")
     (folder / "data" / "clips" / "folder").mkdir(parents=True)
     (folder / "data" / "clips" / "folder" / "a.mp4").write_bytes(CLIP)
@@ -312,21 +317,21 @@ async def gs(google: int, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rela
         yield relay
 
 
-async def test_an_object_of_google_comes_whole(gs: Relay) -> None:
+async def test_a_google_object_is_downloaded(gs: Relay) -> None:
     assert await content("gs://clips/folder/a.mp4") == CLIP
 
 
 @pytest.mark.parametrize("uri", ["gs://clips/none.mp4", "gs://no-such-bucket/a.mp4"])
-async def test_an_object_that_google_has_not(gs: Relay, uri: str) -> None:
+async def test_a_missing_google_object_is_refused(gs: Relay, uri: str) -> None:
     assert "there is no such object" in await failure(uri, BadInput)
 
 
-async def test_a_folder_of_google(gs: Relay) -> None:
+async def test_a_google_folder_is_refused(gs: Relay) -> None:
     assert "it is a folder" in await failure("gs://clips/folder", BadInput)
 
 
-class Scripted:
-    """A store in this process, for what no server can be made to do: each reading does what the script says next."""
+class ScriptedStore:
+    """An fsspec file system for faults that no server can produce: each read returns or raises the next of `script`."""
 
     def __init__(self, *script: Exception | bytes) -> None:
         self.script, self.reads = deque(script), 0
@@ -344,45 +349,47 @@ class Scripted:
     async def close(self) -> None:
         pass
 
-    async def copied(self) -> tuple[int, str]:
+    async def download(self) -> tuple[int, str]:
+        """The number of reads, and the SHA-256 of the result."""
+
         async def connect() -> tuple[Any, Any]:
             return self, self
 
-        place = locate("s3://bucket/key", "reference")
-        with StagedFile(place.shown, "reference", HERE) as staging:
-            await fetch_object(ObjectStore(connect), place, staging)
+        location = locate("s3://bucket/key", "reference")
+        with StagedFile(location.display_name, "reference", HERE) as staging:
+            await fetch_object(ObjectStore(connect), location, staging)
             return self.reads, staging.digest
 
 
-async def test_an_object_that_never_stays_the_same_is_given_up() -> None:
-    with pytest.raises(NodeFault, match="it changed while it was read, 5 times in a row"):
-        await Scripted().copied()
+async def test_an_object_that_keeps_changing_is_a_node_fault() -> None:
+    with pytest.raises(NodeFault, match="the object changed during the download, 5 times in a row"):
+        await ScriptedStore().download()
 
 
 @pytest.mark.parametrize(
     ("error", "kind", "why"),
     [
-        (PermissionError("S3CRETkey"), BadInput, "no permission"),
+        (PermissionError("S3CRETkey"), BadInput, "permission denied"),
         (FileNotFoundError("S3CRETkey"), BadInput, "no such object"),
-        (ValueError("S3CRETkey"), BadInput, "the store refuses the request"),
+        (ValueError("S3CRETkey"), BadInput, "the store rejected the request"),
     ],
 )
-async def test_an_error_in_the_middle_means_what_it_means_at_first(
+async def test_errors_during_the_download_are_bad_input_without_credentials(
     error: Exception, kind: type[ScoringError], why: str
 ) -> None:
     with pytest.raises(kind, match=why) as failed:
-        await Scripted(error, b"clip").copied()
+        await ScriptedStore(error, b"clip").download()
     assert SECRET not in "".join(traceback.format_exception(failed.value))
 
 
-async def test_a_block_of_the_wrong_length_is_asked_for_again() -> None:
-    store = Scripted(b"too long", b"cl", OSError(5, "S3CRETkey"), b"clip")
-    store._info = Scripted(b"")._info  # type: ignore[method-assign] # one that stays the same
-    reads, digest = await store.copied()
+async def test_a_block_of_the_wrong_size_is_requested_again() -> None:
+    store = ScriptedStore(b"too long", b"cl", OSError(5, "S3CRETkey"), b"clip")
+    store._info = ScriptedStore(b"")._info  # type: ignore[method-assign] # the object does not change
+    reads, digest = await store.download()
     assert (reads, digest) == (4, hashlib.sha256(b"clip").hexdigest())
 
 
-async def test_a_report_is_stored(relay: Relay, gateway: tuple[Path, int]) -> None:
+async def test_a_report_is_uploaded_to_s3(relay: Relay, gateway: tuple[Path, int]) -> None:
     relay.cuts.extend([0])
     assert await deliver_report("s3://clips/reports/r.json", b"{}", HERE) == "s3://clips/reports/r.json"
     assert (gateway[0] / "reports" / "r.json").read_bytes() == b"{}"
@@ -390,6 +397,6 @@ async def test_a_report_is_stored(relay: Relay, gateway: tuple[Path, int]) -> No
         await deliver_report("s3://none/r.json", b"{}", HERE)
 
 
-async def test_a_report_is_stored_by_google(gs: Relay) -> None:
+async def test_a_report_is_uploaded_to_google(gs: Relay) -> None:
     assert await deliver_report("gs://clips/reports/r.json", b"{}", HERE) == "gs://clips/reports/r.json"
     assert await content("gs://clips/reports/r.json") == b"{}"

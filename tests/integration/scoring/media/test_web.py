@@ -1,4 +1,4 @@
-"""Clips over HTTP, from a server that misbehaves on a real socket."""
+"""Downloads by HTTP from a misbehaving server on a real socket: resuming, limits, errors."""
 
 import asyncio
 import gzip
@@ -34,8 +34,8 @@ from vmafx.scoring.media.retry import RetryPolicy
 
 CLIP = random.Random(1).randbytes(6 << 20)
 OTHER = random.Random(2).randbytes(5 << 20)
-AT_ONCE = RetryPolicy(backoff=Backoff(0.0, 0.0), max_asked=0.0)
-HERE = MediaPolicy(private=True, retry=AT_ONCE, reserve=0)
+NO_DELAY = RetryPolicy(backoff=Backoff(0.0, 0.0), max_asked=0.0)
+HERE = MediaPolicy(private=True, retry=NO_DELAY, reserve=0)
 
 
 @pytest.fixture
@@ -46,29 +46,29 @@ async def server() -> AsyncIterator[WebServer]:
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where clips are staged in this test."""
+    """The folder for downloads in this test."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
 
 
-def staged() -> list[Path]:
-    """What this process holds open of the temporary folder."""
+def open_downloads() -> list[Path]:
+    """The descriptors of this process that are files in the temporary folder."""
     links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     return [link for link in links if str(link.readlink()).startswith(tempfile.gettempdir())]
 
 
 async def content(uri: str, policy: MediaPolicy = HERE) -> bytes:
-    """The clip, after checking all that must hold of any."""
+    """Downloads a clip and checks its size, its digest and its descriptor."""
     async with open_media(uri, "reference", policy) as opened:
         found = os.pread(opened.fd, opened.size + 1, 0)
         assert opened.size == len(found)
         assert opened.digest == hashlib.sha256(found).hexdigest()
-        assert staged() == [Path(f"/proc/self/fd/{opened.fd}")]
+        assert open_downloads() == [Path(f"/proc/self/fd/{opened.fd}")]
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.write(opened.fd, b"x")
-    assert staged() == []
+    assert open_downloads() == []
     return found
 
 
@@ -79,9 +79,9 @@ async def refusal(uri: str, policy: MediaPolicy = HERE) -> str:
     return refused.value.why
 
 
-def resumed(server: WebServer) -> list[int | None]:
-    """Where each request went on; None for one that asked for all."""
-    return [int(asked[6:-1]) if asked else None for asked in server.asked("range")]
+def requested_offsets(server: WebServer) -> list[int | None]:
+    """The first byte that each request asked for; None if it asked for the whole file."""
+    return [int(value[6:-1]) if value else None for value in server.asked("range")]
 
 
 async def fault(uri: str, policy: MediaPolicy = HERE) -> str:
@@ -90,13 +90,13 @@ async def fault(uri: str, policy: MediaPolicy = HERE) -> str:
     return str(failed.value)
 
 
-async def test_a_clip_comes_whole(server: WebServer) -> None:
+async def test_a_clip_is_downloaded(server: WebServer) -> None:
     assert await content(server.serve("/a.mp4", has(CLIP))) == CLIP
     assert server.asked("accept-encoding") == ["identity"]
     assert server.asked("range") == [None]
 
 
-async def test_a_body_without_a_length_comes_whole(server: WebServer) -> None:
+async def test_a_chunked_body_is_downloaded(server: WebServer) -> None:
     async def chunked(_request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(head(200, {"Transfer-Encoding": "chunked"}))
         for start in range(0, len(CLIP), 1 << 18):
@@ -106,17 +106,17 @@ async def test_a_body_without_a_length_comes_whole(server: WebServer) -> None:
     assert await content(server.serve("/a.mp4", chunked)) == CLIP
 
 
-async def test_progress_is_told(server: WebServer) -> None:
-    told: list[tuple[int, int | None]] = []
+async def test_progress_is_reported(server: WebServer) -> None:
+    updates: list[tuple[int, int | None]] = []
     uri = server.serve("/a.mp4", has(CLIP))
-    async with open_media(uri, "reference", HERE, lambda done, total: told.append((done, total))):
+    async with open_media(uri, "reference", HERE, lambda done, total: updates.append((done, total))):
         pass
-    assert told[-1] == (len(CLIP), len(CLIP))
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert len(told) >= 4
+    assert updates[-1] == (len(CLIP), len(CLIP))
+    assert [done for done, _ in updates] == sorted(done for done, _ in updates)
+    assert len(updates) >= 4
 
 
-async def test_nothing_has_a_name_while_it_is_staged(server: WebServer, temporary: Path) -> None:
+async def test_the_temporary_file_has_no_name(server: WebServer, temporary: Path) -> None:
     seen: list[list[Path]] = []
     uri = server.serve("/a.mp4", has(CLIP))
     async with open_media(uri, "reference", HERE, lambda *_: seen.append(list(temporary.iterdir()))) as opened:
@@ -125,7 +125,7 @@ async def test_nothing_has_a_name_while_it_is_staged(server: WebServer, temporar
     assert seen == [[]] * len(seen)
 
 
-async def test_where_unnamed_files_are_unknown_the_name_goes_at_once(
+async def test_without_o_tmpfile_the_temporary_file_is_unlinked_at_once(
     server: WebServer, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.open
@@ -143,10 +143,10 @@ async def test_where_unnamed_files_are_unknown_the_name_goes_at_once(
     assert seen == [[]] * len(seen)
 
 
-async def test_a_broken_connection_goes_on_where_it_broke(server: WebServer) -> None:
+async def test_a_lost_connection_is_resumed(server: WebServer) -> None:
     uri = server.serve("/a.mp4", has(CLIP, cut=2_000_000), has(CLIP, cut=1_500_000), has(CLIP))
     assert await content(uri) == CLIP
-    first, second, third = resumed(server)
+    first, second, third = requested_offsets(server)
     assert first is None
     assert second is not None
     assert third is not None
@@ -155,12 +155,12 @@ async def test_a_broken_connection_goes_on_where_it_broke(server: WebServer) -> 
     assert server.asked("if-range") == [None, '"one"', '"one"']
 
 
-async def test_any_number_of_breaks_is_borne_while_it_gets_on(server: WebServer) -> None:
+async def test_a_download_that_makes_progress_is_resumed_any_number_of_times(server: WebServer) -> None:
     assert await content(server.serve("/a.mp4", has(CLIP, cut=600_000))) == CLIP
     assert len(server.requests) > 10
 
 
-async def test_without_a_strong_etag_the_date_tells_versions_apart(server: WebServer) -> None:
+async def test_without_a_strong_etag_last_modified_identifies_the_version(server: WebServer) -> None:
     date = "Fri, 02 Jan 2026 03:04:05 GMT"
     uri = server.serve(
         "/a.mp4", has(CLIP, etag='W/"1"', Last_Modified=date, cut=2_000_000), has(CLIP, Last_Modified=date)
@@ -169,28 +169,28 @@ async def test_without_a_strong_etag_the_date_tells_versions_apart(server: WebSe
     assert server.asked("if-range") == [None, date]
 
 
-async def test_without_either_it_starts_over(server: WebServer) -> None:
+async def test_without_etag_and_last_modified_the_download_starts_over(server: WebServer) -> None:
     assert await content(server.serve("/a.mp4", has(CLIP, etag="", cut=2_000_000), has(CLIP, etag=""))) == CLIP
     assert server.asked("range") == [None, None]
 
 
-async def test_a_server_that_ignores_ranges_starts_over(server: WebServer) -> None:
+async def test_a_download_from_a_server_without_ranges_starts_over(server: WebServer) -> None:
     assert await content(server.serve("/a.mp4", has(CLIP, cut=2_000_000), has(CLIP, ranges=False))) == CLIP
-    assert all(resumed(server)[1:])
+    assert all(requested_offsets(server)[1:])
 
 
-async def test_a_server_that_ignores_ranges_and_always_breaks_is_given_up(server: WebServer) -> None:
-    said = await fault(server.serve("/a.mp4", has(CLIP, cut=2_000_000, ranges=False)))
-    assert "the connection broke, 5 times in a row" in said
+async def test_a_server_without_ranges_that_always_disconnects_is_a_node_fault(server: WebServer) -> None:
+    message = await fault(server.serve("/a.mp4", has(CLIP, cut=2_000_000, ranges=False)))
+    assert "the connection was lost, 5 times in a row" in message
     assert len(server.requests) == 5
 
 
-async def test_a_changed_clip_is_fetched_anew(server: WebServer) -> None:
+async def test_a_clip_that_changed_is_downloaded_again(server: WebServer) -> None:
     assert await content(server.serve("/a.mp4", has(CLIP, cut=2_000_000), has(OTHER, etag='"two"'))) == OTHER
     assert server.asked("if-range") == [None, '"one"']
 
 
-async def test_of_a_clip_that_became_shorter_nothing_old_stays(server: WebServer) -> None:
+async def test_a_clip_that_became_shorter_has_no_old_bytes(server: WebServer) -> None:
     assert await content(server.serve("/a.mp4", has(CLIP, cut=2_000_000), has(b"short", etag='"two"'))) == b"short"
 
 
@@ -205,70 +205,68 @@ async def test_of_a_clip_that_became_shorter_nothing_old_stays(server: WebServer
         (0, "nonsense", {}),
     ],
 )
-async def test_a_part_that_does_not_fit_is_not_taken(
+async def test_a_wrong_partial_response_is_discarded(
     server: WebServer, shift: int | None, total: int | str, more: dict[str, str | int]
 ) -> None:
-    async def misfit(request: Request, writer: asyncio.StreamWriter) -> None:
+    async def wrong_part(request: Request, writer: asyncio.StreamWriter) -> None:
         start = int(request.headers["range"][6:-1]) + (shift or 0)
         headers: dict[str, str | int] = {"Content-Length": len(CLIP) - start, **more}
         if shift is not None:
             headers["Content-Range"] = f"bytes {start}-{len(CLIP) - 1}/{total}"
         writer.write(head(206, headers) + CLIP[start:])
 
-    assert await content(server.serve("/a.mp4", has(CLIP, cut=2_000_000), misfit, has(CLIP))) == CLIP
+    assert await content(server.serve("/a.mp4", has(CLIP, cut=2_000_000), wrong_part, has(CLIP))) == CLIP
     assert len(server.requests) == 3
-    assert resumed(server)[2] is None
+    assert requested_offsets(server)[2] is None
 
 
-async def test_a_part_of_the_part_is_taken(server: WebServer) -> None:
-    """A server may give less than was asked for."""
-
-    async def little(request: Request, writer: asyncio.StreamWriter) -> None:
+async def test_a_shorter_partial_response_than_requested_is_used(server: WebServer) -> None:
+    async def short_part(request: Request, writer: asyncio.StreamWriter) -> None:
         start = int(request.headers["range"][6:-1])
         span = f"bytes {start}-{start + 999}/{len(CLIP)}"
         writer.write(
             head(206, {"Content-Length": 1000, "ETag": '"one"', "Content-Range": span}) + CLIP[start : start + 1000]
         )
 
-    assert await content(server.serve("/a.mp4", has(CLIP, cut=2_000_000), little, has(CLIP))) == CLIP
-    _, second, third = resumed(server)
+    assert await content(server.serve("/a.mp4", has(CLIP, cut=2_000_000), short_part, has(CLIP))) == CLIP
+    _, second, third = requested_offsets(server)
     assert second is not None
     assert third == second + 1000
 
 
-async def test_a_part_tells_the_length_that_the_beginning_did_not(server: WebServer) -> None:
-    """Without it, a connection that is merely closed would pass for the end."""
+async def test_a_partial_response_supplies_the_missing_total(server: WebServer) -> None:
+    """Without the total, a closed connection would look like the end of the clip."""
 
-    async def begins(_request: Request, writer: asyncio.StreamWriter) -> None:
+    async def first_part(_request: Request, writer: asyncio.StreamWriter) -> None:
         chunk = CLIP[: 2 << 20]
         writer.write(head(200, {"Transfer-Encoding": "chunked", "ETag": '"one"'}) + b"%x\r\n" % len(chunk) + chunk)
 
-    async def goes_on(request: Request, writer: asyncio.StreamWriter) -> None:
+    async def second_part(request: Request, writer: asyncio.StreamWriter) -> None:
         start = int(request.headers["range"][6:-1])
         span = f"bytes {start}-{len(CLIP) - 1}/{len(CLIP)}"
         writer.write(head(206, {"ETag": '"one"', "Content-Range": span}) + CLIP[start : 4 << 20])
 
-    assert await content(server.serve("/a.mp4", begins, goes_on, has(CLIP))) == CLIP
+    assert await content(server.serve("/a.mp4", first_part, second_part, has(CLIP))) == CLIP
     assert len(server.requests) == 3
 
 
-async def test_a_range_that_cannot_be_starts_over(server: WebServer) -> None:
+async def test_after_416_the_download_starts_over(server: WebServer) -> None:
     assert await content(server.serve("/a.mp4", has(CLIP, cut=2_000_000), says(416), has(OTHER))) == OTHER
 
 
-async def test_a_part_that_nobody_asked_for_is_not_taken(server: WebServer) -> None:
+async def test_an_unrequested_partial_response_is_an_error(server: WebServer) -> None:
     part = says(206, CLIP[:1000], Content_Range=f"bytes 0-999/{len(CLIP)}")
-    assert "does not go on" in await fault(server.serve("/a.mp4", part))
+    assert "did not resume" in await fault(server.serve("/a.mp4", part))
 
 
-async def test_a_stalled_body_goes_on_in_another_request(server: WebServer) -> None:
-    policy = msgspec.structs.replace(HERE, stall_seconds=3.0)  # longer than a busy machine stands still
+async def test_a_stalled_download_is_resumed(server: WebServer) -> None:
+    policy = msgspec.structs.replace(HERE, stall_seconds=3.0)  # longer than a busy machine pauses
     assert await content(server.serve("/a.mp4", stalls(CLIP, 2_000_000), has(CLIP)), policy) == CLIP
-    assert resumed(server) == [None, 2_000_000]
+    assert requested_offsets(server) == [None, 2_000_000]
 
 
 @pytest.mark.parametrize("begin", [0, 3 << 20])
-async def test_a_body_that_trickles_is_too_slow(server: WebServer, begin: int) -> None:
+async def test_a_trickling_body_is_too_slow(server: WebServer, begin: int) -> None:
     async def trickles(_request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(head(200, {"Content-Length": len(CLIP)}) + CLIP[:begin])
         while True:
@@ -277,95 +275,95 @@ async def test_a_body_that_trickles_is_too_slow(server: WebServer, begin: int) -
             await asyncio.sleep(0.01)
 
     policy = msgspec.structs.replace(HERE, block_seconds=0.1)
-    assert "it comes too slowly" in await fault(server.serve("/a.mp4", trickles), policy)
+    assert "the transfer is too slow" in await fault(server.serve("/a.mp4", trickles), policy)
 
 
-async def test_a_server_that_never_answers_is_given_up(server: WebServer) -> None:
+async def test_a_server_that_never_answers_is_a_node_fault(server: WebServer) -> None:
     async def silent(_request: Request, _writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
 
     policy = msgspec.structs.replace(HERE, stall_seconds=0.05)
-    assert "nothing came for too long" in await fault(server.serve("/a.mp4", silent), policy)
+    assert "the server sent no data for too long" in await fault(server.serve("/a.mp4", silent), policy)
 
 
-async def test_trouble_that_passes_is_waited_out(server: WebServer) -> None:
+async def test_temporary_errors_are_retried(server: WebServer) -> None:
     uri = server.serve("/a.mp4", says(500), hangs_up(), says(429, Retry_After=1), says(503), has(CLIP))
     assert await content(uri) == CLIP
     assert len(server.requests) == 5
 
 
-async def test_a_server_is_given_the_time_that_it_asks_for(server: WebServer) -> None:
+async def test_retry_after_is_passed_to_the_retry_policy(server: WebServer) -> None:
     waits: list[float | None] = []
 
-    class Told(RetryPolicy, frozen=True):
+    class Recording(RetryPolicy, frozen=True):
         def wait(self, failures: int, asked: float | None) -> float:
             waits.append(asked)
             return 0.0
 
     uri = server.serve("/a.mp4", says(503, Retry_After=3600), has(CLIP))
-    assert await content(uri, msgspec.structs.replace(HERE, retry=Told())) == CLIP
+    assert await content(uri, msgspec.structs.replace(HERE, retry=Recording())) == CLIP
     assert waits == [3600]
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 429, 408])
-async def test_trouble_that_stays_is_the_nodes(server: WebServer, status: int) -> None:
-    assert f"the server says {status}, 5 times in a row" in await fault(server.serve("/a.mp4", says(status)))
+async def test_permanent_server_errors_are_a_node_fault(server: WebServer, status: int) -> None:
+    assert f"the server answered {status}, 5 times in a row" in await fault(server.serve("/a.mp4", says(status)))
 
 
 @pytest.mark.parametrize(
     ("status", "why"),
     [
-        *((status, "no permission") for status in (401, 403)),
-        *((status, "there is no such file") for status in (404, 410)),
-        *((status, "sends no file") for status in (204, 300, 304, 400)),
+        *((status, "permission denied") for status in (401, 403)),
+        *((status, "file not found") for status in (404, 410)),
+        *((status, "sent no file") for status in (204, 300, 304, 400)),
     ],
 )
-async def test_a_no_is_taken_at_once(server: WebServer, status: int, why: str) -> None:
+async def test_client_errors_are_not_retried(server: WebServer, status: int, why: str) -> None:
     assert why in await refusal(server.serve("/a.mp4", says(status)))
     assert len(server.requests) == 1
 
 
-async def test_nobody_there() -> None:
+async def test_a_refused_connection_is_a_node_fault() -> None:
     with nobody_listens() as port:
-        assert "no connection" in await fault(f"http://127.0.0.1:{port}/a.mp4")
+        assert "could not connect" in await fault(f"http://127.0.0.1:{port}/a.mp4")
 
 
-async def test_a_host_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As any resolver says it; where none can be reached, one may take a minute for that."""
+async def test_an_unknown_host_is_a_node_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lookup is replaced, since a real one may take a minute without a resolver."""
 
     async def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", unknown, raising=False)
-    assert "cannot be resolved, 5 times" in await fault("http://host.invalid/a.mp4")
+    assert "could not be resolved, 5 times" in await fault("http://host.invalid/a.mp4")
 
 
 @pytest.mark.parametrize(
     "uri", ["http://" + "a" * 70 + ".example/a", "http://a..b/a", "http://xn--/a", "http://é..é/a"]
 )
-async def test_a_host_that_cannot_exist(uri: str) -> None:
+async def test_an_invalid_host_name_is_an_error(uri: str) -> None:
     with pytest.raises((BadInput, NodeFault)):
         await content(uri)
 
 
-async def test_what_is_no_http(server: WebServer) -> None:
+async def test_a_response_that_is_not_http_is_a_node_fault(server: WebServer) -> None:
     async def other(_request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")
 
-    assert "the answer is no HTTP" in await fault(server.serve("/a.mp4", other))
+    assert "the server did not answer with valid HTTP" in await fault(server.serve("/a.mp4", other))
 
 
-async def test_an_empty_clip(server: WebServer) -> None:
+async def test_an_empty_clip_is_refused(server: WebServer) -> None:
     assert "is empty" in await refusal(server.serve("/a.mp4", says(200)))
 
 
-async def test_a_clip_that_says_it_is_too_large_is_refused_before_its_body(server: WebServer) -> None:
+async def test_a_clip_with_too_large_a_content_length_is_refused_before_its_body(server: WebServer) -> None:
     policy = msgspec.structs.replace(HERE, max_bytes=1 << 20)
     uri = server.serve("/a.mp4", stalls(CLIP, 0))
     assert "larger than the 1 MiB allowed" in await refusal(uri, policy)
 
 
-async def test_a_body_without_end_is_cut(server: WebServer, temporary: Path) -> None:
+async def test_an_endless_body_is_cut_off_at_the_limit(server: WebServer, temporary: Path) -> None:
     written: list[int] = []
     policy = msgspec.structs.replace(HERE, max_bytes=3 << 20)
     sent: list[int] = []
@@ -387,44 +385,43 @@ async def test_a_compressed_body_is_refused(server: WebServer) -> None:
     assert await content(server.serve("/b.mp4", says(200, CLIP, Content_Encoding="identity"))) == CLIP
 
 
-async def test_a_full_disk_is_the_nodes_fault(server: WebServer, temporary: Path) -> None:
+async def test_a_full_disk_is_a_node_fault(server: WebServer, temporary: Path) -> None:
     policy = msgspec.structs.replace(HERE, reserve=1 << 62)
-    said = await fault(server.serve("/a.mp4", stalls(CLIP, 0)), policy)
-    assert f"{temporary} has no room" in said
-    assert "of 6 MiB" in said
-    assert "has no room" in await fault(server.serve("/b.mp4", without_end([])), policy)
+    message = await fault(server.serve("/a.mp4", stalls(CLIP, 0)), policy)
+    assert f"of 6 MiB: not enough free space in {temporary}" in message
+    assert "not enough free space" in await fault(server.serve("/b.mp4", without_end([])), policy)
     assert len(server.requests) == 2
 
 
-async def test_a_disk_that_fails_while_it_is_written_is_the_nodes_fault(server: WebServer) -> None:
+async def test_a_write_error_is_a_node_fault(server: WebServer) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (3 << 20, limits[1]))
     try:
-        assert "has no room" in await fault(server.serve("/a.mp4", has(CLIP)))
+        assert "not enough free space" in await fault(server.serve("/a.mp4", has(CLIP)))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert len(server.requests) == 1
 
 
-async def test_without_a_temporary_folder(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_temporary_folder_is_a_node_fault(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
-    assert "no file can be made in /nowhere" in await fault(server.serve("/a.mp4", has(CLIP)))
+    assert "cannot create a file in /nowhere" in await fault(server.serve("/a.mp4", has(CLIP)))
 
 
-async def test_cancelled_in_the_middle_everything_is_closed(server: WebServer, temporary: Path) -> None:
-    came = asyncio.Event()
+async def test_a_cancelled_download_closes_its_file_and_connection(server: WebServer, temporary: Path) -> None:
+    received = asyncio.Event()
 
     async def use() -> None:
         uri = server.serve("/a.mp4", stalls(CLIP, 3 << 20))
-        async with open_media(uri, "reference", HERE, lambda *_: came.set()):
+        async with open_media(uri, "reference", HERE, lambda *_: received.set()):
             pass
 
     task = asyncio.create_task(use())
-    await asyncio.wait_for(came.wait(), 20)
-    assert len(staged()) == 1
+    await asyncio.wait_for(received.wait(), 20)
+    assert len(open_downloads()) == 1
     assert list(temporary.iterdir()) == []
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert staged() == []
-    await eventually(lambda: server.open == 0, "the connection is gone")
+    assert open_downloads() == []
+    await eventually(lambda: server.open == 0, "the connection is closed")

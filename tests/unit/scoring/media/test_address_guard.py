@@ -1,4 +1,4 @@
-"""Which addresses are public."""
+"""Which addresses are public, and the socket factory that refuses others."""
 
 import socket
 
@@ -8,7 +8,7 @@ from vmafx.scoring.media.address_guard import AddressGuard, is_public
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2001:4860:4860::8888", "::ffff:8.8.8.8", "64:ff9b::808:808"])
-def test_the_internet_is_public(address: str) -> None:
+def test_internet_addresses_are_public(address: str) -> None:
     assert is_public(address)
 
 
@@ -24,18 +24,18 @@ def test_the_internet_is_public(address: str) -> None:
         *("2002:7f00:1::", "2002:808:808::1", "2001:0:808:808::1"),
     ],
 )
-def test_what_is_ours_or_nobodys_is_not(address: str) -> None:
+def test_private_and_reserved_addresses_are_not_public(address: str) -> None:
     assert not is_public(address)
 
 
-def test_the_guard_makes_no_socket_to_it_and_remembers() -> None:
+def test_the_guard_refuses_a_private_address_and_records_it() -> None:
     guard = AddressGuard(private=False)
     with pytest.raises(PermissionError):
         guard((socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 80)))
     assert guard.refused
 
 
-def test_the_guard_lets_through_what_is_public_or_allowed() -> None:
+def test_the_guard_allows_public_addresses_and_private_ones_if_configured() -> None:
     for guard, address in ((AddressGuard(private=False), "8.8.8.8"), (AddressGuard(private=True), "127.0.0.1")):
         guard((socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80))).close()
         assert not guard.refused

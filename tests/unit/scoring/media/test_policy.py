@@ -1,4 +1,4 @@
-"""What may be opened, from variables."""
+"""The media policy and its variables."""
 
 from pathlib import Path
 
@@ -9,11 +9,11 @@ from vmafx.scoring.media.policy import MediaPolicy, format_size
 from vmafx.settings import declared
 
 
-def test_without_variables_it_is_the_default() -> None:
+def test_without_variables_the_defaults_apply() -> None:
     assert MediaPolicy.from_environ({}) == MediaPolicy()
 
 
-def test_every_variable_counts() -> None:
+def test_every_variable_is_applied() -> None:
     policy = MediaPolicy.from_environ(
         {
             "VMAFX_MEDIA_SCHEMES": "file, HTTPS",
@@ -45,27 +45,27 @@ def test_sizes_are_written_as_in_kubernetes(text: str, size: int) -> None:
         ("VMAFX_MEDIA_MAX_BYTES", "-1"),
     ],
 )
-def test_a_wrong_value_is_refused_by_the_name_of_its_variable(variable: str, text: str) -> None:
+def test_the_error_for_an_invalid_value_names_the_variable(variable: str, text: str) -> None:
     with pytest.raises(BadInput, match=variable) as refused:
         MediaPolicy.from_environ({variable: text})
     assert refused.value.part == "options"
 
 
-def test_every_setting_is_a_variable_and_no_flag() -> None:
+def test_every_setting_has_a_variable_and_no_flag() -> None:
     assert all(
-        one.variable.startswith(("VMAFX_MEDIA_", "VMAFX_MODEL_DIR")) and not one.flag
-        for one in declared(MediaPolicy).values()
+        setting.variable.startswith(("VMAFX_MEDIA_", "VMAFX_MODEL_DIR")) and not setting.flag
+        for setting in declared(MediaPolicy).values()
     )
 
 
-def test_schemes_are_refused_by_what_is_wrong_with_them() -> None:
-    with pytest.raises(BadInput, match="ftp:// is not known"):
-        MediaPolicy().allow("ftp", "reference")
-    with pytest.raises(BadInput, match="s3:// is not allowed here, only file://"):
-        MediaPolicy(schemes=frozenset({"file"})).allow("s3", "reference")
-    MediaPolicy().allow("gs", "reference")
+def test_unsupported_and_forbidden_schemes_are_refused() -> None:
+    with pytest.raises(BadInput, match="ftp:// is not supported"):
+        MediaPolicy().check_scheme("ftp", "reference")
+    with pytest.raises(BadInput, match="s3:// is not allowed: VMAFX_MEDIA_SCHEMES allows only file://"):
+        MediaPolicy(schemes=frozenset({"file"})).check_scheme("s3", "reference")
+    MediaPolicy().check_scheme("gs", "reference")
 
 
 @pytest.mark.parametrize(("size", "text"), [(5, "5 bytes"), (1 << 20, "1 MiB"), (1536 << 20, "1.5 GiB")])
-def test_sizes_as_people_say_them(size: int, text: str) -> None:
+def test_sizes_are_formatted_with_binary_units(size: int, text: str) -> None:
     assert format_size(size) == text

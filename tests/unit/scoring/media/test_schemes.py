@@ -1,4 +1,4 @@
-"""The table of URI schemes: a row is all that a new one takes beside its module, which is this one here."""
+"""The table of URI schemes. This module implements a scheme `mem` to show that a new one needs only a row."""
 
 import importlib
 import os
@@ -14,20 +14,20 @@ from vmafx.scoring.errors import BadInput
 from vmafx.scoring.media.access import deliver_report, open_media
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.staging import StagedFile
-from vmafx.scoring.media.uri import SCHEMES, Location, Scheme, shown
+from vmafx.scoring.media.uri import SCHEMES, Location, Scheme, display_name
 
 HERE = MediaPolicy(schemes=frozenset({"mem"}), reserve=0)
 PROJECT = ROOT / "pyproject.toml"
 MEMORY: dict[str, bytes] = {}
 
 
-async def fetch(place: Location, staging: StagedFile) -> None:
-    await staging.add(MEMORY[place.target])
+async def fetch(location: Location, staging: StagedFile) -> None:
+    await staging.add(MEMORY[location.target])
 
 
-async def put(place: Location, content: bytes, policy: MediaPolicy) -> None:
-    policy.bound(len(content), place.shown, "options")
-    MEMORY[place.target] = content
+async def put(location: Location, content: bytes, policy: MediaPolicy) -> None:
+    policy.check_size(len(content), location.display_name, "options")
+    MEMORY[location.target] = content
 
 
 def parse(_uri: str, scheme: str, rest: str) -> Location:
@@ -41,21 +41,19 @@ def mem(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("mem")
-async def test_a_row_is_all_that_a_new_scheme_takes() -> None:
+async def test_a_new_scheme_needs_only_a_row() -> None:
     assert await deliver_report("MEM://a.mp4?token=S3CRET", b"clip", HERE) == "mem://a.mp4"
     async with open_media("mem://a.mp4?token=S3CRET", "reference", HERE) as opened:
-        assert (os.pread(opened.fd, 9, 0), opened.shown) == (b"clip", "mem://a.mp4")
-    assert shown("mem://a.mp4?token=S3CRET") == "mem://a.mp4"
+        assert (os.pread(opened.fd, 9, 0), opened.display_name) == (b"clip", "mem://a.mp4")
+    assert display_name("mem://a.mp4?token=S3CRET") == "mem://a.mp4"
     assert MediaPolicy.from_environ({"VMAFX_MEDIA_SCHEMES": "mem"}).schemes == {"mem"}
     assert list(submit.warn_about_uris(["mem://a.mp4"])) == []
     assert SCHEMES["mem"].is_installed()
 
 
-async def test_without_its_row_it_is_not_known() -> None:
-    assert shown("mem://a.mp4?token=S3CRET") == "mem://..."
-    with pytest.raises(
-        BadInput, match="mem:// is not known; a clip is a path or begins with file://, http://, https://"
-    ):
+async def test_without_a_row_a_scheme_is_not_supported() -> None:
+    assert display_name("mem://a.mp4?token=S3CRET") == "mem://..."
+    with pytest.raises(BadInput, match="mem:// is not supported; use a path, or a URI with file://, http://, https://"):
         await deliver_report("mem://a.mp4", b"clip", HERE)
     assert any(
         "workers do not support mem:// URIs, only file://" in warning
@@ -64,9 +62,9 @@ async def test_without_its_row_it_is_not_known() -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
-async def test_every_row_holds(scheme: Scheme) -> None:
+async def test_every_row_has_a_module_and_its_extra(scheme: Scheme) -> None:
     assert SCHEMES[scheme.name] is scheme
-    transfer = await scheme.transfer()
+    transfer = await scheme.load_module()
     assert transfer is importlib.import_module(scheme.module)
     assert callable(transfer.put)
     assert scheme.in_place or callable(transfer.fetch)
@@ -74,7 +72,7 @@ async def test_every_row_holds(scheme: Scheme) -> None:
     assert extras.get(scheme.extra, [""]) == [scheme.package]
 
 
-def test_who_scores_files_pays_for_no_other_scheme() -> None:
+def test_local_files_load_no_modules_of_other_schemes() -> None:
     code = """
 import asyncio, sys, tempfile
 from vmafx.scoring.media.access import deliver_report

@@ -1,4 +1,4 @@
-"""What a URI means, and what of it may be shown."""
+"""URI parsing, and display names without credentials."""
 
 import string
 from urllib.parse import quote
@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vmafx.scoring.errors import BadInput
-from vmafx.scoring.media.uri import locate, shown
+from vmafx.scoring.media.uri import display_name, locate
 
 SECRETS = st.text(string.ascii_letters + string.digits + "%/+=&:@!$é", min_size=1, max_size=30).map("S3CRET".__add__)
 
 
-def said_of(uri: str) -> str:
+def location_or_error(uri: str) -> str:
     try:
-        return locate(uri, "reference").shown
+        return locate(uri, "reference").display_name
     except BadInput as error:
         return str(error)
 
@@ -36,9 +36,9 @@ def said_of(uri: str) -> str:
         "1://a",
     ],
 )
-def test_what_is_no_uri_is_a_path_as_it_stands(path: str) -> None:
-    place = locate(path, "reference")
-    assert (place.scheme, place.target, place.shown) == ("file", path, path)
+def test_text_that_is_not_a_uri_is_a_path(path: str) -> None:
+    location = locate(path, "reference")
+    assert (location.scheme, location.target, location.display_name) == ("file", path, path)
 
 
 @pytest.mark.parametrize(
@@ -52,18 +52,18 @@ def test_what_is_no_uri_is_a_path_as_it_stands(path: str) -> None:
         ("file:///a%23b%3Fc", "/a#b?c"),
     ],
 )
-def test_a_file_uri_is_a_path_in_percents(uri: str, path: str) -> None:
-    place = locate(uri, "reference")
-    assert (place.scheme, place.target) == ("file", path)
+def test_a_file_uri_is_percent_decoded(uri: str, path: str) -> None:
+    location = locate(uri, "reference")
+    assert (location.scheme, location.target) == ("file", path)
 
 
 @pytest.mark.parametrize(
-    ("uri", "says"),
+    ("uri", "message"),
     [
         ("", "empty"),
         ("a\0b", "NUL"),
         ("file:///a%00b", "NUL"),
-        ("file://other/a", "no other host"),
+        ("file://other/a", "another host"),
         ("file://", "no path"),
         ("file:///", "no path"),
         ("file:///a?b", "%3F"),
@@ -82,8 +82,8 @@ def test_a_file_uri_is_a_path_in_percents(uri: str, path: str) -> None:
         ("s3://key:secret@bucket/key", "credentials"),
     ],
 )
-def test_what_is_malformed_is_refused_with_a_reason(uri: str, says: str) -> None:
-    with pytest.raises(BadInput, match=says) as refused:
+def test_a_malformed_uri_is_refused_with_a_reason(uri: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message) as refused:
         locate(uri, "distorted")
     assert refused.value.part == "distorted"
 
@@ -104,8 +104,8 @@ def test_what_is_malformed_is_refused_with_a_reason(uri: str, says: str) -> None
         ("https:/user:pw@host/a?token=1", "https:/host/a"),
     ],
 )
-def test_shown_is_what_everybody_may_see(uri: str, public: str) -> None:
-    assert shown(uri) == public
+def test_display_names_have_no_credentials_queries_or_fragments(uri: str, public: str) -> None:
+    assert display_name(uri) == public
 
 
 @given(
@@ -115,19 +115,19 @@ def test_shown_is_what_everybody_may_see(uri: str, public: str) -> None:
     query=SECRETS,
     fragment=SECRETS,
 )
-def test_no_credential_is_ever_shown(scheme: str, user: str, password: str, query: str, fragment: str) -> None:
+def test_no_credential_is_ever_displayed(scheme: str, user: str, password: str, query: str, fragment: str) -> None:
     login = f"{quote(user, safe='')}:{quote(password, safe='')}"
     for uri in (
         f"{scheme}://{login}@host.example/clip.mp4?sig={query}#{fragment}",
         f"{scheme}://{login}@host.example:notaport/clip.mp4?sig={query}",
         f" {scheme}://{login}@host.example/clip.mp4?sig={query}",
     ):
-        assert "S3CRET" not in shown(uri)
-        assert "S3CRET" not in said_of(uri)
+        assert "S3CRET" not in display_name(uri)
+        assert "S3CRET" not in location_or_error(uri)
 
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=60))
-def test_anything_can_be_shown_on_one_line_and_encoded(text: str) -> None:
-    line = shown(text)
+def test_display_names_are_one_printable_line(text: str) -> None:
+    line = display_name(text)
     line.encode()
     assert line.isprintable()

@@ -14,7 +14,7 @@ from vmafx.api import KINDS, VmafxJob, VmafxModelTraining, VmafxNode, ZerfooInfe
 from vmafx.api.meta import API_VERSION, CustomObject
 from vmafx.kube import Client, ObjectKey, Resource
 from vmafx.kube.errors import BadRequest, Invalid
-from vmafx.kube.resources import UntypedObject, of_kind
+from vmafx.kube.resources import UntypedObject, resource_for
 
 SMALLEST: dict[type[CustomObject], Json] = {
     VmafxJob: {"reference": "file:///a.mp4", "distorted": "file:///b.mp4"},
@@ -27,7 +27,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def untyped(kind: type[CustomObject]) -> Resource[UntypedObject]:
-    return of_kind(kind).seen_as(dict)
+    return resource_for(kind).seen_as(dict)
 
 
 async def create(client: Client, namespace: str, kind: type[CustomObject], spec: Json) -> UntypedObject:

@@ -60,9 +60,11 @@ class VmafxJobSpec(ScoringSpec):
     ] = {}
     suspend: Annotated[
         bool,
-        doc("Stops the running attempt and prevents new ones until it is false again. Can be changed."),
+        doc("If true, the running attempt is stopped and no other is started. Can be changed. Defaults to false."),
     ] = False
-    cancel: Annotated[bool, doc("Ends the job as Failed. Can be set to true at any time, but not back.")] = False
+    cancel: Annotated[bool, doc("Stops the job and marks it as Failed. Can be set to true, but not back to false.")] = (
+        False
+    )
     retryLimit: Annotated[
         int,
         Meta(ge=0, le=100),

@@ -33,8 +33,8 @@ from vmafx.kube.http1 import C, CallConnection, ConnectionPool, ResponseStream
 from vmafx.kube.metrics import ClientMetrics
 from vmafx.kube.tls import trust_context
 
-MAX_CONNECTIONS = 40  # for calls; each stream has one more
-CONNECT_TIMEOUT = 10.0
+MAX_CONNECTIONS = 40  # for calls; each stream has its own
+CONNECT_TIMEOUT = 10.0  # seconds
 RESPONSE_TIMEOUT = 60.0
 MAX_SILENCE = 150.0  # seconds without data on a stream; the server sends a bookmark about every minute
 MAX_TRIES = 6
@@ -116,7 +116,7 @@ class Transport:
                 async with self._call_limit:
                     return await self._exchange(request, header)
             except Unauthorized as error:
-                # The credentials may have been rotated: retry if there are others now.
+                # The credentials may have been rotated: retry if they are different now.
                 rejected, header = header, await self._config.credentials.header(header)
                 if header == rejected:
                     raise

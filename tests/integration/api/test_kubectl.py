@@ -72,8 +72,8 @@ async def test_nodes_that_accept_no_new_jobs_show_the_reason(kubectl: Kubectl, c
     ready = {"type": "Ready", "status": "False", "reason": "Draining", "lastTransitionTime": "2026-05-28T12:30:15Z"}
     await client.patch_status(NODES, ObjectKey(namespace, "draining"), {"draining": True, "conditions": [ready]})
     shown = kubectl("get", "vmnode", "--no-headers").stdout
-    assert rows(shown)[0][:5] == ["draining", "cpu", "true", "Draining", "false"]
-    assert rows(shown)[1][:4] == ["cordoned", "cpu", "true", "true"]  # no reason until the operator writes one
+    assert rows(shown)[1][:5] == ["draining", "cpu", "true", "Draining", "false"]
+    assert rows(shown)[0][:4] == ["cordoned", "cpu", "true", "true"]  # no reason until the operator writes one
 
 
 def test_explain_shows_the_descriptions_of_fields(kubectl: Kubectl) -> None:

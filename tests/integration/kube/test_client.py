@@ -59,9 +59,9 @@ async def test_a_created_object_can_be_read(client: Client, namespace: str) -> N
 
 async def test_a_list_is_read_at_once_or_in_pages(client: Client, namespace: str) -> None:
     made = sorted([(await make(client, namespace))[0].name for _ in range(7)])
-    whole = await client.list(JOBS, namespace)
-    assert [job.metadata.name for job in whole.items] == made
-    assert whole.metadata.resourceVersion
+    listed = await client.list(JOBS, namespace)
+    assert [job.metadata.name for job in listed.items] == made
+    assert listed.metadata.resourceVersion
     assert [len(page.items) async for page in client.pages(JOBS, namespace, page=3)] == [3, 3, 1]
     paged = await client.list(JOBS, namespace, page=3)
     assert [job.metadata.name for job in paged.items] == made

@@ -45,13 +45,13 @@ async def account(client: Client, namespace: str) -> ObjectKey:
 
 def kubeconfig(path: Path, config: Config, user: Mapping[str, object]) -> Path:
     data = base64.b64encode(authority(config).encode()).decode()
-    whole = {
+    content = {
         "current-context": "x",
         "clusters": [{"name": "x", "cluster": {"server": config.server, "certificate-authority-data": data}}],
         "users": [{"name": "x", "user": user}],
         "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
     }
-    path.write_bytes(msgspec.yaml.encode(whole))
+    path.write_bytes(msgspec.yaml.encode(content))
     return path
 
 
@@ -91,13 +91,13 @@ async def test_an_exec_plugin_runs_once_and_again_after_a_rejection(
     client: Client, account: ObjectKey, tmp_path: Path
 ) -> None:
     token = await service_account_token(client, account)
-    calls, answers = tmp_path / "calls", tmp_path / "answers"
-    answers.write_text("wrong\n" + token + "\n")
+    calls, tokens = tmp_path / "calls", tmp_path / "tokens"
+    tokens.write_text("wrong\n" + token + "\n")
     plugin = tmp_path / "plugin.py"
     plugin.write_text(
         "import json, pathlib, sys\n"
         f"calls = pathlib.Path({str(calls)!r}); calls.open('a').write('x')\n"
-        f"token = pathlib.Path({str(answers)!r}).read_text().split()[len(calls.read_text()) - 1]\n"
+        f"token = pathlib.Path({str(tokens)!r}).read_text().split()[len(calls.read_text()) - 1]\n"
         "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential',"
         " 'status': {'token': token}}))\n"
     )

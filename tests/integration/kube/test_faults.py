@@ -40,8 +40,8 @@ async def test_a_throttled_request_is_retried_after_retry_after(
 
 
 async def test_a_503_without_retry_after_is_not_retried(proxy: FaultyProxy, through: Client, namespace: str) -> None:
-    proxy.faults.append(Refuse(503, body="the backend is gone"))
-    with pytest.raises(ServerError, match="the backend is gone"):
+    proxy.faults.append(Refuse(503, body="the backend is down"))
+    with pytest.raises(ServerError, match="the backend is down"):
         await make(through, namespace)
     assert proxy.seen == ["POST"]
 

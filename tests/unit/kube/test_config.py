@@ -80,7 +80,7 @@ async def test_a_kubeconfig_gives_server_namespace_and_token(file: Path) -> None
             "client-certificate and client-key must be set together",
         ),
         ("token: secret-token", "client-certificate-data: YQ==, client-key-data: YQ==", "do not match"),
-        ("token: secret-token", "as: somebody", "impersonation .* is not supported"),
+        ("token: secret-token", "as: other-user", "impersonation .* is not supported"),
         ("token: secret-token", "auth-provider: {name: gcp}", "auth-provider 'gcp' is not supported; use exec or oidc"),
     ],
 )

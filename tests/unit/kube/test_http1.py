@@ -18,7 +18,7 @@ LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 
 
 class Server:
-    """Answers each request with the next response, sent in parts split at `|`; None closes the connection."""
+    """Sends the next response to each request, sent in parts split at `|`; None closes the connection."""
 
     def __init__(self, *responses: bytes | None) -> None:
         self._responses = iter(responses)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import inspect as types
 
 from vmafx.api import ZerfooInferenceService
-from vmafx.api.fields import Duration, PositiveQuantity
+from vmafx.api.fields import Duration, PositiveQuantity, PositiveQuantityOrNone
 from vmafx.api.meta import CustomObject
 from vmafx.api.pod import VOLUME_SOURCES, EnvSource, EnvVar, Volume
 from vmafx.api.schema import struct_fields
@@ -150,10 +150,12 @@ def _floats(kind: types.FloatType) -> st.SearchStrategy[float]:
 
 
 AMOUNTS = st.integers(1, 999).map(str)
+QUANTITIES = st.builds(str.__add__, AMOUNTS, st.sampled_from(["", "m", "k", "Gi", "e3"]))
 # Types whose pattern lets through more than their CEL rule: made so that both agree.
 BY_PATTERN: dict[str, st.SearchStrategy[str]] = {
     pattern_of(Duration): st.builds(str.__add__, AMOUNTS, st.sampled_from(["ns", "us", "µs", "ms", "s", "m", "h"])),
-    pattern_of(PositiveQuantity): st.builds(str.__add__, AMOUNTS, st.sampled_from(["", "m", "k", "Gi", "e3"])),
+    pattern_of(PositiveQuantity): QUANTITIES,
+    pattern_of(PositiveQuantityOrNone): st.one_of(st.just(""), QUANTITIES),
 }
 
 

@@ -12,14 +12,14 @@ CATEGORY = "vmafx"
 
 
 def definition(kind: type[CustomObject]) -> dict[str, Any]:
-    """The CRD of a kind, as the API server takes it."""
+    """The CRD manifest of a kind."""
     names, plural, singular = kind.names, kind.names.plural, kind.__name__.lower()
     version: dict[str, Any] = {
         "name": VERSION,
         "served": True,
         "storage": True,
         "subresources": _subresources(names),
-        "additionalPrinterColumns": [_column(column) for column in names.columns],
+        "additionalPrinterColumns": [_printer_column(column) for column in names.columns],
         "schema": {"openAPIV3Schema": _root_schema(kind)},
     }
     if names.selectable:
@@ -53,7 +53,7 @@ def _root_schema(kind: type[CustomObject]) -> Schema:
         "kind": {"type": "string"},
         "metadata": {"type": "object"},
         "spec": type_schema(fields["spec"], defaults=True),
-        # Defaults of the status are only how we read it: nobody but its writers fills it in.
+        # The server must not fill in a status: its defaults only apply when it is read.
         "status": type_schema(fields["status"], defaults=False),
     }
     if rules := rules_of(kind):
@@ -62,16 +62,16 @@ def _root_schema(kind: type[CustomObject]) -> Schema:
 
 
 def _subresources(names: Names) -> dict[str, Any]:
-    out: dict[str, Any] = {"status": {}}
+    subresources: dict[str, Any] = {"status": {}}
     if names.scale:
-        out["scale"] = {
+        subresources["scale"] = {
             "specReplicasPath": names.scale.spec_replicas,
             "statusReplicasPath": names.scale.status_replicas,
             "labelSelectorPath": names.scale.selector,
         }
-    return out
+    return subresources
 
 
-def _column(column: Column) -> dict[str, Any]:
-    out: dict[str, Any] = {"name": column.name, "type": column.type, "jsonPath": column.path}
-    return {**out, "priority": 1} if column.wide else out
+def _printer_column(column: Column) -> dict[str, Any]:
+    printed: dict[str, Any] = {"name": column.name, "type": column.type, "jsonPath": column.path}
+    return {**printed, "priority": 1} if column.wide else printed

@@ -1,7 +1,7 @@
-"""The vocabulary fields are declared with: documentation, messages, and the scalar types that recur.
+"""What fields are declared with: documentation, validation messages, and the scalar types in common use.
 
-Patterns are written for Python (`\\Z` ends them); the schema generator turns them into the server's dialect, where a
-pattern with a message becomes a CEL rule, so that a refused value is answered with a sentence and not with a regex.
+Patterns are Python regular expressions that end with `\\Z`; schema.py translates them to RE2. A pattern with a message
+becomes a CEL rule, so that the API server rejects a value with a sentence instead of a regex.
 """
 
 from datetime import datetime
@@ -9,50 +9,50 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-MESSAGE = "x-vmafx-message"  # with a pattern: the sentence that answers a value that does not match
-EXTRA_RULE = "x-vmafx-also"  # with a pattern: a CEL expression that must hold too, looked at only if the pattern does
+MESSAGE = "x-vmafx-message"  # with a pattern: the error for a value that does not match
+EXTRA_RULE = "x-vmafx-extra-rule"  # with a pattern: a CEL expression to evaluate if the pattern matches
 RULES = "x-kubernetes-validations"
 INT32_MAX = 2**31 - 1
-INT53_MAX = 2**53 - 1  # beyond it a JSON number is no longer exact everywhere
+INT53_MAX = 2**53 - 1  # larger JSON numbers are not exact in every client
 
 
 def doc(text: str) -> Meta:
-    """What `kubectl explain` says of the field."""
+    """The description of the field in `kubectl explain` and docs/api.md."""
     return Meta(description=text)
 
 
 def pattern(regex: str, message: str, *, max_length: int) -> Meta:
-    """A string that must match `regex`; a value that does not is refused with `message`."""
+    """A string that must match `regex`; other values are rejected with `message`."""
     return Meta(pattern=regex, max_length=max_length, extra_json_schema={MESSAGE: message})
 
 
-def with_message(message: str, also: str) -> Meta:
-    """Put a message, and a condition beyond the pattern, on a type that already has a pattern."""
-    return Meta(extra_json_schema={MESSAGE: message, EXTRA_RULE: also})
+def with_message(message: str, extra_rule: str) -> Meta:
+    """Add a message, and a CEL expression that must hold too, to a type that already has a pattern."""
+    return Meta(extra_json_schema={MESSAGE: message, EXTRA_RULE: extra_rule})
 
 
 def schema(**extra: Any) -> Meta:
-    """Keywords for the CRD schema that have no meaning to msgspec; `x_kubernetes_y` becomes `x-kubernetes-y`."""
+    """Extra keywords for the CRD schema; `x_kubernetes_y` becomes `x-kubernetes-y`."""
     return Meta(extra_json_schema={key.replace("_", "-"): value for key, value in extra.items()})
 
 
 def rule(check: str, message: str) -> Meta:
-    """A CEL rule on the field itself."""
+    """A CEL rule on the field."""
     return Meta(extra_json_schema={RULES: [{"rule": check, "message": message}]})
 
 
-# The rule is for `[]`, which the server takes for a date-time, and for the year 0, which Python has not.
+# The rule rejects `[]`, which the server accepts as a date-time, and year 0, which Python cannot represent.
 Time = Annotated[
     datetime,
     Meta(tz=True),
-    rule("self >= timestamp('0001-01-01T00:00:00Z')", "must be a time, such as 2026-05-28T12:30:15Z"),
+    rule("self >= timestamp('0001-01-01T00:00:00Z')", "must be an RFC 3339 time, such as 2026-05-28T12:30:15Z"),
 ]
 Count = Annotated[int, Meta(ge=0, le=INT53_MAX), schema(format="int64")]
 SmallCount = Annotated[int, Meta(ge=0, le=INT32_MAX), schema(format="int32")]
 Positive = Annotated[int, Meta(ge=1, le=INT32_MAX), schema(format="int32")]
 Seconds = Annotated[int, Meta(ge=0, le=INT32_MAX), schema(format="int64")]
 NonNegative = Annotated[float, Meta(ge=0)]
-Share = Annotated[float, Meta(ge=0, le=1)]
+Ratio = Annotated[float, Meta(ge=0, le=1)]
 Generation = Annotated[int, Meta(ge=0, le=INT53_MAX), schema(format="int64")]
 
 Identifier = Annotated[str, Meta(max_length=253)]
@@ -67,7 +67,7 @@ ObjectName = Annotated[
     str,
     pattern(
         rf"^{_DNS_LABEL}(\.{_DNS_LABEL})*\Z",
-        "must be a Kubernetes name: lower-case letters, digits, '-' and '.', such as my-secret",
+        "must be a Kubernetes name: lowercase letters, digits, '-' and '.', such as my-secret",
         max_length=253,
     ),
 ]
@@ -83,35 +83,35 @@ ModelName = Annotated[
     str,
     pattern(
         r"^([A-Za-z0-9][A-Za-z0-9._-]*|[a-z][a-z0-9+.-]*://[^\x00-\x20\x7f]+)\Z",
-        "must be a model's name, such as vmaf_v0.6.1, or a URI, such as file:///models/mine.json",
+        "must be a model name, such as vmaf_v0.6.1, or a URI, such as file:///models/mine.json",
         max_length=2048,
     ),
 ]
 _GO_DURATION = r"^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+\Z"
-_longer_than_zero = with_message(
-    "must be a duration greater than zero, such as 10s, 1m30s or 500ms", also="duration(self) > duration('0s')"
+_positive_duration = with_message(
+    "must be a duration greater than zero, such as 10s, 1m30s or 500ms", extra_rule="duration(self) > duration('0s')"
 )
 _DurationText = Annotated[str, Meta(pattern=_GO_DURATION, max_length=32)]
-Duration = Annotated[_DurationText, _longer_than_zero]
-DurationOrNanoseconds = Annotated[Annotated[int, Meta(ge=1, le=INT53_MAX)] | _DurationText, _longer_than_zero]
+Duration = Annotated[_DurationText, _positive_duration]
+DurationOrNanoseconds = Annotated[Annotated[int, Meta(ge=1, le=INT53_MAX)] | _DurationText, _positive_duration]
 
-# Two digits of exponent are plenty; of ten, the server would go on computing the number for minutes.
+# At most two digits of exponent: with ten, the server takes minutes to evaluate the quantity.
 _AMOUNT = r"[0-9]+(\.[0-9]+)?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?"
-_MORE_THAN_ZERO = "quantity(self).isGreaterThan(quantity('0'))"
+_GREATER_THAN_ZERO = "quantity(self).isGreaterThan(quantity('0'))"
 _QuantityText = Annotated[str, Meta(pattern=rf"^{_AMOUNT}\Z", max_length=32)]
 Quantity = Annotated[
     Annotated[int, Meta(ge=0, le=INT53_MAX)] | _QuantityText,
-    with_message("must be a quantity, such as 500m, 4 or 16Gi", also="isQuantity(self)"),
+    with_message("must be a quantity, such as 500m, 4 or 16Gi", extra_rule="isQuantity(self)"),
 ]
 PositiveQuantity = Annotated[
     Annotated[int, Meta(ge=1, le=INT53_MAX)] | _QuantityText,
-    with_message("must be a quantity greater than zero, such as 500m, 4 or 16Gi", also=_MORE_THAN_ZERO),
+    with_message("must be a quantity greater than zero, such as 500m, 4 or 16Gi", extra_rule=_GREATER_THAN_ZERO),
 ]
 PositiveQuantityOrNone = Annotated[
     Annotated[int, Meta(ge=1, le=INT53_MAX)] | Annotated[str, Meta(pattern=rf"^({_AMOUNT})?\Z", max_length=32)],
     with_message(
         "must be a quantity greater than zero, such as 500m, 4 or 16Gi, or empty for none",
-        also=f"(self == '' || {_MORE_THAN_ZERO})",
+        extra_rule=f"(self == '' || {_GREATER_THAN_ZERO})",
     ),
 ]
 
@@ -122,7 +122,7 @@ LabelValue = Annotated[
     str,
     pattern(
         rf"^({_LABEL_NAME})?\Z",
-        "must be a label's value: at most 63 letters, digits, '-', '_' and '.', such as rack-a",
+        "must be a label value: at most 63 letters, digits, '-', '_' and '.', such as rack-a",
         max_length=63,
     ),
 ]
@@ -131,9 +131,10 @@ Labels = Annotated[
     Meta(max_length=16),
     rule(
         "self.all(key, key.matches('" + _LABEL_KEY.replace(r"\Z", "$").replace("\\", "\\\\") + "'))",
-        "its keys must be labels, such as rack or example.com/rack",
+        "must have valid label keys, such as rack or example.com/rack",
     ),
 ]
 VolumeName = Annotated[
-    str, pattern(rf"^{_DNS_LABEL}\Z", "must be lower-case letters, digits and '-', such as corpus", max_length=63)
+    str,
+    pattern(rf"^{_DNS_LABEL}\Z", "must consist of lowercase letters, digits and '-', such as corpus", max_length=63),
 ]

@@ -1,4 +1,4 @@
-"""The vendors of hardware that jobs run on: which there are, and what each is called elsewhere. Declared once, here."""
+"""The hardware vendors that jobs can run on, with their backends and Pod resources."""
 
 from typing import Literal
 
@@ -9,14 +9,14 @@ Backend = Literal["cpu", "cuda", "hip", "sycl", "metal"]
 
 
 class Hardware(ApiModel):
-    """What a vendor's devices are scored with, and what a Pod asks for to get one."""
+    """The backend of a vendor's devices, and the resource that a Pod requests to get one."""
 
     backend: Backend
-    resource: str | None = None  # in a Pod's limits; None: none is needed, or no Pod can have one
-    cpu_rank: int = 0  # among nodes for CPU jobs, the least first: GPUs are there for others
+    resource: str | None = None  # in a Pod's limits; None if no resource is needed or none exists
+    cpu_rank: int = 0  # CPU jobs prefer nodes with a lower rank, to leave GPUs to other jobs
 
 
-# The first that is there takes a job that does not ask for a backend.
+# A job without a backend prefers the vendors in this order.
 HARDWARE: dict[Vendor, Hardware] = {
     "nvidia": Hardware("cuda", "nvidia.com/gpu", 3),
     "amd": Hardware("hip", "amd.com/gpu", 2),

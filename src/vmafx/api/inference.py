@@ -1,4 +1,4 @@
-"""ZerfooInferenceService: models served over HTTP, with canaries."""
+"""ZerfooInferenceService: serves a model over HTTP, with an optional canary."""
 
 from typing import Annotated, ClassVar
 
@@ -11,7 +11,7 @@ from vmafx.api.fields import (
     Image,
     Message,
     PositiveQuantityOrNone,
-    Share,
+    Ratio,
     SmallCount,
     Url,
     doc,
@@ -19,8 +19,19 @@ from vmafx.api.fields import (
     schema,
 )
 from vmafx.api.hardware import Vendor
-from vmafx.api.meta import AGE, ApiModel, Column, Condition, Conditions, CustomObject, MetaView, Names, Rule, Scale
-from vmafx.api.training import short_name
+from vmafx.api.meta import (
+    AGE,
+    SERVICE_NAME_RULE,
+    ApiModel,
+    Column,
+    Condition,
+    Conditions,
+    CustomObject,
+    MetaView,
+    Names,
+    Rule,
+    Scale,
+)
 
 Replicas = Annotated[int, Meta(ge=0, le=1000), schema(format="int32")]
 Correlation = Annotated[float, Meta(ge=-1, le=1)]
@@ -29,112 +40,138 @@ ModelRef = Annotated[
     str,
     pattern(
         r"^[A-Za-z0-9][^\x00-\x20\x7f]*\Z",
-        "must be a model's name or reference without spaces, such as llama3-8b-q4 or registry.example.com/vmaf:3",
+        "must be a model name or reference without spaces, such as llama3-8b-q4 or registry.example.com/vmaf:3",
         max_length=512,
     ),
 ]
 
 
 class ResourceSpec(ApiModel):
-    """What each replica asks for, and may use at most."""
+    """Resource requests and limits of each replica."""
 
-    cpu: Annotated[PositiveQuantityOrNone | None, doc("CPUs, such as 4 or 500m.")] = None
-    memory: Annotated[PositiveQuantityOrNone | None, doc("Memory, such as 16Gi.")] = None
-    gpuMemory: Annotated[PositiveQuantityOrNone | None, doc("Memory of the GPU, such as 24Gi.")] = None
+    cpu: Annotated[PositiveQuantityOrNone | None, doc("CPUs, such as 4 or 500m. If unset, no limit.")] = None
+    memory: Annotated[PositiveQuantityOrNone | None, doc("Memory, such as 16Gi. If unset, no limit.")] = None
+    gpuMemory: Annotated[PositiveQuantityOrNone | None, doc("GPU memory, such as 24Gi. If unset, no limit.")] = None
 
 
 class HealthCheckSpec(ApiModel):
-    """How a replica is found to be alive and ready."""
+    """Liveness and readiness probe of each replica."""
 
     path: Annotated[
         str, pattern(r"^/[^\x00-\x20\x7f]*\Z", "must be a path that starts with /, such as /healthz", max_length=1024),
-        doc("HTTP path to ask."),
+        doc("HTTP path of the probe. Defaults to /healthz."),
     ] = "/healthz"  # fmt: skip
-    interval: Annotated[DurationOrNanoseconds, doc("Time between two checks: 10s, or integer nanoseconds.")] = "10s"
-    timeout: Annotated[DurationOrNanoseconds, doc("Time to wait for an answer: 2s, or integer nanoseconds.")] = "2s"
+    interval: Annotated[
+        DurationOrNanoseconds, doc("Time between probes, as a duration or integer nanoseconds. Defaults to 10s.")
+    ] = "10s"
+    timeout: Annotated[
+        DurationOrNanoseconds, doc("Timeout of a probe, as a duration or integer nanoseconds. Defaults to 2s.")
+    ] = "2s"
 
 
 class CanaryStep(ApiModel):
-    """One step of a gradual hand-over."""
+    """One step of a gradual rollout."""
 
-    weight: Annotated[Percent, doc("Percent of the traffic at this step.")]
-    pause: Annotated[DurationOrNanoseconds, doc("How long to stay there, such as 10m.")]
+    weight: Annotated[Percent, doc("Percentage of requests that the canary receives during this step.")]
+    pause: Annotated[DurationOrNanoseconds, doc("Duration of the step, such as 10m.")]
 
 
 class CanaryGates(ApiModel):
-    """What the canary must hold to go on; too few requests to judge are not a failure."""
+    """Conditions that the canary must meet for the rollout to continue."""
 
-    minRequests: Annotated[Count, doc("Requests to see before judging.")] = 100
-    maxErrorRate: Annotated[Share | None, doc("Share of failed requests it may reach.")] = None
-    maxLatencyP99: Annotated[DurationOrNanoseconds | None, doc("Latency that 99 of 100 requests keep.")] = None
-    minCorrelation: Annotated[Correlation | None, doc("Correlation with the primary's scores that it must reach.")] = (
-        None
-    )
+    minRequests: Annotated[
+        Count, doc("Number of requests before the gates are evaluated. Until then, no gate fails. Defaults to 100.")
+    ] = 100
+    maxErrorRate: Annotated[Ratio | None, doc("Maximum ratio of failed requests. If unset, not checked.")] = None
+    maxLatencyP99: Annotated[
+        DurationOrNanoseconds | None, doc("Maximum 99th percentile of the request latency. If unset, not checked.")
+    ] = None
+    minCorrelation: Annotated[
+        Correlation | None, doc("Minimum correlation with the scores of the primary model. If unset, not checked.")
+    ] = None
 
 
 class CanarySpec(ApiModel):
-    """A second model that gets a part of the traffic."""
+    """Canary: a second model that receives a part of the requests."""
 
-    modelRef: Annotated[ModelRef, doc("The canary's model.")]
-    weight: Annotated[Percent, doc("Percent of the traffic it gets; with steps, after the last of them.")] = 0
-    steps: Annotated[tuple[CanaryStep, ...], Meta(max_length=16), doc("Weights to go through, in order.")] = ()
-    gates: Annotated[CanaryGates | None, doc("What it must hold to go on.")] = None
+    modelRef: Annotated[ModelRef, doc("Model of the canary.")]
+    weight: Annotated[
+        Percent, doc("Percentage of requests that the canary receives, after the last step if there are steps.")
+    ] = 0
+    steps: Annotated[
+        tuple[CanaryStep, ...],
+        Meta(max_length=16),
+        doc("Steps of the rollout, in order. If unset, the canary receives weight at once."),
+    ] = ()
+    gates: Annotated[
+        CanaryGates | None, doc("Conditions that the canary must meet for the rollout to continue. If unset, none.")
+    ] = None
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             check="!has(self.steps) || (self.steps.map(s, s.weight).isSorted() && "
             "self.steps.all(a, self.steps.exists_one(b, b.weight == a.weight)))",
-            message="the weights of steps must rise from one to the next, such as 5, 25, 50",
+            message="steps must have strictly increasing weights, such as 5, 25, 50",
         ),
         Rule(
             check="!has(self.steps) || self.steps.all(s, s.weight <= self.weight)",
-            message="steps lead up to weight: none may have a greater one, so raise weight or lower the step",
+            message="steps must have weights less than or equal to the weight of the canary",
         ),
     )
 
 
 class ZerfooInferenceServiceSpec(ApiModel):
-    """Which model is served, by how many replicas, with what."""
+    """Desired state of a ZerfooInferenceService: the model, its replicas and their resources."""
 
-    modelRef: Annotated[ModelRef, doc("The model to serve, such as llama3-8b-q4.")]
-    replicas: Annotated[int, Meta(ge=1, le=1000), schema(format="int32"), doc("How many replicas serve it.")] = 1
-    minReplicas: Annotated[Replicas, doc("Fewest replicas when autoscaled; 0 means no autoscaling.")] = 0
-    maxReplicas: Annotated[Replicas, doc("Most replicas when autoscaled; nothing while minReplicas is 0.")] = 0
-    resources: Annotated[ResourceSpec | None, doc("What each replica asks for, and may use at most.")] = None
-    gpuVendor: Annotated[Vendor | None, doc("Whose GPU each replica needs, or cpu.")] = None
-    port: Annotated[int, Meta(ge=1, le=65535), schema(format="int32"), doc("Port that replicas listen on.")] = 8080
-    canary: Annotated[CanarySpec | None, doc("A second model that gets a part of the traffic.")] = None
-    healthCheck: Annotated[HealthCheckSpec, doc("How a replica is found alive and ready.")] = HealthCheckSpec()
-    image: Annotated[Image | None, doc("Serving image, if not the usual one.")] = None
+    modelRef: Annotated[ModelRef, doc("Model to serve, such as llama3-8b-q4.")]
+    replicas: Annotated[int, Meta(ge=1, le=1000), schema(format="int32"), doc("Number of replicas. Defaults to 1.")] = 1
+    minReplicas: Annotated[
+        Replicas, doc("Minimum number of replicas for autoscaling. Defaults to 0, which disables autoscaling.")
+    ] = 0
+    maxReplicas: Annotated[
+        Replicas, doc("Maximum number of replicas for autoscaling. Ignored if minReplicas is 0.")
+    ] = 0
+    resources: Annotated[ResourceSpec | None, doc("Resource requests and limits of each replica.")] = None
+    gpuVendor: Annotated[Vendor | None, doc("Vendor of the GPU that each replica needs, or cpu for none.")] = None
+    port: Annotated[
+        int, Meta(ge=1, le=65535), schema(format="int32"), doc("Port that the replicas listen on. Defaults to 8080.")
+    ] = 8080
+    canary: Annotated[
+        CanarySpec | None, doc("Second model that receives a part of the requests. If unset, there is no canary.")
+    ] = None
+    healthCheck: Annotated[HealthCheckSpec, doc("Liveness and readiness probe of each replica.")] = HealthCheckSpec()
+    image: Annotated[Image | None, doc("Image of the replicas. If unset, the default serving image.")] = None
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             check="self.minReplicas == 0 || self.minReplicas <= self.maxReplicas",
-            message="maxReplicas must be at least minReplicas; or set minReplicas to 0 for no autoscaling",
+            message="maxReplicas must be greater than or equal to minReplicas, unless minReplicas is 0",
         ),
         Rule(
             check="!has(self.canary) || self.canary.modelRef != self.modelRef",
-            message="canary.modelRef must differ from modelRef: a canary tries another model",
+            message="canary.modelRef must be different from modelRef",
         ),
     )
 
 
 class ZerfooInferenceServiceStatus(ApiModel):
-    """How the service is doing."""
+    """Observed state of a ZerfooInferenceService."""
 
-    ready: Annotated[bool, doc("Whether all replicas wanted serve the model wanted.")] = False
-    replicas: Annotated[SmallCount, doc("Running replicas, the canary's included.")] = 0
-    message: Annotated[Message | None, doc("What happened, for people.")] = None
-    url: Annotated[Url | None, doc("Where it answers within the cluster.")] = None
-    canaryReplicas: Annotated[SmallCount, doc("Running replicas of the canary.")] = 0
-    canaryWeight: Annotated[Percent | None, doc("Percent of the traffic the canary really gets.")] = None
-    selector: Annotated[Url | None, doc("Label selector of the replicas, for autoscalers.")] = None
-    observedGeneration: Annotated[Generation, doc("The metadata.generation this status speaks of.")] = 0
-    conditions: Annotated[Conditions, doc("Ready, and why not.")] = ()
+    ready: Annotated[bool, doc("Whether all desired replicas serve the desired model.")] = False
+    replicas: Annotated[SmallCount, doc("Number of running replicas, including those of the canary.")] = 0
+    message: Annotated[Message | None, doc("Details of the current state, in plain text.")] = None
+    url: Annotated[Url | None, doc("URL of the service inside the cluster.")] = None
+    canaryReplicas: Annotated[SmallCount, doc("Number of running replicas of the canary.")] = 0
+    canaryWeight: Annotated[
+        Percent | None, doc("Percentage of requests that the canary receives. Unset without a canary.")
+    ] = None
+    selector: Annotated[Url | None, doc("Label selector of the replicas, for autoscaling.")] = None
+    observedGeneration: Annotated[Generation, doc("Most recent metadata.generation that the status is based on.")] = 0
+    conditions: Annotated[Conditions, doc("Conditions of the service: Ready.")] = ()
 
 
 class ZerfooInferenceService(CustomObject, kw_only=True, tag_field="kind", tag="ZerfooInferenceService"):
-    """A ZerfooInferenceService serves a model over HTTP, and a second one as its canary."""
+    """A ZerfooInferenceService serves a model over HTTP, with an optional canary."""
 
     names: ClassVar[Names] = Names(
         plural="zerfooinferenceservices",
@@ -148,14 +185,14 @@ class ZerfooInferenceService(CustomObject, kw_only=True, tag_field="kind", tag="
         ),
         scale=Scale(spec_replicas=".spec.replicas", status_replicas=".status.replicas", selector=".status.selector"),
     )
-    rules: ClassVar[tuple[Rule, ...]] = (short_name("service"),)
+    rules: ClassVar[tuple[Rule, ...]] = (SERVICE_NAME_RULE,)
 
     spec: ZerfooInferenceServiceSpec
     status: ZerfooInferenceServiceStatus = ZerfooInferenceServiceStatus()
 
 
 class InferenceStatusView(ApiModel):
-    """The part of the status that decisions are made from."""
+    """The status fields that a reconciler needs."""
 
     ready: bool = False
     replicas: int = 0
@@ -166,7 +203,7 @@ class InferenceStatusView(ApiModel):
 
 
 class InferenceView(ApiModel):
-    """A ZerfooInferenceService as caches keep it."""
+    """A ZerfooInferenceService as caches store it."""
 
     metadata: MetaView
     spec: ZerfooInferenceServiceSpec

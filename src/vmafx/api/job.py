@@ -1,4 +1,4 @@
-"""VmafxJob: score one distorted clip against its reference."""
+"""VmafxJob: scores one distorted clip against its reference."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -40,46 +40,69 @@ Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 FINISHED = ("Succeeded", "Failed")
 
 MUTABLE = frozenset({"suspend", "cancel", "priority", "ttlSecondsAfterFinished"})
-NAME_MAX = 52  # the name becomes a label value, and with an attempt's number a Pod's name
+NAME_MAX = 52  # a Pod name, which is also a label value, is the job's name and the number of the attempt
 
 
 class VmafxJobSpec(ScoringSpec):
-    """What to score, where, and within which limits."""
+    """Desired state of a VmafxJob: the clips, how and where to score them, and the limits."""
 
-    backend: Annotated[Backend | None, doc("What to score on; whatever fits where it is not said.")] = None
+    backend: Annotated[
+        Backend | None, doc("Backend to score on. If unset, any node can take the job, GPU nodes first.")
+    ] = None
     priority: Annotated[
-        int, Meta(ge=0, le=1_000_000_000), schema(format="int32"), doc("Higher goes first; may be changed.")
+        int,
+        Meta(ge=0, le=1_000_000_000),
+        schema(format="int32"),
+        doc("Jobs with a higher priority are placed first. Can be changed. Defaults to 0."),
     ] = 0
-    nodeSelector: Annotated[Labels, doc("Labels a VmafxNode must have to be given this job.")] = {}
-    suspend: Annotated[bool, doc("Stop the work, or hold it back, until this is false again; may be changed.")] = False
-    cancel: Annotated[bool, doc("Give the job up for good; may be set, never unset.")] = False
+    nodeSelector: Annotated[
+        Labels, doc("Labels that a VmafxNode must have to be assigned the job. If unset, any node matches.")
+    ] = {}
+    suspend: Annotated[
+        bool,
+        doc("If true, the running attempt is stopped and no other is started. Can be changed. Defaults to false."),
+    ] = False
+    cancel: Annotated[bool, doc("Stops the job and marks it as Failed. Can be set to true, but not back to false.")] = (
+        False
+    )
     retryLimit: Annotated[
-        int, Meta(ge=0, le=100), schema(format="int32"), doc("How many failed attempts are tried again.")
+        int,
+        Meta(ge=0, le=100),
+        schema(format="int32"),
+        doc("Number of failed attempts that are retried before the job is marked as Failed. Defaults to 3."),
     ] = 3
     activeDeadlineSeconds: Annotated[
         Positive | None,
-        doc("Seconds from the first start, over all attempts, after which the job fails."),
+        doc(
+            "Seconds that the job may take from status.startedAt, across all attempts, before it is marked as Failed. "
+            "If unset, there is no deadline."
+        ),
     ] = None
     ttlSecondsAfterFinished: Annotated[
         SmallCount | None,
-        doc("Seconds after its end at which the job is deleted; kept where it is not said; may be changed."),
+        doc("Seconds after which a finished job is deleted. If unset, the job is kept. Can be changed."),
     ] = None
     credentialsSecretRef: Annotated[
-        LocalSecretRef | None, doc("Secret with the credentials for s3 and gs URIs; for jobs that run as Pods.")
+        LocalSecretRef | None,
+        doc(
+            "Secret with credentials for s3 and gs URIs, added to the worker Pod as environment variables. "
+            "Such a job is not placed on nodes with runtime Agent."
+        ),
     ] = None
     schedulerName: Annotated[
-        ObjectName, doc("Who places the job: vmafx, or another scheduler, whose placement is then waited for.")
+        ObjectName,
+        doc("Scheduler that places the job. The operator places only jobs with the default, vmafx."),
     ] = "vmafx"
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             check="!has(oldSelf.cancel) || !oldSelf.cancel || (has(self.cancel) && self.cancel)",
-            message="cancel cannot be taken back; create a new job instead",
+            message="cancel must not be unset; create a new job instead",
         ),
         *(
             Rule(
                 check=f"has(self.{clip}Format) || !self.{clip}.lowerAscii().matches('[.]yuv([?#]|$)')",
-                message=f"a .yuv clip does not say its size: add {clip}Format with width, height and pixelFormat",
+                message=f"{clip}Format must be set for a .yuv clip, with width, height and pixelFormat",
             )
             for clip in ("reference", "distorted")
         ),
@@ -87,74 +110,80 @@ class VmafxJobSpec(ScoringSpec):
 
 
 class JobProgress(ApiModel):
-    """How far a running job is (told by agents)."""
+    """Progress of the current attempt, as reported by an agent."""
 
-    frames: Annotated[Count, doc("Frames scored so far.")] = 0
-    totalFrames: Annotated[Count, doc("Frames in the clip, where known.")] = 0
+    frames: Annotated[Count, doc("Number of frames scored so far.")] = 0
+    totalFrames: Annotated[Count, doc("Number of frames in the clip; 0 if unknown.")] = 0
     fps: Annotated[NonNegative, doc("Frames scored per second.")] = 0.0
 
 
 class FeatureSummary(ApiModel):
-    """One measure over all frames."""
+    """Summary of a feature over all scored frames."""
 
     mean: Annotated[float | None, doc("Arithmetic mean.")] = None
-    harmonicMean: Annotated[float | None, doc("Harmonic mean, which bad frames pull down more.")] = None
-    min: Annotated[float | None, doc("Worst frame.")] = None
-    max: Annotated[float | None, doc("Best frame.")] = None
+    harmonicMean: Annotated[float | None, doc("Harmonic mean, which gives more weight to low values.")] = None
+    min: Annotated[float | None, doc("Lowest value of a frame.")] = None
+    max: Annotated[float | None, doc("Highest value of a frame.")] = None
 
 
 class VmafxJobStatus(ApiModel):
-    """Where the job stands, and its score."""
+    """Observed state of a VmafxJob, and its score."""
 
-    phase: Annotated[Phase, schema(default="Pending"), doc("Pending, Running, Succeeded or Failed.")] = "Pending"
-    score: Annotated[float | None, doc("The pooled VMAF score.")] = None
-    assignedNode: Annotated[Identifier | None, doc("The VmafxNode that has the job.")] = None
+    phase: Annotated[
+        Phase, schema(default="Pending"), doc("Phase of the job: Pending, Running, Succeeded or Failed.")
+    ] = "Pending"
+    score: Annotated[float | None, doc("Pooled VMAF score of the clip, from 0 to 100.")] = None
+    assignedNode: Annotated[Identifier | None, doc("Name of the VmafxNode that the job is placed on.")] = None
     controllerJobID: Annotated[
-        Identifier | None, doc("Names the current attempt: results for any other are refused.")
+        Identifier | None,
+        doc(
+            "ID of the current attempt, or of the job at an external controller. Results with another ID are rejected."
+        ),
     ] = None
     startedAt: Annotated[
-        Time | None, doc("When the job first ran since it was created or resumed; deadlines run from here.")
+        Time | None,
+        doc("Time of the first placement since the job was created or resumed. activeDeadlineSeconds counts from it."),
     ] = None
-    finishedAt: Annotated[Time | None, doc("When the job ended.")] = None
-    message: Annotated[Message | None, doc("What happened, for people.")] = None
-    attempts: Annotated[SmallCount, doc("Placements so far.")] = 0
-    failures: Annotated[SmallCount, doc("Attempts that failed; retryLimit limits these.")] = 0
+    finishedAt: Annotated[Time | None, doc("Time when the job reached Succeeded or Failed.")] = None
+    message: Annotated[Message | None, doc("Details of the current state, in plain text.")] = None
+    attempts: Annotated[SmallCount, doc("Number of attempts so far.")] = 0
+    failures: Annotated[SmallCount, doc("Number of failed attempts, which retryLimit limits.")] = 0
     excludedNodes: Annotated[
         tuple[Identifier, ...],
         Meta(max_length=128),
         schema(x_kubernetes_list_type="set"),
-        doc("VmafxNodes on which an attempt failed; others are tried first."),
+        doc("VmafxNodes on which an attempt failed. They are used again only if no other node fits."),
     ] = ()
-    claimedAt: Annotated[Time | None, doc("When an agent took the current attempt.")] = None
+    claimedAt: Annotated[Time | None, doc("Time when an agent pulled the current attempt.")] = None
     progress: Annotated[
         JobProgress | None,
-        doc("How far the current attempt is (agents only); complete once the job succeeded, absent if it failed."),
+        doc("Progress of the current attempt. Set only on nodes with runtime Agent, and removed if the job fails."),
     ] = None
     metrics: Annotated[
         dict[Annotated[str, Meta(max_length=64)], FeatureSummary],
         Meta(max_length=64),
-        doc("Each measure over all frames."),
+        doc("Summary of vmaf and each feature over all scored frames, by name."),
     ] = {}
-    frames: Annotated[Count | None, doc("Frames scored.")] = None
-    reportURI: Annotated[Url | None, doc("Where the per-frame report is.")] = None
-    observedGeneration: Annotated[Generation, doc("The metadata.generation this status speaks of.")] = 0
-    conditions: Annotated[Conditions, doc("Scheduled, Complete and Failed.")] = ()
+    frames: Annotated[Count | None, doc("Number of frames scored.")] = None
+    reportURI: Annotated[Url | None, doc("URI of the report. Unset if spec.output is unset.")] = None
+    observedGeneration: Annotated[Generation, doc("Most recent metadata.generation that the status is based on.")] = 0
+    conditions: Annotated[Conditions, doc("Conditions of the job: Scheduled, Complete and Failed.")] = ()
 
 
-def _unchangeable(name: str) -> Rule:
-    """The rule stands on spec: one on the field itself can be got round by way of null."""
+def _immutable(name: str) -> Rule:
+    """A rule on the spec: a rule on the field itself would not apply when the field is removed with null."""
     return Rule(
         check=f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})",
-        message=f"{name} cannot be changed after creation; create a new job instead",
+        message=f"{name} is immutable; create a new job instead",
         keeps=name,
     )
 
 
-VmafxJobSpec.rules += tuple(_unchangeable(name) for name in VmafxJobSpec.__struct_fields__ if name not in MUTABLE)
+VmafxJobSpec.rules += tuple(_immutable(name) for name in VmafxJobSpec.__struct_fields__ if name not in MUTABLE)
 
 
 class VmafxJob(CustomObject, kw_only=True, tag_field="kind", tag="VmafxJob"):
-    """A VmafxJob scores one distorted clip against its reference and keeps the score in its status."""
+    """A VmafxJob scores one distorted clip against its reference and stores the score in its status."""
 
     names: ClassVar[Names] = Names(
         plural="vmafxjobs",
@@ -174,13 +203,13 @@ class VmafxJob(CustomObject, kw_only=True, tag_field="kind", tag="VmafxJob"):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             check=f"size(self.metadata.name) <= {NAME_MAX}",
-            message=f"metadata.name may have at most {NAME_MAX} characters, since Pods are named after the job",
+            message=f"metadata.name must have at most {NAME_MAX} characters, because Pods are named after the job",
         ),
         Rule(
             check="!has(oldSelf.status) || !has(oldSelf.status.phase) || !(oldSelf.status.phase in "
             "['Succeeded', 'Failed']) || (has(self.status) && has(self.status.phase) && "
             "self.status.phase == oldSelf.status.phase)",
-            message="a job ends once: phase Succeeded or Failed never changes; create a new job instead",
+            message="phase must not change after Succeeded or Failed; create a new job instead",
         ),
     )
 
@@ -189,7 +218,7 @@ class VmafxJob(CustomObject, kw_only=True, tag_field="kind", tag="VmafxJob"):
 
 
 class JobStatusView(ApiModel):
-    """The part of the status that decisions are made from."""
+    """The status fields that the reconciler and the scheduler need."""
 
     phase: Phase = "Pending"
     assignedNode: str | None = None
@@ -212,7 +241,7 @@ else:
 
 
 class JobView(ApiModel):
-    """A VmafxJob as caches keep it: everything of the spec, of the status only what decisions need."""
+    """A VmafxJob as caches store it: the whole spec, and a part of the status."""
 
     metadata: MetaView
     spec: JobSpecView

@@ -1,4 +1,4 @@
-"""What every object has in common: metadata, conditions, and the declaration of a kind."""
+"""What all kinds share: metadata, conditions, and the declaration of a kind."""
 
 from datetime import datetime
 from typing import Annotated, ClassVar, Literal, dataclass_transform
@@ -14,18 +14,30 @@ API_VERSION: Literal["vmafx.dev/v1"] = "vmafx.dev/v1"
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class ApiModel(Struct, frozen=True, omit_defaults=True, gc=False):
-    """Base of every object: immutable, so that caches hand them out without a copy."""
+    """Base of all Structs; immutable, so that caches need not copy them."""
 
 
 class Rule(ApiModel):
-    """A CEL rule of the schema: when `check` is false the object is refused with `message`."""
+    """A CEL rule of the schema: an object for which `check` is false is rejected with `message`."""
 
     check: str
     message: str
-    keeps: str = ""  # the field that must stay as it was created, if that is the rule
+    keeps: str = ""  # the field that the rule makes immutable, if any
+
+
+_SERVICE_NAME_MAX = 40  # leaves room for a suffix, such as -trainer and a hash
+# Children are Services and Deployments, whose names must be DNS-1035 labels.
+SERVICE_NAME_RULE = Rule(
+    check=f"size(self.metadata.name) <= {_SERVICE_NAME_MAX} "
+    "&& self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+    message="metadata.name must consist of lowercase letters, digits and '-', start with a letter, and have at most "
+    f"{_SERVICE_NAME_MAX} characters, because Services are named after it",
+)
 
 
 class OwnerReference(ApiModel):
+    """metav1.OwnerReference."""
+
     apiVersion: str
     kind: str
     name: str
@@ -35,7 +47,7 @@ class OwnerReference(ApiModel):
 
 
 class ObjectMeta(ApiModel):
-    """The part of metav1.ObjectMeta that people and controllers use; managedFields are dropped on decoding."""
+    """The fields of metav1.ObjectMeta that vmafx uses; others, such as managedFields, are not decoded."""
 
     name: str = ""
     generateName: str = ""
@@ -52,7 +64,7 @@ class ObjectMeta(ApiModel):
 
 
 class MetaView(ApiModel):
-    """The metadata that a cache keeps of an object."""
+    """The fields of metav1.ObjectMeta that caches keep."""
 
     name: str
     namespace: str = ""
@@ -65,14 +77,16 @@ class MetaView(ApiModel):
 
 
 class Condition(ApiModel):
-    """One aspect of the object's state, as `kubectl wait --for=condition=...` reads it."""
+    """One aspect of the current state of an object."""
 
-    type: Annotated[str, Meta(min_length=1, max_length=316), doc("What is being told, such as Scheduled.")]
-    status: Annotated[Literal["True", "False", "Unknown"], doc("Whether it holds.")]
-    lastTransitionTime: Annotated[Time, doc("When status last changed.")]
-    reason: Annotated[str, Meta(min_length=1, max_length=1024), doc("Why, in one CamelCase word.")]
-    message: Annotated[str, Meta(max_length=32768), doc("Why, in a sentence for people.")] = ""
-    observedGeneration: Annotated[Generation, doc("The metadata.generation this was true for.")] = 0
+    type: Annotated[str, Meta(min_length=1, max_length=316), doc("Type of the condition, such as Ready.")]
+    status: Annotated[Literal["True", "False", "Unknown"], doc("Status of the condition: True, False or Unknown.")]
+    lastTransitionTime: Annotated[Time, doc("Last time the status of the condition changed.")]
+    reason: Annotated[
+        str, Meta(min_length=1, max_length=1024), doc("Reason for the last transition, as a CamelCase word.")
+    ]
+    message: Annotated[str, Meta(max_length=32768), doc("Details of the last transition, in plain text.")] = ""
+    observedGeneration: Annotated[Generation, doc("The metadata.generation that the condition is based on.")] = 0
 
 
 Conditions = Annotated[
@@ -83,13 +97,13 @@ Conditions = Annotated[
 
 
 class LocalSecretRef(ApiModel):
-    """A Secret in the object's own namespace."""
+    """A Secret in the same namespace."""
 
     name: Annotated[ObjectName, doc("Name of the Secret.")]
 
 
 class Column(ApiModel):
-    """A column of `kubectl get`; `wide` ones show with -o wide."""
+    """A printer column of `kubectl get`; with `wide`, only of `-o wide`."""
 
     name: str
     path: str
@@ -101,7 +115,7 @@ AGE = Column(name="Age", path=".metadata.creationTimestamp", type="date")
 
 
 class Scale(ApiModel):
-    """Where `kubectl scale` and autoscalers find their numbers."""
+    """JSON paths of the scale subresource, for `kubectl scale` and autoscalers."""
 
     spec_replicas: str
     status_replicas: str
@@ -109,7 +123,7 @@ class Scale(ApiModel):
 
 
 class Names(ApiModel):
-    """What a kind is called and how `kubectl get` shows it."""
+    """Names, printer columns and selectable fields of a kind."""
 
     plural: str
     short: str
@@ -124,13 +138,13 @@ class CustomObject(ApiModel, kw_only=True):
     names: ClassVar[Names]
     rules: ClassVar[tuple[Rule, ...]] = ()
 
-    # A factory, not a default: defaults are left out when encoding, and the server needs this one.
+    # A factory, because defaults are omitted when encoding, and the server requires this field.
     apiVersion: Literal["vmafx.dev/v1"] = field(default_factory=lambda: API_VERSION)
     metadata: ObjectMeta
 
 
 class ConditionReason(ApiModel):
-    """A condition has this status for this reason."""
+    """A status and reason that a condition can have, and what they mean."""
 
     condition: str
     status: Literal["True", "False"]

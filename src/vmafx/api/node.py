@@ -1,4 +1,4 @@
-"""VmafxNode: a place with CPUs or GPUs that jobs are given to."""
+"""VmafxNode: slots for jobs, on CPUs or on the GPUs of one vendor."""
 
 import re
 from datetime import datetime
@@ -10,40 +10,68 @@ from vmafx.api.meta import AGE, ApiModel, Column, Condition, Conditions, CustomO
 from vmafx.api.pod import PodOverlay
 
 Runtime = Literal["Pod", "Agent"]
-AGENT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # of a node that an agent may speak for: a DNS label
-REGISTERED_BY, BY_AGENT = "vmafx.dev/registered-by", "agent"  # a label, and what it says of nodes that nobody wrote
+AGENT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # names that an agent may register: a DNS label
+REGISTERED_BY, BY_AGENT = (
+    "vmafx.dev/registered-by",
+    "agent",
+)  # the label, and its value, of nodes that were not created by a person
 
 
 class VmafxNodeSpec(ApiModel):
-    """What the node offers, and how its jobs run."""
+    """Desired state of a VmafxNode: its hardware, its slots, and how its jobs run."""
 
-    gpuVendor: Annotated[Vendor, doc("Whose GPU it has, or cpu.")]
-    capacity: Annotated[Positive, doc("How many jobs it runs at once.")] = 1
-    image: Annotated[Image | None, doc("Worker image, if not the usual one.")] = None
-    runtime: Annotated[Runtime, doc("Pod: each job is a Pod of the cluster. Agent: an agent pulls its jobs.")] = "Pod"
-    podTemplate: Annotated[PodOverlay | None, doc("Added to each worker Pod.")] = None
-    unschedulable: Annotated[bool, doc("Give it no new jobs; running ones go on.")] = False
+    gpuVendor: Annotated[Vendor, doc("Vendor of the GPUs, or cpu if the node has none.")]
+    capacity: Annotated[Positive, doc("Number of jobs that the node runs at a time. Defaults to 1.")] = 1
+    image: Annotated[
+        Image | None,
+        doc("Image of the worker. If unset, the operator's VMAFX_WORKER_IMAGE. No effect with runtime Agent."),
+    ] = None
+    runtime: Annotated[
+        Runtime,
+        doc(
+            "How jobs run. Pod: the operator creates a Pod for each attempt. Agent: an agent pulls the attempts. "
+            "Defaults to Pod."
+        ),
+    ] = "Pod"
+    podTemplate: Annotated[
+        PodOverlay | None, doc("Fields that are merged into each worker Pod. No effect with runtime Agent.")
+    ] = None
+    unschedulable: Annotated[
+        bool, doc("If true, no new jobs are placed on the node; running jobs continue. Defaults to false.")
+    ] = False
 
 
 class VmafxNodeStatus(ApiModel):
-    """How the node is doing."""
+    """Observed state of a VmafxNode."""
 
-    healthy: Annotated[bool | None, doc("Whether its controller answers and its agent, if any, is alive.")] = None
-    lastHeartbeat: Annotated[Time | None, doc("When its agent last spoke; written on the agent's behalf only.")] = None
-    assignedJobs: Annotated[SmallCount, doc("Jobs it has now.")] = 0
-    detectedDevice: Annotated[Url | None, doc("The device its agent found.")] = None
-    agentSession: Annotated[Identifier | None, doc("The agent that speaks for the node.")] = None
-    throughput: Annotated[NonNegative | None, doc("Frames per second it was measured to score.")] = None
-    draining: Annotated[bool, doc("Its agent is about to stop, and takes no new jobs.")] = False
-    observedHeartbeat: Annotated[
-        Time | None, doc("The lastHeartbeat for which the agent was found silent; absent while it is not.")
+    healthy: Annotated[
+        bool | None,
+        doc(
+            "Whether the controller responds and the agent, if any, sends heartbeats. "
+            "Jobs are placed only on healthy nodes. Unset until the node is checked."
+        ),
     ] = None
-    observedGeneration: Annotated[Generation, doc("The metadata.generation this status speaks of.")] = 0
-    conditions: Annotated[Conditions, doc("Ready, and why not.")] = ()
+    lastHeartbeat: Annotated[
+        Time | None, doc("Time of the last heartbeat of the agent, on the clock of the controller, which writes it.")
+    ] = None
+    assignedJobs: Annotated[SmallCount, doc("Number of jobs placed on the node.")] = 0
+    detectedDevice: Annotated[Url | None, doc("Device that the agent detected.")] = None
+    agentSession: Annotated[
+        Identifier | None, doc("ID of the current session of the agent. Unset if no agent has registered.")
+    ] = None
+    throughput: Annotated[NonNegative | None, doc("Frames scored per second, as measured by the agent.")] = None
+    draining: Annotated[
+        bool, doc("Whether the agent is shutting down: it finishes its jobs and accepts no new ones.")
+    ] = False
+    observedHeartbeat: Annotated[
+        Time | None, doc("Value of lastHeartbeat that was found to be stale. Unset while heartbeats arrive.")
+    ] = None
+    observedGeneration: Annotated[Generation, doc("Most recent metadata.generation that the status is based on.")] = 0
+    conditions: Annotated[Conditions, doc("Conditions of the node: Ready.")] = ()
 
 
 class VmafxNode(CustomObject, kw_only=True, tag_field="kind", tag="VmafxNode"):
-    """A VmafxNode is a place with CPUs or GPUs that jobs are given to."""
+    """A VmafxNode provides slots for jobs, on CPUs or on the GPUs of one vendor."""
 
     names: ClassVar[Names] = Names(
         plural="vmafxnodes",
@@ -64,7 +92,7 @@ class VmafxNode(CustomObject, kw_only=True, tag_field="kind", tag="VmafxNode"):
 
 
 class NodeStatusView(ApiModel):
-    """The part of the status that decisions are made from."""
+    """The status fields that the reconciler and the scheduler need."""
 
     healthy: bool | None = None
     lastHeartbeat: datetime | None = None
@@ -78,7 +106,7 @@ class NodeStatusView(ApiModel):
 
 
 class NodeView(ApiModel):
-    """A VmafxNode as caches keep it."""
+    """A VmafxNode as caches store it."""
 
     metadata: MetaView
     spec: VmafxNodeSpec

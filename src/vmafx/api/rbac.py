@@ -1,4 +1,4 @@
-"""Permissions in RBAC terms; each package declares its own beside the code that needs them."""
+"""Permissions as RBAC rules; each package declares its own next to the code that needs them."""
 
 from vmafx.api.meta import ApiModel
 
@@ -7,7 +7,7 @@ WRITE = ("create", "delete", "deletecollection", "patch", "update")
 
 
 class Permission(ApiModel):
-    """May do `verbs` to `resources` of `group`; with `names`, only to those."""
+    """Allows `verbs` on `resources` of an API group; with `names`, only on these objects."""
 
     group: str
     resources: tuple[str, ...]
@@ -15,5 +15,4 @@ class Permission(ApiModel):
     names: tuple[str, ...] = ()
 
 
-# To tell of things in `kubectl describe`.
 EVENT_PERMISSIONS = (Permission(group="events.k8s.io", resources=("events",), verbs=("create", "patch")),)

@@ -1,4 +1,4 @@
-"""From a Struct to the structural OpenAPI schema that a CRD carries."""
+"""Converts Structs to the structural OpenAPI schemas of CRDs."""
 
 import inspect
 from typing import Any
@@ -13,7 +13,7 @@ Schema = dict[str, Any]
 
 
 def object_schema(struct: types.StructType, *, defaults: bool) -> Schema:
-    """The schema of a Struct. With `defaults`, what the Struct takes for an absent field the server fills in too."""
+    """The schema of a Struct. With `defaults`, it has the defaults of the fields, and the server fills them in."""
     out: Schema = {"type": "object"}
     if text := description_of(struct.cls):
         out["description"] = text
@@ -26,15 +26,15 @@ def object_schema(struct: types.StructType, *, defaults: bool) -> Schema:
 
 
 def description_of(cls: type) -> str:
-    """What a Struct says of itself; a docstring that it only inherits is about something else."""
+    """The docstring of a Struct; not an inherited one."""
     return inspect.cleandoc(cls.__doc__ or "")
 
 
 def struct_fields(cls: type) -> tuple[types.Field, ...]:
-    """The fields of a Struct, with their types taken apart."""
+    """The fields of a Struct, as msgspec describes them."""
     struct = types.type_info(cls)
     if not isinstance(struct, types.StructType):
-        raise TypeError(f"{cls} is no Struct")
+        raise TypeError(f"{cls} is not a Struct")
     return struct.fields
 
 
@@ -44,7 +44,7 @@ def field_schema(cls: type, name: str) -> Schema:
 
 
 def expected(schema: Schema) -> str:
-    """What a value must be, in words that follow the field's name; empty if the schema has none for it."""
+    """What a value must be, as a phrase to put after the field's name; empty if the schema has no such limit."""
     if rules := schema.get(RULES):
         message: str = rules[0]["message"]
         return message
@@ -56,7 +56,7 @@ def expected(schema: Schema) -> str:
 
 
 def rules_of(cls: type) -> list[dict[str, str]]:
-    """The CEL rules declared on a Struct, as the schema spells them."""
+    """The CEL rules declared on a Struct, in the form of the schema."""
     declared: tuple[Rule, ...] = getattr(cls, "rules", ())
     return [{"rule": rule.check, "message": rule.message} for rule in declared]
 
@@ -76,10 +76,10 @@ def _default(field: types.Field) -> Any:
 
 
 def type_schema(kind: types.Type, *, defaults: bool) -> Schema:
-    """The schema of any type that a field may have."""
+    """The schema of a field's type."""
     match kind:
         case types.Metadata():
-            return _explain({**type_schema(kind.type, defaults=defaults), **(kind.extra_json_schema or {})})
+            return _pattern_to_rule({**type_schema(kind.type, defaults=defaults), **(kind.extra_json_schema or {})})
         case types.UnionType():
             return _union_schema(kind, defaults=defaults)
         case types.StructType():
@@ -117,16 +117,18 @@ def _scalar_schema(kind: types.Type) -> Schema:
         case types.DateTimeType():
             return {"type": "string", "format": "date-time"}
         case types.IntType() | types.FloatType():
-            out: Schema = {"type": "integer" if isinstance(kind, types.IntType) else "number"}
-            out |= _bounds(minimum=kind.ge if kind.ge is not None else kind.gt)
-            out |= _bounds(maximum=kind.le if kind.le is not None else kind.lt)
-            out |= _bounds(exclusiveMinimum=kind.gt is not None or None, exclusiveMaximum=kind.lt is not None or None)
-            return out
+            number: Schema = {"type": "integer" if isinstance(kind, types.IntType) else "number"}
+            number |= _bounds(minimum=kind.ge if kind.ge is not None else kind.gt)
+            number |= _bounds(maximum=kind.le if kind.le is not None else kind.lt)
+            number |= _bounds(
+                exclusiveMinimum=kind.gt is not None or None, exclusiveMaximum=kind.lt is not None or None
+            )
+            return number
     raise TypeError(f"no CRD schema for {kind}")
 
 
 def _union_schema(union: types.UnionType, *, defaults: bool) -> Schema:
-    """`X | None` is an optional X; int | str is Kubernetes' int-or-string; nothing else is structural."""
+    """`X | None` is an optional X, and `int | str` an int-or-string; other unions are not structural."""
     parts = [part for part in union.types if not isinstance(part, types.NoneType)]
     if len(parts) == 1:
         return type_schema(parts[0], defaults=defaults)
@@ -139,14 +141,14 @@ def _union_schema(union: types.UnionType, *, defaults: bool) -> Schema:
     return {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}], **merged}
 
 
-def _explain(schema: Schema) -> Schema:
-    """Turn a pattern with a message into a CEL rule, so that the answer to a wrong value is the message."""
-    message, also = schema.pop(MESSAGE, None), schema.pop(EXTRA_RULE, None)
+def _pattern_to_rule(schema: Schema) -> Schema:
+    """Replace a pattern that has a message with a CEL rule, so that an invalid value is rejected with the message."""
+    message, extra_rule = schema.pop(MESSAGE, None), schema.pop(EXTRA_RULE, None)
     if message is None:
         return schema
     check = f"self.matches({_cel_string(schema.pop('pattern'))})"
-    if also:
-        check += f" && {also}"
+    if extra_rule:
+        check += f" && {extra_rule}"
     if "anyOf" in schema:
         check = f"type(self) != string || ({check})"
     schema[RULES] = [*schema.get(RULES, []), {"rule": check, "message": message}]
@@ -154,7 +156,7 @@ def _explain(schema: Schema) -> Schema:
 
 
 def _server_pattern(pattern: str | None) -> str | None:
-    """Python's `\\Z` is the end of the text; in the server's dialect (RE2) that is `$`."""
+    """Translate a Python pattern to RE2, where `\\Z` is `$`."""
     return pattern.replace(r"\Z", "$") if pattern else None
 
 

@@ -1,4 +1,4 @@
-"""What to score and how: declared here once, for a job's spec, for the work that a worker gets, and for the scorer."""
+"""The clips to score and the scoring options, shared by a job's spec, an attempt's spec and `vmafx score`."""
 
 from typing import Annotated, Literal
 
@@ -8,7 +8,7 @@ from vmafx.api.fields import ModelName, Uri, doc, pattern, schema
 from vmafx.api.meta import ApiModel
 
 DEFAULT_MODEL = "vmaf_v0.6.1"
-MAX_THREADS = 128  # with more, ffmpeg only gets slower
+MAX_THREADS = 128  # more make ffmpeg slower
 
 Feature = Literal["psnr", "ssim", "ms_ssim", "psnr_hvs", "ciede", "cambi"]
 PixelFormat = Literal[
@@ -20,7 +20,7 @@ PixelFormat = Literal[
 ]  # fmt: skip
 FrameRate = Annotated[float, Meta(gt=0, le=1000)]
 Threads = Annotated[int, Meta(ge=1, le=MAX_THREADS), schema(format="int32")]
-Side = Annotated[int, Meta(ge=1, le=16384), schema(format="int32")]
+Dimension = Annotated[int, Meta(ge=1, le=16384), schema(format="int32")]
 Pooling = Annotated[
     str,
     pattern(
@@ -32,38 +32,56 @@ Pooling = Annotated[
 
 
 class RawFormat(ApiModel):
-    """What a raw clip does not say of itself."""
+    """Format of a raw clip, which has no header."""
 
-    width: Annotated[Side, doc("Width of a frame in pixels.")]
-    height: Annotated[Side, doc("Height of a frame in pixels.")]
-    pixelFormat: Annotated[PixelFormat, doc("Layout and depth of a pixel, by ffmpeg's name.")]
-    frameRate: Annotated[FrameRate | None, doc("Frames per second; 25 where it is not said.")] = None
+    width: Annotated[Dimension, doc("Frame width in pixels.")]
+    height: Annotated[Dimension, doc("Frame height in pixels.")]
+    pixelFormat: Annotated[PixelFormat, doc("Pixel format, as ffmpeg names it (pix_fmt).")]
+    frameRate: Annotated[FrameRate | None, doc("Frames per second. If unset, 25.")] = None
 
 
 class ScoringOptions(ApiModel):
-    """How to score."""
+    """Options that affect how a clip is scored."""
 
-    subsample: Annotated[int, Meta(ge=1, le=1000), schema(format="int32"), doc("Score every n-th frame.")] = 1
+    subsample: Annotated[
+        int, Meta(ge=1, le=1000), schema(format="int32"), doc("Score every n-th frame. Defaults to 1: every frame.")
+    ] = 1
     pooling: Annotated[
         Pooling,
-        doc("How the frames' scores become one: mean, harmonic_mean, min, max, median, or a percentile p1 to p99."),
+        doc(
+            "Method that combines the scores of the frames into the score of the clip: mean, harmonic_mean, min, max, "
+            "median, or a percentile from p1 to p99. Defaults to mean."
+        ),
     ] = "mean"
     features: Annotated[
         tuple[Feature, ...],
         Meta(max_length=6),
         schema(x_kubernetes_list_type="set"),
-        doc("Further measures to take beside VMAF."),
+        doc("Features to measure in addition to VMAF, such as psnr. If unset, none."),
     ] = ()
-    threads: Annotated[Threads | None, doc("Threads to score with.")] = None
+    threads: Annotated[
+        Threads | None,
+        doc("Number of ffmpeg and libvmaf threads. If unset, the worker's VMAFX_THREADS or else the available CPUs."),
+    ] = None
 
 
 class ScoringSpec(ApiModel):
-    """What to score, how, and where the report goes."""
+    """The clips to score, the model and options, and where to write the report."""
 
-    reference: Annotated[Uri, doc("The pristine clip, as a URI.")]
-    distorted: Annotated[Uri, doc("The encoded clip to judge, as a URI.")]
-    referenceFormat: Annotated[RawFormat | None, doc("Needed when the reference is raw video.")] = None
-    distortedFormat: Annotated[RawFormat | None, doc("Needed when the distorted clip is raw video.")] = None
-    model: Annotated[ModelName, doc("The VMAF model: a built-in one's name, or a URI.")] = DEFAULT_MODEL
-    options: Annotated[ScoringOptions | None, doc("How to score.")] = None
-    output: Annotated[Uri | None, doc("Where to put the per-frame report, as a URI.")] = None
+    reference: Annotated[Uri, doc("URI of the reference clip.")]
+    distorted: Annotated[Uri, doc("URI of the distorted clip, which is scored.")]
+    referenceFormat: Annotated[
+        RawFormat | None, doc("Format of the reference clip. Required if it is raw video (.yuv).")
+    ] = None
+    distortedFormat: Annotated[
+        RawFormat | None, doc("Format of the distorted clip. Required if it is raw video (.yuv).")
+    ] = None
+    model: Annotated[
+        ModelName, doc(f"Name of a built-in VMAF model, or URI of a model. Defaults to {DEFAULT_MODEL}.")
+    ] = DEFAULT_MODEL
+    options: Annotated[ScoringOptions | None, doc("Scoring options. If unset, the defaults of the options apply.")] = (
+        None
+    )
+    output: Annotated[
+        Uri | None, doc("URI to write the report to; its suffix selects the format. If unset, no report is written.")
+    ] = None

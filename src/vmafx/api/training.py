@@ -1,4 +1,4 @@
-"""VmafxModelTraining: a model that keeps learning from what the fleet scores."""
+"""VmafxModelTraining: trains a model online on the scores of VmafxNodes."""
 
 from datetime import datetime
 from typing import Annotated, ClassVar, Literal
@@ -21,10 +21,20 @@ from vmafx.api.fields import (
     pattern,
     schema,
 )
-from vmafx.api.meta import AGE, ApiModel, Column, Condition, Conditions, CustomObject, MetaView, Names, Rule
+from vmafx.api.meta import (
+    AGE,
+    SERVICE_NAME_RULE,
+    ApiModel,
+    Column,
+    Condition,
+    Conditions,
+    CustomObject,
+    MetaView,
+    Names,
+    Rule,
+)
 
 TrainingPhase = Literal["Initializing", "Running", "Paused", "Failed"]
-NAME_MAX = 40  # its children's names end in -trainer and a hash
 
 Repository = Annotated[
     str,
@@ -36,70 +46,73 @@ Repository = Annotated[
 ]
 
 
-def short_name(kind: str) -> Rule:
-    """Children are Services and Deployments: names must be DNS-1035 labels and leave room for a suffix."""
-    return Rule(
-        check=f"size(self.metadata.name) <= {NAME_MAX} && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-        message=f"metadata.name of a {kind} must start with a letter, have only lower-case letters, digits and '-', "
-        f"and at most {NAME_MAX} characters, since Services are named after it",
-    )
-
-
 class DataSource(ApiModel):
-    """Which of the fleet's scores are learned from."""
+    """Selects the scores to train on."""
 
-    nodeSelector: Annotated[Labels, doc("Labels of the VmafxNodes whose scores count; all where empty.")] = {}
+    nodeSelector: Annotated[Labels, doc("Labels of the VmafxNodes whose scores are used. If unset, all.")] = {}
 
 
 class Checkpoint(ApiModel):
-    """When a new version of the model is written."""
+    """Conditions for writing a new version of the model."""
 
-    interval: Annotated[Duration, doc("At most this often.")] = "10m"
-    minSamples: Annotated[Positive, doc("Only after this many new samples.")] = 1000
+    interval: Annotated[Duration, doc("Minimum time between two versions. Defaults to 10m.")] = "10m"
+    minSamples: Annotated[Positive, doc("Minimum number of new samples in a version. Defaults to 1000.")] = 1000
 
 
 class Storage(ApiModel):
-    """The volume that keeps samples and checkpoints."""
+    """Volume for samples and checkpoints."""
 
-    size: Annotated[PositiveQuantity, doc("How much to ask for.")] = "1Gi"
-    className: Annotated[ObjectName | None, doc("StorageClass; the cluster's default where it is not said.")] = None
+    size: Annotated[PositiveQuantity, doc("Requested size of the volume. Defaults to 1Gi.")] = "1Gi"
+    className: Annotated[ObjectName | None, doc("Name of the StorageClass. If unset, the cluster's default.")] = None
 
 
 class VmafxModelTrainingSpec(ApiModel):
-    """What to learn from, how, and where the model goes."""
+    """Desired state of a VmafxModelTraining: the data, the algorithm, and where the model is stored."""
 
-    baseModel: Annotated[ModelName, doc("The model to start from: a built-in one's name, or a URI.")]
-    dataSource: Annotated[DataSource | None, doc("Which of the fleet's scores are learned from.")] = None
+    baseModel: Annotated[ModelName, doc("Model to start from: the name of a built-in model, or a URI.")]
+    dataSource: Annotated[
+        DataSource | None, doc("Selects the scores to train on. If unset, those of all VmafxNodes.")
+    ] = None
     algorithm: Annotated[
-        Literal["online-sgd-ema"], doc("How to learn: stochastic gradient descent with an averaged model.")
+        Literal["online-sgd-ema"],
+        doc("Training algorithm. online-sgd-ema: online stochastic gradient descent with an averaged model."),
     ] = "online-sgd-ema"
-    learningRate: Annotated[float, Meta(gt=0, le=1), doc("Step of the gradient descent.")] = 0.001
-    emaDecay: Annotated[float, Meta(ge=0, lt=1), doc("Weight of the past in the averaged model.")] = 0.999
-    batchSize: Annotated[int, Meta(ge=1, le=65536), schema(format="int32"), doc("Samples per step.")] = 32
-    checkpoint: Annotated[Checkpoint, doc("When a new version of the model is written.")] = Checkpoint()
-    outputRegistry: Annotated[Repository | None, doc("OCI repository that versions are pushed to.")] = None
-    paused: Annotated[bool, doc("Stop learning until this is false again.")] = False
-    storage: Annotated[Storage, doc("The volume that keeps samples and checkpoints.")] = Storage()
+    learningRate: Annotated[float, Meta(gt=0, le=1), doc("Learning rate. Defaults to 0.001.")] = 0.001
+    emaDecay: Annotated[
+        float, Meta(ge=0, lt=1), doc("Decay of the exponential moving average of the weights. Defaults to 0.999.")
+    ] = 0.999
+    batchSize: Annotated[
+        int, Meta(ge=1, le=65536), schema(format="int32"), doc("Number of samples per step. Defaults to 32.")
+    ] = 32
+    checkpoint: Annotated[Checkpoint, doc("When to write a new version of the model.")] = Checkpoint()
+    outputRegistry: Annotated[
+        Repository | None, doc("OCI repository to push versions to. If unset, versions are not pushed.")
+    ] = None
+    paused: Annotated[bool, doc("If true, training is paused. Defaults to false.")] = False
+    storage: Annotated[Storage, doc("Volume for samples and checkpoints.")] = Storage()
     retainPolicy: Annotated[
-        Literal["Retain", "Delete"], doc("What becomes of the volume when the training is deleted.")
+        Literal["Retain", "Delete"],
+        doc("Whether the volume is kept or deleted with the VmafxModelTraining. Defaults to Retain."),
     ] = "Retain"
 
 
 class VmafxModelTrainingStatus(ApiModel):
-    """How far the model has come."""
+    """Observed state of a VmafxModelTraining."""
 
-    phase: Annotated[TrainingPhase | None, doc("Initializing, Running, Paused or Failed.")] = None
-    currentSamples: Annotated[Count, doc("Samples learned from so far.")] = 0
-    lastCheckpoint: Annotated[Time | None, doc("When the last version was written.")] = None
-    modelVersion: Annotated[Identifier | None, doc("The last version, by digest.")] = None
-    loss: Annotated[float | None, doc("Running loss.")] = None
-    message: Annotated[Message | None, doc("What happened, for people.")] = None
-    observedGeneration: Annotated[Generation, doc("The metadata.generation this status speaks of.")] = 0
-    conditions: Annotated[Conditions, doc("Ready, Stale and Diverged.")] = ()
+    phase: Annotated[TrainingPhase | None, doc("Phase of the training: Initializing, Running, Paused or Failed.")] = (
+        None
+    )
+    currentSamples: Annotated[Count, doc("Number of samples used so far.")] = 0
+    lastCheckpoint: Annotated[Time | None, doc("Time when the latest version was written.")] = None
+    modelVersion: Annotated[Identifier | None, doc("Digest of the latest version.")] = None
+    loss: Annotated[float | None, doc("Current training loss.")] = None
+    message: Annotated[Message | None, doc("Details of the current state, in plain text.")] = None
+    observedGeneration: Annotated[Generation, doc("Most recent metadata.generation that the status is based on.")] = 0
+    conditions: Annotated[Conditions, doc("Conditions of the training: Ready, Stale and Diverged.")] = ()
 
 
 class VmafxModelTraining(CustomObject, kw_only=True, tag_field="kind", tag="VmafxModelTraining"):
-    """A VmafxModelTraining keeps a model learning from what the fleet scores."""
+    """A VmafxModelTraining trains a model online on the scores of VmafxNodes."""
 
     names: ClassVar[Names] = Names(
         plural="vmafxmodeltrainings",
@@ -111,14 +124,14 @@ class VmafxModelTraining(CustomObject, kw_only=True, tag_field="kind", tag="Vmaf
             AGE,
         ),
     )
-    rules: ClassVar[tuple[Rule, ...]] = (short_name("training"),)
+    rules: ClassVar[tuple[Rule, ...]] = (SERVICE_NAME_RULE,)
 
     spec: VmafxModelTrainingSpec
     status: VmafxModelTrainingStatus = VmafxModelTrainingStatus()
 
 
 class TrainingStatusView(ApiModel):
-    """The part of the status that decisions are made from."""
+    """The status fields that a reconciler needs."""
 
     phase: TrainingPhase | None = None
     currentSamples: int = 0
@@ -129,7 +142,7 @@ class TrainingStatusView(ApiModel):
 
 
 class TrainingView(ApiModel):
-    """A VmafxModelTraining as caches keep it."""
+    """A VmafxModelTraining as caches store it."""
 
     metadata: MetaView
     spec: VmafxModelTrainingSpec

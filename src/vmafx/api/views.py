@@ -1,4 +1,4 @@
-"""Views of a Struct: the same fields, read without checking what the API server has checked already."""
+"""Views of a Struct: the same fields, decoded without the validation that the API server has already done."""
 
 import functools
 import operator
@@ -12,17 +12,19 @@ from vmafx.api.meta import ApiModel
 
 
 def unchecked(model: type[ApiModel], name: str) -> type[msgspec.Struct]:
-    """A Struct with the fields and defaults of `model`, and without its limits: checking takes longer than decoding.
+    """A Struct with the fields and defaults of `model` but without its limits: validation is slower than decoding.
 
-    Structs inside it stay as they are. For type checkers the result is `model` itself, so assign it like this:
+    Nested Structs are still validated. For type checkers the view is `model` itself, so assign it like this:
 
         if TYPE_CHECKING:
             JobSpecView = VmafxJobSpec
         else:
             JobSpecView = unchecked(VmafxJobSpec, "JobSpecView")
     """
-    hints = get_type_hints(model)  # without what Annotated adds, at any depth
-    fields = [(one.name, _without_literals(hints[one.name]), _default(one)) for one in msgspec.structs.fields(model)]
+    hints = get_type_hints(model)  # strips Annotated, at any depth
+    fields = [
+        (field.name, _without_literals(hints[field.name]), _default(field)) for field in msgspec.structs.fields(model)
+    ]
     return msgspec.defstruct(name, fields, bases=(ApiModel,), module=model.__module__)
 
 
@@ -33,7 +35,7 @@ def _default(field: FieldInfo) -> Any:
 
 
 def _without_literals(hint: Any) -> Any:
-    """A Literal is read as any value of its type, so that a value which only a newer server allows can be read."""
+    """Replace a Literal with its type, so that values of a newer CRD can be read."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Literal:
         return type(args[0])

@@ -1,4 +1,4 @@
-"""The verbs of the Kubernetes API, typed by the resource they are given."""
+"""The client: one method per verb, typed by the resource it is called with."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Literal, NamedTuple, Self, TypeVar
@@ -16,24 +16,24 @@ from vmafx.kube.transport import ApiRequest, Transport
 from vmafx.kube.watch import Watch
 
 T = TypeVar("T")
-PAGE_SIZE = 500  # more takes memory and saves nothing (bench/RESULTS.md)
+PAGE_SIZE = 500  # larger pages take more memory and save no time (bench/RESULTS.md)
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
-STRICT = "fieldValidation=Strict"  # an unknown field is an error, never silently dropped
+STRICT = "fieldValidation=Strict"  # reject unknown fields instead of dropping them
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
 
 class ObjectCount(NamedTuple):
-    """So many, at that version."""
+    """The number of objects at a resourceVersion."""
 
     number: int
     version: str
 
 
 class Client:
-    """Calls one API server. Use as an async context manager."""
+    """A client of one API server. Use as an async context manager."""
 
     def __init__(self, config: Config, metrics: ClientMetrics | None = None) -> None:
         self.config = config
@@ -53,24 +53,24 @@ class Client:
     async def list(
         self, resource: Resource[T], namespace: str = "", *, labels: str = "", fields: str = "", page: int = PAGE_SIZE
     ) -> ListPage[T]:
-        """All objects, of one namespace or of all. A list that outlives its continue token is begun again, whole."""
+        """List the objects of a namespace, or of all. If the continue token expires, list again without pages."""
         items: list[T] = []
-        aside: tuple[UnreadableObject, ...] = ()
-        last = ListMeta()
+        unreadable: tuple[UnreadableObject, ...] = ()
+        metadata = ListMeta()
         try:
             async for part in self.pages(resource, namespace, labels=labels, fields=fields, page=page):
                 items += part.items
-                aside += part.unreadable
-                last = part.metadata
+                unreadable += part.unreadable
+                metadata = part.metadata
         except Expired:
             async for part in self.pages(resource, namespace, labels=labels, fields=fields, page=0):
-                items, aside, last = part.items, part.unreadable, part.metadata
-        return ListPage(items, last, aside)
+                items, unreadable, metadata = part.items, part.unreadable, part.metadata
+        return ListPage(items, metadata, unreadable)
 
     async def pages(
         self, resource: Resource[T], namespace: str = "", *, labels: str = "", fields: str = "", page: int = PAGE_SIZE
     ) -> AsyncGenerator[ListPage[T]]:
-        """The list in parts, so that no more than one part is in memory. Expired: it took too long; begin again."""
+        """List page by page, with one page in memory at a time. Raises Expired if the continue token expires."""
         query = {**_selectors(labels, fields), **({"limit": str(page)} if page else {})}
         while True:
             request = ApiRequest("GET", resource.collection(namespace), urlencode(query), idempotent=True)
@@ -81,7 +81,7 @@ class Client:
             query["continue"] = part.metadata.continue_
 
     async def count(self, resource: Resource[Any], namespace: str = "") -> ObjectCount:
-        """How many there are, of one namespace or of all, without reading more than one."""
+        """Count the objects of a namespace, or of all, while reading at most one of them."""
         request = ApiRequest("GET", resource.collection(namespace), "limit=1", idempotent=True)
         page = decode_page(await self._transport.call(request), msgspec.Raw)
         return ObjectCount(len(page.items) + page.metadata.remainingItemCount, page.metadata.resourceVersion)
@@ -89,14 +89,14 @@ class Client:
     def watch(
         self, resource: Resource[T], namespace: str = "", *, version: str = "", labels: str = "", fields: str = ""
     ) -> Watch[T]:
-        """The changes from `version` on, resumed until the caller stops or the version is too old (Expired)."""
+        """Watch the changes after resourceVersion `version`; see Watch."""
         query = _selectors(labels, fields) | ({"resourceVersion": version} if version else {})
         return Watch(self._transport, resource, resource.collection(namespace), query)
 
     async def create(
         self, resource: Resource[T], body: T | UntypedObject, namespace: str = "", *, dry_run: bool = False
     ) -> T:
-        """Create; with `dry_run` the server only checks whether it could."""
+        """Create an object; with `dry_run` the server validates it but does not store it."""
         query = f"{STRICT}&dryRun=All" if dry_run else STRICT
         request = ApiRequest("POST", resource.collection(namespace), query, msgspec.json.encode(body))
         return decode(await self._transport.call(request), resource.model)
@@ -104,21 +104,21 @@ class Client:
     async def merge_patch(
         self, resource: Resource[T], key: ObjectKey, patch: dict[str, Any], subresource: str = ""
     ) -> T:
-        """Change what `patch` names; a patch with a resourceVersion is refused (Conflict) if somebody wrote since."""
-        # Had a guarded one arrived and only its answer been lost, a second would be told that somebody else wrote.
+        """Apply a JSON merge patch. With a resourceVersion in it, raises Conflict if the object was modified since."""
+        # If only the response to a guarded patch was lost, a retry would conflict with its own first write.
         guarded = "resourceVersion" in (patch.get("metadata") or {})
         body = msgspec.json.encode(patch)
         return await self._patch(resource, key, MERGE_PATCH, body, STRICT, subresource, idempotent=not guarded)
 
     async def patch_status(self, resource: Resource[T], key: ObjectKey, status: Any, version: str = "") -> T:
-        """Merge `status` into the object's status; with `version`, only if nobody wrote since."""
+        """Merge-patch the status; with `version`, raises Conflict if the object was modified since."""
         guard = {"metadata": {"resourceVersion": version}} if version else {}
         return await self.merge_patch(resource, key, {"status": status, **guard}, "status")
 
     async def json_patch(
         self, resource: Resource[T], key: ObjectKey, operations: Sequence[dict[str, Any]], subresource: str = ""
     ) -> T:
-        """RFC 6902 operations; one that begins with a `test` is refused (Invalid) where the test fails."""
+        """Apply RFC 6902 operations; raises Invalid if a `test` operation fails."""
         body = msgspec.json.encode(operations)
         return await self._patch(resource, key, JSON_PATCH, body, STRICT, subresource, idempotent=False)
 
@@ -132,7 +132,7 @@ class Client:
         force: bool = False,
         subresource: str = "",
     ) -> T:
-        """Server-side apply: own exactly the fields in `body`. Conflict: another manager owns one; `force` takes it."""
+        """Server-side apply. Raises Conflict if another manager owns a field of `body`; `force` takes it over."""
         query = f"{STRICT}&{urlencode({'fieldManager': manager, 'force': str(force).lower()})}"
         return await self._patch(
             resource, key, APPLY_PATCH, msgspec.json.encode(body), query, subresource, idempotent=True
@@ -148,33 +148,32 @@ class Client:
         propagation: Propagation = "Background",
         grace_seconds: int | None = None,
     ) -> None:
-        """Delete; with `uid` or `version` only that very object (Conflict otherwise).
+        """Delete an object; raises Conflict if its uid or resourceVersion differs from `uid` or `version`.
 
-        Only a deletion by uid is tried again when its answer is lost: any other might find a namesake made since.
+        If the response is lost, only a deletion by uid is retried: any other could delete a new object of that name.
         """
         options: dict[str, Any] = {"propagationPolicy": propagation}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
         if conditions := {name: value for name, value in (("uid", uid), ("resourceVersion", version)) if value}:
             options["preconditions"] = conditions
-        again = bool(uid) and not version
-        request = ApiRequest("DELETE", resource.path(key), "", msgspec.json.encode(options), idempotent=again)
+        idempotent = bool(uid) and not version
+        request = ApiRequest("DELETE", resource.path(key), "", msgspec.json.encode(options), idempotent=idempotent)
         try:
             await self._transport.call(request)
         except NotFound as error:
-            if error.tries == 1:
+            if error.tries == 1:  # after a retry, the first request deleted it
                 raise
 
     async def discover(self, api_version: str, kind: str) -> Resource[UntypedObject]:
-        """Any kind that the server knows, untyped."""
+        """Look up any kind that the server has; its objects are untyped."""
         return await resources.discover_resource(self._transport, api_version, kind)
 
     async def _patch(
-        self, resource: Resource[T], key: ObjectKey, kind: str, body: bytes, query: str, subresource: str,
+        self, resource: Resource[T], key: ObjectKey, content_type: str, body: bytes, query: str, subresource: str,
         *, idempotent: bool,
     ) -> T:  # fmt: skip
-        path = resource.path(key, subresource)
-        request = ApiRequest("PATCH", path, query, body, kind, idempotent)
+        request = ApiRequest("PATCH", resource.path(key, subresource), query, body, content_type, idempotent)
         return decode(await self._transport.call(request), resource.model)
 
 

@@ -1,6 +1,6 @@
-"""Where the server is and how to talk to it: found as controller-runtime finds it.
+"""The client's configuration, looked up in the same order as controller-runtime does.
 
-In order: an explicit kubeconfig, $KUBECONFIG, the service account of the Pod we run in, ~/.kube/config.
+An explicit kubeconfig, $KUBECONFIG, the service account of the Pod, ~/.kube/config.
 """
 
 import os
@@ -27,7 +27,7 @@ def _paths(text: str) -> list[Path]:
 
 
 class KubeSettings(Settings):
-    """What every command that talks to a cluster heeds."""
+    """Settings of every command that calls the Kubernetes API."""
 
     kubeconfig: Annotated[
         list[Path], Setting("Kubeconfig files, merged as kubectl does.", variable="KUBECONFIG", parse=_paths)
@@ -35,7 +35,7 @@ class KubeSettings(Settings):
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """A server, the way to reach it, and who we are to it."""
+    """An API server, the way to reach it, and the credentials to use."""
 
     server: str
     tls: ssl.SSLContext | None
@@ -44,7 +44,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     server_name: str | None = None
     proxy: str | None = None
     proxy_credentials: Credentials = Anonymous()
-    origin: str = ""  # for messages: which file and context this came from
+    origin: str = ""  # the file and context it was read from, for error messages
 
 
 def load_config(
@@ -54,7 +54,7 @@ def load_config(
     environ: Mapping[str, str] = os.environ,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Config:
-    """Find a configuration; say which places were looked at when there is none."""
+    """Load the configuration; raises ConfigError with all searched places if there is none."""
     if kubeconfig:
         return _from_kubeconfig([Path(kubeconfig)], context)
     if listed := from_environ(KubeSettings, environ).kubeconfig:
@@ -65,24 +65,24 @@ def load_config(
     if home.exists():
         return _from_kubeconfig([home], context)
     raise ConfigError(
-        f"no Kubernetes configuration: no --kubeconfig, $KUBECONFIG is empty, this is no Pod, and there is no {home}; "
-        "`vmafx dev up` starts a cluster to try things on"
+        f"no Kubernetes configuration found: --kubeconfig and $KUBECONFIG are not set, this is not a Pod, "
+        f"and {home} does not exist; `vmafx dev up` starts a development cluster"
     )
 
 
 def _from_kubeconfig(paths: list[Path], context: str | None) -> Config:
-    chosen = Kubeconfig.read(paths).choose(context)
-    server, proxy = chosen.server, URL(chosen.proxy) if chosen.proxy else None
-    password = basic(proxy.user, proxy.password or "") if proxy and proxy.user else Anonymous()
+    resolved = Kubeconfig.read(paths).resolve(context)
+    server, proxy = resolved.server, URL(resolved.proxy) if resolved.proxy else None
+    proxy_credentials = basic(proxy.user, proxy.password or "") if proxy and proxy.user else Anonymous()
     return Config(
         server=server.rstrip("/"),
-        tls=chosen.tls() if server.startswith("https:") else None,
-        credentials=chosen.credentials(),
-        namespace=chosen.namespace,
-        server_name=chosen.server_name,
+        tls=resolved.tls() if server.startswith("https:") else None,
+        credentials=resolved.credentials(),
+        namespace=resolved.namespace,
+        server_name=resolved.server_name,
         proxy=str(proxy.with_user(None)) if proxy else None,
-        proxy_credentials=password,
-        origin=chosen.origin,
+        proxy_credentials=proxy_credentials,
+        origin=resolved.origin,
     )
 
 

@@ -1,4 +1,4 @@
-"""Opens connections to the API server: name lookup, TLS, and a proxy on the way."""
+"""Dials the API server: name lookup, TCP, TLS, and an HTTP proxy."""
 
 import asyncio
 import socket
@@ -11,24 +11,25 @@ from aiohappyeyeballs import start_connection
 
 from vmafx.kube.credentials import Anonymous, Credentials
 
-MAX_HEADER_BYTES = 1 << 16  # bytes of what a proxy may say
-_LOOKUPS = ThreadPoolExecutor(16, thread_name_prefix="lookup")  # of names; none is begun before it is needed
+MAX_HEADER_BYTES = 1 << 16  # of a response
+# Own threads: uvloop has two for lookups, so two that time out would delay all others. Started when first used.
+_LOOKUP_THREADS = ThreadPoolExecutor(16, thread_name_prefix="lookup")
 
 
 class ConnectionLost(OSError):
-    """The connection ended before the answer did. The request may have been carried out."""
+    """The connection closed before the response was complete. The server may have carried out the request."""
 
 
 class RequestNotSent(ConnectionLost):
-    """It ended before the request was sent."""
+    """The connection was closed before the request was sent."""
 
 
 class ProxyRefused(OSError):
-    """The proxy does not let us through. Nothing was sent to the server."""
+    """The proxy refused to open a tunnel. The server received nothing."""
 
 
 class ServerAddress(NamedTuple):
-    """An address and how to speak to it; `name` is the one its certificate has to have."""
+    """Host and port; with `tls`, `name` is the expected name in the certificate (default: the host)."""
 
     host: str
     port: int
@@ -37,7 +38,7 @@ class ServerAddress(NamedTuple):
 
 
 class DialTarget(NamedTuple):
-    """The server, and the proxy on the way if there is one."""
+    """The server to reach, and the proxy to reach it through, if any."""
 
     server: ServerAddress
     proxy: ServerAddress | None = None
@@ -45,37 +46,36 @@ class DialTarget(NamedTuple):
 
     @property
     def tunnelled(self) -> bool:
-        """Through the proxy goes what it cannot read; without TLS it is asked for every URL instead."""
+        """Whether the proxy opens a tunnel (CONNECT). Plain HTTP is forwarded request by request instead."""
         return self.proxy is not None and self.server.tls is not None
 
 
-async def dial(route: DialTarget, protocol: asyncio.Protocol) -> None:
+async def dial(target: DialTarget, protocol: asyncio.Protocol) -> None:
     """Connect `protocol` to the server."""
-    if route.tunnelled:
-        await _tunnel(route, protocol)
+    if target.tunnelled:
+        await _dial_through_tunnel(target, protocol)
     else:
-        await _connect(route.proxy or route.server, protocol)
+        await _connect(target.proxy or target.server, protocol)
 
 
 async def _connect(server: ServerAddress, protocol: asyncio.Protocol) -> asyncio.Transport:
     loop = asyncio.get_running_loop()
-    sock = await start_connection(await _addresses(server), happy_eyeballs_delay=0.25, socket_factory=_socket)
+    sock = await start_connection(await _look_up(server), happy_eyeballs_delay=0.25, socket_factory=_open_socket)
     name = (server.name or server.host) if server.tls else None
     transport, _ = await loop.create_connection(lambda: protocol, sock=sock, ssl=server.tls, server_hostname=name)
     return transport
 
 
-async def _addresses(server: ServerAddress) -> list[Any]:
-    try:  # a number needs no thread that looks it up
+async def _look_up(server: ServerAddress) -> list[Any]:
+    try:  # an IP address needs no thread
         return socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except socket.gaierror:
-        # In threads of our own: uvloop has two for this, and two names that nobody knows would hold up all others.
         look_up = partial(socket.getaddrinfo, server.host, server.port, type=socket.SOCK_STREAM)
-        return await asyncio.get_running_loop().run_in_executor(_LOOKUPS, look_up)
+        return await asyncio.get_running_loop().run_in_executor(_LOOKUP_THREADS, look_up)
 
 
-def _socket(address: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:
-    """A socket that notices within half a minute when the other end is gone, as client-go's pings do."""
+def _open_socket(address: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:
+    """A socket that detects a dead peer within 30 seconds, as client-go does with HTTP/2 pings."""
     family, kind, protocol = address[:3]
     sock = socket.socket(family, kind, protocol)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -86,16 +86,16 @@ def _socket(address: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socke
     return sock
 
 
-async def _tunnel(route: DialTarget, protocol: asyncio.Protocol) -> None:
-    server, proxy = route.server, cast("ServerAddress", route.proxy)
-    agreement = _Agreement()
-    transport = await _connect(proxy, agreement)
+async def _dial_through_tunnel(target: DialTarget, protocol: asyncio.Protocol) -> None:
+    server, proxy = target.server, cast("ServerAddress", target.proxy)
+    response = _ConnectResponse()
+    transport = await _connect(proxy, response)
     try:
-        where = f"[{server.host}]:{server.port}" if ":" in server.host else f"{server.host}:{server.port}"
-        password = await route.proxy_credentials.header()
-        said = f"Proxy-Authorization: {password}\r\n" if password else ""
-        transport.write(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{said}\r\n".encode())
-        await agreement.reached
+        host_port = f"[{server.host}]:{server.port}" if ":" in server.host else f"{server.host}:{server.port}"
+        credentials = await target.proxy_credentials.header()
+        authorization = f"Proxy-Authorization: {credentials}\r\n" if credentials else ""
+        transport.write(f"CONNECT {host_port} HTTP/1.1\r\nHost: {host_port}\r\n{authorization}\r\n".encode())
+        await response.accepted
         loop = asyncio.get_running_loop()
         inner = await loop.start_tls(
             transport, protocol, cast("ssl.SSLContext", server.tls), server_hostname=server.name or server.host
@@ -106,29 +106,26 @@ async def _tunnel(route: DialTarget, protocol: asyncio.Protocol) -> None:
     protocol.connection_made(cast("asyncio.Transport", inner))
 
 
-class _Agreement(asyncio.Protocol):
-    """Waits for a proxy to say that the way is free."""
+class _ConnectResponse(asyncio.Protocol):
+    """Waits for the proxy's response to CONNECT; `accepted` raises ProxyRefused unless it is a 2xx."""
 
     def __init__(self) -> None:
-        self.reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._head = b""
+        self.accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._received = b""
 
     def data_received(self, data: bytes) -> None:
-        self._head += data
-        if b"\r\n\r\n" in self._head or len(self._head) > MAX_HEADER_BYTES:
-            version, _, said = self._head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
-            if version.startswith("HTTP/1.") and said.startswith("2"):
-                self._end(None)
+        self._received += data
+        if b"\r\n\r\n" in self._received or len(self._received) > MAX_HEADER_BYTES:
+            version, _, status = self._received.partition(b"\r\n")[0].decode("latin-1").partition(" ")
+            if version.startswith("HTTP/1.") and status.startswith("2"):
+                if not self.accepted.done():
+                    self.accepted.set_result(None)
             else:
-                self._end(ProxyRefused(f"the proxy says {said[:100]}"))
+                self._fail(f"the proxy responded {status[:100]}")
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._end(ProxyRefused(f"the proxy closed the connection{f': {error}' if error else ''}"))
+        self._fail(f"the proxy closed the connection{f': {error}' if error else ''}")
 
-    def _end(self, error: Exception | None) -> None:
-        if self.reached.done():
-            return
-        if error is None:
-            self.reached.set_result(None)
-        else:
-            self.reached.set_exception(error)
+    def _fail(self, reason: str) -> None:
+        if not self.accepted.done():
+            self.accepted.set_exception(ProxyRefused(reason))

@@ -1,6 +1,6 @@
-"""The kinds of Kubernetes itself that vmafx uses, in one place; each is added where it is first needed.
+"""The built-in Kubernetes kinds that vmafx uses.
 
-Untyped where we only make them or hand them on; typed, and no further than we read them, where we do.
+A kind is typed only where vmafx reads its fields, and only those fields are declared.
 """
 
 import msgspec
@@ -10,6 +10,8 @@ from vmafx.kube.resources import Resource, UntypedObject
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """coordination.k8s.io/v1 LeaseSpec."""
+
     holderIdentity: str | None = None
     leaseDurationSeconds: int | None = None
     acquireTime: str | None = None

@@ -1,6 +1,6 @@
-"""Who we are to the server: nobody, a token, a token file that is rotated, or a plugin that hands out either.
+"""Credentials: the Authorization header of a request, and the likely reason if the server rejects it.
 
-A client certificate shows itself when the connection is made: it belongs to the TLS context (kubeconfig.py).
+A client certificate is part of the TLS context instead (kubeconfig.py).
 """
 
 import asyncio
@@ -15,71 +15,73 @@ import msgspec
 
 from vmafx.kube.errors import ConfigError
 
-REREAD_INTERVAL = 60.0  # seconds; a kubelet renews a mounted token long before it expires
+REREAD_INTERVAL = 60.0  # seconds; the kubelet rotates a mounted token long before it expires
 
 
 class Credentials(Protocol):
-    """Gives the Authorization header; another one, if it can, than one that the server has `refused`."""
+    """The source of Authorization headers."""
 
-    async def header(self, refused: str | None = None) -> str | None: ...
+    async def header(self, rejected: str | None = None) -> str | None:
+        """The header, if any; different, if possible, from the one that the server has `rejected`."""
 
-    def why_refused(self) -> str: ...
+    def rejection_reason(self) -> str:
+        """The likely reason why the server rejected the header, without secrets."""
 
 
 class Anonymous:
-    """Nobody in particular."""
+    """No Authorization header."""
 
-    async def header(self, refused: str | None = None) -> str | None:
+    async def header(self, rejected: str | None = None) -> str | None:
         return None
 
-    def why_refused(self) -> str:
-        return "there are none"
+    def rejection_reason(self) -> str:
+        return "there are no credentials"
 
 
 class ClientCertificate(Anonymous):
-    """Who we are is settled when the connection is made; here is only what to say when that did not do."""
+    """A client certificate: sent by TLS, so only the reason of a rejection is needed here."""
 
     def __init__(self, pem: bytes) -> None:
         self._pem = pem
 
-    def why_refused(self) -> str:
-        # Heavy, and needed only now that all is lost anyway.
+    def rejection_reason(self) -> str:
+        # Imported here because it is slow to import and rarely needed.
         from cryptography import x509  # noqa: PLC0415
 
-        ends = x509.load_pem_x509_certificate(self._pem).not_valid_after_utc
-        if is_expired(ends):
-            return f"the client certificate expired at {ends:%Y-%m-%d %H:%M:%SZ}"
-        return "the client certificate is not one this server knows"
+        expiry = x509.load_pem_x509_certificate(self._pem).not_valid_after_utc
+        if is_expired(expiry):
+            return f"the client certificate expired at {expiry:%Y-%m-%d %H:%M:%SZ}"
+        return "the server does not accept the client certificate"
 
 
 class StaticToken:
-    """A token, or a user name with a password, written into the kubeconfig."""
+    """A bearer token, or a username and password, from the kubeconfig."""
 
     def __init__(self, value: str, scheme: str = "Bearer") -> None:
         self._value, self._scheme = value, scheme
 
-    async def header(self, refused: str | None = None) -> str | None:
+    async def header(self, rejected: str | None = None) -> str | None:
         return f"{self._scheme} {self._value}"
 
-    def why_refused(self) -> str:
-        return token_trouble(self._value)
+    def rejection_reason(self) -> str:
+        return token_rejection_reason(self._value)
 
 
 def basic(user: str, password: str) -> StaticToken:
-    """A user name with a password."""
+    """Basic authentication."""
     return StaticToken(base64.b64encode(f"{user}:{password}".encode()).decode(), "Basic")
 
 
 class TokenFile:
-    """A token in a file that somebody else renews."""
+    """A token in a file that is rotated by another process."""
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
         self._path, self._clock = path, clock
         self._token = ""
         self._read_at = float("-inf")
 
-    async def header(self, refused: str | None = None) -> str | None:
-        if refused is not None or self._clock() - self._read_at > REREAD_INTERVAL:
+    async def header(self, rejected: str | None = None) -> str | None:
+        if rejected is not None or self._clock() - self._read_at > REREAD_INTERVAL:
             try:
                 self._token = self._path.read_text().strip()
             except (OSError, UnicodeDecodeError) as error:
@@ -87,31 +89,31 @@ class TokenFile:
             self._read_at = self._clock()
         return f"Bearer {self._token}"
 
-    def why_refused(self) -> str:
-        return f"{token_trouble(self._token)} (from {self._path})"
+    def rejection_reason(self) -> str:
+        return f"{token_rejection_reason(self._token)} (from {self._path})"
 
 
-Fetch = Callable[[], Awaitable[tuple[str, datetime | None]]]
+TokenFetcher = Callable[[], Awaitable[tuple[str, datetime | None]]]
 
 
 class FetchedToken:
-    """A token from an exec plugin or an OIDC provider, kept until it expires or is refused."""
+    """A token from an exec plugin or an OIDC provider, kept until it expires or is rejected."""
 
-    def __init__(self, fetch: Fetch, source: str) -> None:
+    def __init__(self, fetch: TokenFetcher, source: str) -> None:
         self._fetch, self._source = fetch, source
         self._token = ""
         self._expires: datetime | None = None
-        self._one_at_a_time = asyncio.Lock()
+        self._fetch_lock = asyncio.Lock()
 
-    async def header(self, refused: str | None = None) -> str | None:
-        async with self._one_at_a_time:
-            # Of many calls that were refused with one token, the first renews it, and the others find it renewed.
-            if not self._token or is_expired(self._expires) or refused == f"Bearer {self._token}":
+    async def header(self, rejected: str | None = None) -> str | None:
+        async with self._fetch_lock:
+            # If many calls are rejected with the same token, only the first of them fetches a new one.
+            if not self._token or is_expired(self._expires) or rejected == f"Bearer {self._token}":
                 self._token, self._expires = await self._fetch()
         return f"Bearer {self._token}"
 
-    def why_refused(self) -> str:
-        return f"{token_trouble(self._token)} (from {self._source})"
+    def rejection_reason(self) -> str:
+        return f"{token_rejection_reason(self._token)} (from {self._source})"
 
 
 class _Claims(msgspec.Struct):
@@ -119,7 +121,7 @@ class _Claims(msgspec.Struct):
 
 
 def token_expiry(token: str) -> datetime | None:
-    """When a JWT expires; None for one that does not, or for a token of another kind."""
+    """The expiry of a JWT; None if it has none, or the token is not a JWT."""
     parts = token.split(".")
     if len(parts) != 3:
         return None
@@ -135,9 +137,9 @@ def is_expired(expiry: datetime | None) -> bool:
     return expiry is not None and expiry <= datetime.now(UTC)
 
 
-def token_trouble(token: str) -> str:
-    """What is probably wrong with a token that was refused; never the token itself."""
+def token_rejection_reason(token: str) -> str:
+    """The likely reason why the server rejected a token; never contains the token."""
     expiry = token_expiry(token)
     if expiry is not None and is_expired(expiry):
         return f"the token expired at {expiry:%Y-%m-%d %H:%M:%SZ}"
-    return "the token is unknown to the server, or was revoked"
+    return "the token is invalid or was revoked"

@@ -1,4 +1,7 @@
-"""The server's bytes as objects; what is not what it should be is named, and spoils nothing beside it."""
+"""JSON from the API server to objects and list pages.
+
+An object that its type cannot hold is reported as an UnreadableObject and does not fail the others.
+"""
 
 from typing import Any, Generic, TypeVar
 
@@ -11,21 +14,23 @@ T = TypeVar("T")
 
 
 class UnreadableObject(msgspec.Struct, frozen=True):
-    """An object that its type does not describe, such as one stored before a rule was made stricter."""
+    """An object that does not match its type, such as one stored before a validation rule was tightened."""
 
     metadata: MetaView
     error: str
-    deleted: bool = False  # in a watch: it is gone
+    deleted: bool = False  # came with a DELETED watch event
 
 
 class ListMeta(msgspec.Struct, frozen=True):
+    """metav1.ListMeta."""
+
     resourceVersion: str = ""
     continue_: str = msgspec.field(name="continue", default="")
     remainingItemCount: int = 0
 
 
 class ListPage(msgspec.Struct, Generic[T], frozen=True):
-    """A part of a list, or all of it; `metadata.resourceVersion` is where a watch goes on from."""
+    """A page of a list, or the whole list; a watch continues from `metadata.resourceVersion`."""
 
     items: list[T]
     metadata: ListMeta = ListMeta()
@@ -37,34 +42,35 @@ class _RawPage(msgspec.Struct):
     metadata: ListMeta = ListMeta()
 
 
-class _Head(msgspec.Struct):
+class _MetadataOnly(msgspec.Struct):
     metadata: MetaView
 
 
 def decode(body: bytes, model: type[T]) -> T:
-    """One object."""
+    """Decode one object."""
     try:
         return msgspec.json.decode(body, type=model)
     except msgspec.DecodeError as error:
-        raise UnreadableAnswer(f"the server's answer is no {getattr(model, '__name__', model)}: {error}") from error
+        name = getattr(model, "__name__", model)
+        raise UnreadableAnswer(f"the server's response is not a {name}: {error}") from error
 
 
 def decode_page(body: bytes, model: type[T]) -> ListPage[T]:
-    """A part of a list. Objects that cannot be read are set aside; the others are not worse for them."""
+    """Decode a list page; items that do not match `model` go to `unreadable`."""
     try:
         return msgspec.json.decode(body, type=ListPage[model])  # type: ignore[valid-type]
     except msgspec.ValidationError:
         raw = decode(body, _RawPage)
     items: list[T] = []
-    aside: list[UnreadableObject] = []
-    for one in raw.items:
+    unreadable: list[UnreadableObject] = []
+    for item in raw.items:
         try:
-            items.append(msgspec.json.decode(one, type=model))
+            items.append(msgspec.json.decode(item, type=model))
         except msgspec.ValidationError as error:
-            aside.append(unreadable(one, error))
-    return ListPage(items, raw.metadata, tuple(aside))
+            unreadable.append(unreadable_object(item, error))
+    return ListPage(items, raw.metadata, tuple(unreadable))
 
 
-def unreadable(body: Any, error: Exception, *, deleted: bool = False) -> UnreadableObject:
-    """What can be said of an object that cannot be read."""
-    return UnreadableObject(decode(body, _Head).metadata, str(error), deleted)
+def unreadable_object(body: Any, error: Exception, *, deleted: bool = False) -> UnreadableObject:
+    """Report an object that does not match its type, by its metadata."""
+    return UnreadableObject(decode(body, _MetadataOnly).metadata, str(error), deleted)

@@ -1,24 +1,24 @@
-"""What can go wrong between us and the API server.
+"""Errors of the Kubernetes client.
 
     KubeError
-    ├── ConfigError             a kubeconfig, or the in-cluster files, missing, broken or expired
-    ├── Unreachable             no answer: refused, reset, or timed out
-    │   └── Untrusted           the server's certificate is not one we trust
-    ├── UnreadableAnswer        an answer that is not what the type says
-    ├── UnknownKind             the server has no such kind
-    └── ApiError                the server said no
-        ├── BadRequest          400  malformed, or with unknown fields
-        ├── Unauthorized        401  it does not know who we are
-        ├── Forbidden           403  it knows, and we may not
-        ├── NotFound            404
-        ├── Conflict            409  somebody else wrote first
-        │   └── AlreadyExists   409  the name is taken
+    ├── ConfigError             the kubeconfig or service account is missing, invalid or expired
+    ├── Unreachable             no response: connection refused, reset or timed out
+    │   └── Untrusted           the server's certificate is not trusted
+    ├── UnreadableAnswer        the response does not match the expected type
+    ├── UnknownKind             the server does not serve this kind
+    └── ApiError                the server rejected the request
+        ├── BadRequest          400  malformed, or has unknown fields
+        ├── Unauthorized        401  the credentials are missing or not accepted
+        ├── Forbidden           403  the user lacks permission
+        ├── NotFound            404  no such object or resource
+        ├── Conflict            409  the object was modified, or a precondition failed
+        │   └── AlreadyExists   409  an object with this name exists
         ├── Expired             410  the resourceVersion or continue token is too old: list again
-        ├── Invalid             422  the object breaks a rule of its schema
-        ├── TooManyRequests     429  still, after waiting as told
+        ├── Invalid             422  the object violates its schema
+        ├── TooManyRequests     429  still throttled after all retries
         └── ServerError         5xx
 
-What goes wrong on the wire is translated in transport.py; nobody else catches it.
+transport.py translates the OSError and TimeoutError of a connection into Unreachable; no caller sees them.
 """
 
 from typing import Any
@@ -27,17 +27,17 @@ import msgspec
 
 
 class KubeError(Exception):
-    """Any failure of a call to the Kubernetes API; its text is fit for people."""
+    """A call to the Kubernetes API failed. The message is meant for users and contains no secrets."""
 
-    tries = 1  # how often the call was made before this came of it
+    tries = 1  # how many times the request was sent
 
 
 class ConfigError(KubeError):
-    """A kubeconfig, or the in-cluster files, missing, broken or expired."""
+    """The kubeconfig or service account is missing, invalid or expired."""
 
 
 class Unreachable(KubeError):
-    """No answer. `sent` tells whether the request may have been carried out all the same."""
+    """No response. With `sent`, the server may have carried out the request nevertheless."""
 
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
@@ -45,22 +45,22 @@ class Unreachable(KubeError):
 
 
 class Untrusted(Unreachable):
-    """The server's certificate is not one we trust; trying again does not help."""
+    """The server's certificate is not trusted; never retried."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, sent=False)
 
 
 class UnreadableAnswer(KubeError):
-    """An answer that is not what the type says."""
+    """The response does not match the expected type."""
 
 
 class UnknownKind(KubeError):
-    """The server has no such kind."""
+    """The server does not serve this kind."""
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One thing that is wrong with an object."""
+    """metav1.StatusCause: one invalid field."""
 
     reason: str = ""
     message: str = ""
@@ -68,6 +68,8 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class Details(msgspec.Struct, frozen=True):
+    """metav1.StatusDetails."""
+
     name: str = ""
     kind: str = ""
     causes: tuple[Cause, ...] = ()
@@ -75,7 +77,7 @@ class Details(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """metav1.Status: how the server says no."""
+    """metav1.Status: the body of an error response."""
 
     message: str = ""
     reason: str = ""
@@ -85,7 +87,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class ApiError(KubeError):
-    """The server said no; `status` is what it said."""
+    """The server rejected the request; `status` is its response body."""
 
     def __init__(self, status: Status, retry_after: float | None = None) -> None:
         super().__init__(status.message or f"HTTP {status.code} {status.reason}".strip())
@@ -94,27 +96,27 @@ class ApiError(KubeError):
 
 
 class BadRequest(ApiError):
-    """400: malformed, or with unknown fields."""
+    """400: the request is malformed, or has unknown fields."""
 
 
 class Unauthorized(ApiError):
-    """401: the server does not know who we are."""
+    """401: the credentials are missing or not accepted."""
 
 
 class Forbidden(ApiError):
-    """403: the server knows who we are, and we may not."""
+    """403: the user lacks permission."""
 
 
 class NotFound(ApiError):
-    """404: no such object, or no such kind."""
+    """404: no such object or resource."""
 
 
 class Conflict(ApiError):
-    """409: somebody else wrote first."""
+    """409: the object was modified, or a precondition failed."""
 
 
 class AlreadyExists(Conflict):
-    """409: the name is taken."""
+    """409: an object with this name exists."""
 
 
 class Expired(ApiError):
@@ -122,15 +124,15 @@ class Expired(ApiError):
 
 
 class Invalid(ApiError):
-    """422: the object breaks a rule of its schema."""
+    """422: the object violates its schema."""
 
 
 class TooManyRequests(ApiError):
-    """429: still, after waiting as told."""
+    """429: still throttled after all retries."""
 
 
 class ServerError(ApiError):
-    """5xx: the server itself is in trouble."""
+    """5xx: the server failed."""
 
 
 _BY_CODE: dict[int, type[ApiError]] = {
@@ -147,14 +149,14 @@ _decode_status = msgspec.json.Decoder(Status).decode
 
 
 def error_for(status: Status, retry_after: float | None = None) -> ApiError:
-    """The error that a Status stands for."""
+    """The error type for a Status."""
     if status.code == 409 and status.reason == "AlreadyExists":
         return AlreadyExists(status, retry_after)
     return _BY_CODE.get(status.code, ServerError if status.code >= 500 else ApiError)(status, retry_after)
 
 
-def error_from_answer(code: int, body: bytes, retry_after: float | None) -> ApiError:
-    """The error in an HTTP answer, whoever wrote it: the API server, or a proxy that knows no Status."""
+def error_from_response(code: int, body: bytes, retry_after: float | None) -> ApiError:
+    """The error type for an HTTP response; its body may come from a proxy and not be a Status."""
     try:
         status = _decode_status(body)
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""One HTTP request to any URL, for occasional requests to other servers than the API server."""
+"""A single HTTP request to any URL, for occasional requests to servers other than the API server."""
 
 import ssl
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from yarl import URL
 from vmafx.kube.connect import ConnectionLost, DialTarget, ServerAddress
 from vmafx.kube.http1 import ConnectionPool, HttpResponse, ResponseStream
 
-MAX_BODY_BYTES = 1 << 20  # bytes
+MAX_BODY_BYTES = 1 << 20
 
 
 async def fetch(
@@ -19,36 +19,36 @@ async def fetch(
     headers: Mapping[str, str] | None = None,
     body: bytes = b"",
 ) -> HttpResponse:
-    """The answer, whatever its status; OSError where there is none, ValueError where the URL is none.
+    """Send a request and return the response, whatever its status.
 
-    No redirects, no cookies, no time limit: the caller has that.
+    Raises OSError if there is no response, and ValueError for an invalid URL or header. Follows no redirects, keeps
+    no cookies and sets no timeout.
     """
-    at = URL(url)
-    if at.scheme not in {"http", "https"} or not at.host or not at.port:
-        raise ValueError("not an http or https address")
-    if at.scheme == "https" and trust is None:
+    target = URL(url)
+    if target.scheme not in {"http", "https"} or not target.host or not target.port:
+        raise ValueError("not an http or https URL")
+    if target.scheme == "https" and trust is None:
         trust = ssl.create_default_context()
-    stream = await ConnectionPool(
-        DialTarget(ServerAddress(at.host, at.port, trust if at.scheme == "https" else None))
-    ).new(ResponseStream)
+    address = ServerAddress(target.host, target.port, trust if target.scheme == "https" else None)
+    stream = await ConnectionPool(DialTarget(address)).open(ResponseStream)
     try:
-        said = {
-            "Host": at.host_port_subcomponent or "",
+        fields = {
+            "Host": target.host_port_subcomponent or "",
             "Connection": "close",
             "User-Agent": "vmafx",
             **(headers or {}),
         }
         if body:
-            said["Content-Length"] = str(len(body))
-        lines = [f"{method} {at.raw_path_qs} HTTP/1.1", *(f"{name}: {value}" for name, value in said.items())]
+            fields["Content-Length"] = str(len(body))
+        lines = [f"{method} {target.raw_path_qs} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
         if any("\n" in line or "\r" in line for line in lines):
-            raise ValueError("a header has a line break in it")
-        await stream.begin("\r\n".join([*lines, "", ""]).encode() + body)
+            raise ValueError("a header contains a line break")
+        await stream.start("\r\n".join([*lines, "", ""]).encode() + body)
         content = b""
         while part := await stream.read():
             content += part
             if len(content) > MAX_BODY_BYTES:
-                raise ConnectionLost(f"its answer is longer than {MAX_BODY_BYTES:,} bytes")
+                raise ConnectionLost(f"the response is longer than {MAX_BODY_BYTES:,} bytes")
         return HttpResponse(stream.status, stream.retry_after, content)
     finally:
         stream.abort()

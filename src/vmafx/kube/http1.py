@@ -1,4 +1,4 @@
-"""HTTP/1.1 on asyncio: pooled connections for calls, and streams."""
+"""HTTP/1.1 on asyncio: keep-alive connections for calls, response streams, and the connection pool."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -6,12 +6,11 @@ from typing import NamedTuple, TypeVar, cast
 
 import httptools
 
-from vmafx.kube.connect import ConnectionLost, DialTarget, RequestNotSent, dial
+from vmafx.kube.connect import MAX_HEADER_BYTES, ConnectionLost, DialTarget, RequestNotSent, dial
 
-IDLE_TIMEOUT = 30.0  # seconds: servers close what is idle for longer, and a call might be on its way at that moment
-MAX_RESPONSE_BYTES = 1 << 30  # bytes
-MAX_HEADER_BYTES = 1 << 16  # bytes
-MAX_UNREAD_BYTES = 1 << 20  # bytes of a stream; the server waits with more until they are read
+IDLE_TIMEOUT = 30.0  # seconds; shorter than servers' own, which may close a connection just as a request is sent
+MAX_RESPONSE_BYTES = 1 << 30  # of a call
+MAX_UNREAD_BYTES = 1 << 20  # of a stream; beyond that, reading from the socket pauses
 
 C = TypeVar("C", bound="_Connection")
 
@@ -31,8 +30,8 @@ class _Connection(asyncio.Protocol, ABC):
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._parts: list[bytes] = []
         self._size, self._retry_after = 0, ""
-        self._status, self._sized = 0, False
-        self._unsorted = 0  # bytes since something came of them: a head has no end of its own
+        self._status, self._has_length = 0, False
+        self._unparsed = 0  # bytes received since headers or a body part were complete; the parser has no limit
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -40,24 +39,24 @@ class _Connection(asyncio.Protocol, ABC):
 
     @abstractmethod
     def fail(self, error: Exception) -> None:
-        """End it; who waits for something from it gets this error."""
+        """Close the connection and raise `error` in the waiting caller."""
 
     @abstractmethod
-    def _complete(self) -> None:
-        """The whole answer is there."""
+    def _on_response_complete(self) -> None:
+        """Called when the whole response has arrived."""
 
     def _send(self, request: bytes) -> None:
         if self._transport is None or self._transport.is_closing():
-            raise RequestNotSent("it was closed")
-        self._status, self._sized = 0, False  # of the answer before
+            raise RequestNotSent("the connection was closed")
+        self._status, self._has_length = 0, False  # of the previous response
         self._transport.write(request)
 
-    def _take(self) -> bytes:
+    def _take_body(self) -> bytes:
         body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         self._parts, self._size = [], 0
         return body
 
-    # The loop calls these.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -65,99 +64,100 @@ class _Connection(asyncio.Protocol, ABC):
     def data_received(self, data: bytes) -> None:
         if self._parser is None:
             return
-        self._unsorted += len(data)
+        self._unparsed += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self.fail(ConnectionLost(f"what came is not HTTP as we speak it ({error})"))
-        if self._unsorted > MAX_HEADER_BYTES:
-            self.fail(ConnectionLost(f"its answer begins with more than {MAX_HEADER_BYTES:,} bytes that are none"))
+            self.fail(ConnectionLost(f"the response is not valid HTTP/1.1: {error}"))
+        if self._unparsed > MAX_HEADER_BYTES:
+            self.fail(ConnectionLost(f"the response headers exceed {MAX_HEADER_BYTES:,} bytes"))
 
     def connection_lost(self, error: Exception | None) -> None:
-        if error is None and self._status >= 200 and not self._sized:  # its end is how such an answer ends
-            self._complete()
-        self.fail(ConnectionLost(str(error) if error else "the server closed it"))
-        self._parser = None  # it holds us as we hold it
+        if error is None and self._status >= 200 and not self._has_length:  # the body ends with the connection
+            self._on_response_complete()
+        self.fail(ConnectionLost(str(error) if error else "the server closed the connection"))
+        self._parser = None  # breaks a reference cycle
 
-    # The parser calls these.
+    # Called by the parser.
 
     def on_message_begin(self) -> None:
         self._parts, self._size, self._retry_after = [], 0, ""
-        self._status, self._sized = 0, False
+        self._status, self._has_length = 0, False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         match name.lower():
             case b"retry-after":
                 self._retry_after = value.decode("latin-1")
             case b"content-length" | b"transfer-encoding":
-                self._sized = True
+                self._has_length = True
 
     def on_headers_complete(self) -> None:
-        self._unsorted = 0
+        self._unparsed = 0
         self._status = self._parser.get_status_code() if self._parser is not None else 0
 
     def on_message_complete(self) -> None:
-        self._unsorted = 0
-        if self._status >= 200:  # else only a herald of the answer
-            self._complete()
+        self._unparsed = 0
+        if self._status >= 200:  # 1xx precedes the response
+            self._on_response_complete()
 
 
 class CallConnection(_Connection):
-    """For calls, one after the other."""
+    """A keep-alive connection for calls, one at a time."""
 
     def __init__(self) -> None:
         super().__init__()
         self._waiter: asyncio.Future[HttpResponse] | None = None
-        self._keep = True
+        self._keep_alive = True
         self.idle_since = 0.0
 
     def usable(self) -> bool:
-        kept = self._loop.time() - self.idle_since < IDLE_TIMEOUT
-        return kept and self._keep and self._transport is not None and not self._transport.is_closing()
+        recent = self._loop.time() - self.idle_since < IDLE_TIMEOUT
+        return recent and self._keep_alive and self._transport is not None and not self._transport.is_closing()
 
     async def exchange(self, request: bytes) -> HttpResponse:
+        """Send a request and wait for its response."""
         self._send(request)
         self._waiter = self._loop.create_future()
         try:
             return await self._waiter
         except BaseException:
-            self._keep = False  # the answer may still come: nobody else shall take it for theirs
+            self._keep_alive = False  # the response may still arrive, and must not go to the next request
             self.abort()
             raise
         finally:
             self._waiter = None
 
     def on_body(self, part: bytes) -> None:
-        self._unsorted = 0
+        self._unparsed = 0
         self._size += len(part)
         if self._size > MAX_RESPONSE_BYTES:
-            self.fail(ConnectionLost(f"its answer is longer than {MAX_RESPONSE_BYTES:,} bytes"))
+            self.fail(ConnectionLost(f"the response is longer than {MAX_RESPONSE_BYTES:,} bytes"))
         else:
             self._parts.append(part)
 
-    def _complete(self) -> None:
-        self._keep = self._keep and self._parser is not None and self._parser.should_keep_alive()
+    def _on_response_complete(self) -> None:
+        self._keep_alive = self._keep_alive and self._parser is not None and self._parser.should_keep_alive()
         if self._waiter is None or self._waiter.done():
-            self.fail(ConnectionLost("an answer came that nobody asked for"))
+            self.fail(ConnectionLost("the server sent a response without a request"))
             return
-        self._waiter.set_result(HttpResponse(self._status, self._retry_after, self._take()))
+        self._waiter.set_result(HttpResponse(self._status, self._retry_after, self._take_body()))
 
     def fail(self, error: Exception) -> None:
-        self._keep = False
+        self._keep_alive = False
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(error)
         self.abort()
 
 
 class ResponseStream(_Connection):
-    """For one answer that is read as it comes."""
+    """A connection for one response that is read as it arrives."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._news: asyncio.Future[None] | None = None
-        self._over = self._paused = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._complete = self._paused = False
         self._error: Exception | None = None
-        self.heard = self._loop.time()  # when something came last
+        self.last_data_at = self._loop.time()
 
     @property
     def status(self) -> int:
@@ -167,20 +167,20 @@ class ResponseStream(_Connection):
     def retry_after(self) -> str:
         return self._retry_after
 
-    async def begin(self, request: bytes) -> None:
-        """Send, and wait until `status` is known."""
+    async def start(self, request: bytes) -> None:
+        """Send a request and wait for the headers of its response."""
         self._send(request)
         while self._status < 200:
             await self._wait()
 
     async def read(self) -> bytes:
-        """What has come since the last time, as soon as there is something; nothing when it is over."""
-        while not self._parts and not self._over:
+        """Wait for data and return all that has arrived; empty at the end of the body."""
+        while not self._parts and not self._complete:
             await self._wait()
         if self._paused and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
-        return self._take()
+        return self._take_body()
 
     async def read_all(self) -> bytes:
         parts = []
@@ -191,18 +191,18 @@ class ResponseStream(_Connection):
     async def _wait(self) -> None:
         if self._error is not None:
             raise self._error
-        self._news = self._loop.create_future()
+        self._waiter = self._loop.create_future()
         try:
-            await self._news
+            await self._waiter
         finally:
-            self._news = None
+            self._waiter = None
 
     def _wake(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def data_received(self, data: bytes) -> None:
-        self.heard = self._loop.time()
+        self.last_data_at = self._loop.time()
         super().data_received(data)
 
     def on_headers_complete(self) -> None:
@@ -210,7 +210,7 @@ class ResponseStream(_Connection):
         self._wake()
 
     def on_body(self, part: bytes) -> None:
-        self._unsorted = 0
+        self._unparsed = 0
         self._parts.append(part)
         self._size += len(part)
         if self._size > MAX_UNREAD_BYTES and not self._paused and self._transport is not None:
@@ -218,8 +218,8 @@ class ResponseStream(_Connection):
             self._transport.pause_reading()
         self._wake()
 
-    def _complete(self) -> None:
-        self._over = True
+    def _on_response_complete(self) -> None:
+        self._complete = True
         self._wake()
 
     def fail(self, error: Exception) -> None:
@@ -229,14 +229,14 @@ class ResponseStream(_Connection):
 
 
 class ConnectionPool:
-    """Connections to one server. Errors are the system's own (OSError, of which ssl.SSLError is one), and Lost."""
+    """Connections to one server. Raises OSError, such as ssl.SSLError and ConnectionLost."""
 
-    def __init__(self, route: DialTarget) -> None:
-        self._route = route
+    def __init__(self, target: DialTarget) -> None:
+        self._target = target
         self._idle: list[CallConnection] = []
 
-    def idle(self) -> CallConnection | None:
-        """One that was used a moment ago, if there is one; give it back with `keep`."""
+    def take_idle(self) -> CallConnection | None:
+        """The most recently used idle connection, if any; return it with `put_idle`."""
         while self._idle:
             connection = self._idle.pop()
             if connection.usable():
@@ -244,18 +244,21 @@ class ConnectionPool:
             connection.abort()
         return None
 
-    async def new(self, kind: type[C]) -> C:
-        made = kind()
-        await dial(self._route, made)
-        return made
-
-    def keep(self, connection: CallConnection) -> None:
+    def put_idle(self, connection: CallConnection) -> None:
+        """Keep a connection for the next call, or close it if it cannot be used again."""
         connection.idle_since = asyncio.get_running_loop().time()
         if connection.usable():
             self._idle.append(connection)
         else:
             connection.abort()
 
+    async def open(self, connection_type: type[C]) -> C:
+        """Dial a new connection."""
+        connection = connection_type()
+        await dial(self._target, connection)
+        return connection
+
     def close(self) -> None:
+        """Close the idle connections."""
         while self._idle:
             self._idle.pop().abort()

@@ -1,4 +1,7 @@
-"""Kubeconfig files as kubectl reads them: several merged, first wins, relative paths relative to their file."""
+"""Kubeconfig files, read as kubectl does.
+
+Of several files, the first that sets a value wins. Relative paths are relative to the file that contains them.
+"""
 
 import base64
 import binascii
@@ -81,7 +84,7 @@ class _File(msgspec.Struct, rename="kebab"):
 
 
 class Kubeconfig:
-    """All files together."""
+    """Several kubeconfig files, merged."""
 
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
@@ -92,12 +95,12 @@ class Kubeconfig:
 
     @classmethod
     def read(cls, paths: list[Path]) -> Self:
-        """Read and merge. One path must exist; of several, those that do are taken, as kubectl does."""
+        """Read and merge files. A single file must exist; of several, missing ones are skipped, as kubectl does."""
         merged = cls(paths)
-        present = [path for path in paths if path.exists()] if len(paths) > 1 else paths
-        if not present:
+        existing = [path for path in paths if path.exists()] if len(paths) > 1 else paths
+        if not existing:
             raise ConfigError(f"none of the kubeconfig files exists: {', '.join(map(str, paths))}")
-        for path in present:
+        for path in existing:
             merged._add(_read_file(path), path.parent)
         return merged
 
@@ -110,26 +113,28 @@ class Kubeconfig:
         for context in file.contexts or ():
             self.contexts.setdefault(context.name, context.context)
 
-    def choose(self, name: str | None) -> "ResolvedContext":
-        """The cluster and user that a context joins; the current context where none is named."""
+    def resolve(self, name: str | None) -> "ResolvedContext":
+        """The cluster and user of a context, by default of current-context."""
         name = name or self.current
-        where = ", ".join(map(str, self.paths))
+        files = ", ".join(map(str, self.paths))
         if not name:
-            raise ConfigError(f"{where} has no current-context: name one of {_names(self.contexts)}")
+            raise ConfigError(f"{files} has no current-context; available contexts: {_names(self.contexts)}")
         context = self.contexts.get(name)
         if context is None:
-            raise ConfigError(f"{where} has no context {name!r}: there is {_names(self.contexts)}")
+            raise ConfigError(f"{files} has no context {name!r}; available contexts: {_names(self.contexts)}")
         if context.cluster not in self.clusters:
-            raise ConfigError(f"context {name!r} of {where} names cluster {context.cluster!r}, which is not there")
+            raise ConfigError(
+                f"context {name!r} in {files} refers to cluster {context.cluster!r}, which does not exist"
+            )
         if context.user and context.user not in self.users:
-            raise ConfigError(f"context {name!r} of {where} names user {context.user!r}, which is not there")
+            raise ConfigError(f"context {name!r} in {files} refers to user {context.user!r}, which does not exist")
         cluster, cluster_folder = self.clusters[context.cluster]
         user, user_folder = self.users.get(context.user or "", (KubeUser(), Path()))
-        return ResolvedContext(cluster, cluster_folder, user, user_folder, context, f"context {name!r} of {where}")
+        return ResolvedContext(cluster, cluster_folder, user, user_folder, context, f"context {name!r} in {files}")
 
 
 class ResolvedContext:
-    """One context, its cluster and its user."""
+    """A context with its cluster and user."""
 
     def __init__(
         self,
@@ -143,17 +148,17 @@ class ResolvedContext:
         self._cluster, self._cluster_folder = cluster, cluster_folder
         self._user, self._user_folder = user, user_folder
         self.origin = origin
-        self.server = _address(cluster.server, "server", origin)
+        self.server = _checked_url(cluster.server, "server", origin)
         self.server_name = cluster.tls_server_name
-        self.proxy = _address(cluster.proxy_url, "proxy-url", origin) if cluster.proxy_url else None
+        self.proxy = _checked_url(cluster.proxy_url, "proxy-url", origin) if cluster.proxy_url else None
         self.namespace = context.namespace or "default"
         if user.impersonate:
-            raise ConfigError(f"{origin}: impersonation (`as`) is not supported; use that user's own credentials")
+            raise ConfigError(f"{origin}: impersonation (`as`) is not supported; use credentials of that user")
 
     def tls(self) -> ssl.SSLContext:
-        """The TLS context: whom we trust, and our client certificate if there is one."""
+        """The TLS context: the trusted certificate authority, and the client certificate if there is one."""
         cluster, user = self._cluster, self._user
-        authority = self._bytes(
+        authority = self._read_data(
             "certificate-authority",
             cluster.certificate_authority_data,
             cluster.certificate_authority,
@@ -163,30 +168,30 @@ class ResolvedContext:
         if cluster.insecure_skip_tls_verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        certificate = self._certificate()
-        key = self._bytes("client-key", user.client_key_data, user.client_key, self._user_folder)
+        certificate = self._client_certificate()
+        key = self._read_data("client-key", user.client_key_data, user.client_key, self._user_folder)
         if certificate and key:
             tls.load_client_certificate(context, certificate, key, self.origin)
         elif certificate or key:
-            raise ConfigError(f"{self.origin}: client-certificate and client-key go together; one of them is missing")
+            raise ConfigError(f"{self.origin}: client-certificate and client-key must be set together")
         return context
 
     def credentials(self) -> Credentials:
-        """How the user shows who they are."""
+        """The user's credentials, apart from a client certificate, which is part of the TLS context."""
         user = self._user
         if user.exec is not None or user.auth_provider is not None:
-            return self._from_plugin(user)
+            return self._plugin_credentials(user)
         if user.token:
             return StaticToken(user.token.strip())
         if user.token_file:
             return TokenFile(self._user_folder / user.token_file, time.monotonic)
         if user.username is not None:
             return basic(user.username, user.password or "")
-        if certificate := self._certificate():
+        if certificate := self._client_certificate():
             return ClientCertificate(certificate)
         return Anonymous()
 
-    def _from_plugin(self, user: KubeUser) -> Credentials:
+    def _plugin_credentials(self, user: KubeUser) -> Credentials:
         if user.exec is not None:
             cluster = msgspec.to_builtins(self._cluster)
             fetch = plugins.exec_token(user.exec, self._user_folder, cluster, self.origin)
@@ -202,34 +207,35 @@ class ResolvedContext:
         tokens = plugins.OidcTokens(settings, self._user_folder, self.origin)
         return FetchedToken(tokens.fetch, f"the OIDC provider of {self.origin}")
 
-    def _certificate(self) -> bytes | None:
+    def _client_certificate(self) -> bytes | None:
         user = self._user
-        return self._bytes(
+        return self._read_data(
             "client-certificate", user.client_certificate_data, user.client_certificate, self._user_folder
         )
 
-    def _bytes(self, what: str, data: str | None, path: str | None, folder: Path) -> bytes | None:
+    def _read_data(self, field: str, data: str | None, path: str | None, folder: Path) -> bytes | None:
+        """The content of a field that is given inline (FIELD-data, base64) or as a path."""
         if data:
             try:
                 return base64.b64decode(data, validate=True)
             except binascii.Error as error:
-                raise ConfigError(f"{self.origin}: {what}-data is not base64: {error}") from error
+                raise ConfigError(f"{self.origin}: {field}-data is not base64: {error}") from error
         if path:
             try:
                 return (folder / path).read_bytes()
             except OSError as error:
-                raise ConfigError(f"{self.origin}: cannot read {what} {folder / path}: {error.strerror}") from error
+                raise ConfigError(f"{self.origin}: cannot read {field} {folder / path}: {error.strerror}") from error
         return None
 
 
-def _address(text: str, what: str, origin: str) -> str:
+def _checked_url(text: str, field: str, origin: str) -> str:
     try:
         url = URL(text)
-        known = url.scheme in {"https", "http"} and url.host and url.port
+        valid = url.scheme in {"https", "http"} and url.host and url.port
     except ValueError:
-        known = None
-    if not known:
-        raise ConfigError(f"{origin}: {what} must be an address such as https://host:6443")
+        valid = None
+    if not valid:
+        raise ConfigError(f"{origin}: {field} must be a URL such as https://host:6443")
     return text
 
 
@@ -239,8 +245,8 @@ def _read_file(path: Path) -> _File:
     except OSError as error:
         raise ConfigError(f"cannot read the kubeconfig {path}: {error.strerror}") from error
     except msgspec.DecodeError as error:
-        raise ConfigError(f"{path} is no kubeconfig: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{path} is not a valid kubeconfig: {' '.join(str(error).split())}") from error
 
 
-def _names(there: dict[str, Any]) -> str:
-    return ", ".join(sorted(there)) or "none"
+def _names(entries: dict[str, Any]) -> str:
+    return ", ".join(sorted(entries)) or "none"

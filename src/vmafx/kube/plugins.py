@@ -1,7 +1,7 @@
-"""Tokens from an exec plugin or an OIDC provider, always within a time limit.
+"""Tokens from an exec plugin or an OIDC provider, within a timeout.
 
-By our own hands and not by the official client: its exec waits for ever and blocks on a talkative plugin, its OIDC does
-not check the provider's certificate, and it takes 55 MiB to import.
+The official client is not used for this: it waits forever for an exec plugin and deadlocks if the plugin writes much
+to stderr, it does not verify the certificate of an OIDC provider, and it takes 55 MiB to import.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from vmafx.kube import tls
-from vmafx.kube.credentials import Fetch, basic, is_expired, token_expiry
+from vmafx.kube.credentials import TokenFetcher, basic, is_expired, token_expiry
 from vmafx.kube.errors import ConfigError
 from vmafx.kube.fetch import fetch
 from vmafx.kube.http1 import HttpResponse
@@ -50,38 +50,37 @@ class _ExecCredential(msgspec.Struct):
     status: _ExecStatus
 
 
-def exec_token(plugin: ExecPlugin, folder: Path, cluster: Mapping[str, Any], origin: str) -> Fetch:
-    """Run the plugin and take its token."""
-    # As kubectl has it: a command with a slash is relative to the kubeconfig, one without is looked for in PATH.
+def exec_token(plugin: ExecPlugin, folder: Path, cluster: Mapping[str, Any], origin: str) -> TokenFetcher:
+    """A fetcher that runs an exec plugin for a token."""
+    # As in kubectl, a command with a slash is relative to the kubeconfig, and one without is searched in PATH.
     command = str(folder / plugin.command) if "/" in plugin.command else plugin.command
     spec = {"interactive": False, **({"cluster": cluster} if plugin.provideClusterInfo else {})}
     info = {"apiVersion": plugin.apiVersion, "kind": "ExecCredential", "spec": spec}
     environment = {
         **os.environ,
-        **{one.name: one.value for one in plugin.env or ()},
+        **{variable.name: variable.value for variable in plugin.env or ()},
         "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode(),
     }
+    label = f"{origin}: exec plugin {plugin.command}"
     hint = f"; {_one_line(plugin.installHint)}" if plugin.installHint else ""
 
     async def fetch() -> tuple[str, datetime | None]:
-        said = await _run([command, *(plugin.args or ())], environment, f"{origin}: exec plugin {plugin.command}", hint)
+        output = await _run([command, *(plugin.args or ())], environment, label, hint)
         try:
-            credential = msgspec.json.decode(said, type=_ExecCredential)
+            credential = msgspec.json.decode(output, type=_ExecCredential)
         except msgspec.DecodeError as error:
-            raise ConfigError(f"{origin}: exec plugin {plugin.command} gave no ExecCredential: {error}") from error
+            raise ConfigError(f"{label} did not print an ExecCredential: {error}") from error
         if credential.apiVersion != plugin.apiVersion:
-            wanted = f"{credential.apiVersion}, not {plugin.apiVersion}"
-            raise ConfigError(f"{origin}: exec plugin {plugin.command} speaks {wanted}")
+            raise ConfigError(f"{label} uses apiVersion {credential.apiVersion}, not {plugin.apiVersion}")
         if not credential.status.token:
-            missing = "gave no token (client certificates from it are not taken)"
-            raise ConfigError(f"{origin}: exec plugin {plugin.command} {missing}")
+            raise ConfigError(f"{label} returned no token (client certificates are not supported)")
         expires = credential.status.expirationTimestamp
         return credential.status.token, expires.replace(tzinfo=expires.tzinfo or UTC) if expires else None
 
     return fetch
 
 
-async def _run(command: list[str], environment: dict[str, str], what: str, hint: str) -> bytes:
+async def _run(command: list[str], environment: dict[str, str], label: str, hint: str) -> bytes:
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -91,21 +90,22 @@ async def _run(command: list[str], environment: dict[str, str], what: str, hint:
             stderr=asyncio.subprocess.PIPE,
         )
     except OSError as error:
-        raise ConfigError(f"{what} cannot be run: {error.strerror}{hint}") from error
+        raise ConfigError(f"{label} cannot be started: {error.strerror}{hint}") from error
     try:
         async with asyncio.timeout(PLUGIN_TIMEOUT):
-            out, err = await process.communicate()
+            stdout, stderr = await process.communicate()
     except TimeoutError as error:
-        raise ConfigError(f"{what} did not end within {PLUGIN_TIMEOUT:.0f} s{hint}") from error
+        raise ConfigError(f"{label} did not finish within {PLUGIN_TIMEOUT:.0f} s{hint}") from error
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode:
         raise ConfigError(
-            f"{what} failed ({process.returncode}): {_one_line(err.decode(errors='replace'))[-300:]}{hint}"
+            f"{label} failed with exit code {process.returncode}: "
+            f"{_one_line(stderr.decode(errors='replace'))[-300:]}{hint}"
         )
-    return out
+    return stdout
 
 
 class OidcConfig(msgspec.Struct, rename="kebab"):
@@ -120,50 +120,54 @@ class OidcConfig(msgspec.Struct, rename="kebab"):
     idp_certificate_authority_data: str | None = None
 
 
-class _Discovered(msgspec.Struct):
+class _ProviderMetadata(msgspec.Struct):
     token_endpoint: str
 
 
-class _Renewed(msgspec.Struct):
+class _TokenResponse(msgspec.Struct):
     id_token: str
     refresh_token: str = ""
 
 
 class OidcTokens:
-    """The id-token of the kubeconfig while it lasts, then new ones from the provider."""
+    """The id-token from the kubeconfig until it expires, then refreshed ones from the provider."""
 
     def __init__(self, settings: OidcConfig, folder: Path, origin: str) -> None:
         self._settings, self._origin = settings, origin
-        self._given, self._refresh_token = settings.id_token, settings.refresh_token
+        self._id_token, self._refresh_token = settings.id_token, settings.refresh_token
         self._tls = tls.trust_context(_provider_authority(settings, folder, origin), origin)
 
     async def fetch(self) -> tuple[str, datetime | None]:
-        given, self._given = self._given, ""
-        if given and not is_expired(token_expiry(given)):
-            return given, token_expiry(given)
+        token, self._id_token = self._id_token, ""
+        if token and not is_expired(token_expiry(token)):
+            return token, token_expiry(token)
         if not self._refresh_token:
-            raise ConfigError(f"{self._origin}: the id-token is over and there is no refresh-token; log in again")
+            raise ConfigError(f"{self._origin}: the id-token has expired and there is no refresh-token; log in again")
         try:
             async with asyncio.timeout(PLUGIN_TIMEOUT):
-                renewed = await self._renew()
+                refreshed = await self._refresh()
         except (OSError, ValueError, msgspec.DecodeError) as error:  # TimeoutError is an OSError
-            why = _one_line(error) or "no answer in time"
-            raise ConfigError(f"{self._origin}: no new token from {self._settings.idp_issuer_url}: {why}") from error
-        self._refresh_token = renewed.refresh_token or self._refresh_token
-        return renewed.id_token, token_expiry(renewed.id_token)
+            reason = _one_line(error) or "no response in time"
+            issuer = self._settings.idp_issuer_url
+            raise ConfigError(f"{self._origin}: cannot refresh the token at {issuer}: {reason}") from error
+        self._refresh_token = refreshed.refresh_token or self._refresh_token
+        return refreshed.id_token, token_expiry(refreshed.id_token)
 
-    async def _renew(self) -> _Renewed:
+    async def _refresh(self) -> _TokenResponse:
         settings = self._settings
+        discovery = f"{settings.idp_issuer_url.rstrip('/')}/.well-known/openid-configuration"
+        metadata = msgspec.json.decode(_body(await fetch(discovery, trust=self._tls)), type=_ProviderMetadata)
+        if not metadata.token_endpoint.startswith("https://"):
+            raise ValueError("the token endpoint is not an https URL")
         form = {"grant_type": "refresh_token", "refresh_token": self._refresh_token}
-        us = {"Authorization": await basic(settings.client_id, settings.client_secret).header() or ""}
-        well_known = f"{settings.idp_issuer_url.rstrip('/')}/.well-known/openid-configuration"
-        answer = _good(await fetch(well_known, trust=self._tls))
-        found = msgspec.json.decode(answer, type=_Discovered)
-        if not found.token_endpoint.startswith("https://"):
-            raise ValueError("its token endpoint is not https")
-        us["Content-Type"] = "application/x-www-form-urlencoded"
-        asked = fetch(found.token_endpoint, trust=self._tls, method="POST", headers=us, body=urlencode(form).encode())
-        return msgspec.json.decode(_good(await asked), type=_Renewed)
+        headers = {
+            "Authorization": await basic(settings.client_id, settings.client_secret).header() or "",
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
+        response = await fetch(
+            metadata.token_endpoint, trust=self._tls, method="POST", headers=headers, body=urlencode(form).encode()
+        )
+        return msgspec.json.decode(_body(response), type=_TokenResponse)
 
 
 def _provider_authority(settings: OidcConfig, folder: Path, origin: str) -> bytes | None:
@@ -173,14 +177,14 @@ def _provider_authority(settings: OidcConfig, folder: Path, origin: str) -> byte
         if settings.idp_certificate_authority:
             return (folder / settings.idp_certificate_authority).read_bytes()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{origin}: idp-certificate-authority cannot be read: {error}") from error
+        raise ConfigError(f"{origin}: cannot read idp-certificate-authority: {error}") from error
     return None
 
 
-def _good(answer: HttpResponse) -> bytes:
-    if answer.status != 200:
-        raise ValueError(f"it says {answer.status}")
-    return answer.body
+def _body(response: HttpResponse) -> bytes:
+    if response.status != 200:
+        raise ValueError(f"the provider responded with status {response.status}")
+    return response.body
 
 
 def _one_line(text: object) -> str:

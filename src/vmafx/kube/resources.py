@@ -1,4 +1,4 @@
-"""Which resource a call addresses and which type its objects have; kinds looked up by discovery."""
+"""Resources of the API server: their URL paths, the type of their objects, and discovery."""
 
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
@@ -18,7 +18,7 @@ UntypedObject = dict[str, Any]
 
 
 class ObjectKey(NamedTuple):
-    """Names an object; `namespace` is empty for one that lives in none."""
+    """Namespace and name of an object; the namespace of a cluster-scoped object is empty."""
 
     namespace: str
     name: str
@@ -28,7 +28,7 @@ class ObjectKey(NamedTuple):
 
 
 class Resource(msgspec.Struct, Generic[T], frozen=True):
-    """A kind of object on the server, decoded into `model`."""
+    """A resource of the API server, whose objects are decoded into `model`."""
 
     group: str
     version: str
@@ -42,55 +42,56 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def collection(self, namespace: str = "") -> str:
-        """The URL path of all objects, of one namespace or of the cluster."""
+        """The URL path of all objects in a namespace, or in the cluster."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if namespace and self.namespaced:
             parts += ["namespaces", quote(namespace, safe="")]
         return "/" + "/".join([*parts, self.plural])
 
     def path(self, key: ObjectKey, subresource: str = "") -> str:
-        """The URL path of one object. Without a name it would be that of all: better no path than that."""
+        """The URL path of one object. An incomplete key raises: its path would be that of the whole collection."""
         if not key.name or "/" in key.name or key.name in {".", ".."} or (self.namespaced and not key.namespace):
-            raise ValueError(f"{key!r} names no {self.kind}")
+            raise ValueError(f"{key!r} is not a valid key of a {self.kind}")
         path = f"{self.collection(key.namespace)}/{quote(key.name, safe='')}"
         return f"{path}/{subresource}" if subresource else path
 
     def seen_as(self, view: type[V]) -> "Resource[V]":
-        """The same resource, decoded into a slimmer type."""
+        """The same resource, decoded into another type, such as a view with fewer fields."""
         return Resource(self.group, self.version, self.plural, self.kind, view, self.namespaced)
 
 
-def of_kind(kind: type[K]) -> Resource[K]:
+def resource_for(kind: type[K]) -> Resource[K]:
+    """The resource of a vmafx.dev kind."""
     return Resource(GROUP, VERSION, kind.names.plural, kind.__name__, kind)
 
 
-JOBS = of_kind(VmafxJob)
-NODES = of_kind(VmafxNode)
-TRAININGS = of_kind(VmafxModelTraining)
-SERVICES = of_kind(ZerfooInferenceService)
+JOBS = resource_for(VmafxJob)
+NODES = resource_for(VmafxNode)
+TRAININGS = resource_for(VmafxModelTraining)
+SERVICES = resource_for(ZerfooInferenceService)
 
 
-class _Described(msgspec.Struct):
+class _APIResource(msgspec.Struct):
     name: str
     kind: str
     namespaced: bool
 
 
-class _Group(msgspec.Struct):
-    resources: list[_Described]
+class _APIResourceList(msgspec.Struct):
+    resources: list[_APIResource]
 
 
 async def discover_resource(transport: Transport, api_version: str, kind: str) -> Resource[UntypedObject]:
-    """Ask the server which resource an apiVersion and kind stand for."""
+    """Look up the resource of an apiVersion and kind on the server."""
     group, _, version = api_version.rpartition("/")
     path = f"/apis/{group}/{version}" if group else f"/api/{version}"
     try:
-        answer = await transport.call(ApiRequest("GET", path, idempotent=True))
+        body = await transport.call(ApiRequest("GET", path, idempotent=True))
     except NotFound as error:
         raise UnknownKind(f"the server has no apiVersion {api_version}; is its CRD installed?") from error
-    there = [one for one in decode(answer, _Group).resources if "/" not in one.name]
-    for one in there:
-        if one.kind == kind:
-            return Resource(group, version, one.name, kind, dict, one.namespaced)
-    kinds = ", ".join(sorted({one.kind for one in there})) or "none"
-    raise UnknownKind(f"the server has no kind {kind} in {api_version}; there is {kinds}")
+    served = [entry for entry in decode(body, _APIResourceList).resources if "/" not in entry.name]
+    for entry in served:
+        if entry.kind == kind:
+            return Resource(group, version, entry.name, kind, dict, entry.namespaced)
+    kinds = ", ".join(sorted({entry.kind for entry in served})) or "none"
+    raise UnknownKind(f"the server has no kind {kind} in {api_version}; available: {kinds}")

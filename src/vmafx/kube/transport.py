@@ -1,4 +1,7 @@
-"""When a failed call is tried again: only where that cannot do a thing twice."""
+"""Requests to one API server over a connection pool.
+
+A failed call is retried only where that cannot carry it out twice.
+"""
 
 import asyncio
 import random
@@ -24,28 +27,35 @@ from vmafx.kube.errors import (
     Unauthorized,
     Unreachable,
     Untrusted,
-    error_from_answer,
+    error_from_response,
 )
 from vmafx.kube.http1 import C, CallConnection, ConnectionPool, ResponseStream
 from vmafx.kube.metrics import ClientMetrics
 from vmafx.kube.tls import trust_context
 
+MAX_CONNECTIONS = 40  # for calls; each stream has its own
+CONNECT_TIMEOUT = 10.0  # seconds
+RESPONSE_TIMEOUT = 60.0
+MAX_SILENCE = 150.0  # seconds without data on a stream; the server sends a bookmark about every minute
 MAX_TRIES = 6
-FIRST_RETRY_WAIT, MAX_RETRY_WAIT = 0.1, 2.0
-MAX_RETRY_AFTER = 30.0  # seconds that the server may ask us to wait
+FIRST_RETRY_DELAY, MAX_RETRY_DELAY = 0.1, 2.0
+MAX_RETRY_AFTER = 30.0  # seconds; a longer Retry-After is shortened to this
+_NO_RESPONSE = "<error>"  # client-go's label
+# No Accept-Encoding: compression costs both sides more CPU than it saves.
+_COMMON_HEADERS = "Accept: application/json\r\nUser-Agent: vmafx\r\n"
 
 
-def wait_before_retry(
+def retry_delay(
     error: KubeError, tries: int, *, idempotent: bool, jitter: Callable[[], float] = random.random
 ) -> float | None:
-    """Seconds to wait before the next try, or None to give up.
+    """Seconds to wait before the request is sent again, or None if it must not be.
 
-    The server turned the request away (429, or 503 with Retry-After): it did nothing, and says when to come back.
-    The connection failed: a request that was never sent may be sent again; one that was, only if it is idempotent.
+    After 429, or 503 with Retry-After, the server has done nothing, and any request is retried. After a connection
+    failure, a request that was not sent is retried; one that may have been received, only if it is idempotent.
     """
     if tries >= MAX_TRIES:
         return None
-    backoff = Backoff(FIRST_RETRY_WAIT, MAX_RETRY_WAIT, jitter=jitter)
+    backoff = Backoff(FIRST_RETRY_DELAY, MAX_RETRY_DELAY, jitter=jitter)
     match error:
         case Untrusted():
             return None
@@ -58,17 +68,8 @@ def wait_before_retry(
     return None
 
 
-CONNECTIONS = 40
-CONNECT_TIMEOUT = 10.0
-ANSWER_TIMEOUT = 60.0
-MAX_SILENCE = 150.0  # seconds of a stream; the server sends a bookmark every minute or so
-_NO_ANSWER = "<error>"
-# Without Accept-Encoding the server does not compress, which costs both sides more than it saves.
-_ALWAYS = "Accept: application/json\r\nUser-Agent: vmafx\r\n"
-
-
 class ApiRequest(msgspec.Struct, frozen=True):
-    """What to send; `query` is encoded already. `idempotent` says whether twice comes to the same as once."""
+    """A request; `query` is URL-encoded. `idempotent`: sending it twice has the same effect as sending it once."""
 
     method: str
     path: str
@@ -76,26 +77,26 @@ class ApiRequest(msgspec.Struct, frozen=True):
     body: bytes | None = None
     content_type: str = "application/json"
     idempotent: bool = False
-    timeout: float = ANSWER_TIMEOUT
+    timeout: float = RESPONSE_TIMEOUT
 
 
 class Transport:
-    """A pool of connections to one server. Use as an async context manager."""
+    """Sends requests to one API server. Use as an async context manager."""
 
     def __init__(self, config: Config, metrics: ClientMetrics | None = None) -> None:
         self._config = config
         self._metrics = metrics
         url = URL(config.server)
-        route = _route(url, config)
-        self._pool = ConnectionPool(route)
-        self._slots = asyncio.Semaphore(CONNECTIONS)
+        target = _dial_target(url, config)
+        self._pool = ConnectionPool(target)
+        self._call_limit = asyncio.Semaphore(MAX_CONNECTIONS)
         self._open = False
         self._host = url.host_port_subcomponent or ""
-        self._base = url.raw_path.rstrip("/")
-        self._asked_by_url = route.proxy is not None and not route.tunnelled
-        if self._asked_by_url:
-            self._base = f"http://{self._host}{self._base}"
-        self._head = f" HTTP/1.1\r\nHost: {self._host}\r\n{_ALWAYS}"
+        self._base_path = url.raw_path.rstrip("/")
+        self._forwarded = target.proxy is not None and not target.tunnelled
+        if self._forwarded:  # the proxy needs the absolute URL
+            self._base_path = f"http://{self._host}{self._base_path}"
+        self._header_start = f" HTTP/1.1\r\nHost: {self._host}\r\n{_COMMON_HEADERS}"
 
     async def __aenter__(self) -> Self:
         self._open = True
@@ -106,51 +107,54 @@ class Transport:
         self._pool.close()
 
     async def call(self, request: ApiRequest) -> bytes:
-        """Send, wait for the whole answer, try again where that is safe."""
+        """Send a request and return the body of the response; retry where that is safe."""
         header = await self._config.credentials.header()
         tries = 0
         while True:
             tries += 1
             try:
-                async with self._slots:
+                async with self._call_limit:
                     return await self._exchange(request, header)
             except Unauthorized as error:
-                # The credentials may have been renewed since: once more with others, if there are any.
-                refused, header = header, await self._config.credentials.header(header)
-                if header == refused:
+                # The credentials may have been rotated: retry if they are different now.
+                rejected, header = header, await self._config.credentials.header(header)
+                if header == rejected:
                     raise
-                wait = 0.0 if tries < MAX_TRIES else None
-                failed: KubeError = error
+                delay = 0.0 if tries < MAX_TRIES else None
+                failure: KubeError = error
             except KubeError as error:
-                wait = wait_before_retry(error, tries, idempotent=request.idempotent)
-                failed = error
-            if wait is None:
-                failed.tries = tries
-                raise failed
-            await asyncio.sleep(wait)
+                delay = retry_delay(error, tries, idempotent=request.idempotent)
+                failure = error
+            if delay is None:
+                failure.tries = tries
+                raise failure
+            await asyncio.sleep(delay)
 
     async def _exchange(self, request: ApiRequest, authorization: str | None) -> bytes:
-        content, started, code = await self._bytes(request, authorization), time.perf_counter(), _NO_ANSWER
+        content, started, code = await self._encode(request, authorization), time.perf_counter(), _NO_RESPONSE
         try:
             async with asyncio.timeout(request.timeout):
-                connection = self._pool.idle() or await self._connect(CallConnection)
-                answer = await connection.exchange(content)
-            code = str(answer.status)
+                connection = self._pool.take_idle() or await self._connect(CallConnection)
+                response = await connection.exchange(content)
+            code = str(response.status)
         except (TimeoutError, OSError) as error:
             raise self._unreachable(error) from error
         finally:
-            self._count(request, code, started)
-        self._keep(connection)
-        if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise self._refusal(answer.status, answer.retry_after, answer.body)
-        return answer.body
+            self._observe(request, code, started)
+        if self._open:
+            self._pool.put_idle(connection)
+        else:
+            connection.abort()
+        if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise self._api_error(response.status, response.retry_after, response.body)
+        return response.body
 
     @asynccontextmanager
     async def stream(self, request: ApiRequest) -> AsyncIterator[ResponseStream]:
-        """Send, and hand out the body as it comes; for watches. Not tried again here: the watch knows from where.
+        """Send a request and read the body of the response as it arrives; for watches, which retry themselves.
 
-        The request's timeout is the whole stream's. One that says nothing for SILENT_MOST is given up: behind a load
-        balancer, a server that is gone looks like one that has nothing to say.
+        The request's timeout limits the whole stream. A stream without data for MAX_SILENCE ends too: behind a load
+        balancer, a dead server looks like an idle one.
         """
         async with AsyncExitStack() as stack:
             header = await self._config.credentials.header()
@@ -163,21 +167,21 @@ class Transport:
 
     @asynccontextmanager
     async def _stream(self, request: ApiRequest, authorization: str | None) -> AsyncIterator[ResponseStream]:
-        content, started, code = await self._bytes(request, authorization), time.perf_counter(), _NO_ANSWER
+        content, started, code = await self._encode(request, authorization), time.perf_counter(), _NO_RESPONSE
         stream: ResponseStream | None = None
         watchdog: _Watchdog | None = None
         try:
             try:
                 stream = await self._connect(ResponseStream)
-                async with asyncio.timeout(ANSWER_TIMEOUT):
-                    await stream.begin(content)
+                async with asyncio.timeout(RESPONSE_TIMEOUT):
+                    await stream.start(content)
                 code = str(stream.status)
             finally:
-                self._count(request, code, started)
+                self._observe(request, code, started)
             if stream.status >= HTTPStatus.MULTIPLE_CHOICES:
-                async with asyncio.timeout(ANSWER_TIMEOUT):
+                async with asyncio.timeout(RESPONSE_TIMEOUT):
                     body = await stream.read_all()
-                raise self._refusal(stream.status, stream.retry_after, body)
+                raise self._api_error(stream.status, stream.retry_after, body)
             watchdog = _Watchdog(stream, request.timeout)
             yield stream
         except (TimeoutError, OSError) as error:
@@ -186,83 +190,79 @@ class Transport:
             if watchdog is not None:
                 watchdog.cancel()
             if stream is not None:
-                stream.abort()  # to say goodbye takes a while that nobody waits for
+                stream.abort()  # a TLS shutdown would take a round trip
 
-    async def _connect(self, kind: type[C]) -> C:
-        where = self._config.server
+    async def _connect(self, connection_type: type[C]) -> C:
+        server = self._config.server
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                return await self._pool.new(kind)
+                return await self._pool.open(connection_type)
         except ssl.SSLCertVerificationError as error:
-            raise Untrusted(f"the certificate of {where} is not trusted: {_cause(error)}") from error
+            raise Untrusted(f"the certificate of {server} is not trusted: {_cause(error)}") from error
         except TimeoutError as error:
-            raise Unreachable(f"{where} did not answer in time", sent=False) from error
+            raise Unreachable(
+                f"{server} did not accept a connection within {CONNECT_TIMEOUT:.0f} s", sent=False
+            ) from error
         except ProxyRefused as error:
-            raise Unreachable(f"no way to {where}: {error}", sent=False) from error
+            raise Unreachable(f"cannot connect to {server} through the proxy: {error}", sent=False) from error
         except OSError as error:
-            raise Unreachable(f"cannot connect to {where}: {_cause(error)}", sent=False) from error
+            raise Unreachable(f"cannot connect to {server}: {_cause(error)}", sent=False) from error
 
-    def _keep(self, connection: CallConnection) -> None:
-        if self._open:
-            self._pool.keep(connection)
-        else:
-            connection.abort()
-
-    async def _bytes(self, request: ApiRequest, authorization: str | None) -> bytes:
+    async def _encode(self, request: ApiRequest, authorization: str | None) -> bytes:
         if not self._open:
             raise RuntimeError("the client is not open: use `async with`")
         query = f"?{request.query}" if request.query else ""
-        head = f"{request.method} {self._base}{request.path}{query}{self._head}"
+        head = f"{request.method} {self._base_path}{request.path}{query}{self._header_start}"
         if authorization:
-            head += _line("Authorization", authorization)
-        if self._asked_by_url and (password := await self._config.proxy_credentials.header()):
-            head += _line("Proxy-Authorization", password)
+            head += _header("Authorization", authorization)
+        if self._forwarded and (proxy_authorization := await self._config.proxy_credentials.header()):
+            head += _header("Proxy-Authorization", proxy_authorization)
         if request.body is None:
             return f"{head}\r\n".encode()
-        said = f"{head}Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n\r\n"
-        return said.encode() + request.body
+        head += f"Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n\r\n"
+        return head.encode() + request.body
 
-    def _count(self, request: ApiRequest, code: str, started: float) -> None:
+    def _observe(self, request: ApiRequest, code: str, started: float) -> None:
         if self._metrics is not None:
-            self._metrics.answered(request.method, self._host, code, time.perf_counter() - started)
+            self._metrics.observe(request.method, self._host, code, time.perf_counter() - started)
 
-    def _refusal(self, status: int, after: str, body: bytes) -> ApiError:
-        error = error_from_answer(status, body, float(after) if after.isdecimal() else None)
+    def _api_error(self, status: int, retry_after: str, body: bytes) -> ApiError:
+        error = error_from_response(status, body, float(retry_after) if retry_after.isdecimal() else None)
         if isinstance(error, Unauthorized):
-            said = f"{self._config.server} does not accept our credentials: {self._config.credentials.why_refused()}"
-            message = f"{said}; they come from {self._config.origin}" if self._config.origin else said
+            config = self._config
+            source = f" from {config.origin}" if config.origin else ""
+            message = f"{config.server} rejected the credentials{source}: {config.credentials.rejection_reason()}"
             error = Unauthorized(msgspec.structs.replace(error.status, message=message))
         return error
 
     def _unreachable(self, error: OSError | TimeoutError) -> Unreachable:
-        where = self._config.server
+        server = self._config.server
         if isinstance(error, TimeoutError):
-            return Unreachable(f"{where} did not answer in time", sent=True)
+            return Unreachable(f"{server} did not respond in time", sent=True)
         sent = not isinstance(error, RequestNotSent)
-        return Unreachable(f"the connection to {where} was lost: {_cause(error)}", sent=sent)
+        return Unreachable(f"the connection to {server} was lost: {_cause(error)}", sent=sent)
 
 
 class _Watchdog:
-    """Ends a stream that is silent for too long, or has had its time; one timer for many reads."""
+    """Fails a stream that is silent for MAX_SILENCE or exceeds its timeout; cheaper than a timer per read."""
 
-    def __init__(self, stream: ResponseStream, within: float) -> None:
+    def __init__(self, stream: ResponseStream, timeout: float) -> None:
         self._loop, self._stream = asyncio.get_running_loop(), stream
-        self._until = self._loop.time() + within
-        self._look()
+        self._deadline = self._loop.time() + timeout
+        self._check()
 
-    def _look(self) -> None:
-        now = self._loop.time()
-        due = min(self._stream.heard + MAX_SILENCE, self._until)
-        if now >= due:
+    def _check(self) -> None:
+        due = min(self._stream.last_data_at + MAX_SILENCE, self._deadline)
+        if self._loop.time() >= due:
             self._stream.fail(TimeoutError())
         else:
-            self._timer = self._loop.call_at(due, self._look)
+            self._timer = self._loop.call_at(due, self._check)
 
     def cancel(self) -> None:
         self._timer.cancel()
 
 
-def _route(url: URL, config: Config) -> DialTarget:
+def _dial_target(url: URL, config: Config) -> DialTarget:
     server = ServerAddress(
         url.host or "", url.port or 443, config.tls if url.scheme == "https" else None, config.server_name or ""
     )
@@ -273,13 +273,14 @@ def _route(url: URL, config: Config) -> DialTarget:
     return DialTarget(server, ServerAddress(proxy.host or "", proxy.port or 80, trust), config.proxy_credentials)
 
 
-def _line(name: str, value: str) -> str:
+def _header(name: str, value: str) -> str:
     if "\n" in value or "\r" in value:
-        raise ConfigError(f"the {name} that our credentials make has a line break in it")
+        raise ConfigError(f"the {name} header would contain a line break; check the credentials in the kubeconfig")
     return f"{name}: {value}\r\n"
 
 
 def _cause(error: BaseException) -> str:
+    """The error without its errno or OpenSSL details."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     if isinstance(error, OSError) and error.strerror:

@@ -1,4 +1,4 @@
-"""What a person sees with a stock kubectl."""
+"""The kinds in an unmodified kubectl."""
 
 import json
 from pathlib import Path
@@ -25,28 +25,26 @@ def rows(output: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_every_example_is_accepted_as_it_is(kubectl: Kubectl, example: Path) -> None:
+def test_every_example_is_accepted(kubectl: Kubectl, example: Path) -> None:
     done = kubectl("apply", "--validate=strict", "-f", str(example))
     assert (done.returncode, done.stderr) == (0, "")
     assert "created" in done.stdout
 
 
-def test_there_is_an_example_of_every_kind() -> None:
-    whole = "".join(path.read_text() for path in EXAMPLES)
+def test_every_kind_has_an_example() -> None:
+    manifests = "".join(path.read_text() for path in EXAMPLES)
     for kind in ("VmafxJob", "VmafxNode", "VmafxModelTraining", "ZerfooInferenceService"):
-        assert f"kind: {kind}\n" in whole
+        assert f"kind: {kind}\n" in manifests
 
 
-def test_one_category_shows_all_kinds(kubectl: Kubectl) -> None:
+def test_the_category_lists_all_kinds(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", str(EXAMPLES[0].parent))
     shown = kubectl("get", "vmafx", "-o", "name").stdout
     for kind in ("vmafxjob", "vmafxnode", "vmafxmodeltraining", "zerfooinferenceservice"):
         assert f"{kind}.vmafx.dev/" in shown
 
 
-async def test_a_new_job_is_pending_before_anything_wrote_to_it(
-    kubectl: Kubectl, client: Client, namespace: str
-) -> None:
+async def test_a_new_job_is_pending_before_any_status_write(kubectl: Kubectl, client: Client, namespace: str) -> None:
     kubectl("apply", "-f", "-", stdin=JOB)
     assert rows(kubectl("get", "vmjob", "--field-selector", "status.phase=Pending").stdout)[1][:2] == ["j", "Pending"]
     assert kubectl("get", "vmjob", "--field-selector", "status.phase=Running", "-o", "name").stdout == ""
@@ -57,7 +55,7 @@ async def test_a_new_job_is_pending_before_anything_wrote_to_it(
     assert kubectl("get", "vmjob", "--field-selector", "status.assignedNode=cpu-pool", "-o", "name").stdout
 
 
-def test_columns(kubectl: Kubectl) -> None:
+def test_printer_columns(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", str(EXAMPLES[0].parent))
     heads = {kind: rows(kubectl("get", kind, "-o", "wide").stdout)[0] for kind in ("vmjob", "vmnode", "vmtrain", "zis")}
     assert heads == {
@@ -68,38 +66,38 @@ def test_columns(kubectl: Kubectl) -> None:
     }
 
 
-async def test_nodes_that_take_no_new_jobs_say_so(kubectl: Kubectl, client: Client, namespace: str) -> None:
-    await add_node(client, namespace, "leaving", runtime="Agent")
-    await add_node(client, namespace, "shut", unschedulable=True)
+async def test_nodes_that_accept_no_new_jobs_show_the_reason(kubectl: Kubectl, client: Client, namespace: str) -> None:
+    await add_node(client, namespace, "draining", runtime="Agent")
+    await add_node(client, namespace, "cordoned", unschedulable=True)
     ready = {"type": "Ready", "status": "False", "reason": "Draining", "lastTransitionTime": "2026-05-28T12:30:15Z"}
-    await client.patch_status(NODES, ObjectKey(namespace, "leaving"), {"draining": True, "conditions": [ready]})
+    await client.patch_status(NODES, ObjectKey(namespace, "draining"), {"draining": True, "conditions": [ready]})
     shown = kubectl("get", "vmnode", "--no-headers").stdout
-    assert rows(shown)[0][:5] == ["leaving", "cpu", "true", "Draining", "false"]
-    assert rows(shown)[1][:4] == ["shut", "cpu", "true", "true"]  # nobody has given a reason yet
+    assert rows(shown)[1][:5] == ["draining", "cpu", "true", "Draining", "false"]
+    assert rows(shown)[0][:4] == ["cordoned", "cpu", "true", "true"]  # no reason until the operator writes one
 
 
-def test_explain(kubectl: Kubectl) -> None:
-    reference = "reference\t<string> -required-\n    The pristine clip, as a URI."
-    until(lambda: reference in kubectl("explain", "vmjob.spec").stdout, "the server has published its schemas")
-    assert "How the frames' scores become one" in kubectl("explain", "vmjob.spec.options.pooling").stdout
+def test_explain_shows_the_descriptions_of_fields(kubectl: Kubectl) -> None:
+    reference = "reference\t<string> -required-\n    URI of the reference clip."
+    until(lambda: reference in kubectl("explain", "vmjob.spec").stdout, "the server has published the schemas")
+    assert "Method that combines the scores" in kubectl("explain", "vmjob.spec.options.pooling").stdout
     assert (
         "hostPath"
         not in kubectl("explain", "vmnode.spec.podTemplate.volumes", "--recursive").stdout.partition("FIELDS")[2]
     )
 
 
-def test_scale(kubectl: Kubectl) -> None:
+def test_a_service_can_be_scaled(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=JOB.replace("VmafxJob", "ZerfooInferenceService").replace(
         '{reference: "file:///a.mp4", distorted: "file:///b.mp4"}', "{modelRef: m}"))  # fmt: skip
     assert "scaled" in kubectl("scale", "zis/j", "--replicas=3").stdout
     service = json.loads(kubectl("get", "zis", "j", "-o", "json").stdout)
     assert service["spec"]["replicas"] == 3
-    refused = kubectl("scale", "zis/j", "--replicas=0")
-    assert refused.returncode != 0
-    assert "should be greater than or equal to 1" in refused.stderr
+    rejected = kubectl("scale", "zis/j", "--replicas=0")
+    assert rejected.returncode != 0
+    assert "should be greater than or equal to 1" in rejected.stderr
 
 
-async def test_wait_for_a_condition(kubectl: Kubectl, client: Client, namespace: str) -> None:
+async def test_kubectl_wait_sees_a_condition(kubectl: Kubectl, client: Client, namespace: str) -> None:
     kubectl("apply", "-f", "-", stdin=JOB)
     done = {"type": "Complete", "status": "True", "reason": "Scored", "lastTransitionTime": "2026-05-28T12:30:15Z"}
     await client.patch_status(
@@ -110,7 +108,7 @@ async def test_wait_for_a_condition(kubectl: Kubectl, client: Client, namespace:
 
 
 @pytest.mark.parametrize(
-    ("text", "answer"),
+    ("manifest", "error"),
     [
         (JOB.replace("spec: {", "spec: {{"), "error parsing"),
         (JOB.replace("distorted", "distored"), 'unknown field "spec.distored"'),
@@ -120,8 +118,8 @@ async def test_wait_for_a_condition(kubectl: Kubectl, client: Client, namespace:
         (JOB.replace("reference", "#"), "error"),
     ],
 )
-def test_bad_input_is_refused_with_a_reason(kubectl: Kubectl, text: str, answer: str) -> None:
-    refused = kubectl("apply", "-f", "-", stdin=text)
-    assert refused.returncode != 0
-    assert answer in refused.stderr
+def test_an_invalid_manifest_is_rejected_with_the_reason(kubectl: Kubectl, manifest: str, error: str) -> None:
+    rejected = kubectl("apply", "-f", "-", stdin=manifest)
+    assert rejected.returncode != 0
+    assert error in rejected.stderr
     assert kubectl("get", "vmjob", "-o", "name").stdout == ""

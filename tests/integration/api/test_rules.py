@@ -1,4 +1,4 @@
-"""Every CEL rule of every kind: what it lets through, what it refuses, and that its answer helps."""
+"""The CEL rules of every kind: accepted and rejected objects, and the messages."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ JOB, NODE, TRAINING, SERVICE = VmafxJob, VmafxNode, VmafxModelTraining, ZerfooIn
 RAW = {"width": 576, "height": 324, "pixelFormat": "yuv420p"}
 STEPS = [{"weight": 5, "pause": "1m"}, {"weight": 25, "pause": 60_000_000_000}]
 
-ALLOWED: list[tuple[type[CustomObject], dict[str, Any]]] = [
+ACCEPTED: list[tuple[type[CustomObject], dict[str, Any]]] = [
     (JOB, {"reference": "s3://bucket/a%20b.mp4"}),
     (JOB, {"reference": "file:///a.YUV", "referenceFormat": RAW}),
     (JOB, {"model": "file:///models/mine.json"}),
@@ -39,46 +39,46 @@ ALLOWED: list[tuple[type[CustomObject], dict[str, Any]]] = [
     (SERVICE, {"resources": {"cpu": 4, "memory": "16Gi", "gpuMemory": "24e9"}}),
 ]  # fmt: skip
 
-REFUSED: list[tuple[type[CustomObject], dict[str, Any], str]] = [
+REJECTED: list[tuple[type[CustomObject], dict[str, Any], str]] = [
     (JOB, {"reference": "/clips/a.mp4"}, "must be a URI with a scheme"),
     (JOB, {"distorted": "file:///a b.mp4"}, "no spaces, such as file:///clips/a.mp4"),
     (JOB, {"output": "reports/a.json"}, "must be a URI"),
-    (JOB, {"reference": "file:///a.yuv"}, "add referenceFormat with width, height and pixelFormat"),
-    (JOB, {"distorted": "file:///a.Yuv"}, "add distortedFormat with width, height and pixelFormat"),
-    (JOB, {"model": "../secret"}, "must be a model's name, such as vmaf_v0.6.1, or a URI"),
+    (JOB, {"reference": "file:///a.yuv"}, "referenceFormat must be set for a .yuv clip"),
+    (JOB, {"distorted": "file:///a.Yuv"}, "distortedFormat must be set for a .yuv clip"),
+    (JOB, {"model": "../secret"}, "must be a model name, such as vmaf_v0.6.1, or a URI"),
     (JOB, {"options": {"pooling": "p0"}}, "mean, harmonic_mean, min, max, median or a percentile p1 to p99"),
     (JOB, {"options": {"features": ["psnr", "psnr"]}}, "Duplicate value"),
     (JOB, {"schedulerName": "My_Scheduler"}, "must be a Kubernetes name"),
     (JOB, {"credentialsSecretRef": {"name": "a/b"}}, "must be a Kubernetes name"),
     (JOB, {"backend": "gpu"}, 'supported values: "cpu", "cuda", "hip", "metal", "sycl"'),
     (JOB, {"priority": -1}, "greater than or equal to 0"),
-    (JOB, {"reference": "https://h/a.yuv?signature=x"}, "add referenceFormat with width, height and pixelFormat"),
-    (JOB, {"nodeSelector": {"not a key!": "a"}}, "its keys must be labels, such as rack"),
-    (JOB, {"nodeSelector": {"rack": "b c"}}, "must be a label's value"),
+    (JOB, {"reference": "https://h/a.yuv?signature=x"}, "referenceFormat must be set for a .yuv clip"),
+    (JOB, {"nodeSelector": {"not a key!": "a"}}, "must have valid label keys, such as rack"),
+    (JOB, {"nodeSelector": {"rack": "b c"}}, "must be a label value"),
     (NODE, {"gpuVendor": "voodoo"}, "supported values"),
     (NODE, {"podTemplate": {"volumes": [{"name": "A b", "emptyDir": {}}]}}, "such as corpus"),
-    (NODE, {"podTemplate": {"env": [{"name": "A", "valueFrom": {}}]}}, "valueFrom needs exactly one of"),
+    (NODE, {"podTemplate": {"env": [{"name": "A", "valueFrom": {}}]}}, "valueFrom must have exactly one of"),
     (NODE, {"podTemplate": {"resources": {"limits": {"cpu": "lots"}}}}, "must be a quantity, such as"),
     (NODE, {"podTemplate": {"resources": {"limits": {"cpu": "1e999999999"}}}}, "must be a quantity, such as"),
     (NODE, {"podTemplate": {"volumes": [{"name": "a"}]}}, "exactly one of configMap, secret"),
     (NODE, {"podTemplate": {"volumes": [{"name": "a", "emptyDir": {}, "secret": {"secretName": "s"}}]}},
      "hostPath is not allowed"),
-    (NODE, {"podTemplate": {"volumeMounts": [{"name": "a", "mountPath": "/a"}]}}, "must name one of volumes"),
+    (NODE, {"podTemplate": {"volumeMounts": [{"name": "a", "mountPath": "/a"}]}}, "volumeMounts must refer to volumes"),
     (NODE, {"podTemplate": {"imagePullSecrets": [{"name": "A"}]}}, "must be a Kubernetes name"),
-    (TRAINING, {"baseModel": "a b"}, "must be a model's name"),
+    (TRAINING, {"baseModel": "a b"}, "must be a model name"),
     (TRAINING, {"checkpoint": {"interval": "ten minutes"}}, "such as 10s, 1m30s or 500ms"),
     (TRAINING, {"checkpoint": {"interval": "0s"}}, "must be a duration greater than zero"),
     (TRAINING, {"outputRegistry": "registry.example.com/models/vmaf:3"}, "without a tag"),
     (TRAINING, {"storage": {"size": "0Gi"}}, "must be a quantity greater than zero"),
     (TRAINING, {"storage": {"size": "1e999999999"}}, "must be a quantity greater than zero"),
     (TRAINING, {"storage": {"size": "1Gi", "className": "_"}}, "must be a Kubernetes name"),
-    (SERVICE, {"modelRef": "-x"}, "must be a model's name or reference"),
-    (SERVICE, {"minReplicas": 3, "maxReplicas": 2}, "maxReplicas must be at least minReplicas"),
-    (SERVICE, {"canary": {"modelRef": "llama3-8b-q4"}}, "a canary tries another model"),
+    (SERVICE, {"modelRef": "-x"}, "must be a model name or reference"),
+    (SERVICE, {"minReplicas": 3, "maxReplicas": 2}, "maxReplicas must be greater than or equal to minReplicas"),
+    (SERVICE, {"canary": {"modelRef": "llama3-8b-q4"}}, "canary.modelRef must be different from modelRef"),
     (SERVICE, {"canary": {"modelRef": "other", "weight": 101}}, "less than or equal to 100"),
-    (SERVICE, {"canary": {"modelRef": "other", "weight": 50, "steps": STEPS[::-1]}}, "must rise"),
-    (SERVICE, {"canary": {"modelRef": "other", "weight": 50, "steps": [STEPS[0]] * 2}}, "must rise"),
-    (SERVICE, {"canary": {"modelRef": "other", "weight": 10, "steps": STEPS}}, "none may have a greater one"),
+    (SERVICE, {"canary": {"modelRef": "other", "weight": 50, "steps": STEPS[::-1]}}, "strictly increasing weights"),
+    (SERVICE, {"canary": {"modelRef": "other", "weight": 50, "steps": [STEPS[0]] * 2}}, "strictly increasing weights"),
+    (SERVICE, {"canary": {"modelRef": "other", "weight": 10, "steps": STEPS}}, "equal to the weight of the canary"),
     (SERVICE, {"healthCheck": {"interval": "0s"}}, "must be a duration greater than zero"),
     (SERVICE, {"healthCheck": {"timeout": "soon"}}, "such as 10s, 1m30s or 500ms"),
     (SERVICE, {"healthCheck": {"timeout": 0}}, "greater than or equal to 1"),
@@ -92,38 +92,39 @@ REFUSED: list[tuple[type[CustomObject], dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "spec"), ALLOWED)
-async def test_allowed(client: Client, namespace: str, kind: type[CustomObject], spec: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("kind", "spec"), ACCEPTED)
+async def test_a_valid_spec_is_accepted(
+    client: Client, namespace: str, kind: type[CustomObject], spec: dict[str, Any]
+) -> None:
     await create(client, namespace, kind, SMALLEST[kind] | spec)
 
 
-@pytest.mark.parametrize(("kind", "spec", "answer"), REFUSED)
-async def test_refused(
-    client: Client, namespace: str, kind: type[CustomObject], spec: dict[str, Any], answer: str
+@pytest.mark.parametrize(("kind", "spec", "error"), REJECTED)
+async def test_an_invalid_spec_is_rejected_with_its_message(
+    client: Client, namespace: str, kind: type[CustomObject], spec: dict[str, Any], error: str
 ) -> None:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(Invalid) as raised:
         await create(client, namespace, kind, SMALLEST[kind] | spec)
-    about = [cause.message for cause in refused.value.status.details.causes if cause.field.startswith("spec")]
-    assert any(answer in message for message in about), about
+    causes = [cause.message for cause in raised.value.status.details.causes if cause.field.startswith("spec")]
+    assert any(error in message for message in causes), causes
 
 
-# Rules on changes, names and times, which have tests of their own below.
-ELSEWHERE = (
-    "cannot be changed after creation",
-    "cannot be taken back",
+# Rules on changes, names and times have their own tests below.
+TESTED_BELOW = (
+    "is immutable",
+    "cancel must not be unset",
     "metadata.name",
-    "a job ends once",
-    "must be a time",
+    "phase must not change",
+    "must be an RFC 3339 time",
 )
 
 
-def test_every_message_of_a_rule_is_in_the_table() -> None:
-    """A rule without a case is a rule nobody has seen work."""
+def test_every_rule_has_a_rejected_case() -> None:
     untested = [
         message
         for kind in KINDS
         for message in messages(definition(kind))
-        if not any(answer in message for answer in (*(answer for _, _, answer in REFUSED), *ELSEWHERE))
+        if not any(error in message for error in (*(error for _, _, error in REJECTED), *TESTED_BELOW))
     ]
     assert untested == []
 
@@ -157,7 +158,7 @@ CHANGES: dict[str, Any] = {
 IMMUTABLE = sorted(set(VmafxJobSpec.__struct_fields__) - MUTABLE)
 
 
-def test_the_table_of_changes_has_every_field() -> None:
+def test_every_field_of_a_job_has_a_change() -> None:
     assert set(CHANGES) == set(VmafxJobSpec.__struct_fields__)
 
 
@@ -167,61 +168,60 @@ async def job_with(client: Client, namespace: str, spec: dict[str, Any]) -> Obje
 
 
 @pytest.mark.parametrize("field", IMMUTABLE)
-async def test_what_a_job_is_cannot_be_changed(client: Client, namespace: str, field: str) -> None:
-    """Neither set, nor changed, nor removed by null, nor removed and set again in two steps."""
-    refused = f"{field} cannot be changed after creation"
+async def test_an_immutable_field_cannot_be_set_changed_or_removed(client: Client, namespace: str, field: str) -> None:
+    error = f"{field} is immutable"
     jobs, change = untyped(VmafxJob), {"spec": {field: CHANGES[field]}}
-    plain = await job_with(client, namespace, {})
-    with pytest.raises(Invalid, match=refused):
-        await client.merge_patch(jobs, plain, change)
+    unset = await job_with(client, namespace, {})
+    with pytest.raises(Invalid, match=error):
+        await client.merge_patch(jobs, unset, change)
     if field not in SMALLEST[VmafxJob]:
-        chosen = await job_with(client, namespace, {field: CHANGES[field]})
-        with pytest.raises(Invalid, match=refused):
-            await client.merge_patch(jobs, chosen, {"spec": {field: None}})
-        assert list(lost(CHANGES[field], (await client.get(jobs, chosen))["spec"][field])) == []
-        await client.merge_patch(jobs, chosen, change)  # the same again is no change
+        already_set = await job_with(client, namespace, {field: CHANGES[field]})
+        with pytest.raises(Invalid, match=error):
+            await client.merge_patch(jobs, already_set, {"spec": {field: None}})
+        assert list(lost(CHANGES[field], (await client.get(jobs, already_set))["spec"][field])) == []
+        await client.merge_patch(jobs, already_set, change)  # the same value is accepted
 
 
 @pytest.mark.parametrize("field", sorted(MUTABLE))
-async def test_what_a_job_wants_can_be_changed(client: Client, namespace: str, field: str) -> None:
+async def test_a_mutable_field_can_be_changed(client: Client, namespace: str, field: str) -> None:
     key = await job_with(client, namespace, {})
     changed = await client.merge_patch(untyped(VmafxJob), key, {"spec": {field: CHANGES[field]}})
     assert changed["spec"][field] == CHANGES[field]
 
 
-@pytest.mark.parametrize("back", [False, None])
-async def test_cancel_never_goes_back(client: Client, namespace: str, back: bool | None) -> None:
+@pytest.mark.parametrize("value", [False, None])
+async def test_cancel_cannot_be_unset(client: Client, namespace: str, value: bool | None) -> None:
     key = await job_with(client, namespace, {"cancel": True})
-    with pytest.raises(Invalid, match="cancel cannot be taken back"):
-        await client.merge_patch(untyped(VmafxJob), key, {"spec": {"cancel": back}})
+    with pytest.raises(Invalid, match="cancel must not be unset"):
+        await client.merge_patch(untyped(VmafxJob), key, {"spec": {"cancel": value}})
 
 
 @pytest.mark.parametrize("end", ["Succeeded", "Failed"])
 @pytest.mark.parametrize("after", ["Pending", "Running", "Succeeded", "Failed", None])
-async def test_a_job_ends_once(client: Client, namespace: str, end: str, after: str | None) -> None:
+async def test_a_finished_phase_never_changes(client: Client, namespace: str, end: str, after: str | None) -> None:
     jobs, key = untyped(VmafxJob), await job_with(client, namespace, {})
     await client.patch_status(jobs, key, {"phase": "Running"})
     await client.patch_status(jobs, key, {"phase": end})
     if after == end:
         await client.patch_status(jobs, key, {"phase": after, "message": "still"})
         return
-    with pytest.raises(Invalid, match="a job ends once"):
+    with pytest.raises(Invalid, match="phase must not change"):
         await client.patch_status(jobs, key, {"phase": after})
-    with pytest.raises(Invalid, match="a job ends once"):
+    with pytest.raises(Invalid, match="phase must not change"):
         await client.merge_patch(jobs, key, {"status": None}, "status")
     await client.merge_patch(jobs, key, {"metadata": {"labels": {"seen": "yes"}}})
 
 
 @pytest.mark.parametrize("not_a_time", [[], "0000-05-28T12:30:15Z", "yesterday", 5])
-async def test_a_time_is_a_time(client: Client, namespace: str, not_a_time: Any) -> None:
-    """The server's own check of date-times lets an empty list through."""
+async def test_an_invalid_time_is_rejected(client: Client, namespace: str, not_a_time: Any) -> None:
+    """The server's own validation of date-times accepts an empty list."""
     key = await job_with(client, namespace, {})
-    with pytest.raises(Invalid, match=r"status\.startedAt.*(must be a time|must be of type date-time)"):
+    with pytest.raises(Invalid, match=r"status\.startedAt.*(must be an RFC 3339 time|must be of type date-time)"):
         await client.patch_status(untyped(VmafxJob), key, {"startedAt": not_a_time})
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "allowed"),
+    ("kind", "name", "accepted"),
     [
         (JOB, "a" * 52, True),
         (JOB, "a" * 53, False),
@@ -234,12 +234,12 @@ async def test_a_time_is_a_time(client: Client, namespace: str, not_a_time: Any)
         (SERVICE, "a.b", False),
     ],
 )
-async def test_names_leave_room_for_children(
-    client: Client, namespace: str, kind: type[CustomObject], name: str, allowed: bool
+async def test_names_are_limited_to_leave_room_for_suffixes(
+    client: Client, namespace: str, kind: type[CustomObject], name: str, accepted: bool
 ) -> None:
     metadata = {"name": name}
     body = {"apiVersion": API_VERSION, "kind": kind.__name__, "metadata": metadata, "spec": SMALLEST[kind]}
-    if allowed:
+    if accepted:
         await client.create(untyped(kind), body, namespace)
         return
     with pytest.raises(Invalid, match=r"metadata\.name .*at most"):
@@ -247,7 +247,7 @@ async def test_names_leave_room_for_children(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_an_unknown_field_is_refused_by_name(client: Client, namespace: str, kind: type[CustomObject]) -> None:
+async def test_an_unknown_field_is_rejected_by_name(client: Client, namespace: str, kind: type[CustomObject]) -> None:
     with pytest.raises(BadRequest, match=r'unknown field "spec\.colour"'):
         await create(client, namespace, kind, SMALLEST[kind] | {"colour": "blue"})
     with pytest.raises(BadRequest, match=r'unknown field "spec.podTemplate.volumes\[0\].hostPath"'):

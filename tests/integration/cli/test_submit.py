@@ -227,7 +227,7 @@ async def test_every_option_sets_its_field(vmafx: Vmafx, client: Client, namespa
         (("s3://b/a", "s3://b/c", "--threads", "129"), "error: options: threads must be 1 to 128, not 129"),
         (("s3://b/a", "s3://b/ c"), "must be a URI with a scheme and no spaces"),
         (("s3://b/a", "s3://b/c", "--name", "A_B"), "a lowercase RFC 1123 subdomain must consist of"),
-        (("s3://b/a", "s3://b/c", "--name", "x" * 53), "metadata.name may have at most 52 characters"),
+        (("s3://b/a", "s3://b/c", "--name", "x" * 53), "metadata.name must have at most 52 characters"),
         (("s3://b/a", "s3://b/c", "--deadline", "0"), "spec.activeDeadlineSeconds"),
         (("s3://b/a", "s3://b/c", "--name", "a\x1b[31m"), 'is invalid: metadata.name'),
     ],

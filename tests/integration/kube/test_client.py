@@ -1,4 +1,4 @@
-"""The verbs of the client, on the real server."""
+"""The verbs of the client, against a real API server."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ class PickySpec(msgspec.Struct):
 
 
 class Picky(msgspec.Struct):
-    """Wants what not every job has."""
+    """A type that jobs without a nodeSelector do not match."""
 
     metadata: ObjectMeta
     spec: PickySpec
@@ -45,7 +45,7 @@ async def make(client: Client, namespace: str, name: str = "", **spec: object) -
     return ObjectKey(namespace, made.metadata.name), made
 
 
-async def test_create_and_get(client: Client, namespace: str) -> None:
+async def test_a_created_object_can_be_read(client: Client, namespace: str) -> None:
     key, made = await make(client, namespace, "one", priority=3)
     assert made.status.phase == "Pending"
     assert made.metadata.creationTimestamp is not None
@@ -57,17 +57,17 @@ async def test_create_and_get(client: Client, namespace: str) -> None:
         await client.get(JOBS, ObjectKey(namespace, "two"))
 
 
-async def test_lists_come_whole_or_in_pages(client: Client, namespace: str) -> None:
+async def test_a_list_is_read_at_once_or_in_pages(client: Client, namespace: str) -> None:
     made = sorted([(await make(client, namespace))[0].name for _ in range(7)])
-    whole = await client.list(JOBS, namespace)
-    assert [job.metadata.name for job in whole.items] == made
-    assert whole.metadata.resourceVersion
+    listed = await client.list(JOBS, namespace)
+    assert [job.metadata.name for job in listed.items] == made
+    assert listed.metadata.resourceVersion
     assert [len(page.items) async for page in client.pages(JOBS, namespace, page=3)] == [3, 3, 1]
     paged = await client.list(JOBS, namespace, page=3)
     assert [job.metadata.name for job in paged.items] == made
 
 
-async def test_selectors(client: Client, namespace: str) -> None:
+async def test_a_list_is_limited_by_field_and_label_selectors(client: Client, namespace: str) -> None:
     key, _ = await make(client, namespace, backend="cuda")
     await make(client, namespace)
     await client.patch_status(JOBS, key, {"phase": "Running", "assignedNode": "n1"})
@@ -79,7 +79,7 @@ async def test_selectors(client: Client, namespace: str) -> None:
     assert (await client.list(JOBS, namespace, labels="team=b")).items == []
 
 
-async def test_a_list_whose_token_expired_is_begun_again(client: Client, namespace: str) -> None:
+async def test_a_list_starts_again_if_its_continue_token_expires(client: Client, namespace: str) -> None:
     made = sorted([(await make(client, namespace))[0].name for _ in range(3)])
     async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
         pages = through.pages(JOBS, namespace, page=2)
@@ -94,7 +94,7 @@ async def test_a_list_whose_token_expired_is_begun_again(client: Client, namespa
         assert len(proxy.seen) == 3
 
 
-async def test_merge_patch_says_who_was_first(client: Client, namespace: str) -> None:
+async def test_a_merge_patch_with_a_stale_resource_version_conflicts(client: Client, namespace: str) -> None:
     key, made = await make(client, namespace)
     changed = await client.merge_patch(JOBS, key, {"spec": {"priority": 5}})
     assert changed.spec.priority == 5
@@ -114,7 +114,7 @@ async def test_patch_status_changes_only_the_status(client: Client, namespace: s
         await client.patch_status(JOBS, key, {"score": "good"})
 
 
-async def test_json_patch_tests_before_it_writes(client: Client, namespace: str) -> None:
+async def test_a_json_patch_is_rejected_if_its_test_fails(client: Client, namespace: str) -> None:
     key, made = await make(client, namespace)
     guard = {"op": "test", "path": "/metadata/uid", "value": made.metadata.uid}
     write = {"op": "add", "path": "/status/progress", "value": {"frames": 10}}
@@ -125,7 +125,7 @@ async def test_json_patch_tests_before_it_writes(client: Client, namespace: str)
         await client.json_patch(JOBS, key, [{**guard, "value": "another"}, write], "status")
 
 
-async def test_apply_owns_its_fields(client: Client, namespace: str) -> None:
+async def test_apply_conflicts_with_another_field_manager_unless_forced(client: Client, namespace: str) -> None:
     key = ObjectKey(namespace, "applied")
     body = {"apiVersion": "vmafx.dev/v1", "kind": "VmafxJob", "metadata": {"name": key.name}}
     spec = {"reference": "file:///a.mp4", "distorted": "file:///b.mp4", "priority": 1}
@@ -137,7 +137,7 @@ async def test_apply_owns_its_fields(client: Client, namespace: str) -> None:
     assert taken.spec.priority == 2
 
 
-async def test_delete_can_be_meant_for_one_very_object(client: Client, namespace: str) -> None:
+async def test_delete_checks_uid_and_resource_version(client: Client, namespace: str) -> None:
     key, made = await make(client, namespace)
     with pytest.raises(Conflict, match="does not match the UID"):
         await client.delete(JOBS, key, uid="another")
@@ -148,56 +148,56 @@ async def test_delete_can_be_meant_for_one_very_object(client: Client, namespace
         await client.delete(JOBS, key)
 
 
-async def test_any_kind_is_found_by_discovery(client: Client, namespace: str) -> None:
+async def test_discovery_finds_any_kind(client: Client, namespace: str) -> None:
     maps = await client.discover("v1", "ConfigMap")
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "b"}}
     await client.create(maps, body, namespace)
     assert (await client.get(maps, ObjectKey(namespace, "m")))["data"] == {"a": "b"}
     assert (await client.discover("rbac.authorization.k8s.io/v1", "ClusterRole")).namespaced is False
-    with pytest.raises(UnknownKind, match=r"there is VmafxJob, VmafxModelTraining, VmafxNode"):
+    with pytest.raises(UnknownKind, match=r"available: VmafxJob, VmafxModelTraining, VmafxNode"):
         await client.discover("vmafx.dev/v1", "VmafxJop")
     with pytest.raises(UnknownKind, match="is its CRD installed"):
         await client.discover("vmafx.dev/v9", "VmafxJob")
 
 
-class Unlike(msgspec.Struct):
+class Mismatch(msgspec.Struct):
     metadata: ObjectMeta
     spec: int
 
 
 @pytest.mark.parametrize("key", [ObjectKey("default", ""), ObjectKey("", "name")])
-async def test_without_a_name_nothing_is_asked_of_the_server(client: Client, key: ObjectKey) -> None:
+async def test_an_incomplete_key_is_rejected_without_a_request(client: Client, key: ObjectKey) -> None:
     """The path of an object without a name is that of all objects."""
     for call in (client.get(JOBS, key), client.delete(JOBS, key), client.merge_patch(JOBS, key, {})):
-        with pytest.raises(ValueError, match="names no VmafxJob"):
+        with pytest.raises(ValueError, match="not a valid key of a VmafxJob"):
             await call
 
 
-async def test_a_name_is_only_a_name(client: Client, namespace: str) -> None:
+async def test_a_name_cannot_change_the_url(client: Client, namespace: str) -> None:
     await make(client, namespace, "real")
     for name in ("real?x=", "real%2Fstatus", "real#", "re al"):
         with pytest.raises((NotFound, BadRequest)):
             await client.get(JOBS, ObjectKey(namespace, name))
     for name in ("real/status", "../vmafxjobs/real", ".."):
-        with pytest.raises(ValueError, match="names no VmafxJob"):
+        with pytest.raises(ValueError, match="not a valid key of a VmafxJob"):
             await client.get(JOBS, ObjectKey(namespace, name))
 
 
-async def test_an_object_that_cannot_be_read_does_not_spoil_a_list(client: Client, namespace: str) -> None:
-    await make(client, namespace, "odd")
-    await make(client, namespace, "even", nodeSelector={"a": "b"})
+async def test_an_unreadable_object_does_not_fail_a_list(client: Client, namespace: str) -> None:
+    await make(client, namespace, "unreadable")
+    await make(client, namespace, "readable", nodeSelector={"a": "b"})
     listed = await client.list(JOBS.seen_as(Picky), namespace)
-    assert [job.metadata.name for job in listed.items] == ["even"]
-    assert [(one.metadata.name, "nodeSelector" in one.error) for one in listed.unreadable] == [("odd", True)]
+    assert [job.metadata.name for job in listed.items] == ["readable"]
+    assert [(item.metadata.name, "nodeSelector" in item.error) for item in listed.unreadable] == [("unreadable", True)]
 
 
-async def test_an_object_of_another_shape_is_named(client: Client, namespace: str) -> None:
+async def test_an_object_that_does_not_match_its_type_raises_where_and_why(client: Client, namespace: str) -> None:
     key, _ = await make(client, namespace)
-    with pytest.raises(UnreadableAnswer, match=r"no Unlike: Expected `int`, got `object` - at `\$.spec`"):
-        await client.get(JOBS.seen_as(Unlike), key)
+    with pytest.raises(UnreadableAnswer, match=r"not a Mismatch: Expected `int`, got `object` - at `\$.spec`"):
+        await client.get(JOBS.seen_as(Mismatch), key)
 
 
-async def test_requests_are_counted_as_client_go_counts_them(
+async def test_requests_are_counted_like_client_go_does(
     client: Client, namespace: str, registry: CollectorRegistry
 ) -> None:
     host = client.config.server.removeprefix("https://")
@@ -217,7 +217,7 @@ async def test_requests_are_counted_as_client_go_counts_them(
 
 
 async def take(watch: Watch[JobView], count: int) -> list[Event[JobView]]:
-    """So many events other than bookmarks."""
+    """The first `count` events other than bookmarks."""
     taken: list[Event[JobView]] = []
     async with asyncio.timeout(60):
         async for batch in watch:
@@ -227,7 +227,7 @@ async def take(watch: Watch[JobView], count: int) -> list[Event[JobView]]:
     return taken
 
 
-async def test_a_watch_tells_what_changed(client: Client, namespace: str) -> None:
+async def test_a_watch_yields_each_change(client: Client, namespace: str) -> None:
     listed = await client.list(SLIM, namespace)
     watch = client.watch(SLIM, namespace, version=listed.metadata.resourceVersion)
     key, _ = await make(client, namespace)
@@ -241,27 +241,27 @@ async def test_a_watch_tells_what_changed(client: Client, namespace: str) -> Non
     assert watch.version == last.object.metadata.resourceVersion
 
 
-async def test_a_watch_without_a_version_begins_with_what_is_there(client: Client, namespace: str) -> None:
+async def test_a_watch_without_a_version_starts_with_existing_objects(client: Client, namespace: str) -> None:
     key, _ = await make(client, namespace)
     (event,) = await take(client.watch(SLIM, namespace), 1)
     assert isinstance(event, Added)
     assert event.object.metadata.name == key.name
 
 
-async def test_a_watch_from_too_long_ago_says_so(client: Client, namespace: str) -> None:
+async def test_a_watch_from_a_compacted_version_raises_expired(client: Client, namespace: str) -> None:
     await make(client, namespace)
     with pytest.raises(Expired, match="too old resource version"):
         await take(client.watch(SLIM, namespace, version="1"), 1)
 
 
-async def test_an_object_that_cannot_be_read_does_not_stop_the_watch(client: Client, namespace: str) -> None:
+async def test_an_unreadable_object_does_not_end_a_watch(client: Client, namespace: str) -> None:
     listed = await client.list(SLIM, namespace)
-    key, _ = await make(client, namespace, "odd")
-    await make(client, namespace, "even", nodeSelector={"a": "b"})
+    key, _ = await make(client, namespace, "unreadable")
+    await make(client, namespace, "readable", nodeSelector={"a": "b"})
 
     watch = client.watch(JOBS.seen_as(Picky), namespace, version=listed.metadata.resourceVersion)
-    odd, even = await take(watch, 2)  # type: ignore[arg-type]
-    assert isinstance(odd, UnreadableObject)
-    assert odd.metadata.name == key.name
-    assert "missing required field `nodeSelector`" in odd.error
-    assert isinstance(even, Added)
+    unreadable, readable = await take(watch, 2)  # type: ignore[arg-type]
+    assert isinstance(unreadable, UnreadableObject)
+    assert unreadable.metadata.name == key.name
+    assert "missing required field `nodeSelector`" in unreadable.error
+    assert isinstance(readable, Added)

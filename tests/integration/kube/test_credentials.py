@@ -1,4 +1,4 @@
-"""Who we are to the real server: tokens that are rotated, plugins, providers, and what a refusal says."""
+"""Credentials against a real API server: rotated tokens, exec plugins, OIDC, and the errors when they are rejected."""
 
 import asyncio
 import base64
@@ -28,11 +28,11 @@ from vmafx.kube.resources import UntypedObject
 REVIEWS: Resource[UntypedObject] = Resource(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", dict, namespaced=False
 )
-WHO = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+SELF_REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 
 
-async def who(client: Client) -> str:
-    name: str = (await client.create(REVIEWS, WHO))["status"]["userInfo"]["username"]
+async def username(client: Client) -> str:
+    name: str = (await client.create(REVIEWS, SELF_REVIEW))["status"]["userInfo"]["username"]
     return name
 
 
@@ -45,21 +45,21 @@ async def account(client: Client, namespace: str) -> ObjectKey:
 
 def kubeconfig(path: Path, config: Config, user: Mapping[str, object]) -> Path:
     data = base64.b64encode(authority(config).encode()).decode()
-    whole = {
+    content = {
         "current-context": "x",
         "clusters": [{"name": "x", "cluster": {"server": config.server, "certificate-authority-data": data}}],
         "users": [{"name": "x", "user": user}],
         "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
     }
-    path.write_bytes(msgspec.yaml.encode(whole))
+    path.write_bytes(msgspec.yaml.encode(content))
     return path
 
 
-async def test_a_client_certificate(client: Client) -> None:
-    assert await who(client) == "vmafx-dev-admin"
+async def test_a_client_certificate_authenticates(client: Client) -> None:
+    assert await username(client) == "vmafx-dev-admin"
 
 
-async def test_in_a_pod_a_rotated_token_is_noticed(client: Client, account: ObjectKey, tmp_path: Path) -> None:
+async def test_a_rotated_service_account_token_is_reread(client: Client, account: ObjectKey, tmp_path: Path) -> None:
     host, _, port = client.config.server.removeprefix("https://").partition(":")
     (tmp_path / "ca.crt").write_text(authority(client.config))
     (tmp_path / "namespace").write_text(account.namespace)
@@ -69,35 +69,35 @@ async def test_in_a_pod_a_rotated_token_is_noticed(client: Client, account: Obje
     assert config.namespace == account.namespace
     async with Client(config) as pod:
         me = f"system:serviceaccount:{account.namespace}:robot"
-        assert await who(pod) == me
-        # The account is made anew: the old token is worth nothing any more, and the kubelet writes another.
+        assert await username(pod) == me
+        # Recreating the account invalidates its token; the kubelet then writes a new one.
         await client.delete(ACCOUNTS, account)
         await create_account(client, account)
-        with pytest.raises(Unauthorized, match=r"unknown to the server, or was revoked \(from .*/token\)"):
-            await wait_for_refusal(pod)
+        with pytest.raises(Unauthorized, match=r"the token is invalid or was revoked \(from .*/token\)"):
+            await wait_for_rejection(pod)
         (tmp_path / "token").write_text(await service_account_token(client, account))
-        assert await who(pod) == me
+        assert await username(pod) == me
 
 
-async def wait_for_refusal(client: Client) -> None:
-    """The server remembers a good token for some seconds."""
+async def wait_for_rejection(client: Client) -> None:
+    """The server caches a valid token for some seconds."""
     async with asyncio.timeout(60):
         while True:
-            await who(client)
+            await username(client)
             await asyncio.sleep(0.2)
 
 
-async def test_an_exec_plugin_is_asked_once_and_again_when_refused(
+async def test_an_exec_plugin_runs_once_and_again_after_a_rejection(
     client: Client, account: ObjectKey, tmp_path: Path
 ) -> None:
     token = await service_account_token(client, account)
-    calls, answers = tmp_path / "calls", tmp_path / "answers"
-    answers.write_text("wrong\n" + token + "\n")
+    calls, tokens = tmp_path / "calls", tmp_path / "tokens"
+    tokens.write_text("wrong\n" + token + "\n")
     plugin = tmp_path / "plugin.py"
     plugin.write_text(
         "import json, pathlib, sys\n"
         f"calls = pathlib.Path({str(calls)!r}); calls.open('a').write('x')\n"
-        f"token = pathlib.Path({str(answers)!r}).read_text().split()[len(calls.read_text()) - 1]\n"
+        f"token = pathlib.Path({str(tokens)!r}).read_text().split()[len(calls.read_text()) - 1]\n"
         "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential',"
         " 'status': {'token': token}}))\n"
     )
@@ -110,7 +110,7 @@ async def test_an_exec_plugin_is_asked_once_and_again_when_refused(
     config = load_config(kubeconfig(tmp_path / "config", client.config, {"exec": settings}))
     async with Client(config) as through:
         for _ in range(3):
-            assert await who(through) == f"system:serviceaccount:{account.namespace}:robot"
+            assert await username(through) == f"system:serviceaccount:{account.namespace}:robot"
     assert calls.read_text() == "xx"
 
 
@@ -125,43 +125,43 @@ def exec_user(script: str, **more: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("script", "answer"),
+    ("script", "error"),
     [
-        ("import sys; sys.exit('log in first')", r"failed \(1\): log in first; see example\.com"),
-        ("print('hello')", "gave no ExecCredential"),
-        ("print(5)", "gave no ExecCredential"),
-        ("import sys; sys.stderr.write('x' * 300000); print('{}')", "gave no ExecCredential"),
-        ('print(\'{"apiVersion": "v1", "status": {}}\')', "gave no token"),
-        ('print(\'{"apiVersion": "v9", "status": {"token": "x"}}\')', "speaks v9, not v1"),
+        ("import sys; sys.exit('log in first')", r"failed with exit code 1: log in first; see example\.com"),
+        ("print('hello')", "did not print an ExecCredential"),
+        ("print(5)", "did not print an ExecCredential"),
+        ("import sys; sys.stderr.write('x' * 300000); print('{}')", "did not print an ExecCredential"),
+        ('print(\'{"apiVersion": "v1", "status": {}}\')', "returned no token"),
+        ('print(\'{"apiVersion": "v9", "status": {"token": "x"}}\')', "uses apiVersion v9, not v1"),
     ],
 )
-async def test_an_exec_plugin_that_fails_says_why(client: Client, tmp_path: Path, script: str, answer: str) -> None:
+async def test_a_failing_exec_plugin_is_reported_with_the_reason(
+    client: Client, tmp_path: Path, script: str, error: str
+) -> None:
     config = load_config(kubeconfig(tmp_path / "config", client.config, exec_user(script)))
     async with Client(config) as through:
-        with pytest.raises(ConfigError, match=answer):
-            await who(through)
+        with pytest.raises(ConfigError, match=error):
+            await username(through)
 
 
-async def test_an_exec_plugin_that_never_ends_is_ended(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hanging_exec_plugin_is_killed(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "PLUGIN_TIMEOUT", 0.5)
     script = f"import time; time.sleep(600)  # {tmp_path}"
     config = load_config(kubeconfig(tmp_path / "config", client.config, exec_user(script)))
     async with Client(config) as through:
-        with pytest.raises(ConfigError, match="did not end within"):
-            await who(through)
-    assert not [one for one in Path("/proc").glob("[0-9]*/cmdline") if script in _said(one)]
+        with pytest.raises(ConfigError, match="did not finish within"):
+            await username(through)
+    assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if script in _read(path)]
 
 
-def _said(cmdline: Path) -> str:
-    """The command line of a process, which it has before its script runs; nothing if it has ended."""
+def _read(cmdline: Path) -> str:
+    """The command line of a process; empty if the process has ended."""
     with suppress(OSError):
         return cmdline.read_text(errors="replace")
     return ""
 
 
-async def test_an_exec_plugin_is_told_of_the_cluster_and_found_beside_the_kubeconfig(
+async def test_an_exec_plugin_is_relative_to_the_kubeconfig_and_gets_cluster_info(
     client: Client, account: ObjectKey, tmp_path: Path
 ) -> None:
     token = await service_account_token(client, account)
@@ -173,7 +173,7 @@ async def test_an_exec_plugin_is_told_of_the_cluster_and_found_beside_the_kubeco
         "info = json.loads(os.environ['KUBERNETES_EXEC_INFO'])\n"
         f"assert info['spec']['cluster']['server'] == {client.config.server!r}\n"
         "assert os.environ['GREETING'] == 'hello'\n"
-        # A time without a zone is UTC; this one is long over, so the plugin is asked each time.
+        # A time without a zone is UTC; this one has passed, so the plugin runs for each request.
         f"print(json.dumps({{'apiVersion': 'v1', 'status': {{'token': {token!r},"
         " 'expirationTimestamp': '2020-01-01T00:00:00'}}))\n"
     )
@@ -181,10 +181,10 @@ async def test_an_exec_plugin_is_told_of_the_cluster_and_found_beside_the_kubeco
     variables = [{"name": "GREETING", "value": "hello"}]
     user = {"exec": {"apiVersion": "v1", "command": "plugins/mine", "env": variables, "provideClusterInfo": True}}
     async with Client(load_config(kubeconfig(tmp_path / "config", client.config, user))) as through:
-        assert await who(through) == f"system:serviceaccount:{account.namespace}:robot"
+        assert await username(through) == f"system:serviceaccount:{account.namespace}:robot"
 
 
-async def test_of_many_calls_refused_with_one_token_only_the_first_renews_it() -> None:
+async def test_many_calls_rejected_with_one_token_fetch_one_new_token() -> None:
     fetched: list[str] = []
 
     async def fetch() -> tuple[str, None]:
@@ -198,12 +198,12 @@ async def test_of_many_calls_refused_with_one_token_only_the_first_renews_it() -
     assert fetched == ["t0", "t1"]
 
 
-async def test_an_exec_plugin_that_is_not_there(client: Client, tmp_path: Path) -> None:
+async def test_a_missing_exec_plugin_is_reported(client: Client, tmp_path: Path) -> None:
     settings = {"apiVersion": "v1", "command": "/nowhere/plugin"}
     config = load_config(kubeconfig(tmp_path / "config", client.config, {"exec": settings}))
     async with Client(config) as through:
-        with pytest.raises(ConfigError, match="exec plugin /nowhere/plugin cannot be run: No such file"):
-            await who(through)
+        with pytest.raises(ConfigError, match="exec plugin /nowhere/plugin cannot be started: No such file"):
+            await username(through)
 
 
 class Provider:
@@ -211,8 +211,8 @@ class Provider:
 
     def __init__(self, token: str) -> None:
         self.token = token
-        self.asked: list[str] = []
-        self.page: object = None
+        self.refresh_tokens: list[str] = []  # of the requests
+        self.metadata: object = None  # instead of valid provider metadata
         self.authority = Authority()
 
     async def start(self, folder: Path) -> str:
@@ -222,7 +222,7 @@ class Provider:
         tls.load_cert_chain(folder / "provider.pem")
         app = web.Application()
         app.router.add_get("/.well-known/openid-configuration", self._configuration)
-        app.router.add_post("/token", self._renew)
+        app.router.add_post("/token", self._refresh)
         self.runner = web.AppRunner(app)
         await self.runner.setup()
         await web.TCPSite(self.runner, "127.0.0.1", 0, ssl_context=tls).start()
@@ -230,11 +230,11 @@ class Provider:
         return self.url
 
     async def _configuration(self, _request: web.Request) -> web.Response:
-        return web.json_response({"token_endpoint": f"{self.url}/token"} if self.page is None else self.page)
+        return web.json_response({"token_endpoint": f"{self.url}/token"} if self.metadata is None else self.metadata)
 
-    async def _renew(self, request: web.Request) -> web.Response:
-        self.asked.append(str((await request.post())["refresh_token"]))
-        return web.json_response({"id_token": self.token, "refresh_token": f"again-{len(self.asked)}"})
+    async def _refresh(self, request: web.Request) -> web.Response:
+        self.refresh_tokens.append(str((await request.post())["refresh_token"]))
+        return web.json_response({"id_token": self.token, "refresh_token": f"again-{len(self.refresh_tokens)}"})
 
 
 @pytest.fixture
@@ -250,38 +250,38 @@ def oidc_user(provider: Provider, **more: str) -> dict[str, object]:
     return {"auth-provider": {"name": "oidc", "config": settings | more}}
 
 
-async def test_an_oidc_token_is_renewed_when_it_is_over(
+async def test_an_expired_oidc_token_is_refreshed(
     client: Client, account: ObjectKey, provider: Provider, tmp_path: Path
 ) -> None:
     trusted = {"idp-certificate-authority-data": base64.b64encode(provider.authority.certificate).decode()}
     user = oidc_user(provider, **trusted, **{"id-token": expired_token()})
     async with Client(load_config(kubeconfig(tmp_path / "config", client.config, user))) as through:
         for _ in range(3):
-            assert await who(through) == f"system:serviceaccount:{account.namespace}:robot"
-    assert provider.asked == ["first"]
+            assert await username(through) == f"system:serviceaccount:{account.namespace}:robot"
+    assert provider.refresh_tokens == ["first"]
 
 
-async def test_an_oidc_provider_that_cannot_be_trusted_gets_no_secrets(
-    client: Client, provider: Provider, tmp_path: Path
-) -> None:
+async def test_an_untrusted_oidc_provider_gets_no_secrets(client: Client, provider: Provider, tmp_path: Path) -> None:
     config = load_config(kubeconfig(tmp_path / "config", client.config, oidc_user(provider)))
     async with Client(config) as through:
-        with pytest.raises(ConfigError, match=r"no new token from https://127\.0\.0\.1.*certificate verify failed"):
-            await who(through)
-    assert provider.asked == []
+        with pytest.raises(
+            ConfigError, match=r"cannot refresh the token at https://127\.0\.0\.1.*certificate verify failed"
+        ):
+            await username(through)
+    assert provider.refresh_tokens == []
 
 
-@pytest.mark.parametrize("page", [{}, {"token_endpoint": "http://127.0.0.1:1/token"}, [5]])
-async def test_an_oidc_provider_that_makes_no_sense_is_refused(
-    client: Client, provider: Provider, tmp_path: Path, page: object
+@pytest.mark.parametrize("metadata", [{}, {"token_endpoint": "http://127.0.0.1:1/token"}, [5]])
+async def test_an_oidc_provider_with_invalid_metadata_is_rejected(
+    client: Client, provider: Provider, tmp_path: Path, metadata: object
 ) -> None:
-    provider.page = page
+    provider.metadata = metadata
     trusted = {"idp-certificate-authority-data": base64.b64encode(provider.authority.certificate).decode()}
     config = load_config(kubeconfig(tmp_path / "config", client.config, oidc_user(provider, **trusted)))
     async with Client(config) as through:
-        with pytest.raises(ConfigError, match=r"no new token from https://127\.0\.0\.1"):
-            await who(through)
-    assert provider.asked == []
+        with pytest.raises(ConfigError, match=r"cannot refresh the token at https://127\.0\.0\.1"):
+            await username(through)
+    assert provider.refresh_tokens == []
 
 
 def expired_token() -> str:
@@ -291,16 +291,17 @@ def expired_token() -> str:
     return f"{part({'alg': 'none'})}.{part({'exp': 1_700_000_000})}.{part('signature')}"
 
 
-async def test_an_expired_token_is_called_expired(client: Client) -> None:
-    config = msgspec.structs.replace(bearing(expired_token(), client.config), origin="context 'x' of y")
+async def test_the_rejection_of_an_expired_token_names_its_expiry_and_origin(client: Client) -> None:
+    config = msgspec.structs.replace(bearing(expired_token(), client.config), origin="context 'x' in y")
     async with Client(config) as through:
         with pytest.raises(
-            Unauthorized, match=r"the token expired at 2023-11-14 22:13:20Z; they come from context 'x'"
+            Unauthorized,
+            match=r"rejected the credentials from context 'x' in y: the token expired at 2023-11-14 22:13:20Z",
         ):
-            await who(through)
+            await username(through)
 
 
-async def test_an_expired_certificate_is_called_expired(client: Client, tmp_path: Path) -> None:
+async def test_the_rejection_of_an_expired_certificate_names_its_expiry(client: Client, tmp_path: Path) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "late")])
     begin, end = datetime(2020, 1, 1, tzinfo=UTC), datetime(2020, 2, 1, tzinfo=UTC)
@@ -315,17 +316,17 @@ async def test_an_expired_certificate_is_called_expired(client: Client, tmp_path
     }
     async with Client(load_config(kubeconfig(tmp_path / "config", client.config, user))) as through:
         with pytest.raises(Unauthorized, match=r"the client certificate expired at 2020-02-01 00:00:00Z"):
-            await who(through)
+            await username(through)
 
 
-async def test_a_token_never_shows_in_an_error(client: Client) -> None:
+async def test_an_error_never_contains_the_token(client: Client) -> None:
     async with Client(bearing("very-secret", client.config)) as through:
-        with pytest.raises(Unauthorized) as refused:
-            await who(through)
-    assert "very-secret" not in f"{refused.value!s} {refused.value!r} {refused.value.status}"
+        with pytest.raises(Unauthorized) as raised:
+            await username(through)
+    assert "very-secret" not in f"{raised.value!s} {raised.value!r} {raised.value.status}"
 
 
-async def test_what_we_may_not_do_is_named(client: Client, account: ObjectKey) -> None:
+async def test_a_missing_permission_is_named(client: Client, account: ObjectKey) -> None:
     token = await service_account_token(client, account)
     async with Client(bearing(token, client.config)) as robot:
         with pytest.raises(Forbidden, match='cannot list resource "serviceaccounts"'):
@@ -336,4 +337,4 @@ async def test_a_server_with_another_ca_is_not_trusted(client: Client) -> None:
     tls = ssl.create_default_context(cadata=Authority().certificate.decode())
     async with Client(msgspec.structs.replace(client.config, tls=tls)) as through:
         with pytest.raises(Untrusted, match=r"the certificate of https://127.* is not trusted"):
-            await who(through)
+            await username(through)

@@ -1,4 +1,4 @@
-"""What the client does when the network, or the server, does not do its part."""
+"""The client with a faulty network or API server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ from vmafx.kube.errors import ServerError, TooManyRequests, Unreachable
 from vmafx.kube.transport import ApiRequest, Transport
 from vmafx.kube.watch import RETRY_LIMIT, Added
 
-NOWHERE = Config(server="http://nowhere", tls=None)  # behind a proxy that passes nothing on
+NO_SERVER = Config(server="http://nowhere", tls=None)  # behind a proxy that forwards nothing
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ async def through(proxy: FaultyProxy) -> AsyncIterator[Client]:
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_a_request_turned_away_comes_back_when_told(
+async def test_a_throttled_request_is_retried_after_retry_after(
     proxy: FaultyProxy, through: Client, namespace: str, status: int
 ) -> None:
     proxy.faults.extend([Refuse(status, retry_after="0")] * 3)
@@ -39,23 +39,23 @@ async def test_a_request_turned_away_comes_back_when_told(
     assert [job.metadata.name for job in (await through.list(JOBS, namespace)).items] == [key.name]
 
 
-async def test_a_503_that_does_not_say_when_is_not_tried_again(
-    proxy: FaultyProxy, through: Client, namespace: str
-) -> None:
-    proxy.faults.append(Refuse(503, body="the backend is gone"))
-    with pytest.raises(ServerError, match="the backend is gone"):
+async def test_a_503_without_retry_after_is_not_retried(proxy: FaultyProxy, through: Client, namespace: str) -> None:
+    proxy.faults.append(Refuse(503, body="the backend is down"))
+    with pytest.raises(ServerError, match="the backend is down"):
         await make(through, namespace)
     assert proxy.seen == ["POST"]
 
 
-async def test_giving_up_says_why(proxy: FaultyProxy, through: Client, namespace: str) -> None:
+async def test_the_last_retry_raises_the_error_of_the_server(
+    proxy: FaultyProxy, through: Client, namespace: str
+) -> None:
     proxy.faults.extend([Refuse(429, retry_after="0", body='{"message": "slow down"}')] * 20)
     with pytest.raises(TooManyRequests, match="slow down"):
         await make(through, namespace)
     assert len(proxy.seen) == 6
 
 
-async def test_a_create_whose_answer_was_lost_is_not_sent_twice(
+async def test_a_create_whose_response_is_lost_is_not_retried(
     proxy: FaultyProxy, through: Client, client: Client, namespace: str
 ) -> None:
     proxy.faults.append(LoseAnswer())
@@ -66,7 +66,7 @@ async def test_a_create_whose_answer_was_lost_is_not_sent_twice(
 
 
 @pytest.mark.parametrize("fault", [LoseRequest(), LoseAnswer()])
-async def test_what_comes_to_the_same_twice_is_sent_again(
+async def test_an_idempotent_request_is_retried(
     proxy: FaultyProxy, through: Client, namespace: str, fault: LoseRequest | LoseAnswer
 ) -> None:
     key, _ = await make(through, namespace)
@@ -82,10 +82,10 @@ async def test_what_comes_to_the_same_twice_is_sent_again(
 
 
 @pytest.mark.parametrize("fault", [LoseRequest(), LoseAnswer()])
-async def test_a_guarded_patch_is_not_sent_again(
+async def test_a_patch_with_a_resource_version_is_not_retried(
     proxy: FaultyProxy, through: Client, namespace: str, fault: LoseRequest | LoseAnswer
 ) -> None:
-    """Had the first one arrived, the second would be refused, and the caller told that somebody else wrote."""
+    """If the first one took effect, a retry would conflict with it."""
     key, made = await make(through, namespace)
     proxy.seen.clear()
     proxy.faults.append(fault)
@@ -94,35 +94,35 @@ async def test_a_guarded_patch_is_not_sent_again(
     assert proxy.seen == ["PATCH"]
 
 
-def test_nobody_there() -> None:
-    async def ask(server: str) -> None:
+def test_a_refused_connection_is_reported_as_not_sent() -> None:
+    async def call(server: str) -> None:
         async with Client(Config(server=server, tls=None)) as client:
             await client.get(JOBS, ObjectKey("a", "b"))
 
     with nobody_listens() as port:
         server = f"https://127.0.0.1:{port}"
-        with pytest.raises(Unreachable, match=f"cannot connect to {server}: .*[Cc]onn") as refused:
-            virtual.run(ask(server))
-    assert refused.value.sent is False
+        with pytest.raises(Unreachable, match=f"cannot connect to {server}: .*[Cc]onn") as raised:
+            virtual.run(call(server))
+    assert raised.value.sent is False
 
 
-def test_a_server_that_says_nothing_is_not_waited_for_for_ever() -> None:
-    async def ask() -> None:
-        async with FaultyProxy(NOWHERE) as proxy, Transport(proxy.config) as transport:
+def test_a_call_without_a_response_times_out() -> None:
+    async def call() -> None:
+        async with FaultyProxy(NO_SERVER) as proxy, Transport(proxy.config) as transport:
             proxy.faults.extend([Stall()] * 10)
-            with pytest.raises(Unreachable, match="did not answer in time"):
+            with pytest.raises(Unreachable, match="did not respond in time"):
                 await transport.call(ApiRequest("POST", "/api", body=b"{}", timeout=30.0))
             assert proxy.seen == ["POST"]
 
-    virtual.run(ask())
+    virtual.run(call())
 
 
-async def test_a_watch_cut_anywhere_loses_nothing_and_repeats_nothing(
+async def test_an_interrupted_watch_loses_and_repeats_no_event(
     proxy: FaultyProxy, through: Client, client: Client, namespace: str
 ) -> None:
     version = (await client.list(SLIM, namespace)).metadata.resourceVersion
     made = [(await make(client, namespace))[0].name for _ in range(12)]
-    # One event has about 900 bytes: cut within the first, at odd places, between two, and by errors.
+    # An event has about 900 bytes: cut within the first, between two, elsewhere, and by errors.
     cuts = [CutStream(after) for after in (0, 1, 450, 900, 901, 1000, 2700)]
     proxy.faults.extend([*cuts, LoseRequest(), Refuse(429, retry_after="0"), Refuse(500)])
     events = await take(through.watch(SLIM, namespace, version=version), 12)
@@ -140,21 +140,21 @@ async def test_stopping_a_watch_closes_its_connection(through: Client, proxy: Fa
     for task in tasks:
         task.cancel()
     assert all(isinstance(end, asyncio.CancelledError) for end in await asyncio.gather(*tasks, return_exceptions=True))
-    key, _ = await make(through, namespace)  # the client itself goes on
-    # The server notices when it next has something to say to them.
+    key, _ = await make(through, namespace)  # the client still works
+    # The server notices a closed connection when it sends the next event.
     async with asyncio.timeout(60):
         while proxy.open:
             await through.merge_patch(JOBS, key, {"spec": {"priority": proxy.open}})
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.parametrize("answer", [Refuse(200), Refuse(429, retry_after="0"), Refuse(500), LoseRequest()])
-def test_a_watch_that_ends_at_once_is_not_opened_in_a_frenzy(answer: Refuse | LoseRequest) -> None:
-    """Also one with a good answer that is over at once."""
+@pytest.mark.parametrize("fault", [Refuse(200), Refuse(429, retry_after="0"), Refuse(500), LoseRequest()])
+def test_a_watch_that_ends_at_once_reconnects_with_backoff(fault: Refuse | LoseRequest) -> None:
+    """Even if the response is a 200 that ends at once."""
 
     async def almost_a_minute() -> None:
-        async with FaultyProxy(NOWHERE) as proxy, Client(proxy.config) as through:
-            proxy.faults.extend([answer] * 10_000)
+        async with FaultyProxy(NO_SERVER) as proxy, Client(proxy.config) as through:
+            proxy.faults.extend([fault] * 10_000)
 
             async def follow() -> None:
                 async for _ in through.watch(SLIM, "n", version="1"):
@@ -170,10 +170,10 @@ def test_a_watch_that_ends_at_once_is_not_opened_in_a_frenzy(answer: Refuse | Lo
     virtual.run(almost_a_minute())
 
 
-async def test_a_watch_that_is_cut_before_it_has_a_version_says_so(
+async def test_a_watch_interrupted_during_the_initial_events_raises(
     proxy: FaultyProxy, through: Client, client: Client, namespace: str
 ) -> None:
-    """What is there comes in no order: going on from the last of it would leave others out."""
+    """Initial events come in no order: resuming after the last of them would skip others."""
     for _ in range(3):
         await make(client, namespace)
     proxy.faults.append(CutStream(1800))
@@ -181,7 +181,7 @@ async def test_a_watch_that_is_cut_before_it_has_a_version_says_so(
         await take(through.watch(SLIM, namespace), 3)
 
 
-async def test_a_deletion_whose_answer_was_lost_is_repeated_only_for_that_very_object(
+async def test_a_deletion_whose_response_is_lost_is_retried_only_by_uid(
     proxy: FaultyProxy, through: Client, namespace: str
 ) -> None:
     key, made = await make(through, namespace)
@@ -193,7 +193,7 @@ async def test_a_deletion_whose_answer_was_lost_is_repeated_only_for_that_very_o
         await through.delete(JOBS, other)
 
 
-async def test_a_watch_that_falls_silent_is_begun_again(
+async def test_a_silent_watch_reconnects(
     proxy: FaultyProxy, through: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "MAX_SILENCE", 0.2)
@@ -214,7 +214,7 @@ async def test_a_watch_that_falls_silent_is_begun_again(
         await asyncio.gather(following, return_exceptions=True)
 
 
-async def test_a_watch_that_is_refused_for_long_says_so(
+async def test_a_watch_that_keeps_failing_raises_after_the_retry_limit(
     proxy: FaultyProxy, through: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vmafx.kube.watch.RETRY_LIMIT", 0.5)

@@ -1,4 +1,4 @@
-"""Calls and watches through a proxy, on the real server."""
+"""Calls and watches through an HTTP proxy, against a real API server."""
 
 import asyncio
 import ssl
@@ -32,10 +32,10 @@ def through(config: Config, tunnel: Tunnel, scheme: str = "http", password: str 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_calls_and_watches_go_through_a_tunnel(client: Client, namespace: str, loop: type) -> None:
     async def run() -> list[str]:
-        async with Tunnel() as tunnel, Client(through(client.config, tunnel)) as far:
-            assert (await far.get(NAMESPACES, DEFAULT))["metadata"]["name"] == "default"
-            await far.create(NODES, NODE, namespace)
-            async for batch in far.watch(NODES, namespace):
+        async with Tunnel() as tunnel, Client(through(client.config, tunnel)) as proxied:
+            assert (await proxied.get(NAMESPACES, DEFAULT))["metadata"]["name"] == "default"
+            await proxied.create(NODES, NODE, namespace)
+            async for batch in proxied.watch(NODES, namespace):
                 assert isinstance(batch[0], Added)
                 break
             return tunnel.seen
@@ -46,16 +46,16 @@ def test_calls_and_watches_go_through_a_tunnel(client: Client, namespace: str, l
     assert seen == [f"CONNECT {where} HTTP/1.1"] * 2  # one for the calls, one for the watch
 
 
-async def test_a_proxy_that_wants_a_password(client: Client) -> None:
-    said = await basic("me", "hunter2").header() or ""
-    async with Tunnel(said) as tunnel:
-        async with Client(through(client.config, tunnel, password="hunter2")) as far:
-            assert await far.get(NAMESPACES, DEFAULT)
-        async with Client(through(client.config, tunnel, password="wrong")) as far:
-            with pytest.raises(Unreachable, match="the proxy says 407 Who Are You") as refused:
-                await far.create(NODES, NODE, "default")
-    assert "wrong" not in str(refused.value)
-    assert not refused.value.sent
+async def test_a_proxy_with_a_password(client: Client) -> None:
+    authorization = await basic("me", "hunter2").header() or ""
+    async with Tunnel(authorization) as tunnel:
+        async with Client(through(client.config, tunnel, password="hunter2")) as proxied:
+            assert await proxied.get(NAMESPACES, DEFAULT)
+        async with Client(through(client.config, tunnel, password="wrong")) as proxied:
+            with pytest.raises(Unreachable, match="the proxy responded 407 Who Are You") as raised:
+                await proxied.create(NODES, NODE, "default")
+    assert "wrong" not in str(raised.value)
+    assert not raised.value.sent
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -69,28 +69,28 @@ def test_a_proxy_behind_tls(client: Client, tmp_path: Path, monkeypatch: pytest.
 
     async def run() -> None:
         async with Tunnel(tls=tls) as tunnel:
-            async with Client(through(client.config, tunnel, "https")) as far:
+            async with Client(through(client.config, tunnel, "https")) as proxied:
                 with pytest.raises(Untrusted):
-                    await far.get(NAMESPACES, DEFAULT)
+                    await proxied.get(NAMESPACES, DEFAULT)
             monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
-            async with Client(through(client.config, tunnel, "https")) as far:
-                assert await far.get(NAMESPACES, DEFAULT)
+            async with Client(through(client.config, tunnel, "https")) as proxied:
+                assert await proxied.get(NAMESPACES, DEFAULT)
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(run())
 
 
-async def test_a_server_without_tls_is_asked_for_by_its_url(client: Client) -> None:
-    said = await basic("me", "hunter2").header() or ""
-    async with FaultyProxy(client.config) as server, Tunnel(said) as tunnel:
-        async with Client(through(server.config, tunnel, password="hunter2")) as far:
-            assert await far.get(NAMESPACES, DEFAULT)
+async def test_requests_to_a_server_without_tls_are_forwarded_by_url(client: Client) -> None:
+    authorization = await basic("me", "hunter2").header() or ""
+    async with FaultyProxy(client.config) as server, Tunnel(authorization) as tunnel:
+        async with Client(through(server.config, tunnel, password="hunter2")) as proxied:
+            assert await proxied.get(NAMESPACES, DEFAULT)
         assert tunnel.seen == [f"GET {server.config.server}/api/v1/namespaces/default HTTP/1.1"]
 
 
-async def test_a_proxy_that_is_not_there(client: Client) -> None:
+async def test_an_unreachable_proxy_is_reported(client: Client) -> None:
     with nobody_listens() as port:
-        nobody = msgspec.structs.replace(client.config, proxy=f"http://127.0.0.1:{port}")
-        async with Client(nobody) as far:
+        unreachable = msgspec.structs.replace(client.config, proxy=f"http://127.0.0.1:{port}")
+        async with Client(unreachable) as proxied:
             with pytest.raises(Unreachable, match="cannot connect"):
-                await far.create(NODES, NODE, "default")
+                await proxied.create(NODES, NODE, "default")

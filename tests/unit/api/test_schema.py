@@ -1,4 +1,4 @@
-"""From Structs to structural schemas."""
+"""Structs converted to structural schemas."""
 
 from typing import Annotated, Any
 
@@ -14,15 +14,15 @@ from vmafx.api.schema import object_schema, type_schema
 
 
 class Inner(ApiModel):
-    """Something inside."""
+    """A nested Struct."""
 
-    size: Annotated[int, Meta(ge=1, le=9), schema(format="int32"), doc("How large.")] = 3
+    size: Annotated[int, Meta(ge=1, le=9), schema(format="int32"), doc("Size.")] = 3
 
 
 class Outer(ApiModel):
-    link: Annotated[Uri, doc("Where.")]
-    inner: Annotated[Inner, doc("What.")] = Inner()
-    share: Annotated[float, Meta(gt=0, lt=1)] | None = None
+    link: Annotated[Uri, doc("Link.")]
+    inner: Annotated[Inner, doc("Inner.")] = Inner()
+    ratio: Annotated[float, Meta(gt=0, lt=1)] | None = None
 
     rules = (Rule(check="self.inner.size > 0", message="too small"),)
 
@@ -36,7 +36,7 @@ def schema_of(struct: type[ApiModel], *, defaults: bool = True) -> dict[str, Any
 def test_a_struct_becomes_an_object_with_descriptions_bounds_defaults_and_rules() -> None:
     assert schema_of(Outer)["properties"]["inner"] == {
         "type": "object",
-        "description": "What.",
+        "description": "Inner.",
         "default": {},
         "properties": {
             "size": {
@@ -44,7 +44,7 @@ def test_a_struct_becomes_an_object_with_descriptions_bounds_defaults_and_rules(
                 "minimum": 1,
                 "maximum": 9,
                 "format": "int32",
-                "description": "How large.",
+                "description": "Size.",
                 "default": 3,
             }
         },
@@ -53,7 +53,7 @@ def test_a_struct_becomes_an_object_with_descriptions_bounds_defaults_and_rules(
     assert schema_of(Outer)["x-kubernetes-validations"] == [{"rule": "self.inner.size > 0", "message": "too small"}]
 
 
-def test_a_struct_without_a_docstring_does_not_speak_with_its_base() -> None:
+def test_a_docstring_is_not_inherited() -> None:
     assert "description" not in schema_of(Outer)
     assert ApiModel.__doc__
     for kind in KINDS:
@@ -64,12 +64,12 @@ def test_a_status_has_no_defaults() -> None:
     assert "default" not in str(schema_of(Outer, defaults=False))
 
 
-def test_open_bounds_are_exclusive() -> None:
-    share = schema_of(Outer)["properties"]["share"]
-    assert share == {"type": "number", "minimum": 0, "maximum": 1, "exclusiveMinimum": True, "exclusiveMaximum": True}
+def test_gt_and_lt_become_exclusive_bounds() -> None:
+    ratio = schema_of(Outer)["properties"]["ratio"]
+    assert ratio == {"type": "number", "minimum": 0, "maximum": 1, "exclusiveMinimum": True, "exclusiveMaximum": True}
 
 
-def test_a_pattern_with_a_message_becomes_a_rule_that_says_it() -> None:
+def test_a_pattern_with_a_message_becomes_a_cel_rule() -> None:
     link = schema_of(Outer)["properties"]["link"]
     assert "pattern" not in link
     (rule,) = link["x-kubernetes-validations"]
@@ -78,7 +78,7 @@ def test_a_pattern_with_a_message_becomes_a_rule_that_says_it() -> None:
     assert "such as" in rule["message"]
 
 
-def test_a_rule_on_int_or_string_speaks_of_the_string_only() -> None:
+def test_the_rule_of_an_int_or_string_applies_to_strings_only() -> None:
     both = type_schema(types.type_info(DurationOrNanoseconds), defaults=True)
     assert both["x-kubernetes-int-or-string"] is True
     assert both["x-kubernetes-validations"][0]["rule"].startswith("type(self) != string || (self.matches(")
@@ -86,7 +86,7 @@ def test_a_rule_on_int_or_string_speaks_of_the_string_only() -> None:
     assert text["x-kubernetes-validations"][0]["rule"].startswith("self.matches(")
 
 
-def test_what_no_structural_schema_can_say_is_refused() -> None:
+def test_a_type_without_a_structural_schema_is_rejected() -> None:
     with pytest.raises(TypeError, match="no CRD schema"):
         type_schema(types.type_info(int | list[int]), defaults=True)
     with pytest.raises(TypeError, match="no CRD schema"):
@@ -94,7 +94,7 @@ def test_what_no_structural_schema_can_say_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_has_what_all_must_have(kind: type[CustomObject]) -> None:
+def test_every_kind_has_a_status_subresource_conditions_and_a_category(kind: type[CustomObject]) -> None:
     spec = definition(kind)["spec"]
     (version,) = spec["versions"]
     status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
@@ -106,13 +106,13 @@ def test_every_kind_has_what_all_must_have(kind: type[CustomObject]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_refusal_is_only_a_regex(kind: type[CustomObject]) -> None:
+def test_no_field_is_validated_by_a_bare_pattern(kind: type[CustomObject]) -> None:
     assert "'pattern'" not in str(definition(kind))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_field_of_a_spec_and_status_is_explained(kind: type[CustomObject]) -> None:
+def test_every_field_of_a_spec_and_status_has_a_description(kind: type[CustomObject]) -> None:
     properties = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     for part in ("spec", "status"):
-        unexplained = [name for name, field in properties[part]["properties"].items() if "description" not in field]
-        assert unexplained == [], part
+        undescribed = [name for name, field in properties[part]["properties"].items() if "description" not in field]
+        assert undescribed == [], part

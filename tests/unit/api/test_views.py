@@ -1,6 +1,6 @@
-"""A view is a part of its kind: a field that the kind does not have would silently stay empty.
+"""Views have only fields of their kinds, and every scoring field of a job reaches the worker.
 
-What a job says of scoring is passed on to a worker and to the scorer: a field that one of them lacks would be lost.
+A view field that its kind does not have would silently stay empty.
 """
 
 from typing import Any
@@ -45,7 +45,7 @@ def test_a_view_has_every_field_of_the_spec(view: type[Any], kind: type[Any]) ->
     assert fields_of(view, "spec").cls.__struct_fields__ == fields_of(kind, "spec").cls.__struct_fields__
 
 
-def test_a_difference_is_noticed() -> None:
+def test_a_view_that_differs_from_its_kind_is_reported() -> None:
     class Status(ApiModel):
         phase: str = "Running"
         attempts: str = ""
@@ -56,25 +56,25 @@ def test_a_difference_is_noticed() -> None:
         metadata: MetaView
         status: Status = Status()
 
-    told = " ".join(differences(View, VmafxJob))
-    assert "status.phase is 'Running' when absent" in told
-    assert "status.attempts is a StrType" in told
-    assert "status.excludedNodes[] is a IntType" in told
-    assert "status.speed is not in VmafxJobStatus" in told
-    assert "status.phase is a" not in told  # any text can hold what a Literal allows
+    reported = " ".join(differences(View, VmafxJob))
+    assert "status.phase is 'Running' when absent" in reported
+    assert "status.attempts is a StrType" in reported
+    assert "status.excludedNodes[] is a IntType" in reported
+    assert "status.speed is not in VmafxJobStatus" in reported
+    assert "status.phase is a" not in reported  # a str can hold any value of a Literal
 
 
-def test_a_spec_is_read_as_the_server_has_it_without_its_limits() -> None:
-    beyond = {"reference": "a", "distorted": " ", "backend": "quantum", "priority": -1, "nodeSelector": {"": "?"}}
+def test_a_view_reads_a_spec_without_its_limits() -> None:
+    invalid = {"reference": "a", "distorted": " ", "backend": "quantum", "priority": -1, "nodeSelector": {"": "?"}}
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert(beyond, VmafxJobSpec)
-    assert msgspec.to_builtins(msgspec.convert(beyond, JobSpecView)) == beyond
+        msgspec.convert(invalid, VmafxJobSpec)
+    assert msgspec.to_builtins(msgspec.convert(invalid, JobSpecView)) == invalid
     for given in (every_field(fields_of(VmafxJob, "spec")), {"reference": "s3://b/r", "distorted": "s3://b/d"}):
         view, spec = msgspec.convert(given, JobSpecView), msgspec.convert(given, VmafxJobSpec)
         assert msgspec.structs.asdict(view) == msgspec.structs.asdict(spec)
 
 
-def test_a_view_is_as_light_as_what_it_is_a_view_of() -> None:
+def test_a_view_has_the_struct_options_of_its_model() -> None:
     class Example(ApiModel):
         name: str
         labels: dict[str, str] = {}
@@ -85,8 +85,7 @@ def test_a_view_is_as_light_as_what_it_is_a_view_of() -> None:
     assert view(name="a").labels is not view(name="b").labels
 
 
-def test_what_a_job_says_of_scoring_reaches_the_scorer() -> None:
-    """Every field, by any name: none is copied by hand."""
+def test_every_scoring_field_of_a_job_reaches_the_scorer() -> None:
     given = every_field(fields_of(VmafxJob, "spec"))
     given["options"]["pooling"] = "p5"  # the others differ from their defaults already
     spec = msgspec.convert(given, JobSpecView)
@@ -102,7 +101,7 @@ def test_what_a_job_says_of_scoring_reaches_the_scorer() -> None:
     assert options.model == spec.model
 
 
-def test_without_options_a_job_is_scored_by_their_defaults() -> None:
+def test_a_job_without_options_is_scored_with_the_defaults() -> None:
     assert ScoreOptions.of(ScoringSpec("s3://b/r", "s3://b/d")) == ScoreOptions()
 
 
@@ -111,32 +110,33 @@ def test_every_scoring_option_has_a_flag_with_the_same_default() -> None:
     assert ScoringFlags().options() == ScoringOptions()
 
 
-def differences(view: type[Any], whole: type[Any], path: str = "") -> list[str]:
-    there = {field.encode_name: field for field in struct_fields(whole)}
+def differences(view: type[Any], kind: type[Any], path: str = "") -> list[str]:
+    """The fields of a view that its kind does not have, or has with another type or default."""
+    expected = {field.encode_name: field for field in struct_fields(kind)}
     found = []
     for field in struct_fields(view):
         name = f"{path}.{field.encode_name}"
-        if field.encode_name not in there:
-            found.append(f"{name} is not in {whole.__name__}")
+        if field.encode_name not in expected:
+            found.append(f"{name} is not in {kind.__name__}")
             continue
-        found += _type_differences(field.type, there[field.encode_name].type, name)
-        if field.default != there[field.encode_name].default and not field.required and not _is_struct(field.type):
-            found.append(f"{name} is {field.default!r} when absent, in {whole.__name__} otherwise")
+        found += _type_differences(field.type, expected[field.encode_name].type, name)
+        if field.default != expected[field.encode_name].default and not field.required and not _is_struct(field.type):
+            found.append(f"{name} is {field.default!r} when absent, but not in {kind.__name__}")
     return found
 
 
-def _type_differences(view: types.Type, whole: types.Type, name: str) -> list[str]:
-    mine, theirs = bare(view), bare(whole)
-    match mine, theirs:
+def _type_differences(view: types.Type, kind: types.Type, name: str) -> list[str]:
+    actual, expected = bare(view), bare(kind)
+    match actual, expected:
         case types.StructType(), types.StructType():
-            return differences(mine.cls, theirs.cls, name)
+            return differences(actual.cls, expected.cls, name)
         case types.VarTupleType(), types.VarTupleType():
-            return _type_differences(mine.item_type, theirs.item_type, f"{name}[]")
+            return _type_differences(actual.item_type, expected.item_type, f"{name}[]")
         case types.DictType(), types.DictType():
-            return _type_differences(mine.value_type, theirs.value_type, f"{name}.*")
-        case types.StrType(), types.LiteralType() if all(isinstance(value, str) for value in theirs.values):
+            return _type_differences(actual.value_type, expected.value_type, f"{name}.*")
+        case types.StrType(), types.LiteralType() if all(isinstance(value, str) for value in expected.values):
             return []
-    return [] if type(mine) is type(theirs) else [f"{name} is a {mine}, not a {theirs}"]
+    return [] if type(actual) is type(expected) else [f"{name} is a {actual}, not a {expected}"]
 
 
 def _is_struct(kind: types.Type) -> bool:

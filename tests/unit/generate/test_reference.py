@@ -62,7 +62,7 @@ def test_what_the_schema_says_of_a_field_is_there() -> None:
         if isinstance(schema, dict):
             for name in ("message", "description"):
                 text = schema.get(name)
-                if isinstance(text, str) and "cannot be changed after creation" not in text:
+                if isinstance(text, str) and "is immutable" not in text:
                     assert text in WHOLE or text[0].lower() + text[1:] in WHOLE
             for part in schema.values():
                 look(part)

@@ -1,4 +1,4 @@
-"""When a call is tried again."""
+"""When a failed call is retried, and which error a response becomes."""
 
 import pytest
 from hypothesis import given
@@ -15,15 +15,15 @@ from vmafx.kube.errors import (
     TooManyRequests,
     Unreachable,
     error_for,
-    error_from_answer,
+    error_from_response,
 )
-from vmafx.kube.transport import MAX_RETRY_AFTER, MAX_TRIES, wait_before_retry
+from vmafx.kube.transport import MAX_RETRY_AFTER, MAX_TRIES, retry_delay
 
 BUSY, DOWN = Status(code=429), Status(code=503)
 
 
 @pytest.mark.parametrize(
-    ("error", "idempotent", "again"),
+    ("error", "idempotent", "retried"),
     [
         (TooManyRequests(BUSY, 3), False, True),
         (TooManyRequests(BUSY), False, True),
@@ -38,33 +38,35 @@ BUSY, DOWN = Status(code=429), Status(code=503)
         (NotFound(Status(code=404)), True, False),
     ],
 )
-def test_only_where_it_cannot_do_a_thing_twice(error: KubeError, idempotent: bool, again: bool) -> None:
-    assert (wait_before_retry(error, 1, idempotent=idempotent) is not None) == again
+def test_a_call_is_retried_only_if_it_cannot_take_effect_twice(
+    error: KubeError, idempotent: bool, retried: bool
+) -> None:
+    assert (retry_delay(error, 1, idempotent=idempotent) is not None) == retried
 
 
 @given(after=st.floats(0, 1e6), tries=st.integers(1, 20), jitter=st.floats(0, 1))
-def test_it_ends_and_never_waits_longer_than_the_limit(after: float, tries: int, jitter: float) -> None:
-    wait = wait_before_retry(TooManyRequests(BUSY, after), tries, idempotent=True, jitter=lambda: jitter)
+def test_retries_end_and_their_delay_is_limited(after: float, tries: int, jitter: float) -> None:
+    delay = retry_delay(TooManyRequests(BUSY, after), tries, idempotent=True, jitter=lambda: jitter)
     if tries >= MAX_TRIES:
-        assert wait is None
+        assert delay is None
     else:
-        assert wait is not None
-        assert min(after, MAX_RETRY_AFTER) <= wait <= MAX_RETRY_AFTER + 0.1
+        assert delay is not None
+        assert min(after, MAX_RETRY_AFTER) <= delay <= MAX_RETRY_AFTER + 0.1
 
 
-def test_the_server_is_not_asked_again_before_it_said_so() -> None:
-    assert wait_before_retry(ServerError(DOWN, 7), 1, idempotent=False, jitter=lambda: 0.0) == 7
+def test_a_retry_waits_for_retry_after() -> None:
+    assert retry_delay(ServerError(DOWN, 7), 1, idempotent=False, jitter=lambda: 0.0) == 7
 
 
 @given(code=st.integers(300, 599), body=st.binary(max_size=300))
-def test_any_answer_becomes_an_error_with_its_code(code: int, body: bytes) -> None:
-    error = error_from_answer(code, body, None)
+def test_any_error_response_becomes_an_error_with_its_code(code: int, body: bytes) -> None:
+    error = error_from_response(code, body, None)
     assert isinstance(error, ApiError)
     assert error.status.code == code
     assert str(error)
 
 
-def test_the_tree() -> None:
+def test_a_status_becomes_the_error_of_its_code_and_reason() -> None:
     assert isinstance(error_for(Status(code=409, reason="AlreadyExists")), Conflict)
     assert type(error_for(Status(code=409, reason="Conflict"))) is Conflict
     assert isinstance(error_for(Status(code=410)), Expired)

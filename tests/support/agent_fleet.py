@@ -54,7 +54,7 @@ class AgentFleet:
         running = JobReconciler(made, defaults(JobSettings, worker_image="worker:1"))
         self.health = NodeReconciler(made, defaults(NodeSettings, controller_address=self.controller.address))
         made.manager.add_informer(running.pods)
-        self._of_jobs, self._of_nodes = running.controller, self.health.controller
+        self._of_jobs, self._of_nodes = running.loop, self.health.loop
         made.manager.add_loop(self._of_jobs)
         made.manager.add_loop(self._of_nodes)
         made.manager.while_leading(running.lead)
@@ -83,7 +83,7 @@ class AgentFleet:
 
     async def _probe(self) -> None:
         self._since_probe = 0.0
-        await self.health.probes.ask()
+        await self.health.prober.probe()
 
     async def settled(self) -> None:
         """Wait until everything was looked at as it is now, and nothing came of it that is not known."""

@@ -48,7 +48,7 @@ async def operating(
     made = context(client, namespace, metrics, now=now)
     reconciler = JobReconciler(made, defaults(JobSettings, worker_image="worker:1", **parts))
     made.manager.add_informer(reconciler.pods)
-    made.manager.add_loop(reconciler.controller)
+    made.manager.add_loop(reconciler.loop)
     made.manager.while_leading(reconciler.lead)
     stop = asyncio.Event()
     running = asyncio.create_task(made.manager.run(stop))

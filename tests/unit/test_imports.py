@@ -28,7 +28,7 @@ def test_a_package_does_not_import_what_is_heavy(module: str) -> None:
 def test_the_operator_follows_others_without_grpc_until_there_is_one_to_follow() -> None:
     code = """
 import asyncio, sys
-from vmafx.operator.job.foreign_jobs import ForeignJobs, ControllerPoller
+from vmafx.operator.job.foreign.poller import ForeignJobs, ControllerPoller
 def loaded():
     return sorted({"grpc", "google"} & set(sys.modules))
 async def main():

@@ -28,11 +28,11 @@ def test_a_package_does_not_import_what_is_heavy(module: str) -> None:
 def test_the_operator_follows_others_without_grpc_until_there_is_one_to_follow() -> None:
     code = """
 import asyncio, sys
-from vmafx.operator.job.foreign.poller import ForeignJobs, ControllerPoller
+from vmafx.operator.job.external.poller import ExternalJobs, ControllerPoller
 def loaded():
     return sorted({"grpc", "google"} & set(sys.modules))
 async def main():
-    task = asyncio.create_task(ForeignJobs("c:1", print).run())
+    task = asyncio.create_task(ExternalJobs("c:1", print).run())
     await asyncio.sleep(0)
     before = loaded()
     task.cancel()

@@ -23,7 +23,7 @@ def uid_of(attempt: str) -> str:
     return uid if number.isdecimal() else ""
 
 
-def is_foreign(job: JobView) -> bool:
+def is_external(job: JobView) -> bool:
     """Whether another controller has it: its controllerJobID is none that the operator gives to attempts at it."""
     uid, _, attempt = (job.status.controllerJobID or "").rpartition("-")
     return bool(job.status.controllerJobID) and not (uid == job.metadata.uid and attempt.isdecimal())
@@ -69,7 +69,7 @@ def hold_on(job: JobView, now: datetime) -> Hold | None:
         return Hold("DeadlineExceeded", "its deadline is over; the operator is about to end it")
     if job.status.assignedNode:
         return Hold("Placed", f"placed on {job.status.assignedNode}; the operator is about to run it there")
-    if is_foreign(job):
+    if is_external(job):
         return Hold("AwaitingScheduler", f"another controller has it, as {job.status.controllerJobID}")
     if job.spec.schedulerName != DEFAULT_SCHEDULER:
         return Hold("AwaitingScheduler", f"waits for {job.spec.schedulerName} to place it")

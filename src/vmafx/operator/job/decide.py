@@ -12,7 +12,7 @@ from vmafx.api.node import NodeView, Runtime
 from vmafx.jobs.attempt import decode_result
 from vmafx.jobs.outcome import Fail, Retry, Suspend, deadline_exceeded, failed_attempt, outcome_of
 from vmafx.jobs.state import attempt_id, deadline_left, hold_on, scheduled_condition
-from vmafx.operator.job.foreign.decide import ForeignState, decide_foreign
+from vmafx.operator.job.external.decide import ExternalState, decide_external
 from vmafx.operator.job.pod_cache import ContainerTerminated, PodView
 from vmafx.operator.job.steps import (
     RECHECK_INTERVAL,
@@ -49,7 +49,7 @@ class Observation(msgspec.Struct, frozen=True):
     pod_created_ago  seconds since this process created that Pod; None if it did not
     watched_since    when this process became leader, or last failed to reach the API server. What happened before is
                      known only from what was written
-    foreign          the state reported by the foreign controller that has the job, if any
+    external          the state reported by the external controller that has the job, if any
     """
 
     node: NodeView | None = None
@@ -58,7 +58,7 @@ class Observation(msgspec.Struct, frozen=True):
     pod_seen: bool = False
     pod_created_ago: float | None = None
     watched_since: datetime | None = None
-    foreign: ForeignState | None = None
+    external: ExternalState | None = None
 
 
 NO_OBSERVATION = Observation()
@@ -67,8 +67,8 @@ NO_OBSERVATION = Observation()
 def decide(job: JobView, now: datetime, observed: Observation = NO_OBSERVATION) -> Step:
     if job.metadata.deletionTimestamp is not None:
         return NoAction()
-    if observed.foreign is not None:
-        return decide_foreign(job, observed.foreign)
+    if observed.external is not None:
+        return decide_external(job, observed.external)
     return _decide_pending(job, now, observed) if job.status.phase == "Pending" else _decide_running(job, now, observed)
 
 

@@ -1,4 +1,4 @@
-"""Gathers what `decide` needs to know about a job: from the caches, the scheduler, foreign controllers and memory."""
+"""Gathers what `decide` needs to know about a job: from the caches, the scheduler, external controllers and memory."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -6,11 +6,11 @@ from datetime import datetime
 from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
 from vmafx.clock import loop_time
-from vmafx.jobs.state import is_foreign
+from vmafx.jobs.state import is_external
 from vmafx.kube import Client, ObjectKey
 from vmafx.kube.errors import NotFound
 from vmafx.operator.job.decide import NO_OBSERVATION, Observation, attempt_runtime, is_current, is_own_attempt
-from vmafx.operator.job.foreign.poller import ForeignJobs
+from vmafx.operator.job.external.poller import ExternalJobs
 from vmafx.operator.job.memory import JobMemories
 from vmafx.operator.job.placement import Placer
 from vmafx.operator.job.pod import pod_name
@@ -28,19 +28,19 @@ class Gatherer:
         nodes: Informer[NodeView],
         pods: Informer[PodView],
         placer: Placer,
-        foreign: ForeignJobs,
+        external: ExternalJobs,
         memory: JobMemories,
         now: Callable[[], datetime],
     ) -> None:
         self._client, self._nodes, self._pods, self._memory = client, nodes, pods, memory
-        self._placer, self._foreign, self._now = placer, foreign, now
+        self._placer, self._external, self._now = placer, external, now
         self.watched_since: datetime | None = None
 
     async def gather(self, key: ObjectKey, job: JobView) -> Observation:
         if job.metadata.deletionTimestamp is not None:
             return NO_OBSERVATION  # neither place it nor poll its controller
-        if is_foreign(job):
-            return Observation(foreign=self._foreign.state(key, job, self._now()))
+        if is_external(job):
+            return Observation(external=self._external.state(key, job, self._now()))
         if job.status.phase == "Pending":
             placement = self._placer.place(key, job)
             return Observation(self._node(key, placement or job.status.assignedNode), placement)

@@ -28,13 +28,13 @@ REASONS = (
         "Scheduled",
         "False",
         "Suspending",
-        "`suspend` is true; another controller has been asked to stop the job first.",
+        "`suspend` is true; an external controller has been asked to stop the job first.",
     ),
     ConditionReason(
         "Scheduled",
         "False",
         "AwaitingScheduler",
-        "The job waits for the scheduler named by `schedulerName`, or for the controller that has it.",
+        "The job waits for the scheduler named by `schedulerName`, or for the external controller that has it.",
     ),
     ConditionReason(
         "Scheduled", "False", "Retrying", "An attempt ended without a result; the next one starts after a delay."
@@ -47,8 +47,13 @@ REASONS = (
     ConditionReason(
         "Failed", "True", "DeadlineExceeded", "The job did not finish within `activeDeadlineSeconds` of its start."
     ),
-    ConditionReason("Failed", "True", "Cancelled", "`cancel` was set, or another controller cancelled the job."),
-    ConditionReason("Failed", "True", "ExternalFailure", "The controller that ran the job reports that it failed."),
+    ConditionReason("Failed", "True", "Cancelled", "`cancel` was set, or an external controller cancelled the job."),
+    ConditionReason(
+        "Failed",
+        "True",
+        "ExternalFailure",
+        "The external controller that ran the job reported a failure or an invalid score.",
+    ),
 )
 
 

@@ -81,7 +81,7 @@ class Placer:
             self.written(key)
             if job.status.assignedNode:
                 self.scheduler.hold(_name(key), NamespacedName(key.namespace, job.status.assignedNode))
-            else:  # a foreign job
+            else:  # an external job
                 self.scheduler.forget(_name(key))
         else:
             self.update(key, job)

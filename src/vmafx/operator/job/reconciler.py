@@ -20,7 +20,7 @@ from vmafx.operator.context import BY_NODE, OperatorContext
 from vmafx.operator.job import status
 from vmafx.operator.job.counts import FinishedCounter, FleetGauges, NodeJobCounter
 from vmafx.operator.job.decide import decide, is_active, is_current, is_stale
-from vmafx.operator.job.foreign.poller import ForeignJobs
+from vmafx.operator.job.external.poller import ExternalJobs
 from vmafx.operator.job.gather import Gatherer
 from vmafx.operator.job.memory import JobMemories, JobMemory
 from vmafx.operator.job.placement import Placer
@@ -32,7 +32,7 @@ from vmafx.operator.job.steps import (
     CreatePod,
     Enqueue,
     KeepPending,
-    MirrorForeign,
+    MirrorExternal,
     NoAction,
     PlaceOn,
     RejectPlacement,
@@ -62,9 +62,9 @@ class JobReconciler:
         self._metrics = JobMetrics(context.metrics)
         self._outcomes = OutcomeWriter(self._write, context.events, self._metrics, context.now)
         self._placer = Placer(context.now, self._requeue, self._requeue_low)
-        self._foreign = ForeignJobs(settings.controllers, self._requeue)
+        self._external = ExternalJobs(settings.controllers, self._requeue)
         self._creator = PodCreator(client, self.pods, settings.pod(), context.now)
-        self._gatherer = Gatherer(client, nodes, self.pods, self._placer, self._foreign, self._memory, context.now)
+        self._gatherer = Gatherer(client, nodes, self.pods, self._placer, self._external, self._memory, context.now)
         self._cleaner = FinishedJobCleaner(client, jobs.namespace, context.now)
         self._finished = FinishedCounter(client, jobs)
         self._node_counter = NodeJobCounter(client, nodes, self._placer.scheduler)
@@ -74,7 +74,7 @@ class JobReconciler:
 
     def _watch(self, context: OperatorContext) -> None:
         """Handlers run in the order of registration: the parts are up to date before a key is queued."""
-        for part in (self._cleaner, self._finished, self._foreign):
+        for part in (self._cleaner, self._finished, self._external):
             self._jobs.on_change(part.job_changed)
         self._jobs.on_change(self._job_changed)
         context.nodes.on_change(self._placer.node_changed)
@@ -88,7 +88,7 @@ class JobReconciler:
         self._gauges.leading, self._gatherer.watched_since = True, self._now()
         self._placer.lead()
         async with asyncio.TaskGroup() as group:
-            for part in (self._cleaner, self._finished, self._node_counter, self._foreign):
+            for part in (self._cleaner, self._finished, self._node_counter, self._external):
                 group.create_task(part.run())
 
     async def reconcile(self, key: ObjectKey) -> ReconcileResult:
@@ -119,7 +119,7 @@ class JobReconciler:
                 written = await self._write(job, status.message_status(message))
                 if message and written is not None:
                     emit_event(self._events, job, "Warning", "NotStarted", message)
-            case MirrorForeign(requeue_after=requeue_after):
+            case MirrorExternal(requeue_after=requeue_after):
                 await self._write(job, status.mirrored_status(job, step, now))
             case PlaceOn() | RejectPlacement() | CreatePod() | WaitForPodName():
                 return await self._start(key, job, node, step)

@@ -3,17 +3,17 @@
 from typing import Annotated
 
 from vmafx.api.hardware import HARDWARE
-from vmafx.operator.job.foreign import poller
+from vmafx.operator.job.external import poller
 from vmafx.operator.job.pod import PodSettings
 from vmafx.settings import Setting, Settings
 
 
 class JobSettings(Settings):
-    """Foreign controllers and worker Pods."""
+    """External controllers and worker Pods."""
 
     # fmt: off
     controllers: Annotated[str, Setting(
-        "gRPC address of the controller that is polled about foreign jobs; {namespace} stands for the job's namespace.",
+        "gRPC address of the external controller to poll; {namespace} stands for the job's namespace.",
         default=poller.DEFAULT_ADDRESS, variable="VMAFX_CONTROLLER_GRPC_ADDR", parse=poller.parse_address,
     )]
     worker_image: Annotated[str, Setting(

@@ -10,7 +10,7 @@ from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
 from vmafx.jobs.state import attempt_id, scheduled_condition
 from vmafx.operator.job.decide import PLACED
-from vmafx.operator.job.steps import MirrorForeign
+from vmafx.operator.job.steps import MirrorExternal
 from vmafx.runtime.conditions import MAX_MESSAGE, has_condition, with_condition
 
 
@@ -48,8 +48,8 @@ def message_status(message: str) -> dict[str, Any]:
     return {"message": message[:MAX_MESSAGE] or None}
 
 
-def mirrored_status(job: JobView, step: MirrorForeign, now: datetime) -> dict[str, Any]:
-    """The state that a foreign controller reports. Its node and job id in the status stay."""
+def mirrored_status(job: JobView, step: MirrorExternal, now: datetime) -> dict[str, Any]:
+    """The state that an external controller reports. Its node and job id in the status stay."""
     status: Literal["True", "False"] = "True" if step.phase == "Running" else "False"
     reason = "Placed" if step.phase == "Running" else "AwaitingScheduler"
     if step.phase == job.status.phase and has_condition(job, "Scheduled", status, reason, step.message):

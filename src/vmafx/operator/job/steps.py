@@ -64,8 +64,8 @@ class SetMessage(msgspec.Struct, frozen=True):
     requeue_after: float | None = None
 
 
-class MirrorForeign(msgspec.Struct, frozen=True):
-    """Copy the state that a foreign controller reports."""
+class MirrorExternal(msgspec.Struct, frozen=True):
+    """Copy the state that an external controller reports."""
 
     phase: Literal["Pending", "Running"]
     message: str
@@ -82,7 +82,7 @@ Step = (
     | WaitForPodName
     | Outcome
     | SetMessage
-    | MirrorForeign
+    | MirrorExternal
 )
 
 

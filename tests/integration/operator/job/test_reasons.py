@@ -143,8 +143,8 @@ def test_every_reason_is_declared_and_tested() -> None:
             reason = call.args[3]
             written |= {reason.value} if isinstance(reason, ast.Constant) else set()
     assert written == {one.reason for one in JOB.reasons}
-    foreign = {"Suspending", "ExternalFailure"}  # reached in test_foreign_jobs.py
-    assert {one.reason for one in SCENARIOS.values()} | foreign == written
+    external = {"Suspending", "ExternalFailure"}  # reached in test_external_jobs.py
+    assert {one.reason for one in SCENARIOS.values()} | external == written
 
 
 @pytest.mark.parametrize(("name", "reason"), [("bad-model", "BadInput"), ("given-up", "RetriesExhausted")])

@@ -161,7 +161,7 @@ async def test_nodes_registered_by_an_agent_are_deleted_after_a_day_without_hear
 async def test_a_node_with_jobs_is_not_deleted(
     has_jobs: bool, fleet: AgentFleet, client: Client, namespace: str
 ) -> None:
-    """A foreign job, which the operator does not move."""
+    """An external job, which the operator does not move."""
     key = ObjectKey(namespace, "made")
     await fleet.agent("made")
     await client.merge_patch(NODES, key, {"metadata": {"labels": {REGISTERED_BY: BY_AGENT}}})

@@ -11,10 +11,10 @@ from vmafx.api.meta import Condition, LocalSecretRef, MetaView
 from vmafx.api.node import NodeStatusView, NodeView, VmafxNodeSpec
 from vmafx.jobs.attempt import AttemptResult, encode_result
 from vmafx.jobs.outcome import Fail, Retry, Succeed, Suspend
-from vmafx.jobs.state import is_foreign
+from vmafx.jobs.state import is_external
 from vmafx.operator.job import status
 from vmafx.operator.job.decide import DISRUPTED, PLACED, Observation, decide
-from vmafx.operator.job.foreign.decide import ForeignIntent, ForeignReply, ForeignState, PollResult, foreign_intent
+from vmafx.operator.job.external.decide import ExternalIntent, ExternalReply, ExternalState, PollResult, external_intent
 from vmafx.operator.job.pod_cache import (
     ContainerState,
     ContainerStatus,
@@ -33,7 +33,7 @@ from vmafx.operator.job.steps import (
     CreatePod,
     Enqueue,
     KeepPending,
-    MirrorForeign,
+    MirrorExternal,
     NoAction,
     PlaceOn,
     RejectPlacement,
@@ -403,33 +403,33 @@ def test_a_placement_records_its_runtime_and_time() -> None:
             assert (written.reason, written.lastTransitionTime) == (reason, NOW)
 
 
-CANCELLED = ForeignIntent(Fail("Cancelled", "cancelled while another controller had it"))
-LATE = ForeignIntent(Fail("DeadlineExceeded", "not done within 60 s of its start"), 0.0)
+CANCELLED = ExternalIntent(Fail("Cancelled", "cancelled while an external controller had it"))
+LATE = ExternalIntent(Fail("DeadlineExceeded", "not done within 60 s of its start"), 0.0)
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running"])
 @pytest.mark.parametrize("assigned", [None, "n"])
 @pytest.mark.parametrize("theirs", ["theirs", "u2-0", "u1", "u1-", "u1-x", "u1-0-0", "-0"])
-def test_a_foreign_job_is_mirrored_and_never_run(phase: str, assigned: str | None, theirs: str) -> None:
+def test_a_external_job_is_mirrored_and_never_run(phase: str, assigned: str | None, theirs: str) -> None:
     status: dict[str, Any] = {"phase": phase, "assignedNode": assigned, "controllerJobID": theirs}
     plain, cancelled, suspended = (pending(spec, **status) for spec in ({}, {"cancel": True}, {"suspend": True}))
-    assert is_foreign(plain)
-    for job, wanted in ((plain, ForeignIntent()), (suspended, ForeignIntent()), (cancelled, CANCELLED)):
-        assert foreign_intent(job, NOW) == wanted
-        foreign = ForeignState(wanted, "c:1", PollResult(ForeignReply("COMPLETED", score=50.0)))
+    assert is_external(plain)
+    for job, wanted in ((plain, ExternalIntent()), (suspended, ExternalIntent()), (cancelled, CANCELLED)):
+        assert external_intent(job, NOW) == wanted
+        external = ExternalState(wanted, "c:1", PollResult(ExternalReply("COMPLETED", score=50.0)))
         for seen in (True, False):
             for found in (None, pod(), finished_pod(SCORED)):
-                step = step_for(job, found, pod_seen=seen, foreign=foreign)
-                assert isinstance(step, Succeed if phase == "Running" else MirrorForeign)
+                step = step_for(job, found, pod_seen=seen, external=external)
+                assert isinstance(step, Succeed if phase == "Running" else MirrorExternal)
     late = {"activeDeadlineSeconds": 60}
-    assert foreign_intent(pending(late, startedAt=ago(60), **status), NOW) == LATE
-    assert foreign_intent(pending(late, startedAt=ago(50), **status), NOW) == ForeignIntent(deadline_left=10.0)
-    assert foreign_intent(pending(late, **status), NOW) == ForeignIntent()
+    assert external_intent(pending(late, startedAt=ago(60), **status), NOW) == LATE
+    assert external_intent(pending(late, startedAt=ago(50), **status), NOW) == ExternalIntent(deadline_left=10.0)
+    assert external_intent(pending(late, **status), NOW) == ExternalIntent()
 
 
 @pytest.mark.parametrize("ours", [None, "", "u1-0", "u1-12"])
-def test_a_job_with_an_attempt_id_of_the_operator_is_not_foreign(ours: str | None) -> None:
-    assert not is_foreign(pending(controllerJobID=ours))
+def test_a_job_with_an_attempt_id_of_the_operator_is_not_external(ours: str | None) -> None:
+    assert not is_external(pending(controllerJobID=ours))
 
 
 def test_a_job_set_to_running_by_another_scheduler_is_placed_on_its_node_or_queued() -> None:

@@ -1,4 +1,4 @@
-"""Foreign jobs, on a real API server, with a real gRPC server that plays their controller."""
+"""External jobs, on a real API server, with a real gRPC server that plays their controller."""
 
 import asyncio
 import math
@@ -22,8 +22,8 @@ from vmafx.backoff import Backoff
 from vmafx.devcluster import DevCluster
 from vmafx.kube import JOBS, NAMESPACES, Client, ObjectKey
 from vmafx.kube.core import PODS
-from vmafx.operator.job.foreign import decide as foreign_decide
-from vmafx.operator.job.foreign import poller
+from vmafx.operator.job.external import decide as external_decide
+from vmafx.operator.job.external import poller
 from vmafx.operator.job.reconciler import JobReconciler
 from vmafx.wire import controller_pb2 as wire
 
@@ -53,7 +53,7 @@ async def mirroring(client: Client, elsewhere: Elsewhere, namespace: str) -> Asy
         yield running
 
 
-async def submit_foreign(client: Client, namespace: str, name: str, *, status: Any = None, **spec: Any) -> ObjectKey:
+async def submit_external(client: Client, namespace: str, name: str, *, status: Any = None, **spec: Any) -> ObjectKey:
     """A job that another scheduler submitted to its controller, with the id NAME-1."""
     wanted = VmafxJobSpec("file:///r.mkv", "file:///d.mkv", **{"schedulerName": "other", **spec})
     await client.create(JOBS, VmafxJob(metadata=ObjectMeta(name=name), spec=wanted), namespace)
@@ -125,7 +125,7 @@ async def test_each_reply_is_mirrored_and_no_pod_is_created(
     client: Client, namespace: str, elsewhere: Elsewhere
 ) -> None:
     await add_node(client, namespace, "pool", capacity=100)
-    keys = {name: await submit_foreign(client, namespace, name) for name in STATES}
+    keys = {name: await submit_external(client, namespace, name) for name in STATES}
     elsewhere.jobs |= {f"{name}-1": told for name, (told, *_) in STATES.items()}
     async with mirroring(client, elsewhere, namespace):
         for name, (_, wanted, (kind, status, reason), message) in STATES.items():
@@ -147,10 +147,10 @@ async def test_each_reply_is_mirrored_and_no_pod_is_created(
     assert await no_pods(client, namespace)
 
 
-async def test_a_foreign_job_is_followed_to_its_score_across_restarts(
+async def test_a_external_job_is_followed_to_its_score_across_restarts(
     client: Client, namespace: str, elsewhere: Elsewhere, kubectl: Kubectl
 ) -> None:
-    key = await submit_foreign(client, namespace, "clip")
+    key = await submit_external(client, namespace, "clip")
     elsewhere.say("clip-1", wire.PENDING)
     async with mirroring(client, elsewhere, namespace):
         await reaches(client, key, lambda job: "as PENDING" in message_of(job), "it is polled")
@@ -172,7 +172,7 @@ async def test_a_foreign_job_is_followed_to_its_score_across_restarts(
     asked = elsewhere.asked["clip-1"]
     async with mirroring(client, elsewhere, namespace) as running:
         await eventually(running._jobs.synced.is_set, "the caches of a new operator are synced")
-        assert running._foreign._pollers == {}
+        assert running._external._pollers == {}
     assert elsewhere.asked["clip-1"] == asked
 
 
@@ -180,8 +180,8 @@ async def test_no_job_is_lost_while_its_controller_is_down(
     client: Client, namespace: str, elsewhere: Elsewhere
 ) -> None:
     await elsewhere.stop()
-    waiting = await submit_foreign(client, namespace, "waiting")
-    working = await submit_foreign(client, namespace, "working", status={"phase": "Running"})
+    waiting = await submit_external(client, namespace, "waiting")
+    working = await submit_external(client, namespace, "working", status={"phase": "Running"})
     for key in (waiting, working):
         elsewhere.say(f"{key.name}-1", wire.RUNNING)
     async with mirroring(client, elsewhere, namespace):
@@ -211,7 +211,7 @@ async def test_a_cancelled_job_is_stopped_at_its_controller(
     client: Client, namespace: str, elsewhere: Elsewhere
 ) -> None:
     keys = {
-        name: await submit_foreign(client, namespace, name) for name in ("waits", "runs", "kept", "done", "unknown")
+        name: await submit_external(client, namespace, name) for name in ("waits", "runs", "kept", "done", "unknown")
     }
     elsewhere.say("waits-1", wire.PENDING)
     for name in ("runs", "kept", "done"):
@@ -234,9 +234,9 @@ async def test_a_cancelled_job_is_stopped_at_its_controller(
 async def test_a_cancelled_job_ends_even_if_its_controller_stays_down(
     client: Client, namespace: str, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreign_decide, "STOP_TIMEOUT", 10.0)  # longer than the first poll takes to fail
+    monkeypatch.setattr(external_decide, "STOP_TIMEOUT", 10.0)  # longer than the first poll takes to fail
     await elsewhere.stop()
-    key = await submit_foreign(client, namespace, "gone", cancel=True)
+    key = await submit_external(client, namespace, "gone", cancel=True)
     async with mirroring(client, elsewhere, namespace):
         await reaches(
             client, key, lambda job: "to stop it, which does not answer" in message_of(job), "its message says so"
@@ -250,7 +250,7 @@ async def test_a_cancelled_job_ends_even_if_its_controller_stays_down(
 async def test_a_suspended_job_is_stopped_at_its_controller_and_can_be_placed_again(
     client: Client, namespace: str, elsewhere: Elsewhere
 ) -> None:
-    key = await submit_foreign(client, namespace, "pause")
+    key = await submit_external(client, namespace, "pause")
     elsewhere.say("pause-1", wire.RUNNING)
     async with mirroring(client, elsewhere, namespace):
         await reaches(client, key, phase("Running"), "it runs")
@@ -278,7 +278,7 @@ async def test_a_suspended_job_is_stopped_at_its_controller_and_can_be_placed_ag
 async def test_a_job_whose_suspension_is_refused_says_so_and_is_still_scored(
     client: Client, namespace: str, elsewhere: Elsewhere
 ) -> None:
-    key = await submit_foreign(client, namespace, "kept")
+    key = await submit_external(client, namespace, "kept")
     elsewhere.say("kept-1", wire.RUNNING)
     elsewhere.refusals["kept-1"] = "not while I work"
     async with mirroring(client, elsewhere, namespace):
@@ -293,7 +293,7 @@ async def test_a_job_whose_suspension_is_refused_says_so_and_is_still_scored(
 async def test_a_job_stopped_and_resumed_while_no_operator_ran_is_queued_again(
     client: Client, namespace: str, elsewhere: Elsewhere
 ) -> None:
-    key = await submit_foreign(client, namespace, "twice")
+    key = await submit_external(client, namespace, "twice")
     elsewhere.say("twice-1", wire.RUNNING)
     elsewhere.refusals["twice-1"] = "in a moment"
     async with mirroring(client, elsewhere, namespace):
@@ -309,8 +309,8 @@ async def test_a_job_stopped_and_resumed_while_no_operator_ran_is_queued_again(
         )
 
 
-async def test_the_deadline_stops_a_foreign_job(client: Client, namespace: str, elsewhere: Elsewhere) -> None:
-    key = await submit_foreign(client, namespace, "late", activeDeadlineSeconds=2)
+async def test_the_deadline_stops_a_external_job(client: Client, namespace: str, elsewhere: Elsewhere) -> None:
+    key = await submit_external(client, namespace, "late", activeDeadlineSeconds=2)
     elsewhere.say("late-1", wire.RUNNING)
     async with mirroring(client, elsewhere, namespace):
         job = await reaches(client, key, phase("Failed"), "it ends")
@@ -319,19 +319,21 @@ async def test_the_deadline_stops_a_foreign_job(client: Client, namespace: str, 
 
 
 async def test_a_deleted_job_is_no_longer_polled(client: Client, namespace: str, elsewhere: Elsewhere) -> None:
-    keys = [await submit_foreign(client, namespace, name) for name in ("one", "two")]
+    keys = [await submit_external(client, namespace, name) for name in ("one", "two")]
     for key in keys:
         elsewhere.say(f"{key.name}-1", wire.RUNNING)
     async with mirroring(client, elsewhere, namespace) as running:
         for key in keys:
             await reaches(client, key, phase("Running"), "it runs")
         await client.delete(JOBS, keys[0])
-        (controller_poller,) = running._foreign._pollers.values()
+        (controller_poller,) = running._external._pollers.values()
         await eventually(lambda: list(controller_poller._jobs) == [keys[1]], "it is no longer polled")
         await client.delete(JOBS, keys[1])
-        await eventually(lambda: not running._foreign._pollers, "no controller is polled")
+        await eventually(lambda: not running._external._pollers, "no controller is polled")
         asked = elsewhere.asked.total()
-        again = await submit_foreign(client, namespace, "one", status={"phase": "Running"})  # with the same name and id
+        again = await submit_external(
+            client, namespace, "one", status={"phase": "Running"}
+        )  # with the same name and id
         elsewhere.say("one-1", wire.COMPLETED, final_score=12.0)
         job = await reaches(client, again, phase("Succeeded"), "the new job is polled")
         assert job.status.score == 12.0
@@ -347,7 +349,7 @@ async def test_each_namespace_has_its_own_controller(
         elsewhere.say("clip-1", wire.COMPLETED, final_score=1.0)
         other.say("clip-1", wire.COMPLETED, final_score=2.0)
         await other.stop()
-        keys = [await submit_foreign(client, name, "clip") for name in (namespace, neighbour)]
+        keys = [await submit_external(client, name, "clip") for name in (namespace, neighbour)]
         async with operating(client, "", controllers=sockets):
             job = await reaches(client, keys[0], phase("Succeeded"), "the controller that answers is polled")
             assert job.status.score == 1.0
@@ -356,13 +358,13 @@ async def test_each_namespace_has_its_own_controller(
             assert job.status.score == 2.0
 
 
-async def test_a_foreign_job_is_not_placed_whatever_its_scheduler_name(
+async def test_a_external_job_is_not_placed_whatever_its_scheduler_name(
     client: Client, namespace: str, elsewhere: Elsewhere
 ) -> None:
     elsewhere.say("mine-1", wire.PENDING)
     elsewhere.say("both-1", wire.RUNNING)
-    mine = await submit_foreign(client, namespace, "mine", schedulerName="vmafx")
-    both = await submit_foreign(client, namespace, "both", schedulerName="vmafx", status={"assignedNode": "pool"})
+    mine = await submit_external(client, namespace, "mine", schedulerName="vmafx")
+    both = await submit_external(client, namespace, "both", schedulerName="vmafx", status={"assignedNode": "pool"})
     await add_node(client, namespace, "pool", capacity=4)
     async with mirroring(client, elsewhere, namespace):
         await reaches(client, both, phase("Running"), "the one with a node is mirrored as Running")
@@ -370,19 +372,19 @@ async def test_a_foreign_job_is_not_placed_whatever_its_scheduler_name(
         job = await client.get(JOBS, both)
         assert (job.status.assignedNode, job.status.controllerJobID, job.status.attempts) == ("pool", "both-1", 0)
         assert await no_pods(client, namespace)
-        await client.patch_status(JOBS, mine, {"controllerJobID": None})  # no longer foreign
+        await client.patch_status(JOBS, mine, {"controllerJobID": None})  # no longer external
         job = await reaches(client, mine, phase("Running"), "it is placed")
         assert (job.status.assignedNode, job.status.controllerJobID) == ("pool", f"{job.metadata.uid}-0")
         await eventually(lambda: _pods_are(client, namespace, ["mine-0"]), "it has a Pod")
 
 
-async def test_a_queued_job_that_becomes_foreign_leaves_the_slot_to_the_next(
+async def test_a_queued_job_that_becomes_external_leaves_the_slot_to_the_next(
     client: Client, namespace: str, elsewhere: Elsewhere
 ) -> None:
     elsewhere.say("taken-1", wire.RUNNING)
     ours = {"schedulerName": "vmafx", "status": {"controllerJobID": None}}
-    taken = await submit_foreign(client, namespace, "taken", **ours, priority=5)
-    stays = await submit_foreign(client, namespace, "stays", **ours)
+    taken = await submit_external(client, namespace, "taken", **ours, priority=5)
+    stays = await submit_external(client, namespace, "stays", **ours)
     async with mirroring(client, elsewhere, namespace):
         for key in (taken, stays):
             await reaches(client, key, lambda job: message_of(job) != "", "it waits for a node")
@@ -397,7 +399,7 @@ async def test_a_job_set_to_running_on_a_node_by_another_scheduler_is_run_there(
 ) -> None:
     await add_node(client, namespace, "pool")
     placed = {"controllerJobID": None, "phase": "Running", "assignedNode": "pool"}
-    key = await submit_foreign(client, namespace, "clip", status=placed)
+    key = await submit_external(client, namespace, "clip", status=placed)
     async with mirroring(client, elsewhere, namespace):
         job = await reaches(client, key, lambda job: job.status.attempts == 1, "the operator started an attempt")
         assert (job.status.assignedNode, job.status.controllerJobID) == ("pool", f"{job.metadata.uid}-0")
@@ -408,7 +410,7 @@ async def _pods_are(client: Client, namespace: str, names: list[str]) -> bool:
     return [one["metadata"]["name"] for one in (await client.list(PODS, namespace)).items] == names
 
 
-async def test_the_operator_imports_grpc_when_the_first_foreign_job_appears(
+async def test_the_operator_imports_grpc_when_the_first_external_job_appears(
     cluster: DevCluster, client: Client, namespace: str, elsewhere: Elsewhere, tmp_path: Path
 ) -> None:
     elsewhere.say("clip-1", wire.COMPLETED, final_score=77.0)
@@ -422,7 +424,7 @@ async def test_the_operator_imports_grpc_when_the_first_foreign_job_appears(
             client, ObjectKey(namespace, "ours"), lambda job: bool(job.status.conditions), "the job is reconciled"
         )
         assert "cygrpc" not in maps.read_text()
-        key = await submit_foreign(client, namespace, "clip")
+        key = await submit_external(client, namespace, "clip")
         await reaches(client, key, lambda job: "does not answer" in message_of(job), "its controller is down")
         assert "cygrpc" in maps.read_text()
         await elsewhere.start()
@@ -431,7 +433,7 @@ async def test_the_operator_imports_grpc_when_the_first_foreign_job_appears(
     assert process.process.returncode == 0
     texts = [str(line["msg"]) for line in process.log()]
     assert len(texts) == len(process._log.read_text().splitlines())  # no lines by grpc itself
-    assert [text for text in texts if "foreign controller" in text] == [
-        "foreign controller does not answer, retrying",
-        "foreign controller answers again",
+    assert [text for text in texts if "external controller" in text] == [
+        "external controller does not answer, retrying",
+        "external controller answers again",
     ]

@@ -1,4 +1,4 @@
-"""The next step of a foreign job, for every reply of its controller."""
+"""The next step of an external job, for every reply of its controller."""
 
 import math
 from datetime import UTC, datetime
@@ -13,24 +13,24 @@ from vmafx.api.meta import Condition, MetaView
 from vmafx.jobs.attempt import AttemptResult
 from vmafx.jobs.outcome import Fail, Succeed, Suspend
 from vmafx.operator.job import status
-from vmafx.operator.job.foreign.client import decode_reply
-from vmafx.operator.job.foreign.decide import (
+from vmafx.operator.job.external.client import decode_reply
+from vmafx.operator.job.external.decide import (
     STOP_TIMEOUT,
-    ForeignIntent,
-    ForeignReply,
-    ForeignState,
+    ExternalIntent,
+    ExternalReply,
+    ExternalState,
     PollResult,
     ReplyState,
-    decide_foreign,
+    decide_external,
     should_stop,
 )
-from vmafx.operator.job.steps import KeepPending, MirrorForeign, NoAction, Step
+from vmafx.operator.job.steps import KeepPending, MirrorExternal, NoAction, Step
 from vmafx.text import MAX_LENGTH, one_line
 from vmafx.wire import controller_pb2 as wire
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
-PLAIN = ForeignIntent()
-CANCEL = ForeignIntent(Fail("Cancelled", "cancelled"))
+PLAIN = ExternalIntent()
+CANCEL = ExternalIntent(Fail("Cancelled", "cancelled"))
 SUSPENDING = (Condition("Scheduled", "False", NOW, "Suspending", "waiting for the controller at c:1 to stop it"),)
 CONTROLLER = "the controller at c:1"
 
@@ -40,77 +40,77 @@ def job(phase: Any = "Pending", *, suspend: bool = False, **more: Any) -> JobVie
     return JobView(MetaView("clip", "x", "u1"), JobSpecView("s3://r", "s3://d", suspend=suspend), JobStatusView(**now))
 
 
-def step_for(one: JobView, reply: ReplyState | ForeignReply, intent: ForeignIntent = PLAIN, **more: Any) -> Step:
-    reply = reply if isinstance(reply, ForeignReply) else ForeignReply(reply)
-    return decide_foreign(one, ForeignState(intent, "c:1", PollResult(reply, **more)))
+def step_for(one: JobView, reply: ReplyState | ExternalReply, intent: ExternalIntent = PLAIN, **more: Any) -> Step:
+    reply = reply if isinstance(reply, ExternalReply) else ExternalReply(reply)
+    return decide_external(one, ExternalState(intent, "c:1", PollResult(reply, **more)))
 
 
 @pytest.mark.parametrize(
     ("one", "reply", "step"),
     [
-        (job(), ForeignReply("NOT_POLLED"), NoAction()),
-        (job("Running"), ForeignReply("NOT_POLLED"), NoAction()),
-        (job(), ForeignReply("PENDING"), MirrorForeign("Pending", f"{CONTROLLER} reports job j-7 as PENDING")),
+        (job(), ExternalReply("NOT_POLLED"), NoAction()),
+        (job("Running"), ExternalReply("NOT_POLLED"), NoAction()),
+        (job(), ExternalReply("PENDING"), MirrorExternal("Pending", f"{CONTROLLER} reports job j-7 as PENDING")),
         (
             job("Running"),
-            ForeignReply("PENDING"),
-            MirrorForeign("Pending", f"{CONTROLLER} reports job j-7 as PENDING"),
+            ExternalReply("PENDING"),
+            MirrorExternal("Pending", f"{CONTROLLER} reports job j-7 as PENDING"),
         ),  # back in its queue there
         (
             job(assignedNode="n"),
-            ForeignReply("PENDING"),
-            MirrorForeign("Running", f"{CONTROLLER} reports job j-7 as PENDING"),
+            ExternalReply("PENDING"),
+            MirrorExternal("Running", f"{CONTROLLER} reports job j-7 as PENDING"),
         ),
-        (job(), ForeignReply("RUNNING"), MirrorForeign("Running", f"{CONTROLLER} reports job j-7 as RUNNING")),
+        (job(), ExternalReply("RUNNING"), MirrorExternal("Running", f"{CONTROLLER} reports job j-7 as RUNNING")),
         (
             job("Running"),
-            ForeignReply("RUNNING", node="gpu-3"),
-            MirrorForeign("Running", f"{CONTROLLER} reports job j-7 as RUNNING on gpu-3"),
+            ExternalReply("RUNNING", node="gpu-3"),
+            MirrorExternal("Running", f"{CONTROLLER} reports job j-7 as RUNNING on gpu-3"),
         ),
         (
             job(),
-            ForeignReply("COMPLETED", score=93.5),
-            MirrorForeign("Running", f"{CONTROLLER} reports job j-7 as COMPLETED"),
+            ExternalReply("COMPLETED", score=93.5),
+            MirrorExternal("Running", f"{CONTROLLER} reports job j-7 as COMPLETED"),
         ),
-        (job("Running"), ForeignReply("COMPLETED", score=93.5), Succeed(AttemptResult("j-7", 93.5))),
-        (job("Running"), ForeignReply("COMPLETED"), Succeed(AttemptResult("j-7", 0.0))),
-        (job("Running"), ForeignReply("COMPLETED", score=100.0), Succeed(AttemptResult("j-7", 100.0))),
+        (job("Running"), ExternalReply("COMPLETED", score=93.5), Succeed(AttemptResult("j-7", 93.5))),
+        (job("Running"), ExternalReply("COMPLETED"), Succeed(AttemptResult("j-7", 0.0))),
+        (job("Running"), ExternalReply("COMPLETED", score=100.0), Succeed(AttemptResult("j-7", 100.0))),
         (
             job("Running"),
-            ForeignReply("FAILED", "no such clip"),
+            ExternalReply("FAILED", "no such clip"),
             Fail("ExternalFailure", "the controller at c:1 reports that it failed: no such clip"),
         ),
         (
             job(),
-            ForeignReply("FAILED"),
+            ExternalReply("FAILED"),
             Fail("ExternalFailure", "the controller at c:1 reports that it failed: no reason given"),
         ),
-        (job("Running"), ForeignReply("CANCELLED"), Fail("Cancelled", "the controller at c:1 cancelled it")),
+        (job("Running"), ExternalReply("CANCELLED"), Fail("Cancelled", "the controller at c:1 cancelled it")),
         (
             job(),
-            ForeignReply("NO_REPLY"),
-            MirrorForeign("Pending", f"{CONTROLLER}, which has job j-7, does not answer; retrying"),
+            ExternalReply("NO_REPLY"),
+            MirrorExternal("Pending", f"{CONTROLLER}, which has job j-7, does not answer; retrying"),
         ),
         (
             job("Running"),
-            ForeignReply("NO_REPLY"),
-            MirrorForeign("Running", f"{CONTROLLER}, which has job j-7, does not answer; retrying"),
+            ExternalReply("NO_REPLY"),
+            MirrorExternal("Running", f"{CONTROLLER}, which has job j-7, does not answer; retrying"),
         ),
         (
             job("Running"),
-            ForeignReply("INVALID", "it is no Job"),
-            MirrorForeign("Running", f"{CONTROLLER} sent an invalid reply about job j-7: it is no Job; retrying"),
+            ExternalReply("INVALID", "it is no Job"),
+            MirrorExternal("Running", f"{CONTROLLER} sent an invalid reply about job j-7: it is no Job; retrying"),
         ),
     ],
 )
-def test_each_reply_leads_to_its_step(one: JobView, reply: ForeignReply, step: Step) -> None:
+def test_each_reply_leads_to_its_step(one: JobView, reply: ExternalReply, step: Step) -> None:
     assert step_for(one, reply) == step
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running"])
 def test_a_job_unknown_to_its_controller_keeps_its_phase_and_says_what_to_do(phase: str) -> None:
     step = step_for(job(phase), "NOT_FOUND")
-    assert isinstance(step, MirrorForeign)
+    assert isinstance(step, MirrorExternal)
     assert step.phase == phase
     assert "does not know job j-7" in step.message
     assert "status.controllerJobID is changed or cleared" in step.message
@@ -119,7 +119,7 @@ def test_a_job_unknown_to_its_controller_keeps_its_phase_and_says_what_to_do(pha
 @pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf, -0.5, 100.1])
 @pytest.mark.parametrize("phase", ["Pending", "Running"])
 def test_a_score_outside_0_to_100_fails_the_job(phase: str, score: float) -> None:
-    step = step_for(job(phase), ForeignReply("COMPLETED", score=score))
+    step = step_for(job(phase), ExternalReply("COMPLETED", score=score))
     assert isinstance(step, Fail)
     assert step.reason == "ExternalFailure"
     assert f"a score of {score}" in step.message
@@ -127,8 +127,8 @@ def test_a_score_outside_0_to_100_fails_the_job(phase: str, score: float) -> Non
 
 def test_the_job_is_requeued_for_its_deadline() -> None:
     for state in ("PENDING", "RUNNING", "NO_REPLY", "NOT_FOUND", "INVALID", "NOT_POLLED"):
-        step = step_for(job("Running"), state, ForeignIntent(deadline_left=7.0))
-        assert isinstance(step, MirrorForeign | NoAction)
+        step = step_for(job("Running"), state, ExternalIntent(deadline_left=7.0))
+        assert isinstance(step, MirrorExternal | NoAction)
         assert step.requeue_after == 7.0
 
 
@@ -137,45 +137,45 @@ def test_the_job_is_requeued_for_its_deadline() -> None:
     [
         (PollResult(), 0.0, NoAction(STOP_TIMEOUT)),
         (
-            PollResult(ForeignReply("RUNNING")),
+            PollResult(ExternalReply("RUNNING")),
             10.0,
             NoAction(STOP_TIMEOUT - 10),
         ),  # from before the stop was requested
-        (PollResult(ForeignReply("RUNNING"), stopped=True), 0.0, CANCEL.end),
-        (PollResult(ForeignReply("NO_REPLY"), stopped=True), 0.0, CANCEL.end),
-        (PollResult(ForeignReply("CANCELLED")), 0.0, CANCEL.end),
-        (PollResult(ForeignReply("NOT_FOUND")), 0.0, CANCEL.end),
+        (PollResult(ExternalReply("RUNNING"), stopped=True), 0.0, CANCEL.end),
+        (PollResult(ExternalReply("NO_REPLY"), stopped=True), 0.0, CANCEL.end),
+        (PollResult(ExternalReply("CANCELLED")), 0.0, CANCEL.end),
+        (PollResult(ExternalReply("NOT_FOUND")), 0.0, CANCEL.end),
         (
-            PollResult(ForeignReply("COMPLETED", score=50.0), stopped=True),
+            PollResult(ExternalReply("COMPLETED", score=50.0), stopped=True),
             0.0,
             Succeed(AttemptResult("j-7", 50.0)),
         ),  # a result takes precedence
         (
-            PollResult(ForeignReply("COMPLETED", score=50.0), refusal="done"),
+            PollResult(ExternalReply("COMPLETED", score=50.0), refusal="done"),
             0.0,
             Succeed(AttemptResult("j-7", 50.0)),
         ),
         (
-            PollResult(ForeignReply("FAILED", "oh"), refusal="done"),
+            PollResult(ExternalReply("FAILED", "oh"), refusal="done"),
             0.0,
             Fail("ExternalFailure", "the controller at c:1 reports that it failed: oh"),
         ),
         (
-            PollResult(ForeignReply("RUNNING"), refusal="not yours"),
+            PollResult(ExternalReply("RUNNING"), refusal="not yours"),
             0.0,
             Fail("Cancelled", "cancelled; the controller at c:1 refused to stop it: not yours"),
         ),
         (
-            PollResult(ForeignReply("NO_REPLY")),
+            PollResult(ExternalReply("NO_REPLY")),
             20.0,
-            MirrorForeign(
+            MirrorExternal(
                 "Running",
                 "cancelled; waiting for the controller at c:1 to stop it, which does not answer",
                 STOP_TIMEOUT - 20,
             ),
         ),
         (
-            PollResult(ForeignReply("NO_REPLY")),
+            PollResult(ExternalReply("NO_REPLY")),
             STOP_TIMEOUT,
             Fail("Cancelled", "cancelled; the controller at c:1 does not answer and may still be running it"),
         ),
@@ -184,7 +184,7 @@ def test_the_job_is_requeued_for_its_deadline() -> None:
 def test_a_job_that_must_end_waits_for_its_controller_to_stop_it(
     polled: PollResult, stopping_for: float, step: Step
 ) -> None:
-    assert decide_foreign(job("Running"), ForeignState(CANCEL, "c:1", polled, stopping_for)) == step
+    assert decide_external(job("Running"), ExternalState(CANCEL, "c:1", polled, stopping_for)) == step
 
 
 def test_a_suspension_is_recorded_before_the_controller_is_asked_to_stop() -> None:
@@ -197,11 +197,11 @@ def test_a_suspension_is_recorded_before_the_controller_is_asked_to_stop() -> No
             assert step_for(before, state) == suspending
         assert step_for(recorded, "RUNNING") == suspending
         for polled in (
-            PollResult(ForeignReply("RUNNING"), stopped=True),
-            PollResult(ForeignReply("CANCELLED")),
-            PollResult(ForeignReply("NOT_FOUND")),
+            PollResult(ExternalReply("RUNNING"), stopped=True),
+            PollResult(ExternalReply("CANCELLED")),
+            PollResult(ExternalReply("NOT_FOUND")),
         ):
-            assert decide_foreign(recorded, ForeignState(PLAIN, "c:1", polled)) == Suspend()
+            assert decide_external(recorded, ExternalState(PLAIN, "c:1", polled)) == Suspend()
 
 
 def test_a_suspension_that_is_refused_or_unanswered_says_so() -> None:
@@ -212,7 +212,7 @@ def test_a_suspension_that_is_refused_or_unanswered_says_so() -> None:
     assert step_for(recorded, "NO_REPLY") == KeepPending(
         "Suspending", "waiting for the controller at c:1 to stop it, which does not answer; retrying"
     )
-    assert step_for(recorded, ForeignReply("COMPLETED", score=1.0), refusal="done") == Succeed(
+    assert step_for(recorded, ExternalReply("COMPLETED", score=1.0), refusal="done") == Succeed(
         AttemptResult("j-7", 1.0)
     )
 
@@ -220,7 +220,7 @@ def test_a_suspension_that_is_refused_or_unanswered_says_so() -> None:
 def test_a_job_resumed_while_it_was_being_stopped_goes_back_to_the_queue() -> None:
     resumed = job("Running", conditions=SUSPENDING)
     assert not should_stop(resumed, PLAIN)
-    assert step_for(resumed, "RUNNING") == MirrorForeign(
+    assert step_for(resumed, "RUNNING") == MirrorExternal(
         "Running", f"{CONTROLLER} reports job j-7 as RUNNING"
     )  # not stopped yet
     assert step_for(resumed, "CANCELLED") == Suspend()
@@ -228,7 +228,7 @@ def test_a_job_resumed_while_it_was_being_stopped_goes_back_to_the_queue() -> No
 
 
 def test_a_mirrored_job_keeps_its_node_and_id_and_is_written_once() -> None:
-    step = MirrorForeign("Running", "RUNNING")
+    step = MirrorExternal("Running", "RUNNING")
     written = status.mirrored_status(job(), step, NOW)
     assert written["phase"] == "Running"
     assert written["startedAt"] == NOW
@@ -238,13 +238,13 @@ def test_a_mirrored_job_keeps_its_node_and_id_and_is_written_once() -> None:
     assert (condition.type, condition.status, condition.reason) == ("Scheduled", "True", "Placed")
     after = job("Running", startedAt=NOW, conditions=(condition,))
     assert status.mirrored_status(after, step, NOW) == {}
-    back = status.mirrored_status(after, MirrorForeign("Pending", "PENDING"), NOW)
+    back = status.mirrored_status(after, MirrorExternal("Pending", "PENDING"), NOW)
     assert (back["phase"], back["startedAt"]) == ("Pending", NOW)
     assert [(one.status, one.reason) for one in back["conditions"]] == [("False", "AwaitingScheduler")]
 
 
 def test_a_long_message_is_written_once() -> None:
-    step = MirrorForeign("Pending", "x" * 5000)
+    step = MirrorExternal("Pending", "x" * 5000)
     (condition,) = status.mirrored_status(job(), step, NOW)["conditions"]
     assert status.mirrored_status(job(conditions=(condition,)), step, NOW) == {}
 
@@ -252,27 +252,27 @@ def test_a_long_message_is_written_once() -> None:
 @pytest.mark.parametrize(
     ("reply", "decoded"),
     [
-        (wire.Job(id="j"), ForeignReply("PENDING")),
-        (wire.Job(id="j", status=wire.RUNNING, assigned_node="n"), ForeignReply("RUNNING", node="n")),
-        (wire.Job(id="j", status=wire.COMPLETED, final_score=9.5), ForeignReply("COMPLETED", score=9.5)),
-        (wire.Job(id="j", status=wire.COMPLETED), ForeignReply("COMPLETED")),
-        (wire.Job(id="j", status=wire.RUNNING, final_score=math.nan), ForeignReply("RUNNING")),
-        (wire.Job(id="j", status=wire.FAILED, error="a\nb\x1b[31m"), ForeignReply("FAILED", "a b [31m")),
-        (wire.Job(id="j", status=wire.CANCELLED), ForeignReply("CANCELLED")),
-        (wire.Job(), ForeignReply("INVALID", "it is about another job, ''")),
-        (wire.Job(id="k", status=wire.COMPLETED), ForeignReply("INVALID", "it is about another job, 'k'")),
+        (wire.Job(id="j"), ExternalReply("PENDING")),
+        (wire.Job(id="j", status=wire.RUNNING, assigned_node="n"), ExternalReply("RUNNING", node="n")),
+        (wire.Job(id="j", status=wire.COMPLETED, final_score=9.5), ExternalReply("COMPLETED", score=9.5)),
+        (wire.Job(id="j", status=wire.COMPLETED), ExternalReply("COMPLETED")),
+        (wire.Job(id="j", status=wire.RUNNING, final_score=math.nan), ExternalReply("RUNNING")),
+        (wire.Job(id="j", status=wire.FAILED, error="a\nb\x1b[31m"), ExternalReply("FAILED", "a b [31m")),
+        (wire.Job(id="j", status=wire.CANCELLED), ExternalReply("CANCELLED")),
+        (wire.Job(), ExternalReply("INVALID", "it is about another job, ''")),
+        (wire.Job(id="k", status=wire.COMPLETED), ExternalReply("INVALID", "it is about another job, 'k'")),
         (
             wire.Job.FromString(wire.Job(id="j").SerializeToString() + b"\x10\x11"),
-            ForeignReply("INVALID", "its status 17 is unknown to this version"),
+            ExternalReply("INVALID", "its status 17 is unknown to this version"),
         ),
     ],
 )
-def test_a_reply_is_decoded(reply: wire.Job, decoded: ForeignReply) -> None:
+def test_a_reply_is_decoded(reply: wire.Job, decoded: ExternalReply) -> None:
     assert decode_reply(reply, "j") == decoded
 
 
 @given(st.text())
-def test_foreign_text_stays_on_one_short_line(text: str) -> None:
+def test_external_text_stays_on_one_short_line(text: str) -> None:
     line = one_line(text * 20)
     assert len(line) <= MAX_LENGTH
     assert line == "" or line.isprintable()

@@ -1,4 +1,4 @@
-"""When foreign controllers are polled, over hours of virtual time."""
+"""When external controllers are polled, over hours of virtual time."""
 
 import asyncio
 from collections import Counter
@@ -15,20 +15,20 @@ from vmafx.api.meta import Condition, MetaView
 from vmafx.clock import loop_time
 from vmafx.jobs.outcome import Fail
 from vmafx.kube import ObjectKey
-from vmafx.operator.job.foreign import client
-from vmafx.operator.job.foreign.decide import STOP_TIMEOUT, ForeignReply, PollResult, ReplyState, decide_foreign
-from vmafx.operator.job.foreign.poller import (
+from vmafx.operator.job.external import client
+from vmafx.operator.job.external.decide import STOP_TIMEOUT, ExternalReply, PollResult, ReplyState, decide_external
+from vmafx.operator.job.external.poller import (
     MAX_CONCURRENT,
     MAX_POLL_INTERVAL,
     POLL_INTERVAL,
-    ForeignJobs,
+    ExternalJobs,
     parse_address,
 )
-from vmafx.operator.job.steps import KeepPending, MirrorForeign, NoAction, Step
+from vmafx.operator.job.steps import KeepPending, MirrorExternal, NoAction, Step
 from vmafx.runtime.store import ObjectChange
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-CANCELLED = Fail("Cancelled", "cancelled while another controller had it")
+CANCELLED = Fail("Cancelled", "cancelled while an external controller had it")
 
 
 class Controllers:
@@ -62,8 +62,8 @@ class Connection:
         await asyncio.sleep(5.0 if silent else 0.01)
         self._all.concurrent -= 1
         if silent:
-            return PollResult(ForeignReply("NO_REPLY"))
-        reply, refuses = ForeignReply(self._all.states.get(job, "RUNNING")), job in self._all.refusing
+            return PollResult(ExternalReply("NO_REPLY"))
+        reply, refuses = ExternalReply(self._all.states.get(job, "RUNNING")), job in self._all.refusing
         return PollResult(reply, stopped=stop and not refuses, refusal="no" if stop and refuses else "")
 
     async def reopen(self) -> None:
@@ -77,26 +77,26 @@ class Connection:
 @pytest.fixture
 def controllers(monkeypatch: pytest.MonkeyPatch) -> Controllers:
     made = Controllers()
-    monkeypatch.setattr(client, "ForeignController", made.connect)
+    monkeypatch.setattr(client, "ExternalController", made.connect)
     return made
 
 
 class Jobs:
-    """Uses ForeignJobs as the reconciler does."""
+    """Uses ExternalJobs as the reconciler does."""
 
     def __init__(self, address: str) -> None:
         self.requeued: list[str] = []
-        self.foreign = ForeignJobs(address, lambda key: self.requeued.append(key.name))
+        self.external = ExternalJobs(address, lambda key: self.requeued.append(key.name))
 
     def step(self, name: str, *, cancel: bool = False, namespace: str = "x") -> Step:
         return self.step_for(job(name, namespace, cancel=cancel))
 
     def step_for(self, one: JobView) -> Step:
         key = ObjectKey(one.metadata.namespace, one.metadata.name)
-        return decide_foreign(one, self.foreign.state(key, one, NOW))
+        return decide_external(one, self.external.state(key, one, NOW))
 
     def delete(self, name: str, namespace: str = "x") -> None:
-        self.foreign.job_changed(ObjectChange(ObjectKey(namespace, name), job(name, namespace), None))
+        self.external.job_changed(ObjectChange(ObjectKey(namespace, name), job(name, namespace), None))
 
 
 def job(name: str, namespace: str = "x", *, cancel: bool = False) -> JobView:
@@ -113,7 +113,7 @@ def suspended(name: str) -> JobView:
 @asynccontextmanager
 async def polling(address: str = "c:1") -> AsyncIterator[Jobs]:
     jobs = Jobs(address)
-    loop = asyncio.create_task(jobs.foreign.run())
+    loop = asyncio.create_task(jobs.external.run())
     try:
         yield jobs
     finally:
@@ -185,7 +185,7 @@ def test_a_job_without_a_reply_does_not_block_the_others(controllers: Controller
             await asyncio.sleep(600)
             for name in ("good", "fine"):
                 assert len(controllers.times(name)) >= 600 / (MAX_POLL_INTERVAL + POLL_INTERVAL) - 1
-                assert jobs.foreign._pollers["c:1"].follow(ObjectKey("x", name), name).result.reply == ForeignReply(
+                assert jobs.external._pollers["c:1"].follow(ObjectKey("x", name), name).result.reply == ExternalReply(
                     "RUNNING"
                 )
 
@@ -241,7 +241,7 @@ def test_a_cancel_is_requested_again_after_a_refused_suspension(controllers: Con
             assert jobs.step("a", cancel=True) == NoAction(STOP_TIMEOUT)
             await asyncio.sleep(0.1)
             assert isinstance(
-                jobs.step("a", cancel=True), MirrorForeign
+                jobs.step("a", cancel=True), MirrorExternal
             )  # on its way to Succeeded: a result takes precedence
 
     run(body())

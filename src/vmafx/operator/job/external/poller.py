@@ -1,4 +1,4 @@
-"""Polls foreign controllers about their jobs, every few seconds while this operator leads."""
+"""Polls external controllers about their jobs, every few seconds while this operator leads."""
 
 import asyncio
 from collections import deque
@@ -12,14 +12,14 @@ import msgspec
 from vmafx.api.job import FINISHED, JobView
 from vmafx.backoff import Backoff
 from vmafx.clock import loop_time
-from vmafx.jobs.state import is_foreign
+from vmafx.jobs.state import is_external
 from vmafx.kube import ObjectKey
 from vmafx.logs import log
-from vmafx.operator.job.foreign.decide import ForeignReply, ForeignState, PollResult, foreign_intent, should_stop
+from vmafx.operator.job.external.decide import ExternalReply, ExternalState, PollResult, external_intent, should_stop
 from vmafx.runtime.store import ObjectChange
 
 if TYPE_CHECKING:
-    from vmafx.operator.job.foreign.client import ForeignController
+    from vmafx.operator.job.external.client import ExternalController
 
 POLL_INTERVAL, MAX_POLL_INTERVAL = 5.0, 30.0  # seconds; the longer one while a controller does not answer
 BACKOFF = Backoff(POLL_INTERVAL, MAX_POLL_INTERVAL, spread=0)
@@ -35,17 +35,17 @@ def parse_address(text: str) -> str:
     raise ValueError(f"{text!r} must be HOST:PORT, without a scheme, such as {DEFAULT_ADDRESS}")
 
 
-class ForeignJobs:
-    """The state of all foreign jobs. Calls `requeue` with the key of a job whose state changed."""
+class ExternalJobs:
+    """The state of all external jobs. Calls `requeue` with the key of a job whose state changed."""
 
     def __init__(self, address: str, requeue: Callable[[ObjectKey], None]) -> None:
         self._address, self._requeue = address, requeue
         self._pollers: dict[str, ControllerPoller] = {}
         self._poller_added = asyncio.Event()
 
-    def state(self, key: ObjectKey, job: JobView, now: datetime) -> ForeignState:
-        """What is known about a foreign job. Starts polling it, and asks its controller to stop it if it should."""
-        address, intent = self._address_for(key), foreign_intent(job, now)
+    def state(self, key: ObjectKey, job: JobView, now: datetime) -> ExternalState:
+        """What is known about an external job. Starts polling it, and asks its controller to stop it if it should."""
+        address, intent = self._address_for(key), external_intent(job, now)
         poller = self._pollers.get(address)
         if poller is None:
             poller = self._pollers[address] = ControllerPoller(address, self._requeue)
@@ -56,10 +56,10 @@ class ForeignJobs:
             stopping_for = poller.stop(polled, for_good=intent.end is not None)
         else:
             polled.stop_since = None
-        return ForeignState(intent, address, polled.result, stopping_for)
+        return ExternalState(intent, address, polled.result, stopping_for)
 
     def job_changed(self, change: ObjectChange[JobView]) -> None:
-        """Stop polling a job that is finished, deleted, or no longer foreign."""
+        """Stop polling a job that is finished, deleted, or no longer external."""
         job = change.new
         if not self._pollers or (job is not None and _is_followed(job)):
             return
@@ -83,7 +83,7 @@ class ForeignJobs:
 
 
 def _is_followed(job: JobView) -> bool:
-    return is_foreign(job) and job.status.phase not in FINISHED and job.metadata.deletionTimestamp is None
+    return is_external(job) and job.status.phase not in FINISHED and job.metadata.deletionTimestamp is None
 
 
 class PolledJob(msgspec.Struct, eq=False):
@@ -129,9 +129,9 @@ class ControllerPoller:
 
     async def run(self) -> None:
         """Poll all jobs every POLL_INTERVAL, less often while there is no reply; urgent jobs at once."""
-        from vmafx.operator.job.foreign.client import ForeignController  # noqa: PLC0415 - imports grpc
+        from vmafx.operator.job.external.client import ExternalController  # noqa: PLC0415 - imports grpc
 
-        controller, due = ForeignController(self._address), loop_time()
+        controller, due = ExternalController(self._address), loop_time()
         try:
             while self._jobs:
                 self._wake.clear()
@@ -149,7 +149,7 @@ class ControllerPoller:
         finally:
             await controller.close()
 
-    async def _poll_round(self, controller: "ForeignController", *, everything: bool) -> None:
+    async def _poll_round(self, controller: "ExternalController", *, everything: bool) -> None:
         """Poll one job first: if it gets no reply, the others are not polled and count as unanswered."""
         keys = deque(
             key
@@ -169,14 +169,14 @@ class ControllerPoller:
             for _ in range(min(MAX_CONCURRENT, len(keys))):
                 group.create_task(poll_rest())
         if not answered and not self._failed_rounds:
-            log.warn("foreign controller does not answer, retrying", address=self._address)
+            log.warn("external controller does not answer, retrying", address=self._address)
         elif answered and self._failed_rounds:
-            log.info("foreign controller answers again", address=self._address)
+            log.info("external controller answers again", address=self._address)
         self._failed_rounds = 0 if answered else self._failed_rounds + 1
         for key in keys:
-            self._record(key, self._jobs.get(key), PollResult(ForeignReply("NO_REPLY")))
+            self._record(key, self._jobs.get(key), PollResult(ExternalReply("NO_REPLY")))
 
-    async def _poll(self, controller: "ForeignController", key: ObjectKey) -> bool:
+    async def _poll(self, controller: "ExternalController", key: ObjectKey) -> bool:
         """Whether there was a reply."""
         polled = self._jobs.get(key)
         if polled is None:  # forgotten meanwhile

@@ -1,4 +1,4 @@
-"""Decides the next step for a foreign job, from what its controller replied. Pure."""
+"""Decides the next step for an external job, from what its controller replied. Pure."""
 
 from datetime import datetime
 from typing import Literal
@@ -9,7 +9,7 @@ from vmafx.api.job import JobView
 from vmafx.jobs.attempt import AttemptResult
 from vmafx.jobs.outcome import Fail, Succeed, Suspend, deadline_exceeded
 from vmafx.jobs.state import deadline_left
-from vmafx.operator.job.steps import KeepPending, MirrorForeign, NoAction, Step
+from vmafx.operator.job.steps import KeepPending, MirrorExternal, NoAction, Step
 from vmafx.text import one_line
 
 STOP_TIMEOUT = 60.0  # seconds that a job which must end waits for its controller to confirm
@@ -20,7 +20,7 @@ ReplyState = Literal[
 ]  # fmt: skip
 
 
-class ForeignReply(msgspec.Struct, frozen=True):
+class ExternalReply(msgspec.Struct, frozen=True):
     """What a controller replied to GetJob: one of its five states, or why there is none."""
 
     state: ReplyState
@@ -36,7 +36,7 @@ class ForeignReply(msgspec.Struct, frozen=True):
 class PollResult(msgspec.Struct, frozen=True):
     """The last reply about a job, and whether its controller agreed to stop it, if asked."""
 
-    reply: ForeignReply = ForeignReply("NOT_POLLED")
+    reply: ExternalReply = ExternalReply("NOT_POLLED")
     stopped: bool = False
     refusal: str = ""
 
@@ -46,43 +46,43 @@ class PollResult(msgspec.Struct, frozen=True):
         return self.stopped or self.reply.state in {"CANCELLED", "NOT_FOUND"}
 
 
-class ForeignIntent(msgspec.Struct, frozen=True):
-    """What the operator wants of a foreign job: to follow it, or to end it unless there is a result already."""
+class ExternalIntent(msgspec.Struct, frozen=True):
+    """What the operator wants of an external job: to follow it, or to end it unless there is a result already."""
 
     end: Fail | None = None
     deadline_left: float | None = None  # seconds
 
 
-class ForeignState(msgspec.Struct, frozen=True):
-    """What is known about a foreign job: the intent, its controller's address and replies."""
+class ExternalState(msgspec.Struct, frozen=True):
+    """What is known about an external job: the intent, its controller's address and replies."""
 
-    intent: ForeignIntent
+    intent: ExternalIntent
     address: str
     polled: PollResult = PollResult()
     stopping_for: float = 0.0  # seconds since the controller was first asked to stop the job
 
 
-def foreign_intent(job: JobView, now: datetime) -> ForeignIntent:
+def external_intent(job: JobView, now: datetime) -> ExternalIntent:
     left = deadline_left(job, now)
     if job.spec.cancel:
-        return ForeignIntent(Fail("Cancelled", "cancelled while another controller had it"))
-    return ForeignIntent(deadline_exceeded(job) if left is not None and left <= 0 else None, left)
+        return ExternalIntent(Fail("Cancelled", "cancelled while an external controller had it"))
+    return ExternalIntent(deadline_exceeded(job) if left is not None and left <= 0 else None, left)
 
 
-def should_stop(job: JobView, intent: ForeignIntent) -> bool:
+def should_stop(job: JobView, intent: ExternalIntent) -> bool:
     """Whether to ask the controller to stop the job: it must end, or its suspension is recorded in the status."""
     return intent.end is not None or (job.spec.suspend and _is_suspending(job))
 
 
-def decide_foreign(job: JobView, foreign: ForeignState) -> Step:
-    polled, controller = foreign.polled, f"the controller at {foreign.address}"
-    reply, deadline = polled.reply, foreign.intent.deadline_left
+def decide_external(job: JobView, external: ExternalState) -> Step:
+    polled, controller = external.polled, f"the controller at {external.address}"
+    reply, deadline = polled.reply, external.intent.deadline_left
     if reply.state == "COMPLETED":
         return _decide_completed(job, reply, controller)
     if reply.state == "FAILED":
         return Fail("ExternalFailure", f"{controller} reports that it failed: {reply.detail or 'no reason given'}")
-    if foreign.intent.end is not None:
-        return _decide_end(job, foreign.intent.end, controller, polled, foreign.stopping_for)
+    if external.intent.end is not None:
+        return _decide_end(job, external.intent.end, controller, polled, external.stopping_for)
     if _is_suspending(job) and polled.is_idle:
         # The suspension was recorded before the controller was asked to stop. So the operator stopped the job, and it
         # continues later, even if it was resumed or the operator restarted in between.
@@ -98,7 +98,7 @@ def decide_foreign(job: JobView, foreign: ForeignState) -> Step:
             return _mirror(job, reply, controller, deadline)
 
 
-def _decide_completed(job: JobView, reply: ForeignReply, controller: str) -> Step:
+def _decide_completed(job: JobView, reply: ExternalReply, controller: str) -> Step:
     if not 0 <= reply.score <= 100:  # also for NaN
         return Fail("ExternalFailure", f"{controller} reports a score of {reply.score}; it must be between 0 and 100")
     if job.status.phase == "Pending":  # it ran between two polls: record that first
@@ -117,7 +117,7 @@ def _decide_end(job: JobView, end: Fail, controller: str, polled: PollResult, st
         return Fail(end.reason, f"{end.message}; {controller} does not answer and may still be running it")
     if polled.reply.state == "NO_REPLY":
         message = f"{end.message}; waiting for {controller} to stop it, which does not answer"
-        return MirrorForeign(_current_phase(job), message, left)
+        return MirrorExternal(_current_phase(job), message, left)
     return NoAction(left)
 
 
@@ -129,7 +129,7 @@ def _suspending_message(controller: str, polled: PollResult) -> str:
     return f"waiting for {controller} to stop it"
 
 
-def _mirror(job: JobView, reply: ForeignReply, controller: str, deadline: float | None) -> MirrorForeign:
+def _mirror(job: JobView, reply: ExternalReply, controller: str, deadline: float | None) -> MirrorExternal:
     remote = f"job {one_line(job.status.controllerJobID or '')}"
     phase = _current_phase(job)
     match reply.state:
@@ -148,7 +148,7 @@ def _mirror(job: JobView, reply: ForeignReply, controller: str, deadline: float 
             message = f"{controller}, which has {remote}, does not answer; retrying"
         case _:
             message = f"{controller} sent an invalid reply about {remote}: {reply.detail}; retrying"
-    return MirrorForeign(phase, message, deadline)
+    return MirrorExternal(phase, message, deadline)
 
 
 def _current_phase(job: JobView) -> Literal["Pending", "Running"]:

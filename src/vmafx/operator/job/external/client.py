@@ -1,16 +1,16 @@
-"""The gRPC client for foreign jobs. Imports grpc, so the poller imports it only when the first such job appears."""
+"""The gRPC client for external jobs. Imports grpc, so the poller imports it only when the first such job appears."""
 
 import grpc
 import msgspec
 
-from vmafx.operator.job.foreign.decide import ForeignReply, PollResult, ReplyState
+from vmafx.operator.job.external.decide import ExternalReply, PollResult, ReplyState
 from vmafx.text import one_line
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.client import CallError, ControllerClient, Endpoint
 
 CALL_TIMEOUT = 5.0  # seconds
 CHANNEL_OPTIONS = (("grpc.enable_http_proxy", 0),)  # controllers are inside the cluster; a proxy is for the way out
-NO_REPLY = ForeignReply("NO_REPLY")
+NO_REPLY = ExternalReply("NO_REPLY")
 STATES: dict[int, ReplyState] = {
     wire.PENDING: "PENDING",
     wire.RUNNING: "RUNNING",
@@ -20,8 +20,8 @@ STATES: dict[int, ReplyState] = {
 }
 
 
-class ForeignController:
-    """A connection to one foreign controller."""
+class ExternalController:
+    """A connection to one external controller."""
 
     def __init__(self, address: str) -> None:
         self._client = ControllerClient(Endpoint(address=address, insecure=True), CHANNEL_OPTIONS)
@@ -32,13 +32,13 @@ class ForeignController:
         result = await self._stop(job) if stop else PollResult()
         return result if result.reply is NO_REPLY else msgspec.structs.replace(result, reply=await self._get(job))
 
-    async def _get(self, job: str) -> ForeignReply:
+    async def _get(self, job: str) -> ExternalReply:
         try:
             reply = await self._client.call("GetJob", wire.GetJobRequest(job_id=job), wire.Job, CALL_TIMEOUT)
         except CallError as error:
             if error.code is grpc.StatusCode.NOT_FOUND:
-                return ForeignReply("NOT_FOUND")
-            return NO_REPLY if error.silent else ForeignReply("INVALID", one_line(str(error)))
+                return ExternalReply("NOT_FOUND")
+            return NO_REPLY if error.silent else ExternalReply("INVALID", one_line(str(error)))
         return decode_reply(reply, job)
 
     async def _stop(self, job: str) -> PollResult:
@@ -54,12 +54,12 @@ class ForeignController:
         )
 
 
-def decode_reply(reply: wire.Job, job: str) -> ForeignReply:
+def decode_reply(reply: wire.Job, job: str) -> ExternalReply:
     """A GetJob reply; INVALID if it is about another job or has an unknown status."""
     if reply.id != job:
-        return ForeignReply("INVALID", f"it is about another job, {one_line(reply.id)!r}")
+        return ExternalReply("INVALID", f"it is about another job, {one_line(reply.id)!r}")
     state = STATES.get(reply.status)
     if state is None:
-        return ForeignReply("INVALID", f"its status {reply.status} is unknown to this version")
+        return ExternalReply("INVALID", f"its status {reply.status} is unknown to this version")
     score = reply.final_score if state == "COMPLETED" else 0.0
-    return ForeignReply(state, one_line(reply.error), one_line(reply.assigned_node), score)
+    return ExternalReply(state, one_line(reply.error), one_line(reply.assigned_node), score)

@@ -113,9 +113,9 @@ async def test_the_operator_stops_cleanly_while_it_is_busy(
 
 @pytest.fixture
 async def in_process(client: Client, namespace: str, controller: Controller) -> AsyncIterator["InProcess"]:
-    made = InProcess(client, namespace, controller)
-    tasks = [asyncio.create_task(work) for work in made.parts()]
-    yield made
+    reconciling = InProcess(client, namespace, controller)
+    tasks = [asyncio.create_task(work) for work in reconciling.parts()]
+    yield reconciling
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -126,9 +126,11 @@ class InProcess:
 
     def __init__(self, client: Client, namespace: str, controller: Controller) -> None:
         self.ahead = timedelta()
-        made = context(client, namespace, now=self._now)
-        self._client, self._namespace, self._nodes = client, namespace, made.nodes
-        self._reconciler = NodeReconciler(made, defaults(NodeSettings, controller_address=controller.address))
+        operator_context = context(client, namespace, now=self._now)
+        self._client, self._namespace, self._nodes = client, namespace, operator_context.nodes
+        self._reconciler = NodeReconciler(
+            operator_context, defaults(NodeSettings, controller_address=controller.address)
+        )
         self._loop = self._reconciler.loop
 
     def parts(self) -> tuple[Coroutine[Any, Any, None], ...]:

@@ -2,11 +2,11 @@
 
 Heartbeat times come from the controller's clock, which may differ from the operator's by more than the time after
 which a node is stale. So a heartbeat is dated by when it arrives, on the operator's monotonic clock: a changed value
-is a sign of life. Only a heartbeat that was there before this process is compared with the wall clock.
+is a sign of life. Only a heartbeat older than this process is compared with the wall clock.
 
 - If the controller's clock is behind, such a node is stale when the operator starts, and gets no new jobs until its
   next heartbeat, ten seconds later. Its running jobs stay, since a lost agent takes a minute without a heartbeat.
-- If it is ahead, the node counts as heard now, and is stale a minute later.
+- If it is ahead, the heartbeat counts as new, and the node is stale a minute later.
 - A heartbeat that arrives late, because the watch was interrupted, keeps its node for up to a minute too long.
 """
 

@@ -91,9 +91,9 @@ async def test_the_jobs_of_a_lost_agent_move_to_another_node(
         job, node = await fleet.job(key), await client.get(NODES, ObjectKey(namespace, "a"))
         assert (placed(job), failures(job)) == (("Running", "b", 2), (1, ("a",)))
         assert (node.status.healthy, await fleet.ready("a")) == (False, "AgentLost")
-        heard = node.status.lastHeartbeat
-        assert heard is not None
-        since = heard.isoformat().replace("+00:00", "Z")
+        heartbeat = node.status.lastHeartbeat
+        assert heartbeat is not None
+        since = heartbeat.isoformat().replace("+00:00", "Z")
         event = ("Retrying", f"its node a has sent no heartbeat since {since}")
         await eventually(lambda: _has_event(fleet, "job", event), "an event reports it")
         lost = ("AgentLost", f"no heartbeat since {since}; its jobs move to other nodes")
@@ -179,9 +179,9 @@ async def test_an_agent_silent_since_before_a_restart_is_lost_after_it(fleet: Ag
         assert placed(await fleet.job(key)) == ("Running", "b", 2)
 
 
-@pytest.mark.parametrize("heard", [False, True], ids=["silent", "heard since"])
+@pytest.mark.parametrize("beats", [False, True], ids=["silent", "heartbeat since"])
 async def test_a_lost_agent_is_acted_on_after_a_restart_unless_a_heartbeat_arrived(
-    heard: bool, fleet: AgentFleet, client: Client, namespace: str
+    beats: bool, fleet: AgentFleet, client: Client, namespace: str
 ) -> None:
     """The operator was stopped after it marked the agent as lost, before it moved the job."""
     await fleet.agent("a")
@@ -198,11 +198,11 @@ async def test_a_lost_agent_is_acted_on_after_a_restart_unless_a_heartbeat_arriv
     await client.patch_status(NODES, ObjectKey(namespace, "a"), status)
     fleet.ahead += 90
     await fleet.beat("b")
-    if heard:
+    if beats:
         await fleet.beat("a")
     async with fleet.operating():
-        await fleet.pass_time(20, beating=["a", "b"] if heard else ["b"])
-        assert placed(await fleet.job(key)) == (("Running", "a", 1) if heard else ("Running", "b", 2))
+        await fleet.pass_time(20, beating=["a", "b"] if beats else ["b"])
+        assert placed(await fleet.job(key)) == (("Running", "a", 1) if beats else ("Running", "b", 2))
 
 
 async def test_a_deleted_node_costs_no_failure(fleet: AgentFleet, client: Client, namespace: str) -> None:

@@ -193,8 +193,8 @@ async def test_the_message_about_a_refused_url_has_no_credentials(
     client: Client, namespace: str, clips: Path, tmp_path: Path, part: str
 ) -> None:
     async with WebServer() as server, fleet(client, namespace, tmp_path, NEAR):
-        there = server.serve("/there", says(404))
-        url = server.serve("/clip.json", redirects(f"{there}?sig={SECRET}"), login=f"user:{SECRET}")
+        target = server.serve("/target", says(404))
+        url = server.serve("/clip.json", redirects(f"{target}?sig={SECRET}"), login=f"user:{SECRET}")
         if part == "output":
             url = server.serve("/clip.json", says(403), login=f"user:{SECRET}")
         key = await submit_spec(client, namespace, "secret", spec_of(clips, {part: f"{url}?sig={SECRET}"}))

@@ -126,7 +126,7 @@ async def test_each_reply_is_mirrored_and_no_pod_is_created(
 ) -> None:
     await add_node(client, namespace, "pool", capacity=100)
     keys = {name: await submit_external(client, namespace, name) for name in STATES}
-    elsewhere.jobs |= {f"{name}-1": told for name, (told, *_) in STATES.items()}
+    elsewhere.jobs |= {f"{name}-1": reply for name, (reply, *_) in STATES.items()}
     async with mirroring(client, elsewhere, namespace):
         for name, (_, wanted, (kind, status, reason), message) in STATES.items():
 
@@ -147,7 +147,7 @@ async def test_each_reply_is_mirrored_and_no_pod_is_created(
     assert await no_pods(client, namespace)
 
 
-async def test_a_external_job_is_followed_to_its_score_across_restarts(
+async def test_an_external_job_is_followed_to_its_score_across_restarts(
     client: Client, namespace: str, elsewhere: Elsewhere, kubectl: Kubectl
 ) -> None:
     key = await submit_external(client, namespace, "clip")
@@ -236,7 +236,7 @@ async def test_a_cancelled_job_ends_even_if_its_controller_stays_down(
 ) -> None:
     monkeypatch.setattr(external_decide, "STOP_TIMEOUT", 10.0)  # longer than the first poll takes to fail
     await elsewhere.stop()
-    key = await submit_external(client, namespace, "gone", cancel=True)
+    key = await submit_external(client, namespace, "late", cancel=True)
     async with mirroring(client, elsewhere, namespace):
         await reaches(
             client, key, lambda job: "to stop it, which does not answer" in message_of(job), "its message says so"
@@ -309,7 +309,7 @@ async def test_a_job_stopped_and_resumed_while_no_operator_ran_is_queued_again(
         )
 
 
-async def test_the_deadline_stops_a_external_job(client: Client, namespace: str, elsewhere: Elsewhere) -> None:
+async def test_the_deadline_stops_an_external_job(client: Client, namespace: str, elsewhere: Elsewhere) -> None:
     key = await submit_external(client, namespace, "late", activeDeadlineSeconds=2)
     elsewhere.say("late-1", wire.RUNNING)
     async with mirroring(client, elsewhere, namespace):
@@ -358,7 +358,7 @@ async def test_each_namespace_has_its_own_controller(
             assert job.status.score == 2.0
 
 
-async def test_a_external_job_is_not_placed_whatever_its_scheduler_name(
+async def test_an_external_job_is_not_placed_whatever_its_scheduler_name(
     client: Client, namespace: str, elsewhere: Elsewhere
 ) -> None:
     elsewhere.say("mine-1", wire.PENDING)
@@ -382,9 +382,9 @@ async def test_a_queued_job_that_becomes_external_leaves_the_slot_to_the_next(
     client: Client, namespace: str, elsewhere: Elsewhere
 ) -> None:
     elsewhere.say("taken-1", wire.RUNNING)
-    ours = {"schedulerName": "vmafx", "status": {"controllerJobID": None}}
-    taken = await submit_external(client, namespace, "taken", **ours, priority=5)
-    stays = await submit_external(client, namespace, "stays", **ours)
+    not_external: dict[str, Any] = {"schedulerName": "vmafx", "status": {"controllerJobID": None}}
+    taken = await submit_external(client, namespace, "taken", **not_external, priority=5)
+    stays = await submit_external(client, namespace, "stays", **not_external)
     async with mirroring(client, elsewhere, namespace):
         for key in (taken, stays):
             await reaches(client, key, lambda job: message_of(job) != "", "it waits for a node")
@@ -418,10 +418,10 @@ async def test_the_operator_imports_grpc_when_the_first_external_job_appears(
     variables = {"VMAFX_CONTROLLER_GRPC_ADDR": elsewhere.address}
     with operator(cluster, namespace, tmp_path, **variables) as process:
         maps = Path(f"/proc/{process.process.pid}/maps")
-        ours = VmafxJobSpec("file:///r.mkv", "file:///d.mkv")
-        await client.create(JOBS, VmafxJob(metadata=ObjectMeta(name="ours"), spec=ours), namespace)
+        spec = VmafxJobSpec("file:///r.mkv", "file:///d.mkv")
+        await client.create(JOBS, VmafxJob(metadata=ObjectMeta(name="internal"), spec=spec), namespace)
         await reaches(
-            client, ObjectKey(namespace, "ours"), lambda job: bool(job.status.conditions), "the job is reconciled"
+            client, ObjectKey(namespace, "internal"), lambda job: bool(job.status.conditions), "the job is reconciled"
         )
         assert "cygrpc" not in maps.read_text()
         key = await submit_external(client, namespace, "clip")

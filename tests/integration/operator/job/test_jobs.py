@@ -232,7 +232,7 @@ async def test_a_finished_job_is_deleted_after_its_ttl_and_kept_without_one(
     fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
     stays = await submit(client, namespace, "stays", clips)
-    goes = await submit(client, namespace, "goes", clips, ttlSecondsAfterFinished=1)
+    short = await submit(client, namespace, "short", clips, ttlSecondsAfterFinished=1)
     longer = await submit(client, namespace, "longer", clips, ttlSecondsAfterFinished=3600)
     for key in (stays, longer):
         await reaches(client, key, phase("Succeeded"), "it is scored")
@@ -240,16 +240,16 @@ async def test_a_finished_job_is_deleted_after_its_ttl_and_kept_without_one(
     async def names() -> set[str]:
         return {job.metadata.name for job in (await client.list(JOBS, namespace)).items}
 
-    async def gone() -> bool:
+    async def deleted() -> bool:
         return await names() == {"stays", "longer"}
 
-    await eventually(gone, f"{goes} is deleted")
+    await eventually(deleted, f"{short} is deleted")
     await client.merge_patch(JOBS, longer, {"spec": {"ttlSecondsAfterFinished": 0}})  # the TTL may be changed later
 
-    async def gone_too() -> bool:
+    async def both_deleted() -> bool:
         return await names() == {"stays"}
 
-    await eventually(gone_too, "the other is deleted too")
+    await eventually(both_deleted, "the other is deleted too")
 
 
 async def test_jobs_that_finished_before_the_operator_started_are_deleted_too(
@@ -266,11 +266,11 @@ async def test_jobs_that_finished_before_the_operator_started_are_deleted_too(
     with_ttl = await client.list(JOBS, namespace, fields="status.phase=Failed,spec.ttlSecondsAfterFinished!=")
     assert [job.metadata.name for job in with_ttl.items] == ["a", "b"]
 
-    async def gone() -> bool:
+    async def deleted() -> bool:
         return [job.metadata.name for job in (await client.list(JOBS, namespace)).items] == ["c"]
 
     async with operating(client, namespace):
-        await eventually(gone, "those with a TTL are deleted")
+        await eventually(deleted, "those with a TTL are deleted")
 
 
 async def test_the_status_of_a_node_counts_its_jobs(

@@ -80,7 +80,7 @@ async def test_finished_jobs_are_counted_correctly_while_the_cache_lags(
         assert counter.counts() == {"Succeeded": 1, "Failed": 1}
         await client.patch_status(JOBS, keys[2], {"phase": "Failed"})
         await client.patch_status(JOBS, keys[3], {"phase": "Succeeded"})
-        await client.merge_patch(JOBS, keys[0], {"metadata": {"labels": {"looked": "at"}}})
+        await client.merge_patch(JOBS, keys[0], {"metadata": {"labels": {"label": "changed"}}})
         await eventually(lambda: counter.counts() == {"Succeeded": 2, "Failed": 2}, "jobs that finish are counted")
         for key in keys[1:4]:
             await client.delete(JOBS, key)

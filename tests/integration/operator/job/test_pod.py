@@ -65,13 +65,13 @@ def node(vendor: Any = "cpu", **spec: Any) -> NodeView:
     return NodeView(MetaView("pool", "x"), VmafxNodeSpec(vendor, **spec))
 
 
-async def created(client: Client, made: dict[str, Any], namespace: str) -> dict[str, Any]:
-    return await client.create(PODS, made, namespace)
+async def create(client: Client, pod: dict[str, Any], namespace: str) -> dict[str, Any]:
+    return await client.create(PODS, pod, namespace)
 
 
 async def test_a_pod_without_options_is_accepted_and_has_no_token(client: Client, restricted: str) -> None:
     one = job(restricted)
-    stored = await created(client, make_pod(one, node(), 0, SETTINGS), restricted)
+    stored = await create(client, make_pod(one, node(), 0, SETTINGS), restricted)
     (container,) = stored["spec"]["containers"]
     assert container["image"] == "registry.example/vmafx:1"
     assert "limits" not in container["resources"]
@@ -99,9 +99,9 @@ async def test_every_option_of_a_job_and_a_node_is_in_the_pod(client: Client, re
     secret = LocalSecretRef("keys")
     one = job(restricted, referenceFormat=raw, options=options, output="s3://b/o.json", credentialsSecretRef=secret)
     overlay = msgspec.convert(OVERLAY, PodOverlay)
-    made = make_pod(one, node("nvidia", image="own:2", podTemplate=overlay), 3, SETTINGS, frozenset({"bad-1"}))
-    made["spec"].pop("runtimeClassName")  # the server has no such RuntimeClass
-    stored = await created(client, made, restricted)
+    pod = make_pod(one, node("nvidia", image="own:2", podTemplate=overlay), 3, SETTINGS, frozenset({"bad-1"}))
+    pod["spec"].pop("runtimeClassName")  # the server has no such RuntimeClass
+    stored = await create(client, pod, restricted)
     (container,) = stored["spec"]["containers"]
     values = {variable["name"]: variable.get("value") for variable in container["env"]}  # the last one wins
     decoded = msgspec.json.decode(values["VMAFX_WORK"], type=AttemptSpec)
@@ -119,7 +119,7 @@ async def test_every_option_of_a_job_and_a_node_is_in_the_pod(client: Client, re
 
 
 async def test_a_job_with_the_cpu_backend_requests_no_gpu(client: Client, restricted: str) -> None:
-    stored = await created(client, make_pod(job(restricted, backend="cpu"), node("nvidia"), 0, SETTINGS), restricted)
+    stored = await create(client, make_pod(job(restricted, backend="cpu"), node("nvidia"), 0, SETTINGS), restricted)
     (container,) = stored["spec"]["containers"]
     assert "limits" not in container["resources"]
     assert {"name": "VMAFX_BACKEND", "value": "cpu"} in container["env"]
@@ -129,4 +129,4 @@ async def test_the_namespace_rejects_other_pods(client: Client, restricted: str)
     loose = make_pod(job(restricted), node(), 0, SETTINGS)
     loose["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
     with pytest.raises(Forbidden, match="restricted"):
-        await created(client, loose, restricted)
+        await create(client, loose, restricted)

@@ -101,7 +101,7 @@ async def test_a_worker_that_died_is_retried_after_a_backoff(fleet: Fleet, fate:
     assert (job.status.phase, job.status.message, job.status.excludedNodes) == ("Pending", message, ("pool",))
     fleet.ahead = timedelta(seconds=11)
     await fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # triggers a reconciliation
-    job = await reaches(fleet.client, key, phase("Succeeded"), "it is scored, on the same node for want of another")
+    job = await reaches(fleet.client, key, phase("Succeeded"), "it is scored, on the only node")
     assert (job.status.attempts, job.status.failures) == (2, 1)
 
 
@@ -304,9 +304,9 @@ async def test_a_finished_pod_of_an_unfinished_job_survives_a_relist(
     try:
         key = await submit(client, namespace, "kept", clips)
         await eventually(lambda: jobs.store.get(key), "the job is known")
-        made = {"name": "kept-0", "labels": {JOB_LABEL: "kept", ATTEMPT_LABEL: "0"}}
+        metadata = {"name": "kept-0", "labels": {JOB_LABEL: "kept", ATTEMPT_LABEL: "0"}}
         spec = {"containers": [{"name": "worker", "image": "i"}]}
-        await client.create(PODS, {"metadata": made, "spec": spec}, namespace)
+        await client.create(PODS, {"metadata": metadata, "spec": spec}, namespace)
         await eventually(lambda: pods.store.get(pod), "its Pod is known")
         await client.patch_status(PODS, pod, End(0, "the result").status())
 
@@ -338,15 +338,15 @@ async def test_a_pod_that_was_created_and_deleted_unseen_fails_the_attempt(
     uid = (await client.get(JOBS, key)).metadata.uid
     placed = {"phase": "Running", "assignedNode": "pool", "controllerJobID": f"{uid}-0", "attempts": 1}
     job = await client.patch_status(JOBS.seen_as(JobView), key, placed)
-    made = context(client, namespace)
-    reconciler = JobReconciler(made, defaults(JobSettings, worker_image="worker:1"))
-    watching = [asyncio.create_task(informer.run()) for informer in (made.jobs, made.nodes)]
+    operator_context = context(client, namespace)
+    reconciler = JobReconciler(operator_context, defaults(JobSettings, worker_image="worker:1"))
+    watching = [asyncio.create_task(informer.run()) for informer in (operator_context.jobs, operator_context.nodes)]
 
     async def gather() -> Observation:
         return await reconciler._gatherer.gather(key, job)
 
     try:
-        for informer in (made.jobs, made.nodes):
+        for informer in (operator_context.jobs, operator_context.nodes):
             await informer.synced.wait()
         observed = await gather()
         assert decide(job, utc_now(), observed) == CreatePod()

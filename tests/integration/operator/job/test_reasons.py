@@ -104,8 +104,8 @@ async def test_each_reason_is_reached_and_described(
     for number, spec in enumerate(one.nodes):
         meta = ObjectMeta(name=f"node-{number}", labels=one.labels)
         await client.create(NODES, VmafxNode(metadata=meta, spec=spec), namespace)
-        judged = {"healthy": one.healthy, "agentSession": one.session}
-        await client.patch_status(NODES, ObjectKey(namespace, meta.name), judged)
+        node_status = {"healthy": one.healthy, "agentSession": one.session}
+        await client.patch_status(NODES, ObjectKey(namespace, meta.name), node_status)
     if not one.runs:
         kubelet.hold.clear()
     if one.result:

@@ -109,52 +109,52 @@ async def test_a_draining_agent_keeps_its_jobs_and_its_node_says_so(
         await eventually(reported, "events report both changes")
 
 
-@pytest.mark.parametrize("heard", [False, True], ids=["silent", "heard"])
+@pytest.mark.parametrize("beats", [False, True], ids=["silent", "heartbeat"])
 async def test_a_heartbeat_that_the_cache_missed_keeps_a_node_from_being_lost(
-    heard: bool, fleet: AgentFleet, client: Client, namespace: str
+    beats: bool, fleet: AgentFleet, client: Client, namespace: str
 ) -> None:
     """The watch is stopped; the API server rejects the write, because it is based on an older version."""
-    made = context(client, namespace, now=fleet.now, clock=fleet.clock)
-    key, nodes = ObjectKey(namespace, "a"), made.nodes
+    operator_context = context(client, namespace, now=fleet.now, clock=fleet.clock)
+    key, nodes = ObjectKey(namespace, "a"), operator_context.nodes
     await fleet.agent("a")
     watching = asyncio.create_task(nodes.run())
-    health = NodeReconciler(made, defaults(NodeSettings, controller_address=fleet.controller.address))
+    reconciler = NodeReconciler(operator_context, defaults(NodeSettings, controller_address=fleet.controller.address))
     await nodes.synced.wait()
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
     for _ in range(3):
-        await health.prober.probe()
+        await reconciler.prober.probe()
         fleet.ahead += 30
-    if heard:
+    if beats:
         await fleet.beat("a")
-    await health.reconcile(key)
+    await reconciler.reconcile(key)
     node = await client.get(NODES, key)
-    assert node.status.healthy is heard
-    assert [one.reason for one in node.status.conditions] == ([] if heard else ["AgentLost"])
+    assert node.status.healthy is beats
+    assert [one.reason for one in node.status.conditions] == ([] if beats else ["AgentLost"])
 
 
 async def test_nodes_registered_by_an_agent_are_deleted_after_a_day_without_heartbeat(
     fleet: AgentFleet, client: Client, namespace: str
 ) -> None:
-    made = {"metadata": {"labels": {REGISTERED_BY: BY_AGENT}}}
-    for name in ("made", "alive", "written"):
+    registered = {"metadata": {"labels": {REGISTERED_BY: BY_AGENT}}}
+    for name in ("registered", "alive", "by-hand"):
         await fleet.agent(name)
-        if name != "written":
-            await client.merge_patch(NODES, ObjectKey(namespace, name), made)
+        if name != "by-hand":
+            await client.merge_patch(NODES, ObjectKey(namespace, name), registered)
     await client.merge_patch(NODES, ObjectKey(namespace, "alive"), {"spec": {"unschedulable": True}})
-    await client.merge_patch(NODES, ObjectKey(namespace, "written"), {"spec": {"unschedulable": True}})
+    await client.merge_patch(NODES, ObjectKey(namespace, "by-hand"), {"spec": {"unschedulable": True}})
     async with fleet.operating():
-        key = await running_on(fleet, "made")
+        key = await running_on(fleet, "registered")
         await fleet.pass_time(90, beating=["alive"])
         assert placed(await fleet.job(key)) == ("Pending", None, 1)
     fleet.ahead += DAY - 120
     async with fleet.operating():  # a new operator, which did not wait for a day
         await fleet.pass_time(20, beating=["alive"])
-        assert not await is_deleted(client, ObjectKey(namespace, "made"))
+        assert not await is_deleted(client, ObjectKey(namespace, "registered"))
         await fleet.pass_time(30, beating=["alive"])
-        assert await is_deleted(client, ObjectKey(namespace, "made"))
+        assert await is_deleted(client, ObjectKey(namespace, "registered"))
         assert await fleet.ready("alive") == "Healthy"
-        assert await fleet.ready("written") == "AgentLost"
+        assert await fleet.ready("by-hand") == "AgentLost"
 
 
 @pytest.mark.parametrize("has_jobs", [False, True])
@@ -162,13 +162,13 @@ async def test_a_node_with_jobs_is_not_deleted(
     has_jobs: bool, fleet: AgentFleet, client: Client, namespace: str
 ) -> None:
     """An external job, which the operator does not move."""
-    key = ObjectKey(namespace, "made")
-    await fleet.agent("made")
+    key = ObjectKey(namespace, "registered")
+    await fleet.agent("registered")
     await client.merge_patch(NODES, key, {"metadata": {"labels": {REGISTERED_BY: BY_AGENT}}})
     if has_jobs:
-        job = await submit(client, namespace, "theirs", Path("/clips"), schedulerName="other")
-        there = {"phase": "Running", "assignedNode": "made", "controllerJobID": "another's"}
-        await client.patch_status(JOBS, job, there)
+        job = await submit(client, namespace, "external", Path("/clips"), schedulerName="other")
+        placed_by_other = {"phase": "Running", "assignedNode": "registered", "controllerJobID": "another's"}
+        await client.patch_status(JOBS, job, placed_by_other)
     fleet.ahead += DAY
     async with fleet.operating():
         await fleet.pass_time(90)
@@ -178,19 +178,21 @@ async def test_a_node_with_jobs_is_not_deleted(
 async def test_an_outage_of_the_controller_for_a_day_deletes_no_node(
     fleet: AgentFleet, client: Client, namespace: str
 ) -> None:
-    await fleet.agent("made")
-    await client.merge_patch(NODES, ObjectKey(namespace, "made"), {"metadata": {"labels": {REGISTERED_BY: BY_AGENT}}})
+    await fleet.agent("registered")
+    await client.merge_patch(
+        NODES, ObjectKey(namespace, "registered"), {"metadata": {"labels": {REGISTERED_BY: BY_AGENT}}}
+    )
     async with fleet.operating():
-        await fleet.pass_time(30, beating=["made"])
+        await fleet.pass_time(30, beating=["registered"])
         fleet.controller.status = 503
         await fleet.pass_time(120)
         fleet.ahead += DAY
         await fleet.pass_time(60)
         fleet.controller.status = 200
         await fleet.pass_time(50)
-        assert await fleet.ready("made") == "HeartbeatStale"
-        await fleet.pass_time(60, beating=["made"])
-        assert await fleet.ready("made") == "Healthy"
+        assert await fleet.ready("registered") == "HeartbeatStale"
+        await fleet.pass_time(60, beating=["registered"])
+        assert await fleet.ready("registered") == "Healthy"
 
 
 @pytest.mark.parametrize("skew", [-90, 90], ids=["behind", "ahead"])

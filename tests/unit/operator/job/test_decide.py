@@ -46,7 +46,6 @@ from vmafx.scheduling.scheduler import POD_ONLY
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 SCORED = AttemptResult("u1-0", 93.2, 300)
 SUSPENDED = KeepPending("Suspended", "suspended; set spec.suspend to false to let it run")
-BAD = AttemptResult("u1-0", fault="BadInput", message="distorted: no")
 
 
 def ago(seconds: float) -> datetime:
@@ -288,13 +287,13 @@ def test_a_job_that_runs_as_a_pod_takes_the_step_for_its_pod(job: JobView, found
 
 
 def node(
-    runtime: Any = "Agent", *, healthy: bool | None = True, ready: Condition | None = None, judged: float = 75
+    runtime: Any = "Agent", *, healthy: bool | None = True, ready: Condition | None = None, observed: float = 75
 ) -> NodeView:
-    """`judged`: the age of the heartbeat for which the Ready condition was written."""
+    """`observed`: the age of the heartbeat for which the Ready condition was written."""
     status = NodeStatusView(
         healthy=healthy,
         lastHeartbeat=ago(75),
-        observedHeartbeat=ago(judged) if ready is not None and ready.status == "False" else None,
+        observedHeartbeat=ago(observed) if ready is not None and ready.status == "False" else None,
         conditions=(ready,) if ready else (),
     )
     return NodeView(MetaView("n", "x"), VmafxNodeSpec("cpu", runtime=runtime), status)
@@ -358,7 +357,7 @@ NOT_CLAIMED = Retry("agent n did not claim it within 60 s")
         (with_agent({"cancel": True}), node(ready=LOST), Fail("Cancelled", "cancelled while it ran")),
         (
             with_agent(claimedAt=None),  # AgentLost, for an earlier heartbeat
-            node(healthy=False, ready=LOST, judged=85),
+            node(healthy=False, ready=LOST, observed=85),
             NoAction(),
         ),
         (with_agent(), None, Retry("its node n was deleted", failed=False)),
@@ -396,9 +395,11 @@ def test_a_pod_attempt_is_retried_when_its_node_changes_to_an_agent() -> None:
 
 
 def test_a_placement_records_its_runtime_and_time() -> None:
-    theirs = running(controllerJobID=None, conditions=(Condition("Scheduled", "True", ago(900), "Placed", "theirs"),))
+    placed_by_other = running(
+        controllerJobID=None, conditions=(Condition("Scheduled", "True", ago(900), "Placed", "by another scheduler"),)
+    )
     for runtime, reason in PLACED.items():
-        for job in (pending(), theirs):
+        for job in (pending(), placed_by_other):
             (written,) = status.placed_status(job, node(runtime), NOW)["conditions"]
             assert (written.reason, written.lastTransitionTime) == (reason, NOW)
 
@@ -409,9 +410,9 @@ LATE = ExternalIntent(Fail("DeadlineExceeded", "not done within 60 s of its star
 
 @pytest.mark.parametrize("phase", ["Pending", "Running"])
 @pytest.mark.parametrize("assigned", [None, "n"])
-@pytest.mark.parametrize("theirs", ["theirs", "u2-0", "u1", "u1-", "u1-x", "u1-0-0", "-0"])
-def test_a_external_job_is_mirrored_and_never_run(phase: str, assigned: str | None, theirs: str) -> None:
-    status: dict[str, Any] = {"phase": phase, "assignedNode": assigned, "controllerJobID": theirs}
+@pytest.mark.parametrize("external_id", ["theirs", "u2-0", "u1", "u1-", "u1-x", "u1-0-0", "-0"])
+def test_an_external_job_is_mirrored_and_never_run(phase: str, assigned: str | None, external_id: str) -> None:
+    status: dict[str, Any] = {"phase": phase, "assignedNode": assigned, "controllerJobID": external_id}
     plain, cancelled, suspended = (pending(spec, **status) for spec in ({}, {"cancel": True}, {"suspend": True}))
     assert is_external(plain)
     for job, wanted in ((plain, ExternalIntent()), (suspended, ExternalIntent()), (cancelled, CANCELLED)):
@@ -427,9 +428,9 @@ def test_a_external_job_is_mirrored_and_never_run(phase: str, assigned: str | No
     assert external_intent(pending(late, **status), NOW) == ExternalIntent()
 
 
-@pytest.mark.parametrize("ours", [None, "", "u1-0", "u1-12"])
-def test_a_job_with_an_attempt_id_of_the_operator_is_not_external(ours: str | None) -> None:
-    assert not is_external(pending(controllerJobID=ours))
+@pytest.mark.parametrize("own_id", [None, "", "u1-0", "u1-12"])
+def test_a_job_with_an_attempt_id_of_the_operator_is_not_external(own_id: str | None) -> None:
+    assert not is_external(pending(controllerJobID=own_id))
 
 
 def test_a_job_set_to_running_by_another_scheduler_is_placed_on_its_node_or_queued() -> None:
@@ -456,15 +457,15 @@ def test_a_created_pod_may_take_some_seconds_to_appear() -> None:
     )
     assert step_for(as_pod(), pod(), pod_created_ago=RECHECK_INTERVAL, **here) == NoAction()
     deleted = Retry("its node n was deleted", failed=False)
-    for made in (None, 0.1, RECHECK_INTERVAL):
-        assert step_for(as_pod(), None, pod_seen=False, pod_created_ago=made) == deleted
-        assert step_for(as_pod(), pod(ownerReferences=()), pod_seen=False, pod_created_ago=made) == deleted
+    for created_ago in (None, 0.1, RECHECK_INTERVAL):
+        assert step_for(as_pod(), None, pod_seen=False, pod_created_ago=created_ago) == deleted
+        assert step_for(as_pod(), pod(ownerReferences=()), pod_seen=False, pod_created_ago=created_ago) == deleted
 
 
-@pytest.mark.parametrize("theirs", [pod(ownerReferences=()), pod(labels=PodLabels(attempt="3"))])
-def test_an_attempt_waits_while_another_pod_has_its_name(theirs: PodView) -> None:
+@pytest.mark.parametrize("other_pod", [pod(ownerReferences=()), pod(labels=PodLabels(attempt="3"))])
+def test_an_attempt_waits_while_another_pod_has_its_name(other_pod: PodView) -> None:
     for seen in (True, False):
-        assert step_for(running(), theirs, pod_seen=seen, node=node("Pod")) == WaitForPodName()
+        assert step_for(running(), other_pod, pod_seen=seen, node=node("Pod")) == WaitForPodName()
 
 
 def test_a_placement_is_used_unless_the_job_is_held_back() -> None:

@@ -109,8 +109,8 @@ def test_a_stale_node_stays_stale_until_its_next_heartbeat() -> None:
     stale = written(node(61), assess_new(node(61), UP))
     assert assess_new(stale, UP, NOW - timedelta(hours=1)).reason == "HeartbeatStale"
     status = stale.status
-    heard = node(30, healthy=False, conditions=status.conditions, observedHeartbeat=status.observedHeartbeat)
-    assert assess_new(heard, UP).healthy
+    revived = node(30, healthy=False, conditions=status.conditions, observedHeartbeat=status.observedHeartbeat)
+    assert assess_new(revived, UP).healthy
 
 
 @pytest.mark.parametrize(
@@ -159,12 +159,12 @@ def test_a_lost_agent_stays_lost_until_its_next_heartbeat() -> None:
     # A heartbeat that arrived while no operator ran: the condition is about an earlier one.
     status = lost.status
     assert status.observedHeartbeat == status.lastHeartbeat
-    heard = node(
+    revived = node(
         5, runtime="Agent", healthy=False, conditions=status.conditions, observedHeartbeat=status.observedHeartbeat
     )
-    assert not is_lost(heard)
-    assert status_changes(heard, assess_new(heard, UP_LONG), NOW)["observedHeartbeat"] is None
-    assert assess_new(heard, UP_LONG).healthy
+    assert not is_lost(revived)
+    assert status_changes(revived, assess_new(revived, UP_LONG), NOW)["observedHeartbeat"] is None
+    assert assess_new(revived, UP_LONG).healthy
     # A node that runs Pods has no agent to lose.
     assert not is_lost(msgspec.structs.replace(lost, spec=node().spec))
 

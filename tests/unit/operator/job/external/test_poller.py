@@ -76,9 +76,9 @@ class Connection:
 
 @pytest.fixture
 def controllers(monkeypatch: pytest.MonkeyPatch) -> Controllers:
-    made = Controllers()
-    monkeypatch.setattr(client, "ExternalController", made.connect)
-    return made
+    controllers = Controllers()
+    monkeypatch.setattr(client, "ExternalController", controllers.connect)
+    return controllers
 
 
 class Jobs:

@@ -62,7 +62,7 @@ class JobReconciler:
         self._metrics = JobMetrics(context.metrics)
         self._outcomes = OutcomeWriter(self._write, context.events, self._metrics, context.now)
         self._placer = Placer(context.now, self._requeue, self._requeue_low)
-        self._external = ExternalJobs(settings.controllers, self._requeue)
+        self._external = ExternalJobs(settings.external_controller, self._requeue)
         self._creator = PodCreator(client, self.pods, settings.pod(), context.now)
         self._gatherer = Gatherer(client, nodes, self.pods, self._placer, self._external, self._memory, context.now)
         self._cleaner = FinishedJobCleaner(client, jobs.namespace, context.now)

@@ -12,7 +12,7 @@ class JobSettings(Settings):
     """External controllers and worker Pods."""
 
     # fmt: off
-    controllers: Annotated[str, Setting(
+    external_controller: Annotated[str, Setting(
         "gRPC address of the external controller to poll; {namespace} stands for the job's namespace.",
         default=poller.DEFAULT_ADDRESS, variable="VMAFX_CONTROLLER_GRPC_ADDR", parse=poller.parse_address,
     )]

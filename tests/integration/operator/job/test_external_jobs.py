@@ -49,7 +49,7 @@ async def elsewhere(sockets: str, namespace: str) -> AsyncIterator[Elsewhere]:
 
 @asynccontextmanager
 async def mirroring(client: Client, elsewhere: Elsewhere, namespace: str) -> AsyncIterator[JobReconciler]:
-    async with operating(client, namespace, controllers=elsewhere.address) as running:
+    async with operating(client, namespace, external_controller=elsewhere.address) as running:
         yield running
 
 
@@ -350,7 +350,7 @@ async def test_each_namespace_has_its_own_controller(
         other.say("clip-1", wire.COMPLETED, final_score=2.0)
         await other.stop()
         keys = [await submit_external(client, name, "clip") for name in (namespace, neighbour)]
-        async with operating(client, "", controllers=sockets):
+        async with operating(client, "", external_controller=sockets):
             job = await reaches(client, keys[0], phase("Succeeded"), "the controller that answers is polled")
             assert job.status.score == 1.0
             await other.start()

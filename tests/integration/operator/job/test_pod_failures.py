@@ -79,9 +79,9 @@ async def test_an_evicted_pod_is_retried_without_a_failure(fleet: Fleet) -> None
     assert (job.status.attempts, job.status.failures, job.status.excludedNodes) == (2, 0, ())
 
     async def reported() -> bool:
-        return await fleet.events("moved") == [("Normal", "Retrying")]
+        return sorted(await fleet.events("moved")) == [("Normal", "Retrying"), ("Normal", "Scored")]
 
-    await eventually(reported, "an event reports the retry")
+    await eventually(reported, "events report the retry and the score")
 
 
 @pytest.mark.parametrize(

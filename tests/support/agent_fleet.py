@@ -83,7 +83,7 @@ class AgentFleet:
 
     async def _probe(self) -> None:
         self._since_probe = 0.0
-        await self.health.probes.ask()
+        await self.health.prober.probe()
 
     async def settled(self) -> None:
         """Wait until everything was looked at as it is now, and nothing came of it that is not known."""

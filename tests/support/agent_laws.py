@@ -21,10 +21,10 @@ from tests.support.machines import Said
 # Heartbeats and placements are kept to the second, or nearly.
 MINUTE, TICK = timedelta(seconds=60), timedelta(seconds=1)
 LAG = timedelta(seconds=8)  # how far behind the cache of an operator may be that nobody stopped
-SILENT = re.compile(r"its node (\S+) has not been heard of since (\S+)")
-NOT_TAKEN = re.compile(r"its agent (\S+) did not take it within 60 s")
+SILENT = re.compile(r"its node (\S+) has sent no heartbeat since (\S+)")
+NOT_TAKEN = re.compile(r"agent (\S+) did not claim it within 60 s")
 FAULT = re.compile(r"(EngineFailure|NodeFault): ")
-GONE = re.compile(r"its node (\S+) is gone")
+GONE = re.compile(r"its node (\S+) was deleted")
 
 Breaches = Iterator[tuple[Moment, str]]
 

@@ -72,8 +72,8 @@ async def lost(world: World) -> None:
         assert job.status.excludedNodes == ("doomed",)
         assert await stage.ready("doomed") == "AgentLost"
         retried, left = await event(stage, "job", "Retrying"), await event(stage, "doomed", "AgentLost")
-        assert retried.startswith("its node doomed has not been heard of since ")
-        assert "its jobs go elsewhere" in left
+        assert retried.startswith("its node doomed has sent no heartbeat since ")
+        assert "its jobs move to other nodes" in left
         await stage.judge()
 
 

@@ -28,11 +28,11 @@ def test_a_light_package_imports_no_heavy_one(module: str) -> None:
 def test_the_operator_imports_grpc_only_to_poll_a_foreign_controller() -> None:
     code = """
 import asyncio, sys
-from vmafx.operator.job.foreign_jobs import ForeignJobs, ControllerPoller
+from vmafx.operator.job.external.poller import ExternalJobs, ControllerPoller
 def loaded():
     return sorted({"grpc", "google"} & set(sys.modules))
 async def main():
-    task = asyncio.create_task(ForeignJobs("c:1", print).run())
+    task = asyncio.create_task(ExternalJobs("c:1", print).run())
     await asyncio.sleep(0)
     before = loaded()
     task.cancel()

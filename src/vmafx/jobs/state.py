@@ -28,8 +28,8 @@ def uid_of(attempt: str) -> str:
     return uid if number.isdecimal() else ""
 
 
-def is_foreign(job: JobView) -> bool:
-    """Whether another controller runs the job: its controllerJobID is not the id of one of its attempts."""
+def is_external(job: JobView) -> bool:
+    """Whether an external controller runs the job: its controllerJobID is not the id of one of its attempts."""
     uid, _, attempt = (job.status.controllerJobID or "").rpartition("-")
     return bool(job.status.controllerJobID) and not (uid == job.metadata.uid and attempt.isdecimal())
 
@@ -69,8 +69,8 @@ def scheduling_gate(job: JobView, now: datetime) -> SchedulingGate | None:
         return SchedulingGate("DeadlineExceeded", "deadline exceeded; waiting for the operator to stop it")
     if job.status.assignedNode:
         return SchedulingGate("Placed", f"placed on {job.status.assignedNode}; waiting for the operator to start it")
-    if is_foreign(job):
-        return SchedulingGate("AwaitingScheduler", f"another controller runs it, as {job.status.controllerJobID}")
+    if is_external(job):
+        return SchedulingGate("AwaitingScheduler", f"an external controller runs it, as {job.status.controllerJobID}")
     if job.spec.schedulerName != DEFAULT_SCHEDULER:
         return SchedulingGate("AwaitingScheduler", f"waiting for scheduler {job.spec.schedulerName} to place it")
     if (delay := _retry_delay_left(job, now)) > 0:

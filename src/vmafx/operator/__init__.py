@@ -1,7 +1,14 @@
-"""The operator: one folder per kind, all of one shape.
+"""The operator: one process that reconciles the kinds of vmafx.dev, one folder per kind, all of the same shape.
 
-main.py     the process; start.py starts it lean
-kinds.py    the kinds there are; kind.py: what each of them declares
-context.py  what a kind is set up with, and the caches that several read
-options.py  the settings of the process; rbac.py: its permissions
+Each kind gathers what it needs (gather.py), decides without I/O (decide.py) and writes the result (reconciler.py).
+Code that another role needs too belongs in jobs/ or runtime/.
+
+main.py      the process: client, manager, leader election, and the kinds
+start.py     the entry point: imports main.py with the garbage collector off
+settings.py  flags and environment variables of the process
+context.py   what a kind is set up with: client, manager, shared caches
+kind.py      what a kind declares: settings, permissions, reasons, set-up
+kinds.py     the kinds that the operator reconciles
+job/         VmafxJob: placement, Pods, retries, results
+node/        VmafxNode: health, and deletion of abandoned nodes
 """

@@ -18,52 +18,53 @@ from vmafx.runtime.informer import Informer
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
 
-FIELD_MANAGER = "vmafx-operator"  # of children, and of the fields that are applied
-BY_NODE, BY_NAMESPACE = "node", "namespace"
+FIELD_MANAGER = "vmafx-operator"  # for server-side apply, and for the managed-by label of children
+BY_NODE, BY_NAMESPACE = "node", "namespace"  # indexes of the caches
 
 
 class OperatorContext(msgspec.Struct, kw_only=True, eq=False, dict=True):
-    """The process's parts; and the caches that several kinds read, made and added to the manager when first asked for.
+    """The shared parts of the process, and caches that several kinds read.
 
-    `now` is the time of day, `clock` one that only goes forward.
+    A cache is created and added to the manager on first use. `now` is wall-clock time, `clock` is monotonic.
     """
 
     client: Client
     manager: Manager
     metrics: Metrics
     events: EventRecorder
-    namespace: str = ""  # the only one that is watched; empty: all are
-    workers: int = 1  # reconciliations at once, for each kind
+    namespace: str = ""  # the namespace to watch; empty for all
+    workers: int = 1  # concurrent reconciliations per kind
     now: Callable[[], datetime] = utc_now
     clock: Callable[[], float] = loop_time
 
-    def children(self, resource: Resource[Any]) -> Informer[Child]:
-        """The objects of this kind that the operator made for owners: one cache, whichever kinds have such children."""
-        place = (resource.api_version, resource.kind)
-        if place not in self._children:
-            self._children[place] = child_informer(self.client, resource, self.namespace, FIELD_MANAGER)
-            self.manager.add_informer(self._children[place])
-        return self._children[place]
-
-    @cached_property
-    def _children(self) -> dict[tuple[str, str], Informer[Child]]:
-        return {}
-
     @cached_property
     def jobs(self) -> Informer[JobView]:
-        """Unfinished jobs, also by the node that they have."""
-        jobs = jobs_informer(self.client, self.namespace, {BY_NODE: _node_of})
+        """Unfinished jobs, indexed by their assigned node."""
+        jobs = jobs_informer(self.client, self.namespace, {BY_NODE: _assigned_node})
         self.manager.add_informer(jobs, fresh=True)
         return jobs
 
     @cached_property
     def nodes(self) -> Informer[NodeView]:
+        """All nodes, indexed by namespace."""
         indexes = {BY_NAMESPACE: lambda node: (node.metadata.namespace,)}
         nodes = Informer(self.client, NODES.seen_as(NodeView), namespace=self.namespace, indexes=indexes)
         self.manager.add_informer(nodes, fresh=True)
         return nodes
 
+    def children(self, resource: Resource[Any]) -> Informer[Child]:
+        """The objects of this resource that the operator created for an owner: one cache, shared by all kinds."""
+        kind = (resource.api_version, resource.kind)
+        if kind not in self._children:
+            self._children[kind] = child_informer(self.client, resource, self.namespace, FIELD_MANAGER)
+            self.manager.add_informer(self._children[kind])
+        return self._children[kind]
 
-def _node_of(job: JobView) -> tuple[ObjectKey, ...]:
+    @cached_property
+    def _children(self) -> dict[tuple[str, str], Informer[Child]]:
+        return {}
+
+
+def _assigned_node(job: JobView) -> tuple[ObjectKey, ...]:
     node = job.status.assignedNode
     return (ObjectKey(job.metadata.namespace, node),) if node else ()

@@ -1,6 +1,6 @@
-"""The contract of a kind that the operator reconciles: all that the process, the roles and the docs need to know of it.
+"""What a kind declares to be reconciled: everything that the process, the RBAC roles and the docs need to know.
 
-Each folder under operator/ has a kind.py that makes one, and kinds.py lists them.
+Each folder under operator/ has a kind.py with one `Kind`; kinds.py lists them.
 """
 
 from collections.abc import Callable
@@ -15,10 +15,10 @@ from vmafx.settings import Settings
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """`set_up` adds its caches, its reconciler and what only a leader does to the context's manager."""
+    """`set_up` adds the kind's informers, its reconcile loop and its leader-only tasks to the context's manager."""
 
     model: type[CustomObject]
     settings: type[Settings]
     permissions: tuple[Permission, ...]
-    reasons: tuple[ConditionReason, ...]  # of its conditions: every one that is written, and what it means
+    reasons: tuple[ConditionReason, ...]  # every reason that its conditions can have
     set_up: Callable[[OperatorContext, Any], None]

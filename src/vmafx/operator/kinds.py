@@ -1,4 +1,4 @@
-"""The kinds that the operator reconciles, one line each; and the permissions it needs besides theirs."""
+"""The kinds that the operator reconciles, and the permissions it needs for leader election."""
 
 from vmafx.api.rbac import Permission
 from vmafx.operator.job.kind import JOB
@@ -13,6 +13,5 @@ LEADER_ELECTION_PERMISSIONS = (
         group="coordination.k8s.io", resources=("leases",), verbs=("get", "patch", "watch"), names=(LEASE_NAME,)
     ),
 )
-
 
 RECONCILED_KINDS = (JOB, NODE)

@@ -1,4 +1,4 @@
-"""`vmafx-operator`: the process."""
+"""The operator process: reads its settings, connects, and runs every kind under one manager."""
 
 import asyncio
 import os
@@ -26,17 +26,17 @@ from vmafx.settings import ParsedSettings, Settings, parse
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the operator until SIGTERM or Ctrl-C; exit code 1 if it cannot go on."""
+    """Run the operator until SIGTERM or Ctrl-C; exit code 1 if it fails."""
     groups: tuple[type[Settings], ...] = (OperatorSettings, *(kind.settings for kind in RECONCILED_KINDS))
-    given = parse(groups, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
-    settings = given.read(OperatorSettings)
+    parsed = parse(groups, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
+    settings = parsed.read(OperatorSettings)
     logs.configure(settings.log_level, settings.log_format)
-    run_role("operator", partial(run, given), (KubeError, LeaseLost, OSError), _loop_factory())
+    run_role("operator", partial(run, parsed), (KubeError, LeaseLost, OSError), _loop_factory())
 
 
-async def run(given: ParsedSettings, stop: asyncio.Event) -> None:
-    """Put the parts together, and run them until told to stop."""
-    settings = given.read(OperatorSettings)
+async def run(parsed: ParsedSettings, stop: asyncio.Event) -> None:
+    """Assemble the parts and run them until `stop` is set."""
+    settings = parsed.read(OperatorSettings)
     config, metrics = load_config(settings.kubeconfig or None), Metrics()
     identity = f"{socket.gethostname()}_{uuid4()}"
     async with Client(config, ClientMetrics(metrics.registry)) as client:
@@ -54,7 +54,7 @@ async def run(given: ParsedSettings, stop: asyncio.Event) -> None:
             namespace=settings.namespace, workers=settings.workers,
         )  # fmt: skip
         for kind in RECONCILED_KINDS:
-            kind.set_up(context, given.read(kind.settings))
+            kind.set_up(context, parsed.read(kind.settings))
         manager.in_background(metrics.measure_lag)
         log.info("starting", server=config.server, pid=os.getpid(), leader_elect=settings.leader_elect)
         await manager.run(stop)

@@ -77,7 +77,7 @@ async def test_wait_has_an_exit_code_for_each_outcome(
     pair = (reference, (clips / "distorted.mp4").as_uri())
     broken = await vmafx.run("submit", *pair, "--name", "broken", "--retry-limit", "0", "--wait", "-o", "json")
     assert broken.returncode == 1
-    assert "error: job broken failed: RetriesExhausted: the worker ended with exit code 3" in broken.stderr
+    assert "error: job broken failed: RetriesExhausted: the worker exited with code 3" in broken.stderr
     assert json.loads(broken.stdout)["status"]["phase"] == "Failed"
     late = await vmafx.run("submit", *pair, "--name", "late", "--suspend", "--wait", "--timeout", "1")
     assert (late.returncode, late.stdout) == (1, "")

@@ -1,4 +1,4 @@
-"""The whole operator through bad times: afterwards every node has its verdict, and nothing was lost or left over."""
+"""The whole operator under faults: afterwards every node is assessed, and nothing is lost or leaked."""
 
 import asyncio
 import gc
@@ -31,32 +31,34 @@ from vmafx.runtime.informer import Informer
 __all__ = ["controller", "own_cluster"]
 
 RECONCILED = 'controller_runtime_reconcile_total{controller="vmafxnode",result="success"}'
-AT_WORK = 'controller_runtime_active_workers{controller="vmafxnode"}'
+ACTIVE_WORKERS = 'controller_runtime_active_workers{controller="vmafxnode"}'
 
 
-async def all_judged(client: Client, namespace: str) -> bool:
+async def all_healthy(client: Client, namespace: str) -> bool:
     nodes = (await client.list(NODES, namespace)).items
     return bool(nodes) and all(node.status.healthy for node in nodes)
 
 
-async def test_an_api_server_that_is_killed(own_cluster: DevCluster, controller: Controller, tmp_path: Path) -> None:
+async def test_the_operator_survives_a_killed_api_server(
+    own_cluster: DevCluster, controller: Controller, tmp_path: Path
+) -> None:
     async with Client(load_config(own_cluster.kubeconfig)) as client:
         await crds.install_crds(client)
         await create_node(client, "default", "before")
         variables = {"VMAFX_CONTROLLER_HTTP_ADDR": controller.address}
         with operator(own_cluster, "default", tmp_path, **variables) as process:
-            await eventually(lambda: all_judged(client, "default"), "the first node is judged")
+            await eventually(lambda: all_healthy(client, "default"), "the first node is healthy")
             for round_number in range(2):
                 command = kill(own_cluster, "kube-apiserver")
                 start(own_cluster, "kube-apiserver", command)
-                async with Client(client.config) as fresh:  # whose connections are not those that are gone
+                async with Client(client.config) as fresh:  # with new connections
                     await create_node(fresh, "default", f"after-{round_number}")
-                    await eventually(lambda: all_judged(fresh, "default"), "a node made afterwards is judged")
+                    await eventually(lambda: all_healthy(fresh, "default"), "a node created afterwards is healthy")
             assert process.process.poll() is None
             assert process.ready()
 
 
-async def test_a_storm_of_429(
+async def test_the_operator_survives_a_storm_of_429(
     cluster: DevCluster, client: Client, namespace: str, controller: Controller, tmp_path: Path
 ) -> None:
     async with FaultyProxy(client.config) as proxy:
@@ -75,74 +77,76 @@ async def test_a_storm_of_429(
             proxy.cut()
             for number in range(20):
                 await create_node(client, namespace, f"n-{number}")
-            await eventually(lambda: len(storm) - len(proxy.faults) > 5, "it goes on trying")
+            await eventually(lambda: len(storm) - len(proxy.faults) > 5, "it keeps retrying")
             proxy.faults.clear()
-            await eventually(lambda: all_judged(client, namespace), "every node is judged", within=60)
+            await eventually(lambda: all_healthy(client, namespace), "every node is healthy", within=60)
             assert process.process.poll() is None
 
 
-async def test_told_to_stop_in_the_middle_of_work(
+async def test_the_operator_stops_cleanly_while_it_is_busy(
     cluster: DevCluster, client: Client, namespace: str, controller: Controller, tmp_path: Path
 ) -> None:
     keys = [await create_node(client, namespace, f"n-{number}") for number in range(30)]
     flags, variables = leader_flags(namespace), {"VMAFX_CONTROLLER_HTTP_ADDR": controller.address}
 
-    async def disturb() -> None:
-        """Agents that speak all the time, some from long ago: every word changes a verdict."""
+    async def send_heartbeats() -> None:
+        """Constant heartbeats, half of them old: each changes the health of its node."""
         while True:
             for number, key in enumerate(keys):
                 age = timedelta(seconds=100 if number % 2 else 0)
                 await client.patch_status(NODES, key, {"lastHeartbeat": (datetime.now(UTC) - age).isoformat()})
 
-    disturbing = asyncio.create_task(disturb())
+    sending = asyncio.create_task(send_heartbeats())
     try:
         with operator(cluster, namespace, tmp_path, *flags, **variables) as process:
             await eventually(process.leads, "it leads")
-            await eventually(lambda: (process.metric(RECONCILED) or 0) > len(keys), "it is at work")
+            await eventually(lambda: (process.metric(RECONCILED) or 0) > len(keys), "it is busy")
             process.process.terminate()
             await eventually(lambda: process.process.poll() is not None, "it ends")
             assert process.process.returncode == 0
             assert [line for line in process.log() if line["level"] == "error"] == []
     finally:
-        disturbing.cancel()
-        await asyncio.gather(disturbing, return_exceptions=True)
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
     assert (await client.get(LEASES, ObjectKey(namespace, LEASE))).spec.holderIdentity == ""
 
 
 @pytest.fixture
-async def judged(client: Client, namespace: str, controller: Controller) -> AsyncIterator["Judged"]:
-    judged = Judged(client, namespace, controller)
-    tasks = [asyncio.create_task(work) for work in judged.parts()]
-    yield judged
+async def in_process(client: Client, namespace: str, controller: Controller) -> AsyncIterator["InProcess"]:
+    reconciling = InProcess(client, namespace, controller)
+    tasks = [asyncio.create_task(work) for work in reconciling.parts()]
+    yield reconciling
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class Judged:
-    """The node controller in this process, with a clock that can be set."""
+class InProcess:
+    """The node reconciler in this process, with a clock that can be set."""
 
     def __init__(self, client: Client, namespace: str, controller: Controller) -> None:
         self.ahead = timedelta()
-        made = context(client, namespace, now=self._now)
-        self._client, self._namespace, self._nodes = client, namespace, made.nodes
-        self._reconciler = NodeReconciler(made, defaults(NodeSettings, controller_address=controller.address))
+        operator_context = context(client, namespace, now=self._now)
+        self._client, self._namespace, self._nodes = client, namespace, operator_context.nodes
+        self._reconciler = NodeReconciler(
+            operator_context, defaults(NodeSettings, controller_address=controller.address)
+        )
         self._loop = self._reconciler.loop
 
     def parts(self) -> tuple[Coroutine[Any, Any, None], ...]:
-        return self._nodes.run(), self._loop.run(), self._reconciler.probes.run()
+        return self._nodes.run(), self._loop.run(), self._reconciler.prober.run()
 
     def probed(self) -> bool:
-        return self._reconciler.probes.latest(self._namespace) is not None
+        return self._reconciler.prober.latest(self._namespace) is not None
 
-    async def looked(self, key: ObjectKey) -> None:
-        """Wait until the node was looked at as it is now, and nothing came of it that is not known."""
+    async def reconciled(self, key: ObjectKey) -> None:
+        """Wait until the latest version of the node was reconciled without another write."""
         queue = self._loop.queue
         while True:
             version = (await self._client.get(NODES, key)).metadata.resourceVersion
             await eventually(lambda: self._version(key) == version, "the cache is up to date", every=0.005)  # noqa: B023
             queue.add(key)
-            await eventually(lambda: not len(queue) and not queue._working, "it was looked at", every=0.005)
+            await eventually(lambda: not len(queue) and not queue._working, "it was reconciled", every=0.005)
             if (await self._client.get(NODES, key)).metadata.resourceVersion == version:
                 return
 
@@ -154,26 +158,26 @@ class Judged:
         return datetime.now(UTC) + self.ahead
 
 
-async def test_a_clock_that_jumps_changes_nothing_about_what_was_heard(
-    client: Client, namespace: str, judged: Judged
+async def test_a_jump_of_the_clock_does_not_affect_observed_heartbeats(
+    client: Client, namespace: str, in_process: InProcess
 ) -> None:
     key = await create_node(client, namespace, "n", datetime.now(UTC).isoformat())
 
     async def stays_healthy() -> None:
-        await judged.looked(key)
+        await in_process.reconciled(key)
         assert (await status_of(client, key))["healthy"] is True
 
-    await eventually(judged.probed, "the controller is probed")
-    await stays_healthy()  # it was heard a moment ago
+    await eventually(in_process.probed, "the controller is probed")
+    await stays_healthy()  # its heartbeat is recent
     for hours in (1, -1):
-        judged.ahead = timedelta(hours=hours)
+        in_process.ahead = timedelta(hours=hours)
         await stays_healthy()
-    judged.ahead = timedelta(hours=1)
+    in_process.ahead = timedelta(hours=1)
     heartbeat = datetime.now(UTC).isoformat()
     await client.patch_status(NODES, key, {"lastHeartbeat": heartbeat})
-    await stays_healthy()  # it is an hour old, by our clock; but we saw it come
+    await stays_healthy()  # an hour old by this clock, but seen to arrive
     assert (await status_of(client, key))["lastHeartbeat"] == heartbeat
-    judged.ahead = timedelta()
+    in_process.ahead = timedelta()
     await stays_healthy()
 
 
@@ -193,8 +197,7 @@ def resident_mib() -> float:
 
 
 @pytest.mark.timeout(300)
-async def test_a_thousand_broken_watches_leave_nothing_behind(client: Client, namespace: str) -> None:
-    """No task, no socket, and no memory more than before."""
+async def test_a_thousand_broken_watches_leak_no_tasks_sockets_or_memory(client: Client, namespace: str) -> None:
     key, _ = await make(client, namespace)
     async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
         informer = Informer(through, SLIM, namespace=namespace)
@@ -222,24 +225,23 @@ async def test_a_thousand_broken_watches_leave_nothing_behind(client: Client, na
     assert after[2] <= before[2] + 8
 
 
-async def test_a_stopped_server_is_waited_for(
+async def test_the_operator_waits_for_a_stopped_api_server(
     cluster: DevCluster, client: Client, namespace: str, controller: Controller, tmp_path: Path
 ) -> None:
-    """Not dead, only silent for a while: work goes on where it stood."""
     state = cluster.state()
     assert state is not None
     apiserver = next(one for one in state.processes if one.name == "kube-apiserver")
     controller.answering.clear()
     with operator(cluster, namespace, tmp_path, VMAFX_CONTROLLER_HTTP_ADDR=controller.address) as process:
         await create_node(client, namespace, "before")
-        await eventually(lambda: controller.asked, "it is about to judge the node")
+        await eventually(lambda: controller.asked, "it is about to assess the node")
         os.kill(apiserver.pid, signal.SIGSTOP)
         try:
             controller.answering.set()
-            await eventually(lambda: process.metric(AT_WORK), "what it writes is not answered")
+            await eventually(lambda: process.metric(ACTIVE_WORKERS), "a write is not answered")
             after = asyncio.create_task(create_node(client, namespace, "after"))
         finally:
             os.kill(apiserver.pid, signal.SIGCONT)
         await after
-        await eventually(lambda: all_judged(client, namespace), "it works again", within=60)
+        await eventually(lambda: all_healthy(client, namespace), "every node is healthy", within=60)
         assert process.process.poll() is None

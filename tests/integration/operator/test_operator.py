@@ -1,4 +1,4 @@
-"""`vmafx-operator` as a process, against a real API server: probes, metrics, the node controller, and its leader."""
+"""The operator as a process, against a real API server: probes, logs, settings, node health, leader election."""
 
 import os
 import signal
@@ -42,10 +42,10 @@ async def status_of(client: Client, key: ObjectKey) -> UntypedObject:
     return status
 
 
-async def test_a_node_is_healthy_while_the_controller_answers_and_its_agent_is_heard(
+async def test_a_node_is_healthy_while_its_controller_answers_and_its_agent_sends_heartbeats(
     cluster: DevCluster, client: Client, namespace: str, controller: Controller, tmp_path: Path
 ) -> None:
-    # Written as an agent would, with digits that nobody else would write.
+    # Seven digits, as another client may write: the operator must not rewrite it.
     old = (datetime.now(UTC) - timedelta(seconds=61)).strftime("%Y-%m-%dT%H:%M:%S.1234567Z")
     silent = await create_node(client, namespace, "silent", old)
     agentless = await create_node(client, namespace, "agentless")
@@ -56,9 +56,9 @@ async def test_a_node_is_healthy_while_the_controller_answers_and_its_agent_is_h
         async def is_healthy(key: ObjectKey, wanted: bool) -> bool:
             return (await status_of(client, key)).get("healthy") is wanted
 
-        await eventually(lambda: is_healthy(agentless, False), "nobody is healthy without a controller")
-        await eventually(lambda: is_healthy(silent, False), "a silent one least of all")
-        # The controller comes: those with a silent agent stay as they are.
+        await eventually(lambda: is_healthy(agentless, False), "no node is healthy without a controller")
+        await eventually(lambda: is_healthy(silent, False), "nor one with a silent agent")
+        # The controller answers: nodes with a silent agent stay unhealthy.
         controller.status = 204
         await eventually(lambda: is_healthy(agentless, True), "a node without an agent is healthy")
         status = await status_of(client, silent)
@@ -66,17 +66,17 @@ async def test_a_node_is_healthy_while_the_controller_answers_and_its_agent_is_h
         (ready,) = status["conditions"]
         assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "False", "HeartbeatStale")
         assert "is the agent running?" in ready["message"]
-        # The agent speaks again.
+        # The agent sends a heartbeat again.
         await client.patch_status(NODES, silent, {"lastHeartbeat": datetime.now(UTC).isoformat()})
-        await eventually(lambda: is_healthy(silent, True), "it was heard again")
+        await eventually(lambda: is_healthy(silent, True), "it is healthy again")
 
-        async def told() -> bool:
+        async def reported() -> bool:
             events = (await client.list(EVENTS, namespace)).items
             reasons = {event["regarding"]["name"]: event["reason"] for event in events}
             return reasons == {"silent": "Healthy", "agentless": "Healthy"}
 
-        await eventually(told, "events tell of those that turned")
-        # Nothing is written unless it changed.
+        await eventually(reported, "events report the changes")
+        # Only changes are written.
         writes = running.metric(
             f'rest_client_requests_total{{code="200",host="{client.config.server[8:]}",method="PATCH"}}'
         )
@@ -84,10 +84,9 @@ async def test_a_node_is_healthy_while_the_controller_answers_and_its_agent_is_h
         assert writes <= 4
 
 
-async def test_ready_means_that_the_caches_are_synced(
+async def test_the_operator_is_ready_once_its_caches_are_synced(
     cluster: DevCluster, client: Client, namespace: str, tmp_path: Path
 ) -> None:
-    """Not ready while the server does not answer, ready when it does."""
     await create_node(client, namespace, "n")
     state = cluster.state()
     assert state is not None
@@ -95,7 +94,7 @@ async def test_ready_means_that_the_caches_are_synced(
     os.kill(apiserver.pid, signal.SIGSTOP)
     try:
         with operator(cluster, namespace, tmp_path) as running:
-            until(lambda: running.probe("/healthz") == (200, "ok\n"), "it lives")
+            until(lambda: running.probe("/healthz") == (200, "ok\n"), "it is alive")
             until(lambda: running.probe("/readyz")[0] == 503, "it is not ready")
             why, _, caches = running.probe("/readyz")[1].partition(": ")
             assert (why, sorted(caches.strip().split(", "))) == (
@@ -108,7 +107,7 @@ async def test_ready_means_that_the_caches_are_synced(
         os.kill(apiserver.pid, signal.SIGCONT)
 
 
-async def test_its_log_tells_what_became_of_jobs(
+async def test_the_log_has_the_placements_and_outcomes_of_jobs(
     cluster: DevCluster, client: Client, namespace: str, controller: Controller, clips: Path, tmp_path: Path
 ) -> None:
     await allow_pods(client, namespace)
@@ -121,55 +120,55 @@ async def test_its_log_tells_what_became_of_jobs(
             good = await submit(client, namespace, "good", clips)
             await reaches(client, good, phase("Succeeded"), "it is scored")
             flaky = await submit(client, namespace, "flaky", clips)
-            await reaches(client, flaky, phase("Succeeded"), "it is scored the second time")
+            await reaches(client, flaky, phase("Succeeded"), "it is scored by the second attempt")
             broken = await submit(client, namespace, "broken", clips, retryLimit=0)
             await reaches(client, broken, phase("Failed"), "it fails")
             kubelet.hold.clear()
             late = await submit(client, namespace, "late", clips, activeDeadlineSeconds=1)
-            await reaches(client, late, phase("Failed"), "it is too late")
+            await reaches(client, late, phase("Failed"), "its deadline is exceeded")
             stopped = await submit(client, namespace, "stopped", clips, suspend=True)
             await client.merge_patch(JOBS, stopped, {"spec": {"cancel": True}})
             await reaches(client, stopped, phase("Failed"), "it is cancelled")
             running.process.terminate()
             assert running.process.wait(60) == 0
 
-    def told(key: ObjectKey) -> list[tuple[object, object, object]]:
+    def logged(key: ObjectKey) -> list[tuple[object, object, object]]:
         lines = [one for one in running.log() if one.get("job") == str(key)]
         assert {one["level"] for one in lines} == {"info"}
         return [(one["msg"], one.get("node"), one.get("attempt")) for one in lines]
 
     placed = ("job placed", "pool", 1)
-    assert told(good) == [placed, ("job succeeded", "pool", 1)]
-    assert told(flaky) == [
+    assert logged(good) == [placed, ("job succeeded", "pool", 1)]
+    assert logged(flaky) == [
         placed,
         ("attempt failed, will retry", "pool", 1),
         ("job placed", "pool", 2),
         ("job succeeded", "pool", 2),
     ]
-    assert told(broken) == [placed, ("job failed", "pool", 1)]
-    assert told(late) == [placed, ("deadline exceeded", "pool", 1)]
-    assert told(stopped) == [("job cancelled", None, None)]
+    assert logged(broken) == [placed, ("job failed", "pool", 1)]
+    assert logged(late) == [placed, ("deadline exceeded", "pool", 1)]
+    assert logged(stopped) == [("job cancelled", None, None)]
     messages = [one["msg"] for one in running.log() if "job" not in one]
     assert messages == [
         "starting", "caches are synced", "waiting to become leader", "became leader", "released the lease", "stopped",
     ]  # fmt: skip
 
 
-def test_it_says_what_it_does_and_ends_when_told(cluster: DevCluster, namespace: str, tmp_path: Path) -> None:
+def test_the_operator_logs_by_level_and_stops_on_sigterm(cluster: DevCluster, namespace: str, tmp_path: Path) -> None:
     with operator(cluster, namespace, tmp_path, "--log-level", "warn") as running:
         until(running.ready, "it is ready")
         assert running.log() == []
         memory = running.metric("process_resident_memory_bytes")
         assert memory is not None
         assert memory < 50 * 2**20
-        running.process.send_signal(signal.SIGUSR1)  # from now on everything
+        running.process.send_signal(signal.SIGUSR1)  # log everything from now on
         running.process.terminate()
         assert running.process.wait(60) == 0
         assert running.log()[-1]["msg"] == "stopped"
 
 
 @pytest.mark.parametrize(
-    ("flags", "variables", "answer"),
+    ("flags", "variables", "error"),
     [
         (["--log-level", "loud"], {}, "--log-level: 'loud' is not one of debug, info, warn, error"),
         (["--metrics-bind-address", "here"], {}, "'here' is no address: use :8081"),
@@ -183,16 +182,16 @@ def test_it_says_what_it_does_and_ends_when_told(cluster: DevCluster, namespace:
         (["--kubeconfig", "/nowhere/config"], {}, "cannot read the kubeconfig /nowhere/config"),
     ],
 )
-def test_a_wrong_setting_is_named(flags: list[str], variables: dict[str, str], answer: str) -> None:
+def test_an_invalid_setting_is_named(flags: list[str], variables: dict[str, str], error: str) -> None:
     done = subprocess.run(
         [OPERATOR, *flags], env={**os.environ, **variables}, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode in {1, 2}
-    assert answer in done.stderr
+    assert error in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_port_that_is_taken_ends_it_with_a_reason(cluster: DevCluster, namespace: str, tmp_path: Path) -> None:
+def test_a_port_in_use_ends_the_operator_with_an_error(cluster: DevCluster, namespace: str, tmp_path: Path) -> None:
     with operator(cluster, namespace, tmp_path) as first:
         until(first.ready, "the first is ready")
         with operator(cluster, namespace, tmp_path, "--metrics-bind-address", f"127.0.0.1:{first._metrics}") as second:
@@ -204,7 +203,7 @@ def leader_flags(namespace: str) -> list[str]:
     return ["--leader-elect", "--leader-election-namespace", namespace]
 
 
-async def test_a_leader_that_is_killed_is_followed_when_its_lease_has_run_out(
+async def test_a_killed_leader_is_replaced_when_its_lease_expires(
     cluster: DevCluster, client: Client, namespace: str, tmp_path: Path
 ) -> None:
     flags, lease = leader_flags(namespace), ObjectKey(namespace, LEASE)
@@ -217,29 +216,28 @@ async def test_a_leader_that_is_killed_is_followed_when_its_lease_has_run_out(
             first.process.wait(60)
             held = (await client.get(LEASES, lease)).spec
             assert (held.leaseDurationSeconds, held.leaseTransitions) == (15, 0)
-            assert held.holderIdentity  # nobody gave it back, so it has to run out
+            assert held.holderIdentity  # not released, so it must expire
             await client.merge_patch(LEASES, lease, {"spec": {"leaseDurationSeconds": 1}})
             await eventually(second.leads, "the second leads")
             assert (await client.get(LEASES, lease)).spec.leaseTransitions == 1
 
 
-async def test_a_leader_that_sleeps_too_long_ends_when_it_wakes(
+async def test_a_suspended_leader_that_lost_its_lease_exits_when_it_resumes(
     cluster: DevCluster, client: Client, namespace: str, controller: Controller, tmp_path: Path
 ) -> None:
-    """Stopped until it is followed by another; woken, it changes nothing and ends."""
     node = await create_node(client, namespace, "n")
     flags, variables = leader_flags(namespace), {"VMAFX_CONTROLLER_HTTP_ADDR": controller.address}
 
-    async def judged() -> bool:
+    async def healthy() -> bool:
         return (await status_of(client, node)).get("healthy") is True
 
     with operator(cluster, namespace, tmp_path, *flags, **variables) as first:
         await eventually(first.leads, "the first leads")
         with operator(cluster, namespace, tmp_path, *flags, **variables) as second:
             await eventually(second.ready, "the second is ready")
-            await eventually(judged, "the first has judged the node")
+            await eventually(healthy, "the first has written the health of the node")
             first.process.send_signal(signal.SIGSTOP)
-            await eventually(second.leads, "the second leads")  # the lease ran out: the first has not held it for long
+            await eventually(second.leads, "the second leads")  # the lease has expired
             before = await client.get(NODES.seen_as(dict), node)
             first.process.send_signal(signal.SIGCONT)
             await eventually(lambda: first.process.poll() is not None, "the first ends")
@@ -252,7 +250,7 @@ async def test_a_leader_that_sleeps_too_long_ends_when_it_wakes(
             assert (await client.get(NODES.seen_as(dict), node))["status"] == before["status"]
 
 
-def test_a_leader_that_is_told_to_stop_hands_over_at_once(
+def test_a_leader_that_stops_releases_its_lease(
     cluster: DevCluster, namespace: str, tmp_path: Path, kubectl: Kubectl
 ) -> None:
     flags = leader_flags(namespace)
@@ -267,6 +265,6 @@ def test_a_leader_that_is_told_to_stop_hands_over_at_once(
             until(second.ready, "the second is ready")
             first.process.terminate()
             assert first.process.wait(60) == 0
-            assert holder() != held  # it need not run out
+            assert holder() != held  # it does not have to expire
             until(second.leads, "the second leads")
             assert "leaseTransitions: 1" in kubectl("get", "lease", LEASE, "-o", "yaml").stdout

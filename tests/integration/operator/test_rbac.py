@@ -1,4 +1,4 @@
-"""The generated roles, enforced by the real server: enough for the operator and for people, and no more."""
+"""The generated roles, enforced by a real API server: enough for the operator and for users, and no more."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ SECRETS: Resource[UntypedObject] = Resource("", "v1", "secrets", "Secret", dict)
 
 @pytest.fixture
 async def operator(client: Client, namespace: str, kubectl: Kubectl) -> AsyncIterator[Client]:
-    """A client that may do exactly what the roles allow the operator."""
+    """A client with the permissions of the operator's roles."""
     assert kubectl("apply", "-f", str(ROOT / OPERATOR_ROLES)).returncode == 0
     kubectl("create", "serviceaccount", "operator")
     subject = f"--serviceaccount={namespace}:operator"
@@ -65,7 +65,7 @@ async def test_the_operator_can_run_a_job_as_a_pod(operator: Client, client: Cli
     await operator.delete(JOBS, key)
 
 
-async def test_the_operator_can_do_no_more(operator: Client, client: Client, namespace: str) -> None:
+async def test_the_operator_cannot_do_more_than_it_needs(operator: Client, client: Client, namespace: str) -> None:
     key, _ = await make(client, namespace)
     for call in (
         operator.merge_patch(JOBS, key, {"spec": {"priority": 9}}),
@@ -77,7 +77,7 @@ async def test_the_operator_can_do_no_more(operator: Client, client: Client, nam
             await call
 
 
-async def test_the_operator_can_lead_judge_nodes_and_tell_of_it(
+async def test_the_operator_can_lead_write_node_status_and_emit_events(
     operator: Client, client: Client, namespace: str
 ) -> None:
     election = LeaderElection(operator, ObjectKey(namespace, LEASE_NAME), "me", Metrics())
@@ -94,7 +94,7 @@ async def test_the_operator_can_lead_judge_nodes_and_tell_of_it(
     assert len((await client.list(EVENTS, namespace)).items) == 1
 
 
-async def test_the_lease_is_the_operators_in_its_own_namespace_only(operator: Client, namespace: str) -> None:
+async def test_the_operator_can_use_only_its_own_lease_in_its_own_namespace(operator: Client, namespace: str) -> None:
     leases: Resource[UntypedObject] = Resource("coordination.k8s.io", "v1", "leases", "Lease", dict)
 
     def lease(name: str) -> UntypedObject:
@@ -123,7 +123,7 @@ CAN = [
 
 
 @pytest.mark.parametrize(("role", "verb", "resource", "answer"), CAN)
-def test_people_gain_through_the_clusters_own_roles(
+def test_the_view_and_edit_roles_of_the_cluster_include_the_kinds(
     kubectl: Kubectl, role: str, verb: str, resource: str, answer: str
 ) -> None:
     assert kubectl("apply", "-f", str(ROOT / OPERATOR_ROLES)).returncode == 0
@@ -134,9 +134,9 @@ def test_people_gain_through_the_clusters_own_roles(
         which = [f"{name}.vmafx.dev", *([f"--subresource={subresource}"] if subresource else [])]
         return kubectl("auth", "can-i", verb, *which, "--as=alice").stdout.strip()
 
-    # The controller-manager gathers roles in its own time: a `no` means something only once it has.
-    gathered = {"view": "list", "edit": "create"}[role]
-    until(lambda: may(gathered, "vmafxjobs") == "yes", f"{role} gains {gathered} on vmafxjobs")
-    if answer == "yes":  # `edit` gathers what `view` has gathered, in a second step
+    # The controller-manager aggregates roles asynchronously: a `no` is meaningful only once it has done so.
+    aggregated = {"view": "list", "edit": "create"}[role]
+    until(lambda: may(aggregated, "vmafxjobs") == "yes", f"{role} gains {aggregated} on vmafxjobs")
+    if answer == "yes":  # `edit` aggregates `view` in a second step
         until(lambda: may(verb, resource) == "yes", f"{role} gains {verb} on {resource}")
     assert may(verb, resource) == answer

@@ -11,9 +11,9 @@ from tests.support.machines import Said
 from tests.unit.support.test_pod_laws import UID, Version, failed, job, pod, story, succeeded
 
 HEARD = "2030-01-01T12:00:00.5Z"
-SILENT = f"its node n has not been heard of since {HEARD}"
-LATE, GONE = "its agent n did not take it within 60 s", "its node n is gone"
-BROKEN = "NodeFault: the worker ended with signal SIGKILL and left no result"
+SILENT = f"its node n has sent no heartbeat since {HEARD}"
+LATE, GONE = "agent n did not claim it within 60 s", "its node n was deleted"
+BROKEN = "NodeFault: the worker ended by signal SIGKILL, and left no answer"
 GIVEN = [{"type": "Scheduled", "status": "True", "reason": "PlacedWithAgent"}]
 TAKEN, SCORED, NOT_SCORED = (
     Said("n", f"{UID}-0", "taken"), Said("n", f"{UID}-0", "scored", 90.0), Said("n", f"{UID}-0", "not scored")

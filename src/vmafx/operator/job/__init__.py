@@ -1,15 +1,21 @@
-"""VmafxJob: from Pending to its end, with one writer.
+"""VmafxJob: placed on a node, run as a Pod or by an agent, retried, and finished.
 
-kind.py        how the operator sets it up, what it may do, the reasons it gives; settings.py
-reconciler.py  gather, decide, do
-gather.py      what is known of a job: from the caches, the scheduler, other controllers, and memory.py
-decide.py      what to do about it; pure. steps.py: the words for that
-foreign.py     the same for a job that another controller has; pure
-status.py      what is written while a job waits and when it is placed; pure (its ends: vmafx.jobs)
-placing.py     the scheduler, kept in step with the caches
-pods.py        creates Pods, and knows what is in their way
-pod.py         the Pod of an attempt; pure. podview.py: as the cache (cache.py) keeps it
-following.py   asks other controllers after their jobs, by asking.py
-finished.py    deletes jobs whose time is up. tally.py counts those that ended
-counting.py    how many jobs each node has. metrics.py: what the fleet does, in numbers
+The operator is the only writer of a job's status, except for what an agent's attempt reports through the controller.
+A reconciliation gathers what is known, decides the next step, and carries it out.
+
+kind.py         what the kind declares: permissions, reasons, set-up
+settings.py     settings for jobs
+reconciler.py   the reconciler: gather, decide, act; and what triggers it
+gather.py       what is known about a job, from caches, scheduler, external controllers and memory
+memory.py       what this process remembers about a job beyond its status
+decide.py       the next step for a job; pure
+steps.py        the steps that can be decided
+status.py       the status patches for waiting, placed and mirrored jobs; pure
+placement.py    the scheduler, kept up to date with the caches
+pod.py          the manifest of a worker Pod; pure
+pod_cache.py    worker Pods as they are cached
+pod_creator.py  creates an attempt's Pod, or says what prevents it
+external/       jobs that an external controller runs
+ttl.py          deletes finished jobs after their TTL
+counts.py       job counts: node status, metrics
 """

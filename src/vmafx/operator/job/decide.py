@@ -1,4 +1,4 @@
-"""What to do about a job, from what is known of it, its node and its Pod.
+"""Decides the next step for a job from its spec and status and what was gathered about it.
 
 Pure: every case is a unit test without a cluster.
 """
@@ -12,7 +12,7 @@ from vmafx.api.node import NodeView, Runtime
 from vmafx.jobs.attempt import decode_result
 from vmafx.jobs.outcome import Fail, Retry, Suspend, deadline_exceeded, failed_attempt, outcome_of
 from vmafx.jobs.state import attempt_id, deadline_left, scheduled_condition, scheduling_gate
-from vmafx.operator.job.foreign import ForeignState, decide_foreign
+from vmafx.operator.job.external.decide import ExternalState, decide_external
 from vmafx.operator.job.pod_cache import ContainerTerminated, PodView
 from vmafx.operator.job.steps import (
     RECHECK_INTERVAL,
@@ -27,163 +27,149 @@ from vmafx.operator.job.steps import (
     WaitForPodName,
     earlier,
 )
-from vmafx.operator.node.decide import is_lost, last_heartbeat, readiness
+from vmafx.operator.node.decide import heartbeat_text, is_lost, readiness
 from vmafx.scheduling.scheduler import POD_ONLY
 
-START_TIMEOUT = timedelta(minutes=10)
-START_GRACE = timedelta(seconds=30)  # after which it is told what keeps it
-END_TIMEOUT = timedelta(seconds=30)  # beyond a Pod's own grace
-CLAIM_TIMEOUT = timedelta(seconds=60)
-MINUTES = START_TIMEOUT // timedelta(minutes=1)
+START_TIMEOUT = timedelta(minutes=10)  # from the creation of a Pod to its start
+START_TIMEOUT_MINUTES = START_TIMEOUT // timedelta(minutes=1)
+START_GRACE = timedelta(seconds=30)  # after which status.message says what delays the Pod
+END_TIMEOUT = timedelta(seconds=30)  # beyond the Pod's own termination grace period
+CLAIM_TIMEOUT = timedelta(seconds=60)  # from a placement until the agent claims the job
 PLACED: dict[Runtime, str] = {"Pod": "Placed", "Agent": "PlacedWithAgent"}  # the reason of Scheduled=True
+DISRUPTED = Retry("its Pod was disrupted by the cluster (eviction, preemption or drain)", failed=False)
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """All that is known about a job beside the job itself.
+    """What is known about a job besides the job itself.
 
-    node           its node, or the one that it is to be given
-    place          the name of the node that the scheduler gives it, while it is Pending
-    pod            a Pod with the name of its current attempt
-    seen           this process has seen that attempt's Pod before
-    made_ago       seconds since this process made that attempt's Pod; None if it did not
-    watched_since  when this process began to look after jobs, or last could not reach the server; what happened
-                   before is only known from what was written
-    elsewhere      what is known of it at another controller, if that has it
+    node             the node of the current attempt, or the one chosen for the next
+    placement        the name of the node that the scheduler chose, while the job is Pending
+    pod              the Pod with the name of the current attempt's Pod; may belong to another owner
+    pod_seen         this process has seen the current attempt's Pod
+    pod_created_ago  seconds since this process created that Pod; None if it did not
+    watched_since    when this process became leader, or last failed to reach the API server. What happened before is
+                     known only from what was written
+    external          the state reported by the external controller that has the job, if any
     """
 
     node: NodeView | None = None
-    place: str | None = None
+    placement: str | None = None
     pod: PodView | None = None
-    seen: bool = False
-    made_ago: float | None = None
+    pod_seen: bool = False
+    pod_created_ago: float | None = None
     watched_since: datetime | None = None
-    elsewhere: ForeignState | None = None
+    external: ExternalState | None = None
 
 
 NO_OBSERVATION = Observation()
 
 
-def decide(job: JobView, now: datetime, situation: Observation = NO_OBSERVATION) -> Step:
+def decide(job: JobView, now: datetime, observed: Observation = NO_OBSERVATION) -> Step:
     if job.metadata.deletionTimestamp is not None:
         return NoAction()
-    if situation.elsewhere is not None:
-        return decide_foreign(job, situation.elsewhere)
-    return _pending(job, now, situation) if job.status.phase == "Pending" else _running(job, now, situation)
+    if observed.external is not None:
+        return decide_external(job, observed.external)
+    return _decide_pending(job, now, observed) if job.status.phase == "Pending" else _decide_running(job, now, observed)
 
 
-def _pending(job: JobView, now: datetime, situation: Observation) -> Step:
-    left, hold = deadline_left(job, now), scheduling_gate(job, now)
-    if hold is None:
-        return Enqueue(left) if situation.place is None else _placed(job, situation.place, situation.node)
-    match hold.reason:
+def _decide_pending(job: JobView, now: datetime, observed: Observation) -> Step:
+    left, gate = deadline_left(job, now), scheduling_gate(job, now)
+    if gate is None:
+        return Enqueue(left) if observed.placement is None else _place(job, observed.placement, observed.node)
+    match gate.reason:
         case "Cancelled":
             return Fail("Cancelled", "cancelled before it ran")
-        case "Suspended":  # with a start, the deadline would go on
-            return KeepPending("Suspended", hold.message) if job.status.startedAt is None else Suspend()
+        case "Suspended":  # Suspend clears startedAt, so that the deadline stops counting
+            return KeepPending("Suspended", gate.message) if job.status.startedAt is None else Suspend()
         case "DeadlineExceeded":
             return deadline_exceeded(job)
         case "Placed":
-            return _placed(job, job.status.assignedNode, situation.node)
+            return _place(job, job.status.assignedNode, observed.node)
         case "AwaitingScheduler" | "Retrying":
-            return KeepPending(hold.reason, hold.message, earlier(hold.after, left))
+            return KeepPending(gate.reason, gate.message, earlier(gate.after, left))
 
 
-def _placed(job: JobView, name: str | None, node: NodeView | None) -> PlaceOn | RejectPlacement:
-    """On the node of this name, if that is there and can take it."""
-    if node is None or name is None:  # gone since, or named by somebody else and not there yet
+def _place(job: JobView, name: str | None, node: NodeView | None) -> PlaceOn | RejectPlacement:
+    """Place the job on the node of this name, if it exists and can run the job."""
+    if node is None or name is None:  # deleted since, or named by another scheduler and not created yet
         return RejectPlacement("NoNodes", f"there is no VmafxNode {name}")
     if node.spec.runtime == "Agent" and job.spec.credentialsSecretRef is not None:
-        return RejectPlacement(*POD_ONLY)  # named by somebody else, or changed since
+        return RejectPlacement(*POD_ONLY)  # chosen by another scheduler, or the runtime changed since
     return PlaceOn(name)
 
 
-def _running(job: JobView, now: datetime, situation: Observation) -> Step:
-    pod = situation.pod
-    ours = pod if pod is not None and is_current(pod, job) else None
-    if ours is not None and (ended := ours.ended()) is not None:
-        return _result(job, ours, ended)
-    if job.spec.cancel:  # a result that came at the same moment has won already
+def _decide_running(job: JobView, now: datetime, observed: Observation) -> Step:
+    pod = observed.pod if observed.pod is not None and is_current(observed.pod, job) else None
+    if pod is not None and (terminated := pod.termination()) is not None:  # before cancel: a result takes precedence
+        return _decide_result(job, pod, terminated)
+    if job.spec.cancel:
         return Fail("Cancelled", "cancelled while it ran")
     if job.spec.suspend:
         return Suspend()
     left = deadline_left(job, now)
     if left is not None and left <= 0:
         return deadline_exceeded(job)
-    if not runs_here(job):  # somebody else let it run, on a node that we know; or has given it back
+    if not is_own_attempt(job):  # another scheduler set the phase, with or without a node
         name = job.status.assignedNode
-        return _placed(job, name, situation.node) if name else Retry("whoever had it gave it back", failed=False)
-    runtime = runtime_of(job, situation)
-    if runtime == "Agent" or situation.node is not None:  # a Pod that is there needs no VmafxNode
-        there = _node_for(job, situation.node, runtime)
-        if isinstance(there, Retry):
-            return there
+        return _place(job, name, observed.node) if name else Retry("it was Running without a node", failed=False)
+    runtime = attempt_runtime(job, observed)
+    if runtime == "Agent" or observed.node is not None:  # a Pod keeps running without its VmafxNode
+        node = _usable_node(job, observed.node, runtime)
+        if isinstance(node, Retry):
+            return node
         if runtime == "Agent":
-            return _with_agent(job, there, now, situation.watched_since, left)
-    if ours is not None:
-        return _under_way(job, ours, now, left)
-    return _without_pod(job, situation, left)
+            return _decide_agent(job, node, now, observed.watched_since, left)
+    if pod is not None:
+        return _decide_unfinished_pod(job, pod, now, left)
+    return _decide_missing_pod(job, observed, left)
 
 
-def _without_pod(job: JobView, situation: Observation, left: float | None) -> Step:
-    """The cache and, where it may lag, the server have no Pod of this attempt."""
-    if situation.seen and situation.pod is None:
-        return failed_attempt(job, "its Pod disappeared")
-    there = _node_for(job, situation.node, "Pod")
-    if isinstance(there, Retry):
-        return there
-    if situation.made_ago is not None:
-        just_now = situation.made_ago < RECHECK_INTERVAL
-        return NoAction(earlier(RECHECK_INTERVAL, left)) if just_now else failed_attempt(job, "its Pod disappeared")
-    return CreatePod(left) if situation.pod is None else WaitForPodName(left)
+def _decide_result(job: JobView, pod: PodView, terminated: ContainerTerminated) -> Step:
+    result = decode_result(terminated.message, job.status.controllerJobID or "")
+    if pod.is_disrupted() and (result is None or result.fault not in {None, "BadInput"}):
+        return DISRUPTED  # the fault that a stopped worker reports is a consequence
+    if result is not None:
+        return outcome_of(job, result)
+    if pod.metadata.deletionTimestamp is not None:
+        return failed_attempt(job, "its Pod was deleted while it ran")
+    if terminated.exitCode == 0:
+        return failed_attempt(job, "the worker exited with code 0 but left no valid result")
+    reason = terminated.reason or pod.status.reason or "no reason given"
+    return failed_attempt(job, f"the worker exited with code {terminated.exitCode} ({reason}) and left no result")
 
 
-def runs_here(job: JobView) -> bool:
-    """Whether the attempt that runs is one of the operator's own."""
-    return job.status.controllerJobID == attempt_id(job, job.status.attempts - 1)
-
-
-def runtime_of(job: JobView, situation: Observation) -> Runtime:
-    """How the attempt is run: as was said when it was placed, whatever its node has become since."""
-    said = scheduled_condition(job)
-    if said is not None and said.status == "True":
-        return "Agent" if said.reason == PLACED["Agent"] else "Pod"
-    return "Pod" if situation.seen or situation.node is None else situation.node.spec.runtime
-
-
-def _node_for(job: JobView, node: NodeView | None, runtime: Runtime) -> NodeView | Retry:
-    """Its node, if the attempt can be run there as it was to be; where it cannot, that is nobody's failure."""
+def _usable_node(job: JobView, node: NodeView | None, runtime: Runtime) -> NodeView | Retry:
+    """The node, if it still exists and has the attempt's runtime. If not, the attempt does not count as failed."""
     name = job.status.assignedNode
     if node is None:
-        return Retry(f"its node {name} is gone", failed=False)
+        return Retry(f"its node {name} was deleted", failed=False)
     if node.spec.runtime != runtime:
-        now = "has an agent run its jobs" if runtime == "Pod" else "runs its jobs as Pods"
-        return Retry(f"its node {name} now {now}", failed=False)
+        return Retry(f"spec.runtime of its node {name} changed to {node.spec.runtime}", failed=False)
     return node
 
 
-def _with_agent(
+def _decide_agent(
     job: JobView, node: NodeView, now: datetime, watched_since: datetime | None, left: float | None
 ) -> Step:
     if is_lost(node):
-        return failed_attempt(job, f"its node {node.metadata.name} has not been heard of since {last_heartbeat(node)}")
+        return failed_attempt(job, f"its node {node.metadata.name} has sent no heartbeat since {heartbeat_text(node)}")
     if job.status.claimedAt is not None:
         return NoAction(left)
     since = _claimable_since(job, node, watched_since)
     if since is None:
-        return NoAction(left)  # its node's change brings us back
-    over = (since + CLAIM_TIMEOUT - now).total_seconds()
-    if over <= 0:
-        within = CLAIM_TIMEOUT // timedelta(seconds=1)
-        why = f"its agent {node.metadata.name} did not take it within {within} s"
-        return Retry(why, failed=False) if node.status.draining else failed_attempt(job, why)
-    return NoAction(earlier(over, left))
+        return NoAction(left)  # a change of the node triggers the next reconciliation
+    claim_left = (since + CLAIM_TIMEOUT - now).total_seconds()
+    if claim_left > 0:
+        return NoAction(earlier(claim_left, left))
+    message = f"agent {node.metadata.name} did not claim it within {CLAIM_TIMEOUT // timedelta(seconds=1)} s"
+    return Retry(message, failed=False) if node.status.draining else failed_attempt(job, message)
 
 
 def _claimable_since(job: JobView, node: NodeView, watched_since: datetime | None) -> datetime | None:
-    """Since when its agent could have said that it took the job, for all we know; None while it cannot.
+    """Since when the agent could have claimed the job; None while it cannot.
 
-    That a controller is away must not move jobs, nor that it comes back. What we did not watch ourselves does not count
-    either: it may have been away while we were.
+    An outage of the controller must not move jobs. The time before `watched_since` does not count, because the
+    controller may have been down while this process was not watching.
     """
     if node.status.healthy is not True:
         return None
@@ -196,60 +182,75 @@ def _claimable_since(job: JobView, node: NodeView, watched_since: datetime | Non
     return max((time for time in times if time is not None), default=None)
 
 
+def _decide_unfinished_pod(job: JobView, pod: PodView, now: datetime, left: float | None) -> Step:
+    if pod.metadata.deletionTimestamp is not None:
+        end_left = (pod.metadata.deletionTimestamp + END_TIMEOUT - now).total_seconds()
+        if end_left > 0:
+            return NoAction(earlier(end_left, left))
+        return DISRUPTED if pod.is_disrupted() else failed_attempt(job, "its Pod was deleted but does not terminate")
+    since = pod.startable_since()
+    if pod.status.phase != "Pending" or since is None:
+        return SetMessage("", left) if job.status.message else NoAction(left)
+    start_left, grace_left = ((since + time - now).total_seconds() for time in (START_TIMEOUT, START_GRACE))
+    if start_left <= 0:
+        message = f"its Pod did not start within {START_TIMEOUT_MINUTES} minutes ({pod.waiting_reason()})"
+        return failed_attempt(job, message)
+    if grace_left <= 0 and not job.status.message:
+        return SetMessage(f"its Pod has not started: {pod.waiting_reason()}", earlier(start_left, left))
+    return NoAction(earlier(grace_left if grace_left > 0 else start_left, left))
+
+
+def _decide_missing_pod(job: JobView, observed: Observation, left: float | None) -> Step:
+    """The cache has no Pod of this attempt, nor has the API server where the cache may lag."""
+    if observed.pod_seen and observed.pod is None:
+        return failed_attempt(job, "its Pod disappeared")
+    node = _usable_node(job, observed.node, "Pod")
+    if isinstance(node, Retry):
+        return node
+    if observed.pod_created_ago is None:
+        return CreatePod(left) if observed.pod is None else WaitForPodName(left)
+    if observed.pod_created_ago < RECHECK_INTERVAL:
+        return NoAction(earlier(RECHECK_INTERVAL, left))
+    return failed_attempt(job, "its Pod disappeared")
+
+
+def is_own_attempt(job: JobView) -> bool:
+    """Whether the operator started the current attempt."""
+    return job.status.controllerJobID == attempt_id(job, job.status.attempts - 1)
+
+
+def attempt_runtime(job: JobView, observed: Observation) -> Runtime:
+    """The runtime of the attempt: the one recorded at its placement, even if the node's changed since."""
+    scheduled = scheduled_condition(job)
+    if scheduled is not None and scheduled.status == "True":
+        return "Agent" if scheduled.reason == PLACED["Agent"] else "Pod"
+    return "Pod" if observed.pod_seen or observed.node is None else observed.node.spec.runtime
+
+
 def is_current(pod: PodView, job: JobView) -> bool:
-    """Whether it is the Pod of the attempt that counts."""
-    attempt = _attempt_of(pod, job)
+    """Whether the Pod belongs to the job's current attempt."""
+    attempt = _attempt_number(pod, job)
     return attempt is not None and attempt_id(job, attempt) == job.status.controllerJobID
 
 
-def _attempt_of(pod: PodView, job: JobView) -> int | None:
-    """Which attempt at this job it is; None if it is none of this job's."""
-    owned = any(owner.uid == job.metadata.uid for owner in pod.metadata.ownerReferences)
-    attempt = pod.metadata.labels.attempt
-    return int(attempt) if owned and attempt.isdecimal() else None
-
-
 def is_active(pod: PodView) -> bool:
-    """Whether anything of it still runs, be it only what others put beside our worker."""
+    """Whether any container of the Pod, also a sidecar, may still run."""
     return pod.status.phase not in FINISHED and pod.metadata.deletionTimestamp is None
 
 
 def is_stale(pod: PodView, job: JobView) -> bool:
-    """Whether it is of an attempt that the job has given up. One that the job does not know yet is none of these."""
-    attempt = _attempt_of(pod, job)
+    """Whether the Pod belongs to an attempt that the job has given up.
+
+    Attempts newer than the cached job are not stale: the cache lags behind.
+    """
+    attempt = _attempt_number(pod, job)
     if attempt is None or attempt >= job.status.attempts:
         return False
     return job.status.phase in FINISHED or not is_current(pod, job)
 
 
-def _result(job: JobView, pod: PodView, ended: ContainerTerminated) -> Step:
-    answer = decode_result(ended.message, job.status.controllerJobID or "")
-    if pod.disrupted() and (answer is None or answer.fault not in {None, "BadInput"}):
-        return Retry("the cluster took its Pod away", failed=False)  # whatever a worker that was stopped says of it
-    if answer is not None:
-        return outcome_of(job, answer)
-    if pod.metadata.deletionTimestamp is not None:
-        return failed_attempt(job, "its Pod was deleted while it ran")
-    reason = ended.reason or pod.status.reason or "no reason given"
-    if ended.exitCode == 0:
-        return failed_attempt(job, "the worker ended well and left no answer that makes sense")
-    return failed_attempt(job, f"the worker ended with exit code {ended.exitCode} ({reason}) and left no answer")
-
-
-def _under_way(job: JobView, pod: PodView, now: datetime, left: float | None) -> Step:
-    if pod.metadata.deletionTimestamp is not None:
-        over = (pod.metadata.deletionTimestamp + END_TIMEOUT - now).total_seconds()
-        if over > 0:
-            return NoAction(earlier(over, left))
-        if pod.disrupted():
-            return Retry("the cluster took its Pod away", failed=False)
-        return failed_attempt(job, "its Pod was deleted and does not end")
-    since = pod.could_start_since()
-    if pod.status.phase != "Pending" or since is None:
-        return SetMessage("", left) if job.status.message else NoAction(left)
-    over, told = ((since + time - now).total_seconds() for time in (START_TIMEOUT, START_GRACE))
-    if over <= 0:
-        return failed_attempt(job, f"its Pod did not start within {MINUTES} minutes ({pod.waits_for()})")
-    if told <= 0 and not job.status.message:
-        return SetMessage(f"its Pod has not started: {pod.waits_for()}", earlier(over, left))
-    return NoAction(earlier(told if told > 0 else over, left))
+def _attempt_number(pod: PodView, job: JobView) -> int | None:
+    """The number of the Pod's attempt; None if the job does not own the Pod."""
+    owned = any(owner.uid == job.metadata.uid for owner in pod.metadata.ownerReferences)
+    attempt = pod.metadata.labels.attempt
+    return int(attempt) if owned and attempt.isdecimal() else None

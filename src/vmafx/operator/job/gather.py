@@ -1,4 +1,4 @@
-"""Puts together what is known of a job: from the caches, the scheduler, other controllers, and our own memory."""
+"""Gathers what `decide` needs to know about a job: from the caches, the scheduler, external controllers and memory."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -6,70 +6,75 @@ from datetime import datetime
 from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
 from vmafx.clock import loop_time
-from vmafx.jobs.state import is_foreign
-from vmafx.kube import ObjectKey
-from vmafx.operator.job.decide import NO_OBSERVATION, Observation, is_current, runs_here, runtime_of
-from vmafx.operator.job.foreign_jobs import ForeignJobs
+from vmafx.jobs.state import is_external
+from vmafx.kube import Client, ObjectKey
+from vmafx.kube.errors import NotFound
+from vmafx.operator.job.decide import NO_OBSERVATION, Observation, attempt_runtime, is_current, is_own_attempt
+from vmafx.operator.job.external.poller import ExternalJobs
 from vmafx.operator.job.memory import JobMemories
 from vmafx.operator.job.placement import Placer
 from vmafx.operator.job.pod import pod_name
 from vmafx.operator.job.pod_cache import PodView
-from vmafx.operator.job.pod_creator import PodCreator
 from vmafx.operator.job.steps import RECHECK_INTERVAL
 from vmafx.runtime.informer import Informer
 
 
 class Gatherer:
-    """The server is asked only for a Pod that should be there and that the cache does not show."""
+    """Reads from the caches; calls the API server only for a Pod that should exist and is not in the cache."""
 
     def __init__(
         self,
+        client: Client,
         nodes: Informer[NodeView],
         pods: Informer[PodView],
-        placing: Placer,
-        following: ForeignJobs,
-        creator: PodCreator,
+        placer: Placer,
+        external: ExternalJobs,
         memory: JobMemories,
         now: Callable[[], datetime],
     ) -> None:
-        self._nodes, self._pods, self._creator, self._memory = nodes, pods, creator, memory
-        self._placing, self._following, self._now = placing, following, now
+        self._client, self._nodes, self._pods, self._memory = client, nodes, pods, memory
+        self._placer, self._external, self._now = placer, external, now
         self.watched_since: datetime | None = None
 
     async def gather(self, key: ObjectKey, job: JobView) -> Observation:
         if job.metadata.deletionTimestamp is not None:
-            return NO_OBSERVATION  # it is given no place, and nobody is asked after it
-        if is_foreign(job):
-            return Observation(elsewhere=self._following.about(key, job, self._now()))
+            return NO_OBSERVATION  # neither place it nor poll its controller
+        if is_external(job):
+            return Observation(external=self._external.state(key, job, self._now()))
         if job.status.phase == "Pending":
-            place = self._placing.ask_for(key, job)
-            return Observation(self._node(key, place or job.status.assignedNode), place)
-        return await self._running(key, job)
+            placement = self._placer.place(key, job)
+            return Observation(self._node(key, placement or job.status.assignedNode), placement)
+        return await self._gather_running(key, job)
 
-    async def _running(self, key: ObjectKey, job: JobView) -> Observation:
-        known = self._memory.of(key, job.status.controllerJobID or "")
-        pod = self._pods.store.get(ObjectKey(key.namespace, pod_name(job, job.status.attempts - 1)))
-        if pod is not None and is_current(pod, job):
-            known.seen = True
-        made_ago = None if known.made_at is None else loop_time() - known.made_at
-        node = self._node(key, job.status.assignedNode)
-        situation = Observation(node, None, pod, known.seen, made_ago, self.watched_since)
-        if not _may_lack_its_pod(job, situation):
-            return situation
-        found = await self._creator.find(key, job)
-        if found is not None and is_current(found, job):
-            known.seen = True
-        return Observation(node, None, found, known.seen, made_ago, self.watched_since)
+    async def _gather_running(self, key: ObjectKey, job: JobView) -> Observation:
+        memory = self._memory.entry(key, job.status.controllerJobID or "")
+        pod_key = ObjectKey(key.namespace, pod_name(job, job.status.attempts - 1))
+        node, created_at = self._node(key, job.status.assignedNode), memory.pod_created_at
+        created_ago = None if created_at is None else loop_time() - created_at
+
+        def observe(pod: PodView | None) -> Observation:
+            if pod is not None and is_current(pod, job):
+                memory.pod_seen = True
+            return Observation(node, None, pod, memory.pod_seen, created_ago, self.watched_since)
+
+        observed = observe(self._pods.store.get(pod_key))
+        return observe(await self._get_pod(pod_key)) if _may_lag(job, observed) else observed
+
+    async def _get_pod(self, key: ObjectKey) -> PodView | None:
+        try:
+            return await self._client.get(self._pods.resource, key)
+        except NotFound:
+            return None
 
     def _node(self, key: ObjectKey, name: str | None) -> NodeView | None:
         return self._nodes.store.get(ObjectKey(key.namespace, name)) if name else None
 
 
-def _may_lack_its_pod(job: JobView, situation: Observation) -> bool:
-    """Whether its attempt should have a Pod, and only the server can tell whether it has."""
-    shown = situation.pod is not None and is_current(situation.pod, job)  # another's may be there in its place
-    if shown or situation.seen or not runs_here(job):
+def _may_lag(job: JobView, observed: Observation) -> bool:
+    """Whether the attempt should have a Pod that the cache may not show yet, or not any more."""
+    cached = observed.pod is not None and is_current(observed.pod, job)  # the name may be another owner's Pod
+    if cached or observed.pod_seen or not is_own_attempt(job):
         return False
-    if situation.made_ago is not None and situation.made_ago < RECHECK_INTERVAL:
+    if observed.pod_created_ago is not None and observed.pod_created_ago < RECHECK_INTERVAL:
         return False
-    return situation.node is not None and runtime_of(job, situation) == "Pod"
+    return observed.node is not None and attempt_runtime(job, observed) == "Pod"

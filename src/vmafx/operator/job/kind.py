@@ -1,4 +1,4 @@
-"""VmafxJob as a kind of the operator: settings, permissions, condition reasons, set-up."""
+"""VmafxJob as a kind of the operator: permissions, condition reasons, set-up."""
 
 from vmafx.api import VmafxJob
 from vmafx.api.meta import GROUP, ConditionReason
@@ -9,44 +9,59 @@ from vmafx.operator.job.settings import JobSettings
 from vmafx.operator.kind import Kind
 
 REASONS = (
-    ConditionReason("Scheduled", "True", "Placed", "It has a node, where it runs as a Pod."),
-    ConditionReason("Scheduled", "True", "PlacedWithAgent", "It has a node, whose agent is to take it."),
+    ConditionReason("Scheduled", "True", "Placed", "The job has a node and runs there as a Pod."),
+    ConditionReason("Scheduled", "True", "PlacedWithAgent", "The job has a node, whose agent runs it."),
     ConditionReason(
-        "Scheduled", "False", "NoNodes", "The namespace has no VmafxNode, or none with the labels asked for."
+        "Scheduled", "False", "NoNodes", "The namespace has no VmafxNode, or none that matches `nodeSelector`."
     ),
     ConditionReason(
         "Scheduled",
         "False",
         "BackendUnavailable",
-        "No node has the GPU, or none can use the credentials.",
+        "No node has a GPU for `backend`, or none can use `credentialsSecretRef`.",
     ),
-    ConditionReason("Scheduled", "False", "NoHealthyNode", "The nodes that fit are unhealthy, draining or cordoned."),
-    ConditionReason("Scheduled", "False", "NoAgent", "The nodes that fit wait for their agent."),
+    ConditionReason("Scheduled", "False", "NoHealthyNode", "All nodes that fit are unhealthy, draining or cordoned."),
+    ConditionReason("Scheduled", "False", "NoAgent", "No agent has registered for the nodes that fit."),
     ConditionReason("Scheduled", "False", "InsufficientCapacity", "All slots of the nodes that fit are taken."),
     ConditionReason("Scheduled", "False", "Suspended", "`suspend` is true."),
     ConditionReason(
-        "Scheduled", "False", "Suspending", "`suspend` is true; another controller is to stop the work first."
+        "Scheduled",
+        "False",
+        "Suspending",
+        "`suspend` is true; an external controller has been asked to stop the job first.",
     ),
     ConditionReason(
-        "Scheduled", "False", "AwaitingScheduler", "The scheduler that `schedulerName` names is to place it."
+        "Scheduled",
+        "False",
+        "AwaitingScheduler",
+        "The job waits for the scheduler named by `schedulerName`, or for the external controller that has it.",
     ),
-    ConditionReason("Scheduled", "False", "Retrying", "An attempt ended without a result; the next one follows."),
-    ConditionReason("Complete", "True", "Scored", "The score is there."),
     ConditionReason(
-        "Failed", "True", "BadInput", "A clip, the model or an option is wrong; `message` says which and why."
+        "Scheduled", "False", "Retrying", "An attempt ended without a result; the next one starts after a delay."
     ),
-    ConditionReason("Failed", "True", "RetriesExhausted", "It failed once more than `retryLimit` allows."),
-    ConditionReason("Failed", "True", "DeadlineExceeded", "It was not done within `activeDeadlineSeconds`."),
-    ConditionReason("Failed", "True", "Cancelled", "`cancel` was set."),
-    ConditionReason("Failed", "True", "ExternalFailure", "Another controller, which had it, says that it failed."),
+    ConditionReason("Complete", "True", "Scored", "The job has a score."),
+    ConditionReason(
+        "Failed", "True", "BadInput", "A clip, the model or an option is invalid; `message` says which and why."
+    ),
+    ConditionReason("Failed", "True", "RetriesExhausted", "More attempts failed than `retryLimit` allows."),
+    ConditionReason(
+        "Failed", "True", "DeadlineExceeded", "The job did not finish within `activeDeadlineSeconds` of its start."
+    ),
+    ConditionReason("Failed", "True", "Cancelled", "`cancel` was set, or an external controller cancelled the job."),
+    ConditionReason(
+        "Failed",
+        "True",
+        "ExternalFailure",
+        "The external controller that ran the job reported a failure or an invalid score.",
+    ),
 )
 
 
-# Place jobs, run them as Pods, delete those whose time is up.
+# Place jobs, run them as Pods, delete finished jobs after their TTL.
 PERMISSIONS = (
     Permission(group=GROUP, resources=("vmafxjobs",), verbs=(*READ, "delete")),
     Permission(group=GROUP, resources=("vmafxjobs/status", "vmafxnodes/status"), verbs=("patch",)),
-    # Pods are owned by their job, and a blocking owner reference needs this.
+    # Required for a Pod's owner reference with blockOwnerDeletion.
     Permission(group=GROUP, resources=("vmafxjobs/finalizers",), verbs=("update",)),
     Permission(group="", resources=("pods",), verbs=(*READ, "create", "delete")),
 )

@@ -1,4 +1,4 @@
-"""What this process remembers of each unfinished job beyond what is written: one entry a job, gone with it."""
+"""What this process remembers about each unfinished job beyond its status; lost at a restart."""
 
 from datetime import datetime
 
@@ -8,34 +8,32 @@ from vmafx.kube import ObjectKey
 
 
 class JobMemory(msgspec.Struct):
-    """Of one job. What is known of an attempt is forgotten with the next."""
+    """The memory of one job. All fields but `unplaceable_since` are about one attempt."""
 
     attempt: str = ""
-    seen: bool = False  # the cache has shown the attempt's Pod
-    made_at: float | None = None  # when we made it, by the loop's clock
-    blocked_since: datetime | None = None  # something is in the way of its Pod
-    blocked_told: bool = False
-    waits_since: datetime | None = None  # it is in the queue, and people were not told yet
+    pod_seen: bool = False  # the cache has shown the attempt's Pod
+    pod_created_at: float | None = None  # when this process created it, in loop time
+    blocked_since: datetime | None = None  # when creating the Pod first failed
+    blocked_reported: bool = False  # in the status and as an event
+    unplaceable_since: datetime | None = None  # when no node could take the job, until that is reported as an event
 
 
 class JobMemories:
-    """Entries by job."""
+    """Memories by job. Whoever handles the end of a job calls `forget`."""
 
     def __init__(self) -> None:
         self._entries: dict[ObjectKey, JobMemory] = {}
 
-    def of(self, key: ObjectKey, attempt: str = "") -> JobMemory:
-        """The entry of a job; with `attempt`, as of that attempt."""
+    def entry(self, key: ObjectKey, attempt: str = "") -> JobMemory:
+        """The memory of a job, created if missing; reset if `attempt` is a new one."""
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = JobMemory()
         if attempt and entry.attempt != attempt:
-            waits_since = entry.waits_since
-            entry = self._entries[key] = JobMemory(attempt, waits_since=waits_since)
+            entry = self._entries[key] = JobMemory(attempt, unplaceable_since=entry.unplaceable_since)
         return entry
 
-    def look(self, key: ObjectKey) -> JobMemory | None:
-        """The entry, if there is one."""
+    def get(self, key: ObjectKey) -> JobMemory | None:
         return self._entries.get(key)
 
     def forget(self, key: ObjectKey) -> None:

@@ -1,4 +1,4 @@
-"""Keeps the scheduler in step with the caches, and asks it for placements when something changed."""
+"""Keeps the scheduler up to date with the caches, and runs it when something changed."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,114 +12,116 @@ from vmafx.runtime.store import ObjectChange
 from vmafx.scheduling.requirements import NamespacedName, PendingCause, Requirements, job_request, node_offer
 from vmafx.scheduling.scheduler import Scheduler
 
-REASON_DELAY = 1.0  # seconds after a node changed
+REASON_DELAY = 1.0  # seconds between a change of a node and the check of why jobs wait
 
 
 class Placer:
-    """Hears of every job and node. While it leads, it gives out places.
+    """Watches every job and node; places jobs once this process leads.
 
-    `look_at_job` is told who got a place, `look_in_time` who waits for another reason than before: those may be many,
-    again and again where a node comes and goes, and are in no hurry.
+    `requeue` gets the key of a job that was placed. `requeue_low` gets those whose reason to wait changed: there may
+    be many of them each time a node comes or goes, and their status is not urgent.
     """
 
     def __init__(
         self,
         now: Callable[[], datetime],
-        look_at_job: Callable[[ObjectKey], None],
-        look_in_time: Callable[[ObjectKey], None],
+        requeue: Callable[[ObjectKey], None],
+        requeue_low: Callable[[ObjectKey], None],
     ) -> None:
         self.scheduler = Scheduler()
-        self._now, self._look_at_job, self._look_in_time = now, look_at_job, look_in_time
-        self._places: dict[ObjectKey, str] = {}  # given out, and not yet written
-        self._reasons: dict[str, dict[Requirements, str]] = {}  # why each line of a namespace waits, as last looked at
-        self._leading = self._soon = False
-        self._asking: set[str] = set()  # namespaces whose lines are looked at in a moment
+        self._now, self._requeue, self._requeue_low = now, requeue, requeue_low
+        self._placements: dict[ObjectKey, str] = {}  # node by job: decided, not yet written to the status
+        self._reasons: dict[str, dict[Requirements, str]] = {}  # by namespace: why jobs wait, as of the last check
+        self._leading = self._run_pending = False
+        self._checks_pending: set[str] = set()  # namespaces
 
     def lead(self) -> None:
         self._leading = True
-        self._ask_soon()
+        self._run_soon()
+
+    def place(self, key: ObjectKey, job: JobView) -> str | None:
+        """The node for a pending job; None if there is none for it now, or it is held back."""
+        if key not in self._placements:
+            self.update(key, job)
+            if self._leading:
+                self._run()
+        return self._placements.get(key)
 
     def written(self, key: ObjectKey) -> None:
-        self._places.pop(key, None)
+        """The placement is in the job's status."""
+        self._placements.pop(key, None)
 
-    def why(self, key: ObjectKey) -> PendingCause | None:
+    def release(self, key: ObjectKey) -> None:
+        """Take a job out of the queue, and free its slot."""
+        self._placements.pop(key, None)
+        self.scheduler.remove_job(_name(key))
+
+    def cause(self, key: ObjectKey) -> PendingCause | None:
+        """Why a job waits; None if it is not in the queue."""
         return self.scheduler.pending_cause(_name(key))
+
+    def update(self, key: ObjectKey, job: JobView) -> None:
+        """Put a pending job into the queue, or take it out if it is held back."""
+        queued = job.metadata.deletionTimestamp is None and scheduling_gate(job, self._now()) is None
+        if queued and key in self._placements:
+            return
+        if queued:
+            self.scheduler.enqueue(job_request(job))
+        else:
+            self.release(key)
+        self._run_soon()
 
     def job_changed(self, change: ObjectChange[JobView]) -> None:
         key, job = change.key, change.new
         if change.old is not None and job is not None and change.old.metadata.uid != job.metadata.uid:
-            self.give_up(key)  # a namesake: what was given to the other is not its
+            self.release(key)  # recreated under the same name: the placement was the old job's
         if job is None or job.status.phase in FINISHED or job.metadata.deletionTimestamp is not None:
-            self.give_up(key)
+            self.release(key)
         elif job.status.phase == "Running":
             self.written(key)
             if job.status.assignedNode:
                 self.scheduler.hold(_name(key), NamespacedName(key.namespace, job.status.assignedNode))
-            else:  # another controller's
+            else:  # an external job
                 self.scheduler.remove_job(_name(key))
         else:
-            self.look_at(key, job)
-        self._ask_soon()
-
-    def look_at(self, key: ObjectKey, job: JobView) -> None:
-        """A pending job: in the queue, or not yet, or no longer."""
-        queued = job.metadata.deletionTimestamp is None and scheduling_gate(job, self._now()) is None
-        if queued and key in self._places:
-            return  # it has a place, and is about to be told
-        if queued:
-            self.scheduler.enqueue(job_request(job))
-        else:
-            self.give_up(key)
-        self._ask_soon()
-
-    def give_up(self, key: ObjectKey) -> None:
-        """It has no place, and waits for none."""
-        self._places.pop(key, None)
-        self.scheduler.remove_job(_name(key))
+            self.update(key, job)
+        self._run_soon()
 
     def node_changed(self, change: ObjectChange[NodeView]) -> None:
         if change.new is None:
             self.scheduler.remove_node(_name(change.key))
         elif not self.scheduler.set_node(node_offer(change.new)):
             return
-        self._ask_soon()
-        self._ask_why_soon(change.key.namespace)
+        self._run_soon()
+        self._check_reasons_soon(change.key.namespace)
 
-    def _ask_soon(self) -> None:
-        """Once for all that changed in this turn of the loop."""
-        if self._leading and not self._soon:
-            self._soon = True
-            asyncio.get_running_loop().call_soon(self._ask)
+    def _run_soon(self) -> None:
+        """Run the scheduler once for all changes in this iteration of the event loop."""
+        if self._leading and not self._run_pending:
+            self._run_pending = True
+            asyncio.get_running_loop().call_soon(self._run)
 
-    def ask_for(self, key: ObjectKey, job: JobView) -> str | None:
-        """The node that a pending job is given now; None if it has to wait, or is not in the queue."""
-        if key not in self._places:
-            self.look_at(key, job)
-            if self._leading:
-                self._ask()  # before it is said that there is no place
-        return self._places.get(key)
-
-    def _ask(self) -> None:
-        self._soon = False
+    def _run(self) -> None:
+        self._run_pending = False
         for placement in self.scheduler.place():
             key = ObjectKey(*placement.job)
-            self._places[key] = placement.node.name
-            self._look_at_job(key)
+            self._placements[key] = placement.node.name
+            self._requeue(key)
 
-    def _ask_why_soon(self, namespace: str) -> None:
-        """Once for all nodes that change within a second."""
-        if self._leading and namespace not in self._asking:
-            self._asking.add(namespace)
-            asyncio.get_running_loop().call_later(REASON_DELAY, self._ask_why, namespace)
+    def _check_reasons_soon(self, namespace: str) -> None:
+        """Check once for all nodes that change within REASON_DELAY."""
+        if self._leading and namespace not in self._checks_pending:
+            self._checks_pending.add(namespace)
+            asyncio.get_running_loop().call_later(REASON_DELAY, self._check_reasons, namespace)
 
-    def _ask_why(self, namespace: str) -> None:
-        self._asking.discard(namespace)
+    def _check_reasons(self, namespace: str) -> None:
+        self._checks_pending.discard(namespace)
         before, now = self._reasons.get(namespace, {}), dict[Requirements, str]()
         for terms, why, jobs in self.scheduler.pending_groups(namespace):
             now[terms] = why.reason
             if before.get(terms) != why.reason:
                 for job in jobs:
-                    self._look_in_time(ObjectKey(*job))
+                    self._requeue_low(ObjectKey(*job))
         self._reasons[namespace] = now
 
 

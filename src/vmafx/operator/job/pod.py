@@ -1,4 +1,4 @@
-"""The Pod of one attempt at a job. Pure."""
+"""The manifest of a worker Pod: one attempt at a job on a node. Pure."""
 
 from typing import Any
 
@@ -12,27 +12,27 @@ from vmafx.jobs.attempt import SPEC_VARIABLE
 from vmafx.jobs.state import attempt_spec
 from vmafx.kube import JOBS
 from vmafx.operator.context import FIELD_MANAGER
-from vmafx.operator.job.pod_cache import ATTEMPT_LABEL, JOB_LABEL, WORKER
+from vmafx.operator.job.pod_cache import ATTEMPT_LABEL, JOB_LABEL, WORKER_CONTAINER
 from vmafx.runtime.children import MANAGED_BY, owner_reference
 
 NODE_LABEL = "vmafx.dev/node"
 KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 TERMINATION_GRACE = 30  # seconds
 WORKER_UID = 65532
-AVOID_WEIGHT = "preferredDuringSchedulingIgnoredDuringExecution"
-SCRATCH = "/scratch"  # for clips that are fetched: the container's own files cannot be written
-# A machine that falls silent gives its jobs up sooner than the usual five minutes.
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+SCRATCH = "/scratch"  # for fetched clips: the root filesystem is read-only
+# Jobs leave an unreachable Kubernetes node after one minute instead of the default five.
 TOLERATIONS = [
-    {"key": f"node.kubernetes.io/{trouble}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
-    for trouble in ("not-ready", "unreachable")
+    {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
+    for taint in ("not-ready", "unreachable")
 ]
 
 
 class PodSettings(msgspec.Struct, frozen=True):
-    """What is the same for all worker Pods of an operator."""
+    """What all worker Pods of an operator have in common."""
 
     image: str
-    intel_device: str = HARDWARE["intel"].resource or ""  # gpu.intel.com/xe for the newer driver
+    intel_device: str = HARDWARE["intel"].resource or ""  # gpu.intel.com/xe for the xe driver
 
 
 def pod_name(job: JobView, attempt: int) -> str:
@@ -42,7 +42,7 @@ def pod_name(job: JobView, attempt: int) -> str:
 def make_pod(
     job: JobView, node: NodeView, attempt: int, settings: PodSettings, avoid: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
-    """The whole object; `avoid` names Kubernetes nodes on which an earlier attempt failed."""
+    """The Pod of an attempt. `avoid` names Kubernetes nodes on which earlier attempts ended."""
     overlay = node.spec.podTemplate or PodOverlay()
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
@@ -75,7 +75,7 @@ def _metadata(job: JobView, node: NodeView, attempt: int) -> dict[str, Any]:
         JOB_LABEL: job.metadata.name,
         ATTEMPT_LABEL: str(attempt),
     }
-    if len(node.metadata.name) <= 63:  # as long as a label may be
+    if len(node.metadata.name) <= 63:  # the maximum length of a label value
         labels[NODE_LABEL] = node.metadata.name
     if queue := job.metadata.labels.get(KUEUE_LABEL):
         labels[KUEUE_LABEL] = queue
@@ -90,7 +90,7 @@ def _metadata(job: JobView, node: NodeView, attempt: int) -> dict[str, Any]:
 def _container(
     job: JobView, node: NodeView, attempt: int, settings: PodSettings, overlay: PodOverlay
 ) -> dict[str, Any]:
-    # A kubelet would put other variables, and so other people's secrets, in the place of $(NAME).
+    # Escape $: the kubelet expands $(NAME), which would let a URI read other variables, such as secrets.
     work = msgspec.json.encode(attempt_spec(job, attempt)).decode().replace("$", "\\u0024")
     env = [
         {"name": SPEC_VARIABLE, "value": work},
@@ -98,14 +98,14 @@ def _container(
         {"name": "TMPDIR", "value": SCRATCH},
         {"name": "HOME", "value": SCRATCH},
     ]
-    env_from = list(_plain(overlay.envFrom))  # the last of a name counts: the node's, whose limits hold for every job
+    env_from = list(_plain(overlay.envFrom))  # the last one wins: the node's, so that its limits apply to every job
     if job.spec.credentialsSecretRef is not None:
         env_from.insert(0, {"secretRef": {"name": job.spec.credentialsSecretRef.name}})
     container: dict[str, Any] = {
-        "name": WORKER,
+        "name": WORKER_CONTAINER,
         "image": node.spec.image or settings.image,
         "command": ["vmafx", "worker"],
-        "env": [*_plain(overlay.env), *env],  # the last of a name counts: ours
+        "env": [*_plain(overlay.env), *env],  # the last one wins: the operator's
         "resources": _resources(job, node, settings, overlay),
         "terminationMessagePolicy": "File",
         "volumeMounts": [{"name": "scratch", "mountPath": SCRATCH}, *_plain(overlay.volumeMounts)],
@@ -119,7 +119,7 @@ def _container(
 
 
 def _resources(job: JobView, node: NodeView, settings: PodSettings, overlay: PodOverlay) -> dict[str, Any]:
-    """The node's own, and one GPU of its vendor unless the job is for the CPU."""
+    """The resources of the node's overlay, and one GPU of its vendor unless the job uses the CPU backend."""
     resources: dict[str, Any] = _plain(overlay.resources) if overlay.resources else {}
     vendor = node.spec.gpuVendor
     device = settings.intel_device if vendor == "intel" else HARDWARE[vendor].resource
@@ -132,10 +132,10 @@ def _resources(job: JobView, node: NodeView, settings: PodSettings, overlay: Pod
 def _affinity(overlay: PodOverlay, avoid: frozenset[str]) -> dict[str, Any]:
     affinity: dict[str, Any] = _plain(overlay.affinity) if overlay.affinity else {}
     if avoid:
-        elsewhere = {"key": "metadata.name", "operator": "NotIn", "values": sorted(avoid)}
-        term = {"weight": 100, "preference": {"matchFields": [elsewhere]}}
+        not_avoided = {"key": "metadata.name", "operator": "NotIn", "values": sorted(avoid)}
+        term = {"weight": 100, "preference": {"matchFields": [not_avoided]}}
         nodes = affinity.setdefault("nodeAffinity", {})
-        nodes[AVOID_WEIGHT] = [*nodes.get(AVOID_WEIGHT, ()), term]
+        nodes[PREFERRED] = [*nodes.get(PREFERRED, ()), term]
     return affinity
 
 

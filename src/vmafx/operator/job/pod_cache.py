@@ -1,4 +1,4 @@
-"""Worker Pods as the operator caches them: the fields that tell how an attempt is doing."""
+"""Worker Pods as they are cached: only the fields that show the state of an attempt."""
 
 from datetime import datetime
 
@@ -11,12 +11,13 @@ from vmafx.kube import Client, ObjectKey
 from vmafx.kube.core import PODS
 from vmafx.runtime.informer import Informer, StoreFilter
 
-WORKER = "worker"  # our container
+WORKER_CONTAINER = "worker"
 JOB_LABEL, ATTEMPT_LABEL = "vmafx.dev/job", "vmafx.dev/attempt"
+BY_JOB = "job"  # index
 
 
 class PodLabels(ApiModel):
-    """Of all labels, ours: a dictionary of them for each Pod would be the larger part of the cache."""
+    """The two labels that are needed: a dictionary of all labels would take most of the cache's memory."""
 
     job: str = msgspec.field(name=JOB_LABEL, default="")
     attempt: str = msgspec.field(name=ATTEMPT_LABEL, default="")
@@ -86,61 +87,58 @@ class PodView(ApiModel):
     def condition(self, kind: str) -> PodCondition | None:
         return next((one for one in self.status.conditions if one.type == kind), None)
 
-    def disrupted(self) -> bool:
-        """Taken away by the cluster for its own reasons: drained, preempted, evicted by the API, stopped by a queue."""
-        found = self.condition("DisruptionTarget") or self.condition("TerminationTarget")
-        return found is not None and found.status == "True"
+    def is_disrupted(self) -> bool:
+        """Whether the cluster ended the Pod: drain, preemption, eviction by the API, or a queue such as Kueue."""
+        target = self.condition("DisruptionTarget") or self.condition("TerminationTarget")
+        return target is not None and target.status == "True"
 
-    def ended(self) -> ContainerTerminated | None:
-        """How our container ended, whatever others put beside it; a Pod that failed before it had one ended too."""
+    def termination(self) -> ContainerTerminated | None:
+        """How the worker container ended, whatever sidecars do; exit code -1 for a Pod that ended without one."""
         for container in self.status.containerStatuses:
-            if container.name == WORKER and container.state.terminated is not None:
+            if container.name == WORKER_CONTAINER and container.state.terminated is not None:
                 return container.state.terminated
         if self.status.phase in {"Succeeded", "Failed"}:
             return ContainerTerminated(-1, self.status.reason, "")
         return None
 
-    def could_start_since(self) -> datetime | None:
-        """Since it was made, or let go by a queue; None while that holds it back, and says why."""
-        scheduled, made = self.condition("PodScheduled"), self.metadata.creationTimestamp
-        if made is None or (scheduled is not None and scheduled.reason == "SchedulingGated"):
+    def startable_since(self) -> datetime | None:
+        """When the Pod was created, or its scheduling gate was removed; None while it is gated."""
+        scheduled, created = self.condition("PodScheduled"), self.metadata.creationTimestamp
+        if created is None or (scheduled is not None and scheduled.reason == "SchedulingGated"):
             return None
-        turned = scheduled.lastTransitionTime if scheduled is not None else None
-        return max(made, turned) if turned is not None else made
+        changed = scheduled.lastTransitionTime if scheduled is not None else None
+        return max(created, changed) if changed is not None else created
 
-    def waits_for(self) -> str:
-        """What keeps it from starting, in its own words."""
+    def waiting_reason(self) -> str:
+        """Why the Pod has not started, as its status says."""
         for container in self.status.containerStatuses:
             if waiting := container.state.waiting:
                 return f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
-        unplaced = self.condition("PodScheduled")
-        if unplaced is not None and unplaced.status != "True":
-            return f"{unplaced.reason}: {unplaced.message}"
-        return self.status.reason or "it does not say why"
-
-
-BY_JOB = "job"
+        scheduled = self.condition("PodScheduled")
+        if scheduled is not None and scheduled.status != "True":
+            return f"{scheduled.reason}: {scheduled.message}"
+        return self.status.reason or "no reason given"
 
 
 def pods_informer(client: Client, jobs: Informer[JobView]) -> Informer[PodView]:
-    """The Pods of jobs, and no others. One that is over is kept for as long as its job is."""
+    """The Pods of jobs. A finished Pod is kept as long as its job is unfinished."""
 
-    def wanted(one: PodView) -> bool:
-        job = job_of(one)
-        return one.status.phase not in FINISHED or (job is not None and jobs.store.get(job) is not None)
+    def is_kept(pod: PodView) -> bool:
+        job = job_key(pod)
+        return pod.status.phase not in FINISHED or (job is not None and jobs.store.get(job) is not None)
 
-    keep: StoreFilter[PodView] = StoreFilter(wanted, UNFINISHED.fields)  # their phases have the same names
-    indexes = {BY_JOB: keys_of}
+    keep: StoreFilter[PodView] = StoreFilter(is_kept, UNFINISHED.fields)  # Pods and jobs have the same phases
+    indexes = {BY_JOB: job_keys}
     resource = PODS.seen_as(PodView)
     return Informer(client, resource, namespace=jobs.namespace, labels=JOB_LABEL, indexes=indexes, keep=keep)
 
 
-def job_of(pod: PodView) -> ObjectKey | None:
-    """Whose Pod it says it is; anybody may have labelled it."""
+def job_key(pod: PodView) -> ObjectKey | None:
+    """The job that the Pod's label names. Not proof of ownership: anyone can set the label."""
     name = pod.metadata.labels.job
     return ObjectKey(pod.metadata.namespace, name) if name else None
 
 
-def keys_of(pod: PodView) -> tuple[ObjectKey, ...]:
-    job = job_of(pod)
+def job_keys(pod: PodView) -> tuple[ObjectKey, ...]:
+    job = job_key(pod)
     return () if job is None else (job,)

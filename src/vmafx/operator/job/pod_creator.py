@@ -1,4 +1,4 @@
-"""Creates the Pod of an attempt once, and reports what prevents it."""
+"""Creates the Pod of an attempt, or says what prevents it."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -10,32 +10,30 @@ from vmafx.api.node import NodeView
 from vmafx.clock import loop_time
 from vmafx.jobs.outcome import Outcome, failed_attempt
 from vmafx.kube import Client, ObjectKey
-from vmafx.kube.core import PODS
-from vmafx.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, NotFound
-from vmafx.operator.job.decide import MINUTES, START_TIMEOUT
+from vmafx.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid
+from vmafx.operator.job.decide import START_TIMEOUT, START_TIMEOUT_MINUTES
 from vmafx.operator.job.memory import JobMemory
 from vmafx.operator.job.pod import PodSettings, make_pod, pod_name
 from vmafx.operator.job.pod_cache import BY_JOB, PodView
 from vmafx.operator.job.steps import RECHECK_INTERVAL
 from vmafx.runtime.informer import Informer
 
-POD_VIEW = PODS.seen_as(PodView)
-RETRY_INTERVAL = 10.0  # seconds, while it is not allowed
-NAME_TIMEOUT = 30.0  # seconds in which a namesake's Pod usually goes
+FORBIDDEN_RETRY_INTERVAL = 10.0  # seconds
+NAME_GRACE = 30.0  # seconds in which the Pod of a deleted job with the same name usually terminates
 
 
 class PodCreated(msgspec.Struct, frozen=True):
-    """It is there, or about to be. `at_last`: people were told that something was in its way."""
+    """The Pod exists. `was_blocked`: the job's message says that it could not be created, and must be cleared."""
 
-    at_last: bool = False
+    was_blocked: bool = False
 
 
 class PodBlocked(msgspec.Struct, frozen=True):
-    """Something is in the way: the job keeps its place, and asks again. `untold`: nobody was told yet."""
+    """The Pod cannot be created now; the job keeps its slot, and the operator retries. `report`: for the first time."""
 
-    why: str
-    untold: bool
-    after: float
+    message: str
+    report: bool
+    requeue_after: float
 
 
 class PodCreator:
@@ -44,48 +42,46 @@ class PodCreator:
     ) -> None:
         self._client, self._pods, self._settings, self._now = client, pods, settings, now
 
-    async def find(self, key: ObjectKey, job: JobView) -> PodView | None:
-        """A Pod with the attempt's name, as the server has it: the cache may not show it yet, or not any more."""
-        try:
-            return await self._client.get(POD_VIEW, ObjectKey(key.namespace, pod_name(job, job.status.attempts - 1)))
-        except NotFound:
-            return None
-
     async def create(
         self, key: ObjectKey, job: JobView, node: NodeView, memory: JobMemory
     ) -> PodCreated | PodBlocked | Outcome:
-        wanted = make_pod(job, node, job.status.attempts - 1, self._settings, self._failed_on(key))
+        pod = make_pod(job, node, job.status.attempts - 1, self._settings, self._used_nodes(key))
         try:
-            await self._client.create(POD_VIEW, wanted, key.namespace)
+            await self._client.create(self._pods.resource, pod, key.namespace)
         except AlreadyExists:
             return self.name_taken(job, memory)
-        except (BadRequest, Invalid) as error:  # by what its node adds to it, and not otherwise tomorrow
-            return failed_attempt(job, f"its Pod was refused: {error}")
-        except Forbidden as error:  # a quota, an admission rule, a right that is missing
-            return self._blocked(job, memory, f"its Pod is not allowed: {error}", 0.0, RETRY_INTERVAL)
-        at_last, memory.made_at = memory.blocked_told, loop_time()
-        memory.blocked_since, memory.blocked_told = None, False
-        return PodCreated(at_last)
+        except (BadRequest, Invalid) as error:  # caused by the node's podTemplate, so a retry would fail too
+            return failed_attempt(job, f"the API server rejected its Pod: {error}")
+        except Forbidden as error:  # a quota, an admission policy or a missing permission
+            message = f"the API server does not allow its Pod: {error}"
+            return self._blocked(job, memory, message, 0.0, FORBIDDEN_RETRY_INTERVAL)
+        was_blocked, memory.pod_created_at = memory.blocked_reported, loop_time()
+        memory.blocked_since, memory.blocked_reported = None, False
+        return PodCreated(was_blocked)
 
     def name_taken(self, job: JobView, memory: JobMemory) -> PodBlocked | Outcome:
-        """By the Pod of a namesake that is about to go, or of somebody who has nothing to do with us."""
-        why = f"there is a Pod {pod_name(job, job.status.attempts - 1)} that is not its own"
-        return self._blocked(job, memory, why, NAME_TIMEOUT, RECHECK_INTERVAL)
+        """The Pod of a deleted job with the same name that still terminates, or one unrelated to vmafx."""
+        name = pod_name(job, job.status.attempts - 1)
+        return self._blocked(
+            job, memory, f"a Pod {name} exists that does not belong to it", NAME_GRACE, RECHECK_INTERVAL
+        )
 
     def _blocked(
-        self, job: JobView, memory: JobMemory, why: str, patience: float, after: float
+        self, job: JobView, memory: JobMemory, message: str, grace: float, requeue_after: float
     ) -> PodBlocked | Outcome:
-        """For as long as a Pod may take to start, whatever keeps it from that."""
+        """Retry until START_TIMEOUT; reported once, after `grace` seconds."""
         now = self._now()
         memory.blocked_since = memory.blocked_since or now
         waited = now - memory.blocked_since
         if waited > START_TIMEOUT:
-            return failed_attempt(job, f"for {MINUTES} minutes: {why}")
-        tell = not memory.blocked_told and waited.total_seconds() >= patience
-        memory.blocked_told = memory.blocked_told or tell
-        return PodBlocked(why, tell, after)
+            return failed_attempt(
+                job, f"its Pod could not be created within {START_TIMEOUT_MINUTES} minutes: {message}"
+            )
+        report = not memory.blocked_reported and waited.total_seconds() >= grace
+        memory.blocked_reported = memory.blocked_reported or report
+        return PodBlocked(message, report, requeue_after)
 
-    def _failed_on(self, key: ObjectKey) -> frozenset[str]:
+    def _used_nodes(self, key: ObjectKey) -> frozenset[str]:
         """The Kubernetes nodes on which earlier attempts ended."""
-        ended = (one for one in self._pods.store.by(BY_JOB, key) if one.ended())
-        return frozenset(one.spec.nodeName for one in ended if one.spec.nodeName)
+        ended = (pod for pod in self._pods.store.by(BY_JOB, key) if pod.termination())
+        return frozenset(pod.spec.nodeName for pod in ended if pod.spec.nodeName)

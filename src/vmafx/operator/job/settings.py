@@ -1,27 +1,27 @@
-"""How the operator runs jobs."""
+"""Settings of the operator for jobs."""
 
 from typing import Annotated
 
 from vmafx.api.hardware import HARDWARE
-from vmafx.operator.job import foreign_jobs
+from vmafx.operator.job.external import poller
 from vmafx.operator.job.pod import PodSettings
 from vmafx.settings import Setting, Settings
 
 
 class JobSettings(Settings):
-    """Those of the operator's settings that are about jobs."""
+    """External controllers and worker Pods."""
 
     # fmt: off
-    controllers: Annotated[str, Setting(
-        "Where another controller is asked about the jobs it has, by gRPC; {namespace} is filled in.",
-        default=foreign_jobs.DEFAULT_ADDRESS, variable="VMAFX_CONTROLLER_GRPC_ADDR", parse=foreign_jobs.parse_address,
+    external_controller: Annotated[str, Setting(
+        "gRPC address of the external controller to poll; {namespace} stands for the job's namespace.",
+        default=poller.DEFAULT_ADDRESS, variable="VMAFX_CONTROLLER_GRPC_ADDR", parse=poller.parse_address,
     )]
     worker_image: Annotated[str, Setting(
-        "The image that jobs run in, where their VmafxNode names none.",
+        "Image of worker Pods, unless their VmafxNode has spec.image.",
         default="vmafx:latest", variable="VMAFX_WORKER_IMAGE",
     )]
     intel_device: Annotated[str, Setting(
-        "What the cluster calls an Intel GPU; gpu.intel.com/xe for the newer driver.",
+        "Resource name of an Intel GPU; gpu.intel.com/xe for the xe driver.",
         default=HARDWARE["intel"].resource or "", variable="VMAFX_INTEL_DEVICE",
     )]
     # fmt: on

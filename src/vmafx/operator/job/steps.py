@@ -1,4 +1,7 @@
-"""What can be done about a job: the words in which decisions are told. How attempts end is in vmafx.jobs.outcome."""
+"""The steps that `decide` can return for a job. The ends of an attempt are in jobs/outcome.py.
+
+`requeue_after` is in seconds; None means that the job is reconciled again only when something changes.
+"""
 
 from typing import Literal
 
@@ -6,67 +9,67 @@ import msgspec
 
 from vmafx.jobs.outcome import Outcome
 
-RECHECK_INTERVAL = 5.0  # seconds, while something is not there that should be
+RECHECK_INTERVAL = 5.0  # seconds, while an expected object is missing
 
 
 class NoAction(msgspec.Struct, frozen=True):
-    """All is as it should be; look again after so many seconds, if any."""
+    """Nothing to do."""
 
-    after: float | None = None
+    requeue_after: float | None = None
 
 
 class Enqueue(msgspec.Struct, frozen=True):
-    """It waits for a node; look again after so many seconds, if any."""
+    """Wait in the queue for a node."""
 
-    after: float | None = None
+    requeue_after: float | None = None
 
 
 class KeepPending(msgspec.Struct, frozen=True):
-    """It waits for something that is not a node: Scheduled=False with this reason; look again after so many seconds."""
+    """Stay out of the queue: Scheduled=False with this reason."""
 
     reason: Literal["Suspended", "Suspending", "AwaitingScheduler", "Retrying"]
     message: str
-    after: float | None = None
+    requeue_after: float | None = None
 
 
 class PlaceOn(msgspec.Struct, frozen=True):
-    """Run it on this node, whoever chose that."""
+    """Start the next attempt on this node."""
 
     node: str
 
 
 class RejectPlacement(msgspec.Struct, frozen=True):
-    """The node that was chosen cannot take it, or is not there (yet): Scheduled=False with this reason."""
+    """The chosen node does not exist or cannot run the job: Scheduled=False with this reason."""
 
     reason: str
     message: str
 
 
 class CreatePod(msgspec.Struct, frozen=True):
-    """The attempt has no Pod. `left`: seconds until the job's deadline."""
+    """The attempt has no Pod; create it."""
 
-    left: float | None = None
+    deadline_left: float | None = None  # seconds
 
 
 class WaitForPodName(msgspec.Struct, frozen=True):
-    """The name of the attempt's Pod is that of another Pod. `left`: seconds until the job's deadline."""
+    """A Pod that is not this attempt's has the name; wait until it is gone."""
 
-    left: float | None = None
+    deadline_left: float | None = None  # seconds
 
 
 class SetMessage(msgspec.Struct, frozen=True):
-    """It goes on, and people are told what keeps it; nothing keeps it any more if that is empty."""
+    """The attempt continues; status.message says what delays it, and is cleared if empty."""
 
     message: str
-    after: float | None = None
+    requeue_after: float | None = None
 
 
-class MirrorForeign(msgspec.Struct, frozen=True):
-    """It stands as another controller says; look again after so many seconds, if any."""
+class MirrorExternal(msgspec.Struct, frozen=True):
+    """Copy the state that an external controller reports."""
 
     phase: Literal["Pending", "Running"]
     message: str
-    after: float | None = None
+    requeue_after: float | None = None
 
 
 Step = (
@@ -79,12 +82,12 @@ Step = (
     | WaitForPodName
     | Outcome
     | SetMessage
-    | MirrorForeign
+    | MirrorExternal
 )
 
 
 def earlier(first: float | None, second: float | None) -> float | None:
-    """The lesser of two times, of which either may be never."""
+    """The smaller of two delays; None means never."""
     if first is None or second is None:
         return second if first is None else first
     return min(first, second)

@@ -1,7 +1,10 @@
-"""VmafxNode: whether it is healthy, and when it is given up.
+"""VmafxNode: its health, and the deletion of nodes whose agent is lost.
 
-kind.py        how the operator sets it up, what it may do, the reasons it gives; settings.py
-reconciler.py  gather, decide, do
-probes.py      what each namespace's controller answers
-decide.py      what the status should say; pure
+Jobs on a lost node are moved by the job reconciler, which reads the node's status.
+
+kind.py        what the kind declares: permissions, reasons, set-up
+settings.py    settings for nodes
+reconciler.py  the reconciler: assess, write, delete; and what triggers it
+probes.py      probes the controller of each namespace
+decide.py      the health of a node, its status patch and its next check; pure
 """

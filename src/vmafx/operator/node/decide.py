@@ -1,12 +1,13 @@
-"""What a VmafxNode's status should say. Pure: every case is a unit test without a cluster.
+"""Decides the health of a VmafxNode, and when to check it again. Pure: every case is a unit test without a cluster.
 
-Two clocks are asked. Heartbeats are times of the controller's clock, which may differ from ours by more than a node may
-be silent. So a heartbeat that we saw come is as old as the time since then on our own clock that only goes forward,
-whatever it says: a value that changes is a sign of life. Only of one that was there before us we know no better than to
-compare it with our time of day. By a controller's clock that is behind, such a node is taken for silent when the
-operator starts, and gets no job until its next heartbeat, ten seconds later; what runs on it stays, since that takes a
-minute without one. By a clock that is ahead it is heard now, and silent a minute after. A heartbeat of which we hear
-late, since our watch was broken, keeps its node for up to a minute longer than it should.
+Heartbeat times come from the controller's clock, which may differ from the operator's by more than the time after
+which a node is stale. So a heartbeat is dated by when it arrives, on the operator's monotonic clock: a changed value
+is a sign of life. Only a heartbeat older than this process is compared with the wall clock.
+
+- If the controller's clock is behind, such a node is stale when the operator starts, and gets no new jobs until its
+  next heartbeat, ten seconds later. Its running jobs stay, since a lost agent takes a minute without a heartbeat.
+- If it is ahead, the heartbeat counts as new, and the node is stale a minute later.
+- A heartbeat that arrives late, because the watch was interrupted, keeps its node for up to a minute too long.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -19,38 +20,38 @@ from vmafx.api.node import BY_AGENT, REGISTERED_BY, NodeView
 from vmafx.runtime.conditions import Truth, find_condition, with_condition
 from vmafx.runtime.status import changed_fields
 
-STALE_AFTER = timedelta(seconds=60)
-SILENCE = STALE_AFTER.total_seconds()
-ANSWERING = 60.0  # seconds that the controller has answered before silence is the agent's
-PROBE_INTERVAL = 30.0
-DELETE_AFTER = timedelta(hours=24)
-SOON = 0.001  # beyond the moment at which something is over
+STALE_AFTER = 60.0  # seconds without a heartbeat
+MIN_CONTROLLER_UPTIME = 60.0  # seconds that the controller has answered before an agent counts as lost
+PROBE_INTERVAL = 30.0  # seconds between probes of a controller
+DELETE_AFTER = timedelta(hours=24)  # without a heartbeat, for nodes registered by an agent
+MARGIN = 0.001  # seconds past a limit, so that the next check finds it exceeded
 
 
 class ControllerProbe(msgspec.Struct, frozen=True):
-    """What the namespace's controller answered, when last asked: at `at`, and well without a break since `since`."""
+    """The result of the latest probe of a namespace's controller, in monotonic time."""
 
     ok: bool
     detail: str = ""
     at: float = 0.0
-    since: float = 0.0
+    since: float = 0.0  # since when every probe succeeded
 
-    def after(self, before: "ControllerProbe | None") -> "ControllerProbe":
-        """The same, as what followed on that answer."""
-        if before is None or not before.ok or before.is_old(self.at):
+    def following(self, previous: "ControllerProbe | None") -> "ControllerProbe":
+        """This probe, with `since` carried over from the one before."""
+        if previous is None or not previous.ok or previous.is_old(self.at):
             return msgspec.structs.replace(self, since=self.at)
-        return msgspec.structs.replace(self, since=before.since)
+        return msgspec.structs.replace(self, since=previous.since)
 
     def is_old(self, clock: float) -> bool:
-        """Another should have come since. While this process stood still, anything may have happened."""
+        """Whether the next probe is overdue: the process was suspended, and the controller may have been down."""
         return clock - self.at > 2 * PROBE_INTERVAL
 
     def ok_for(self, clock: float) -> float:
+        """Seconds for which the controller has answered without interruption."""
         return clock - self.since if self.ok and not self.is_old(clock) else 0.0
 
 
 class HeartbeatRecord(msgspec.Struct, frozen=True):
-    """Since when this process knows a node's heartbeat, and how old it was by then: not at all if we saw it come."""
+    """A node's heartbeat: when this process first saw it, and how old it was then (0 if it was seen to arrive)."""
 
     uid: str
     heartbeat: datetime | None
@@ -60,30 +61,27 @@ class HeartbeatRecord(msgspec.Struct, frozen=True):
     def silent_for(self, clock: float) -> float:
         return clock - self.since + self.age
 
-    def is_certain(self, clock: float) -> bool:
-        """Whether it did not change for long enough on our own clock, or was stale when first read."""
-        return self.certain_in(clock) <= 0
-
     def certain_in(self, clock: float) -> float:
-        return 0.0 if self.age > SILENCE else self.since + SILENCE - clock
+        """Seconds until the silence is certain: observed for STALE_AFTER, or stale when first seen."""
+        return 0.0 if self.age > STALE_AFTER else self.since + STALE_AFTER - clock
 
 
 class NodeHealth(msgspec.Struct, frozen=True):
-    """Whether the node is alive, whether it is ready for new jobs, and why not."""
+    """Whether a node is alive and ready for new jobs, and why not."""
 
     healthy: bool
     reason: Literal["Healthy", "Draining", "ControllerUnreachable", "HeartbeatStale", "AgentLost"]
     message: str
-    heartbeat: datetime | None = None  # the one for which its agent was found silent
+    heartbeat: datetime | None = None  # the last one, if the agent is stale or lost
 
     @property
     def ready(self) -> bool:
-        """A draining agent is alive: its jobs stay with it, but it takes no new ones."""
+        """A draining agent is alive and keeps its jobs, but takes no new ones."""
         return self.healthy and self.reason != "Draining"
 
 
 def record_heartbeat(node: NodeView, before: HeartbeatRecord | None, now: datetime, clock: float) -> HeartbeatRecord:
-    """A node as it is now; `before`: what was known of it."""
+    """The record of a node's current heartbeat, given the previous record."""
     heartbeat, uid = node.status.lastHeartbeat, node.metadata.uid
     if before is not None and before.uid == uid:
         return before if before.heartbeat == heartbeat else HeartbeatRecord(uid, heartbeat, clock)
@@ -91,109 +89,109 @@ def record_heartbeat(node: NodeView, before: HeartbeatRecord | None, now: dateti
     return HeartbeatRecord(uid, heartbeat, clock, max(age, 0.0))
 
 
-def assess(node: NodeView, probe: ControllerProbe, heard: HeartbeatRecord, clock: float) -> NodeHealth:
-    """Healthy means: the controller answers, and the agent, if there is one, was heard within STALE_AFTER."""
-    stale, lost = _stale(node), _lost(node)
-    # Once found silent it stays so until another heartbeat comes, even if our clock is set back meanwhile.
-    if lost is not None and _was_found(node, "AgentLost"):
+def assess(node: NodeView, probe: ControllerProbe, record: HeartbeatRecord, clock: float) -> NodeHealth:
+    """Healthy means: the controller answers, and the agent, if any, sent a heartbeat within STALE_AFTER."""
+    stale, lost = _stale_health(node), _lost_health(node)
+    # A stale or lost node stays so until its next heartbeat, even if the wall clock is set back.
+    if lost is not None and _has_reason(node, "AgentLost"):
         return lost
-    if stale is not None and (heard.silent_for(clock) > SILENCE or _was_found(node, "HeartbeatStale")):
-        # It is the agent's silence only if the controller was there to hear it.
-        certain = heard.is_certain(clock) and probe.ok_for(clock) >= ANSWERING
+    if stale is not None and (record.silent_for(clock) > STALE_AFTER or _has_reason(node, "HeartbeatStale")):
+        # The agent is lost only if the controller was up to receive its heartbeats.
+        certain = record.certain_in(clock) <= 0 and probe.ok_for(clock) >= MIN_CONTROLLER_UPTIME
         return lost if lost is not None and certain else stale
     if not probe.ok:
         return NodeHealth(False, "ControllerUnreachable", f"the controller does not answer: {probe.detail}")
     if node.status.draining:
-        return NodeHealth(True, "Draining", _draining(node.status.assignedJobs))
+        return NodeHealth(True, "Draining", _draining_message(node.status.assignedJobs))
     cordoned = "; cordoned: it gets no new jobs (spec.unschedulable is true)" if node.spec.unschedulable else ""
     return NodeHealth(True, "Healthy", f"the controller answers{cordoned}")
 
 
-def is_lost(node: NodeView) -> bool:
-    """Whether its status says that its jobs are to go elsewhere, and no heartbeat has come since."""
-    return node.spec.runtime == "Agent" and _was_found(node, "AgentLost")
-
-
-def last_heartbeat(node: NodeView) -> str:
-    """When, by the controller's clock."""
-    heartbeat = node.status.lastHeartbeat
-    return "ever" if heartbeat is None else heartbeat.astimezone(UTC).isoformat().replace("+00:00", "Z")
+def status_changes(node: NodeView, health: NodeHealth, now: datetime) -> dict[str, Any]:
+    """The fields of the status that have to change; empty if none."""
+    ready: Truth = "True" if health.ready else "False"
+    wanted: dict[str, Any] = {
+        "healthy": health.healthy,
+        "observedHeartbeat": health.heartbeat,
+        "observedGeneration": node.metadata.generation,
+        "conditions": tuple(with_condition(node, "Ready", ready, health.reason, health.message, now)),
+    }
+    return changed_fields(node.status, wanted)
 
 
 def should_delete(node: NodeView, now: datetime) -> bool:
-    """Whether it is one that an agent made, which nobody has heard for a day."""
-    left = _goes_in(node, now)
+    """Whether an agent registered the node and has been lost for DELETE_AFTER."""
+    left = _deletion_in(node, now)
     return left is not None and left <= 0
 
 
 def next_check(
-    node: NodeView, probe: ControllerProbe, heard: HeartbeatRecord, now: datetime, clock: float
+    node: NodeView, probe: ControllerProbe, record: HeartbeatRecord, now: datetime, clock: float
 ) -> float | None:
-    """Seconds until it is to be judged again if nothing happens before; None: not until something does."""
-    if heard.heartbeat is None:
+    """Seconds until time alone may change the result; None if it cannot."""
+    if record.heartbeat is None:
         return None
-    if (left := SILENCE - heard.silent_for(clock)) >= 0:
-        return left + SOON
+    if (left := STALE_AFTER - record.silent_for(clock)) >= 0:
+        return left + MARGIN
     if node.spec.runtime != "Agent":
         return None
     if not is_lost(node):
-        return max(heard.certain_in(clock), ANSWERING - probe.ok_for(clock), 0.0) + SOON if probe.ok else None
-    left_to_go = _goes_in(node, now)
-    return None if left_to_go is None else max(left_to_go, SILENCE)
+        if not probe.ok:
+            return None
+        return max(record.certain_in(clock), MIN_CONTROLLER_UPTIME - probe.ok_for(clock), 0.0) + MARGIN
+    deletion_in = _deletion_in(node, now)
+    return None if deletion_in is None else max(deletion_in, STALE_AFTER)
 
 
-def patch(node: NodeView, verdict: NodeHealth, now: datetime) -> dict[str, Any]:
-    """The fields of the status that have to change; empty if it says all this already."""
-    ready: Truth = "True" if verdict.ready else "False"
-    wanted: dict[str, Any] = {
-        "healthy": verdict.healthy,
-        "observedHeartbeat": verdict.heartbeat,
-        "observedGeneration": node.metadata.generation,
-        "conditions": tuple(with_condition(node, "Ready", ready, verdict.reason, verdict.message, now)),
-    }
-    return changed_fields(node.status, wanted)
+def is_lost(node: NodeView) -> bool:
+    """Whether the node's status says that its agent is lost, and no heartbeat has arrived since."""
+    return node.spec.runtime == "Agent" and _has_reason(node, "AgentLost")
 
 
 def readiness(node: NodeView) -> Condition | None:
     return find_condition(node.status.conditions, "Ready")
 
 
-def _draining(jobs: int) -> str:
-    """The count is some seconds old: 0 does not mean that the agent has finished."""
+def heartbeat_text(node: NodeView) -> str:
+    """The time of the last heartbeat, by the controller's clock."""
+    heartbeat = node.status.lastHeartbeat
+    return "never" if heartbeat is None else heartbeat.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _stale_health(node: NodeView) -> NodeHealth | None:
+    heartbeat = node.status.lastHeartbeat
+    if heartbeat is None:
+        return None
+    message = f"no heartbeat since {heartbeat_text(node)}; is the agent running?"
+    return NodeHealth(False, "HeartbeatStale", message, heartbeat)
+
+
+def _lost_health(node: NodeView) -> NodeHealth | None:
+    """None for a node that runs Pods: they need no agent."""
+    heartbeat = node.status.lastHeartbeat
+    if heartbeat is None or node.spec.runtime != "Agent":
+        return None
+    message = f"no heartbeat since {heartbeat_text(node)}; its jobs move to other nodes"
+    return NodeHealth(False, "AgentLost", message, heartbeat)
+
+
+def _draining_message(jobs: int) -> str:
+    """The count lags by some seconds: 0 does not mean that the agent has finished."""
     if not jobs:
         return "the agent is draining: it takes no new jobs"
     return f"the agent is draining: it finishes {jobs} {'job' if jobs == 1 else 'jobs'} and takes no new ones"
 
 
-def _stale(node: NodeView) -> NodeHealth | None:
-    heartbeat = node.status.lastHeartbeat
-    if heartbeat is None:
-        return None
-    return NodeHealth(
-        False, "HeartbeatStale", f"no heartbeat since {last_heartbeat(node)}; is the agent running?", heartbeat
-    )
-
-
-def _lost(node: NodeView) -> NodeHealth | None:
-    """Pods need no agent."""
-    heartbeat = node.status.lastHeartbeat
-    if heartbeat is None or node.spec.runtime != "Agent":
-        return None
-    return NodeHealth(
-        False, "AgentLost", f"no heartbeat since {last_heartbeat(node)}; its jobs go elsewhere", heartbeat
-    )
-
-
-def _was_found(node: NodeView, reason: str) -> bool:
-    """Whether its status says so of the very heartbeat that is its last: a later one is a sign of life."""
-    said, heartbeat = readiness(node), node.status.lastHeartbeat
-    if said is None or heartbeat is None:
+def _has_reason(node: NodeView, reason: str) -> bool:
+    """Whether the Ready condition has this reason, and was written for the latest heartbeat."""
+    ready, heartbeat = readiness(node), node.status.lastHeartbeat
+    if ready is None or heartbeat is None:
         return False
-    return said.reason == reason and node.status.observedHeartbeat == heartbeat
+    return ready.reason == reason and node.status.observedHeartbeat == heartbeat
 
 
-def _goes_in(node: NodeView, now: datetime) -> float | None:
-    """Counted from its last heartbeat, so that a restart of ours does not begin anew."""
+def _deletion_in(node: NodeView, now: datetime) -> float | None:
+    """Seconds until the node may be deleted, counted from its last heartbeat, so that a restart changes nothing."""
     heartbeat = node.status.lastHeartbeat
     if heartbeat is None or not is_lost(node) or node.metadata.labels.get(REGISTERED_BY) != BY_AGENT:
         return None

@@ -1,4 +1,4 @@
-"""VmafxNode as a kind of the operator."""
+"""VmafxNode as a kind of the operator: permissions, condition reasons, set-up."""
 
 from vmafx.api import VmafxNode
 from vmafx.api.meta import GROUP, ConditionReason
@@ -8,20 +8,28 @@ from vmafx.operator.kind import Kind
 from vmafx.operator.node.reconciler import NodeReconciler
 from vmafx.operator.node.settings import NodeSettings
 
-# Judge health, and remove nodes whose agents are gone.
+# Write the health of nodes, delete nodes of lost agents.
 PERMISSIONS = (
     Permission(group=GROUP, resources=("vmafxnodes",), verbs=(*READ, "delete")),
     Permission(group=GROUP, resources=("vmafxnodes/status",), verbs=("patch",)),
 )
 REASONS = (
-    ConditionReason("Ready", "True", "Healthy", "The controller answers, and the agent, if there is one, was heard."),
     ConditionReason(
-        "Ready", "False", "Draining", "The agent is about to stop: it finishes its jobs and takes no new ones."
+        "Ready",
+        "True",
+        "Healthy",
+        "The controller answers, and the agent, if any, has sent a heartbeat within a minute.",
+    ),
+    ConditionReason(
+        "Ready", "False", "Draining", "The agent is shutting down: it finishes its jobs and takes no new ones."
     ),
     ConditionReason("Ready", "False", "ControllerUnreachable", "The namespace's controller does not answer."),
-    ConditionReason("Ready", "False", "HeartbeatStale", "The agent has not been heard for a minute."),
+    ConditionReason("Ready", "False", "HeartbeatStale", "The agent has sent no heartbeat for a minute."),
     ConditionReason(
-        "Ready", "False", "AgentLost", "Nor is it the controller that hears nothing: its jobs go elsewhere."
+        "Ready",
+        "False",
+        "AgentLost",
+        "The agent has sent no heartbeat although the controller answers; its jobs move to other nodes.",
     ),
 )
 
@@ -29,7 +37,7 @@ REASONS = (
 def set_up(context: OperatorContext, settings: NodeSettings) -> None:
     reconciler = NodeReconciler(context, settings)
     context.manager.add_loop(reconciler.loop)
-    context.manager.while_leading(reconciler.probes.run)
+    context.manager.while_leading(reconciler.prober.run)
 
 
 NODE = Kind(model=VmafxNode, settings=NodeSettings, permissions=PERMISSIONS, reasons=REASONS, set_up=set_up)

@@ -1,4 +1,4 @@
-"""How the operator judges nodes."""
+"""Settings of the operator for nodes."""
 
 from typing import Annotated
 
@@ -7,11 +7,11 @@ from vmafx.settings import Setting, Settings
 
 
 class NodeSettings(Settings):
-    """Those of the operator's settings that are about nodes."""
+    """The controllers that are probed."""
 
     # fmt: off
     controller_address: Annotated[str, Setting(
-        "Where the controller of a namespace answers /healthz; {namespace} is filled in.",
+        "HTTP address of the controller to probe at /healthz; {namespace} stands for the node's namespace.",
         default=DEFAULT_ADDRESS, variable="VMAFX_CONTROLLER_HTTP_ADDR",
     )]
     # fmt: on

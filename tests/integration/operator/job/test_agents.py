@@ -1,4 +1,4 @@
-"""Jobs that agents run: what the operator does about them, and what it leaves alone."""
+"""Jobs that agents run: claims, lost agents, cancellation, retries."""
 
 from collections.abc import AsyncIterator
 
@@ -20,7 +20,7 @@ async def fleet(client: Client, namespace: str) -> AsyncIterator[AgentFleet]:
         yield fleet
 
 
-async def test_a_job_is_offered_to_its_agent_and_its_result_is_kept(
+async def test_a_job_placed_on_an_agent_is_counted_scored_and_deleted_after_its_ttl(
     fleet: AgentFleet, client: Client, namespace: str
 ) -> None:
     await fleet.agent("a", capacity=2)
@@ -40,12 +40,12 @@ async def test_a_job_is_offered_to_its_agent_and_its_result_is_kept(
         assert condition(job, "Scheduled") == ("True", "PlacedWithAgent")
         assert job.status.controllerJobID == f"{job.metadata.uid}-0"
         assert (slots("used"), slots("free")) == (1, 1)
-        await eventually(lambda: assigned(1), "its node tells of it")
+        await eventually(lambda: assigned(1), "its node counts it")
         await fleet.claim(key)
         await fleet.pass_time(300, beating=["a"])
         await fleet.report(key, score=93.5, frames=300)
         await eventually(lambda: slots("used") == 0, "its slot is free")
-        await eventually(lambda: assigned(0), "its node tells of that")
+        await eventually(lambda: assigned(0), "its node counts none")
         job = await fleet.job(key)
         assert (*placed(job), job.status.score, *failures(job)) == ("Succeeded", "a", 1, 93.5, 0, ())
         assert (await client.list(PODS, namespace)).items == []
@@ -56,10 +56,10 @@ async def test_a_job_is_offered_to_its_agent_and_its_result_is_kept(
         return (await client.list(JOBS, namespace)).items == []
 
     async with fleet.operating():
-        await eventually(deleted, "its time is up")
+        await eventually(deleted, "it is deleted after its TTL")
 
 
-async def test_what_is_not_taken_within_a_minute_goes_elsewhere(fleet: AgentFleet) -> None:
+async def test_a_job_that_is_not_claimed_within_a_minute_moves_to_another_node(fleet: AgentFleet) -> None:
     await fleet.agent("a")
     async with fleet.operating():
         key = await running_on(fleet, "a", claimed=False)
@@ -69,16 +69,16 @@ async def test_what_is_not_taken_within_a_minute_goes_elsewhere(fleet: AgentFlee
         await fleet.pass_time(30, beating=["a", "b"])
         job = await fleet.job(key)
         assert (placed(job), failures(job)) == (("Running", "b", 2), (1, ("a",)))
-        told = ("Retrying", "its agent a did not take it within 60 s")
-        await eventually(lambda: _told(fleet, "job", told), "it is told")
-        assert await fleet.ready("a") == "Healthy"  # it may have its reasons
+        event = ("Retrying", "agent a did not claim it within 60 s")
+        await eventually(lambda: _has_event(fleet, "job", event), "an event reports it")
+        assert await fleet.ready("a") == "Healthy"
 
 
-async def _told(fleet: AgentFleet, name: str, wanted: tuple[str, str]) -> bool:
+async def _has_event(fleet: AgentFleet, name: str, wanted: tuple[str, str]) -> bool:
     return wanted in await fleet.events(name)
 
 
-async def test_what_a_silent_agent_had_goes_elsewhere(
+async def test_the_jobs_of_a_lost_agent_move_to_another_node(
     fleet: AgentFleet, client: Client, namespace: str, logged: Logged
 ) -> None:
     await fleet.agent("a")
@@ -91,13 +91,13 @@ async def test_what_a_silent_agent_had_goes_elsewhere(
         job, node = await fleet.job(key), await client.get(NODES, ObjectKey(namespace, "a"))
         assert (placed(job), failures(job)) == (("Running", "b", 2), (1, ("a",)))
         assert (node.status.healthy, await fleet.ready("a")) == (False, "AgentLost")
-        heard = node.status.lastHeartbeat
-        assert heard is not None
-        since = heard.isoformat().replace("+00:00", "Z")
-        told = ("Retrying", f"its node a has not been heard of since {since}")
-        await eventually(lambda: _told(fleet, "job", told), "it is told")
-        lost = ("AgentLost", f"no heartbeat since {since}; its jobs go elsewhere")
-        await eventually(lambda: _told(fleet, "a", lost), "of the node too")
+        heartbeat = node.status.lastHeartbeat
+        assert heartbeat is not None
+        since = heartbeat.isoformat().replace("+00:00", "Z")
+        event = ("Retrying", f"its node a has sent no heartbeat since {since}")
+        await eventually(lambda: _has_event(fleet, "job", event), "an event reports it")
+        lost = ("AgentLost", f"no heartbeat since {since}; its jobs move to other nodes")
+        await eventually(lambda: _has_event(fleet, "a", lost), "and one of the node")
         await fleet.pass_time(10, beating=["a", "b"])
         assert await fleet.ready("a") == "Healthy"
         await fleet.claim(key)
@@ -107,14 +107,14 @@ async def test_what_a_silent_agent_had_goes_elsewhere(
     assert logged("node", f"{namespace}/a")[0][1] == {"reason": "AgentLost", "heartbeat": since}
     assert logged("job", str(key)) == [
         ("job placed", {"node": "a", "attempt": 1}),
-        ("attempt failed, will retry", {"node": "a", "attempt": 1, "error": told[1]}),
+        ("attempt failed, will retry", {"node": "a", "attempt": 1, "error": event[1]}),
         ("job placed", {"node": "b", "attempt": 2}),
     ]
 
 
 @pytest.mark.parametrize("claimed", [True, False], ids=["claimed", "not claimed"])
-async def test_a_controller_that_is_away_moves_no_job(fleet: AgentFleet, claimed: bool) -> None:
-    """Nor does it when it is back, and its agents are."""
+async def test_an_outage_of_the_controller_moves_no_job(fleet: AgentFleet, claimed: bool) -> None:
+    """Neither during the outage, nor when the controller and the agents are back."""
     await fleet.agent("a")
     async with fleet.operating():
         key = await running_on(fleet, "a", claimed=claimed)
@@ -134,7 +134,7 @@ async def test_a_controller_that_is_away_moves_no_job(fleet: AgentFleet, claimed
         assert await fleet.ready("a") == "Healthy"
 
 
-async def test_an_agent_that_went_while_the_controller_was_away_is_missed_a_minute_later(fleet: AgentFleet) -> None:
+async def test_an_agent_lost_during_an_outage_of_the_controller_is_noticed_a_minute_later(fleet: AgentFleet) -> None:
     await fleet.agent("a")
     async with fleet.operating():
         key = await running_on(fleet, "a")
@@ -150,12 +150,12 @@ async def test_an_agent_that_went_while_the_controller_was_away_is_missed_a_minu
         assert (placed(job), failures(job)) == (("Running", "b", 2), (1, ("a",)))
 
 
-async def test_a_restart_takes_nothing_away_from_agents_that_are_heard(fleet: AgentFleet) -> None:
+async def test_a_restart_moves_no_job_of_an_agent_that_sends_heartbeats(fleet: AgentFleet) -> None:
     await fleet.agent("a")
     async with fleet.operating():
         key = await running_on(fleet, "a", claimed=False)
         await fleet.agent("spare")
-    fleet.ahead += 600  # everything was away
+    fleet.ahead += 600  # operator, controller and agents were down
     async with fleet.operating():
         await fleet.pass_time(20)
         assert placed(await fleet.job(key)) == ("Running", "a", 1)
@@ -166,7 +166,7 @@ async def test_a_restart_takes_nothing_away_from_agents_that_are_heard(fleet: Ag
         assert (placed(job), failures(job)) == (("Running", "a", 1), (0, ()))
 
 
-async def test_a_restart_forgets_nobody_who_is_silent(fleet: AgentFleet) -> None:
+async def test_an_agent_silent_since_before_a_restart_is_lost_after_it(fleet: AgentFleet) -> None:
     await fleet.agent("a")
     async with fleet.operating():
         key = await running_on(fleet, "a")
@@ -179,11 +179,11 @@ async def test_a_restart_forgets_nobody_who_is_silent(fleet: AgentFleet) -> None
         assert placed(await fleet.job(key)) == ("Running", "b", 2)
 
 
-@pytest.mark.parametrize("heard", [False, True], ids=["silent", "heard since"])
-async def test_a_verdict_counts_after_a_restart_unless_a_heartbeat_came(
-    heard: bool, fleet: AgentFleet, client: Client, namespace: str
+@pytest.mark.parametrize("beats", [False, True], ids=["silent", "heartbeat since"])
+async def test_a_lost_agent_is_acted_on_after_a_restart_unless_a_heartbeat_arrived(
+    beats: bool, fleet: AgentFleet, client: Client, namespace: str
 ) -> None:
-    """As an operator leaves it that is stopped between the verdict and what follows from it."""
+    """The operator was stopped after it marked the agent as lost, before it moved the job."""
     await fleet.agent("a")
     async with fleet.operating():
         key = await running_on(fleet, "a")
@@ -192,20 +192,20 @@ async def test_a_verdict_counts_after_a_restart_unless_a_heartbeat_came(
     node = await client.get(NODES.seen_as(NodeView), ObjectKey(namespace, "a"))
     since = node.status.lastHeartbeat
     assert since is not None
-    says = f"no heartbeat since {since.isoformat().replace('+00:00', 'Z')}; its jobs go elsewhere"
-    lost = Condition("Ready", "False", fleet.now(), "AgentLost", says)
-    verdict = {"healthy": False, "observedHeartbeat": since, "conditions": [lost]}
-    await client.patch_status(NODES, ObjectKey(namespace, "a"), verdict)
+    message = f"no heartbeat since {since.isoformat().replace('+00:00', 'Z')}; its jobs move to other nodes"
+    lost = Condition("Ready", "False", fleet.now(), "AgentLost", message)
+    status = {"healthy": False, "observedHeartbeat": since, "conditions": [lost]}
+    await client.patch_status(NODES, ObjectKey(namespace, "a"), status)
     fleet.ahead += 90
     await fleet.beat("b")
-    if heard:
+    if beats:
         await fleet.beat("a")
     async with fleet.operating():
-        await fleet.pass_time(20, beating=["a", "b"] if heard else ["b"])
-        assert placed(await fleet.job(key)) == (("Running", "a", 1) if heard else ("Running", "b", 2))
+        await fleet.pass_time(20, beating=["a", "b"] if beats else ["b"])
+        assert placed(await fleet.job(key)) == (("Running", "a", 1) if beats else ("Running", "b", 2))
 
 
-async def test_a_node_that_is_deleted_is_nobodys_failure(fleet: AgentFleet, client: Client, namespace: str) -> None:
+async def test_a_deleted_node_costs_no_failure(fleet: AgentFleet, client: Client, namespace: str) -> None:
     await fleet.agent("a")
     async with fleet.operating():
         key = await running_on(fleet, "a")
@@ -219,7 +219,9 @@ async def test_a_node_that_is_deleted_is_nobodys_failure(fleet: AgentFleet, clie
 
 
 @pytest.mark.parametrize("claimed", [True, False], ids=["claimed", "not claimed"])
-async def test_cancel_and_suspend_while_the_agent_has_it(fleet: AgentFleet, client: Client, claimed: bool) -> None:
+async def test_a_job_with_an_agent_can_be_suspended_resumed_and_cancelled(
+    fleet: AgentFleet, client: Client, claimed: bool
+) -> None:
     await fleet.agent("a")
     async with fleet.operating():
         key = await running_on(fleet, "a", claimed=claimed)
@@ -239,12 +241,12 @@ async def test_cancel_and_suspend_while_the_agent_has_it(fleet: AgentFleet, clie
         assert failures(job) == (0, ())
 
 
-async def test_a_deadline_runs_over_all_attempts(fleet: AgentFleet) -> None:
+async def test_the_deadline_covers_all_attempts(fleet: AgentFleet) -> None:
     await fleet.agent("a")
     async with fleet.operating():
         key = await fleet.submit("job", activeDeadlineSeconds=100)
         await fleet.settled()
-        await fleet.pass_time(80, beating=["a"])  # not taken, and tried again
+        await fleet.pass_time(80, beating=["a"])  # not claimed, and retried
         await fleet.claim(key)
         await fleet.pass_time(10, beating=["a"])
         assert placed(await fleet.job(key)) == ("Running", "a", 2)
@@ -253,7 +255,7 @@ async def test_a_deadline_runs_over_all_attempts(fleet: AgentFleet) -> None:
         assert (job.status.phase, condition(job, "Failed")) == ("Failed", ("True", "DeadlineExceeded"))
 
 
-async def test_an_agent_that_fails_again_and_again(fleet: AgentFleet) -> None:
+async def test_a_job_fails_after_its_retries_with_an_agent_are_exhausted(fleet: AgentFleet) -> None:
     await fleet.agent("a")
     async with fleet.operating():
         key = await fleet.submit("job", retryLimit=1)
@@ -267,16 +269,16 @@ async def test_an_agent_that_fails_again_and_again(fleet: AgentFleet) -> None:
         await fleet.pass_time(70, beating=["a"])
         job = await fleet.job(key)
         assert (job.status.phase, condition(job, "Failed")) == ("Failed", ("True", "RetriesExhausted"))
-        assert job.status.message == "failed 2 times, last error: its agent a did not take it within 60 s"
+        assert job.status.message == "failed 2 times, at last: agent a did not claim it within 60 s"
 
 
-async def test_a_node_that_changes_its_runtime_gives_its_jobs_back(
+async def test_the_jobs_of_a_node_that_changes_its_runtime_are_retried(
     fleet: AgentFleet, client: Client, namespace: str
 ) -> None:
     await allow_pods(client, namespace)
     await add_node(client, namespace, "a")
 
-    async def turns(runtime: str) -> None:
+    async def change_to(runtime: str) -> None:
         await client.merge_patch(NODES, ObjectKey(namespace, "a"), {"spec": {"runtime": runtime}})
         await fleet.settled()
 
@@ -290,23 +292,25 @@ async def test_a_node_that_changes_its_runtime_gives_its_jobs_back(
         key = await fleet.submit("job")
         await eventually(lambda: has_pods("job-0"), "it runs as a Pod")
         await client.patch_status(NODES, ObjectKey(namespace, "a"), {"agentSession": "s"})
-        await turns("Agent")
+        await change_to("Agent")
         job = await fleet.job(key)
         assert (placed(job), failures(job)) == (("Pending", None, 1), (0, ()))
-        assert job.status.message == "its node a now has an agent run its jobs"
-        await eventually(has_pods, "the Pod is ended")
+        assert job.status.message == "spec.runtime of its node a changed to Agent"
+        await eventually(has_pods, "the Pod is deleted")
         await fleet.pass_time(10)
         assert placed(await fleet.job(key)) == ("Running", "a", 2)
         assert await pods() == []
-        await turns("Pod")
+        await change_to("Pod")
         job = await fleet.job(key)
-        assert (placed(job), job.status.message) == (("Pending", None, 2), "its node a now runs its jobs as Pods")
+        assert (placed(job), job.status.message) == (("Pending", None, 2), "spec.runtime of its node a changed to Pod")
         await fleet.pass_time(10)
         assert (placed(await fleet.job(key)), failures(job)) == (("Running", "a", 3), (0, ()))
         await eventually(lambda: has_pods("job-2"), "and runs as a Pod again")
 
 
-async def test_credentials_are_given_to_no_agent_whoever_places_the_job(fleet: AgentFleet, client: Client) -> None:
+async def test_a_job_with_credentials_is_not_run_by_an_agent_even_if_another_scheduler_placed_it(
+    fleet: AgentFleet, client: Client
+) -> None:
     await fleet.agent("a")
     async with fleet.operating():
         key = await fleet.submit("job", schedulerName="mine", credentialsSecretRef=LocalSecretRef("keys"))

@@ -1,4 +1,4 @@
-"""Jobs that ask for what cannot be scored: each fails in one try, and says which part is wrong and why."""
+"""Jobs with bad input: each fails in one attempt, and says which part is wrong and why."""
 
 import json
 from collections.abc import AsyncIterator
@@ -19,17 +19,17 @@ from vmafx.kube import JOBS, NAMESPACES, Client, ObjectKey
 from vmafx.kube.core import EVENTS, PODS
 from vmafx.kube.resources import UntypedObject
 
-pytestmark = pytest.mark.timeout(400)  # `ended` runs them all
+pytestmark = pytest.mark.timeout(400)  # `finished` runs all cases
 
 NEAR = EnvVar("VMAFX_MEDIA_ALLOW_PRIVATE", "true")  # the web servers of these tests are on this machine
 
 
 class Case(NamedTuple):
-    """A job's spec, but for the clips that are right, and how its message begins and goes on."""
+    """Changes of a valid spec, the part that is wrong, and a text in the message."""
 
     spec: dict[str, Any]
     part: str
-    told: str
+    message: str
 
 
 CASES = {
@@ -87,7 +87,7 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def spec_of(clips: Path, changes: dict[str, Any]) -> dict[str, Any]:
-    """A job's spec with clips that are right, but for the changes; a name is that of a file beside them."""
+    """A valid spec with these changes; a bare name is a file in the folder of the clips."""
     spec = {"reference": "reference.mkv", "distorted": "distorted.mp4"} | changes
     for part in ("reference", "distorted", "model"):
         if part in spec and "://" not in spec[part] and (part != "model" or spec[part].endswith(".json")):
@@ -95,8 +95,8 @@ def spec_of(clips: Path, changes: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
-async def apply(client: Client, namespace: str, name: str, spec: dict[str, Any]) -> ObjectKey:
-    """As kubectl would, with whatever the schema lets through."""
+async def submit_spec(client: Client, namespace: str, name: str, spec: dict[str, Any]) -> ObjectKey:
+    """Create a job as kubectl would: only the API server validates it."""
     body: UntypedObject = {"apiVersion": "vmafx.dev/v1", "kind": "VmafxJob", "metadata": {"name": name}, "spec": spec}
     await client.create(JOBS.seen_as(dict), body, namespace)
     return ObjectKey(namespace, name)
@@ -111,97 +111,100 @@ async def fleet(client: Client, namespace: str, folder: Path, *variables: EnvVar
         yield kubelet
 
 
-class Ended(NamedTuple):
-    """All jobs of the table, at their end, and the Pods that were started."""
+class Finished(NamedTuple):
+    """All jobs of CASES once finished, and the Pods that were started."""
 
     jobs: dict[str, VmafxJob]
     started: list[str]
 
 
 @pytest.fixture(scope="module")
-async def ended(client: Client, clips: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+async def finished(client: Client, clips: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     namespace = "job-refusals"
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     async with fleet(client, namespace, tmp_path_factory.mktemp("answers")) as kubelet:
-        keys = {name: await apply(client, namespace, name, spec_of(clips, case.spec)) for name, case in CASES.items()}
-        fine = await apply(client, namespace, "fine", spec_of(clips, {}))
+        keys = {
+            name: await submit_spec(client, namespace, name, spec_of(clips, case.spec)) for name, case in CASES.items()
+        }
+        fine = await submit_spec(client, namespace, "fine", spec_of(clips, {}))
 
-        async def over() -> bool:
+        async def all_finished() -> bool:
             return all(job.status.phase in FINISHED for job in (await client.list(JOBS, namespace)).items)
 
-        await eventually(over, "all are over, two at a time", within=280)
+        await eventually(all_finished, "all are finished, two at a time", within=280)
         jobs = {name: await reaches(client, key, phase("Failed"), f"{name} fails") for name, key in keys.items()}
-        await reaches(client, fine, phase("Succeeded"), "what is right is scored beside them")
-    return Ended(jobs, kubelet.started)
+        await reaches(client, fine, phase("Succeeded"), "a valid job is scored beside them")
+    return Finished(jobs, kubelet.started)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_fails_in_one_try_and_says_which_part_and_why(ended: Ended, name: str) -> None:
-    job, case = ended.jobs[name], CASES[name]
+def test_bad_input_fails_in_one_attempt_and_says_which_part_and_why(finished: Finished, name: str) -> None:
+    job, case = finished.jobs[name], CASES[name]
     (failed,) = (one for one in job.status.conditions if one.type == "Failed")
     assert (failed.status, failed.reason) == ("True", "BadInput")
     assert failed.message == job.status.message
     assert failed.message.startswith(f"{case.part}: ")
-    assert case.told in failed.message
+    assert case.message in failed.message
     assert failed.message.isprintable()
     assert (job.status.attempts, job.status.failures, job.status.score, job.status.frames) == (1, 0, None, None)
-    assert [one for one in ended.started if one.rpartition("-")[0] == name] == [f"{name}-0"]
+    assert [one for one in finished.started if one.rpartition("-")[0] == name] == [f"{name}-0"]
     assert {one.type for one in job.status.conditions} == {"Scheduled", "Failed"}
     assert job.status.finishedAt is not None
 
 
 @pytest.mark.parametrize(
-    ("status", "told"), [(404, "file not found; check the URL"), (403, "permission denied"), (401, "permission denied")]
+    ("status", "reason"),
+    [(404, "there is no such file; check the URL"), (403, "no permission"), (401, "no permission")],
 )
 @pytest.mark.parametrize("part", ["reference", "distorted", "model"])
-async def test_what_a_web_server_refuses(
-    client: Client, namespace: str, clips: Path, tmp_path: Path, status: int, told: str, part: str
+async def test_a_clip_that_the_web_server_refuses_fails_the_job(
+    client: Client, namespace: str, clips: Path, tmp_path: Path, status: int, reason: str, part: str
 ) -> None:
     async with WebServer() as server, fleet(client, namespace, tmp_path, NEAR) as kubelet:
         url = server.serve("/clip.json", says(status))
-        key = await apply(client, namespace, "refused", spec_of(clips, {part: url}))
+        key = await submit_spec(client, namespace, "refused", spec_of(clips, {part: url}))
         job = await reaches(client, key, phase("Failed"), "it fails")
     assert condition(job, "Failed") == ("True", "BadInput")
     assert job.status.message is not None
-    assert job.status.message.startswith(f"{part}: cannot fetch {url}: the server answered {status}, {told}")
+    assert job.status.message.startswith(f"{part}: cannot fetch {url}: the server says {status}, {reason}")
     assert (kubelet.started, job.status.score) == (["refused-0"], None)
 
 
-async def test_a_folder_that_the_node_does_not_allow(
+async def test_a_file_outside_the_allowed_folders_fails_the_job(
     client: Client, namespace: str, clips: Path, tmp_path: Path
 ) -> None:
-    """Whether there is such a file or not, nobody learns."""
+    """The message does not reveal whether the file exists."""
     async with fleet(client, namespace, tmp_path, EnvVar("VMAFX_MEDIA_ROOTS", str(clips))) as kubelet:
-        told = []
+        messages = []
         for number, uri in enumerate(("file:///etc/passwd", "file:///etc/none", f"{clips.as_uri()}/../none")):
-            key = await apply(client, namespace, f"job-{number}", spec_of(clips, {"distorted": uri}))
+            key = await submit_spec(client, namespace, f"job-{number}", spec_of(clips, {"distorted": uri}))
             job = await reaches(client, key, phase("Failed"), "it fails")
             assert condition(job, "Failed") == ("True", "BadInput")
-            told.append((job.status.message or "").replace(uri, "X"))
-        assert set(told) == {"distorted: X is outside the folders that VMAFX_MEDIA_ROOTS allows"}
+            messages.append((job.status.message or "").replace(uri, "X"))
+        assert set(messages) == {"distorted: X lies outside the folders that VMAFX_MEDIA_ROOTS allows"}
     assert kubelet.started == ["job-0-0", "job-1-0", "job-2-0"]
 
 
-SECRET = "s3cr3t"  # as a password, and as a signature
+SECRET = "s3cr3t"  # used as a password and as a signature
 
 
 @pytest.mark.parametrize("part", ["reference", "distorted", "model", "output"])
-async def test_what_is_told_of_a_refused_url_has_no_credentials(
+async def test_the_message_about_a_refused_url_has_no_credentials(
     client: Client, namespace: str, clips: Path, tmp_path: Path, part: str
 ) -> None:
     async with WebServer() as server, fleet(client, namespace, tmp_path, NEAR):
-        there = server.serve("/there", says(404))
-        url = server.serve("/clip.json", redirects(f"{there}?sig={SECRET}"), login=f"user:{SECRET}")
+        target = server.serve("/target", says(404))
+        url = server.serve("/clip.json", redirects(f"{target}?sig={SECRET}"), login=f"user:{SECRET}")
         if part == "output":
             url = server.serve("/clip.json", says(403), login=f"user:{SECRET}")
-        key = await apply(client, namespace, "secret", spec_of(clips, {part: f"{url}?sig={SECRET}"}))
+        key = await submit_spec(client, namespace, "secret", spec_of(clips, {part: f"{url}?sig={SECRET}"}))
         job = await reaches(client, key, phase("Failed"), "it fails")
         assert f"http://127.0.0.1:{server.port}/clip.json" in (job.status.message or "")
-        assert [one for one in server.requests if SECRET in one.target]  # it was sent to whom it is for
-        await tells_no_secret(client, key)
+        assert [one for one in server.requests if SECRET in one.target]  # the server did get it
+        await assert_no_secret(client, key)
 
 
-async def test_what_is_told_of_a_report_has_no_credentials(
+async def test_the_uri_of_a_report_has_no_credentials(
     client: Client, namespace: str, clips: Path, tmp_path: Path
 ) -> None:
     async with WebServer() as server, fleet(client, namespace, tmp_path, NEAR):
@@ -209,21 +212,21 @@ async def test_what_is_told_of_a_report_has_no_credentials(
         distorted = server.serve("/clip.mp4", has(content), login=f"user:{SECRET}")
         output = server.serve("/report.json", says(200), login=f"user:{SECRET}")
         changes = {"distorted": f"{distorted}?sig={SECRET}", "output": f"{output}?sig={SECRET}"}
-        key = await apply(client, namespace, "secret", spec_of(clips, changes))
+        key = await submit_spec(client, namespace, "secret", spec_of(clips, changes))
         job = await reaches(client, key, phase("Succeeded"), "it is scored")
         assert job.status.reportURI == f"http://127.0.0.1:{server.port}/report.json"
-        await tells_no_secret(client, key)
+        await assert_no_secret(client, key)
 
 
-async def tells_no_secret(client: Client, key: ObjectKey) -> None:
-    """Neither the job's status, nor its events, nor what its Pod left behind."""
+async def assert_no_secret(client: Client, key: ObjectKey) -> None:
+    """In the job's status, its events, or the status and metadata of its Pod."""
 
-    async def told() -> list[UntypedObject]:
+    async def events() -> list[UntypedObject]:
         return [one for one in (await client.list(EVENTS, key.namespace)).items if one["regarding"]["name"] == key.name]
 
-    await eventually(told, "people are told")
+    await eventually(events, "there is an event")
     job = await client.get(JOBS.seen_as(dict), key)
     (pod,) = (await client.list(PODS, key.namespace)).items
     assert json.loads(pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"])
-    for what in (job["status"], await told(), pod["status"], pod["metadata"]):
-        assert SECRET not in json.dumps(what)
+    for value in (job["status"], await events(), pod["status"], pod["metadata"]):
+        assert SECRET not in json.dumps(value)

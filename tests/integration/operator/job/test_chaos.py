@@ -1,4 +1,4 @@
-"""Jobs through bad times: whatever is killed, each ends once, and with the right score. `make soak` does it longer."""
+"""Jobs under faults: whatever is killed, each job ends once, with the right score. `make soak` runs this longer."""
 
 from collections import Counter
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.support.chaos_pods import PodFleet
 from vmafx.devcluster import ClusterOptions, DevCluster
 from vmafx.devcluster.components import SCHEDULER
 
-# One of each that is over in a moment: the others, and more of these, are for the soak.
+# One of each short fault; `make soak` has the others, and more of these.
 FAULTS: tuple[Fault, ...] = (
     "kill operator", "kill apiserver", "delete node", "kill agent", "kill controller", "kill worker", "delete agent",
     "cut connections",
@@ -21,8 +21,8 @@ WITHOUT_SCHEDULER = ClusterOptions(without=frozenset({SCHEDULER}), tethered=True
 
 
 @pytest.mark.timeout(400)
-async def test_every_job_ends_once_and_well(tmp_path: Path) -> None:
-    """A job of every kind, run by Pods and by agents."""
+async def test_every_job_ends_once_with_the_right_result(tmp_path: Path) -> None:
+    """Jobs of every kind, run as Pods and by agents."""
     seed, jobs = 1, len(WEIGHTS)
     with DevCluster(tmp_path / "cluster", WITHOUT_SCHEDULER) as cluster:
         plan = make_plan(seed, jobs, Counter(FAULTS))

@@ -1,4 +1,4 @@
-"""Jobs from `kubectl apply` to a score: the real API server, the real worker, and a kubelet that runs it."""
+"""Jobs from creation to score, with a real API server, a real worker, and a kubelet that runs it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -55,19 +55,19 @@ async def test_a_job_is_scored_and_kubectl_waits_for_it(
     assert str(one.status.score) in shown.stdout
 
 
-@pytest.mark.parametrize(("distorted", "told"), [("none.mp4", "distorted: there is no file"), ("reference.mkv", "")])
-async def test_bad_input_fails_in_one_try(
-    fleet: ScoringFleet, client: Client, namespace: str, clips: Path, distorted: str, told: str
+@pytest.mark.parametrize(("distorted", "message"), [("none.mp4", "distorted: there is no file"), ("reference.mkv", "")])
+async def test_bad_input_fails_in_one_attempt(
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path, distorted: str, message: str
 ) -> None:
-    spec = {} if told else {"model": "vmaf_v9"}
+    spec = {} if message else {"model": "vmaf_v9"}
     key = await submit(client, namespace, "bad", clips, distorted, **spec)
     job = await reaches(client, key, phase("Failed"), "it fails")
     assert condition(job, "Failed") == ("True", "BadInput")
-    assert (told or "model: there is no model 'vmaf_v9'") in (job.status.message or "")
+    assert (message or "model: there is no model 'vmaf_v9'") in (job.status.message or "")
     assert fleet.kubelet.started == ["bad-0"]
 
 
-async def test_a_failing_node_is_avoided_and_the_job_tried_elsewhere(
+async def test_a_failed_attempt_is_retried_on_another_node(
     fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
     await add_node(client, namespace, "spare")
@@ -84,23 +84,23 @@ async def test_a_failing_node_is_avoided_and_the_job_tried_elsewhere(
     job = await reaches(client, key, lambda one: one.status.failures == 1, "the failure is counted")
     assert (job.status.phase, job.status.assignedNode, job.status.excludedNodes) == ("Pending", None, (first,))
     assert condition(job, "Scheduled") == ("False", "Retrying")
-    job = await reaches(client, key, phase("Succeeded"), "it is scored elsewhere, after ten seconds")
+    job = await reaches(client, key, phase("Succeeded"), "it is scored on the other node after ten seconds")
     assert (job.status.attempts, job.status.failures) == (2, 1)
     assert job.status.assignedNode == ({"pool", "spare"} - {first}).pop()
 
 
-@pytest.mark.parametrize("answer", ["", "garbage", '{"id": "other-0", "score": 50}'])
-async def test_an_answer_that_makes_no_sense_is_no_score(
-    fleet: ScoringFleet, client: Client, namespace: str, clips: Path, answer: str
+@pytest.mark.parametrize("result", ["", "garbage", '{"id": "other-0", "score": 50}'])
+async def test_an_invalid_result_fails_the_attempt(
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path, result: str
 ) -> None:
-    fleet.kubelet.answers["odd-0"] = (0, answer)
+    fleet.kubelet.answers["odd-0"] = (0, result)
     key = await submit(client, namespace, "odd", clips, retryLimit=0)
     job = await reaches(client, key, phase("Failed"), "it fails")
     assert condition(job, "Failed") == ("True", "RetriesExhausted")
     assert job.status.score is None
 
 
-async def test_suspend_stops_the_work_and_resume_starts_it_anew(
+async def test_a_suspended_job_is_stopped_and_starts_anew_when_resumed(
     fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
     key = await submit(client, namespace, "pause", clips, "long.mkv", options=None)
@@ -111,36 +111,40 @@ async def test_suspend_stops_the_work_and_resume_starts_it_anew(
     assert (job.status.assignedNode, job.status.controllerJobID, job.status.startedAt) == (None, None, None)
     assert condition(job, "Scheduled") == ("False", "Suspended")
 
-    async def gone() -> bool:
+    async def deleted() -> bool:
         return (await client.list(PODS, namespace)).items == []
 
-    await eventually(gone, "its Pod is ended")
+    await eventually(deleted, "its Pod is deleted")
     await client.merge_patch(JOBS, key, {"spec": {"suspend": False}})
     job = await reaches(client, key, phase("Succeeded"), "it is scored")
     assert (job.status.attempts, job.status.failures, fleet.kubelet.started) == (2, 0, ["pause-0", "pause-1"])
 
 
-async def test_cancel_ends_it_for_good(fleet: ScoringFleet, client: Client, namespace: str, clips: Path) -> None:
+async def test_a_cancelled_job_fails_and_its_pod_is_deleted(
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
+) -> None:
     key = await submit(client, namespace, "stop", clips, "long.mkv")
     await eventually(lambda: fleet.kubelet.started == ["stop-0"], "its Pod runs")
     await client.merge_patch(JOBS, key, {"spec": {"cancel": True}})
     job = await reaches(client, key, phase("Failed"), "it ends")
     assert condition(job, "Failed") == ("True", "Cancelled")
 
-    async def gone() -> bool:
+    async def deleted() -> bool:
         return (await client.list(PODS, namespace)).items == []
 
-    await eventually(gone, "its Pod is ended")
+    await eventually(deleted, "its Pod is deleted")
 
 
-async def test_a_deadline(fleet: ScoringFleet, client: Client, namespace: str, clips: Path) -> None:
+async def test_a_job_fails_when_its_deadline_is_exceeded(
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
+) -> None:
     fleet.kubelet.hold.clear()
     key = await submit(client, namespace, "late", clips, activeDeadlineSeconds=2)
     job = await reaches(client, key, phase("Failed"), "it ends")
     assert condition(job, "Failed") == ("True", "DeadlineExceeded")
 
 
-async def test_why_a_job_waits_and_that_it_goes_on(
+async def test_a_waiting_job_says_why_and_runs_once_a_node_fits(
     fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
     key = await submit(client, namespace, "gpu", clips, backend="cuda")
@@ -153,7 +157,7 @@ async def test_why_a_job_waits_and_that_it_goes_on(
     assert job.status.assignedNode == "gpu"
 
 
-async def test_never_more_than_fit_and_the_most_urgent_first(
+async def test_slots_are_not_exceeded_and_higher_priority_runs_first(
     fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
     await client.merge_patch(NODES, ObjectKey(namespace, "pool"), {"spec": {"unschedulable": True}})
@@ -162,7 +166,7 @@ async def test_never_more_than_fit_and_the_most_urgent_first(
         await submit(client, namespace, f"job-{number}", clips, priority=priority)
         for number, priority in enumerate((0, 5, 9, 5))
     ]
-    for key in keys:  # all are known before there is a place
+    for key in keys:  # all are queued before there is a slot
         await reaches(client, key, lambda one: bool(one.status.conditions), "it waits")
     fleet.kubelet.hold.clear()
     await client.merge_patch(NODES, ObjectKey(namespace, "pool"), {"spec": {"unschedulable": False}})
@@ -183,30 +187,30 @@ async def test_never_more_than_fit_and_the_most_urgent_first(
         await reaches(client, key, phase("Succeeded"), "all are scored")
 
 
-async def test_somebody_elses_placement_is_kept(
+async def test_a_placement_by_another_scheduler_is_used(
     fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
     key = await submit(client, namespace, "other", clips, schedulerName="other")
     job = await reaches(client, key, lambda one: bool(one.status.conditions), "it waits for the other scheduler")
     assert condition(job, "Scheduled") == ("False", "AwaitingScheduler")
     await client.patch_status(JOBS, key, {"assignedNode": "late"})
-    await reaches(client, key, lambda one: condition(one, "Scheduled")[1] == "NoNodes", "its node is missed")
+    await reaches(client, key, lambda one: condition(one, "Scheduled")[1] == "NoNodes", "its node does not exist")
     await add_node(client, namespace, "late")
-    job = await reaches(client, key, phase("Succeeded"), "it is scored once its node is there")
+    job = await reaches(client, key, phase("Succeeded"), "it is scored once its node exists")
     assert job.status.assignedNode == "late"
 
 
-async def test_a_pod_deleted_under_a_job_is_a_lost_attempt(
+async def test_deleting_the_pod_of_a_job_fails_the_attempt(
     fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
-    key = await submit(client, namespace, "robbed", clips, "long.mkv", retryLimit=1)
-    await eventually(lambda: fleet.kubelet.started == ["robbed-0"], "its Pod runs")
-    await client.delete(PODS, ObjectKey(namespace, "robbed-0"))
-    job = await reaches(client, key, lambda one: one.status.failures == 1, "the loss is seen")
+    key = await submit(client, namespace, "deleted", clips, "long.mkv", retryLimit=1)
+    await eventually(lambda: fleet.kubelet.started == ["deleted-0"], "its Pod runs")
+    await client.delete(PODS, ObjectKey(namespace, "deleted-0"))
+    job = await reaches(client, key, lambda one: one.status.failures == 1, "the failure is counted")
     assert "its Pod" in (job.status.message or "")
 
 
-async def test_a_restarted_operator_goes_on_where_it_was(
+async def test_a_restarted_operator_continues_without_new_attempts(
     client: Client, namespace: str, clips: Path, tmp_path: Path
 ) -> None:
     await allow_pods(client, namespace)
@@ -224,11 +228,11 @@ async def test_a_restarted_operator_goes_on_where_it_was(
     assert sorted(kubelet.started) == [f"job-{number}-0" for number in range(4)]
 
 
-async def test_a_job_goes_when_its_time_is_up_and_one_without_a_time_stays(
+async def test_a_finished_job_is_deleted_after_its_ttl_and_kept_without_one(
     fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
     stays = await submit(client, namespace, "stays", clips)
-    goes = await submit(client, namespace, "goes", clips, ttlSecondsAfterFinished=1)
+    short = await submit(client, namespace, "short", clips, ttlSecondsAfterFinished=1)
     longer = await submit(client, namespace, "longer", clips, ttlSecondsAfterFinished=3600)
     for key in (stays, longer):
         await reaches(client, key, phase("Succeeded"), "it is scored")
@@ -236,38 +240,40 @@ async def test_a_job_goes_when_its_time_is_up_and_one_without_a_time_stays(
     async def names() -> set[str]:
         return {job.metadata.name for job in (await client.list(JOBS, namespace)).items}
 
-    async def gone() -> bool:
+    async def deleted() -> bool:
         return await names() == {"stays", "longer"}
 
-    await eventually(gone, f"{goes} is deleted")
-    await client.merge_patch(JOBS, longer, {"spec": {"ttlSecondsAfterFinished": 0}})  # may be changed afterwards
+    await eventually(deleted, f"{short} is deleted")
+    await client.merge_patch(JOBS, longer, {"spec": {"ttlSecondsAfterFinished": 0}})  # the TTL may be changed later
 
-    async def gone_too() -> bool:
+    async def both_deleted() -> bool:
         return await names() == {"stays"}
 
-    await eventually(gone_too, "the other is deleted too")
+    await eventually(both_deleted, "the other is deleted too")
 
 
-async def test_jobs_that_ended_before_the_operator_came_go_too(client: Client, namespace: str, clips: Path) -> None:
-    lives: dict[str, dict[str, Any]] = {
+async def test_jobs_that_finished_before_the_operator_started_are_deleted_too(
+    client: Client, namespace: str, clips: Path
+) -> None:
+    specs: dict[str, dict[str, Any]] = {
         "a": {"ttlSecondsAfterFinished": 1},
         "b": {"ttlSecondsAfterFinished": 0},
         "c": {},
     }
-    for name, spec in lives.items():
+    for name, spec in specs.items():
         key = await submit(client, namespace, name, clips, **spec)
         await client.patch_status(JOBS, key, {"phase": "Failed", "finishedAt": "2026-01-01T00:00:00Z"})
-    mortal = await client.list(JOBS, namespace, fields="status.phase=Failed,spec.ttlSecondsAfterFinished!=")
-    assert [job.metadata.name for job in mortal.items] == ["a", "b"]
+    with_ttl = await client.list(JOBS, namespace, fields="status.phase=Failed,spec.ttlSecondsAfterFinished!=")
+    assert [job.metadata.name for job in with_ttl.items] == ["a", "b"]
 
-    async def gone() -> bool:
+    async def deleted() -> bool:
         return [job.metadata.name for job in (await client.list(JOBS, namespace)).items] == ["c"]
 
     async with operating(client, namespace):
-        await eventually(gone, "those with a time to live are deleted")
+        await eventually(deleted, "those with a TTL are deleted")
 
 
-async def test_a_node_tells_how_many_jobs_it_has(
+async def test_the_status_of_a_node_counts_its_jobs(
     fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
     fleet.kubelet.hold.clear()
@@ -277,6 +283,6 @@ async def test_a_node_tells_how_many_jobs_it_has(
     async def assigned(count: int) -> bool:
         return (await client.get(NODES, ObjectKey(namespace, "pool"))).status.assignedJobs == count
 
-    await eventually(lambda: assigned(2), "two of the three are there")
+    await eventually(lambda: assigned(2), "two of the three are assigned")
     fleet.kubelet.hold.set()
     await eventually(lambda: assigned(0), "none is left")

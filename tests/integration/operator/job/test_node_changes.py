@@ -1,4 +1,4 @@
-"""What becomes of jobs when their VmafxNode is cordoned, unhealthy, changed or deleted: as docs/nodes.md says."""
+"""Jobs whose VmafxNode is cordoned, unhealthy, changed or deleted, as described in docs/nodes.md."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -52,49 +52,49 @@ async def fleet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_what_runs_goes_on_and_what_waits_is_told_why(
+async def test_a_running_job_continues_and_a_waiting_one_says_why(
     change: str, fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
-    node, (do, reason) = ObjectKey(namespace, "pool"), CHANGES[change]
+    node, (apply, reason) = ObjectKey(namespace, "pool"), CHANGES[change]
     fleet.kubelet.hold.clear()
     first = await submit(client, namespace, "first", clips, nodeSelector={"rack": "a"})
     await reaches(client, first, phase("Running"), "it is placed")
-    await eventually(lambda: len(fleet.operator.pods.store) == 1, "its Pod is made, and the operator has seen it")
-    await do(client, node)
+    await eventually(lambda: len(fleet.operator.pods.store) == 1, "the operator has seen its Pod")
+    await apply(client, node)
     await has_seen(fleet.operator, client, node)
     second = await submit(client, namespace, "second", clips, nodeSelector={"rack": "a"})
     job = await reaches(client, second, lambda one: bool(one.status.conditions), "the next one says why it waits")
     assert condition(job, "Scheduled") == ("False", reason)
     fleet.kubelet.hold.set()
-    job = await reaches(client, first, phase("Succeeded"), "what ran is scored")
+    job = await reaches(client, first, phase("Succeeded"), "the running job is scored")
     assert (job.status.assignedNode, job.status.attempts, job.status.failures) == ("pool", 1, 0)
     if change == "smaller":
         await reaches(client, second, phase("Succeeded"), "the next one has its turn")
     else:
         await add_node(client, namespace, "spare")
         await client.merge_patch(NODES, ObjectKey(namespace, "spare"), {"metadata": {"labels": {"rack": "a"}}})
-        job = await reaches(client, second, phase("Succeeded"), "the next one goes elsewhere")
+        job = await reaches(client, second, phase("Succeeded"), "the next one runs on the other node")
         assert job.status.assignedNode == "spare"
 
 
-async def test_what_has_no_pod_yet_leaves_a_node_that_is_gone(
+async def test_a_job_without_a_pod_leaves_a_deleted_node(
     client: Client, namespace: str, clips: Path, tmp_path: Path
 ) -> None:
-    """As an operator finds it that was stopped between a placement and its Pod."""
+    """The operator was stopped after it wrote the placement, before it created the Pod."""
     await allow_pods(client, namespace)
     await add_node(client, namespace, "pool")
     key = await submit(client, namespace, "left", clips)
     uid = (await client.get(JOBS, key)).metadata.uid
-    placed = {"phase": "Running", "assignedNode": "gone", "controllerJobID": f"{uid}-0", "attempts": 1}
+    placed = {"phase": "Running", "assignedNode": "removed", "controllerJobID": f"{uid}-0", "attempts": 1}
     await client.patch_status(JOBS, key, placed)
     async with Kubelet(client, namespace, tmp_path) as kubelet, operating(client, namespace):
-        job = await reaches(client, key, phase("Succeeded"), "it is scored elsewhere")
+        job = await reaches(client, key, phase("Succeeded"), "it is scored on another node")
     assert (job.status.assignedNode, job.status.attempts, job.status.failures) == ("pool", 2, 0)
     assert job.status.excludedNodes == ()
     assert kubelet.started == ["left-1"]
 
 
-async def test_what_another_scheduler_places_is_run_even_where_we_would_place_nothing(
+async def test_a_placement_by_another_scheduler_is_used_even_on_a_full_unhealthy_cordoned_node(
     fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
     node = ObjectKey(namespace, "pool")
@@ -120,7 +120,7 @@ async def test_what_another_scheduler_places_is_run_even_where_we_would_place_no
         ("volumes: [{name: root, hostPath: {path: /}}]", "volumes[0].hostPath"),
     ],
 )
-def test_what_a_pod_template_cannot_have(kubectl: Kubectl, overlay: str, field: str) -> None:
+def test_a_pod_template_rejects_privileged_fields(kubectl: Kubectl, overlay: str, field: str) -> None:
     node = f"""
 apiVersion: vmafx.dev/v1
 kind: VmafxNode
@@ -133,5 +133,5 @@ spec:
     refused = kubectl("apply", "-f", "-", stdin=node)
     assert refused.returncode != 0
     assert f'unknown field "spec.podTemplate.{field}"' in refused.stderr
-    kubectl("apply", "--validate=false", "-f", "-", stdin=node)  # who asks for no errors gets no such field either
+    kubectl("apply", "--validate=false", "-f", "-", stdin=node)  # without validation the field is dropped
     assert field.rpartition(".")[2] not in kubectl("get", "vmnode", "-o", "jsonpath={.items[*].spec}").stdout

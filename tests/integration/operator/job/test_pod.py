@@ -1,4 +1,4 @@
-"""Worker Pods, as the real API server takes them in a namespace where only restricted ones may run."""
+"""Worker Pods, created on a real API server in a namespace that enforces the restricted Pod security standard."""
 
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -41,7 +41,7 @@ OVERLAY = {
 async def restricted(client: Client, namespace: str) -> str:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     await client.merge_patch(NAMESPACES, ObjectKey("", namespace), {"metadata": {"labels": labels}})
-    with suppress(AlreadyExists):  # made by the controller manager, now or in a moment
+    with suppress(AlreadyExists):  # the controller manager creates it too
         await client.create(ACCOUNTS, {"metadata": {"name": "default"}}, namespace)
 
     async def refuses() -> bool:
@@ -65,13 +65,13 @@ def node(vendor: Any = "cpu", **spec: Any) -> NodeView:
     return NodeView(MetaView("pool", "x"), VmafxNodeSpec(vendor, **spec))
 
 
-async def created(client: Client, made: dict[str, Any], namespace: str) -> dict[str, Any]:
-    return await client.create(PODS, made, namespace)
+async def create(client: Client, pod: dict[str, Any], namespace: str) -> dict[str, Any]:
+    return await client.create(PODS, pod, namespace)
 
 
-async def test_a_plain_one(client: Client, restricted: str) -> None:
+async def test_a_pod_without_options_is_accepted_and_has_no_token(client: Client, restricted: str) -> None:
     one = job(restricted)
-    stored = await created(client, make_pod(one, node(), 0, SETTINGS), restricted)
+    stored = await create(client, make_pod(one, node(), 0, SETTINGS), restricted)
     (container,) = stored["spec"]["containers"]
     assert container["image"] == "registry.example/vmafx:1"
     assert "limits" not in container["resources"]
@@ -82,30 +82,30 @@ async def test_a_plain_one(client: Client, restricted: str) -> None:
     assert not any("projected" in volume for volume in stored["spec"]["volumes"])  # no token
 
 
-def test_a_uri_cannot_ask_for_other_variables() -> None:
-    """A kubelet replaces $(NAME) in a variable's value by that variable, be it somebody's password."""
+def test_a_uri_cannot_read_other_variables() -> None:
+    """The kubelet expands $(NAME) in the value of a variable, which could be a password."""
     plain = job("x")
-    asks = msgspec.structs.replace(plain.spec, distorted="https://example.com/$(PASSWORD)/$$(PASSWORD)/a$b.mp4")
-    wanted = msgspec.structs.replace(plain, spec=asks)
+    spec = msgspec.structs.replace(plain.spec, distorted="https://example.com/$(PASSWORD)/$$(PASSWORD)/a$b.mp4")
+    wanted = msgspec.structs.replace(plain, spec=spec)
     (container,) = make_pod(wanted, node(), 0, SETTINGS)["spec"]["containers"]
-    told = {one["name"]: one["value"] for one in container["env"]}
-    assert not any("$" in value for value in told.values())
-    assert msgspec.json.decode(told[SPEC_VARIABLE], type=AttemptSpec).distorted == wanted.spec.distorted
+    variables = {one["name"]: one["value"] for one in container["env"]}
+    assert not any("$" in value for value in variables.values())
+    assert msgspec.json.decode(variables[SPEC_VARIABLE], type=AttemptSpec).distorted == wanted.spec.distorted
 
 
-async def test_everything_a_job_and_a_node_may_say(client: Client, restricted: str) -> None:
+async def test_every_option_of_a_job_and_a_node_is_in_the_pod(client: Client, restricted: str) -> None:
     raw = RawFormat(width=576, height=324, pixelFormat="yuv420p10le")
     options = ScoringOptions(subsample=2, features=("psnr",))
     secret = LocalSecretRef("keys")
     one = job(restricted, referenceFormat=raw, options=options, output="s3://b/o.json", credentialsSecretRef=secret)
     overlay = msgspec.convert(OVERLAY, PodOverlay)
-    made = make_pod(one, node("nvidia", image="own:2", podTemplate=overlay), 3, SETTINGS, frozenset({"bad-1"}))
-    made["spec"].pop("runtimeClassName")  # there is none on this server, and it would say so
-    stored = await created(client, made, restricted)
+    pod = make_pod(one, node("nvidia", image="own:2", podTemplate=overlay), 3, SETTINGS, frozenset({"bad-1"}))
+    pod["spec"].pop("runtimeClassName")  # the server has no such RuntimeClass
+    stored = await create(client, pod, restricted)
     (container,) = stored["spec"]["containers"]
-    values = {variable["name"]: variable.get("value") for variable in container["env"]}  # the last counts
-    told = msgspec.json.decode(values["VMAFX_WORK"], type=AttemptSpec)
-    assert told == AttemptSpec(
+    values = {variable["name"]: variable.get("value") for variable in container["env"]}  # the last one wins
+    decoded = msgspec.json.decode(values["VMAFX_WORK"], type=AttemptSpec)
+    assert decoded == AttemptSpec(
         "s3://b/r.mp4", "s3://b/d.mp4", raw, options=options, output="s3://b/o.json", id="8a3c-3"
     )
     assert (values["VMAFX_BACKEND"], values["VMAFX_MEDIA_ROOTS"]) == ("cuda", "/clips")
@@ -118,15 +118,15 @@ async def test_everything_a_job_and_a_node_may_say(client: Client, restricted: s
     assert preferred[1]["preference"]["matchFields"][0]["values"] == ["bad-1"]
 
 
-async def test_a_job_for_the_cpu_takes_no_gpu(client: Client, restricted: str) -> None:
-    stored = await created(client, make_pod(job(restricted, backend="cpu"), node("nvidia"), 0, SETTINGS), restricted)
+async def test_a_job_with_the_cpu_backend_requests_no_gpu(client: Client, restricted: str) -> None:
+    stored = await create(client, make_pod(job(restricted, backend="cpu"), node("nvidia"), 0, SETTINGS), restricted)
     (container,) = stored["spec"]["containers"]
     assert "limits" not in container["resources"]
     assert {"name": "VMAFX_BACKEND", "value": "cpu"} in container["env"]
 
 
-async def test_the_namespace_does_refuse_others(client: Client, restricted: str) -> None:
+async def test_the_namespace_rejects_other_pods(client: Client, restricted: str) -> None:
     loose = make_pod(job(restricted), node(), 0, SETTINGS)
     loose["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
     with pytest.raises(Forbidden, match="restricted"):
-        await created(client, loose, restricted)
+        await create(client, loose, restricted)

@@ -1,4 +1,4 @@
-"""What can befall a worker's Pod or its node, one at a time, and what becomes of the job."""
+"""What happens to a job when its Pod or its node fails."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -39,15 +39,15 @@ class Fleet:
     def now(self) -> datetime:
         return datetime.now(UTC) + self.ahead
 
-    def befalls(self, **fates: Fate) -> None:
-        """What befalls the Pods of these names, with _ for -."""
+    def set_fates(self, **fates: Fate) -> None:
+        """How the Pods of these names end, with _ for -."""
         self.kubelet.fate = lambda pod: fates.get(pod.replace("-", "_"))
 
     async def submit(self, name: str, distorted: str = "", **spec: Any) -> ObjectKey:
         return await submit(self.client, self.namespace, name, self._clips, distorted, **spec)
 
     async def has_pod(self, name: str) -> None:
-        """Wait until a machine has this Pod, and the operator has seen it as it is now, by a watch of its own."""
+        """Wait until the Pod has a machine, and the operator's cache has its latest version."""
 
         async def known() -> bool:
             there = await self.client.list(PODS, self.namespace, fields=f"metadata.name={name}")
@@ -72,41 +72,41 @@ async def fleet(client: Client, namespace: str, tmp_path: Path, clips: Path) -> 
             yield fleet
 
 
-async def test_an_evicted_pod_is_nobodys_fault(fleet: Fleet) -> None:
-    fleet.befalls(moved_0="evicted")
+async def test_an_evicted_pod_is_retried_without_a_failure(fleet: Fleet) -> None:
+    fleet.set_fates(moved_0="evicted")
     key = await fleet.submit("moved", retryLimit=0)
     job = await reaches(fleet.client, key, phase("Succeeded"), "it is scored at the second attempt")
     assert (job.status.attempts, job.status.failures, job.status.excludedNodes) == (2, 0, ())
 
-    async def told() -> bool:
-        return set(await fleet.events("moved")) == {("Normal", "Retrying"), ("Normal", "Scored")}
+    async def reported() -> bool:
+        return sorted(await fleet.events("moved")) == [("Normal", "Retrying"), ("Normal", "Scored")]
 
-    await eventually(told, "that it began again, and its score")
+    await eventually(reported, "events report the retry and the score")
 
 
 @pytest.mark.parametrize(
-    ("fate", "said"),
+    ("fate", "message"),
     [
-        ("oom", "the worker ended with exit code 137 (OOMKilled) and left no answer"),
-        ("killed", "the worker ended with exit code 137 (Error) and left no answer"),
-        ("empty", "the worker ended well and left no answer that makes sense"),
-        ("garbage", "the worker ended well and left no answer that makes sense"),
+        ("oom", "the worker exited with code 137 (OOMKilled) and left no result"),
+        ("killed", "the worker exited with code 137 (Error) and left no result"),
+        ("empty", "the worker exited with code 0 but left no valid result"),
+        ("garbage", "the worker exited with code 0 but left no valid result"),
     ],
 )
-async def test_a_worker_that_died_is_tried_again_after_a_pause(fleet: Fleet, fate: Fate, said: str) -> None:
-    fleet.befalls(died_0=fate)
-    # A worker that is killed must not be done before, however late that is.
+async def test_a_worker_that_died_is_retried_after_a_backoff(fleet: Fleet, fate: Fate, message: str) -> None:
+    fleet.set_fates(died_0=fate)
+    # With a long clip, the worker is killed before it is done.
     key = await fleet.submit("died", "long.mkv" if fate == "killed" else "", retryLimit=1)
     job = await reaches(fleet.client, key, lambda one: one.status.failures == 1, "the failure is counted")
-    assert (job.status.phase, job.status.message, job.status.excludedNodes) == ("Pending", said, ("pool",))
+    assert (job.status.phase, job.status.message, job.status.excludedNodes) == ("Pending", message, ("pool",))
     fleet.ahead = timedelta(seconds=11)
-    await fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # looked at again, as in ten seconds
-    job = await reaches(fleet.client, key, phase("Succeeded"), "it is scored, on the same node for want of another")
+    await fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # triggers a reconciliation
+    job = await reaches(fleet.client, key, phase("Succeeded"), "it is scored, on the only node")
     assert (job.status.attempts, job.status.failures) == (2, 1)
 
 
-async def test_a_pod_that_does_not_start_is_given_up(fleet: Fleet) -> None:
-    fleet.befalls(stuck_0="stuck")
+async def test_a_pod_that_does_not_start_fails_the_attempt(fleet: Fleet) -> None:
+    fleet.set_fates(stuck_0="stuck")
     key = await fleet.submit("stuck", retryLimit=0)
     pod = ObjectKey(fleet.namespace, "stuck-0")
     await fleet.has_pod("stuck-0")
@@ -115,44 +115,46 @@ async def test_a_pod_that_does_not_start_is_given_up(fleet: Fleet) -> None:
     await fleet.client.patch_status(PODS, pod, {"containerStatuses": [waiting]})
     await fleet.has_pod("stuck-0")
     fleet.ahead = timedelta(seconds=31)
-    await fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 2}})  # looked at again, as in half a minute
-    told = await reaches(fleet.client, key, lambda one: bool(one.status.message), "what keeps it is told")
-    assert (told.status.phase, told.status.message) == (
+    await fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 2}})  # triggers a reconciliation
+    waiting_job = await reaches(fleet.client, key, lambda one: bool(one.status.message), "the message says why")
+    assert (waiting_job.status.phase, waiting_job.status.message) == (
         "Running",
         "its Pod has not started: ImagePullBackOff: no such image",
     )
-    await eventually(lambda: fleet.events("stuck"), "also by an event")
+    await eventually(lambda: fleet.events("stuck"), "and an event")
     assert await fleet.events("stuck") == [("Warning", "NotStarted")]
     fleet.ahead = timedelta(minutes=10, seconds=1)
-    await fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # looked at again, as in ten minutes
-    job = await reaches(fleet.client, key, phase("Failed"), "it is given up")
+    await fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # triggers a reconciliation
+    job = await reaches(fleet.client, key, phase("Failed"), "it fails")
     assert condition(job, "Failed") == ("True", "RetriesExhausted")
     assert job.status.message == "its Pod did not start within 10 minutes (ImagePullBackOff: no such image)"
 
-    async def gone() -> bool:
+    async def deleted() -> bool:
         return (await fleet.client.list(PODS, fleet.namespace)).items == []
 
-    await eventually(gone, "its Pod is ended")
+    await eventually(deleted, "its Pod is deleted")
 
 
-async def test_a_pod_that_does_not_end_is_given_up(fleet: Fleet, client: Client, namespace: str) -> None:
-    """Its machine fell silent: the Pod is to go, and nobody says that it went. One on no machine would be collected."""
-    fleet.befalls(lost_0="stuck")
+async def test_a_deleted_pod_that_does_not_terminate_fails_the_attempt(
+    fleet: Fleet, client: Client, namespace: str
+) -> None:
+    """Its machine is down and does not confirm the deletion. A Pod without a machine would be deleted at once."""
+    fleet.set_fates(lost_0="stuck")
     key, pod = await fleet.submit("lost", retryLimit=0), ObjectKey(namespace, "lost-0")
     await fleet.has_pod("lost-0")
     await client.merge_patch(PODS, pod, {"metadata": {"finalizers": ["test/keeps-it"]}})
     await client.delete(PODS, pod)
     job = await client.get(JOBS, key)
-    assert job.status.phase == "Running"  # it may still tell its score
+    assert job.status.phase == "Running"  # it may still report a score
     fleet.ahead = timedelta(seconds=61)
     await client.merge_patch(PODS, pod, {"metadata": {"labels": {"touched": "yes"}}})
-    job = await reaches(client, key, phase("Failed"), "it is given up")
-    assert job.status.message == "its Pod was deleted and does not end"
+    job = await reaches(client, key, phase("Failed"), "it fails")
+    assert job.status.message == "its Pod was deleted but does not terminate"
     await client.merge_patch(PODS, pod, {"metadata": {"finalizers": None}})
 
 
 @pytest.mark.parametrize("harm", ["deleted", "cordoned", "unhealthy"])
-async def test_what_happens_to_its_node_does_not_disturb_a_running_job(fleet: Fleet, harm: str) -> None:
+async def test_a_running_pod_is_not_affected_by_changes_of_its_node(fleet: Fleet, harm: str) -> None:
     key, node = await fleet.submit("runs", "long.mkv"), ObjectKey(fleet.namespace, "pool")
     await eventually(lambda: fleet.kubelet.started == ["runs-0"], "its Pod runs")
     await fleet.has_pod("runs-0")
@@ -167,41 +169,39 @@ async def test_what_happens_to_its_node_does_not_disturb_a_running_job(fleet: Fl
     waits = await reaches(fleet.client, next_one, lambda one: bool(one.status.conditions), "the next one waits")
     wanted = "NoNodes" if harm == "deleted" else "NoHealthyNode"
     assert condition(waits, "Scheduled") == ("False", wanted)
-    job = await reaches(fleet.client, key, phase("Succeeded"), "it is scored all the same")
+    job = await reaches(fleet.client, key, phase("Succeeded"), "it is scored")
     assert (job.status.attempts, job.status.assignedNode) == (1, "pool")
 
 
-async def test_a_node_that_goes_between_placement_and_pod_costs_no_failure(
+async def test_a_node_deleted_before_the_pod_is_created_costs_no_failure(
     fleet: Fleet, client: Client, namespace: str
 ) -> None:
     key = await fleet.submit("early", schedulerName="other")
     uid = (await client.get(JOBS, key)).metadata.uid
-    placed = {"phase": "Running", "assignedNode": "gone", "controllerJobID": f"{uid}-0", "attempts": 1}
+    placed = {"phase": "Running", "assignedNode": "removed", "controllerJobID": f"{uid}-0", "attempts": 1}
     await client.patch_status(JOBS, key, placed)
     job = await reaches(client, key, phase("Pending"), "it waits again")
-    assert (job.status.failures, job.status.message) == (0, "its node gone is gone")
+    assert (job.status.failures, job.status.message) == (0, "its node removed was deleted")
 
 
-async def test_a_pod_that_its_node_spoils_is_a_failure_of_that_node(
-    fleet: Fleet, client: Client, namespace: str
-) -> None:
-    spoilt = {"podTemplate": {"env": [{"name": "not a=name", "value": "x"}]}}
-    await client.merge_patch(NODES, ObjectKey(namespace, "pool"), {"spec": spoilt})
+async def test_a_pod_made_invalid_by_its_node_fails_the_attempt(fleet: Fleet, client: Client, namespace: str) -> None:
+    invalid = {"podTemplate": {"env": [{"name": "not a=name", "value": "x"}]}}
+    await client.merge_patch(NODES, ObjectKey(namespace, "pool"), {"spec": invalid})
     await has_seen(fleet.operator, client, ObjectKey(namespace, "pool"))
-    key = await fleet.submit("spoilt", retryLimit=0)
+    key = await fleet.submit("invalid", retryLimit=0)
     job = await reaches(client, key, phase("Failed"), "it fails")
     assert condition(job, "Failed") == ("True", "RetriesExhausted")
-    assert "its Pod was refused: " in (job.status.message or "")
+    assert "the API server rejected its Pod: " in (job.status.message or "")
     assert "not a=name" in (job.status.message or "")
 
 
-async def test_a_pod_that_is_not_allowed_is_asked_for_again(fleet: Fleet, client: Client, namespace: str) -> None:
+async def test_a_forbidden_pod_is_retried(fleet: Fleet, client: Client, namespace: str) -> None:
     quotas: Resource[UntypedObject] = Resource("", "v1", "resourcequotas", "ResourceQuota", dict)
     await client.create(quotas, {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}, namespace)
     one = {"metadata": {"name": "one"}, "spec": {"containers": [{"name": "any", "image": "i"}]}}
 
     async def counted() -> bool:
-        """As the server's admission has it, not only as it is written."""
+        """By admission, not only in the stored object."""
         try:
             await client.create(PODS, one, namespace, dry_run=True)
         except Forbidden as error:
@@ -210,30 +210,32 @@ async def test_a_pod_that_is_not_allowed_is_asked_for_again(fleet: Fleet, client
 
     await eventually(counted, "the quota holds")
     key = await fleet.submit("limited", retryLimit=0)
-    job = await reaches(client, key, lambda one: bool(one.status.message), "it says what keeps it")
-    assert "its Pod is not allowed: " in (job.status.message or "")
+    job = await reaches(client, key, lambda one: bool(one.status.message), "its message says why")
+    assert "the API server does not allow its Pod: " in (job.status.message or "")
     assert "exceeded quota: none" in (job.status.message or "")
     assert (job.status.phase, job.status.failures) == ("Running", 0)
-    await eventually(lambda: fleet.events("limited"), "it is told")
+    await eventually(lambda: fleet.events("limited"), "an event reports it")
     assert await fleet.events("limited") == [("Warning", "FailedCreate")]
     await client.delete(quotas, ObjectKey(namespace, "none"))
-    job = await reaches(client, key, phase("Succeeded"), "it is scored as soon as it may")
+    job = await reaches(client, key, phase("Succeeded"), "it is scored once the quota is gone")
     assert (job.status.attempts, job.status.message) == (1, None)
 
 
-async def test_a_pod_that_is_never_allowed_is_given_up(fleet: Fleet, client: Client, namespace: str) -> None:
+async def test_a_pod_that_stays_forbidden_fails_the_attempt(fleet: Fleet, client: Client, namespace: str) -> None:
     unknown = {"podTemplate": {"runtimeClassName": "nowhere"}}
     await client.merge_patch(NODES, ObjectKey(namespace, "pool"), {"spec": unknown})
     await has_seen(fleet.operator, client, ObjectKey(namespace, "pool"))
     key = await fleet.submit("refused", retryLimit=0)
-    await reaches(client, key, lambda one: bool(one.status.message), "it says what keeps it")
+    await reaches(client, key, lambda one: bool(one.status.message), "its message says why")
     fleet.ahead = timedelta(minutes=10, seconds=1)
-    await client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # looked at again, as in ten seconds
-    job = await reaches(client, key, phase("Failed"), "it is given up")
-    assert (job.status.message or "").startswith("for 10 minutes: its Pod is not allowed: ")
+    await client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # triggers a reconciliation
+    job = await reaches(client, key, phase("Failed"), "it fails")
+    assert (job.status.message or "").startswith(
+        "its Pod could not be created within 10 minutes: the API server does not allow its Pod: "
+    )
 
 
-async def test_a_job_that_waits_says_why_it_waits_now(fleet: Fleet, client: Client, namespace: str) -> None:
+async def test_a_waiting_job_shows_the_current_reason(fleet: Fleet, client: Client, namespace: str) -> None:
     key = await fleet.submit("patient", nodeSelector={"rack": "a"})
 
     def because(reason: str) -> Callable[[VmafxJob], bool]:
@@ -242,12 +244,12 @@ async def test_a_job_that_waits_says_why_it_waits_now(fleet: Fleet, client: Clie
     await reaches(client, key, because("NoNodes"), "no node has its labels")
     await client.merge_patch(NODES, ObjectKey(namespace, "pool"), {"spec": {"unschedulable": True}})
     await client.merge_patch(NODES, ObjectKey(namespace, "pool"), {"metadata": {"labels": {"rack": "a"}}})
-    await reaches(client, key, because("NoHealthyNode"), "one has, and is cordoned")
+    await reaches(client, key, because("NoHealthyNode"), "one has them, and is cordoned")
     await client.merge_patch(NODES, ObjectKey(namespace, "pool"), {"spec": {"unschedulable": False}})
     await reaches(client, key, phase("Succeeded"), "it is scored")
 
 
-async def test_a_name_that_somebody_else_has_is_waited_for_and_then_given_up(
+async def test_a_pod_name_in_use_is_waited_for_and_then_fails_the_attempt(
     fleet: Fleet, client: Client, namespace: str
 ) -> None:
     other = {"name": "worker", "image": "i", "command": ["vmafx", "worker"], "env": []}
@@ -256,28 +258,30 @@ async def test_a_name_that_somebody_else_has_is_waited_for_and_then_given_up(
     key = await fleet.submit("web", retryLimit=0)
     await reaches(client, key, phase("Running"), "it is placed")
     await eventually(
-        lambda: (known := fleet.operator._memory.look(key)) is not None and known.blocked_since is not None,
-        "its Pod was asked for",
+        lambda: (known := fleet.operator._memory.get(key)) is not None and known.blocked_since is not None,
+        "the Pod name is in use",
     )
     fleet.ahead = timedelta(seconds=31)
-    job = await reaches(client, key, lambda one: bool(one.status.message), "it says what it waits for")
-    assert job.status.message == "there is a Pod web-0 that is not its own; asked for again"
+    job = await reaches(client, key, lambda one: bool(one.status.message), "its message says why")
+    assert job.status.message == "a Pod web-0 exists that does not belong to it; retrying"
     fleet.ahead = timedelta(minutes=11)
-    job = await reaches(client, key, phase("Failed"), "it is given up")
-    assert job.status.message == "for 10 minutes: there is a Pod web-0 that is not its own"
+    job = await reaches(client, key, phase("Failed"), "it fails")
+    assert job.status.message == (
+        "its Pod could not be created within 10 minutes: a Pod web-0 exists that does not belong to it"
+    )
 
 
-async def test_a_result_that_cannot_be_kept_is_a_failure(fleet: Fleet, client: Client, namespace: str) -> None:
+async def test_an_invalid_result_fails_the_attempt(fleet: Fleet, client: Client, namespace: str) -> None:
     fleet.kubelet.hold.clear()
     key = await fleet.submit("odd", retryLimit=0)
     job = await reaches(client, key, phase("Running"), "it is placed")
     fleet.kubelet.answers["odd-0"] = (0, f'{{"id": "{job.metadata.uid}-0", "score": 50, "frames": -1}}')
     fleet.kubelet.hold.set()
     job = await reaches(client, key, phase("Failed"), "it fails")
-    assert job.status.message == "the worker ended well and left no answer that makes sense"
+    assert job.status.message == "the worker exited with code 0 but left no valid result"
 
 
-async def test_a_deadline_runs_out_on_a_node_whose_agent_does_nothing(
+async def test_the_deadline_ends_a_job_whose_agent_does_not_claim_it(
     fleet: Fleet, client: Client, namespace: str
 ) -> None:
     await add_node(client, namespace, "far", runtime="Agent")
@@ -289,8 +293,10 @@ async def test_a_deadline_runs_out_on_a_node_whose_agent_does_nothing(
     assert condition(job, "Failed") == ("True", "DeadlineExceeded")
 
 
-async def test_an_answer_is_not_lost_when_the_cache_lists_anew(client: Client, namespace: str, clips: Path) -> None:
-    """Pods that are over are left out of lists; but not those of jobs that do not know it yet."""
+async def test_a_finished_pod_of_an_unfinished_job_survives_a_relist(
+    client: Client, namespace: str, clips: Path
+) -> None:
+    """Lists leave out finished Pods, except those whose job is not finished yet."""
     await allow_pods(client, namespace)
     jobs = context(client, namespace).jobs
     pods, pod = pods_informer(client, jobs), ObjectKey(namespace, "kept-0")
@@ -298,22 +304,22 @@ async def test_an_answer_is_not_lost_when_the_cache_lists_anew(client: Client, n
     try:
         key = await submit(client, namespace, "kept", clips)
         await eventually(lambda: jobs.store.get(key), "the job is known")
-        made = {"name": "kept-0", "labels": {JOB_LABEL: "kept", ATTEMPT_LABEL: "0"}}
+        metadata = {"name": "kept-0", "labels": {JOB_LABEL: "kept", ATTEMPT_LABEL: "0"}}
         spec = {"containers": [{"name": "worker", "image": "i"}]}
-        await client.create(PODS, {"metadata": made, "spec": spec}, namespace)
+        await client.create(PODS, {"metadata": metadata, "spec": spec}, namespace)
         await eventually(lambda: pods.store.get(pod), "its Pod is known")
-        await client.patch_status(PODS, pod, End(0, "the answer").status())
+        await client.patch_status(PODS, pod, End(0, "the result").status())
 
-        def answer() -> str | None:
+        def message() -> str | None:
             known = pods.store.get(pod)
-            ended = known.ended() if known is not None else None
+            ended = known.termination() if known is not None else None
             return ended.message if ended is not None else None
 
-        await eventually(lambda: answer() == "the answer", "its answer is known")
+        await eventually(lambda: message() == "the result", "its result is known")
         await pods.refresh()
-        assert answer() == "the answer"
+        assert message() == "the result"
         await client.patch_status(JOBS, key, {"phase": "Succeeded"})
-        await eventually(lambda: jobs.store.get(key) is None, "the job is over")
+        await eventually(lambda: jobs.store.get(key) is None, "the job is finished")
         await pods.refresh()
         assert pods.store.get(pod) is None
     finally:
@@ -322,48 +328,48 @@ async def test_an_answer_is_not_lost_when_the_cache_lists_anew(client: Client, n
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_a_pod_that_came_and_went_unseen_is_missed(client: Client, namespace: str, clips: Path) -> None:
-    """We made it, and the watch on Pods, which does not run here, never told of it."""
+async def test_a_pod_that_was_created_and_deleted_unseen_fails_the_attempt(
+    client: Client, namespace: str, clips: Path
+) -> None:
+    """The informer for Pods does not run here, so the cache never shows it."""
     await allow_pods(client, namespace)
     await add_node(client, namespace, "pool")
     key, pod = await submit(client, namespace, "lost", clips), ObjectKey(namespace, "lost-0")
     uid = (await client.get(JOBS, key)).metadata.uid
     placed = {"phase": "Running", "assignedNode": "pool", "controllerJobID": f"{uid}-0", "attempts": 1}
     job = await client.patch_status(JOBS.seen_as(JobView), key, placed)
-    made = context(client, namespace)
-    reconciler = JobReconciler(made, defaults(JobSettings, worker_image="worker:1"))
-    watching = [asyncio.create_task(informer.run()) for informer in (made.jobs, made.nodes)]
+    operator_context = context(client, namespace)
+    reconciler = JobReconciler(operator_context, defaults(JobSettings, worker_image="worker:1"))
+    watching = [asyncio.create_task(informer.run()) for informer in (operator_context.jobs, operator_context.nodes)]
 
-    async def looked() -> Observation:
+    async def gather() -> Observation:
         return await reconciler._gatherer.gather(key, job)
 
     try:
-        for informer in (made.jobs, made.nodes):
+        for informer in (operator_context.jobs, operator_context.nodes):
             await informer.synced.wait()
-        situation = await looked()
-        assert decide(job, utc_now(), situation) == CreatePod()
-        assert situation.node is not None
-        await reconciler._create_pod(key, job, situation.node, None)
-        assert decide(job, utc_now(), await looked()) == NoAction(
-            RECHECK_INTERVAL
-        )  # not even asked for: it was made just now
+        observed = await gather()
+        assert decide(job, utc_now(), observed) == CreatePod()
+        assert observed.node is not None
+        await reconciler._create_pod(key, job, observed.node, None)
+        assert decide(job, utc_now(), await gather()) == NoAction(RECHECK_INTERVAL)  # just created: not looked up yet
         there = await client.get(PODS, pod)
 
         async def is_found() -> bool:
-            found = (await looked()).pod
+            found = (await gather()).pod
             return found is not None and found.metadata.uid == there["metadata"]["uid"]
 
-        await eventually(is_found, "it is asked for, and found")
+        await eventually(is_found, "it is looked up and found")
         await client.delete(PODS, pod, grace_seconds=0)
-        assert decide(job, utc_now(), await looked()) == Retry("its Pod disappeared")
+        assert decide(job, utc_now(), await gather()) == Retry("its Pod disappeared")
     finally:
         for task in watching:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
 
 
-async def test_what_runs_beside_the_worker_is_ended_with_the_job(fleet: Fleet, client: Client, namespace: str) -> None:
-    fleet.befalls(meshed_0="stuck")
+async def test_sidecars_are_stopped_when_the_job_ends(fleet: Fleet, client: Client, namespace: str) -> None:
+    fleet.set_fates(meshed_0="stuck")
     key = await fleet.submit("meshed")
     job = await reaches(client, key, phase("Running"), "it is placed")
     await fleet.has_pod("meshed-0")
@@ -374,34 +380,36 @@ async def test_what_runs_beside_the_worker_is_ended_with_the_job(fleet: Fleet, c
         {"name": "mesh", "state": {"running": {}}, **common},
         {"name": "worker", "state": ended, **common},
     ]
-    told = {"phase": "Running", "containerStatuses": containers}
-    await client.patch_status(PODS, ObjectKey(namespace, "meshed-0"), told)
+    pod_status = {"phase": "Running", "containerStatuses": containers}
+    await client.patch_status(PODS, ObjectKey(namespace, "meshed-0"), pod_status)
     job = await reaches(client, key, phase("Succeeded"), "the worker's score counts")
     assert job.status.score == 90.0
 
-    async def gone() -> bool:
+    async def deleted() -> bool:
         return (await client.list(PODS, namespace)).items == []
 
-    await eventually(gone, "its Pod is ended")
+    await eventually(deleted, "its Pod is deleted")
 
 
-async def test_a_pod_with_an_empty_label_disturbs_nobody(fleet: Fleet, client: Client, namespace: str) -> None:
+async def test_a_pod_with_an_empty_job_label_is_ignored(fleet: Fleet, client: Client, namespace: str) -> None:
     other = {"name": "other", "image": "i", "command": ["vmafx", "worker"], "env": []}
-    fleet.befalls(odd_0="stuck")
+    fleet.set_fates(odd_0="stuck")
     labelled = {"metadata": {"name": "odd-0", "labels": {"vmafx.dev/job": ""}}, "spec": {"containers": [other]}}
     await client.create(PODS, labelled, namespace)
     await reaches(client, await fleet.submit("plain"), phase("Succeeded"), "others are scored")
 
 
-async def test_a_namesake_waits_for_the_pod_of_the_other_to_go(fleet: Fleet, client: Client, namespace: str) -> None:
+async def test_a_recreated_job_waits_for_the_pod_of_the_old_one_to_be_deleted(
+    fleet: Fleet, client: Client, namespace: str
+) -> None:
     fleet.kubelet.hold.clear()
     key = await fleet.submit("twin", "long.mkv")
     first = await reaches(client, key, phase("Running"), "the first is placed")
 
-    async def there() -> bool:
+    async def exists() -> bool:
         return bool((await client.list(PODS, namespace)).items)
 
-    await eventually(there, "its Pod is there")
+    await eventually(exists, "its Pod exists")
     await client.merge_patch(PODS, ObjectKey(namespace, "twin-0"), {"metadata": {"finalizers": ["test/keeps-it"]}})
     await client.delete(JOBS, key)
     await fleet.submit("twin")

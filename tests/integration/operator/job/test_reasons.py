@@ -1,4 +1,4 @@
-"""Every condition that a job can have, and every reason for it: reached on a real API server, and read with kubectl."""
+"""Every condition and reason of a job, reached on a real API server and read with kubectl."""
 
 import ast
 import asyncio
@@ -29,22 +29,22 @@ from vmafx.scheduling import requirements
 
 CPU = VmafxNodeSpec("cpu")
 CORDONED, AGENT = VmafxNodeSpec("cpu", unschedulable=True), VmafxNodeSpec("cpu", runtime="Agent")
-SILENT = (1, "")  # how a worker ends that leaves no answer
+NO_RESULT = (1, "")  # exit code and termination message
 
 
 class Scenario(NamedTuple):
-    """What there is when a job comes, and what its condition then says."""
+    """The state of the cluster when a job is created, and the resulting condition."""
 
     reason: str
-    told: str  # may be a pattern
+    message: str  # a regular expression
     spec: dict[str, Any] = {}
     nodes: tuple[VmafxNodeSpec, ...] = (CPU,)
     healthy: bool = True
-    session: str | None = None  # of the nodes' agent
+    session: str | None = None  # agentSession of the nodes
     labels: dict[str, str] = {}  # of the nodes
     runs: bool = True  # whether Pods are started
-    answer: tuple[int, str] | None = None  # in place of what a worker says
-    others: int = 0  # jobs that came before
+    result: tuple[int, str] | None = None  # instead of a real worker: exit code and termination message
+    others: int = 0  # jobs created before
 
 
 SCENARIOS = {
@@ -70,14 +70,14 @@ SCENARIOS = {
     "suspended": Scenario("Suspended", "suspended; set spec.suspend to false to let it run", {"suspend": True}),
     "elsewhere": Scenario("AwaitingScheduler", "waiting for scheduler mine to place it", {"schedulerName": "mine"}),
     "tried-again": Scenario(
-        "Retrying", r"the worker ended with exit code 1 \(Error\)", {"retryLimit": 100}, answer=SILENT
+        "Retrying", r"the worker exited with code 1 \(Error\)", {"retryLimit": 100}, result=NO_RESULT
     ),
     "placed": Scenario("Placed", "on node-0", runs=False),
     "placed-with-agent": Scenario("PlacedWithAgent", "on node-0", nodes=(AGENT,), session="s"),
     "scored": Scenario("Scored", r"VMAF \d+\.\d{3}"),
-    "bad-model": Scenario("BadInput", "model: there is no model 'vmaf_v9'; use", {"model": "vmaf_v9"}),
-    "given-up": Scenario("RetriesExhausted", "the worker ended with exit code 1", {"retryLimit": 0}, answer=SILENT),
-    "too-late": Scenario("DeadlineExceeded", "not finished within 1 s of", {"activeDeadlineSeconds": 1}, runs=False),
+    "bad-model": Scenario("BadInput", "model: there is no model 'vmaf_v9'; there are", {"model": "vmaf_v9"}),
+    "given-up": Scenario("RetriesExhausted", "the worker exited with code 1", {"retryLimit": 0}, result=NO_RESULT),
+    "too-late": Scenario("DeadlineExceeded", "not done within 1 s of", {"activeDeadlineSeconds": 1}, runs=False),
     "cancelled": Scenario("Cancelled", "cancelled before it ran", {"cancel": True}),
 }
 
@@ -89,9 +89,9 @@ async def kubelet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterat
         yield kubelet
 
 
-def described(text: str, reason: str, told: str) -> bool:
+def described(text: str, reason: str, message: str) -> bool:
     """Whether `kubectl describe` shows a condition of this reason and message."""
-    lines = [f"Message: +{told}", r"Observed Generation: +\d+", f"Reason: +{reason}", "Status: +(True|False)"]
+    lines = [f"Message: +{message}", r"Observed Generation: +\d+", f"Reason: +{reason}", "Status: +(True|False)"]
     return re.search(r"[^\n]*\n *".join(lines), text) is not None
 
 
@@ -104,16 +104,16 @@ async def test_each_reason_is_reached_and_described(
     for number, spec in enumerate(one.nodes):
         meta = ObjectMeta(name=f"node-{number}", labels=one.labels)
         await client.create(NODES, VmafxNode(metadata=meta, spec=spec), namespace)
-        judged = {"healthy": one.healthy, "agentSession": one.session}
-        await client.patch_status(NODES, ObjectKey(namespace, meta.name), judged)
+        node_status = {"healthy": one.healthy, "agentSession": one.session}
+        await client.patch_status(NODES, ObjectKey(namespace, meta.name), node_status)
     if not one.runs:
         kubelet.hold.clear()
-    if one.answer:
-        kubelet.answers |= {f"{name}-{attempt}": one.answer for attempt in range(50)}
+    if one.result:
+        kubelet.answers |= {f"{name}-{attempt}": one.result for attempt in range(50)}
     async with operating(client, namespace):
         for number in range(one.others):
             other = await submit(client, namespace, f"other-{number}", clips)
-            await reaches(client, other, phase("Running"), "the other is there first")
+            await reaches(client, other, phase("Running"), "the other is placed first")
         key = await submit(client, namespace, name, clips, **one.spec)
 
         def holds(job: VmafxJob) -> bool:
@@ -124,13 +124,13 @@ async def test_each_reason_is_reached_and_described(
 
         async def shown() -> bool:
             done = await asyncio.to_thread(kubectl, "describe", "vmjob", name)
-            return described(done.stdout, one.reason, one.told)
+            return described(done.stdout, one.reason, one.message)
 
-        await eventually(shown, f"kubectl describe shows {one.reason}: {one.told}")
+        await eventually(shown, f"kubectl describe shows {one.reason}: {one.message}")
 
 
-def test_no_reason_is_left_out() -> None:
-    """What the code can write, what the reference tells, and what is reached above are the same."""
+def test_every_reason_is_declared_and_tested() -> None:
+    """The reasons in the code, in the declaration and in SCENARIOS are the same."""
     written = {
         *get_args(requirements.PendingReason),
         *get_args(outcome.FailureReason),
@@ -143,17 +143,17 @@ def test_no_reason_is_left_out() -> None:
             reason = call.args[3]
             written |= {reason.value} if isinstance(reason, ast.Constant) else set()
     assert written == {one.reason for one in JOB.reasons}
-    with_another_controller = {"Suspending", "ExternalFailure"}  # reached in test_following.py
-    assert {one.reason for one in SCENARIOS.values()} | with_another_controller == written
+    external = {"Suspending", "ExternalFailure"}  # reached in test_external_jobs.py
+    assert {one.reason for one in SCENARIOS.values()} | external == written
 
 
-@pytest.mark.parametrize(("name", "told"), [("bad-model", "BadInput"), ("given-up", "RetriesExhausted")])
-async def test_a_failure_is_an_event_and_stands_in_the_list(
-    name: str, told: str, kubelet: Kubelet, client: Client, namespace: str, clips: Path, kubectl: Kubectl
+@pytest.mark.parametrize(("name", "reason"), [("bad-model", "BadInput"), ("given-up", "RetriesExhausted")])
+async def test_a_failure_is_shown_by_an_event_and_in_the_list(
+    name: str, reason: str, kubelet: Kubelet, client: Client, namespace: str, clips: Path, kubectl: Kubectl
 ) -> None:
     one = SCENARIOS[name]
-    if one.answer:
-        kubelet.answers[f"{name}-0"] = one.answer
+    if one.result:
+        kubelet.answers[f"{name}-0"] = one.result
     await add_node(client, namespace, "pool")
     async with operating(client, namespace):
         key = await submit(client, namespace, name, clips, **one.spec)
@@ -162,16 +162,16 @@ async def test_a_failure_is_an_event_and_stands_in_the_list(
         async def shown() -> bool:
             done = await asyncio.to_thread(kubectl, "describe", "vmjob", name)
             events = done.stdout.partition("Events:")[2]
-            return re.search(rf"Warning +{told} .* vmafx-operator +{one.told}", events) is not None
+            return re.search(rf"Warning +{reason} .* vmafx-operator +{one.message}", events) is not None
 
         await eventually(shown, "kubectl describe shows the event")
     listed = await asyncio.to_thread(kubectl, "get", "vmjob", "-o", "wide")
     head, row = listed.stdout.splitlines()
     assert head.split() == ["NAME", "PHASE", "SCORE", "NODE", "AGE", "BACKEND", "MODEL", "PRIORITY", "MESSAGE"]
-    assert re.match(rf"{name} +Failed +pool .*{one.told}", row)
+    assert re.match(rf"{name} +Failed +pool .*{one.message}", row)
 
 
-async def test_a_score_is_an_event_too(
+async def test_a_score_is_shown_by_an_event(
     kubelet: Kubelet, client: Client, namespace: str, clips: Path, kubectl: Kubectl
 ) -> None:
     await add_node(client, namespace, "pool")
@@ -191,15 +191,15 @@ async def test_a_score_is_an_event_too(
 
 
 @contextmanager
-def running(command: list[str], said: Path) -> Iterator[None]:
-    with said.open("w") as out, subprocess.Popen(command, stdout=out) as process:
+def running(command: list[str], output: Path) -> Iterator[None]:
+    with output.open("w") as out, subprocess.Popen(command, stdout=out) as process:
         try:
             yield
         finally:
             process.terminate()
 
 
-async def test_a_job_is_watched_from_its_start_to_its_score(
+async def test_kubectl_get_watch_shows_a_job_from_start_to_score(
     kubelet: Kubelet,
     client: Client,
     namespace: str,
@@ -208,18 +208,18 @@ async def test_a_job_is_watched_from_its_start_to_its_score(
     kubectl_path: Path,
     tmp_path: Path,
 ) -> None:
-    said = tmp_path / "watched"
+    output = tmp_path / "watched"
     await add_node(client, namespace, "pool")
     command = [str(kubectl_path), "--kubeconfig", str(cluster.kubeconfig), "-n", namespace, "get", "vmjob", "-w"]
-    with running(command, said):
+    with running(command, output):
         first = await submit(client, namespace, "first", clips, suspend=True)
-        await eventually(lambda: "first" in said.read_text(), "kubectl watches")
+        await eventually(lambda: "first" in output.read_text(), "kubectl watches")
         async with operating(client, namespace):
             await reaches(client, first, lambda job: bool(job.status.conditions), "the first waits")
             second = await submit(client, namespace, "second", clips)
             job = await reaches(client, second, phase("Succeeded"), "the second is scored")
-            await eventually(lambda: "Succeeded" in said.read_text(), "kubectl shows it")
-    head, *rows = said.read_text().splitlines()
+            await eventually(lambda: "Succeeded" in output.read_text(), "kubectl shows it")
+    head, *rows = output.read_text().splitlines()
     assert head.split() == ["NAME", "PHASE", "SCORE", "NODE", "AGE"]
     seen = [row.split()[1:-1] for row in rows if row.startswith("second ")]
     assert [row for number, row in enumerate(seen) if row not in seen[:number]] == [

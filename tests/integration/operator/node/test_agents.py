@@ -1,4 +1,4 @@
-"""Nodes of agents: when they are given up, when they go, and by whose clock."""
+"""Nodes with agents: stale, lost, draining and deleted nodes, and clock skew."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ async def fleet(client: Client, namespace: str) -> AsyncIterator[AgentFleet]:
         yield fleet
 
 
-async def gone(client: Client, key: ObjectKey) -> bool:
+async def is_deleted(client: Client, key: ObjectKey) -> bool:
     try:
         await client.get(NODES, key)
     except NotFound:
@@ -38,18 +38,17 @@ async def gone(client: Client, key: ObjectKey) -> bool:
     return False
 
 
-async def test_a_node_fades_when_its_agent_is_silent_for_too_long_and_the_controller_is_there_for_all(
+async def test_a_pod_node_is_stale_without_heartbeats_and_unhealthy_without_a_controller(
     fleet: AgentFleet, client: Client, namespace: str
 ) -> None:
-    """Jobs of these run as Pods, so nobody loses them."""
-    # Written as an agent would, with digits that nobody else would write.
+    # Seven digits, as another client may write: the operator must not rewrite it.
     young = (fleet.now() - timedelta(seconds=32)).strftime("%Y-%m-%dT%H:%M:%S.7654321Z")
-    for name in ("fading", "agentless"):
+    for name in ("stale", "agentless"):
         await add_node(client, namespace, name)
-    await client.patch_status(NODES, ObjectKey(namespace, "fading"), {"lastHeartbeat": young})
+    await client.patch_status(NODES, ObjectKey(namespace, "stale"), {"lastHeartbeat": young})
 
     async def ready() -> tuple[str, str]:
-        return await fleet.ready("fading"), await fleet.ready("agentless")
+        return await fleet.ready("stale"), await fleet.ready("agentless")
 
     async with fleet.operating():
         assert await ready() == ("Healthy", "Healthy")
@@ -63,15 +62,15 @@ async def test_a_node_fades_when_its_agent_is_silent_for_too_long_and_the_contro
         fleet.controller.status = 204
         await fleet.pass_time(30)
         assert await ready() == ("HeartbeatStale", "Healthy")
-        node = await client.get(NODES.seen_as(dict), ObjectKey(namespace, "fading"))
+        node = await client.get(NODES.seen_as(dict), ObjectKey(namespace, "stale"))
         assert node["status"]["lastHeartbeat"] == young
 
-        # Told of: a node whose agent fell silent, or that is healthy again; not that the controller was away.
-        async def told() -> bool:
-            fading, agentless = await fleet.events("fading"), await fleet.events("agentless")
-            return {one for one, _ in fading} == {"HeartbeatStale"} and {one for one, _ in agentless} == {"Healthy"}
+        # Events report a stale agent and a healthy node, but not an unreachable controller.
+        async def reported() -> bool:
+            stale, agentless = await fleet.events("stale"), await fleet.events("agentless")
+            return {one for one, _ in stale} == {"HeartbeatStale"} and {one for one, _ in agentless} == {"Healthy"}
 
-        await eventually(told, "events tell of those that turned")
+        await eventually(reported, "events report the changes")
         assert fleet.controller.asked == 4  # one probe serves all nodes of the namespace
 
 
@@ -104,96 +103,100 @@ async def test_a_draining_agent_keeps_its_jobs_and_its_node_says_so(
         assert await fleet.ready("box") == "Healthy"
         assert placed(await fleet.job(late)) == ("Running", "box", 1)
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return {reason for reason, _ in await fleet.events("box")} >= {"Draining", "Healthy"}
 
-        await eventually(told, "events say when it drained and when it was back")
+        await eventually(reported, "events report both changes")
 
 
-@pytest.mark.parametrize("heard", [False, True], ids=["silent", "heard"])
-async def test_a_heartbeat_that_comes_while_the_node_is_given_up_saves_it(
-    heard: bool, fleet: AgentFleet, client: Client, namespace: str
+@pytest.mark.parametrize("beats", [False, True], ids=["silent", "heartbeat"])
+async def test_a_heartbeat_that_the_cache_missed_keeps_a_node_from_being_lost(
+    beats: bool, fleet: AgentFleet, client: Client, namespace: str
 ) -> None:
-    """A watch that does not tell of it: only the server knows, and refuses what is written about an older state."""
-    made = context(client, namespace, now=fleet.now, clock=fleet.clock)
-    key, nodes = ObjectKey(namespace, "a"), made.nodes
+    """The watch is stopped; the API server rejects the write, because it is based on an older version."""
+    operator_context = context(client, namespace, now=fleet.now, clock=fleet.clock)
+    key, nodes = ObjectKey(namespace, "a"), operator_context.nodes
     await fleet.agent("a")
     watching = asyncio.create_task(nodes.run())
-    health = NodeReconciler(made, defaults(NodeSettings, controller_address=fleet.controller.address))
+    reconciler = NodeReconciler(operator_context, defaults(NodeSettings, controller_address=fleet.controller.address))
     await nodes.synced.wait()
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
     for _ in range(3):
-        await health.probes.ask()
+        await reconciler.prober.probe()
         fleet.ahead += 30
-    if heard:
+    if beats:
         await fleet.beat("a")
-    await health.reconcile(key)
+    await reconciler.reconcile(key)
     node = await client.get(NODES, key)
-    assert node.status.healthy is heard
-    assert [one.reason for one in node.status.conditions] == ([] if heard else ["AgentLost"])
+    assert node.status.healthy is beats
+    assert [one.reason for one in node.status.conditions] == ([] if beats else ["AgentLost"])
 
 
-async def test_nodes_that_agents_made_go_after_a_day_without_them(
+async def test_nodes_registered_by_an_agent_are_deleted_after_a_day_without_heartbeat(
     fleet: AgentFleet, client: Client, namespace: str
 ) -> None:
-    made = {"metadata": {"labels": {REGISTERED_BY: BY_AGENT}}}
-    for name in ("made", "alive", "written"):
+    registered = {"metadata": {"labels": {REGISTERED_BY: BY_AGENT}}}
+    for name in ("registered", "alive", "by-hand"):
         await fleet.agent(name)
-        if name != "written":
-            await client.merge_patch(NODES, ObjectKey(namespace, name), made)
+        if name != "by-hand":
+            await client.merge_patch(NODES, ObjectKey(namespace, name), registered)
     await client.merge_patch(NODES, ObjectKey(namespace, "alive"), {"spec": {"unschedulable": True}})
-    await client.merge_patch(NODES, ObjectKey(namespace, "written"), {"spec": {"unschedulable": True}})
+    await client.merge_patch(NODES, ObjectKey(namespace, "by-hand"), {"spec": {"unschedulable": True}})
     async with fleet.operating():
-        key = await running_on(fleet, "made")
+        key = await running_on(fleet, "registered")
         await fleet.pass_time(90, beating=["alive"])
         assert placed(await fleet.job(key)) == ("Pending", None, 1)
     fleet.ahead += DAY - 120
-    async with fleet.operating():  # which has not waited for a day
+    async with fleet.operating():  # a new operator, which did not wait for a day
         await fleet.pass_time(20, beating=["alive"])
-        assert not await gone(client, ObjectKey(namespace, "made"))
+        assert not await is_deleted(client, ObjectKey(namespace, "registered"))
         await fleet.pass_time(30, beating=["alive"])
-        assert await gone(client, ObjectKey(namespace, "made"))
+        assert await is_deleted(client, ObjectKey(namespace, "registered"))
         assert await fleet.ready("alive") == "Healthy"
-        assert await fleet.ready("written") == "AgentLost"
+        assert await fleet.ready("by-hand") == "AgentLost"
 
 
 @pytest.mark.parametrize("has_jobs", [False, True])
-async def test_a_node_that_has_jobs_stays(has_jobs: bool, fleet: AgentFleet, client: Client, namespace: str) -> None:
-    """One that another controller placed there, which is not ours to move."""
-    key = ObjectKey(namespace, "made")
-    await fleet.agent("made")
+async def test_a_node_with_jobs_is_not_deleted(
+    has_jobs: bool, fleet: AgentFleet, client: Client, namespace: str
+) -> None:
+    """An external job, which the operator does not move."""
+    key = ObjectKey(namespace, "registered")
+    await fleet.agent("registered")
     await client.merge_patch(NODES, key, {"metadata": {"labels": {REGISTERED_BY: BY_AGENT}}})
     if has_jobs:
-        job = await submit(client, namespace, "theirs", Path("/clips"), schedulerName="other")
-        there = {"phase": "Running", "assignedNode": "made", "controllerJobID": "another's"}
-        await client.patch_status(JOBS, job, there)
+        job = await submit(client, namespace, "external", Path("/clips"), schedulerName="other")
+        placed_by_other = {"phase": "Running", "assignedNode": "registered", "controllerJobID": "another's"}
+        await client.patch_status(JOBS, job, placed_by_other)
     fleet.ahead += DAY
     async with fleet.operating():
         await fleet.pass_time(90)
-        assert await gone(client, key) is not has_jobs
+        assert await is_deleted(client, key) is not has_jobs
 
 
-async def test_a_controller_that_was_away_for_a_day_costs_no_node(
+async def test_an_outage_of_the_controller_for_a_day_deletes_no_node(
     fleet: AgentFleet, client: Client, namespace: str
 ) -> None:
-    await fleet.agent("made")
-    await client.merge_patch(NODES, ObjectKey(namespace, "made"), {"metadata": {"labels": {REGISTERED_BY: BY_AGENT}}})
+    await fleet.agent("registered")
+    await client.merge_patch(
+        NODES, ObjectKey(namespace, "registered"), {"metadata": {"labels": {REGISTERED_BY: BY_AGENT}}}
+    )
     async with fleet.operating():
-        await fleet.pass_time(30, beating=["made"])
+        await fleet.pass_time(30, beating=["registered"])
         fleet.controller.status = 503
         await fleet.pass_time(120)
         fleet.ahead += DAY
         await fleet.pass_time(60)
         fleet.controller.status = 200
         await fleet.pass_time(50)
-        assert await fleet.ready("made") == "HeartbeatStale"
-        await fleet.pass_time(60, beating=["made"])
-        assert await fleet.ready("made") == "Healthy"
+        assert await fleet.ready("registered") == "HeartbeatStale"
+        await fleet.pass_time(60, beating=["registered"])
+        assert await fleet.ready("registered") == "Healthy"
 
 
 @pytest.mark.parametrize("skew", [-90, 90], ids=["behind", "ahead"])
-async def test_a_controllers_clock_that_differs_makes_no_node_flap(
+async def test_clock_skew_of_the_controller_does_not_make_a_node_flap(
     skew: int, fleet: AgentFleet, client: Client, namespace: str
 ) -> None:
     fleet.skew = timedelta(seconds=skew)

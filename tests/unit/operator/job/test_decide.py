@@ -1,4 +1,4 @@
-"""Every turn that a job can take, without a cluster."""
+"""The next step of a job, for every case, without a cluster."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,10 +11,10 @@ from vmafx.api.meta import Condition, LocalSecretRef, MetaView
 from vmafx.api.node import NodeStatusView, NodeView, VmafxNodeSpec
 from vmafx.jobs.attempt import AttemptResult, encode_result
 from vmafx.jobs.outcome import Fail, Retry, Succeed, Suspend
-from vmafx.jobs.state import is_foreign
+from vmafx.jobs.state import is_external
 from vmafx.operator.job import status
-from vmafx.operator.job.decide import PLACED, Observation, decide
-from vmafx.operator.job.foreign import FollowIntent, ForeignReplies, ForeignReply, ForeignState, follow_intent
+from vmafx.operator.job.decide import DISRUPTED, PLACED, Observation, decide
+from vmafx.operator.job.external.decide import ExternalIntent, ExternalReply, ExternalState, PollResult, external_intent
 from vmafx.operator.job.pod_cache import (
     ContainerState,
     ContainerStatus,
@@ -33,7 +33,7 @@ from vmafx.operator.job.steps import (
     CreatePod,
     Enqueue,
     KeepPending,
-    MirrorForeign,
+    MirrorExternal,
     NoAction,
     PlaceOn,
     RejectPlacement,
@@ -46,7 +46,6 @@ from vmafx.scheduling.scheduler import POD_ONLY
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 SCORED = AttemptResult("u1-0", 93.2, 300)
 SUSPENDED = KeepPending("Suspended", "suspended; set spec.suspend to false to let it run")
-BAD = AttemptResult("u1-0", fault="BadInput", message="distorted: no")
 
 
 def ago(seconds: float) -> datetime:
@@ -75,14 +74,14 @@ def pod(phase: str = "Running", *, ended: ContainerTerminated | None = None, **c
     return PodView(PodMeta("clip-0", "x", "p1", **meta), PodSpec("k8s-1"), PodStatus(**status))
 
 
-def said(answer: AttemptResult, code: int = 0) -> PodView:
+def finished_pod(result: AttemptResult, code: int = 0) -> PodView:
     return pod(
-        "Succeeded" if code == 0 else "Failed", ended=ContainerTerminated(code, "Error", encode_result(answer).decode())
+        "Succeeded" if code == 0 else "Failed", ended=ContainerTerminated(code, "Error", encode_result(result).decode())
     )
 
 
-def look(job: JobView, found: PodView | None = None, *, seen: bool = True, **known: Any) -> Step:
-    return decide(job, NOW, Observation(pod=found, seen=seen, **known))
+def step_for(job: JobView, found: PodView | None = None, *, pod_seen: bool = True, **known: Any) -> Step:
+    return decide(job, NOW, Observation(pod=found, pod_seen=pod_seen, **known))
 
 
 def condition(reason: str, at: datetime) -> tuple[Condition, ...]:
@@ -106,12 +105,12 @@ def condition(reason: str, at: datetime) -> tuple[Condition, ...]:
             pending({"suspend": True}, assignedNode="n"),
             KeepPending("Suspended", "suspended; set spec.suspend to false to let it run"),
         ),
-        (pending(controllerJobID="u1-0"), Enqueue()),  # one of ours, and no longer anywhere
+        (pending(controllerJobID="u1-0"), Enqueue()),  # an earlier attempt of the operator
         (
             pending({"activeDeadlineSeconds": 60}, startedAt=ago(61)),
             Fail("DeadlineExceeded", "not finished within 60 s of its start"),
         ),
-        (pending({"activeDeadlineSeconds": 60}), Enqueue()),  # it has not started, so nothing runs out
+        (pending({"activeDeadlineSeconds": 60}), Enqueue()),  # the deadline counts from the start
         (
             pending(failures=2, attempts=2, conditions=condition("Retrying", ago(5))),
             KeepPending("Retrying", "EngineFailure: no luck", 15.0),
@@ -127,15 +126,15 @@ def condition(reason: str, at: datetime) -> tuple[Condition, ...]:
             pending(failures=1, attempts=1, conditions=condition("Retrying", ago(-86400))),
             KeepPending("Retrying", "EngineFailure: no luck", 10.0),
         ),
-        (  # taken away three times, which was nobody's fault
+        (  # disrupted three times, without a failure
             pending(attempts=3, conditions=condition("Retrying", ago(1))),
             KeepPending("Retrying", "EngineFailure: no luck", 3.0),
         ),
         (pending({"suspend": True, "activeDeadlineSeconds": 60}, startedAt=ago(61)), Suspend()),
     ],
 )
-def test_pending(job: JobView, step: Step) -> None:
-    assert look(job, node=node("Pod")) == step
+def test_a_pending_job_takes_the_step_for_its_spec_and_status(job: JobView, step: Step) -> None:
+    assert step_for(job, node=node("Pod")) == step
 
 
 @pytest.mark.parametrize(
@@ -143,9 +142,9 @@ def test_pending(job: JobView, step: Step) -> None:
     [
         (running(), pod(), NoAction()),
         (running({"activeDeadlineSeconds": 100}), pod(), NoAction(40.0)),
-        (running(), said(SCORED), Succeed(SCORED)),
-        (running({"cancel": True}), said(SCORED), Succeed(SCORED)),  # the result wins
-        (running({"suspend": True}), said(SCORED), Succeed(SCORED)),
+        (running(), finished_pod(SCORED), Succeed(SCORED)),
+        (running({"cancel": True}), finished_pod(SCORED), Succeed(SCORED)),  # a result takes precedence
+        (running({"suspend": True}), finished_pod(SCORED), Succeed(SCORED)),
         (running({"cancel": True}), pod(), Fail("Cancelled", "cancelled while it ran")),
         (running({"cancel": True}), None, Fail("Cancelled", "cancelled while it ran")),
         (running({"suspend": True}), pod(), Suspend()),
@@ -156,45 +155,53 @@ def test_pending(job: JobView, step: Step) -> None:
         ),
         (
             running(),
-            said(AttemptResult("u1-0", fault="BadInput", message="distorted: no"), 2),
+            finished_pod(AttemptResult("u1-0", fault="BadInput", message="distorted: no"), 2),
             Fail("BadInput", "distorted: no"),
         ),
-        (running(), said(AttemptResult("u1-0", fault="NodeFault", message="no disk"), 4), Retry("NodeFault: no disk")),
-        (running(), said(AttemptResult("u1-0", fault="EngineFailure", message="oh"), 3), Retry("EngineFailure: oh")),
+        (
+            running(),
+            finished_pod(AttemptResult("u1-0", fault="NodeFault", message="no disk"), 4),
+            Retry("NodeFault: no disk"),
+        ),
+        (
+            running(),
+            finished_pod(AttemptResult("u1-0", fault="EngineFailure", message="oh"), 3),
+            Retry("EngineFailure: oh"),
+        ),
         (
             running({"retryLimit": 0}),
-            said(AttemptResult("u1-0", fault="NodeFault", message="no disk"), 4),
+            finished_pod(AttemptResult("u1-0", fault="NodeFault", message="no disk"), 4),
             Fail("RetriesExhausted", "NodeFault: no disk"),
         ),
         (
             running(failures=3),
-            said(AttemptResult("u1-0", fault="NodeFault", message="no disk"), 4),
-            Fail("RetriesExhausted", "failed 4 times, last error: NodeFault: no disk"),
+            finished_pod(AttemptResult("u1-0", fault="NodeFault", message="no disk"), 4),
+            Fail("RetriesExhausted", "failed 4 times, at last: NodeFault: no disk"),
         ),
         (
             running(),
             pod("Succeeded", ended=ContainerTerminated(0, "Completed", "garbage")),
-            Retry("the worker ended well and left no answer that makes sense"),
+            Retry("the worker exited with code 0 but left no valid result"),
         ),
         (
             running(),
-            said(AttemptResult("u1-7", 93.2, 300)),  # of another attempt
-            Retry("the worker ended well and left no answer that makes sense"),
+            finished_pod(AttemptResult("u1-7", 93.2, 300)),  # the result of another attempt
+            Retry("the worker exited with code 0 but left no valid result"),
         ),
         (
             running(),
             pod("Failed", ended=ContainerTerminated(137, "OOMKilled")),
-            Retry("the worker ended with exit code 137 (OOMKilled) and left no answer"),
+            Retry("the worker exited with code 137 (OOMKilled) and left no result"),
         ),
         (
             running(),
             pod("Failed", status={"reason": "Evicted"}),
-            Retry("the worker ended with exit code -1 (Evicted) and left no answer"),
+            Retry("the worker exited with code -1 (Evicted) and left no result"),
         ),
         (
             running(),
             pod("Failed", status={"conditions": (PodCondition("DisruptionTarget", "True"),)}),
-            Retry("the cluster took its Pod away", failed=False),
+            DISRUPTED,
         ),
         (
             running(),
@@ -205,7 +212,7 @@ def test_pending(job: JobView, step: Step) -> None:
                 ),
                 status={"conditions": (PodCondition("DisruptionTarget", "True"),)},
             ),
-            Retry("the cluster took its Pod away", failed=False),
+            DISRUPTED,
         ),
         (running(), None, Retry("its Pod disappeared")),
         (
@@ -220,7 +227,7 @@ def test_pending(job: JobView, step: Step) -> None:
         ),
         (running({"activeDeadlineSeconds": 100}), None, Retry("its Pod disappeared")),
         (
-            running(),  # what was put beside the worker has ended, and the worker has not
+            running(),  # a sidecar has ended, the worker has not
             pod(
                 status={
                     "containerStatuses": (
@@ -231,21 +238,21 @@ def test_pending(job: JobView, step: Step) -> None:
             NoAction(),
         ),
         (
-            running(),  # let go by its queue a minute ago
+            running(),  # its scheduling gate was removed a minute ago
             pod(
                 "Pending",
                 creationTimestamp=ago(6000),
                 status={"conditions": (PodCondition("PodScheduled", "True", lastTransitionTime=ago(60)),)},
             ),
-            SetMessage("its Pod has not started: it does not say why", 540.0),
+            SetMessage("its Pod has not started: no reason given", 540.0),
         ),
         (running(), pod(deletionTimestamp=ago(10)), NoAction(20.0)),
-        (running(), pod(deletionTimestamp=ago(31)), Retry("its Pod was deleted and does not end")),
+        (running(), pod(deletionTimestamp=ago(31)), Retry("its Pod was deleted but does not terminate")),
         (running(), pod("Pending", creationTimestamp=ago(10)), NoAction(20.0)),
         (running({"activeDeadlineSeconds": 65}), pod("Pending", creationTimestamp=ago(10)), NoAction(5.0)),
-        (running(), pod("Pending"), SetMessage("its Pod has not started: it does not say why", 570.0)),
+        (running(), pod("Pending"), SetMessage("its Pod has not started: no reason given", 570.0)),
         (running(message="its Pod has not started"), pod("Pending"), NoAction(570.0)),
-        (running({"activeDeadlineSeconds": 100}, message="so it is"), pod("Pending"), NoAction(40.0)),
+        (running({"activeDeadlineSeconds": 100}, message="not started"), pod("Pending"), NoAction(40.0)),
         (running(message="its Pod has not started"), pod(), SetMessage("")),
         (
             running(),
@@ -282,18 +289,18 @@ def test_pending(job: JobView, step: Step) -> None:
         ),
     ],
 )
-def test_running(job: JobView, found: PodView | None, step: Step) -> None:
-    assert look(job, found) == step
+def test_a_job_that_runs_as_a_pod_takes_the_step_for_its_pod(job: JobView, found: PodView | None, step: Step) -> None:
+    assert step_for(job, found) == step
 
 
 def node(
-    runtime: Any = "Agent", *, healthy: bool | None = True, ready: Condition | None = None, judged: float = 75
+    runtime: Any = "Agent", *, healthy: bool | None = True, ready: Condition | None = None, observed: float = 75
 ) -> NodeView:
-    """`judged`: how long ago the heartbeat was for which its agent was found silent."""
+    """`observed`: the age of the heartbeat for which the Ready condition was written."""
     status = NodeStatusView(
         healthy=healthy,
         lastHeartbeat=ago(75),
-        observedHeartbeat=ago(judged) if ready is not None and ready.status == "False" else None,
+        observedHeartbeat=ago(observed) if ready is not None and ready.status == "False" else None,
         conditions=(ready,) if ready else (),
     )
     return NodeView(MetaView("n", "x"), VmafxNodeSpec("cpu", runtime=runtime), status)
@@ -308,18 +315,20 @@ def as_pod(spec: dict[str, Any] | None = None, **status: Any) -> JobView:
     return running(spec, conditions=(Condition("Scheduled", "True", ago(30), PLACED["Pod"], "on n"),), **status)
 
 
-def heard_again(since: float) -> Condition:
+def ready_since(since: float) -> Condition:
     return Condition("Ready", "True", ago(since), "Healthy", "the controller answers")
 
 
-HEARD = "2026-11-15T11:58:45Z"
-LOST = Condition("Ready", "False", ago(1), "AgentLost", f"no heartbeat since {HEARD}; its jobs go elsewhere")
-NOT_HEARD = Retry(f"its node n has not been heard of since {HEARD}")
-NOT_TAKEN = Retry("its agent n did not take it within 60 s")
+LAST_HEARTBEAT = "2026-11-15T11:58:45Z"
+LOST = Condition(
+    "Ready", "False", ago(1), "AgentLost", f"no heartbeat since {LAST_HEARTBEAT}; its jobs move to other nodes"
+)
+NO_HEARTBEAT = Retry(f"its node n has sent no heartbeat since {LAST_HEARTBEAT}")
+NOT_CLAIMED = Retry("agent n did not claim it within 60 s")
 
 
 @pytest.mark.parametrize(
-    ("job", "around", "step"),
+    ("job", "its_node", "step"),
     [
         (with_agent(), node(), NoAction()),
         (with_agent({"activeDeadlineSeconds": 100}), node(), NoAction(40.0)),
@@ -330,148 +339,158 @@ NOT_TAKEN = Retry("its agent n did not take it within 60 s")
             node(),
             Fail("DeadlineExceeded", "not finished within 60 s of its start"),
         ),
-        # Not taken: as long as it had the time to be.
+        # Not claimed yet.
         (with_agent(claimedAt=None), node(), NoAction(30.0)),
         (with_agent({"activeDeadlineSeconds": 70}, claimedAt=None), node(), NoAction(10.0)),
-        (with_agent(since=60, claimedAt=None), node(), NOT_TAKEN),
+        (with_agent(since=60, claimedAt=None), node(), NOT_CLAIMED),
         (with_agent(since=3600), node(), NoAction()),
-        (with_agent({"retryLimit": 0}, 60, claimedAt=None), node(), Fail("RetriesExhausted", NOT_TAKEN.message)),
-        (with_agent(since=3600, claimedAt=None), node(ready=heard_again(59)), NoAction(1.0)),
-        (with_agent(since=3600, claimedAt=None), node(ready=heard_again(60)), NOT_TAKEN),
-        (with_agent(since=60, claimedAt=None), node(ready=heard_again(3600)), NOT_TAKEN),
+        (with_agent({"retryLimit": 0}, 60, claimedAt=None), node(), Fail("RetriesExhausted", NOT_CLAIMED.message)),
+        (with_agent(since=3600, claimedAt=None), node(ready=ready_since(59)), NoAction(1.0)),
+        (with_agent(since=3600, claimedAt=None), node(ready=ready_since(60)), NOT_CLAIMED),
+        (with_agent(since=60, claimedAt=None), node(ready=ready_since(3600)), NOT_CLAIMED),
         (with_agent(since=3600, claimedAt=None), node(healthy=False), NoAction()),
         (with_agent(since=3600, claimedAt=None), node(healthy=None), NoAction()),
-        (running(claimedAt=None), node(), NOT_TAKEN),  # by somebody's hand, with a start alone
+        (running(claimedAt=None), node(), NOT_CLAIMED),  # set by hand, with startedAt only
         (running(claimedAt=None, startedAt=ago(20)), node(), NoAction(40.0)),
         (running(claimedAt=None, startedAt=None), node(), NoAction()),
-        # Its node.
+        # The node.
         (with_agent(), node(healthy=False), NoAction()),
-        (with_agent(), node(healthy=False, ready=LOST), NOT_HEARD),
+        (with_agent(), node(healthy=False, ready=LOST), NO_HEARTBEAT),
         (
             with_agent(failures=3),
             node(healthy=False, ready=LOST),
-            Fail("RetriesExhausted", f"failed 4 times, last error: {NOT_HEARD.message}"),
+            Fail("RetriesExhausted", f"failed 4 times, at last: {NO_HEARTBEAT.message}"),
         ),
         (with_agent({"cancel": True}), node(ready=LOST), Fail("Cancelled", "cancelled while it ran")),
         (
-            with_agent(claimedAt=None),  # of the heartbeat before its last
-            node(healthy=False, ready=LOST, judged=85),
+            with_agent(claimedAt=None),  # AgentLost, for an earlier heartbeat
+            node(healthy=False, ready=LOST, observed=85),
             NoAction(),
         ),
-        (with_agent(), None, Retry("its node n is gone", failed=False)),
-        (with_agent(), node("Pod"), Retry("its node n now runs its jobs as Pods", failed=False)),
-        (with_agent(claimedAt=None), node("Pod"), Retry("its node n now runs its jobs as Pods", failed=False)),
-        (as_pod(), node("Agent"), Retry("its node n now has an agent run its jobs", failed=False)),
+        (with_agent(), None, Retry("its node n was deleted", failed=False)),
+        (with_agent(), node("Pod"), Retry("spec.runtime of its node n changed to Pod", failed=False)),
+        (with_agent(claimedAt=None), node("Pod"), Retry("spec.runtime of its node n changed to Pod", failed=False)),
+        (as_pod(), node("Agent"), Retry("spec.runtime of its node n changed to Agent", failed=False)),
         (as_pod(), node("Pod"), CreatePod()),
         (as_pod({"activeDeadlineSeconds": 100}), node("Pod"), CreatePod(40.0)),
-        (as_pod(), None, Retry("its node n is gone", failed=False)),
+        (as_pod(), None, Retry("its node n was deleted", failed=False)),
         (with_agent(controllerJobID=None), node(), PlaceOn("n")),
     ],
 )  # fmt: skip
-def test_running_with_an_agent(job: JobView, around: NodeView | None, step: Step) -> None:
-    assert look(job, seen=False, node=around) == step
+def test_a_job_that_an_agent_runs_takes_the_step_for_its_node(
+    job: JobView, its_node: NodeView | None, step: Step
+) -> None:
+    assert step_for(job, pod_seen=False, node=its_node) == step
 
 
-def test_what_was_not_watched_is_no_reason_to_take_a_job_away() -> None:
+def test_the_claim_timeout_counts_only_time_that_was_watched() -> None:
     job = with_agent(since=3600, claimedAt=None)
-    assert look(job, seen=False, node=node(), watched_since=ago(20)) == NoAction(40.0)
-    assert look(job, seen=False, node=node(), watched_since=ago(60)) == NOT_TAKEN
-    assert look(with_agent(since=3600), seen=False, node=node(), watched_since=ago(3600)) == NoAction()
+    assert step_for(job, pod_seen=False, node=node(), watched_since=ago(20)) == NoAction(40.0)
+    assert step_for(job, pod_seen=False, node=node(), watched_since=ago(60)) == NOT_CLAIMED
+    assert step_for(with_agent(since=3600), pod_seen=False, node=node(), watched_since=ago(3600)) == NoAction()
 
 
-def test_a_pod_on_a_node_that_an_agent_has_taken_over() -> None:
-    over = Retry("its node n now has an agent run its jobs", failed=False)
+def test_a_pod_attempt_is_retried_when_its_node_changes_to_an_agent() -> None:
+    changed = Retry("spec.runtime of its node n changed to Agent", failed=False)
     for job in (as_pod(), running()):
-        assert look(job, pod(), node=node("Agent")) == over
-        assert look(job, None, node=node("Agent")) == over
-        assert look(job, said(SCORED), node=node("Agent")) == Succeed(SCORED)
-        assert look(job, pod(), node=node("Pod")) == NoAction()
-        assert look(job, pod(), node=None) == NoAction()
-        assert look(job, pod(), node=node("Pod", healthy=False, ready=LOST)) == NoAction()
+        assert step_for(job, pod(), node=node("Agent")) == changed
+        assert step_for(job, None, node=node("Agent")) == changed
+        assert step_for(job, finished_pod(SCORED), node=node("Agent")) == Succeed(SCORED)
+        assert step_for(job, pod(), node=node("Pod")) == NoAction()
+        assert step_for(job, pod(), node=None) == NoAction()
+        assert step_for(job, pod(), node=node("Pod", healthy=False, ready=LOST)) == NoAction()
 
 
-def test_a_placement_says_how_it_is_run_and_when_it_was_made() -> None:
-    theirs = running(controllerJobID=None, conditions=(Condition("Scheduled", "True", ago(900), "Placed", "theirs"),))
+def test_a_placement_records_its_runtime_and_time() -> None:
+    placed_by_other = running(
+        controllerJobID=None, conditions=(Condition("Scheduled", "True", ago(900), "Placed", "by another scheduler"),)
+    )
     for runtime, reason in PLACED.items():
-        for job in (pending(), theirs):
+        for job in (pending(), placed_by_other):
             (written,) = status.placed_status(job, node(runtime), NOW)["conditions"]
             assert (written.reason, written.lastTransitionTime) == (reason, NOW)
 
 
-CANCELLED = FollowIntent(Fail("Cancelled", "cancelled while another controller had it"))
-LATE = FollowIntent(Fail("DeadlineExceeded", "not finished within 60 s of its start"), 0.0)
+CANCELLED = ExternalIntent(Fail("Cancelled", "cancelled while an external controller had it"))
+LATE = ExternalIntent(Fail("DeadlineExceeded", "not done within 60 s of its start"), 0.0)
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running"])
 @pytest.mark.parametrize("assigned", [None, "n"])
-@pytest.mark.parametrize("theirs", ["theirs", "u2-0", "u1", "u1-", "u1-x", "u1-0-0", "-0"])
-def test_what_another_controller_has_is_followed_and_never_run(phase: str, assigned: str | None, theirs: str) -> None:
-    status: dict[str, Any] = {"phase": phase, "assignedNode": assigned, "controllerJobID": theirs}
+@pytest.mark.parametrize("external_id", ["theirs", "u2-0", "u1", "u1-", "u1-x", "u1-0-0", "-0"])
+def test_an_external_job_is_mirrored_and_never_run(phase: str, assigned: str | None, external_id: str) -> None:
+    status: dict[str, Any] = {"phase": phase, "assignedNode": assigned, "controllerJobID": external_id}
     plain, cancelled, suspended = (pending(spec, **status) for spec in ({}, {"cancel": True}, {"suspend": True}))
-    assert is_foreign(plain)
-    for job, wanted in ((plain, FollowIntent()), (suspended, FollowIntent()), (cancelled, CANCELLED)):
-        assert follow_intent(job, NOW) == wanted
-        elsewhere = ForeignState(wanted, "c:1", ForeignReplies(ForeignReply("COMPLETED", score=50.0)))
+    assert is_external(plain)
+    for job, wanted in ((plain, ExternalIntent()), (suspended, ExternalIntent()), (cancelled, CANCELLED)):
+        assert external_intent(job, NOW) == wanted
+        external = ExternalState(wanted, "c:1", PollResult(ExternalReply("COMPLETED", score=50.0)))
         for seen in (True, False):
-            for found in (None, pod(), said(SCORED)):
-                step = look(job, found, seen=seen, elsewhere=elsewhere)
-                assert isinstance(step, Succeed if phase == "Running" else MirrorForeign)
+            for found in (None, pod(), finished_pod(SCORED)):
+                step = step_for(job, found, pod_seen=seen, external=external)
+                assert isinstance(step, Succeed if phase == "Running" else MirrorExternal)
     late = {"activeDeadlineSeconds": 60}
-    assert follow_intent(pending(late, startedAt=ago(60), **status), NOW) == LATE
-    assert follow_intent(pending(late, startedAt=ago(50), **status), NOW) == FollowIntent(left=10.0)
-    assert follow_intent(pending(late, **status), NOW) == FollowIntent()
+    assert external_intent(pending(late, startedAt=ago(60), **status), NOW) == LATE
+    assert external_intent(pending(late, startedAt=ago(50), **status), NOW) == ExternalIntent(deadline_left=10.0)
+    assert external_intent(pending(late, **status), NOW) == ExternalIntent()
 
 
-@pytest.mark.parametrize("ours", [None, "", "u1-0", "u1-12"])
-def test_what_the_operator_named_itself_is_its_own(ours: str | None) -> None:
-    assert not is_foreign(pending(controllerJobID=ours))
+@pytest.mark.parametrize("own_id", [None, "", "u1-0", "u1-12"])
+def test_a_job_with_an_attempt_id_of_the_operator_is_not_external(own_id: str | None) -> None:
+    assert not is_external(pending(controllerJobID=own_id))
 
 
-def test_what_somebody_else_let_run_is_run_where_they_said_or_taken_back() -> None:
-    assert look(running(controllerJobID=None), seen=False, node=node("Pod")) == PlaceOn("n")
-    assert look(running(attempts=0), pod(), node=node("Pod")) == PlaceOn("n")  # somebody else's words
-    assert look(running(controllerJobID=None), seen=False) == RejectPlacement("NoNodes", "there is no VmafxNode n")
-    assert look(running({"cancel": True}, controllerJobID=None)) == Fail("Cancelled", "cancelled while it ran")
-    back = Retry("whoever had it gave it back", failed=False)
-    assert look(running(controllerJobID=None, assignedNode=None), seen=False) == back
+def test_a_job_set_to_running_by_another_scheduler_is_placed_on_its_node_or_queued() -> None:
+    assert step_for(running(controllerJobID=None), pod_seen=False, node=node("Pod")) == PlaceOn("n")
+    assert step_for(running(attempts=0), pod(), node=node("Pod")) == PlaceOn(
+        "n"
+    )  # an attempt id that the operator has not given
+    assert step_for(running(controllerJobID=None), pod_seen=False) == RejectPlacement(
+        "NoNodes", "there is no VmafxNode n"
+    )
+    assert step_for(running({"cancel": True}, controllerJobID=None)) == Fail("Cancelled", "cancelled while it ran")
+    queued = Retry("it was Running without a node", failed=False)
+    assert step_for(running(controllerJobID=None, assignedNode=None), pod_seen=False) == queued
 
 
-def test_a_pod_that_was_made_is_waited_for_before_it_is_missed() -> None:
-    here: dict[str, Any] = {"seen": False, "node": node("Pod")}
-    assert look(as_pod(), None, **here) == CreatePod()
-    assert look(as_pod(), None, made_ago=0.1, **here) == NoAction(RECHECK_INTERVAL)
-    assert look(as_pod({"activeDeadlineSeconds": 61}), None, made_ago=0.1, **here) == NoAction(1.0)
-    assert look(as_pod(), None, made_ago=RECHECK_INTERVAL, **here) == Retry("its Pod disappeared")
-    assert look(as_pod(), pod(ownerReferences=()), made_ago=RECHECK_INTERVAL, **here) == Retry("its Pod disappeared")
-    assert look(as_pod(), pod(), made_ago=RECHECK_INTERVAL, **here) == NoAction()
-    gone = Retry("its node n is gone", failed=False)
-    for made in (None, 0.1, RECHECK_INTERVAL):
-        assert look(as_pod(), None, seen=False, made_ago=made) == gone
-        assert look(as_pod(), pod(ownerReferences=()), seen=False, made_ago=made) == gone
+def test_a_created_pod_may_take_some_seconds_to_appear() -> None:
+    here: dict[str, Any] = {"pod_seen": False, "node": node("Pod")}
+    assert step_for(as_pod(), None, **here) == CreatePod()
+    assert step_for(as_pod(), None, pod_created_ago=0.1, **here) == NoAction(RECHECK_INTERVAL)
+    assert step_for(as_pod({"activeDeadlineSeconds": 61}), None, pod_created_ago=0.1, **here) == NoAction(1.0)
+    assert step_for(as_pod(), None, pod_created_ago=RECHECK_INTERVAL, **here) == Retry("its Pod disappeared")
+    assert step_for(as_pod(), pod(ownerReferences=()), pod_created_ago=RECHECK_INTERVAL, **here) == Retry(
+        "its Pod disappeared"
+    )
+    assert step_for(as_pod(), pod(), pod_created_ago=RECHECK_INTERVAL, **here) == NoAction()
+    deleted = Retry("its node n was deleted", failed=False)
+    for created_ago in (None, 0.1, RECHECK_INTERVAL):
+        assert step_for(as_pod(), None, pod_seen=False, pod_created_ago=created_ago) == deleted
+        assert step_for(as_pod(), pod(ownerReferences=()), pod_seen=False, pod_created_ago=created_ago) == deleted
 
 
-@pytest.mark.parametrize("theirs", [pod(ownerReferences=()), pod(labels=PodLabels(attempt="3"))])
-def test_a_name_that_anothers_pod_has_is_waited_for(theirs: PodView) -> None:
+@pytest.mark.parametrize("other_pod", [pod(ownerReferences=()), pod(labels=PodLabels(attempt="3"))])
+def test_an_attempt_waits_while_another_pod_has_its_name(other_pod: PodView) -> None:
     for seen in (True, False):
-        assert look(running(), theirs, seen=seen, node=node("Pod")) == WaitForPodName()
+        assert step_for(running(), other_pod, pod_seen=seen, node=node("Pod")) == WaitForPodName()
 
 
-def test_a_place_that_the_scheduler_gives_is_taken_unless_the_job_is_held() -> None:
-    given: dict[str, Any] = {"place": "n", "node": node("Pod"), "seen": False}
-    assert look(pending(), **given) == PlaceOn("n")
-    assert look(pending(), place="n", seen=False) == RejectPlacement("NoNodes", "there is no VmafxNode n")
-    assert look(pending({"suspend": True}), **given) == SUSPENDED
-    assert look(pending({"cancel": True}), **given) == Fail("Cancelled", "cancelled before it ran")
+def test_a_placement_is_used_unless_the_job_is_held_back() -> None:
+    given: dict[str, Any] = {"placement": "n", "node": node("Pod"), "pod_seen": False}
+    assert step_for(pending(), **given) == PlaceOn("n")
+    assert step_for(pending(), placement="n", pod_seen=False) == RejectPlacement("NoNodes", "there is no VmafxNode n")
+    assert step_for(pending({"suspend": True}), **given) == SUSPENDED
+    assert step_for(pending({"cancel": True}), **given) == Fail("Cancelled", "cancelled before it ran")
 
 
-def test_credentials_are_for_pods() -> None:
+def test_a_job_with_credentials_is_not_placed_on_an_agent() -> None:
     secret = {"credentialsSecretRef": LocalSecretRef("s3")}
     for job in (pending(secret), pending(secret, assignedNode="n"), running(secret, controllerJobID=None)):
-        assert look(job, place="n", node=node("Agent"), seen=False) == RejectPlacement(*POD_ONLY)
-        assert look(job, place="n", node=node("Pod"), seen=False) == PlaceOn("n")
+        assert step_for(job, placement="n", node=node("Agent"), pod_seen=False) == RejectPlacement(*POD_ONLY)
+        assert step_for(job, placement="n", node=node("Pod"), pod_seen=False) == PlaceOn("n")
 
 
-def test_a_job_that_goes_is_left_alone() -> None:
+def test_a_job_that_is_being_deleted_is_left_alone() -> None:
     for job in (pending(), running()):
-        gone = msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, deletionTimestamp=NOW))
-        assert look(gone, pod()) == NoAction()
+        deleted = msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, deletionTimestamp=NOW))
+        assert step_for(deleted, pod()) == NoAction()

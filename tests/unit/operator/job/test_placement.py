@@ -1,4 +1,4 @@
-"""Who is looked at when a node comes and goes, and how soon."""
+"""Which jobs are placed and requeued when jobs and nodes change."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from vmafx.runtime.store import ObjectChange
 from vmafx.scheduling.requirements import NamespacedName
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
-FULL = 2  # slots
+SLOTS = 2
 
 
 def job(number: int) -> ObjectChange[JobView]:
@@ -24,41 +24,41 @@ def job(number: int) -> ObjectChange[JobView]:
 
 
 def node(*, healthy: bool) -> ObjectChange[NodeView]:
-    spec, status = VmafxNodeSpec("cpu", capacity=FULL), NodeStatusView(healthy=healthy)
+    spec, status = VmafxNodeSpec("cpu", capacity=SLOTS), NodeStatusView(healthy=healthy)
     return ObjectChange(ObjectKey("x", "n"), None, NodeView(MetaView("n", "x"), spec, status))
 
 
-def test_a_node_that_comes_and_goes_hurries_nobody_but_those_who_get_a_place() -> None:
+def test_a_node_change_requeues_placed_jobs_at_once_and_waiting_jobs_with_low_priority() -> None:
     async def scenario() -> None:
-        soon, in_time = list[ObjectKey](), list[ObjectKey]()
-        placing = Placer(lambda: NOW, soon.append, in_time.append)
-        placing.lead()
+        placed, waiting = list[ObjectKey](), list[ObjectKey]()
+        placer = Placer(lambda: NOW, placed.append, waiting.append)
+        placer.lead()
         jobs = [job(number) for number in range(20)]
-        placing.node_changed(node(healthy=False))
+        placer.node_changed(node(healthy=False))
         for change in jobs:
-            placing.job_changed(change)
+            placer.job_changed(change)
         await asyncio.sleep(2 * REASON_DELAY)
-        assert (soon, len(in_time)) == ([], len(jobs))
-        in_time.clear()
-        placing.node_changed(node(healthy=True))
+        assert (placed, len(waiting)) == ([], len(jobs))
+        waiting.clear()
+        placer.node_changed(node(healthy=True))
         await asyncio.sleep(2 * REASON_DELAY)
-        assert soon == [change.key for change in jobs[:FULL]]
-        assert sorted(in_time) == [change.key for change in jobs[FULL:]]
+        assert placed == [change.key for change in jobs[:SLOTS]]
+        assert sorted(waiting) == [change.key for change in jobs[SLOTS:]]
 
     run(scenario())
 
 
-def test_a_job_that_is_being_deleted_is_given_no_place() -> None:
+def test_a_job_that_is_being_deleted_is_not_placed() -> None:
     async def scenario() -> None:
-        placing = Placer(lambda: NOW, lambda _: None, lambda _: None)
-        placing.lead()
-        placing.node_changed(node(healthy=True))
+        placer = Placer(lambda: NOW, lambda _: None, lambda _: None)
+        placer.lead()
+        placer.node_changed(node(healthy=True))
         first, second = job(1), job(2)
         assert first.new is not None
         assert second.new is not None
         meta = msgspec.structs.replace(first.new.metadata, deletionTimestamp=NOW)
-        assert placing.ask_for(first.key, msgspec.structs.replace(first.new, metadata=meta)) is None
-        assert placing.scheduler.used_slots(NamespacedName("x", "n")) == 0
-        assert placing.ask_for(second.key, second.new) == "n"
+        assert placer.place(first.key, msgspec.structs.replace(first.new, metadata=meta)) is None
+        assert placer.scheduler.used_slots(NamespacedName("x", "n")) == 0
+        assert placer.place(second.key, second.new) == "n"
 
     run(scenario())

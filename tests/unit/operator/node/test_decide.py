@@ -1,4 +1,4 @@
-"""When a node is healthy, when its agent is lost, and what is written about it."""
+"""The health of a node, its status patch, its deletion and its next check."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,23 +11,24 @@ from hypothesis import strategies as st
 from vmafx.api.meta import Condition, MetaView
 from vmafx.api.node import BY_AGENT, REGISTERED_BY, NodeStatusView, NodeView, VmafxNodeSpec
 from vmafx.operator.node.decide import (
-    ANSWERING,
+    MIN_CONTROLLER_UPTIME,
     PROBE_INTERVAL,
-    SILENCE,
+    STALE_AFTER,
     ControllerProbe,
     HeartbeatRecord,
     NodeHealth,
     assess,
     is_lost,
     next_check,
-    patch,
     record_heartbeat,
     should_delete,
+    status_changes,
 )
 
 NOW = datetime(2026, 6, 6, 12, 0, 0, tzinfo=UTC)
 CLOCK = 5000.0
-NEW, LONG = ControllerProbe(ok=True, at=CLOCK, since=CLOCK), ControllerProbe(ok=True, at=CLOCK, since=CLOCK - ANSWERING)
+UP = ControllerProbe(ok=True, at=CLOCK, since=CLOCK)
+UP_LONG = ControllerProbe(ok=True, at=CLOCK, since=CLOCK - MIN_CONTROLLER_UPTIME)
 DOWN = ControllerProbe(ok=False, detail="http://c/healthz: refused", at=CLOCK, since=CLOCK)
 DAY = timedelta(hours=24).total_seconds()
 
@@ -42,13 +43,14 @@ def node(heartbeat_age: float | None = None, *, runtime: Any = "Pod", made_by: s
     )
 
 
-def first_look(one: NodeView, probe: ControllerProbe, now: datetime = NOW) -> NodeHealth:
+def assess_new(one: NodeView, probe: ControllerProbe, now: datetime = NOW) -> NodeHealth:
+    """The health of a node that this process has not seen before."""
     return assess(one, probe, record_heartbeat(one, None, now, CLOCK), CLOCK)
 
 
-def told(one: NodeView, verdict: NodeHealth) -> NodeView:
-    """The node, once that is written."""
-    changes = patch(one, verdict, NOW)
+def written(one: NodeView, health: NodeHealth) -> NodeView:
+    """The node with this health in its status."""
+    changes = status_changes(one, health, NOW)
     changes |= {"conditions": tuple(changes["conditions"])} if "conditions" in changes else {}
     return msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, **changes))
 
@@ -56,22 +58,22 @@ def told(one: NodeView, verdict: NodeHealth) -> NodeView:
 @pytest.mark.parametrize(
     ("age", "probe", "healthy", "reason"),
     [
-        (None, NEW, True, "Healthy"),
+        (None, UP, True, "Healthy"),
         (None, DOWN, False, "ControllerUnreachable"),
-        (0, NEW, True, "Healthy"),
-        (60, NEW, True, "Healthy"),
-        (61, NEW, False, "HeartbeatStale"),
+        (0, UP, True, "Healthy"),
+        (60, UP, True, "Healthy"),
+        (61, UP, False, "HeartbeatStale"),
         (61, DOWN, False, "HeartbeatStale"),
-        (61, LONG, False, "HeartbeatStale"),  # its Pods need no agent
+        (61, UP_LONG, False, "HeartbeatStale"),  # Pods need no agent
         (30, DOWN, False, "ControllerUnreachable"),
-        (-3600, NEW, True, "Healthy"),
+        (-3600, UP, True, "Healthy"),
     ],
 )
-def test_healthy_is_a_controller_that_answers_and_an_agent_that_was_heard(
+def test_a_node_is_healthy_if_its_controller_answers_and_its_agent_sends_heartbeats(
     age: float | None, probe: ControllerProbe, healthy: bool, reason: str
 ) -> None:
-    verdict = first_look(node(age), probe)
-    assert (verdict.healthy, verdict.reason) == (healthy, reason)
+    health = assess_new(node(age), probe)
+    assert (health.healthy, health.reason) == (healthy, reason)
 
 
 @pytest.mark.parametrize(
@@ -84,50 +86,50 @@ def test_healthy_is_a_controller_that_answers_and_an_agent_that_was_heard(
 )
 def test_a_draining_agent_is_healthy_and_not_ready(jobs: int, message: str) -> None:
     one = node(5, runtime="Agent", draining=True, assignedJobs=jobs)
-    status = told(one, first_look(one, LONG)).status
+    status = written(one, assess_new(one, UP_LONG)).status
     (ready,) = status.conditions
     assert (status.healthy, ready.status, ready.reason, ready.message) == (True, "False", "Draining", message)
 
 
-def test_a_drained_agent_that_is_gone_is_silent_like_any_other() -> None:
+def test_a_draining_agent_becomes_stale_and_lost_like_any_other() -> None:
     one = node(61, runtime="Agent", draining=True)
-    assert (first_look(one, NEW).reason, first_look(one, LONG).reason) == ("HeartbeatStale", "AgentLost")
-    assert first_look(node(5, runtime="Agent", draining=True), DOWN).reason == "ControllerUnreachable"
+    assert (assess_new(one, UP).reason, assess_new(one, UP_LONG).reason) == ("HeartbeatStale", "AgentLost")
+    assert assess_new(node(5, runtime="Agent", draining=True), DOWN).reason == "ControllerUnreachable"
 
 
 def test_a_cordoned_node_is_ready_and_says_that_it_is_cordoned() -> None:
     one = node(5)
     one = msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, unschedulable=True))
-    (ready,) = told(one, first_look(one, NEW)).status.conditions
+    (ready,) = written(one, assess_new(one, UP)).status.conditions
     assert (ready.status, ready.reason) == ("True", "Healthy")
     assert ready.message == "the controller answers; cordoned: it gets no new jobs (spec.unschedulable is true)"
 
 
-def test_what_was_found_stale_stays_so_until_another_heartbeat_comes() -> None:
-    silent = told(node(61), first_look(node(61), NEW))
-    assert first_look(silent, NEW, NOW - timedelta(hours=1)).reason == "HeartbeatStale"
-    found = silent.status
-    heard = node(30, healthy=False, conditions=found.conditions, observedHeartbeat=found.observedHeartbeat)
-    assert first_look(heard, NEW).healthy
+def test_a_stale_node_stays_stale_until_its_next_heartbeat() -> None:
+    stale = written(node(61), assess_new(node(61), UP))
+    assert assess_new(stale, UP, NOW - timedelta(hours=1)).reason == "HeartbeatStale"
+    status = stale.status
+    revived = node(30, healthy=False, conditions=status.conditions, observedHeartbeat=status.observedHeartbeat)
+    assert assess_new(revived, UP).healthy
 
 
 @pytest.mark.parametrize(
-    ("probe", "heard", "reason"),
+    ("probe", "record", "reason"),
     [
-        (LONG, HeartbeatRecord("u1", NOW, CLOCK - SILENCE - 1), "AgentLost"),  # we saw it come, and nothing since
-        (LONG, HeartbeatRecord("u1", NOW, CLOCK - SILENCE), "Healthy"),
-        (LONG, HeartbeatRecord("u1", NOW, CLOCK - 1, age=61), "AgentLost"),  # stale when first read
+        (UP_LONG, HeartbeatRecord("u1", NOW, CLOCK - STALE_AFTER - 1), "AgentLost"),  # seen to arrive, none since
+        (UP_LONG, HeartbeatRecord("u1", NOW, CLOCK - STALE_AFTER), "Healthy"),
+        (UP_LONG, HeartbeatRecord("u1", NOW, CLOCK - 1, age=61), "AgentLost"),  # stale when first read
         (
-            LONG,
+            UP_LONG,
             HeartbeatRecord("u1", NOW, CLOCK - 30, age=31),
             "HeartbeatStale",
-        ),  # not then, and not for a minute since
-        (LONG, HeartbeatRecord("u1", NOW, CLOCK - SILENCE, age=31), "AgentLost"),
+        ),  # neither stale when first seen, nor a minute since
+        (UP_LONG, HeartbeatRecord("u1", NOW, CLOCK - STALE_AFTER, age=31), "AgentLost"),
         (
-            NEW,
+            UP,
             HeartbeatRecord("u1", NOW, CLOCK - 9000),
             "HeartbeatStale",
-        ),  # maybe it was the controller that heard nothing
+        ),  # the controller may have been down
         (
             ControllerProbe(ok=True, at=CLOCK, since=CLOCK - 59),
             HeartbeatRecord("u1", NOW, CLOCK - 9000),
@@ -138,49 +140,49 @@ def test_what_was_found_stale_stays_so_until_another_heartbeat_comes() -> None:
             ControllerProbe(ok=True, at=CLOCK - 61, since=0.0),
             HeartbeatRecord("u1", NOW, CLOCK - 9000),
             "HeartbeatStale",
-        ),  # none came since
+        ),  # the next probe is overdue
     ],
 )
-def test_an_agent_is_lost_when_it_was_silent_for_certain(
-    probe: ControllerProbe, heard: HeartbeatRecord, reason: str
+def test_an_agent_is_lost_once_its_silence_is_certain(
+    probe: ControllerProbe, record: HeartbeatRecord, reason: str
 ) -> None:
-    assert assess(node(0, runtime="Agent"), probe, heard, CLOCK).reason == reason
+    assert assess(node(0, runtime="Agent"), probe, record, CLOCK).reason == reason
 
 
-def test_one_that_is_lost_stays_so_until_it_is_heard() -> None:
+def test_a_lost_agent_stays_lost_until_its_next_heartbeat() -> None:
     silent = node(90, runtime="Agent")
-    lost = told(silent, first_look(silent, LONG))
+    lost = written(silent, assess_new(silent, UP_LONG))
     assert (lost.status.healthy, is_lost(lost)) == (False, True)
-    for probe in (NEW, LONG, DOWN):
-        for now in (NOW, NOW - timedelta(hours=1)):  # by another process, or another clock
-            assert patch(lost, first_look(lost, probe, now), now) == {}
-    # A heartbeat that came while nobody judged: what is still said of the one before it does not count.
-    found = lost.status
-    assert found.observedHeartbeat == found.lastHeartbeat
-    heard = node(
-        5, runtime="Agent", healthy=False, conditions=found.conditions, observedHeartbeat=found.observedHeartbeat
+    for probe in (UP, UP_LONG, DOWN):
+        for now in (NOW, NOW - timedelta(hours=1)):  # another process, or the clock set back
+            assert status_changes(lost, assess_new(lost, probe, now), now) == {}
+    # A heartbeat that arrived while no operator ran: the condition is about an earlier one.
+    status = lost.status
+    assert status.observedHeartbeat == status.lastHeartbeat
+    revived = node(
+        5, runtime="Agent", healthy=False, conditions=status.conditions, observedHeartbeat=status.observedHeartbeat
     )
-    assert not is_lost(heard)
-    assert patch(heard, first_look(heard, LONG), NOW)["observedHeartbeat"] is None
-    assert first_look(heard, LONG).healthy
-    # Nor does it once the node's jobs are Pods.
+    assert not is_lost(revived)
+    assert status_changes(revived, assess_new(revived, UP_LONG), NOW)["observedHeartbeat"] is None
+    assert assess_new(revived, UP_LONG).healthy
+    # A node that runs Pods has no agent to lose.
     assert not is_lost(msgspec.structs.replace(lost, spec=node().spec))
 
 
-def test_that_it_is_lost_is_not_read_from_what_people_are_told() -> None:
+def test_a_lost_agent_is_recognized_by_reason_and_heartbeat_not_by_message() -> None:
     silent = node(90, runtime="Agent")
-    lost = told(silent, first_look(silent, LONG))
+    lost = written(silent, assess_new(silent, UP_LONG))
     (ready,) = lost.status.conditions
     reworded = msgspec.structs.replace(ready, message="in other words")
     assert is_lost(msgspec.structs.replace(lost, status=msgspec.structs.replace(lost.status, conditions=(reworded,))))
-    # Words alone, of which nobody recorded the heartbeat that they are about, do not take a node's jobs away.
+    # The reason alone, without the heartbeat it is about, does not make an agent lost.
     unrecorded = msgspec.structs.replace(lost.status, observedHeartbeat=None)
     assert not is_lost(msgspec.structs.replace(lost, status=unrecorded))
 
 
 @given(skew=st.floats(-3600, 3600), beats=st.integers(1, 30))
-def test_clocks_that_differ_change_nothing_about_one_that_is_heard(skew: float, beats: int) -> None:
-    """Every ten seconds a heartbeat, by a clock that is wrong: from the second on, it is healthy and stays so."""
+def test_clock_skew_does_not_affect_an_agent_that_sends_heartbeats(skew: float, beats: int) -> None:
+    """A heartbeat every ten seconds, by a wrong clock: healthy from the second on."""
     known = record_heartbeat(node(skew, runtime="Agent"), None, NOW, CLOCK)
     for beat in range(1, beats + 1):
         clock = CLOCK + 10 * beat
@@ -189,12 +191,12 @@ def test_clocks_that_differ_change_nothing_about_one_that_is_heard(skew: float, 
         assert known != before
         probe = ControllerProbe(ok=True, at=clock, since=0.0)
         assert assess(one, probe, known, clock).healthy
-        assert assess(one, probe, known, clock + SILENCE).healthy
-        later = clock + SILENCE + 1
+        assert assess(one, probe, known, clock + STALE_AFTER).healthy
+        later = clock + STALE_AFTER + 1
         assert assess(one, ControllerProbe(ok=True, at=later, since=0.0), known, later).reason == "AgentLost"
 
 
-def test_a_namesake_is_not_the_one_that_was_heard() -> None:
+def test_a_recreated_node_starts_a_new_record() -> None:
     old = record_heartbeat(node(0), None, NOW, CLOCK)
     new = msgspec.structs.replace(node(90), metadata=MetaView("n", "ns", "u2"))
     assert record_heartbeat(new, old, NOW, CLOCK + 1) == HeartbeatRecord(
@@ -202,79 +204,78 @@ def test_a_namesake_is_not_the_one_that_was_heard() -> None:
     )
 
 
-def test_answers_are_without_a_break_while_none_is_bad_or_missing() -> None:
-    probe, clock = NEW.after(None), CLOCK
+def test_the_uptime_of_a_controller_restarts_after_a_failed_or_missing_probe() -> None:
+    probe, clock = UP.following(None), CLOCK
     for _ in range(3):
         clock += PROBE_INTERVAL
-        probe = ControllerProbe(ok=True, at=clock).after(probe)
+        probe = ControllerProbe(ok=True, at=clock).following(probe)
     assert probe.ok_for(clock + 1) == 3 * PROBE_INTERVAL + 1
-    assert ControllerProbe(ok=False, at=clock + 30).after(probe).ok_for(clock + 31) == 0
-    assert ControllerProbe(ok=True, at=clock + 30).after(DOWN).ok_for(clock + 31) == 1
-    assert ControllerProbe(ok=True, at=clock + 61).after(probe).ok_for(clock + 62) == 1
+    assert ControllerProbe(ok=False, at=clock + 30).following(probe).ok_for(clock + 31) == 0
+    assert ControllerProbe(ok=True, at=clock + 30).following(DOWN).ok_for(clock + 31) == 1
+    assert ControllerProbe(ok=True, at=clock + 61).following(probe).ok_for(clock + 62) == 1
 
 
 @pytest.mark.parametrize(
-    ("one", "goes"),
+    ("one", "deleted"),
     [
         (node(DAY, runtime="Agent", made_by=BY_AGENT), True),
         (node(DAY - 1, runtime="Agent", made_by=BY_AGENT), False),
-        (node(DAY, runtime="Agent"), False),  # somebody wrote it
+        (node(DAY, runtime="Agent"), False),  # created by a user
         (node(DAY, runtime="Agent", made_by="me"), False),
         (node(DAY, made_by=BY_AGENT), False),
         (node(None, runtime="Agent", made_by=BY_AGENT), False),
     ],
 )
-def test_what_an_agent_made_goes_after_a_day_without_it(one: NodeView, goes: bool) -> None:
-    assert not should_delete(one, NOW)  # it was not found lost yet
-    lost = told(one, first_look(one, LONG))
-    assert should_delete(lost, NOW) == goes
-    if one.metadata.labels.get(REGISTERED_BY) == BY_AGENT and is_lost(lost) and not goes:
-        assert next_check(lost, LONG, record_heartbeat(lost, None, NOW, CLOCK), NOW, CLOCK) == SILENCE
+def test_a_node_registered_by_an_agent_is_deleted_after_a_day_without_heartbeat(one: NodeView, deleted: bool) -> None:
+    assert not should_delete(one, NOW)  # not lost yet
+    lost = written(one, assess_new(one, UP_LONG))
+    assert should_delete(lost, NOW) == deleted
+    if one.metadata.labels.get(REGISTERED_BY) == BY_AGENT and is_lost(lost) and not deleted:
+        assert next_check(lost, UP_LONG, record_heartbeat(lost, None, NOW, CLOCK), NOW, CLOCK) == STALE_AFTER
 
 
-def test_what_is_written_is_what_has_to_change() -> None:
-    changes = patch(node(), first_look(node(), NEW), NOW)
+def test_only_changed_fields_are_written() -> None:
+    changes = status_changes(node(), assess_new(node(), UP), NOW)
     assert changes.keys() == {"healthy", "observedGeneration", "conditions"}
-    there = told(node(), first_look(node(), NEW))
-    assert patch(there, first_look(there, NEW), NOW + timedelta(hours=1)) == {}
+    there = written(node(), assess_new(node(), UP))
+    assert status_changes(there, assess_new(there, UP), NOW + timedelta(hours=1)) == {}
 
 
-def test_the_time_of_a_condition_is_that_of_its_last_turn() -> None:
-    first = patch(node(), first_look(node(), NEW), NOW)
+def test_the_transition_time_changes_with_the_status_of_the_condition() -> None:
+    first = status_changes(node(), assess_new(node(), UP), NOW)
     there = node(healthy=True, observedGeneration=2, conditions=tuple(first["conditions"]))
     moved = msgspec.structs.replace(there, metadata=msgspec.structs.replace(there.metadata, generation=4))
-    (same,) = patch(moved, first_look(moved, NEW), NOW + timedelta(hours=1))["conditions"]
+    (same,) = status_changes(moved, assess_new(moved, UP), NOW + timedelta(hours=1))["conditions"]
     assert (same.lastTransitionTime, same.observedGeneration) == (NOW, 4)
-    (turned,) = patch(moved, first_look(moved, DOWN), NOW + timedelta(hours=1))["conditions"]
+    (turned,) = status_changes(moved, assess_new(moved, DOWN), NOW + timedelta(hours=1))["conditions"]
     assert turned.lastTransitionTime == NOW + timedelta(hours=1)
 
 
-def test_the_conditions_of_others_stay() -> None:
+def test_other_conditions_are_kept() -> None:
     other = Condition("Drained", "True", NOW, "Maintenance")
-    kept = patch(node(conditions=(other,)), first_look(node(), NEW), NOW)["conditions"]
+    kept = status_changes(node(conditions=(other,)), assess_new(node(), UP), NOW)["conditions"]
     assert [one.type for one in kept] == ["Drained", "Ready"]
 
 
 @given(age=st.floats(-1e6, 1e6) | st.none(), ok=st.booleans(), runtime=st.sampled_from(["Pod", "Agent"]))
-def test_nothing_but_its_own_fields_is_ever_written(age: float | None, ok: bool, runtime: str) -> None:
+def test_only_the_fields_of_the_reconciler_are_written(age: float | None, ok: bool, runtime: str) -> None:
     one = node(age, runtime=runtime)
-    changes = patch(one, first_look(one, msgspec.structs.replace(LONG, ok=ok)), NOW)
+    changes = status_changes(one, assess_new(one, msgspec.structs.replace(UP_LONG, ok=ok)), NOW)
     assert changes.keys() <= {"healthy", "observedHeartbeat", "observedGeneration", "conditions"}
 
 
-@given(age=st.floats(-1e6, 1e6), answering=st.floats(0, 200), runtime=st.sampled_from(["Pod", "Agent"]))
-def test_a_node_is_looked_at_again_when_its_silence_starts_to_count(age: float, answering: float, runtime: str) -> None:
-    """However often that is: it comes to its last verdict, and is not looked at all the time until then."""
+@given(age=st.floats(-1e6, 1e6), uptime=st.floats(0, 200), runtime=st.sampled_from(["Pod", "Agent"]))
+def test_a_silent_node_reaches_its_final_state_in_few_checks(age: float, uptime: float, runtime: str) -> None:
     one = node(age, runtime=runtime)
-    heard, clock, now, looks = record_heartbeat(one, None, NOW, CLOCK), CLOCK, NOW, 0
+    record, clock, now, checks = record_heartbeat(one, None, NOW, CLOCK), CLOCK, NOW, 0
     while True:
-        probe = ControllerProbe(ok=True, at=clock, since=CLOCK - answering)
-        one = told(one, assess(one, probe, heard, clock))
-        wait = next_check(one, probe, heard, now, clock)
+        probe = ControllerProbe(ok=True, at=clock, since=CLOCK - uptime)
+        one = written(one, assess(one, probe, record, clock))
+        wait = next_check(one, probe, record, now, clock)
         if wait is None:
             break
-        clock, now, looks = clock + wait, now + timedelta(seconds=wait), looks + 1
-        assert looks < 5
+        clock, now, checks = clock + wait, now + timedelta(seconds=wait), checks + 1
+        assert checks < 5
     ready = one.status.conditions[0].reason
     assert ready == ("AgentLost" if runtime == "Agent" else "HeartbeatStale")
-    assert clock - CLOCK <= 2 * SILENCE + 1
+    assert clock - CLOCK <= 2 * STALE_AFTER + 1

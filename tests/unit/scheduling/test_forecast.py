@@ -326,7 +326,7 @@ def test_the_forecast_and_the_operator_agree_on_which_jobs_are_in_the_queue(
 
 def test_a_job_that_another_controller_runs_is_not_in_the_queue() -> None:
     one = job(controllerJobID="external")
-    assert scheduling_gate(one, NOW) == ("AwaitingScheduler", "another controller runs it, as external", None)
+    assert scheduling_gate(one, NOW) == ("AwaitingScheduler", "an external controller runs it, as external", None)
 
 
 def test_cancelled_and_placed_jobs_wait_for_the_operator() -> None:

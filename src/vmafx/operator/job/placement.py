@@ -40,7 +40,7 @@ class Placer:
         self._run_soon()
 
     def place(self, key: ObjectKey, job: JobView) -> str | None:
-        """The node for a pending job; None if there is none for it now, or it is held back."""
+        """The node for a pending job; None if there is none for it now, or it is gated."""
         if key not in self._placements:
             self.update(key, job)
             if self._leading:
@@ -61,7 +61,7 @@ class Placer:
         return self.scheduler.pending_cause(_name(key))
 
     def update(self, key: ObjectKey, job: JobView) -> None:
-        """Put a pending job into the queue, or take it out if it is held back."""
+        """Put a pending job into the queue, or take it out if it is gated."""
         queued = job.metadata.deletionTimestamp is None and scheduling_gate(job, self._now()) is None
         if queued and key in self._placements:
             return

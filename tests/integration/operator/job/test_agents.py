@@ -269,7 +269,7 @@ async def test_a_job_fails_after_its_retries_with_an_agent_are_exhausted(fleet: 
         await fleet.pass_time(70, beating=["a"])
         job = await fleet.job(key)
         assert (job.status.phase, condition(job, "Failed")) == ("Failed", ("True", "RetriesExhausted"))
-        assert job.status.message == "failed 2 times, at last: agent a did not claim it within 60 s"
+        assert job.status.message == "failed 2 times, last error: agent a did not claim it within 60 s"
 
 
 async def test_the_jobs_of_a_node_that_changes_its_runtime_are_retried(

@@ -77,7 +77,7 @@ SCENARIOS = {
     "scored": Scenario("Scored", r"VMAF \d+\.\d{3}"),
     "bad-model": Scenario("BadInput", "model: there is no model 'vmaf_v9'; there are", {"model": "vmaf_v9"}),
     "given-up": Scenario("RetriesExhausted", "the worker exited with code 1", {"retryLimit": 0}, result=NO_RESULT),
-    "too-late": Scenario("DeadlineExceeded", "not done within 1 s of", {"activeDeadlineSeconds": 1}, runs=False),
+    "too-late": Scenario("DeadlineExceeded", "not finished within 1 s of", {"activeDeadlineSeconds": 1}, runs=False),
     "cancelled": Scenario("Cancelled", "cancelled before it ran", {"cancel": True}),
 }
 

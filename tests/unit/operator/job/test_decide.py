@@ -176,7 +176,7 @@ def test_a_pending_job_takes_the_step_for_its_spec_and_status(job: JobView, step
         (
             running(failures=3),
             finished_pod(AttemptResult("u1-0", fault="NodeFault", message="no disk"), 4),
-            Fail("RetriesExhausted", "failed 4 times, at last: NodeFault: no disk"),
+            Fail("RetriesExhausted", "failed 4 times, last error: NodeFault: no disk"),
         ),
         (
             running(),
@@ -359,7 +359,7 @@ NOT_CLAIMED = Retry("agent n did not claim it within 60 s")
         (
             with_agent(failures=3),
             node(healthy=False, ready=LOST),
-            Fail("RetriesExhausted", f"failed 4 times, at last: {NO_HEARTBEAT.message}"),
+            Fail("RetriesExhausted", f"failed 4 times, last error: {NO_HEARTBEAT.message}"),
         ),
         (with_agent({"cancel": True}), node(ready=LOST), Fail("Cancelled", "cancelled while it ran")),
         (
@@ -412,7 +412,7 @@ def test_a_placement_records_its_runtime_and_time() -> None:
 
 
 CANCELLED = ExternalIntent(Fail("Cancelled", "cancelled while an external controller had it"))
-LATE = ExternalIntent(Fail("DeadlineExceeded", "not done within 60 s of its start"), 0.0)
+LATE = ExternalIntent(Fail("DeadlineExceeded", "not finished within 60 s of its start"), 0.0)
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running"])

@@ -17,7 +17,7 @@ from rich.text import Text
 from vmafx.cli.options import HELP
 from vmafx.cli.progress import ScoreProgress
 from vmafx.cli.scoring_flags import SCORING, ScoringFlags, size_of, with_scoring_flags
-from vmafx.reports import ReportSettings, placed, shows_pictures, write_report
+from vmafx.reports import ReportSettings, resolve_path, shows_pictures, write_report
 from vmafx.scoring import engine
 from vmafx.scoring.batch import WORST_FRAMES, BatchScorer, ClipFailed, ClipScored
 from vmafx.scoring.cache import ResultCache
@@ -106,7 +106,7 @@ def score(
     names = [shown(name) for name in distorted]
     try:
         where = from_environ(ReportSettings)
-        reports = [placed(path, where) for path in reports]  # before the clips are scored, not after
+        reports = [resolve_path(path, where) for path in reports]  # before the clips are scored, not after
         given = msgspec.structs.asdict(flags.options())
         if flags.threads is None:
             given["threads"] = OptionSettings.from_environ(os.environ).threads

@@ -194,7 +194,7 @@ def test_the_variables_for_models_reports_and_threads(vmafx: Run, clips: Path, t
     assert other.startswith("error: model: there is no model 'other'; there are vmaf_v0.6.1,")
     assert other.endswith(f"in VMAFX_MODEL_DIR ({models})\n")
     missing = vmafx(*pair, "--report", "out.json", **variables)
-    assert missing.stderr.startswith(f"error: options: VMAFX_OUTPUT_DIR names {reports}, which is no folder; make it")
+    assert missing.stderr.startswith(f"error: options: VMAFX_OUTPUT_DIR is {reports}, which is not a folder; create it")
     reports.mkdir()
     elsewhere = tmp_path / "absolute.csv"
     done = vmafx(*pair, "--report", "out.json", "--report", str(elsewhere), **variables)

@@ -62,7 +62,7 @@ bench: bench-start bench-load bench-agents ## benchmark the operator against one
 
 bench-start: setup ## benchmark the operator's start with many finished jobs, and its idle load (16 minutes)
 	@$(BIN)/vmafx dev fetch
-	@$(BIN)/python -m bench.sync $(ARGS)
+	@$(BIN)/python -m bench.startup $(ARGS)
 
 bench-load: setup ## benchmark the operator's CPU time and latency per job (14 minutes)
 	@$(BIN)/vmafx dev fetch

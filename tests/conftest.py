@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 from prometheus_client import CollectorRegistry
 
-from tests.support.signals import default_signals
+from tests.support.default_signals import default_signals
 from vmafx import logs
 from vmafx.devcluster import ClusterOptions, DevCluster, crds, tools
 from vmafx.devcluster.progress import PlainProgress
@@ -26,7 +26,7 @@ settings.register_profile("explore", max_examples=1000, deadline=None, print_blo
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 default_signals()
-pytest_plugins = ["tests.support.hangs"]
+pytest_plugins = ["tests.support.hang_timeout"]
 
 Logged = Callable[[str, str], list[tuple[str, dict[str, object]]]]
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fleet import make_clips
-from tests.support.frontdoor import FrontDoor
+from tests.support.memory_controller import MemoryController
 from vmafx.hardware.devices import HostHardware
 from vmafx.hardware.speed import frames_per_second
 
@@ -26,6 +26,6 @@ async def speed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def door() -> AsyncIterator[FrontDoor]:
-    async with FrontDoor() as door:
-        yield door
+async def controller() -> AsyncIterator[MemoryController]:
+    async with MemoryController() as controller:
+        yield controller

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.support.contexts import context
 from tests.support.fleet import add_node, submit
-from tests.support.operators import Controller
-from tests.support.settings import defaults
+from tests.support.operator_context import context
+from tests.support.operator_process import Controller
+from tests.support.setting_defaults import defaults
 from tests.support.waiting import eventually
 from vmafx.api.job import FINISHED, JobView, VmafxJob
 from vmafx.clock import utc_now

@@ -33,7 +33,7 @@ def start(cluster: DevCluster, name: str, command: list[str]) -> None:
     cluster._wait_ready(running, [("kube-apiserver", port, "/readyz")])
 
 
-async def forget_the_past(cluster: DevCluster) -> None:
+async def compact_etcd(cluster: DevCluster) -> None:
     """Compact etcd up to now: nobody can watch from an earlier version any more."""
     socket = cluster.folder / "client:0"
     async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as session:

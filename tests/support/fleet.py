@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.support.contexts import context
 from tests.support.kubelet import Kubelet
-from tests.support.settings import defaults
+from tests.support.operator_context import context
+from tests.support.setting_defaults import defaults
 from tests.support.video import ffmpeg, long_clip, lossless, scene
 from tests.support.waiting import eventually
 from vmafx.api.job import VmafxJob, VmafxJobSpec

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from tests.support.agents import VMAFX, AgentProcess, agent, children, read
+from tests.support.agent_process import VMAFX, AgentProcess, agent, children, read
 from tests.support.waiting import eventually
 from vmafx.devcluster import DevCluster
 from vmafx.devcluster.cluster import free_port
@@ -28,7 +28,7 @@ WORK_ID = re.compile(r'VMAFX_WORK=\{[^\0]*"id":"([^"]+)"')
 What = Literal["taken", "scored", "not scored"]
 
 
-class Said(NamedTuple):
+class AgentLogEntry(NamedTuple):
     """What an agent's log tells of an attempt."""
 
     agent: str
@@ -153,22 +153,22 @@ class Machine:
     def exits(self) -> list[int]:
         return [life.process.returncode for life in self._lives if life.process.returncode is not None]
 
-    def has_said(self, text: str) -> bool:
-        return any(life.has_said(text) for life in self._lives)
+    def has_logged(self, text: str) -> bool:
+        return any(life.has_logged(text) for life in self._lives)
 
-    async def says(self, text: str) -> None:
-        await eventually(lambda: self.has_said(text), f"{self.name} says {text!r}")
+    async def wait_for_log(self, text: str) -> None:
+        await eventually(lambda: self.has_logged(text), f"{self.name} says {text!r}")
 
     def names(self) -> dict[str, str]:
         """The jobs of attempts that it took."""
-        return {one["job"]: one["name"] for life in self._lives for one in life.said if one["msg"] == "taken"}
+        return {one["job"]: one["name"] for life in self._lives for one in life.log if one["msg"] == "taken"}
 
-    def said(self) -> list[Said]:
+    def log_entries(self) -> list[AgentLogEntry]:
         words: tuple[What, ...] = ("taken", "scored", "not scored")
         return [
-            Said(self.name, one["job"], what, one.get("score"))
+            AgentLogEntry(self.name, one["job"], what, one.get("score"))
             for life in self._lives
-            for one in life.said
+            for one in life.log
             for what in words
             if one["msg"] == what
         ]

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from tests.support.contexts import context
+from tests.support.operator_context import context
 from tests.support.waiting import eventually
 from vmafx.api.meta import ApiModel, Condition, MetaView
 from vmafx.clock import utc_now

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.default_signals import ENDING
 from tests.support.project import ROOT
-from tests.support.signals import ENDING
 
 STATUS = ["cat", "/proc/self/status"]
 
@@ -82,7 +82,7 @@ def test_a_hang_is_a_failure_with_a_stack(tmp_path: Path) -> None:
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = session\n"
         "asyncio_default_test_loop_scope = session\n"
     )
-    command = [sys.executable, "-m", "pytest", "-rA", "-n", "1", "-p", "tests.support.hangs"]
+    command = [sys.executable, "-m", "pytest", "-rA", "-n", "1", "-p", "tests.support.hang_timeout"]
     said = subprocess.run(
         command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
     ).stdout

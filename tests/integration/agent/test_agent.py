@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.support.agents import VMAFX, agent, children, read
-from tests.support.frontdoor import FrontDoor
+from tests.support.agent_process import VMAFX, agent, children, read
+from tests.support.memory_controller import MemoryController
 from tests.support.video import ffmpeg
 from tests.support.waiting import eventually
 from vmafx.api.scoring import ScoringOptions
@@ -33,14 +33,16 @@ def spooled(state: Path) -> list[str]:
     return [path.name for path in (state / "spool").iterdir()]
 
 
-async def test_a_score_is_that_of_the_command(door: FrontDoor, clips: Path, speed: Path, tmp_path: Path) -> None:
-    door.place_short(clips)
-    door.place_short(clips, "uid-1")
+async def test_a_score_is_that_of_the_command(
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
+) -> None:
+    controller.place_short(clips)
+    controller.place_short(clips, "uid-1")
     flags = ("--capacity", "1", "--namespace", "video", "--label", "rack=a", "--label", "zone=b")
-    async with agent(door.address, tmp_path, speed, *flags) as running:
-        await eventually(lambda: len(door.results) == 2, "both are scored")
+    async with agent(controller.address, tmp_path, speed, *flags) as running:
+        await eventually(lambda: len(controller.results) == 2, "both are scored")
         await eventually(lambda: not spooled(tmp_path), "nothing is left to report")
-        (said,) = door.calls("RegisterNode")
+        (said,) = controller.calls("RegisterNode")
         assert (said.name, said.namespace, dict(said.labels)) == ("machine", "video", {"rack": "a", "zone": "b"})
         assert (said.capability.gpu_vendor, said.capability.backends, said.capability.concurrency) == (
             "cpu",
@@ -49,87 +51,91 @@ async def test_a_score_is_that_of_the_command(door: FrontDoor, clips: Path, spee
         )
         assert "core" in said.device
         assert said.fps == json.loads(speed.read_text())["fps"]
-        report = next(one for one in door.calls("ReportResult") if one.final)  # before it, progress of a slow one
+        report = next(one for one in controller.calls("ReportResult") if one.final)  # before it, progress of a slow one
         assert (report.final, report.job_id, report.name, report.error) == (True, "uid-0", "job-uid-0", "")
-        assert report.score == door.results["uid-0"].score == expected(clips)
-        assert report.features["vmaf"] == door.results["uid-0"].metrics["vmaf"].mean
+        assert report.score == controller.results["uid-0"].score == expected(clips)
+        assert report.features["vmaf"] == controller.results["uid-0"].metrics["vmaf"].mean
         assert list((tmp_path / "work").iterdir()) == []
         running.process.terminate()
         assert await running.ended() == 0
 
 
-async def test_a_bad_clip_is_told_as_such(door: FrontDoor, clips: Path, speed: Path, tmp_path: Path) -> None:
-    door.place("uid-0", clips / "reference.mkv", clips / "none.mkv")
-    door.place("uid-1", clips / "reference.mkv", clips / "distorted.mp4")
-    door.placed["uid-1"].work = "{nonsense"
-    async with agent(door.address, tmp_path, speed, "--capacity", "2"):
-        await eventually(lambda: len(door.results) == 2, "both are answered")
-    assert (door.results["uid-0"].fault, door.results["uid-1"].fault) == ("BadInput", "NodeFault")
-    assert "VMAFX_WORK cannot be understood" in (door.results["uid-1"].message or "")
-    errors = {one.job_id: one.error for one in door.calls("ReportResult")}
+async def test_a_bad_clip_is_told_as_such(
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
+) -> None:
+    controller.place("uid-0", clips / "reference.mkv", clips / "none.mkv")
+    controller.place("uid-1", clips / "reference.mkv", clips / "distorted.mp4")
+    controller.placed["uid-1"].work = "{nonsense"
+    async with agent(controller.address, tmp_path, speed, "--capacity", "2"):
+        await eventually(lambda: len(controller.results) == 2, "both are answered")
+    assert (controller.results["uid-0"].fault, controller.results["uid-1"].fault) == ("BadInput", "NodeFault")
+    assert "VMAFX_WORK cannot be understood" in (controller.results["uid-1"].message or "")
+    errors = {one.job_id: one.error for one in controller.calls("ReportResult")}
     assert errors["uid-0"].startswith("BadInput: distorted: there is no file")
 
 
 async def test_a_worker_that_dies_is_a_failure_of_the_node(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    door.place_long(clips)
-    async with agent(door.address, tmp_path, speed) as running:
+    controller.place_long(clips)
+    async with agent(controller.address, tmp_path, speed) as running:
         await eventually(running.workers, "it works")
         (worker,) = children(running.process.pid)
         os.kill(worker, signal.SIGKILL)
-        await eventually(lambda: door.results, "it is told")
-    assert door.results["uid-0"].fault == "NodeFault"
-    assert "signal SIGKILL" in (door.results["uid-0"].message or "")
+        await eventually(lambda: controller.results, "it is told")
+    assert controller.results["uid-0"].fault == "NodeFault"
+    assert "signal SIGKILL" in (controller.results["uid-0"].message or "")
 
 
 async def test_a_worker_that_somebody_stops_is_no_failure(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    door.place_long(clips)
-    async with agent(door.address, tmp_path, speed) as running:
+    controller.place_long(clips)
+    async with agent(controller.address, tmp_path, speed) as running:
         await eventually(lambda: len(ffmpegs(running.process.pid)) == 1, "it scores")
         (worker,) = children(running.process.pid)
         os.kill(worker, signal.SIGTERM)
-        await running.says("its worker was stopped")
-        await eventually(lambda: door.results, "it is done once more")
-        assert door.results["uid-0"].fault is None
-        assert [one["job"] for one in running.said if one["msg"] == "taken"] == ["uid-0", "uid-0"]
+        await running.wait_for_log("its worker was stopped")
+        await eventually(lambda: controller.results, "it is done once more")
+        assert controller.results["uid-0"].fault is None
+        assert [one["job"] for one in running.log if one["msg"] == "taken"] == ["uid-0", "uid-0"]
 
 
-async def test_a_finished_score_survives_the_agent(door: FrontDoor, clips: Path, speed: Path, tmp_path: Path) -> None:
-    door.refusals["ReportResult"] = grpc.StatusCode.UNAVAILABLE
-    door.place_short(clips)
-    async with agent(door.address, tmp_path, speed) as first:
-        await first.says("a result cannot be reported")
+async def test_a_finished_score_survives_the_agent(
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
+) -> None:
+    controller.refusals["ReportResult"] = grpc.StatusCode.UNAVAILABLE
+    controller.place_short(clips)
+    async with agent(controller.address, tmp_path, speed) as first:
+        await first.wait_for_log("a result cannot be reported")
         await first.killed()
     (kept,) = spooled(tmp_path)
-    assert door.results == {}
-    begun = len(door.heard)
-    door.refusals.clear()
-    async with agent(door.address, tmp_path, speed) as second:
-        await eventually(lambda: "uid-0" in door.results, "the next one reports it")
+    assert controller.results == {}
+    begun = len(controller.received)
+    controller.refusals.clear()
+    async with agent(controller.address, tmp_path, speed) as second:
+        await eventually(lambda: "uid-0" in controller.results, "the next one reports it")
         await eventually(lambda: not spooled(tmp_path), f"{kept} is gone")
-        assert not second.has_said("taken")  # it was not scored again
-    assert door.results["uid-0"].score == expected(clips)
-    pulls = [one.request for one in door.heard[begun:] if one.method == "PullWork"]
+        assert not second.has_logged("taken")  # it was not scored again
+    assert controller.results["uid-0"].score == expected(clips)
+    pulls = [one.request for one in controller.received[begun:] if one.method == "PullWork"]
     assert all("uid-0" in {job.id for job in one.running_job_ids.jobs} for one in pulls[:1])
 
 
 async def test_a_killed_agent_takes_its_workers_along_and_is_given_the_job_again(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    door.place_long(clips)
-    async with agent(door.address, tmp_path, speed) as first:
+    controller.place_long(clips)
+    async with agent(controller.address, tmp_path, speed) as first:
         await eventually(lambda: len(ffmpegs(first.process.pid)) == 1, "it scores")
         (worker,), (scorer,) = children(first.process.pid), ffmpegs(first.process.pid)
         await first.killed()
         await eventually(lambda: not read(worker, "cmdline") and not read(scorer, "cmdline"), "both are gone")
         assert list((tmp_path / "work").iterdir()) != []
-    door.placed.clear()
-    door.place_short(clips)
-    async with agent(door.address, tmp_path, speed):
-        await eventually(lambda: "uid-0" in door.results, "it is done by the next one")
+    controller.placed.clear()
+    controller.place_short(clips)
+    async with agent(controller.address, tmp_path, speed):
+        await eventually(lambda: "uid-0" in controller.results, "it is done by the next one")
         assert list((tmp_path / "work").iterdir()) == []
 
 
@@ -138,163 +144,171 @@ def ffmpegs(pid: int) -> list[int]:
 
 
 async def test_the_controller_is_away_while_a_job_ends(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    door.place_long(clips)
-    async with agent(door.address, tmp_path, speed) as running:
+    controller.place_long(clips)
+    async with agent(controller.address, tmp_path, speed) as running:
         await eventually(running.workers, "it works")
-        await door.stop()
-        await running.says("scored")
-        await running.says("a result cannot be reported")
+        await controller.stop()
+        await running.wait_for_log("scored")
+        await running.wait_for_log("a result cannot be reported")
         assert len(spooled(tmp_path)) == 1
-        await door.start()
-        await eventually(lambda: "uid-0" in door.results, "it is reported")
-        door.place_short(clips, "uid-1")
-        await eventually(lambda: "uid-1" in door.results, "and work goes on")
-    assert len(door.calls("RegisterNode")) == 1
+        await controller.start()
+        await eventually(lambda: "uid-0" in controller.results, "it is reported")
+        controller.place_short(clips, "uid-1")
+        await eventually(lambda: "uid-1" in controller.results, "and work goes on")
+    assert len(controller.calls("RegisterNode")) == 1
 
 
 async def test_an_answer_that_is_lost_is_asked_for_again(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    door.lost.add("ReportResult")
-    door.place_short(clips)
-    async with agent(door.address, tmp_path, speed) as running:
-        await running.says("a result cannot be reported")
-        assert "uid-0" in door.results
-        door.lost.clear()
-        await running.says("the result does not count")
+    controller.lost.add("ReportResult")
+    controller.place_short(clips)
+    async with agent(controller.address, tmp_path, speed) as running:
+        await running.wait_for_log("a result cannot be reported")
+        assert "uid-0" in controller.results
+        controller.lost.clear()
+        await running.wait_for_log("the result does not count")
         await eventually(lambda: not spooled(tmp_path), "it is forgotten")
-        door.place_short(clips)  # as a controller that has not seen its own result yet
-        door.place_short(clips, "uid-1")
-        door.placed["uid-0"] = door.placed.pop("uid-0")
-        await eventually(lambda: "uid-1" in door.results, "the other is done")
-        pulls = len(door.calls("PullWork"))
-        await eventually(lambda: len(door.calls("PullWork")) > pulls + 1, "the first was handed out once more")
-        assert [one["job"] for one in running.said if one["msg"] == "taken"] == ["uid-0", "uid-1"]
+        controller.place_short(clips)  # as a controller that has not seen its own result yet
+        controller.place_short(clips, "uid-1")
+        controller.placed["uid-0"] = controller.placed.pop("uid-0")
+        await eventually(lambda: "uid-1" in controller.results, "the other is done")
+        pulls = len(controller.calls("PullWork"))
+        await eventually(lambda: len(controller.calls("PullWork")) > pulls + 1, "the first was handed out once more")
+        assert [one["job"] for one in running.log if one["msg"] == "taken"] == ["uid-0", "uid-1"]
 
 
-async def test_what_is_not_wanted_is_stopped(door: FrontDoor, clips: Path, speed: Path, tmp_path: Path) -> None:
-    door.place_long(clips)
-    async with agent(door.address, tmp_path, speed, "--capacity", "1") as running:
+async def test_what_is_not_wanted_is_stopped(
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
+) -> None:
+    controller.place_long(clips)
+    async with agent(controller.address, tmp_path, speed, "--capacity", "1") as running:
         await eventually(lambda: len(ffmpegs(running.process.pid)) == 1, "it scores")
         (scorer,) = ffmpegs(running.process.pid)
-        door.place_short(clips, "uid-1")
-        door.end("uid-0")
-        await eventually(lambda: "uid-1" in door.results, "the slot is free at once")
+        controller.place_short(clips, "uid-1")
+        controller.end("uid-0")
+        await eventually(lambda: "uid-1" in controller.results, "the slot is free at once")
         assert not read(scorer, "cmdline")
         assert list((tmp_path / "work").iterdir()) == []
-        assert "uid-0" not in door.results
+        assert "uid-0" not in controller.results
 
 
 async def test_a_session_that_is_forgotten_is_made_anew_and_work_goes_on(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    door.place_long(clips)
-    async with agent(door.address, tmp_path, speed) as running:
+    controller.place_long(clips)
+    async with agent(controller.address, tmp_path, speed) as running:
         await eventually(running.workers, "it works")
-        door.sessions.clear()
-        door.change()
-        await eventually(lambda: len(door.calls("RegisterNode")) == 2, "it registers again")
-        await eventually(lambda: door.in_hand() == {"uid-0"}, "it still has its job")
-        await eventually(lambda: "uid-0" in door.results, "which it does")
-        assert len([one for one in running.said if one["msg"] == "taken"]) == 1
+        controller.sessions.clear()
+        controller.change()
+        await eventually(lambda: len(controller.calls("RegisterNode")) == 2, "it registers again")
+        await eventually(lambda: controller.held() == {"uid-0"}, "it still has its job")
+        await eventually(lambda: "uid-0" in controller.results, "which it does")
+        assert len([one for one in running.log if one["msg"] == "taken"]) == 1
 
 
-async def test_without_work_it_says_that_it_goes(door: FrontDoor, speed: Path, tmp_path: Path) -> None:
+async def test_without_work_it_says_that_it_goes(controller: MemoryController, speed: Path, tmp_path: Path) -> None:
     """Else its node would get jobs until its silence is noticed."""
-    async with agent(door.address, tmp_path, speed) as running:
-        await eventually(lambda: door.calls("Heartbeat"), "it is there")
-        assert not door.calls("Heartbeat")[-1].draining
+    async with agent(controller.address, tmp_path, speed) as running:
+        await eventually(lambda: controller.calls("Heartbeat"), "it is there")
+        assert not controller.calls("Heartbeat")[-1].draining
         running.process.terminate()
         assert await running.ended() == 0
-    assert door.calls("Heartbeat")[-1].draining
+    assert controller.calls("Heartbeat")[-1].draining
 
 
-async def test_drained_it_finishes_what_it_has(door: FrontDoor, clips: Path, speed: Path, tmp_path: Path) -> None:
-    door.place_long(clips)
-    async with agent(door.address, tmp_path, speed, "--capacity", "2", "--drain-seconds", "600") as running:
+async def test_drained_it_finishes_what_it_has(
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
+) -> None:
+    controller.place_long(clips)
+    async with agent(controller.address, tmp_path, speed, "--capacity", "2", "--drain-seconds", "600") as running:
         await eventually(running.workers, "it works")
         running.process.terminate()
-        await running.says("draining")
-        door.place_short(clips, "uid-1")
+        await running.wait_for_log("draining")
+        controller.place_short(clips, "uid-1")
         assert await running.ended() == 0
-    assert set(door.results) == {"uid-0"}
+    assert set(controller.results) == {"uid-0"}
 
 
 @pytest.mark.parametrize("seconds", ["0", "60"])
 async def test_told_twice_or_without_time_it_stops_at_once_and_the_job_is_handed_out_again(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path, seconds: str
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path, seconds: str
 ) -> None:
-    door.place_long(clips)
-    async with agent(door.address, tmp_path, speed, "--drain-seconds", seconds) as running:
+    controller.place_long(clips)
+    async with agent(controller.address, tmp_path, speed, "--drain-seconds", seconds) as running:
         await eventually(running.workers, "it works")
         running.process.terminate()
-        await running.says("draining")
+        await running.wait_for_log("draining")
         if seconds == "60":
             running.process.terminate()
         assert await running.ended() == 0
-        assert running.has_said("left unfinished")
-    assert door.results == {}
+        assert running.has_logged("left unfinished")
+    assert controller.results == {}
     assert spooled(tmp_path) == []
     assert list((tmp_path / "work").iterdir()) == []
 
 
 async def test_what_cannot_be_reported_before_it_ends_is_kept(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    door.refusals["ReportResult"] = grpc.StatusCode.INTERNAL
-    door.place_short(clips)
-    async with agent(door.address, tmp_path, speed, "--drain-seconds", "1") as running:
-        await running.says("a result cannot be reported")
+    controller.refusals["ReportResult"] = grpc.StatusCode.INTERNAL
+    controller.place_short(clips)
+    async with agent(controller.address, tmp_path, speed, "--drain-seconds", "1") as running:
+        await running.wait_for_log("a result cannot be reported")
         running.process.terminate()
         assert await running.ended() == 0
-        assert running.has_said("not reported; the next start")
+        assert running.has_logged("not reported; the next start")
     assert len(spooled(tmp_path)) == 1
 
 
 async def test_an_old_controller_hands_out_clips_and_nothing_more(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    door.old = True
+    controller.old = True
     for number in range(3):
-        door.place_short(clips, f"old-{number}")
-    async with agent(door.address, tmp_path, speed, "--capacity", "1"):
-        await eventually(lambda: len(door.results) == 3, "all are done")
-    assert door.most_at_once == 1  # it is never asked while there is no slot free
-    assert door.results["old-0"].score == expected(clips)
+        controller.place_short(clips, f"old-{number}")
+    async with agent(controller.address, tmp_path, speed, "--capacity", "1"):
+        await eventually(lambda: len(controller.results) == 3, "all are done")
+    assert controller.most_at_once == 1  # it is never asked while there is no slot free
+    assert controller.results["old-0"].score == expected(clips)
 
 
-async def test_a_machine_that_cannot_score_takes_no_jobs(door: FrontDoor, tmp_path: Path) -> None:
+async def test_a_machine_that_cannot_score_takes_no_jobs(controller: MemoryController, tmp_path: Path) -> None:
     none = tmp_path / "none.json"
     none.write_text("{}")
-    async with agent(door.address, tmp_path / "state", none, variables={"VMAFX_FFMPEG_BIN": "/nowhere"}) as running:
+    async with agent(
+        controller.address, tmp_path / "state", none, variables={"VMAFX_FFMPEG_BIN": "/nowhere"}
+    ) as running:
         assert await running.ended() == 1
-    assert "this machine cannot score" in running.said[-1]["why"]
-    assert door.heard == []
+    assert "this machine cannot score" in running.log[-1]["why"]
+    assert controller.received == []
     broken = {"VMAFX_FFMPEG_BIN": "/bin/true", "PATH": os.environ["PATH"]}
     with pytest.raises(NodeFault):
         await frames_per_second(tmp_path, await HostHardware().device("cpu"), broken)
 
 
-async def test_progress_is_told_while_a_job_runs(door: FrontDoor, clips: Path, speed: Path, tmp_path: Path) -> None:
+async def test_progress_is_told_while_a_job_runs(
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
+) -> None:
     longer = tmp_path / "longer.mkv"
     await asyncio.to_thread(lengthen, clips / "long.mkv", longer)
-    door.place("uid-0", longer, longer, SLOW)
-    async with agent(door.address, tmp_path / "state", speed):
-        await eventually(lambda: frames_told(door), "progress is told")
-        said = frames_told(door)[0]
+    controller.place("uid-0", longer, longer, SLOW)
+    async with agent(controller.address, tmp_path / "state", speed):
+        await eventually(lambda: frames_told(controller), "progress is told")
+        said = frames_told(controller)[0]
         assert (said.final, said.job_id, said.name) == (False, "uid-0", "job-uid-0")
         assert said.progress.total_frames == 2000
         assert 0 < said.progress.frames < 2000
         assert said.progress.fps > 0
-        door.placed.clear()  # the next is told that it does not count
-        await eventually(lambda: door.in_hand() == set(), "and it is stopped")
+        controller.placed.clear()  # the next is told that it does not count
+        await eventually(lambda: controller.held() == set(), "and it is stopped")
 
 
-def frames_told(door: FrontDoor) -> list[Any]:
+def frames_told(controller: MemoryController) -> list[Any]:
     """Progress that says something: a worker that has only just begun has nothing to tell."""
-    return [one for one in door.calls("ReportResult") if one.final or one.progress.frames]
+    return [one for one in controller.calls("ReportResult") if one.final or one.progress.frames]
 
 
 def lengthen(clip: Path, longer: Path) -> None:

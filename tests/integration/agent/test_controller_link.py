@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.support.frontdoor import FrontDoor
+from tests.support.memory_controller import MemoryController
 from tests.support.waiting import eventually
 from vmafx.agent.controller_link import (
     AgentSession,
@@ -27,8 +27,8 @@ REQUEST = wire.RegisterNodeRequest(name="machine", capability=CAN)
 
 
 @pytest.fixture
-async def link(door: FrontDoor) -> AsyncIterator[ControllerLink]:
-    link = ControllerLink(Endpoint(address=door.address, insecure=True))
+async def link(controller: MemoryController) -> AsyncIterator[ControllerLink]:
+    link = ControllerLink(Endpoint(address=controller.address, insecure=True))
     yield link
     await link.close()
 
@@ -47,18 +47,20 @@ async def link(door: FrontDoor) -> AsyncIterator[ControllerLink]:
     ],
 )
 async def test_errors_in_our_terms(
-    door: FrontDoor, link: ControllerLink, code: str, kind: type[ControllerError]
+    controller: MemoryController, link: ControllerLink, code: str, kind: type[ControllerError]
 ) -> None:
-    door.refusals["RegisterNode"] = grpc.StatusCode[code]
+    controller.refusals["RegisterNode"] = grpc.StatusCode[code]
     with pytest.raises(kind) as error:
         await link.register(REQUEST)
     assert str(error.value) == f"{code}: so it [31mis"
 
 
-async def test_a_connection_that_is_closed_is_no_cancellation(door: FrontDoor, link: ControllerLink) -> None:
+async def test_a_connection_that_is_closed_is_no_cancellation(
+    controller: MemoryController, link: ControllerLink
+) -> None:
     session = await link.register(REQUEST)
     first, second = (asyncio.create_task(link.pull(session, CAN, [])) for _ in range(2))
-    await eventually(lambda: len(door.calls("PullWork")) == 2, "both wait for work")
+    await eventually(lambda: len(controller.calls("PullWork")) == 2, "both wait for work")
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
         await second
@@ -70,16 +72,18 @@ async def test_a_connection_that_is_closed_is_no_cancellation(door: FrontDoor, l
 
 
 @pytest.mark.parametrize("content", [None, b"", b"two words", b"line\nline", b"\xff", "ü".encode()])
-async def test_a_token_file_without_a_token(door: FrontDoor, tmp_path: Path, content: bytes | None) -> None:
+async def test_a_token_file_without_a_token(
+    controller: MemoryController, tmp_path: Path, content: bytes | None
+) -> None:
     token = tmp_path / "token"
     if content is not None:
         token.write_bytes(content)
-    link = ControllerLink(Endpoint(address=door.address, insecure=True, token=token))
+    link = ControllerLink(Endpoint(address=controller.address, insecure=True, token=token))
     with pytest.raises(TokenUnavailable, match="the token file"):
         await link.register(REQUEST)
     token.write_text("now there is one\n".replace(" ", "-"))
     assert (await link.register(REQUEST)).node == "default/machine"
-    assert door.heard[-1].authorization == "Bearer now-there-is-one"
+    assert controller.received[-1].authorization == "Bearer now-there-is-one"
     await link.close()
 
 

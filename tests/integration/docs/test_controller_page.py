@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from tests.support.project import ROOT
-from tests.support.scripted import Scripted
+from tests.support.scripted_controller import ScriptedController
 from tests.support.waiting import eventually
 from vmafx.auth import access
 from vmafx.auth.access import TokenAccess
@@ -70,20 +70,20 @@ async def test_the_service_accounts_of_the_page_are_authorized(
 
 
 async def test_the_curl_example() -> None:
-    calls = Scripted()
+    calls = ScriptedController()
     async with server.serve_http(ListenAddress("127.0.0.1", 0), http_server.site(calls, {})) as port:  # type: ignore[arg-type]
         controller = f"http://127.0.0.1:{port}"
         out = await bash(block_with("sh", "curl"), CONTROLLER=controller, TOKEN="t", JOB="u-1")
-    assert [one.call for one in calls.asked] == ["SubmitJob", "GetJob", "StreamJobs", "CancelJob"]
-    assert {one.presented.token for one in calls.asked} == {"t"}
-    assert calls.asked[0].request.spec == '{"priority": 5}'
+    assert [one.call for one in calls.received] == ["SubmitJob", "GetJob", "StreamJobs", "CancelJob"]
+    assert {one.presented.token for one in calls.received} == {"t"}
+    assert calls.received[0].request.spec == '{"priority": 5}'
     assert '"finalScore":93.25' in out
 
 
 async def test_the_python_example(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    calls, tokens = Scripted(), []
+    calls, tokens = ScriptedController(), []
 
     async def submit(request: Any, context: Any) -> Any:
         tokens.append(dict(context.invocation_metadata())["authorization"])

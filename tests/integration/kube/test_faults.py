@@ -7,7 +7,7 @@ import pytest
 
 from tests.integration.kube.test_client import SLIM, make, take
 from tests.support import virtual
-from tests.support.nobody import nobody_listens
+from tests.support.closed_port import closed_port
 from tests.support.proxy import CutStream, FaultyProxy, LoseAnswer, LoseRequest, Refuse, Stall
 from vmafx.kube import JOBS, Client, Config, ObjectKey, transport
 from vmafx.kube.errors import ServerError, TooManyRequests, Unreachable
@@ -99,7 +99,7 @@ def test_nobody_there() -> None:
         async with Client(Config(server=server, tls=None)) as client:
             await client.get(JOBS, ObjectKey("a", "b"))
 
-    with nobody_listens() as port:
+    with closed_port() as port:
         server = f"https://127.0.0.1:{port}"
         with pytest.raises(Unreachable, match=f"cannot connect to {server}: .*[Cc]onn") as refused:
             virtual.run(ask(server))

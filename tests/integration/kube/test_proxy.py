@@ -8,9 +8,9 @@ import msgspec
 import pytest
 import uvloop
 
-from tests.support.nobody import nobody_listens
+from tests.support.closed_port import closed_port
+from tests.support.forward_proxy import Tunnel
 from tests.support.proxy import FaultyProxy
-from tests.support.tunnel import Tunnel
 from vmafx.api.meta import ObjectMeta
 from vmafx.api.node import VmafxNode, VmafxNodeSpec
 from vmafx.devcluster.pki import Authority
@@ -89,7 +89,7 @@ async def test_a_server_without_tls_is_asked_for_by_its_url(client: Client) -> N
 
 
 async def test_a_proxy_that_is_not_there(client: Client) -> None:
-    with nobody_listens() as port:
+    with closed_port() as port:
         nobody = msgspec.structs.replace(client.config, proxy=f"http://127.0.0.1:{port}")
         async with Client(nobody) as far:
             with pytest.raises(Unreachable, match="cannot connect"):

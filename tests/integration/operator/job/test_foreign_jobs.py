@@ -12,9 +12,9 @@ import grpc
 import pytest
 
 from tests.conftest import Kubectl
-from tests.support.elsewhere import Elsewhere, Told
 from tests.support.fleet import add_node, condition, operating, phase, reaches
-from tests.support.operators import operator
+from tests.support.foreign_controller import ForeignController, JobReply
+from tests.support.operator_process import operator
 from tests.support.waiting import eventually
 from vmafx.api.job import VmafxJob, VmafxJobSpec
 from vmafx.api.meta import ObjectMeta
@@ -41,13 +41,13 @@ def sockets() -> Iterator[str]:
 
 
 @pytest.fixture
-async def elsewhere(sockets: str, namespace: str) -> AsyncIterator[Elsewhere]:
-    async with Elsewhere(sockets.replace("{namespace}", namespace)) as controller:
+async def elsewhere(sockets: str, namespace: str) -> AsyncIterator[ForeignController]:
+    async with ForeignController(sockets.replace("{namespace}", namespace)) as controller:
         yield controller
 
 
 @asynccontextmanager
-async def follows(client: Client, elsewhere: Elsewhere, namespace: str) -> AsyncIterator[JobReconciler]:
+async def follows(client: Client, elsewhere: ForeignController, namespace: str) -> AsyncIterator[JobReconciler]:
     async with operating(client, namespace, controllers=elsewhere.address) as running:
         yield running
 
@@ -70,7 +70,7 @@ async def no_pods(client: Client, namespace: str) -> bool:
 
 
 WAITS = ("Scheduled", "False", "AwaitingScheduler")
-STATES: dict[str, tuple[Told, str, tuple[str, str, str], str]] = {
+STATES: dict[str, tuple[JobReply, str, tuple[str, str, str], str]] = {
     # what is said, the phase it comes to, the condition that tells, and what that says
     "pending": (wire.Job(id="pending-1"), "Pending", WAITS, "pending-1, says PENDING"),
     "running": (
@@ -120,7 +120,7 @@ STATES: dict[str, tuple[Told, str, tuple[str, str, str], str]] = {
 
 
 async def test_whatever_it_says_is_told_and_nothing_is_run(
-    client: Client, namespace: str, elsewhere: Elsewhere
+    client: Client, namespace: str, elsewhere: ForeignController
 ) -> None:
     await add_node(client, namespace, "pool", capacity=100)
     keys = {name: await give(client, namespace, name) for name in STATES}
@@ -146,7 +146,7 @@ async def test_whatever_it_says_is_told_and_nothing_is_run(
 
 
 async def test_a_job_goes_its_way_over_there_whoever_watches(
-    client: Client, namespace: str, elsewhere: Elsewhere, kubectl: Kubectl
+    client: Client, namespace: str, elsewhere: ForeignController, kubectl: Kubectl
 ) -> None:
     key = await give(client, namespace, "clip")
     elsewhere.say("clip-1", wire.PENDING)
@@ -167,15 +167,15 @@ async def test_a_job_goes_its_way_over_there_whoever_watches(
         assert done.returncode == 0, done.stderr
     job = await client.get(JOBS, key)
     assert (job.status.score, job.status.startedAt) == (88.5, first.status.startedAt)
-    asked = elsewhere.asked["clip-1"]
+    asked = elsewhere.requests["clip-1"]
     async with follows(client, elsewhere, namespace) as running:
         await eventually(running._jobs.synced.is_set, "a new operator knows all there is")
         assert running._following._lines == {}
-    assert elsewhere.asked["clip-1"] == asked
+    assert elsewhere.requests["clip-1"] == asked
 
 
 async def test_no_job_is_lost_while_the_controller_is_away(
-    client: Client, namespace: str, elsewhere: Elsewhere
+    client: Client, namespace: str, elsewhere: ForeignController
 ) -> None:
     await elsewhere.stop()
     waiting = await give(client, namespace, "waiting")
@@ -201,7 +201,7 @@ async def test_no_job_is_lost_while_the_controller_is_away(
     assert await no_pods(client, namespace)
 
 
-async def test_cancel(client: Client, namespace: str, elsewhere: Elsewhere) -> None:
+async def test_cancel(client: Client, namespace: str, elsewhere: ForeignController) -> None:
     keys = {name: await give(client, namespace, name) for name in ("waits", "runs", "kept", "done", "unknown")}
     elsewhere.say("waits-1", wire.PENDING)
     for name in ("runs", "kept", "done"):
@@ -222,7 +222,7 @@ async def test_cancel(client: Client, namespace: str, elsewhere: Elsewhere) -> N
 
 
 async def test_cancel_does_not_wait_for_ever_for_a_controller_that_is_away(
-    client: Client, namespace: str, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+    client: Client, namespace: str, elsewhere: ForeignController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(foreign, "STOP_TIMEOUT", 10.0)  # not over before the first silence is heard
     await elsewhere.stop()
@@ -236,7 +236,7 @@ async def test_cancel_does_not_wait_for_ever_for_a_controller_that_is_away(
 
 
 async def test_suspend_stops_it_there_and_whoever_places_it_next_may(
-    client: Client, namespace: str, elsewhere: Elsewhere
+    client: Client, namespace: str, elsewhere: ForeignController
 ) -> None:
     key = await give(client, namespace, "pause")
     elsewhere.say("pause-1", wire.RUNNING)
@@ -260,7 +260,7 @@ async def test_suspend_stops_it_there_and_whoever_places_it_next_may(
 
 
 async def test_a_suspension_that_is_refused_says_so_and_the_score_still_comes(
-    client: Client, namespace: str, elsewhere: Elsewhere
+    client: Client, namespace: str, elsewhere: ForeignController
 ) -> None:
     key = await give(client, namespace, "kept")
     elsewhere.say("kept-1", wire.RUNNING)
@@ -275,7 +275,7 @@ async def test_a_suspension_that_is_refused_says_so_and_the_score_still_comes(
 
 
 async def test_a_job_resumed_by_another_operator_after_it_was_stopped_is_not_lost(
-    client: Client, namespace: str, elsewhere: Elsewhere
+    client: Client, namespace: str, elsewhere: ForeignController
 ) -> None:
     key = await give(client, namespace, "twice")
     elsewhere.say("twice-1", wire.RUNNING)
@@ -291,7 +291,7 @@ async def test_a_job_resumed_by_another_operator_after_it_was_stopped_is_not_los
         await reaches(client, key, lambda job: says(job) == "waits for other to place it", "it may be placed again")
 
 
-async def test_a_deadline(client: Client, namespace: str, elsewhere: Elsewhere) -> None:
+async def test_a_deadline(client: Client, namespace: str, elsewhere: ForeignController) -> None:
     key = await give(client, namespace, "late", activeDeadlineSeconds=2)
     elsewhere.say("late-1", wire.RUNNING)
     async with follows(client, elsewhere, namespace):
@@ -300,7 +300,7 @@ async def test_a_deadline(client: Client, namespace: str, elsewhere: Elsewhere) 
     assert elsewhere.cancelled == ["late-1"]
 
 
-async def test_a_job_deleted_while_it_is_followed(client: Client, namespace: str, elsewhere: Elsewhere) -> None:
+async def test_a_job_deleted_while_it_is_followed(client: Client, namespace: str, elsewhere: ForeignController) -> None:
     keys = [await give(client, namespace, name) for name in ("one", "two")]
     for key in keys:
         elsewhere.say(f"{key.name}-1", wire.RUNNING)
@@ -312,20 +312,20 @@ async def test_a_job_deleted_while_it_is_followed(client: Client, namespace: str
         await eventually(lambda: list(line._talks) == [keys[1]], "it is forgotten")
         await client.delete(JOBS, keys[1])
         await eventually(lambda: not running._following._lines, "nothing is left to ask")
-        asked = elsewhere.asked.total()
+        asked = elsewhere.requests.total()
         again = await give(client, namespace, "one", status={"phase": "Running"})  # of the same name, and name there
         elsewhere.say("one-1", wire.COMPLETED, final_score=12.0)
         job = await reaches(client, again, phase("Succeeded"), "another of its name is asked after")
         assert job.status.score == 12.0
-        assert elsewhere.asked.total() > asked
+        assert elsewhere.requests.total() > asked
 
 
 async def test_each_namespace_has_its_controller(
-    client: Client, namespace: str, elsewhere: Elsewhere, sockets: str
+    client: Client, namespace: str, elsewhere: ForeignController, sockets: str
 ) -> None:
     neighbour = f"{namespace}-too"
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": neighbour}})
-    async with Elsewhere(sockets.replace("{namespace}", neighbour)) as other:
+    async with ForeignController(sockets.replace("{namespace}", neighbour)) as other:
         elsewhere.say("clip-1", wire.COMPLETED, final_score=1.0)
         other.say("clip-1", wire.COMPLETED, final_score=2.0)
         await other.stop()
@@ -339,7 +339,7 @@ async def test_each_namespace_has_its_controller(
 
 
 async def test_what_another_controller_has_is_not_placed_here_whatever_its_scheduler_is_called(
-    client: Client, namespace: str, elsewhere: Elsewhere
+    client: Client, namespace: str, elsewhere: ForeignController
 ) -> None:
     elsewhere.say("mine-1", wire.PENDING)
     elsewhere.say("both-1", wire.RUNNING)
@@ -359,7 +359,7 @@ async def test_what_another_controller_has_is_not_placed_here_whatever_its_sched
 
 
 async def test_a_job_taken_out_of_our_queue_leaves_its_place_to_the_next(
-    client: Client, namespace: str, elsewhere: Elsewhere
+    client: Client, namespace: str, elsewhere: ForeignController
 ) -> None:
     elsewhere.say("taken-1", wire.RUNNING)
     ours = {"schedulerName": "vmafx", "status": {"controllerJobID": None}}
@@ -375,7 +375,7 @@ async def test_a_job_taken_out_of_our_queue_leaves_its_place_to_the_next(
 
 
 async def test_what_another_scheduler_lets_run_on_a_node_of_ours_is_run_there(
-    client: Client, namespace: str, elsewhere: Elsewhere
+    client: Client, namespace: str, elsewhere: ForeignController
 ) -> None:
     await add_node(client, namespace, "pool")
     placed = {"controllerJobID": None, "phase": "Running", "assignedNode": "pool"}
@@ -391,7 +391,7 @@ async def _pods_are(client: Client, namespace: str, names: list[str]) -> bool:
 
 
 async def test_the_operator_itself_pays_for_grpc_when_it_first_needs_it(
-    cluster: DevCluster, client: Client, namespace: str, elsewhere: Elsewhere, tmp_path: Path
+    cluster: DevCluster, client: Client, namespace: str, elsewhere: ForeignController, tmp_path: Path
 ) -> None:
     elsewhere.say("clip-1", wire.COMPLETED, final_score=77.0)
     await elsewhere.stop()

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.contexts import context
 from tests.support.fleet import add_node, allow_pods, condition, has_seen, operating, phase, reaches, submit
 from tests.support.kubelet import End, Fate, Kubelet
-from tests.support.settings import defaults
+from tests.support.operator_context import context
+from tests.support.setting_defaults import defaults
 from tests.support.waiting import eventually
 from vmafx.api.job import JobView, VmafxJob
 from vmafx.clock import utc_now

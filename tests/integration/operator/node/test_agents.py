@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from tests.support.agent_fleet import AgentFleet, agent_fleet, failures, placed, running_on
-from tests.support.contexts import context
 from tests.support.fleet import add_node, submit
-from tests.support.settings import defaults
+from tests.support.operator_context import context
+from tests.support.setting_defaults import defaults
 from tests.support.waiting import eventually
 from vmafx.api.meta import Condition
 from vmafx.api.node import BY_AGENT, REGISTERED_BY

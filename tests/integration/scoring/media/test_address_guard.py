@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.support.nobody import nobody_listens
+from tests.support.closed_port import closed_port
 from tests.support.webserver import WebServer, hangs_up, has, redirects, says, stalls, without_end
 from vmafx.backoff import Backoff
 from vmafx.devcluster.pki import Authority
@@ -111,7 +111,7 @@ async def test_a_name_that_leads_elsewhere_as_well_is_reached_there(
 @pytest.mark.usefixtures("loopback_is_public")
 @pytest.mark.parametrize("hosts", [("10.255.255.1", "127.0.0.1"), ("127.0.0.1", "10.255.255.1")])
 async def test_nobody_at_the_public_one_of_two_addresses(hosts: tuple[str, str], lookup: Callable[..., None]) -> None:
-    with nobody_listens() as port:
+    with closed_port() as port:
         lookup(port, *hosts)
         with pytest.raises(NodeFault, match="no connection"):
             await content("http://both.example/a", GUARDED)

@@ -19,7 +19,7 @@ from typing import Any, Self
 import msgspec
 import pytest
 
-from tests.support.nobody import nobody_listens
+from tests.support.closed_port import closed_port
 from tests.support.waiting import until
 from vmafx.backoff import Backoff
 from vmafx.devcluster import paths, tools
@@ -265,7 +265,7 @@ async def test_without_permission_it_says_which_variables_to_set(
 
 
 async def test_nobody_there(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
-    with nobody_listens() as port:
+    with closed_port() as port:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
         assert "5 times in a row" in await failure("s3://clips/folder/a.mp4", NodeFault)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.support.nobody import nobody_listens
+from tests.support.closed_port import closed_port
 from tests.support.waiting import eventually
 from tests.support.webserver import (
     Request,
@@ -326,7 +326,7 @@ async def test_a_no_is_taken_at_once(server: WebServer, status: int, why: str) -
 
 
 async def test_nobody_there() -> None:
-    with nobody_listens() as port:
+    with closed_port() as port:
         assert "no connection" in await fault(f"http://127.0.0.1:{port}/a.mp4")
 
 

@@ -31,7 +31,7 @@ LOCAL = "127.0.0.1"
 
 
 @asynccontextmanager
-async def controlling(
+async def running_controller(
     client: Client,
     namespace: str,
     doors: AccessControl | None = None,
@@ -83,7 +83,7 @@ async def controlling(
 
 
 @asynccontextmanager
-async def calling(port: int) -> AsyncIterator[VmafxControllerStub]:
+async def controller_stub(port: int) -> AsyncIterator[VmafxControllerStub]:
     async with grpc.aio.insecure_channel(f"{LOCAL}:{port}", [("grpc.use_local_subchannel_pool", 1)]) as channel:
         yield VmafxControllerStub(channel)
 

@@ -21,25 +21,25 @@ class AgentProcess:
 
     def __init__(self, process: asyncio.subprocess.Process, state: Path) -> None:
         self.process, self.state = process, state
-        self.said: list[dict[str, Any]] = []
+        self.log: list[dict[str, Any]] = []
         self._listening = asyncio.create_task(self._listen())
 
     async def _listen(self) -> None:
         assert self.process.stderr is not None
         while line := await self.process.stderr.readline():
             try:
-                self.said.append(json.loads(line))
+                self.log.append(json.loads(line))
             except ValueError:
-                self.said.append({"msg": line.decode(errors="replace").rstrip()})
+                self.log.append({"msg": line.decode(errors="replace").rstrip()})
 
-    def has_said(self, text: str) -> bool:
-        return any(text in one["msg"] for one in self.said)
+    def has_logged(self, text: str) -> bool:
+        return any(text in one["msg"] for one in self.log)
 
-    async def says(self, text: str) -> None:
+    async def wait_for_log(self, text: str) -> None:
         try:
-            await eventually(lambda: self.has_said(text), text)
+            await eventually(lambda: self.has_logged(text), text)
         except AssertionError:
-            raise AssertionError(f"it did not say {text!r}, but {self.said}") from None
+            raise AssertionError(f"it did not say {text!r}, but {self.log}") from None
 
     async def ended(self) -> int:
         async with asyncio.timeout(PATIENCE):

@@ -6,18 +6,16 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import yaml
 
-from tests.support.fleet import scoring_fleet
+from tests.support.fleet import ScoringFleet
 from tests.support.project import ROOT
 from tests.support.video import ffmpeg
 from vmafx.devcluster import DevCluster
-from vmafx.kube import Client
 
 
 def script_with(text: str) -> str:
@@ -61,12 +59,6 @@ def pipeline(clips: Path, cluster: DevCluster, namespace: str, tmp_path: Path) -
     return Pipeline(folder, environment)
 
 
-@pytest.fixture
-async def fleet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[None]:
-    async with scoring_fleet(client, namespace, tmp_path):
-        yield
-
-
 async def test_a_local_pipeline_fails_below_the_threshold_and_keeps_its_reports(pipeline: Pipeline) -> None:
     script = script_with("--fail-under")
     code, out, err = await pipeline.run(script)
@@ -87,7 +79,7 @@ async def test_a_local_pipeline_fails_below_the_threshold_and_keeps_its_reports(
     assert "no file low.mp4" in scores
 
 
-async def test_a_pipeline_scores_a_clip_on_a_cluster(pipeline: Pipeline, fleet: None) -> None:
+async def test_a_pipeline_scores_a_clip_on_a_cluster(pipeline: Pipeline, fleet: ScoringFleet) -> None:
     script = script_with("jq -e")
     code, out, err = await pipeline.run(script)
     assert (code, out) == (0, "true\n"), err
@@ -97,7 +89,7 @@ async def test_a_pipeline_scores_a_clip_on_a_cluster(pipeline: Pipeline, fleet: 
     assert (code, out) == (1, "false\n"), err
 
 
-async def test_a_pipeline_scores_several_clips_on_a_cluster(pipeline: Pipeline, fleet: None) -> None:
+async def test_a_pipeline_scores_several_clips_on_a_cluster(pipeline: Pipeline, fleet: ScoringFleet) -> None:
     script = script_with("for clip in")
     code, out, err = await pipeline.run(script)
     assert code == 0, err

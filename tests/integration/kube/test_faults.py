@@ -1,7 +1,6 @@
 """What the client does when the network, or the server, does not do its part."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -15,18 +14,6 @@ from vmafx.kube.transport import ApiRequest, Transport
 from vmafx.kube.watch import RETRY_LIMIT, Added
 
 NOWHERE = Config(server="http://nowhere", tls=None)  # behind a proxy that passes nothing on
-
-
-@pytest.fixture
-async def proxy(client: Client) -> AsyncIterator[FaultyProxy]:
-    async with FaultyProxy(client.config) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-async def through(proxy: FaultyProxy) -> AsyncIterator[Client]:
-    async with Client(proxy.config) as client:
-        yield client
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -21,19 +21,6 @@ def lease(namespace: str) -> ObjectKey:
     return ObjectKey(namespace, "vmafx-operator.vmafx.dev")
 
 
-@pytest.fixture
-async def proxy(client: Client) -> AsyncIterator[FaultyProxy]:
-    async with FaultyProxy(client.config) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-async def through(proxy: FaultyProxy) -> AsyncIterator[Client]:
-    """A client whose requests the proxy counts."""
-    async with Client(proxy.config) as through:
-        yield through
-
-
 def candidate(client: Client, lease: ObjectKey, name: str, timings: Timings = SOON) -> tuple[LeaderElection, Metrics]:
     metrics = Metrics()
     return LeaderElection(client, lease, name, metrics, timings), metrics

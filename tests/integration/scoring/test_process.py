@@ -35,15 +35,6 @@ def long_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return video.long_clip(tmp_path_factory.mktemp("long") / "clip.mkv", frames=150)
 
 
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    return folder
-
-
 def reading(path: Path) -> Iterator[int]:
     """The processes that have this file open."""
     for entry in Path("/proc").iterdir():

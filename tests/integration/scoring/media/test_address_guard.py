@@ -30,12 +30,6 @@ BASIC = "Basic " + base64.b64encode("user:pä/ss".encode()).decode()
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[WebServer]:
-    async with WebServer() as server:
-        yield server
-
-
-@pytest.fixture
 async def other() -> AsyncIterator[WebServer]:
     async with WebServer() as server:
         yield server

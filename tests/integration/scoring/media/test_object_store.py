@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -159,14 +158,6 @@ async def relay(gateway: tuple[Path, int], monkeypatch: pytest.MonkeyPatch, tmp_
         monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
         monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
         yield relay
-
-
-@pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
 
 
 def nothing(_done: int, _total: int | None) -> None:

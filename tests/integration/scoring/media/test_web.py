@@ -8,7 +8,6 @@ import random
 import resource
 import socket
 import tempfile
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -36,21 +35,6 @@ CLIP = random.Random(1).randbytes(6 << 20)
 OTHER = random.Random(2).randbytes(5 << 20)
 AT_ONCE = RetryPolicy(backoff=Backoff(0.0, 0.0), max_asked=0.0)
 HERE = MediaPolicy(private=True, retry=AT_ONCE, reserve=0)
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[WebServer]:
-    async with WebServer() as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where clips are staged in this test."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
 
 
 def staged() -> list[Path]:

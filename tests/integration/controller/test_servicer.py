@@ -468,7 +468,7 @@ async def test_an_agent_is_told_the_nodes_capacity_and_gets_so_many_jobs(
 ) -> None:
     agent = Agent(stub, "box", capacity=1)
     await joined(client, namespace, agent)
-    assert agent.told == 1
+    assert agent.node_capacity == 1
     await client.merge_patch(NODES, ObjectKey(namespace, "box"), {"spec": {"capacity": 3}})
 
     async def told() -> bool:
@@ -477,7 +477,7 @@ async def test_an_agent_is_told_the_nodes_capacity_and_gets_so_many_jobs(
     await eventually(told, "the heartbeat tells it")
     again = Agent(stub, "box", capacity=1)
     await again.register()
-    assert again.told == 3
+    assert again.node_capacity == 3
 
 
 async def test_an_agent_that_drains_gets_no_new_jobs(client: Client, namespace: str, stub: VmafxControllerStub) -> None:

@@ -48,7 +48,7 @@ async def proxy(client: Client) -> AsyncIterator[FaultyProxy]:
 
 
 @pytest.fixture
-async def through(proxy: FaultyProxy) -> AsyncIterator[Client]:
+async def proxied_client(proxy: FaultyProxy) -> AsyncIterator[Client]:
     """A client whose requests go through the proxy."""
     async with Client(proxy.config) as client:
         yield client

@@ -64,7 +64,7 @@ class Site(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def example_clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clips")
     for kind, size in (("mp4", (256, 144)), ("yuv", RAW_SIZE)):
         reference = lossless(scene(frames=6, size=size), folder / "lossless.mkv", rate="23.976")
@@ -74,23 +74,23 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def with_clips(example: Path, clips: Path, folder: Path) -> dict[str, Any]:
+def with_clips(example: Path, example_clips: Path, folder: Path) -> dict[str, Any]:
     """An example with its URIs replaced by local clips of the same kind."""
     made: dict[str, Any] = yaml.safe_load(example.read_text())
     if made["kind"] == "VmafxJob":
         for part in ("reference", "distorted"):
             kind = "yuv" if made["spec"][part].endswith(".yuv") else "mp4"
-            made["spec"][part] = (clips / f"{part}.{kind}").as_uri()
+            made["spec"][part] = (example_clips / f"{part}.{kind}").as_uri()
         if "output" in made["spec"]:
             made["spec"]["output"] = (folder / Path(made["spec"]["output"]).name).as_uri()
     return made
 
 
-def write_examples(folder: Path, clips: Path, cluster: DevCluster, namespace: str) -> None:
+def write_examples(folder: Path, example_clips: Path, cluster: DevCluster, namespace: str) -> None:
     """Write the examples, and a kubeconfig for this namespace, to a folder."""
     (folder / "examples").mkdir(parents=True)
     for example in (ROOT / "examples").glob("*.yaml"):
-        (folder / "examples" / example.name).write_text(yaml.safe_dump(with_clips(example, clips, folder)))
+        (folder / "examples" / example.name).write_text(yaml.safe_dump(with_clips(example, example_clips, folder)))
     config = yaml.safe_load(cluster.kubeconfig.read_text())
     for one in config["contexts"]:
         one["context"]["namespace"] = namespace
@@ -124,10 +124,10 @@ async def operator(folder: Path, environment: dict[str, str]) -> AsyncIterator[N
 
 @pytest.fixture
 async def site(
-    client: Client, cluster: DevCluster, namespace: str, kubectl_path: Path, clips: Path, tmp_path: Path
+    client: Client, cluster: DevCluster, namespace: str, kubectl_path: Path, example_clips: Path, tmp_path: Path
 ) -> AsyncIterator[Site]:
     folder = tmp_path / "project"
-    write_examples(folder, clips, cluster, namespace)
+    write_examples(folder, example_clips, cluster, namespace)
     environment = {
         "PATH": f"{Path(sys.executable).parent}:{kubectl_path.parent}:{os.environ['PATH']}",
         "HOME": str(tmp_path),

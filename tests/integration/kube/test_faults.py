@@ -18,49 +18,49 @@ NOWHERE = Config(server="http://nowhere", tls=None)  # behind a proxy that passe
 
 @pytest.mark.parametrize("status", [429, 503])
 async def test_a_request_turned_away_comes_back_when_told(
-    proxy: FaultyProxy, through: Client, namespace: str, status: int
+    proxy: FaultyProxy, proxied_client: Client, namespace: str, status: int
 ) -> None:
     proxy.faults.extend([Refuse(status, retry_after="0")] * 3)
-    key, _ = await make(through, namespace)
+    key, _ = await make(proxied_client, namespace)
     assert proxy.seen == ["POST"] * 4
-    assert [job.metadata.name for job in (await through.list(JOBS, namespace)).items] == [key.name]
+    assert [job.metadata.name for job in (await proxied_client.list(JOBS, namespace)).items] == [key.name]
 
 
 async def test_a_503_that_does_not_say_when_is_not_tried_again(
-    proxy: FaultyProxy, through: Client, namespace: str
+    proxy: FaultyProxy, proxied_client: Client, namespace: str
 ) -> None:
     proxy.faults.append(Refuse(503, body="the backend is gone"))
     with pytest.raises(ServerError, match="the backend is gone"):
-        await make(through, namespace)
+        await make(proxied_client, namespace)
     assert proxy.seen == ["POST"]
 
 
-async def test_giving_up_says_why(proxy: FaultyProxy, through: Client, namespace: str) -> None:
+async def test_giving_up_says_why(proxy: FaultyProxy, proxied_client: Client, namespace: str) -> None:
     proxy.faults.extend([Refuse(429, retry_after="0", body='{"message": "slow down"}')] * 20)
     with pytest.raises(TooManyRequests, match="slow down"):
-        await make(through, namespace)
+        await make(proxied_client, namespace)
     assert len(proxy.seen) == 6
 
 
 async def test_a_create_whose_answer_was_lost_is_not_sent_twice(
-    proxy: FaultyProxy, through: Client, client: Client, namespace: str
+    proxy: FaultyProxy, proxied_client: Client, client: Client, namespace: str
 ) -> None:
     proxy.faults.append(LoseAnswer())
     with pytest.raises(Unreachable, match="was lost"):
-        await make(through, namespace)
+        await make(proxied_client, namespace)
     assert proxy.seen == ["POST"]
     assert len((await client.list(JOBS, namespace)).items) == 1
 
 
 @pytest.mark.parametrize("fault", [LoseRequest(), LoseAnswer()])
 async def test_what_comes_to_the_same_twice_is_sent_again(
-    proxy: FaultyProxy, through: Client, namespace: str, fault: LoseRequest | LoseAnswer
+    proxy: FaultyProxy, proxied_client: Client, namespace: str, fault: LoseRequest | LoseAnswer
 ) -> None:
-    key, _ = await make(through, namespace)
+    key, _ = await make(proxied_client, namespace)
     for call in (
-        through.get(JOBS, key),
-        through.merge_patch(JOBS, key, {"spec": {"priority": 2}}),
-        through.patch_status(JOBS, key, {"message": "hello"}),
+        proxied_client.get(JOBS, key),
+        proxied_client.merge_patch(JOBS, key, {"spec": {"priority": 2}}),
+        proxied_client.patch_status(JOBS, key, {"message": "hello"}),
     ):
         proxy.seen.clear()
         proxy.faults.append(fault)
@@ -70,14 +70,14 @@ async def test_what_comes_to_the_same_twice_is_sent_again(
 
 @pytest.mark.parametrize("fault", [LoseRequest(), LoseAnswer()])
 async def test_a_guarded_patch_is_not_sent_again(
-    proxy: FaultyProxy, through: Client, namespace: str, fault: LoseRequest | LoseAnswer
+    proxy: FaultyProxy, proxied_client: Client, namespace: str, fault: LoseRequest | LoseAnswer
 ) -> None:
     """Had the first one arrived, the second would be refused, and the caller told that somebody else wrote."""
-    key, made = await make(through, namespace)
+    key, made = await make(proxied_client, namespace)
     proxy.seen.clear()
     proxy.faults.append(fault)
     with pytest.raises(Unreachable):
-        await through.patch_status(JOBS, key, {"message": "hello"}, version=made.metadata.resourceVersion)
+        await proxied_client.patch_status(JOBS, key, {"message": "hello"}, version=made.metadata.resourceVersion)
     assert proxy.seen == ["PATCH"]
 
 
@@ -105,21 +105,23 @@ def test_a_server_that_says_nothing_is_not_waited_for_for_ever() -> None:
 
 
 async def test_a_watch_cut_anywhere_loses_nothing_and_repeats_nothing(
-    proxy: FaultyProxy, through: Client, client: Client, namespace: str
+    proxy: FaultyProxy, proxied_client: Client, client: Client, namespace: str
 ) -> None:
     version = (await client.list(SLIM, namespace)).metadata.resourceVersion
     made = [(await make(client, namespace))[0].name for _ in range(12)]
     # One event has about 900 bytes: cut within the first, at odd places, between two, and by errors.
     cuts = [CutStream(after) for after in (0, 1, 450, 900, 901, 1000, 2700)]
     proxy.faults.extend([*cuts, LoseRequest(), Refuse(429, retry_after="0"), Refuse(500)])
-    events = await take(through.watch(SLIM, namespace, version=version), 12)
+    events = await take(proxied_client.watch(SLIM, namespace, version=version), 12)
     assert [event.object.metadata.name for event in events if isinstance(event, Added)] == made
     assert len(proxy.seen) > 8
 
 
-async def test_stopping_a_watch_closes_its_connection(through: Client, proxy: FaultyProxy, namespace: str) -> None:
+async def test_stopping_a_watch_closes_its_connection(
+    proxied_client: Client, proxy: FaultyProxy, namespace: str
+) -> None:
     async def follow() -> None:
-        async for _ in through.watch(SLIM, namespace):
+        async for _ in proxied_client.watch(SLIM, namespace):
             pass
 
     tasks = [asyncio.create_task(follow()) for _ in range(5)]
@@ -127,11 +129,11 @@ async def test_stopping_a_watch_closes_its_connection(through: Client, proxy: Fa
     for task in tasks:
         task.cancel()
     assert all(isinstance(end, asyncio.CancelledError) for end in await asyncio.gather(*tasks, return_exceptions=True))
-    key, _ = await make(through, namespace)  # the client itself goes on
+    key, _ = await make(proxied_client, namespace)  # the client itself goes on
     # The server notices when it next has something to say to them.
     async with asyncio.timeout(60):
         while proxy.open:
-            await through.merge_patch(JOBS, key, {"spec": {"priority": proxy.open}})
+            await proxied_client.merge_patch(JOBS, key, {"spec": {"priority": proxy.open}})
             await asyncio.sleep(0.1)
 
 
@@ -140,11 +142,11 @@ def test_a_watch_that_ends_at_once_is_not_opened_in_a_frenzy(answer: Refuse | Lo
     """Also one with a good answer that is over at once."""
 
     async def almost_a_minute() -> None:
-        async with FaultyProxy(NOWHERE) as proxy, Client(proxy.config) as through:
+        async with FaultyProxy(NOWHERE) as proxy, Client(proxy.config) as proxied_client:
             proxy.faults.extend([answer] * 10_000)
 
             async def follow() -> None:
-                async for _ in through.watch(SLIM, "n", version="1"):
+                async for _ in proxied_client.watch(SLIM, "n", version="1"):
                     pass
 
             following = asyncio.create_task(follow())
@@ -158,37 +160,37 @@ def test_a_watch_that_ends_at_once_is_not_opened_in_a_frenzy(answer: Refuse | Lo
 
 
 async def test_a_watch_that_is_cut_before_it_has_a_version_says_so(
-    proxy: FaultyProxy, through: Client, client: Client, namespace: str
+    proxy: FaultyProxy, proxied_client: Client, client: Client, namespace: str
 ) -> None:
     """What is there comes in no order: going on from the last of it would leave others out."""
     for _ in range(3):
         await make(client, namespace)
     proxy.faults.append(CutStream(1800))
     with pytest.raises(Unreachable):
-        await take(through.watch(SLIM, namespace), 3)
+        await take(proxied_client.watch(SLIM, namespace), 3)
 
 
 async def test_a_deletion_whose_answer_was_lost_is_repeated_only_for_that_very_object(
-    proxy: FaultyProxy, through: Client, namespace: str
+    proxy: FaultyProxy, proxied_client: Client, namespace: str
 ) -> None:
-    key, made = await make(through, namespace)
+    key, made = await make(proxied_client, namespace)
     proxy.faults.append(LoseAnswer())
-    await through.delete(JOBS, key, uid=made.metadata.uid)
-    other, _ = await make(through, namespace)
+    await proxied_client.delete(JOBS, key, uid=made.metadata.uid)
+    other, _ = await make(proxied_client, namespace)
     proxy.faults.append(LoseAnswer())
     with pytest.raises(Unreachable):
-        await through.delete(JOBS, other)
+        await proxied_client.delete(JOBS, other)
 
 
 async def test_a_watch_that_falls_silent_is_begun_again(
-    proxy: FaultyProxy, through: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+    proxy: FaultyProxy, proxied_client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "MAX_SILENCE", 0.2)
-    version = (await through.list(SLIM, namespace)).metadata.resourceVersion
+    version = (await proxied_client.list(SLIM, namespace)).metadata.resourceVersion
     proxy.seen.clear()
 
     async def follow() -> None:
-        async for _ in through.watch(SLIM, namespace, version=version):
+        async for _ in proxied_client.watch(SLIM, namespace, version=version):
             pass
 
     following = asyncio.create_task(follow())
@@ -202,14 +204,14 @@ async def test_a_watch_that_falls_silent_is_begun_again(
 
 
 async def test_a_watch_that_is_refused_for_long_says_so(
-    proxy: FaultyProxy, through: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+    proxy: FaultyProxy, proxied_client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vmafx.kube.watch.RETRY_LIMIT", 0.5)
-    version = (await through.list(SLIM, namespace)).metadata.resourceVersion
+    version = (await proxied_client.list(SLIM, namespace)).metadata.resourceVersion
     proxy.faults.extend([Refuse(429, retry_after="0")] * 1000)
 
     async def follow() -> None:
-        async for _ in through.watch(SLIM, namespace, version=version):
+        async for _ in proxied_client.watch(SLIM, namespace, version=version):
             pass
 
     with pytest.raises(TooManyRequests):

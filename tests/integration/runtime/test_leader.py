@@ -40,10 +40,10 @@ async def waiting() -> AsyncIterator[list["asyncio.Task[None]"]]:
 
 
 async def test_one_leads_and_the_other_waits_until_the_lease_is_given_back(
-    client: Client, proxy: FaultyProxy, through: Client, lease: ObjectKey, waiting: list["asyncio.Task[None]"]
+    client: Client, proxy: FaultyProxy, proxied_client: Client, lease: ObjectKey, waiting: list["asyncio.Task[None]"]
 ) -> None:
     first, first_metrics = candidate(client, lease, "first", DEFAULT_TIMINGS)
-    second, second_metrics = candidate(through, lease, "second")
+    second, second_metrics = candidate(proxied_client, lease, "second")
     assert leads(first_metrics, lease) == 0
     await first.acquire()
     assert leads(first_metrics, lease) == 1
@@ -72,10 +72,10 @@ async def looks(proxy: FaultyProxy, times: int) -> None:
 
 
 async def test_a_lease_that_is_given_back_is_noticed_by_a_watch(
-    client: Client, proxy: FaultyProxy, through: Client, lease: ObjectKey, waiting: list["asyncio.Task[None]"]
+    client: Client, proxy: FaultyProxy, proxied_client: Client, lease: ObjectKey, waiting: list["asyncio.Task[None]"]
 ) -> None:
     first, _ = candidate(client, lease, "first")
-    second, _ = candidate(through, lease, "second", Timings(lasts=3600, renew_within=60.0, retry_every=3600.0))
+    second, _ = candidate(proxied_client, lease, "second", Timings(lasts=3600, renew_within=60.0, retry_every=3600.0))
     await first.acquire()
     taking = asyncio.create_task(second.acquire())
     waiting.append(taking)
@@ -112,9 +112,9 @@ async def test_a_lease_that_somebody_took_is_lost_at_once(client: Client, lease:
 
 
 async def test_a_lease_that_cannot_be_renewed_in_time_is_lost(
-    proxy: FaultyProxy, through: Client, lease: ObjectKey
+    proxy: FaultyProxy, proxied_client: Client, lease: ObjectKey
 ) -> None:
-    election, metrics = candidate(through, lease, "cut-off", Timings(renew_within=3.0, retry_every=0.05))
+    election, metrics = candidate(proxied_client, lease, "cut-off", Timings(renew_within=3.0, retry_every=0.05))
     await election.acquire()
     assert election.holds()
     proxy.faults.extend([Refuse(500)] * 10_000)
@@ -138,8 +138,10 @@ async def test_a_lease_that_nobody_renews_is_taken_when_it_has_run_out_and_not_b
     assert loop_time() - started >= 2
 
 
-async def test_two_that_start_together_do_not_both_lead(proxy: FaultyProxy, through: Client, lease: ObjectKey) -> None:
-    both = [candidate(through, lease, name)[0] for name in ("a", "b")]
+async def test_two_that_start_together_do_not_both_lead(
+    proxy: FaultyProxy, proxied_client: Client, lease: ObjectKey
+) -> None:
+    both = [candidate(proxied_client, lease, name)[0] for name in ("a", "b")]
     tasks = [asyncio.create_task(one.acquire()) for one in both]
     await asyncio.wait(tasks, timeout=60, return_when=asyncio.FIRST_COMPLETED)
     await looks(proxy, 8)  # only by the other, since who leads does nothing here
@@ -176,10 +178,10 @@ async def test_a_lease_that_was_deleted_is_made_again(client: Client, lease: Obj
 
 
 async def test_one_call_that_hangs_does_not_cost_the_lease(
-    proxy: FaultyProxy, through: Client, lease: ObjectKey
+    proxy: FaultyProxy, proxied_client: Client, lease: ObjectKey
 ) -> None:
     timings = Timings(renew_within=8.0, retry_every=0.05)  # half of it hangs, half of it is left
-    election, _ = candidate(through, lease, "first", timings)
+    election, _ = candidate(proxied_client, lease, "first", timings)
     await election.acquire()
     proxy.seen.clear()
     proxy.faults.append(Stall())

@@ -9,7 +9,7 @@ from tests.support.webserver import WebServer
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temp_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder for temporary files, of this process and its children."""
     folder = tmp_path / "temporary"
     folder.mkdir()

@@ -69,7 +69,7 @@ async def test_progress_rises_to_the_whole_and_the_report_comes_last(long_clip: 
     assert scoring[-1].eta == 0
 
 
-async def test_leaving_the_stream_ends_the_work_at_once(long_clip: Path, temporary: Path) -> None:
+async def test_leaving_the_stream_ends_the_work_at_once(long_clip: Path, temp_folder: Path) -> None:
     scorer = Scorer(await engine.find_engine())
     clip = Source(str(long_clip))
     async with aclosing(scorer.stream(clip, clip, ScoreOptions(threads=1))) as updates:
@@ -78,7 +78,7 @@ async def test_leaving_the_stream_ends_the_work_at_once(long_clip: Path, tempora
                 break
         assert others_reading(long_clip)
     assert others_reading(long_clip) == []
-    assert list(temporary.iterdir()) == []
+    assert list(temp_folder.iterdir()) == []
     assert list(reading(long_clip)) == []  # nor do we hold it open
 
 
@@ -91,7 +91,7 @@ MOMENTS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_a_cancelled_task_leaves_nothing(moment: str, long_clip: Path, temporary: Path) -> None:
+async def test_a_cancelled_task_leaves_nothing(moment: str, long_clip: Path, temp_folder: Path) -> None:
     scorer = Scorer(await engine.find_engine())
     clip = Source(str(long_clip))
     task = asyncio.create_task(scorer.score(clip, clip, ScoreOptions(threads=1)))
@@ -101,7 +101,7 @@ async def test_a_cancelled_task_leaves_nothing(moment: str, long_clip: Path, tem
     await asyncio.gather(task, return_exceptions=True)
     assert task.cancelled()
     assert list(reading(long_clip)) == []
-    assert list(temporary.iterdir()) == []
+    assert list(temp_folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

@@ -63,23 +63,23 @@ class Fleet:
 
 
 @pytest.fixture
-async def fleet(client: Client, namespace: str, tmp_path: Path, clips: Path) -> AsyncIterator[Fleet]:
+async def timed_fleet(client: Client, namespace: str, tmp_path: Path, clips: Path) -> AsyncIterator[Fleet]:
     await allow_pods(client, namespace)
     await add_node(client, namespace, "pool", capacity=2)
     async with Kubelet(client, namespace, tmp_path) as kubelet:
-        fleet = Fleet(client, namespace, kubelet, clips)
-        async with operating(client, namespace, fleet.now) as fleet.operator:
-            yield fleet
+        timed_fleet = Fleet(client, namespace, kubelet, clips)
+        async with operating(client, namespace, timed_fleet.now) as timed_fleet.operator:
+            yield timed_fleet
 
 
-async def test_an_evicted_pod_is_nobodys_fault(fleet: Fleet) -> None:
-    fleet.befalls(moved_0="evicted")
-    key = await fleet.submit("moved", retryLimit=0)
-    job = await reaches(fleet.client, key, phase("Succeeded"), "it is scored at the second attempt")
+async def test_an_evicted_pod_is_nobodys_fault(timed_fleet: Fleet) -> None:
+    timed_fleet.befalls(moved_0="evicted")
+    key = await timed_fleet.submit("moved", retryLimit=0)
+    job = await reaches(timed_fleet.client, key, phase("Succeeded"), "it is scored at the second attempt")
     assert (job.status.attempts, job.status.failures, job.status.excludedNodes) == (2, 0, ())
 
     async def told() -> bool:
-        return await fleet.events("moved") == [("Normal", "Retrying")]
+        return await timed_fleet.events("moved") == [("Normal", "Retrying")]
 
     await eventually(told, "that it began again is told")
 
@@ -93,58 +93,60 @@ async def test_an_evicted_pod_is_nobodys_fault(fleet: Fleet) -> None:
         ("garbage", "the worker ended well and left no answer that makes sense"),
     ],
 )
-async def test_a_worker_that_died_is_tried_again_after_a_pause(fleet: Fleet, fate: Fate, said: str) -> None:
-    fleet.befalls(died_0=fate)
+async def test_a_worker_that_died_is_tried_again_after_a_pause(timed_fleet: Fleet, fate: Fate, said: str) -> None:
+    timed_fleet.befalls(died_0=fate)
     # A worker that is killed must not be done before, however late that is.
-    key = await fleet.submit("died", "long.mkv" if fate == "killed" else "", retryLimit=1)
-    job = await reaches(fleet.client, key, lambda one: one.status.failures == 1, "the failure is counted")
+    key = await timed_fleet.submit("died", "long.mkv" if fate == "killed" else "", retryLimit=1)
+    job = await reaches(timed_fleet.client, key, lambda one: one.status.failures == 1, "the failure is counted")
     assert (job.status.phase, job.status.message, job.status.excludedNodes) == ("Pending", said, ("pool",))
-    fleet.ahead = timedelta(seconds=11)
-    await fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # looked at again, as in ten seconds
-    job = await reaches(fleet.client, key, phase("Succeeded"), "it is scored, on the same node for want of another")
+    timed_fleet.ahead = timedelta(seconds=11)
+    await timed_fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # looked at again, as in ten seconds
+    job = await reaches(
+        timed_fleet.client, key, phase("Succeeded"), "it is scored, on the same node for want of another"
+    )
     assert (job.status.attempts, job.status.failures) == (2, 1)
 
 
-async def test_a_pod_that_does_not_start_is_given_up(fleet: Fleet) -> None:
-    fleet.befalls(stuck_0="stuck")
-    key = await fleet.submit("stuck", retryLimit=0)
-    pod = ObjectKey(fleet.namespace, "stuck-0")
-    await fleet.has_pod("stuck-0")
+async def test_a_pod_that_does_not_start_is_given_up(timed_fleet: Fleet) -> None:
+    timed_fleet.befalls(stuck_0="stuck")
+    key = await timed_fleet.submit("stuck", retryLimit=0)
+    pod = ObjectKey(timed_fleet.namespace, "stuck-0")
+    await timed_fleet.has_pod("stuck-0")
     waiting = {"name": "worker", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
     waiting["state"] = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
-    await fleet.client.patch_status(PODS, pod, {"containerStatuses": [waiting]})
-    await fleet.has_pod("stuck-0")
-    fleet.ahead = timedelta(seconds=31)
-    await fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 2}})  # looked at again, as in half a minute
-    told = await reaches(fleet.client, key, lambda one: bool(one.status.message), "what keeps it is told")
+    await timed_fleet.client.patch_status(PODS, pod, {"containerStatuses": [waiting]})
+    await timed_fleet.has_pod("stuck-0")
+    timed_fleet.ahead = timedelta(seconds=31)
+    await timed_fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 2}})  # looked at again, as in half a minute
+    told = await reaches(timed_fleet.client, key, lambda one: bool(one.status.message), "what keeps it is told")
     assert (told.status.phase, told.status.message) == (
         "Running",
         "its Pod has not started: ImagePullBackOff: no such image",
     )
-    await eventually(lambda: fleet.events("stuck"), "also by an event")
-    assert await fleet.events("stuck") == [("Warning", "NotStarted")]
-    fleet.ahead = timedelta(minutes=10, seconds=1)
-    await fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # looked at again, as in ten minutes
-    job = await reaches(fleet.client, key, phase("Failed"), "it is given up")
+    await eventually(lambda: timed_fleet.events("stuck"), "also by an event")
+    assert await timed_fleet.events("stuck") == [("Warning", "NotStarted")]
+    timed_fleet.ahead = timedelta(minutes=10, seconds=1)
+    await timed_fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # looked at again, as in ten minutes
+    job = await reaches(timed_fleet.client, key, phase("Failed"), "it is given up")
     assert condition(job, "Failed") == ("True", "RetriesExhausted")
     assert job.status.message == "its Pod did not start within 10 minutes (ImagePullBackOff: no such image)"
 
     async def gone() -> bool:
-        return (await fleet.client.list(PODS, fleet.namespace)).items == []
+        return (await timed_fleet.client.list(PODS, timed_fleet.namespace)).items == []
 
     await eventually(gone, "its Pod is ended")
 
 
-async def test_a_pod_that_does_not_end_is_given_up(fleet: Fleet, client: Client, namespace: str) -> None:
+async def test_a_pod_that_does_not_end_is_given_up(timed_fleet: Fleet, client: Client, namespace: str) -> None:
     """Its machine fell silent: the Pod is to go, and nobody says that it went. One on no machine would be collected."""
-    fleet.befalls(lost_0="stuck")
-    key, pod = await fleet.submit("lost", retryLimit=0), ObjectKey(namespace, "lost-0")
-    await fleet.has_pod("lost-0")
+    timed_fleet.befalls(lost_0="stuck")
+    key, pod = await timed_fleet.submit("lost", retryLimit=0), ObjectKey(namespace, "lost-0")
+    await timed_fleet.has_pod("lost-0")
     await client.merge_patch(PODS, pod, {"metadata": {"finalizers": ["test/keeps-it"]}})
     await client.delete(PODS, pod)
     job = await client.get(JOBS, key)
     assert job.status.phase == "Running"  # it may still tell its score
-    fleet.ahead = timedelta(seconds=61)
+    timed_fleet.ahead = timedelta(seconds=61)
     await client.merge_patch(PODS, pod, {"metadata": {"labels": {"touched": "yes"}}})
     job = await reaches(client, key, phase("Failed"), "it is given up")
     assert job.status.message == "its Pod was deleted and does not end"
@@ -152,29 +154,29 @@ async def test_a_pod_that_does_not_end_is_given_up(fleet: Fleet, client: Client,
 
 
 @pytest.mark.parametrize("harm", ["deleted", "cordoned", "unhealthy"])
-async def test_what_happens_to_its_node_does_not_disturb_a_running_job(fleet: Fleet, harm: str) -> None:
-    key, node = await fleet.submit("runs", "long.mkv"), ObjectKey(fleet.namespace, "pool")
-    await eventually(lambda: fleet.kubelet.started == ["runs-0"], "its Pod runs")
-    await fleet.has_pod("runs-0")
+async def test_what_happens_to_its_node_does_not_disturb_a_running_job(timed_fleet: Fleet, harm: str) -> None:
+    key, node = await timed_fleet.submit("runs", "long.mkv"), ObjectKey(timed_fleet.namespace, "pool")
+    await eventually(lambda: timed_fleet.kubelet.started == ["runs-0"], "its Pod runs")
+    await timed_fleet.has_pod("runs-0")
     if harm == "deleted":
-        await fleet.client.delete(NODES, node)
+        await timed_fleet.client.delete(NODES, node)
     elif harm == "cordoned":
-        await fleet.client.merge_patch(NODES, node, {"spec": {"unschedulable": True}})
+        await timed_fleet.client.merge_patch(NODES, node, {"spec": {"unschedulable": True}})
     else:
-        await fleet.client.patch_status(NODES, node, {"healthy": False})
-    await has_seen(fleet.operator, fleet.client, node)
-    next_one = await fleet.submit("next")
-    waits = await reaches(fleet.client, next_one, lambda one: bool(one.status.conditions), "the next one waits")
+        await timed_fleet.client.patch_status(NODES, node, {"healthy": False})
+    await has_seen(timed_fleet.operator, timed_fleet.client, node)
+    next_one = await timed_fleet.submit("next")
+    waits = await reaches(timed_fleet.client, next_one, lambda one: bool(one.status.conditions), "the next one waits")
     wanted = "NoNodes" if harm == "deleted" else "NoHealthyNode"
     assert condition(waits, "Scheduled") == ("False", wanted)
-    job = await reaches(fleet.client, key, phase("Succeeded"), "it is scored all the same")
+    job = await reaches(timed_fleet.client, key, phase("Succeeded"), "it is scored all the same")
     assert (job.status.attempts, job.status.assignedNode) == (1, "pool")
 
 
 async def test_a_node_that_goes_between_placement_and_pod_costs_no_failure(
-    fleet: Fleet, client: Client, namespace: str
+    timed_fleet: Fleet, client: Client, namespace: str
 ) -> None:
-    key = await fleet.submit("early", schedulerName="other")
+    key = await timed_fleet.submit("early", schedulerName="other")
     uid = (await client.get(JOBS, key)).metadata.uid
     placed = {"phase": "Running", "assignedNode": "gone", "controllerJobID": f"{uid}-0", "attempts": 1}
     await client.patch_status(JOBS, key, placed)
@@ -183,19 +185,19 @@ async def test_a_node_that_goes_between_placement_and_pod_costs_no_failure(
 
 
 async def test_a_pod_that_its_node_spoils_is_a_failure_of_that_node(
-    fleet: Fleet, client: Client, namespace: str
+    timed_fleet: Fleet, client: Client, namespace: str
 ) -> None:
     spoilt = {"podTemplate": {"env": [{"name": "not a=name", "value": "x"}]}}
     await client.merge_patch(NODES, ObjectKey(namespace, "pool"), {"spec": spoilt})
-    await has_seen(fleet.operator, client, ObjectKey(namespace, "pool"))
-    key = await fleet.submit("spoilt", retryLimit=0)
+    await has_seen(timed_fleet.operator, client, ObjectKey(namespace, "pool"))
+    key = await timed_fleet.submit("spoilt", retryLimit=0)
     job = await reaches(client, key, phase("Failed"), "it fails")
     assert condition(job, "Failed") == ("True", "RetriesExhausted")
     assert "its Pod was refused: " in (job.status.message or "")
     assert "not a=name" in (job.status.message or "")
 
 
-async def test_a_pod_that_is_not_allowed_is_asked_for_again(fleet: Fleet, client: Client, namespace: str) -> None:
+async def test_a_pod_that_is_not_allowed_is_asked_for_again(timed_fleet: Fleet, client: Client, namespace: str) -> None:
     quotas: Resource[UntypedObject] = Resource("", "v1", "resourcequotas", "ResourceQuota", dict)
     await client.create(quotas, {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}, namespace)
     one = {"metadata": {"name": "one"}, "spec": {"containers": [{"name": "any", "image": "i"}]}}
@@ -209,32 +211,32 @@ async def test_a_pod_that_is_not_allowed_is_asked_for_again(fleet: Fleet, client
         return False
 
     await eventually(counted, "the quota holds")
-    key = await fleet.submit("limited", retryLimit=0)
+    key = await timed_fleet.submit("limited", retryLimit=0)
     job = await reaches(client, key, lambda one: bool(one.status.message), "it says what keeps it")
     assert "its Pod is not allowed: " in (job.status.message or "")
     assert "exceeded quota: none" in (job.status.message or "")
     assert (job.status.phase, job.status.failures) == ("Running", 0)
-    await eventually(lambda: fleet.events("limited"), "it is told")
-    assert await fleet.events("limited") == [("Warning", "FailedCreate")]
+    await eventually(lambda: timed_fleet.events("limited"), "it is told")
+    assert await timed_fleet.events("limited") == [("Warning", "FailedCreate")]
     await client.delete(quotas, ObjectKey(namespace, "none"))
     job = await reaches(client, key, phase("Succeeded"), "it is scored as soon as it may")
     assert (job.status.attempts, job.status.message) == (1, None)
 
 
-async def test_a_pod_that_is_never_allowed_is_given_up(fleet: Fleet, client: Client, namespace: str) -> None:
+async def test_a_pod_that_is_never_allowed_is_given_up(timed_fleet: Fleet, client: Client, namespace: str) -> None:
     unknown = {"podTemplate": {"runtimeClassName": "nowhere"}}
     await client.merge_patch(NODES, ObjectKey(namespace, "pool"), {"spec": unknown})
-    await has_seen(fleet.operator, client, ObjectKey(namespace, "pool"))
-    key = await fleet.submit("refused", retryLimit=0)
+    await has_seen(timed_fleet.operator, client, ObjectKey(namespace, "pool"))
+    key = await timed_fleet.submit("refused", retryLimit=0)
     await reaches(client, key, lambda one: bool(one.status.message), "it says what keeps it")
-    fleet.ahead = timedelta(minutes=10, seconds=1)
+    timed_fleet.ahead = timedelta(minutes=10, seconds=1)
     await client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # looked at again, as in ten seconds
     job = await reaches(client, key, phase("Failed"), "it is given up")
     assert (job.status.message or "").startswith("for 10 minutes: its Pod is not allowed: ")
 
 
-async def test_a_job_that_waits_says_why_it_waits_now(fleet: Fleet, client: Client, namespace: str) -> None:
-    key = await fleet.submit("patient", nodeSelector={"rack": "a"})
+async def test_a_job_that_waits_says_why_it_waits_now(timed_fleet: Fleet, client: Client, namespace: str) -> None:
+    key = await timed_fleet.submit("patient", nodeSelector={"rack": "a"})
 
     def because(reason: str) -> Callable[[VmafxJob], bool]:
         return lambda job: bool(job.status.conditions) and condition(job, "Scheduled")[1] == reason
@@ -248,43 +250,43 @@ async def test_a_job_that_waits_says_why_it_waits_now(fleet: Fleet, client: Clie
 
 
 async def test_a_name_that_somebody_else_has_is_waited_for_and_then_given_up(
-    fleet: Fleet, client: Client, namespace: str
+    timed_fleet: Fleet, client: Client, namespace: str
 ) -> None:
     other = {"name": "worker", "image": "i", "command": ["vmafx", "worker"], "env": []}
-    fleet.kubelet.hold.clear()
+    timed_fleet.kubelet.hold.clear()
     await client.create(PODS, {"metadata": {"name": "web-0"}, "spec": {"containers": [other]}}, namespace)
-    key = await fleet.submit("web", retryLimit=0)
+    key = await timed_fleet.submit("web", retryLimit=0)
     await reaches(client, key, phase("Running"), "it is placed")
     await eventually(
-        lambda: (known := fleet.operator._memory.look(key)) is not None and known.blocked_since is not None,
+        lambda: (known := timed_fleet.operator._memory.look(key)) is not None and known.blocked_since is not None,
         "its Pod was asked for",
     )
-    fleet.ahead = timedelta(seconds=31)
+    timed_fleet.ahead = timedelta(seconds=31)
     job = await reaches(client, key, lambda one: bool(one.status.message), "it says what it waits for")
     assert job.status.message == "there is a Pod web-0 that is not its own; asked for again"
-    fleet.ahead = timedelta(minutes=11)
+    timed_fleet.ahead = timedelta(minutes=11)
     job = await reaches(client, key, phase("Failed"), "it is given up")
     assert job.status.message == "for 10 minutes: there is a Pod web-0 that is not its own"
 
 
-async def test_a_result_that_cannot_be_kept_is_a_failure(fleet: Fleet, client: Client, namespace: str) -> None:
-    fleet.kubelet.hold.clear()
-    key = await fleet.submit("odd", retryLimit=0)
+async def test_a_result_that_cannot_be_kept_is_a_failure(timed_fleet: Fleet, client: Client, namespace: str) -> None:
+    timed_fleet.kubelet.hold.clear()
+    key = await timed_fleet.submit("odd", retryLimit=0)
     job = await reaches(client, key, phase("Running"), "it is placed")
-    fleet.kubelet.answers["odd-0"] = (0, f'{{"id": "{job.metadata.uid}-0", "score": 50, "frames": -1}}')
-    fleet.kubelet.hold.set()
+    timed_fleet.kubelet.answers["odd-0"] = (0, f'{{"id": "{job.metadata.uid}-0", "score": 50, "frames": -1}}')
+    timed_fleet.kubelet.hold.set()
     job = await reaches(client, key, phase("Failed"), "it fails")
     assert job.status.message == "the worker ended well and left no answer that makes sense"
 
 
 async def test_a_deadline_runs_out_on_a_node_whose_agent_does_nothing(
-    fleet: Fleet, client: Client, namespace: str
+    timed_fleet: Fleet, client: Client, namespace: str
 ) -> None:
     await add_node(client, namespace, "far", runtime="Agent")
     await client.patch_status(NODES, ObjectKey(namespace, "far"), {"agentSession": "s"})
     await client.merge_patch(NODES, ObjectKey(namespace, "pool"), {"spec": {"unschedulable": True}})
-    await has_seen(fleet.operator, client, ObjectKey(namespace, "pool"))
-    key = await fleet.submit("late", activeDeadlineSeconds=2)
+    await has_seen(timed_fleet.operator, client, ObjectKey(namespace, "pool"))
+    key = await timed_fleet.submit("late", activeDeadlineSeconds=2)
     job = await reaches(client, key, phase("Failed"), "it ends")
     assert condition(job, "Failed") == ("True", "DeadlineExceeded")
 
@@ -362,11 +364,13 @@ async def test_a_pod_that_came_and_went_unseen_is_missed(client: Client, namespa
         await asyncio.gather(*watching, return_exceptions=True)
 
 
-async def test_what_runs_beside_the_worker_is_ended_with_the_job(fleet: Fleet, client: Client, namespace: str) -> None:
-    fleet.befalls(meshed_0="stuck")
-    key = await fleet.submit("meshed")
+async def test_what_runs_beside_the_worker_is_ended_with_the_job(
+    timed_fleet: Fleet, client: Client, namespace: str
+) -> None:
+    timed_fleet.befalls(meshed_0="stuck")
+    key = await timed_fleet.submit("meshed")
     job = await reaches(client, key, phase("Running"), "it is placed")
-    await fleet.has_pod("meshed-0")
+    await timed_fleet.has_pod("meshed-0")
     common = {"image": "i", "imageID": "i", "ready": False, "restartCount": 0}
     answer = encode_result(AttemptResult(f"{job.metadata.uid}-0", 90.0, 6)).decode()
     ended = {"terminated": {"exitCode": 0, "reason": "Completed", "message": answer}}
@@ -385,17 +389,19 @@ async def test_what_runs_beside_the_worker_is_ended_with_the_job(fleet: Fleet, c
     await eventually(gone, "its Pod is ended")
 
 
-async def test_a_pod_with_an_empty_label_disturbs_nobody(fleet: Fleet, client: Client, namespace: str) -> None:
+async def test_a_pod_with_an_empty_label_disturbs_nobody(timed_fleet: Fleet, client: Client, namespace: str) -> None:
     other = {"name": "other", "image": "i", "command": ["vmafx", "worker"], "env": []}
-    fleet.befalls(odd_0="stuck")
+    timed_fleet.befalls(odd_0="stuck")
     labelled = {"metadata": {"name": "odd-0", "labels": {"vmafx.dev/job": ""}}, "spec": {"containers": [other]}}
     await client.create(PODS, labelled, namespace)
-    await reaches(client, await fleet.submit("plain"), phase("Succeeded"), "others are scored")
+    await reaches(client, await timed_fleet.submit("plain"), phase("Succeeded"), "others are scored")
 
 
-async def test_a_namesake_waits_for_the_pod_of_the_other_to_go(fleet: Fleet, client: Client, namespace: str) -> None:
-    fleet.kubelet.hold.clear()
-    key = await fleet.submit("twin", "long.mkv")
+async def test_a_namesake_waits_for_the_pod_of_the_other_to_go(
+    timed_fleet: Fleet, client: Client, namespace: str
+) -> None:
+    timed_fleet.kubelet.hold.clear()
+    key = await timed_fleet.submit("twin", "long.mkv")
     first = await reaches(client, key, phase("Running"), "the first is placed")
 
     async def there() -> bool:
@@ -404,10 +410,10 @@ async def test_a_namesake_waits_for_the_pod_of_the_other_to_go(fleet: Fleet, cli
     await eventually(there, "its Pod is there")
     await client.merge_patch(PODS, ObjectKey(namespace, "twin-0"), {"metadata": {"finalizers": ["test/keeps-it"]}})
     await client.delete(JOBS, key)
-    await fleet.submit("twin")
+    await timed_fleet.submit("twin")
     second = await reaches(client, key, phase("Running"), "the second is placed")
     assert second.metadata.uid != first.metadata.uid
-    fleet.kubelet.hold.set()
+    timed_fleet.kubelet.hold.set()
     await client.merge_patch(PODS, ObjectKey(namespace, "twin-0"), {"metadata": {"finalizers": None}})
     done = await reaches(client, key, phase("Succeeded"), "the second is scored")
     assert (done.metadata.uid, done.status.attempts, done.status.frames) == (second.metadata.uid, 1, 6)

@@ -6,5 +6,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def isolated_temp_folder(temporary: Path) -> None:
+def isolated_temp_folder(temp_folder: Path) -> None:
     """Clips are staged in a folder of the test."""

@@ -179,10 +179,10 @@ async def failure(uri: str, kind: type[ScoringError], policy: MediaPolicy = HERE
     return str(failed.value)
 
 
-async def test_an_object_comes_whole(relay: Relay, temporary: Path) -> None:
+async def test_an_object_comes_whole(relay: Relay, temp_folder: Path) -> None:
     told: list[tuple[int, int | None, int]] = []
     found = await content(
-        "s3://clips/folder/a.mp4", told=lambda done, total: told.append((done, total, len(list(temporary.iterdir()))))
+        "s3://clips/folder/a.mp4", told=lambda done, total: told.append((done, total, len(list(temp_folder.iterdir()))))
     )
     assert found == CLIP
     assert told == [(8 << 20, 20 << 20, 0), (16 << 20, 20 << 20, 0), (20 << 20, 20 << 20, 0)]
@@ -261,7 +261,7 @@ async def test_nobody_there(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> No
         assert "5 times in a row" in await failure("s3://clips/folder/a.mp4", NodeFault)
 
 
-async def test_cancelled_in_the_middle_everything_is_closed(relay: Relay, temporary: Path) -> None:
+async def test_cancelled_in_the_middle_everything_is_closed(relay: Relay, temp_folder: Path) -> None:
     came = asyncio.Event()
     relay.cuts.extend([None, None])
     task = asyncio.create_task(content("s3://clips/folder/a.mp4", told=lambda *_: came.set()))
@@ -270,7 +270,7 @@ async def test_cancelled_in_the_middle_everything_is_closed(relay: Relay, tempor
     with pytest.raises(asyncio.CancelledError):
         await task
     links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-    assert [link for link in links if str(temporary) in str(link.readlink())] == []
+    assert [link for link in links if str(temp_folder) in str(link.readlink())] == []
 
 
 @pytest.mark.parametrize(("scheme", "package", "extra"), [("s3", "s3fs", "s3"), ("gs", "gcsfs.core", "gcs")])

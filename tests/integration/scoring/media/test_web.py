@@ -100,17 +100,17 @@ async def test_progress_is_told(server: WebServer) -> None:
     assert len(told) >= 4
 
 
-async def test_nothing_has_a_name_while_it_is_staged(server: WebServer, temporary: Path) -> None:
+async def test_nothing_has_a_name_while_it_is_staged(server: WebServer, temp_folder: Path) -> None:
     seen: list[list[Path]] = []
     uri = server.serve("/a.mp4", has(CLIP))
-    async with open_media(uri, "reference", HERE, lambda *_: seen.append(list(temporary.iterdir()))) as opened:
-        seen.append(list(temporary.iterdir()))
-        assert os.readlink(f"/proc/self/fd/{opened.fd}").startswith(str(temporary))  # noqa: PTH115
+    async with open_media(uri, "reference", HERE, lambda *_: seen.append(list(temp_folder.iterdir()))) as opened:
+        seen.append(list(temp_folder.iterdir()))
+        assert os.readlink(f"/proc/self/fd/{opened.fd}").startswith(str(temp_folder))  # noqa: PTH115
     assert seen == [[]] * len(seen)
 
 
 async def test_where_unnamed_files_are_unknown_the_name_goes_at_once(
-    server: WebServer, temporary: Path, monkeypatch: pytest.MonkeyPatch
+    server: WebServer, temp_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.open
 
@@ -122,7 +122,7 @@ async def test_where_unnamed_files_are_unknown_the_name_goes_at_once(
     monkeypatch.setattr(os, "open", without_tmpfile)
     seen: list[list[Path]] = []
     uri = server.serve("/a.mp4", has(CLIP))
-    async with open_media(uri, "reference", HERE, lambda *_: seen.append(list(temporary.iterdir()))) as opened:
+    async with open_media(uri, "reference", HERE, lambda *_: seen.append(list(temp_folder.iterdir()))) as opened:
         assert opened.size == len(CLIP)
     assert seen == [[]] * len(seen)
 
@@ -349,7 +349,7 @@ async def test_a_clip_that_says_it_is_too_large_is_refused_before_its_body(serve
     assert "larger than the 1 MiB allowed" in await refusal(uri, policy)
 
 
-async def test_a_body_without_end_is_cut(server: WebServer, temporary: Path) -> None:
+async def test_a_body_without_end_is_cut(server: WebServer, temp_folder: Path) -> None:
     written: list[int] = []
     policy = msgspec.structs.replace(HERE, max_bytes=3 << 20)
     sent: list[int] = []
@@ -361,7 +361,7 @@ async def test_a_body_without_end_is_cut(server: WebServer, temporary: Path) -> 
         ):
             pass
     assert max(written) <= 3 << 20
-    assert list(temporary.iterdir()) == []
+    assert list(temp_folder.iterdir()) == []
 
 
 async def test_a_compressed_body_is_refused(server: WebServer) -> None:
@@ -371,10 +371,10 @@ async def test_a_compressed_body_is_refused(server: WebServer) -> None:
     assert await content(server.serve("/b.mp4", says(200, CLIP, Content_Encoding="identity"))) == CLIP
 
 
-async def test_a_full_disk_is_the_nodes_fault(server: WebServer, temporary: Path) -> None:
+async def test_a_full_disk_is_the_nodes_fault(server: WebServer, temp_folder: Path) -> None:
     policy = msgspec.structs.replace(HERE, reserve=1 << 62)
     said = await fault(server.serve("/a.mp4", stalls(CLIP, 0)), policy)
-    assert f"{temporary} has no room" in said
+    assert f"{temp_folder} has no room" in said
     assert "of 6 MiB" in said
     assert "has no room" in await fault(server.serve("/b.mp4", without_end([])), policy)
     assert len(server.requests) == 2
@@ -395,7 +395,7 @@ async def test_without_a_temporary_folder(server: WebServer, monkeypatch: pytest
     assert "no file can be made in /nowhere" in await fault(server.serve("/a.mp4", has(CLIP)))
 
 
-async def test_cancelled_in_the_middle_everything_is_closed(server: WebServer, temporary: Path) -> None:
+async def test_cancelled_in_the_middle_everything_is_closed(server: WebServer, temp_folder: Path) -> None:
     came = asyncio.Event()
 
     async def use() -> None:
@@ -406,7 +406,7 @@ async def test_cancelled_in_the_middle_everything_is_closed(server: WebServer, t
     task = asyncio.create_task(use())
     await asyncio.wait_for(came.wait(), 20)
     assert len(staged()) == 1
-    assert list(temporary.iterdir()) == []
+    assert list(temp_folder.iterdir()) == []
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -1,4 +1,4 @@
-# Two commands do all the set-up: `make demo` and `make test`. `make help` lists the rest.
+# `make demo` and `make test` set up everything they need. `make help` lists all targets.
 PYTHON ?= python3
 BIN := .venv/bin
 export PIP_CONSTRAINT := constraints.txt
@@ -11,32 +11,32 @@ SHELL := /bin/bash
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: .venv/.ready ## make .venv with vmafx in it
+setup: .venv/.ready ## install vmafx and its development tools in .venv
 
 .venv/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "error: $(PYTHON) is older than 3.11; name a newer one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+		|| { echo "error: $(PYTHON) is older than 3.11; choose a newer one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 	@echo "setting up .venv (under a minute, once)"
 	@$(PYTHON) -m venv .venv \
-		|| { echo "error: $(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
+		|| { echo "error: $(PYTHON) cannot create virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@$(BIN)/pip install --progress-bar off -e '.[dev]' 2>&1 | tee .venv/setup.log \
 		| awk '/^(Collecting|Installing)/ { printf "."; fflush() } END { print "" }' \
-		|| { tail -n 5 .venv/setup.log >&2; echo "error: the packages cannot be installed; all of it: .venv/setup.log" >&2; exit 1; }
+		|| { tail -n 5 .venv/setup.log >&2; echo "error: pip install failed; full log: .venv/setup.log" >&2; exit 1; }
 	@touch $@
 
-demo: setup ## six encodes, scored by a fleet on this machine, and drawn (KEEP=1 leaves it running)
+demo: setup ## run vmafx on this machine: encode a clip six ways, score the encodes, plot VMAF against bitrate (KEEP=1 keeps it running)
 	@$(BIN)/vmafx demo $(if $(KEEP),--keep)
 
-# Each process has a control plane of its own. Files stay whole and in their order: the quick ones come last.
-test: setup ## run all tests, on real API servers (ARGS="-n 0 -x tests/unit" for a part, in one process)
+# Each pytest process has its own control plane. A test file runs in one process, in file order: the quick ones last.
+test: setup ## run all tests against real API servers (ARGS="-n 0 -x tests/unit" selects some, in one process)
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-soak: setup ## what is long or random: faults that last minutes, then 500 jobs through kills, stops and edits (ARGS="--runtime agent --seed 7 --jobs 200")
+soak: setup ## run the long and randomized tests: long faults, then 500 jobs under injected faults (ARGS="--runtime agent --seed 7 --jobs 200")
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m tests.soak $(ARGS)
 
-lint: setup ## check style, types, imports and generated files
+lint: setup ## check style, types, import contracts and generated files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -44,36 +44,36 @@ lint: setup ## check style, types, imports and generated files
 	$(BIN)/vmafx crd --check
 	$(BIN)/python tools/proto.py --check
 
-format: setup ## put the code into the project's format
+format: setup ## fix lint findings and format the code (ruff)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-crd: setup ## write the CRDs, the roles and docs/api.md from the declarations
+crd: setup ## generate the CRDs, RBAC roles, docs/api.md and docs/environment.md
 	$(BIN)/vmafx crd
 
-proto: setup ## write the controller's messages and calls from proto/
+proto: setup ## generate the gRPC messages and stubs from proto/
 	$(BIN)/python tools/proto.py
 
-bench-client: setup ## measure decoding, cached size and the cost of a status patch
+bench-client: setup ## benchmark the Kubernetes client: watch decoding, cache size, status patches
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python bench/client.py
 
-bench: bench-start bench-load bench-agents ## measure the operator in turns with one in Go and one on kopf, and agents (35 minutes)
+bench: bench-start bench-load bench-agents ## benchmark the operator against one in Go and one on kopf, and agents (35 minutes)
 
-bench-start: setup ## measure its start beside many finished jobs, and idling (16 minutes)
+bench-start: setup ## benchmark the operator's start with many finished jobs, and its idle load (16 minutes)
 	@$(BIN)/vmafx dev fetch
-	@$(BIN)/python -m bench.sync $(ARGS)
+	@$(BIN)/python -m bench.startup $(ARGS)
 
-bench-load: setup ## measure what running jobs costs it, and how fast it is (14 minutes)
+bench-load: setup ## benchmark the operator's CPU time and latency per job (14 minutes)
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m bench.load $(ARGS)
 
-bench-agents: setup ## measure what jobs on agents cost, and a thousand agents without jobs (5 minutes)
+bench-agents: setup ## benchmark jobs on agents, and 1000 idle agents (5 minutes)
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m bench.agents $(ARGS)
 
-bench-scoring: setup ## measure what `vmafx score` adds to ffmpeg by hand, at 1080p and 2160p (20 minutes)
+bench-scoring: setup ## benchmark `vmafx score` against plain ffmpeg, at 1080p and 2160p (20 minutes)
 	@$(BIN)/python bench/scoring.py $(ARGS)
 
-clean: ## remove .venv and caches (built control planes stay in ~/.cache/vmafx)
+clean: ## remove .venv and caches (control plane binaries stay in ~/.cache/vmafx)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

@@ -1,7 +1,7 @@
-"""What the client costs: decoding a watch, keeping an object, patching a status; beside what others would use.
+"""Benchmark of the Kubernetes client: watch decoding, memory per cached object, status patches; compared with others.
 
-Run by `make bench-client`. All contestants do the same work on the same bytes and the same API server, in one run and
-in turns; each figure is the median of the rounds.
+Run by `make bench-client`. All clients do the same work on the same bytes and the same API server, in turns; each
+figure is the median of the rounds.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ ROUNDS = 5
 
 
 async def sample_event(client: Client) -> dict[str, Any]:
-    """A running job as the server sends it, filled up to the size in question."""
+    """A watch event of a running job as the server sends it, padded to EVENT_BYTES."""
     spec = VmafxJobSpec(
         reference="s3://corpus/park/reference.mp4",
         distorted="s3://corpus/park/h264-2mbit.mp4",
@@ -63,7 +63,7 @@ async def sample_event(client: Client) -> dict[str, Any]:
 
 
 def lines(event: dict[str, Any], count: int) -> list[bytes]:
-    """So many events, each of another job, as batches of lines."""
+    """Batches of lines with `count` events, each of another job."""
     metadata, out = event["object"]["metadata"], []
     for number in range(count):
         metadata["name"], metadata["resourceVersion"] = f"job-{number:06}", str(100_000 + number)
@@ -104,14 +104,14 @@ DECODERS: dict[str, Callable[[bytes], list[Any]]] = {
 
 
 def official_watch() -> Any:
-    from kubernetes import watch  # noqa: PLC0415 - heavy, and only some of the processes need it
+    from kubernetes import watch  # noqa: PLC0415 - slow import that only some processes need
 
     return watch.Watch()
 
 
 def measure_decoding(batches: list[bytes]) -> dict[str, float]:
-    """Events per second of one core."""
-    global OFFICIAL  # noqa: PLW0603 - made once, outside what is measured
+    """Events per second on one core."""
+    global OFFICIAL  # noqa: PLW0603 - created once, outside of the measurement
     OFFICIAL = official_watch()
     rates: dict[str, list[float]] = {name: [] for name in DECODERS}
     for _ in range(ROUNDS):
@@ -129,7 +129,7 @@ def resident() -> int:
 
 
 def _keep(name: str, path: str, answer: Any) -> None:
-    """In a process of its own: decode all events, keep the objects, tell how much larger the process became."""
+    """In a separate process: decode all events, keep the objects, and report how much the process grew per object."""
     global OFFICIAL  # noqa: PLW0603
     if "official" in name:
         OFFICIAL = official_watch()
@@ -150,7 +150,7 @@ def _object(event: Any) -> Any:
 
 
 def measure_memory(batches: list[bytes]) -> dict[str, float]:
-    """Bytes that a process grows by for each object that it keeps."""
+    """Memory growth in bytes per kept object."""
     context = multiprocessing.get_context("spawn")
     out = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -165,8 +165,8 @@ def measure_memory(batches: list[bytes]) -> dict[str, float]:
     return out
 
 
-async def _many(call: Callable[[int], Awaitable[Any]]) -> float:
-    """CPU milliseconds of this process for each of many calls, some at once."""
+async def _cpu_per_call(call: Callable[[int], Awaitable[Any]]) -> float:
+    """CPU milliseconds of this process per call, with AT_ONCE calls in parallel."""
     numbers = iter(range(PATCHES))
 
     async def worker() -> None:
@@ -179,7 +179,7 @@ async def _many(call: Callable[[int], Awaitable[Any]]) -> float:
 
 
 async def measure_patches(kubeconfig: Path) -> dict[str, float]:
-    """CPU milliseconds for each status patch."""
+    """CPU milliseconds per status patch."""
     from kubernetes.aio import client as official  # noqa: PLC0415
     from kubernetes.aio import config as official_config  # noqa: PLC0415
 
@@ -204,8 +204,8 @@ async def measure_patches(kubeconfig: Path) -> dict[str, float]:
             )  # fmt: skip
 
         for _ in range(ROUNDS):
-            costs["vmafx"].append(await _many(patch))
-            costs["official client (asyncio)"].append(await _many(their_patch))
+            costs["vmafx"].append(await _cpu_per_call(patch))
+            costs["official client (asyncio)"].append(await _cpu_per_call(their_patch))
     return {name: statistics.median(values) for name, values in costs.items()}
 
 
@@ -218,7 +218,7 @@ def table(title: str, unit: str, figures: dict[str, float], goal: str) -> None:
         print(f"| {name} | {shown} | {figure / ours:.2f} |")
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
@@ -233,13 +233,13 @@ def main() -> None:
         options = ClusterOptions(without=frozenset({CONTROLLER_MANAGER, SCHEDULER}), tethered=True)
         with DevCluster(Path(folder) / "bench", options) as cluster:
             event = asyncio.run(prepare(cluster.kubeconfig))
-            say(f"patching: {ROUNDS} rounds of {PATCHES} status patches, {AT_ONCE} at a time")
+            log(f"patching: {ROUNDS} rounds of {PATCHES} status patches, {AT_ONCE} at a time")
             patches = run_patches(cluster.kubeconfig)
     batches = lines(event, EVENTS)
     size = sum(map(len, batches)) // EVENTS
-    say(f"decoding: {ROUNDS} rounds of {EVENTS} events of {size} bytes, {BATCH} at a time")
+    log(f"decoding: {ROUNDS} rounds of {EVENTS} events of {size} bytes, {BATCH} at a time")
     rates = measure_decoding(batches)
-    say(f"keeping: {EVENTS} objects, a process for each")
+    log(f"keeping: {EVENTS} objects, a process for each")
     memory = measure_memory(batches)
     python = sys.version.split()[0]
     print(f"Python {python}, {os.cpu_count()} cores, msgspec {msgspec.__version__}; events of {size} bytes")
@@ -249,7 +249,7 @@ def main() -> None:
 
 
 def run_patches(kubeconfig: Path) -> dict[str, float]:
-    """On uvloop, as the product runs."""
+    """On uvloop, as in production."""
     import uvloop  # noqa: PLC0415
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

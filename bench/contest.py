@@ -1,4 +1,4 @@
-"""What the benchmarks of operators share: the contestants, the control plane they meet, and how one is run."""
+"""Shared by the operator benchmarks: the contestants, their control plane, and how one is started."""
 
 import argparse
 import asyncio
@@ -32,16 +32,17 @@ from vmafx.kube import NODES, Client
 
 HERE = Path(__file__).parent
 OURS, GO, GO_UNFINISHED, KOPF = "vmafx-operator", "Go", "Go, unfinished only", "kopf"
-REVISION = "vmafx-operator of "  # and a revision of this project
+REVISION = "vmafx-operator of "  # followed by a git revision
 NAMESPACE = "default"
-NODE_COUNT, CAPACITY = 50, 100_000  # no job ever waits for a place
+NODE_COUNT, CAPACITY = 50, 100_000  # no job ever waits for a slot
 READY_WITHIN = 300.0
-CALM, CALM_FOR = 0.05, 3.0  # of a core, for so many seconds
-SERVER_CALM = 0.15  # of a core: an API server is never as quiet as an operator
+# A process is idle if it uses less than this share of a core for IDLE_SECONDS.
+IDLE_SHARE, SERVER_IDLE_SHARE = 0.05, 0.15
+IDLE_SECONDS = 3.0
 
 
 class Contestant(NamedTuple):
-    """How an operator is started, and the port on which it tells that it is ready."""
+    """How an operator is started, and the port of its readiness probe."""
 
     command: list[str]
     variables: dict[str, str]
@@ -49,7 +50,7 @@ class Contestant(NamedTuple):
 
 
 def contestant(name: str) -> Contestant:
-    """With ports that are free now: to be started at once."""
+    """A contestant with free ports; start it soon."""
     port, metrics = free_port(), free_port()
     if name == OURS:
         compiled(HERE.parent / "src")
@@ -70,17 +71,17 @@ def contestant(name: str) -> Contestant:
 
 
 def in_turns(names: list[str], number: int) -> list[str]:
-    """The order of a round: each begins with another."""
+    """The order of contestants in a round; each round starts with another one."""
     first = number % len(names)
     return names[first:] + names[:first]
 
 
 def chosen(only: str, against: str, among: tuple[str, ...]) -> list[str]:
-    """The contestants that --only names, all if it names none, and that of --against; built where they are not yet."""
+    """The contestants selected with --only (default: all) and --against; built if necessary."""
     named = [name.strip() for name in only.split(";") if name.strip()]
     names = named or ([OURS] if against else list(among))
     if unknown := [name for name in names if name not in among]:
-        raise SystemExit(f"there is no contestant {unknown[0]!r}; there are: {'; '.join(among)}")
+        raise SystemExit(f"unknown contestant {unknown[0]!r}; choose from: {'; '.join(among)}")
     names += [f"{REVISION}{against}"] if against else []
     for name in names:
         contestant(name)
@@ -88,46 +89,46 @@ def chosen(only: str, against: str, among: tuple[str, ...]) -> list[str]:
 
 
 def add_choice(parser: argparse.ArgumentParser, among: tuple[str, ...]) -> None:
-    parser.add_argument("--only", default="", help=f"some of the contestants: {'; '.join(among)}")
+    parser.add_argument("--only", default="", help=f"contestants to run, separated by semicolons: {'; '.join(among)}")
     parser.add_argument(
         "--against", default="", metavar="REVISION",
-        help="this project's operator as of a revision, such as HEAD~1: beside ours alone, or those of --only",
+        help="also run the operator of this git revision, such as HEAD~1 (default for --only: vmafx-operator)",
     )  # fmt: skip
 
 
 def compiled(source: Path) -> Path:
-    """As an image has it: nobody is to pay for a compilation at the start."""
+    """Compile to bytecode, as in an image, so that the start is not slowed down by compilation."""
     compileall.compile_dir(source, quiet=1)
     return source
 
 
 def export(revision: str) -> Path:
-    """This project's files as of a revision; it runs on what is installed now."""
+    """The source files of a git revision; they run with the installed dependencies."""
     resolved = subprocess.run(
         ["git", "rev-parse", "--verify", f"{revision}^{{commit}}"],
         cwd=HERE, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if resolved.returncode:
-        raise SystemExit(f"there is no revision {revision!r} here")
+        raise SystemExit(f"unknown git revision {revision!r}")
     folder = paths.cache() / "bench" / "revisions" / resolved.stdout.strip()
     if not folder.exists():
         packed = subprocess.run(
             ["git", "archive", folder.name, "src"], cwd=HERE.parent, capture_output=True, check=True
         ).stdout
-        with tempfile.TemporaryDirectory() as made, tarfile.open(fileobj=io.BytesIO(packed)) as files:
-            files.extractall(made, filter="data")
+        with tempfile.TemporaryDirectory() as unpacked, tarfile.open(fileobj=io.BytesIO(packed)) as files:
+            files.extractall(unpacked, filter="data")
             folder.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(made, folder)
+            shutil.copytree(unpacked, folder)
     return folder
 
 
 def build_go() -> Path:
-    """The Go contestant, built once for its sources and kept beside the control plane's binaries."""
+    """The binary of the Go contestant, built once per version of its sources and cached."""
     sources = sorted((HERE / "peer-go").iterdir())
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     out, built_from = paths.cache() / "bench" / "peer-go", paths.cache() / "bench" / "peer-go.sha256"
     if not out.exists() or not built_from.exists() or built_from.read_text() != digest:
-        say("building the Go contestant (once, 1 to 3 minutes)")
+        log("building the Go contestant (once, 1 to 3 minutes)")
         go = tools.go(PlainProgress())
         command = [str(go), "build", "-trimpath", "-ldflags", "-s -w", "-o", str(out), "."]
         subprocess.run(command, cwd=HERE / "peer-go", env={**os.environ, "CGO_ENABLED": "0"}, check=True)
@@ -136,35 +137,35 @@ def build_go() -> Path:
 
 
 def build_kopf() -> Path:
-    """A Python with kopf in it, made once and kept there too."""
+    """The Python of a virtual environment with kopf, created once and cached."""
     folder = paths.cache() / "bench" / "kopf"
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
-        say("installing the kopf contestant (once, under a minute)")
+        log("installing the kopf contestant (once, under a minute)")
         venv.create(folder, with_pip=True, clear=True)
         constraints = HERE.parent / "constraints.txt"
-        wanted = ["-q", "-c", str(constraints), "kopf", "uvloop", "aiohttp", "pyyaml"]
-        subprocess.run([str(python), "-m", "pip", "install", *wanted], check=True)
+        packages = ["-q", "-c", str(constraints), "kopf", "uvloop", "aiohttp", "pyyaml"]
+        subprocess.run([str(python), "-m", "pip", "install", *packages], check=True)
         (folder / "ready").touch()
     return python
 
 
 @contextmanager
 def control_plane() -> Iterator[DevCluster]:
-    """A fresh etcd and API server, which end with us."""
+    """A fresh etcd and API server, which end with this process."""
     options = ClusterOptions(without=frozenset({CONTROLLER_MANAGER, SCHEDULER}), tethered=True)
     with tempfile.TemporaryDirectory() as folder, DevCluster(Path(folder) / "bench", options) as cluster:
         yield cluster
 
 
 def servers_of(cluster: DevCluster) -> list[int]:
-    """The processes of a control plane."""
+    """The process ids of a control plane."""
     state = cluster.state()
     return [process.pid for process in state.processes] if state else []
 
 
 async def prepare(client: Client) -> None:
-    """The kinds, and nodes that nobody has judged yet."""
+    """Install the CRDs, and create nodes without a status."""
     await crds.install_crds(client)
     for name in node_names():
         spec = VmafxNodeSpec(gpuVendor="cpu", capacity=CAPACITY, image="vmafx-worker:bench")
@@ -176,13 +177,13 @@ def node_names() -> list[str]:
 
 
 async def all_healthy(client: Client) -> bool:
-    """Whether the contestant has done what it is to do about nodes."""
+    """Whether the contestant has written the health of all nodes."""
     return all(node.status.healthy for node in (await client.list(NODES, NAMESPACE)).items)
 
 
 @asynccontextmanager
 async def controller() -> AsyncIterator[str]:
-    """Something that answers /healthz, at the address that it gives."""
+    """A stand-in for the controller that answers /healthz; yields its address."""
 
     async def healthz(_request: web.Request) -> web.Response:
         return web.Response(text="ok")
@@ -200,14 +201,14 @@ async def controller() -> AsyncIterator[str]:
 
 
 class Operator:
-    """A contestant that runs."""
+    """A running contestant."""
 
     def __init__(self, name: str, port: int, process: asyncio.subprocess.Process, log: Path) -> None:
         self.started = time.perf_counter()
         self.pid, self._name, self._port, self._process, self._log = process.pid, name, port, process, log
 
     async def ready(self) -> float:
-        """Seconds from its start until it said that it is ready."""
+        """Wait for its readiness probe; return the seconds since its start."""
         url = f"http://127.0.0.1:{self._port}/readyz"
         async with aiohttp.ClientSession() as session:
             while not await _answers(session, url):
@@ -219,27 +220,27 @@ class Operator:
 
     def check(self) -> None:
         if self._process.returncode is not None:
-            self.fail(f"ended with exit code {self._process.returncode}")
+            self.fail(f"exited with code {self._process.returncode}")
 
-    def fail(self, what: str) -> None:
-        said = self._log.read_text(errors="replace")[-2000:].strip() or "nothing"
-        raise SystemExit(f"{self._name} {what}; it said: {said}")
+    def fail(self, problem: str) -> None:
+        output = self._log.read_text(errors="replace")[-2000:].strip() or "(empty)"
+        raise SystemExit(f"{self._name} {problem}; its log: {output}")
 
 
 async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
     try:
-        async with session.get(url, timeout=aiohttp.ClientTimeout(total=1)) as answer:
-            return answer.status == 200
+        async with session.get(url, timeout=aiohttp.ClientTimeout(total=1)) as response:
+            return response.status == 200
     except (aiohttp.ClientError, TimeoutError):
         return False
 
 
 @asynccontextmanager
 async def running(name: str, cluster: DevCluster, controller: str) -> AsyncIterator[Operator]:
-    """Start a contestant, and end it."""
+    """Run a contestant."""
     command, variables, port = contestant(name)
-    told = {"KUBECONFIG": str(cluster.kubeconfig), "VMAFX_CONTROLLER_HTTP_ADDR": controller}
-    environment = {**os.environ, **variables, **told}
+    settings = {"KUBECONFIG": str(cluster.kubeconfig), "VMAFX_CONTROLLER_HTTP_ADDR": controller}
+    environment = {**os.environ, **variables, **settings}
     log = cluster.folder / "operator.log"
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -258,10 +259,10 @@ async def running(name: str, cluster: DevCluster, controller: str) -> AsyncItera
             await process.wait()
 
 
-async def calm(pid: int, share: float = CALM) -> None:
-    """Wait until it has taken no more than so much of a core for a while."""
+async def wait_until_idle(pid: int, share: float = IDLE_SHARE) -> None:
+    """Wait until the process has used less than this share of a core for IDLE_SECONDS."""
     since, before = time.perf_counter(), cpu_seconds(pid)
-    while time.perf_counter() - since < CALM_FOR:
+    while time.perf_counter() - since < IDLE_SECONDS:
         await asyncio.sleep(0.5)
         now = cpu_seconds(pid)
         if now - before > share * 0.5:
@@ -269,5 +270,5 @@ async def calm(pid: int, share: float = CALM) -> None:
         before = now
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

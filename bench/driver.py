@@ -1,6 +1,6 @@
-"""Makes jobs, plays the kubelet, and takes the times.
+"""Creates jobs, acts as the kubelet, and measures times.
 
-It takes a tenth of the CPU that the API server does, so it is not what is measured.
+It uses a tenth of the API server's CPU time, so it is not the bottleneck.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 import msgspec
-from bench.asked import Asked
+from bench.api_requests import RequestCounts
 from bench.contest import NAMESPACE, node_names
 from prometheus_client import CollectorRegistry
 
@@ -43,29 +43,29 @@ class _Status(ApiModel):
 
 
 class _Outcome(ApiModel):
-    """As much of a job as tells that it is done."""
+    """The fields of a job that show that it is done."""
 
     metadata: MetaView
     status: _Status = _Status()
 
 
 class Times(msgspec.Struct):
-    """Of one job, on the driver's clock."""
+    """Times of one job, on the driver's clock."""
 
-    created: float = 0.0  # sent; or when it was to be sent, in an open loop
+    created: float = 0.0  # when it was sent; with a rate, when it was due
     pod: float = 0.0
     done: float = 0.0
 
 
 class Driver:
-    """For one run of so many jobs. Use as an async context manager: its watches are then open."""
+    """Drives one run of `count` jobs. Use as an async context manager, which opens its watches."""
 
     def __init__(self, config: Config, count: int) -> None:
         self.times = {f"job-{number:06}": Times() for number in range(count)}
-        self._left = count
+        self._remaining = count
         self._registry = CollectorRegistry()
         metrics = ClientMetrics(self._registry)
-        # A pool of connections for each part, so that no part waits for another.
+        # A connection pool for each task, so that they do not wait for each other.
         self._creating, self._kubelet, self._watching = (Client(config, metrics) for _ in range(3))
         self._stack = AsyncExitStack()
 
@@ -89,15 +89,15 @@ class Driver:
         await self._stack.__aexit__(kind, error, trace)
 
     async def create(self, rate: float) -> None:
-        """All jobs, as fast as 32 creators get them in; with a rate, so many a second, whatever becomes of them."""
+        """Create all jobs: with `rate` that many per second (open loop), else as fast as CREATORS tasks can."""
         names = iter(enumerate(self.times))
-        begin = time.perf_counter()
+        started = time.perf_counter()
         if not rate:
             await asyncio.gather(*(self._creator(names) for _ in range(CREATORS)))
             return
         async with asyncio.TaskGroup() as group:
             for number, name in names:
-                planned = begin + number / rate
+                planned = started + number / rate
                 await asyncio.sleep(max(0.0, planned - time.perf_counter()))
                 group.create_task(self._create(number, name, planned))
 
@@ -123,14 +123,14 @@ class Driver:
                 for event in batch:
                     if isinstance(event, Added):
                         self.times[event.object.metadata.labels[JOB_LABEL]].pod = now
-                        self._group.create_task(self._end(event.object))
+                        self._group.create_task(self._finish_pod(event.object))
 
-    async def _end(self, pod: Pod) -> None:
-        """What a kubelet would report of a container that ended well, at once."""
+    async def _finish_pod(self, pod: Pod) -> None:
+        """Report immediately that the container succeeded, as a kubelet would."""
         owner, attempt = pod.metadata.ownerReferences[0], pod.metadata.labels.get(ATTEMPT_LABEL, "0")
         answer = encode_result(AttemptResult(f"{owner.uid}-{attempt}", score_of(owner.name), FRAMES)).decode()
-        ended = {"terminated": {"exitCode": 0, "reason": "Completed", "message": answer}}
-        container = {"name": "worker", "image": "i", "imageID": "i", "ready": False, "restartCount": 0, "state": ended}
+        state = {"terminated": {"exitCode": 0, "reason": "Completed", "message": answer}}
+        container = {"name": "worker", "image": "i", "imageID": "i", "ready": False, "restartCount": 0, "state": state}
         status = {"phase": "Succeeded", "containerStatuses": [container]}
         await self._kubelet.patch_status(POD, ObjectKey(NAMESPACE, pod.metadata.name), status)
 
@@ -141,19 +141,19 @@ class Driver:
                 now = time.perf_counter()
                 for event in batch:
                     if isinstance(event, Modified) and event.object.status.phase == "Succeeded":
-                        self._ended(self.times[event.object.metadata.name], now)
+                        self._record_done(self.times[event.object.metadata.name], now)
 
-    def _ended(self, times: Times, now: float) -> None:
+    def _record_done(self, times: Times, now: float) -> None:
         if not times.done:
             times.done = now
-            self._left -= 1
+            self._remaining -= 1
 
     async def all_done(self) -> bool:
-        return not self._left
+        return not self._remaining
 
-    def sent(self) -> Asked:
-        """What the API server was asked by us so far. A watch is told when it is opened; the first ones before all."""
-        counts: Asked = Asked()
+    def sent(self) -> RequestCounts:
+        """The driver's own requests so far. A watch is counted when it opens; these opened before the measurement."""
+        counts: RequestCounts = RequestCounts()
         kinds = {"POST": ("POST", "vmafxjobs"), "PATCH": ("PATCH", "pods")}
         for family in self._registry.collect():
             for sample in family.samples:
@@ -163,12 +163,12 @@ class Driver:
 
 
 def score_of(job: str) -> float:
-    """Every job has a score of its own, or nearly: a mix-up would show."""
+    """A different score for (almost) every job, so that a mix-up is detected."""
     return 40 + int(job.rpartition("-")[2]) % 600 / 10
 
 
 async def problems(client: Client, names: list[str]) -> list[str]:
-    """Read everything back: each job has its own score, a node that exists, and one Pod, there and its own."""
+    """Read all jobs and Pods back: each job must have its own score, an existing node and exactly one Pod there."""
     jobs = {job.metadata.name: job for job in (await client.list(JOBS, NAMESPACE)).items}
     pods = (await client.list(POD, NAMESPACE)).items
     found = [f"{pod.metadata.name} belongs to no job" for pod in pods if not pod.metadata.ownerReferences]
@@ -180,16 +180,16 @@ async def problems(client: Client, names: list[str]) -> list[str]:
     for name in names:
         job = jobs.pop(name, None)
         if job is None:
-            found.append(f"{name} is gone")
+            found.append(f"{name} does not exist")
             continue
         status, own = job.status, pods_of.pop(job.metadata.uid, [])
         if (status.phase, status.score) != ("Succeeded", score_of(name)):
             found.append(f"{name} is {status.phase} with {status.score}, not {score_of(name)}: {status.message}")
         if status.assignedNode not in nodes or status.startedAt is None or status.finishedAt is None:
-            found.append(f"{name} does not say where and when it ran: {status}")
+            found.append(f"{name} has no node or no times: {status}")
         if [pod.metadata.name for pod in own] != [f"{name}-0"]:
             found.append(f"{name} has the Pods {[pod.metadata.name for pod in own]}")
         if any(pod.metadata.labels.get(NODE_LABEL) != status.assignedNode for pod in own):
             found.append(f"{name} ran on another node than {status.assignedNode}")
-    found += [f"{name} was not made by us" for name in jobs]
-    return found + [f"{pod.metadata.name} belongs to no job that we made" for own in pods_of.values() for pod in own]
+    found += [f"{name} was not created by the driver" for name in jobs]
+    return found + [f"{pod.metadata.name} belongs to an unknown job" for own in pods_of.values() for pod in own]

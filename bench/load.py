@@ -1,23 +1,23 @@
-"""What it costs an operator to run jobs, and how fast it does: ours, Go's and kopf's, in turns.
+"""Benchmark of operators running jobs: ours, one in Go and one on kopf, in turns.
 
-Run by `make bench-load`. A burst: all jobs at once, by 32 creators. A rate: so many jobs a second, whatever becomes of
-them, for 20 seconds. The driver plays the kubelet: it ends every Pod well as soon as it is there. Each run has a fresh
-etcd and API server, 50 nodes that always have room, and an operator that is ready and calm.
+Run by `make bench-load`. Burst: all jobs at once, by 32 creators. Rate: a fixed number of jobs per second for 20
+seconds (open loop). The driver acts as the kubelet: every Pod succeeds as soon as it exists. Each run has a fresh
+etcd and API server, 50 nodes with free slots, and an operator that is ready and idle.
 
 - jobs/s: from the first creation sent to the last job seen Succeeded.
 - create to Pod, create to Succeeded: from sending the creation, or with a rate from when it was due, to the event in
   the driver's watch.
 - CPU ms/job: user and kernel time of the operator, in the run and the 2 seconds after.
-- the API server's and etcd's CPU, in the same time: with the driver's own requests, which are the same for all.
-- writes and reads for a job: what the API server counted, less what the driver sent (asked.py). Writes of nodes are
-  apart: ours tells in each node's status how many jobs it has, every 5 seconds; the others do not. So are events, which
-  ours writes for scores, up to 10 a second. A watch that the API server ends and the operator resumes is no read.
-- other programs: CPU that neither the operator nor the control plane nor the driver took. Runs in which that is over a
-  tenth of the machine are left out of the medians.
+- the API server's and etcd's CPU, in the same time: includes the driver's requests, which are the same for all.
+- writes and reads per job: requests counted by the API server, less those of the driver (api_requests.py). Writes of
+  nodes are listed separately: only ours writes the number of jobs to each node's status, every 5 seconds. So are
+  events, which ours writes for scores, up to 10 per second. A resumed watch does not count as a read.
+- other programs: CPU used by neither the operator nor the control plane nor the driver. Runs in which that exceeds 10 %
+  of the machine are excluded from the medians.
 
-In the end everything is read back: one job without its own score, its node or its one Pod, and the run fails. The Go
-operator (controller-runtime 0.25) makes the Pod and then writes that the job runs, which is quicker; ours writes first,
-since what is written is the fence behind which no other attempt counts.
+Finally all objects are read back: the run fails if a job lacks its own score, its node or its one Pod. The Go operator
+(controller-runtime 0.25) creates the Pod before it writes the job's status, which is faster; ours writes the status
+first, as the fence that invalidates all other attempts.
 """
 
 import argparse
@@ -27,25 +27,25 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 import uvloop
-from bench.asked import READS, WRITES, asked, total
+from bench.api_requests import READS, WRITES, request_counts, total
 from bench.contest import (
     GO,
     KOPF,
     NODE_COUNT,
     OURS,
-    SERVER_CALM,
+    SERVER_IDLE_SHARE,
     Operator,
     add_choice,
     all_healthy,
-    calm,
     chosen,
     control_plane,
     controller,
     in_turns,
+    log,
     prepare,
     running,
-    say,
     servers_of,
+    wait_until_idle,
 )
 from bench.driver import Driver, problems
 from bench.tables import Goal, Row, heading, lines
@@ -57,12 +57,12 @@ from vmafx.kube import Client, Config, load_config
 CONTESTANTS = (OURS, GO, KOPF)
 RATE_FOR = 20  # seconds
 WITHIN = 300.0  # seconds
-TAIL = 2.0  # seconds, for what is written after the last result
-DISTURBED = 0.10  # of the machine
+TAIL = 2.0  # seconds, for writes after the last result
+DISTURBED = 0.10  # share of the machine used by other programs
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What is asked of the contestants."""
+    """The jobs of one benchmark."""
 
     title: str
     jobs: int
@@ -70,7 +70,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """What came of it."""
+    """The figures of one run."""
 
     jobs_s: float
     to_pod: list[float]  # ms, sorted
@@ -97,10 +97,10 @@ async def _run(cluster: DevCluster, name: str, load: Load) -> Run:
         async with running(name, cluster, address) as operator, Driver(config, load.jobs) as driver:
             servers = servers_of(cluster)
             await operator.ready()
-            await _until(lambda: all_healthy(client), operator)
-            await calm(operator.pid)
+            await _wait_until(lambda: all_healthy(client), operator)
+            await wait_until_idle(operator.pid)
             for pid in servers:
-                await calm(pid, SERVER_CALM)
+                await wait_until_idle(pid, SERVER_IDLE_SHARE)
             measured = await _measure(config, operator, driver, load, servers)
         if wrong := await problems(client, list(driver.times)):
             raise SystemExit(f"{name}: {len(wrong)} problems, such as: {'; '.join(wrong[:5])}")
@@ -108,19 +108,19 @@ async def _run(cluster: DevCluster, name: str, load: Load) -> Run:
 
 
 async def _measure(config: Config, operator: Operator, driver: Driver, load: Load, servers: list[int]) -> Run:
-    before, sent_before = await asyncio.to_thread(asked, config), driver.sent()
-    window, began = Window(operator.pid, servers), time.perf_counter()
+    before, sent_before = await asyncio.to_thread(request_counts, config), driver.sent()
+    window, started = Window(operator.pid, servers), time.perf_counter()
     await driver.create(load.rate)
-    await _until(driver.all_done, operator)
+    await _wait_until(driver.all_done, operator)
     await asyncio.sleep(TAIL)
     cpu, served = window.operator_s(), window.servers_s()
     foreign, peak = window.foreign_share(), memory_mib(operator.pid, "VmHWM")
-    requests = await asyncio.to_thread(asked, config)
+    requests = await asyncio.to_thread(request_counts, config)
     requests.subtract(before)
     requests.subtract(driver.sent() - sent_before)
     times = driver.times.values()
     return Run(
-        jobs_s=load.jobs / (max(one.done for one in times) - began),
+        jobs_s=load.jobs / (max(one.done for one in times) - started),
         to_pod=sorted((one.pod - one.created) * 1000 for one in times),
         to_done=sorted((one.done - one.created) * 1000 for one in times),
         cpu_ms=cpu * 1000 / load.jobs,
@@ -134,23 +134,23 @@ async def _measure(config: Config, operator: Operator, driver: Driver, load: Loa
     )
 
 
-async def _until(holds: Callable[[], Awaitable[bool]], operator: Operator) -> None:
+async def _wait_until(done: Callable[[], Awaitable[bool]], operator: Operator) -> None:
     deadline = time.perf_counter() + WITHIN
-    while not await holds():
+    while not await done():
         operator.check()
         if time.perf_counter() > deadline:
-            operator.fail(f"did not do its work within {WITHIN:.0f} s")
+            operator.fail(f"did not finish within {WITHIN:.0f} s")
         await asyncio.sleep(0.1)
 
 
-def at(share: float, values: list[float]) -> float:
-    """The value below which this share of them is; they are sorted."""
+def percentile(share: float, values: list[float]) -> float:
+    """A percentile of sorted values."""
     return values[min(int(share * len(values)), len(values) - 1)]
 
 
 COMMON = (
-    Row("create to Pod, p50 ms", lambda one: at(0.5, one.to_pod)),
-    Row("create to Pod, p99 ms", lambda one: at(0.99, one.to_pod)),
+    Row("create to Pod, p50 ms", lambda one: percentile(0.5, one.to_pod)),
+    Row("create to Pod, p99 ms", lambda one: percentile(0.99, one.to_pod)),
 )
 COSTS = (
     Row("operator's CPU, ms/job", lambda one: one.cpu_ms, Goal(0.75)),
@@ -165,20 +165,20 @@ COSTS = (
 BURST = (
     Row("jobs/s", lambda one: one.jobs_s, Goal(1, least=True)),
     *COMMON,
-    Row("create to Succeeded, p50 ms", lambda one: at(0.5, one.to_done)),
-    Row("create to Succeeded, p99 ms", lambda one: at(0.99, one.to_done)),
+    Row("create to Succeeded, p50 ms", lambda one: percentile(0.5, one.to_done)),
+    Row("create to Succeeded, p99 ms", lambda one: percentile(0.99, one.to_done)),
     *COSTS,
 )
 RATE = (
     *COMMON,
-    Row("create to Succeeded, p50 ms", lambda one: at(0.5, one.to_done), Goal(1)),
-    Row("create to Succeeded, p99 ms", lambda one: at(0.99, one.to_done), Goal(1)),
+    Row("create to Succeeded, p50 ms", lambda one: percentile(0.5, one.to_done), Goal(1)),
+    Row("create to Succeeded, p99 ms", lambda one: percentile(0.99, one.to_done), Goal(1)),
     *COSTS,
 )
 
 
 class Scores:
-    """The runs of each load and contestant; those beside which other programs ran are set apart."""
+    """The runs of each load and contestant; runs disturbed by other programs are kept apart."""
 
     def __init__(self) -> None:
         self._good: dict[tuple[str, str], list[Run]] = {}
@@ -189,35 +189,35 @@ class Scores:
         kept.setdefault((load.title, name), []).append(run)
 
     def of(self, load: Load, name: str) -> list[Run]:
-        """The undisturbed runs; if there is none, the others: `notes` says so."""
+        """The undisturbed runs, or the disturbed ones if there are no others; see `notes`."""
         return self._good.get((load.title, name)) or self._disturbed[load.title, name]
 
     def notes(self) -> list[str]:
         return [
             f"{title}, {name}: {len(runs)} disturbed by other programs (over {DISTURBED:.0%} of the machine), "
-            + ("left out" if (title, name) in self._good else "**and shown, since no other run is there**")
+            + ("excluded" if (title, name) in self._good else "**included, because there are no other runs**")
             for (title, name), runs in self._disturbed.items()
         ]
 
 
 def contest(loads: list[Load], names: list[str], rounds: int) -> Scores:
-    """All of them, in turns."""
+    """Run all loads with all contestants, in turns."""
     scores = Scores()
     for number in range(rounds):
         for load in loads:
             for name in in_turns(names, number):
                 one = run(name, load)
                 scores.add(load, name, one)
-                say(
+                log(
                     f"round {number + 1} of {rounds}, {load.title}, {name}: {one.jobs_s:.1f} jobs/s, "
-                    f"{one.cpu_ms:.2f} ms/job, Succeeded after {at(0.5, one.to_done):.0f} ms (p99 "
-                    f"{at(0.99, one.to_done):.0f}), other programs {one.foreign:.0%}"
+                    f"{one.cpu_ms:.2f} ms/job, Succeeded after {percentile(0.5, one.to_done):.0f} ms (p99 "
+                    f"{percentile(0.99, one.to_done):.0f}), other programs {one.foreign:.0%}"
                 )
     return scores
 
 
 def report(loads: list[Load], names: list[str], scores: Scores, rounds: int) -> None:
-    print(f"\nJobs run on {NODE_COUNT} nodes; medians of {rounds} rounds; no problems when all was read back\n")
+    print(f"\nJobs run on {NODE_COUNT} nodes; medians of {rounds} rounds; all objects read back without problems\n")
     heading(names)
     for load in loads:
         rows = RATE if load.rate else BURST
@@ -229,8 +229,8 @@ def report(loads: list[Load], names: list[str], scores: Scores, rounds: int) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=2000, help="of the burst; 0 leaves it out")
-    parser.add_argument("--rate", type=float, default=20.0, help=f"jobs/s, for {RATE_FOR} s; 0 leaves it out")
+    parser.add_argument("--jobs", type=int, default=2000, help="jobs in the burst; 0 skips it")
+    parser.add_argument("--rate", type=float, default=20.0, help=f"jobs/s, for {RATE_FOR} s; 0 skips it")
     parser.add_argument("--rounds", type=int, default=3)
     add_choice(parser, CONTESTANTS)
     arguments = parser.parse_args()

@@ -1,8 +1,9 @@
-"""What `vmafx score` adds to ffmpeg called by hand on the same clips, in turns; and what it needs itself.
+"""Benchmark of `vmafx score` against plain ffmpeg on the same clips, in turns.
 
-Run by `make bench-scoring`. By hand means one ffmpeg with the libvmaf filter and a JSON log, the same threads for
-decoders, filters and libvmaf. vmafx scores the same frames, and beside that hashes, probes, counts and pools, with its
-cache off. "Two passes" decodes both clips into raw files first and scores those. CPU is that of all processes.
+Run by `make bench-scoring`. "By hand" means one ffmpeg with the libvmaf filter and a JSON log, and the same number of
+threads for decoders, filters and libvmaf. vmafx scores the same frames and also hashes, probes, counts and pools, with
+its cache disabled. "Two passes" decodes both clips to raw files first and scores these.
+CPU is the sum of all processes.
 """
 
 import argparse
@@ -24,11 +25,11 @@ GOAL = 1.03
 
 
 class Figures(msgspec.Struct):
-    """Of one run."""
+    """The figures of one run."""
 
     seconds: float
     cpu: float
-    own_mib: float = 0.0  # of the process that was started, not of what it started
+    own_mib: float = 0.0  # of the process itself, without its children
 
 
 def measure(*command: str | Path) -> Figures:
@@ -63,11 +64,12 @@ def make_clips(folder: Path, size: str, frames: int) -> tuple[Path, Path]:
 
 
 def by_hand(reference: Path, distorted: Path, threads: int, folder: Path) -> Figures:
-    some = ("-threads", str(threads))
-    judge = f"[0:v][1:v]libvmaf=n_threads={threads}:log_fmt=json:log_path={folder / 'log.json'}"
+    thread_options = ("-threads", str(threads))
+    libvmaf = f"[0:v][1:v]libvmaf=n_threads={threads}:log_fmt=json:log_path={folder / 'log.json'}"
     quiet = ("-hide_banner", "-loglevel", "error", "-nostdin")
-    clips = (*some, "-i", distorted, *some, "-i", reference)
-    return measure(FFMPEG, *quiet, *clips, "-filter_complex_threads", str(threads), "-lavfi", judge, "-f", "null", "-")
+    filters = ("-filter_complex_threads", str(threads), "-lavfi", libvmaf)
+    clips = (*thread_options, "-i", distorted, *thread_options, "-i", reference)
+    return measure(FFMPEG, *quiet, *clips, *filters, "-f", "null", "-")
 
 
 def by_vmafx(reference: Path, distorted: Path, threads: int) -> Figures:
@@ -97,7 +99,7 @@ def compare(folder: Path, name: str, frames: int, rounds: int) -> None:
         hand: list[Figures] = []
         ours: list[Figures] = []
         for number in range(rounds):
-            say(f"{name}, {threads} threads, round {number + 1} of {rounds}")
+            log(f"{name}, {threads} threads, round {number + 1} of {rounds}")
             if number % 2:
                 hand.append(by_hand(reference, distorted, threads, folder))
             ours.append(by_vmafx(reference, distorted, threads))
@@ -112,19 +114,19 @@ def compare(folder: Path, name: str, frames: int, rounds: int) -> None:
             flush=True,
         )
     if name == "1080p":
-        passes(reference, distorted, folder, rounds)
-        start(folder, rounds)
+        compare_passes(reference, distorted, folder, rounds)
+        fixed_cost(folder, rounds)
 
 
-def passes(reference: Path, distorted: Path, folder: Path, rounds: int) -> None:
+def compare_passes(reference: Path, distorted: Path, folder: Path, rounds: int) -> None:
     one = [by_vmafx(reference, distorted, 2) for _ in range(rounds)]
     two = [in_two_passes(reference, distorted, 2, folder) for _ in range(rounds)]
     seconds = [statistics.median(run.seconds for run in side) for side in (one, two)]
     print(f"\none pass {seconds[0]:.2f} s, two passes {seconds[1]:.2f} s: {seconds[0] / seconds[1]:.2f}", flush=True)
 
 
-def start(folder: Path, rounds: int) -> None:
-    """All but the scoring: two frames of the smallest picture."""
+def fixed_cost(folder: Path, rounds: int) -> None:
+    """The fixed cost: two frames of the smallest size."""
     small = folder / "small.mkv"
     quiet = (FFMPEG, "-hide_banner", "-loglevel", "error", "-nostdin", "-y")
     subprocess.run([*quiet, "-f", "lavfi", "-i", "testsrc2=s=64x64:d=0.08", small], check=True)
@@ -139,7 +141,7 @@ def start(folder: Path, rounds: int) -> None:
     )
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""What processes take, from /proc."""
+"""CPU time and memory of processes, from /proc."""
 
 import os
 import time
@@ -9,13 +9,13 @@ CORES = os.cpu_count() or 1
 
 
 def cpu_seconds(pid: int) -> float:
-    """In user and kernel mode, since it began."""
+    """User and kernel time since the process started."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def memory_mib(pid: int, field: str) -> float:
-    """VmRSS: resident now; VmHWM: at most so far."""
+    """Resident memory: `field` is VmRSS for now, VmHWM for the peak."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) / 1024
@@ -23,30 +23,30 @@ def memory_mib(pid: int, field: str) -> float:
 
 
 def machine_seconds() -> float:
-    """That all programs of the machine took, and other guests of its host."""
+    """CPU time of all programs on this machine, including time stolen by other guests of its host."""
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     user, nice, system, _idle, _wait, irq, softirq, steal = map(int, fields[:8])
     return (user + nice + system + irq + softirq + steal) / TICKS
 
 
 class Window:
-    """What was taken from a moment on: by the operator, by the servers, and by programs beside the benchmark."""
+    """CPU time since its creation: of the operator, of the servers, and of programs outside of the benchmark."""
 
     def __init__(self, operator: int, servers: list[int]) -> None:
         self._operator, self._servers = operator, servers
-        self._began, self._before = time.perf_counter(), self._look()
+        self._started, self._before = time.perf_counter(), self._sample()
 
     def operator_s(self) -> float:
-        return self._look()[0] - self._before[0]
+        return self._sample()[0] - self._before[0]
 
     def servers_s(self) -> float:
-        return self._look()[1] - self._before[1]
+        return self._sample()[1] - self._before[1]
 
     def foreign_share(self) -> float:
-        """Of all the machine's cores."""
-        operator, servers, us, all_ = (now - then for now, then in zip(self._look(), self._before, strict=True))
-        return (all_ - operator - servers - us) / (time.perf_counter() - self._began) / CORES
+        """CPU used by other programs, as a share of all cores."""
+        operator, servers, driver, total = (now - then for now, then in zip(self._sample(), self._before, strict=True))
+        return (total - operator - servers - driver) / (time.perf_counter() - self._started) / CORES
 
-    def _look(self) -> tuple[float, float, float, float]:
+    def _sample(self) -> tuple[float, float, float, float]:
         servers = sum(map(cpu_seconds, self._servers))
         return cpu_seconds(self._operator), servers, cpu_seconds(os.getpid()), machine_seconds()

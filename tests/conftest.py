@@ -1,4 +1,4 @@
-"""One real control plane for all tests, and a namespace of its own for each."""
+"""One real control plane for all tests, and a namespace for each test."""
 
 import io
 import itertools
@@ -13,20 +13,20 @@ import pytest
 from hypothesis import settings
 from prometheus_client import CollectorRegistry
 
-from tests.support.signals import default_signals
+from tests.support.default_signals import default_signals
 from vmafx import logs
 from vmafx.devcluster import ClusterOptions, DevCluster, crds, tools
 from vmafx.devcluster.progress import PlainProgress
 from vmafx.kube import NAMESPACES, Client, load_config
 from vmafx.kube.metrics import ClientMetrics
 
-# The same cases every time; HYPOTHESIS_PROFILE=explore looks for new ones.
+# Deterministic by default; HYPOTHESIS_PROFILE=explore searches for new cases.
 settings.register_profile("default", derandomize=True, max_examples=60, deadline=None)
 settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 default_signals()
-pytest_plugins = ["tests.support.hangs"]
+pytest_plugins = ["tests.support.hang_timeout"]
 
 Logged = Callable[[str, str], list[tuple[str, dict[str, object]]]]
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -46,7 +46,7 @@ def registry() -> CollectorRegistry:
 
 @pytest.fixture(scope="session")
 async def client(cluster: DevCluster, registry: CollectorRegistry) -> AsyncIterator[Client]:
-    """An administrator's client, with our kinds installed."""
+    """A client with administrator rights; the CRDs are installed."""
     async with Client(load_config(cluster.kubeconfig), ClientMetrics(registry)) as client:
         await crds.install_crds(client)
         yield client
@@ -70,7 +70,7 @@ async def _make_namespace(client: Client) -> str:
 
 @pytest.fixture
 def logged() -> Iterator[Logged]:
-    """What this process logs at level info: the messages in which a field has this value, and their other fields."""
+    """Find log messages of this process by the value of a field; returns messages and their other fields."""
     root, out = logging.getLogger(), io.StringIO()
     handlers, level = root.handlers[:], root.level
     logs.configure("info", "json", out)
@@ -96,7 +96,7 @@ def kubectl_path() -> Path:
 
 @pytest.fixture
 def kubectl(cluster: DevCluster, namespace: str, kubectl_path: Path) -> Kubectl:
-    """kubectl as a person runs it, in the test's namespace."""
+    """Run kubectl in the namespace of the test."""
 
     def run(*arguments: str, stdin: str | None = None) -> "subprocess.CompletedProcess[str]":
         command = [str(kubectl_path), "--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace, *arguments]

@@ -1,19 +1,19 @@
-"""VMAF written a second time, in plain numpy: what libvmaf's scores are checked against.
+"""An independent implementation of VMAF in numpy, to check the scores of libvmaf.
 
-score.py    frames in, features and scores out
-vif.py      how much of the reference's information the distorted picture still carries, at four scales
-adm.py      how much of its detail is left, as far as an eye would see it
-motion.py   how much the reference moves
-svr.py      features to a score
-model.py    the numbers of a model, read out of the engine itself
-planes.py   pictures as arrays, and filters over them
-clips.py    clips to score, each with a distorted version
-libvmaf.py  the engine's own answer for a clip
+score.py    features and scores of frames
+vif.py      Visual Information Fidelity at four scales
+adm.py      Detail Loss Metric (ADM)
+motion.py   motion of the reference
+svr.py      support vector regression from features to a score
+model.py    the parameters of a model, extracted from the engine
+planes.py   pictures as arrays, and filters on them
+clips.py    deterministic test clips, each with a distorted version
+libvmaf.py  features and scores of a clip by the engine itself
 
-It follows the published algorithms in float64, where libvmaf computes in fixed point. Rounding is followed only where
-a score would show it, and the place that does so says why. Nothing of vmafx is imported here.
+It follows the published algorithms in float64, while libvmaf uses fixed point. It imitates libvmaf's rounding only
+where scores depend on it, and says why there. It imports nothing of vmafx.
 
-libvmaf 2.3.0 itself goes wrong at some widths of 8-bit clips, where its AVX2 code runs over the end of a row: VIF when
-1 to 8 columns are left after sixteens (8 pixels of the picture are spoilt), ADM when the width is a multiple of 8 under
-240, or an odd multiple under 390. Neither shows at the sizes of films; test clips are best 256 wide, or of 10 bits.
+libvmaf 2.3.0 is wrong at some widths of 8-bit clips, where its AVX2 code reads beyond the end of a row: VIF if the
+width modulo 16 is 1 to 8 (8 pixels are affected), ADM if the width is a multiple of 8 below 240, or an odd multiple of
+8 below 390. Common film sizes are not affected; test clips should be 256 pixels wide or have 10 bits.
 """

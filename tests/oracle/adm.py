@@ -1,8 +1,8 @@
-"""Detail loss (Li, Zhang, Ma and Ngan, 2011): adm2, the share of the reference's visible detail that is left.
+"""Detail Loss Metric (Li, Zhang, Ma and Ngan, 2011): adm2, the share of the reference's visible detail that is kept.
 
-Both pictures are taken apart into wavelets. What of the distorted picture is the reference's own detail, dimmed, counts
-as restored; the rest is an additive impairment, which masks the restored detail around it. Both are weighted by what an
-eye can see at three picture heights from a display of 1080 lines.
+Both pictures are decomposed into wavelets. Attenuated detail of the reference in the distorted picture is restored
+detail; the rest is an additive impairment, which masks restored detail around it. Both are weighted by the contrast
+sensitivity at three picture heights from a display of 1080 lines.
 """
 
 from typing import NamedTuple
@@ -14,16 +14,16 @@ from tests.oracle.planes import Plane, mirrored, rounded, with_border
 
 
 class FixedPoint(NamedTuple):
-    """How many bits after the point libvmaf keeps at a scale.
+    """The number of fractional bits that libvmaf keeps at a scale.
 
-    Its rounding is followed here, because faint detail counts for more than it seems: where the reference has none,
-    every direction is the right one, a gain may be a hundredfold, and the cube root makes small sums large.
+    Its rounding is imitated, because faint detail matters: where the reference has none, every direction matches, the
+    gain may be a hundredfold, and the cube root amplifies small sums.
     """
 
     columns: int  # of wavelets, after the filter over columns
     rows: int  # and over rows
-    kept: int  # of the squares of detail that was kept
-    there: int | None  # of the squares of the reference's detail; None if it keeps all
+    kept: int  # of the squares of restored detail
+    there: int | None  # of the squares of the reference's detail; None for all bits
 
 
 SCALES = (FixedPoint(7, 6, 25, None), FixedPoint(21, 21, 20, 11), FixedPoint(20, 19, 16, 8), FixedPoint(18, 18, 14, 5))
@@ -40,7 +40,7 @@ UPRIGHT_GAIN, DIAGONAL_GAIN = 1.0, 0.534
 AMPLITUDES = ((0.67234, 0.72709), (0.41317, 0.49428), (0.22727, 0.28688), (0.11792, 0.15214))
 
 SAME_DIRECTION = float(np.float32(np.cos(np.pi / 180) ** 2))  # an angle of one degree
-BORDER = 0.1  # of each side that is not looked at
+BORDER = 0.1  # share of each side that is ignored
 
 
 class Detail(NamedTuple):
@@ -52,8 +52,8 @@ class Detail(NamedTuple):
 
 
 def adm2(reference: Plane, distorted: Plane, gain_limit: float) -> float:
-    """Detail kept over detail there was. Restored detail may exceed the reference's by the gain limit."""
-    reference, distorted = reference - 128, distorted - 128  # as libvmaf does; only rounding tells
+    """Restored detail divided by the detail of the reference; a gain counts up to the gain limit."""
+    reference, distorted = reference - 128, distorted - 128  # as in libvmaf; affects rounding only
     kept = there = 0.0
     for scale, bits in enumerate(SCALES):
         reference, detail_r = _wavelets(reference, bits)
@@ -66,7 +66,7 @@ def adm2(reference: Plane, distorted: Plane, gain_limit: float) -> float:
 
 
 def _wavelets(plane: Plane, bits: FixedPoint) -> tuple[Plane, Detail]:
-    """The picture at half the size, and the detail that it lost by that."""
+    """The picture at half size, and the detail bands that were split off."""
     low, high = (rounded(_halved(plane, taps, 0), bits.columns) for taps in (LOW, HIGH))
     smaller, horizontal, vertical, diagonal = (
         rounded(_halved(half, taps, 1), bits.rows)
@@ -76,7 +76,7 @@ def _wavelets(plane: Plane, bits: FixedPoint) -> tuple[Plane, Detail]:
 
 
 def _halved(plane: Plane, taps: tuple[float, ...], axis: int) -> Plane:
-    """Every second sample along the axis, the odd last one too, after a filter that begins one sample before it."""
+    """Filter along the axis, starting one sample early, and keep every second sample, including an odd last one."""
     length = plane.shape[axis]
     starts = 2 * np.arange((length + 1) // 2) - 1
     taken = (plane.take(mirrored(starts + offset, length, repeat_last=True), axis) for offset in range(len(taps)))
@@ -85,14 +85,14 @@ def _halved(plane: Plane, taps: tuple[float, ...], axis: int) -> Plane:
 
 
 def _decoupled(reference: Detail, distorted: Detail, gain_limit: float) -> tuple[Detail, Detail]:
-    """What is restored of the reference, and what was added to it."""
+    """Split the distorted detail into restored detail of the reference and additive impairment."""
     same = _same_direction(reference, distorted)
     restored = Detail(*(_restored(r, d, same, gain_limit) for r, d in zip(reference, distorted, strict=True)))
     return restored, Detail(*(d - r for d, r in zip(distorted, restored, strict=True)))
 
 
 def _same_direction(reference: Detail, distorted: Detail) -> NDArray[np.bool_]:
-    """Where edges kept their direction, to a degree: there a change of contrast is no impairment.
+    """Where edges keep their direction within one degree: a change of contrast there is no impairment.
 
     In single precision, as in libvmaf: beside one degree the last bit decides, and a strong edge can be worth a point.
     """
@@ -116,7 +116,7 @@ def _restored(reference: Plane, distorted: Plane, same: NDArray[np.bool_], gain_
 
 
 def _visibility(scale: int) -> tuple[float, float, float]:
-    """The weight of each band: the inverse of the smallest quantisation step that an eye notices in it."""
+    """The weight of each band: the inverse of its smallest visible quantisation step."""
 
     def step(gain: float, amplitude: float) -> float:
         decades = np.log10(2.0 ** (scale + 1) * FREQUENCY * gain / PIXELS_A_DEGREE)
@@ -131,7 +131,7 @@ def _weighted(detail: Detail, weights: tuple[float, float, float]) -> Detail:
 
 
 def _masked(restored: Detail, added: Detail) -> Detail:
-    """Restored detail, less a thirtieth of every impairment around it and a fifteenth of that in its own place."""
+    """Restored detail minus the masking threshold: 1/30 of each neighbouring impairment and 1/15 of its own."""
     impairment = np.sum([np.abs(band) for band in added], axis=0)
     height, width = impairment.shape
     wide = with_border(with_border(impairment, 1, 0, repeat_last=True), 1, 1, repeat_last=True)
@@ -141,7 +141,7 @@ def _masked(restored: Detail, added: Detail) -> Detail:
 
 
 def _cubed(band: Plane, bits: int | None) -> Plane:
-    """libvmaf adds a whole, not a half, before it cuts the square: it rounds up."""
+    """libvmaf adds one, not a half, before it truncates the square: it rounds up."""
     square = band**2 if bits is None else (np.floor(band**2 * (1 << bits)) + 1) / (1 << bits)
     return square * np.abs(band)
 

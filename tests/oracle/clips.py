@@ -1,4 +1,4 @@
-"""Clips to score, each with a distorted version; the same ones every time."""
+"""Deterministic test clips, each with a distorted version."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ def dark(rng: np.random.Generator, frames: int, height: int, width: int) -> Fram
 
 
 def edges(_: np.random.Generator, frames: int, height: int, width: int) -> Frames:
-    """Black and white bars that cross, moving: as much contrast as there can be."""
+    """Black and white bars that cross, moving: maximum contrast."""
     t, y, x = np.ogrid[:frames, :height, :width]
     bars: Frames = (((x + 3 * t) // 11 + (y + t) // 7) % 2).astype(np.float64)
     return 255 * bars
@@ -114,7 +114,7 @@ def grain(rng: np.random.Generator, frames: Frames) -> Frames:
 
 
 def banding(_: np.random.Generator, frames: Frames) -> Frames:
-    """Twenty-four levels are left, as after a hard quantiser."""
+    """Reduced to 24 levels, as by a coarse quantiser."""
     return np.floor(frames / 10) * 10 + 5
 
 
@@ -125,7 +125,7 @@ def blur(_: np.random.Generator, frames: Frames) -> Frames:
 
 
 def rescaled(_: np.random.Generator, frames: Frames) -> Frames:
-    """Sent at a third of the size and shown as it came, in squares."""
+    """Scaled to a third and back without interpolation, in blocks."""
     _, height, width = frames.shape
     return frames[:, ::3, ::3].repeat(3, axis=1).repeat(3, axis=2)[:, :height, :width]
 

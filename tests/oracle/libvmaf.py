@@ -1,4 +1,4 @@
-"""The engine's own answer for a clip."""
+"""Features and scores of a clip by the engine itself."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from tests.oracle.score import FIELDS, FrameScore
 def score_clips(
     ffmpeg: Path, reference: Clip, distorted: Clip, folder: Path, *, model: str = "version=vmaf_v0.6.1"
 ) -> list[FrameScore]:
-    """What ffmpeg's libvmaf filter says of each frame; `folder` takes the clips and the log."""
+    """The values of ffmpeg's libvmaf filter for each frame; `folder` is for the clips and the log."""
     log = folder / "vmaf.json"
     inputs = []
     for name, clip in (("distorted", distorted), ("reference", reference)):

@@ -1,4 +1,4 @@
-"""The numbers of a model, read out of the engine itself: libvmaf carries its models as JSON inside the binary."""
+"""The parameters of a model, extracted from the engine: libvmaf embeds its models as JSON in the binary."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from tests.oracle.svr import Svr, parse
 FEATURES = ("adm2", "motion2", "vif_scale0", "vif_scale1", "vif_scale2", "vif_scale3")
 NO_LIMIT = 100.0  # libvmaf's default enhancement gain limit
 
-# The JSON has no name in it. How many support vectors there are, and whether enhancement counts, tells them apart.
+# The JSON has no name. Models are identified by the number of support vectors and the gain limit.
 _KNOWN_BY = {
     "vmaf_v0.6.1": (211, NO_LIMIT),
     "vmaf_v0.6.1neg": (211, 1.0),
@@ -26,7 +26,7 @@ _KNOWN_BY = {
 
 @dataclass(frozen=True)
 class Transform:
-    """A last step that makes of the score what viewers of a phone would say: a parabola that never lowers it."""
+    """The transform of the phone model: a parabola that never lowers the score."""
 
     p0: float
     p1: float
@@ -61,11 +61,11 @@ class Model:
 
 
 class UnknownModel(Exception):
-    """The engine has no such model, or has it in a shape this oracle was not made for."""
+    """The engine does not have this model, or in a form that the oracle does not support."""
 
 
 def load(ffmpeg: Path, name: str, *, enable_transform: bool = False) -> Model:
-    """The model of this name. As in libvmaf, its transform counts only if asked for."""
+    """The model of this name. As in libvmaf, its transform is applied only on request."""
     if name not in _KNOWN_BY:
         raise UnknownModel(f"{name}: this oracle knows {', '.join(_KNOWN_BY)}")
     for numbers in _embedded(ffmpeg):

@@ -1,4 +1,4 @@
-"""How much the reference moves: the mean difference between blurred neighbours in time."""
+"""Motion of the reference: the mean absolute difference of consecutive blurred frames."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,8 +11,8 @@ BLUR = WINDOWS[2]
 
 
 def motion2(reference: Iterable[Plane]) -> list[float]:
-    """Of each frame, the lesser of the motion from the frame before and to the frame after, so that a cut between two
-    still scenes is no motion. The first frame has none, and the last only what lies before it.
+    """For each frame, the minimum of the motion to the previous and to the next frame, so that a cut between two still
+    scenes is no motion. The first frame has none; the last has only that to its previous frame.
     """
     motion = _from_the_frame_before(reference)
     return [min(pair) for pair in zip(motion, [*motion[1:], *motion[-1:]], strict=True)]

@@ -1,4 +1,4 @@
-"""Pictures as arrays, and filters over them."""
+"""Pictures as arrays, and filters on them."""
 
 from collections.abc import Iterable
 
@@ -37,5 +37,5 @@ def filtered(plane: Plane, taps: Iterable[float], axis: int, *, repeat_last: boo
 
 
 def rounded(plane: Plane, bits: int) -> Plane:
-    """The plane as fixed point with so many fractional bits would hold it; halves go up."""
+    """The plane rounded to this number of fractional bits, halves up."""
     return np.floor(plane * (1 << bits) + 0.5) / (1 << bits)

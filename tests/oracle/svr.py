@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Svr:
-    """What training left: the support vectors, how much each counts, and how fast that falls off."""
+    """A trained model: support vectors, their weights, and the width of the kernel."""
 
     gamma: float
     rho: float
@@ -30,7 +30,7 @@ def parse(text: str) -> Svr:
     entries = [[entry.split(":") for entry in row[1:]] for row in rows]
     vectors = np.zeros((len(rows), max(int(index) for row in entries for index, _ in row)))
     for vector, row in zip(vectors, entries, strict=True):
-        for index, value in row:  # counted from one; what is not there is zero
+        for index, value in row:  # indexes start at one; missing values are zero
             vector[int(index) - 1] = float(value)
     weights = np.array([float(row[0]) for row in rows])
     return Svr(float(values["gamma"]), float(values["rho"]), weights, vectors)

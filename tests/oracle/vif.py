@@ -22,7 +22,7 @@ TINY = 1e-10
 
 
 def vif(reference: Plane, distorted: Plane, gain_limit: float) -> tuple[float, ...]:
-    """The VIF of each scale, finest first. A gain counts up to the limit: at 1, sharpening earns nothing."""
+    """The VIF of each scale, finest first. Gain is limited: with 1, sharpening has no effect."""
     scores = []
     for scale, window in enumerate(WINDOWS):
         if scale:
@@ -49,7 +49,7 @@ def _at_one_scale(reference: Plane, distorted: Plane, window: tuple[float, ...],
 
     seen_in_reference = np.log2(1 + variance_r / EYE_NOISE)
     seen_in_distorted = np.log2(1 + gain * gain * variance_r / (noise + EYE_NOISE))
-    # Where the reference is flat there is nothing to lose: full marks, less a little for what the distortion made up.
+    # Where the reference is flat nothing can be lost: full score, minus a little for added distortion.
     flat = variance_r < EYE_NOISE
     kept = np.where(flat, 1 - variance_d * 4 / 255**2, seen_in_distorted)
     return float(kept.sum() / np.where(flat, 1, seen_in_reference).sum())

@@ -1,1 +1,1 @@
-"""What tests of several kinds share; no test lives here."""
+"""Helpers that several test packages use: servers, processes, fixtures' contents, invariants. No tests."""

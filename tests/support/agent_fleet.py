@@ -1,4 +1,4 @@
-"""The operator in this process, by a clock that is moved on by hand; the test is its controller and its agents."""
+"""The operator in this process, with a clock that the test advances; the test acts as controller and agents."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.support.contexts import context
 from tests.support.fleet import add_node, submit
-from tests.support.operators import Controller
-from tests.support.settings import defaults
+from tests.support.operator_context import context
+from tests.support.operator_process import Controller
+from tests.support.setting_defaults import defaults
 from tests.support.waiting import eventually
 from vmafx.api.job import FINISHED, JobView, VmafxJob
 from vmafx.clock import utc_now
@@ -26,13 +26,13 @@ from vmafx.operator.node.reconciler import NodeReconciler
 from vmafx.operator.node.settings import NodeSettings
 from vmafx.runtime.metrics import Metrics
 
-BEAT = 10.0
-MOMENT = 0.005  # between two looks whether something was done
+HEARTBEAT = 10.0  # seconds
+POLL = 0.005  # seconds
 CLIPS = Path("/clips")
 
 
 class AgentFleet:
-    """Agents that beat are heard every ten seconds, by a controller whose clock is `skew` ahead of the operator's."""
+    """Agents send a heartbeat every ten seconds to a controller whose clock is `skew` ahead of the operator's."""
 
     def __init__(self, client: Client, namespace: str, controller: Controller) -> None:
         self.client, self.namespace, self.controller = client, namespace, controller
@@ -47,7 +47,7 @@ class AgentFleet:
 
     @asynccontextmanager
     async def operating(self) -> AsyncIterator[None]:
-        """Both controllers, as the operator runs them, but that time is passed by `pass_time`."""
+        """Run the job and node reconcilers as the operator does; `pass_time` advances their clock."""
         self.metrics = Metrics()
         made = context(self.client, self.namespace, self.metrics, now=self.now, clock=self.clock)
         self.jobs, self.nodes = made.jobs, made.nodes
@@ -71,10 +71,10 @@ class AgentFleet:
             await task
 
     async def pass_time(self, seconds: float, beating: Iterable[str] = ()) -> None:
-        """Ten seconds at a time: agents speak, the controller is probed, and all is looked at that might be due."""
-        for _ in range(round(seconds / BEAT)):
-            self.ahead += BEAT
-            self._since_probe += BEAT
+        """Advance the clock in steps of ten seconds, with heartbeats, probes of the controller and due reconciles."""
+        for _ in range(round(seconds / HEARTBEAT)):
+            self.ahead += HEARTBEAT
+            self._since_probe += HEARTBEAT
             for name in beating:
                 await self.beat(name)
             if self._since_probe >= PROBE_INTERVAL:
@@ -86,14 +86,14 @@ class AgentFleet:
         await self.health.prober.probe()
 
     async def settled(self) -> None:
-        """Wait until everything was looked at as it is now, and nothing came of it that is not known."""
+        """Wait until all objects are reconciled in their current version and nothing changes any more."""
         before = None
         while before != (before := await self._versions()):
-            await eventually(self._up_to_date, "the caches are up to date", every=MOMENT)
+            await eventually(self._up_to_date, "the caches are up to date", every=POLL)
             for informer, loop in ((self.nodes, self._of_nodes), (self.jobs, self._of_jobs)):
                 for key in informer.store:
                     loop.queue.add(key)
-            await eventually(self._idle, "nothing is left to do", every=MOMENT)
+            await eventually(self._idle, "the queues are empty", every=POLL)
 
     def _idle(self) -> bool:
         queues = (self._of_nodes.queue, self._of_jobs.queue)
@@ -111,14 +111,14 @@ class AgentFleet:
         return {meta.uid: meta.resourceVersion for meta in metas} == await self._versions()
 
     async def agent(self, name: str, **spec: Any) -> None:
-        """A node whose agent was just heard."""
+        """Create a node with a session and a fresh heartbeat."""
         await add_node(self.client, self.namespace, name, runtime="Agent", **spec)
         await self.client.patch_status(NODES, ObjectKey(self.namespace, name), {"agentSession": name})
         await self.beat(name)
 
     async def beat(self, name: str) -> None:
-        heard = {"lastHeartbeat": self.now() + self.skew}
-        await self.client.patch_status(NODES, ObjectKey(self.namespace, name), heard)
+        status = {"lastHeartbeat": self.now() + self.skew}
+        await self.client.patch_status(NODES, ObjectKey(self.namespace, name), status)
 
     async def submit(self, name: str, **spec: Any) -> ObjectKey:
         return await submit(self.client, self.namespace, name, CLIPS, **spec)
@@ -127,14 +127,14 @@ class AgentFleet:
         return await self.client.get(JOBS, key)
 
     async def claim(self, key: ObjectKey) -> None:
-        """What a controller writes with the first progress of an attempt."""
+        """Write what a controller writes with the first progress of an attempt."""
         await self.client.patch_status(JOBS, key, {"claimedAt": self.now(), "progress": {"frames": 10}})
 
     async def report(self, key: ObjectKey, **answer: Any) -> None:
-        """What a controller writes with a result."""
+        """Write what a controller writes with a result."""
         job = await self.client.get(JOBS.seen_as(JobView), key)
-        said = AttemptResult(job.status.controllerJobID or "", **answer)
-        changes = ends.status_after(job, outcome_of(job, said), self.now())
+        result = AttemptResult(job.status.controllerJobID or "", **answer)
+        changes = ends.status_after(job, outcome_of(job, result), self.now())
         await self.client.patch_status(JOBS, key, changes, version=job.metadata.resourceVersion)
 
     async def ready(self, name: str) -> str:
@@ -148,7 +148,7 @@ class AgentFleet:
 
 @asynccontextmanager
 async def agent_fleet(client: Client, namespace: str) -> AsyncIterator[AgentFleet]:
-    """Nobody yet; a controller that answers."""
+    """A fleet without agents, with a healthy controller."""
     controller = Controller()
     await controller.start()
     try:
@@ -158,7 +158,7 @@ async def agent_fleet(client: Client, namespace: str) -> AsyncIterator[AgentFlee
 
 
 async def running_on(fleet: AgentFleet, node: str, *, claimed: bool = True) -> ObjectKey:
-    """A job that its agent has."""
+    """Submit a job and let the agent of `node` claim it."""
     key = await fleet.submit("job")
     await fleet.settled()
     assert placed(await fleet.job(key)) == ("Running", node, 1)

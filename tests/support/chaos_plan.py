@@ -1,11 +1,11 @@
-"""What is in store for a fleet, fixed by a seed: jobs of every kind, what befalls each, and how each has to end."""
+"""The plan of a chaos run, determined by a seed: jobs of every kind, their edits and fates, and how each must end."""
 
 import random
 from collections import Counter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tests.support.history import Object
+from tests.support.job_history import Object
 from tests.support.kubelet import Fate
 from vmafx.api.job import VmafxJobSpec
 
@@ -34,24 +34,24 @@ BAD_ENDS: tuple[Fate, ...] = ("killed", "oom", "evicted", "empty", "garbage")
 
 SHORT = "reference.mkv", "distorted.mp4"
 LONG = "long.mkv", "long.mkv"
-ENDLESS = "endless.mkv", "endless.mkv"  # not done before an operator that was stopped is replaced, and more
+ENDLESS = "endless.mkv", "endless.mkv"  # takes longer than the replacement of a stopped operator
 PAIRS: dict[Kind, tuple[str, str]] = {
     "bad": ("reference.mkv", "none.mp4"), "paused": LONG, "stopped": ENDLESS, "late": ENDLESS,
     "hopeless": ENDLESS,
 }  # fmt: skip
 
 
-class Planned(NamedTuple):
-    """A job, and what is in store for it."""
+class PlannedJob(NamedTuple):
+    """A job, the times of its edits, and the fates of its attempts."""
 
     name: str
     kind: Kind
-    moments: tuple[float, ...]  # seconds after its creation, or after the last thing done to it
+    moments: tuple[float, ...]  # seconds after its creation or the previous edit
     fates: tuple[Fate, ...]  # of its first attempts
 
     @property
     def pair(self) -> tuple[str, str]:
-        """The clips that it compares."""
+        """Its reference and distorted clip."""
         return PAIRS.get(self.kind, SHORT)
 
     def spec(self, clips: Path) -> VmafxJobSpec:
@@ -65,8 +65,8 @@ class Planned(NamedTuple):
 
 
 class Plan(NamedTuple):
-    jobs: list[Planned]
-    faults: dict[int, Fault]  # by how many jobs were created before
+    jobs: list[PlannedJob]
+    faults: dict[int, Fault]  # by number of jobs created before
 
 
 def make_plan(seed: int, jobs: int, faults: Counter[Fault]) -> Plan:
@@ -75,7 +75,7 @@ def make_plan(seed: int, jobs: int, faults: Counter[Fault]) -> Plan:
     kinds = [*WEIGHTS, *choice.choices(list(WEIGHTS), list(WEIGHTS.values()), k=max(0, jobs - len(WEIGHTS)))][:jobs]
     choice.shuffle(kinds)
     planned = [
-        Planned(
+        PlannedJob(
             f"job-{number:04}",
             kind,
             tuple(choice.uniform(0.0, 2.5) for _ in range(3)),
@@ -83,14 +83,14 @@ def make_plan(seed: int, jobs: int, faults: Counter[Fault]) -> Plan:
         )
         for number, kind in enumerate(kinds)
     ]
-    at = choice.sample(range(2, jobs), faults.total())
-    return Plan(planned, dict(zip(at, choice.sample(list(faults.elements()), faults.total()), strict=True)))
+    numbers = choice.sample(range(2, jobs), faults.total())
+    return Plan(planned, dict(zip(numbers, choice.sample(list(faults.elements()), faults.total()), strict=True)))
 
 
-def verdict(planned: Planned, last: Object | None, score: float | None, *, gone: bool) -> list[str]:
-    """What is wrong with a job's last version, and with whether it is there. `score`: what its clips have by hand."""
-    if last is None or gone != (planned.kind == "mortal"):
-        return [f"{planned.name} ({planned.kind}) is {'not there' if gone or last is None else 'still there'}"]
+def job_errors(planned: PlannedJob, last: Object | None, score: float | None, *, deleted: bool) -> list[str]:
+    """Errors of the last version of a job. `score` is that of its clips by `vmafx score`."""
+    if last is None or deleted != (planned.kind == "mortal"):
+        return [f"{planned.name} ({planned.kind}) {'does not exist' if deleted or last is None else 'still exists'}"]
     status = last["status"]
     ended = [one["reason"] for one in status.get("conditions", ()) if one["type"] in {"Complete", "Failed"}]
     if len(ended) != 1 or ended[0] not in ENDS_OF.get(planned.kind, {"Scored"}):

@@ -1,4 +1,4 @@
-"""`vmafx` as a process of its own, as people and scripts run it, beside what runs in the test's event loop."""
+"""`vmafx` as a process, while the event loop of the test runs other parts."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from typing import Self
 from tests.support.waiting import eventually
 
 VMAFX = str(Path(sys.executable).with_name("vmafx"))
-OF_A_CLUSTER = {"submit", "queue", "jobs", "nodes", "top"}
+CLUSTER_COMMANDS = {"submit", "queue", "jobs", "nodes", "top"}
 
 
 class Vmafx:
@@ -28,7 +28,7 @@ class Vmafx:
         }  # fmt: skip
 
     async def run(self, command: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        """To its end."""
+        """Run a command to completion."""
         return await asyncio.to_thread(
             subprocess.run, self._line(command, arguments), env=self.environment, capture_output=True, text=True,
             timeout=120, check=False,
@@ -38,7 +38,7 @@ class Vmafx:
     async def running(
         self, command: str, *arguments: str, terminal: int | None = None, output: int = asyncio.subprocess.PIPE
     ) -> AsyncIterator[asyncio.subprocess.Process]:
-        """For as long as the test looks at it; its output is lines to be read, unless it goes to a terminal."""
+        """Run a command until the block is left; its output is a pipe or a terminal."""
         out = asyncio.subprocess.PIPE if terminal is None else terminal
         keys = asyncio.subprocess.DEVNULL if terminal is None else terminal
         process = await asyncio.create_subprocess_exec(
@@ -53,13 +53,13 @@ class Vmafx:
             await process.communicate()
 
     def _line(self, command: str, arguments: tuple[str, ...]) -> list[str]:
-        said = command not in OF_A_CLUSTER or {"-n", "-A"} & set(arguments)
-        where = [] if said else ["-n", self._namespace]
-        return [VMAFX, command, *arguments, *where]
+        explicit = command not in CLUSTER_COMMANDS or {"-n", "-A"} & set(arguments)
+        namespace = [] if explicit else ["-n", self._namespace]
+        return [VMAFX, command, *arguments, *namespace]
 
 
 class Terminal:
-    """A terminal for a process to write to, its keyboard, and what it has shown so far."""
+    """A pseudo-terminal for a process: its keyboard, and its output so far."""
 
     def __init__(self) -> None:
         self._ours, self.theirs = pty.openpty()
@@ -76,7 +76,7 @@ class Terminal:
         os.write(self._ours, keys.encode())
 
     def forget(self) -> None:
-        """What was shown so far; only what comes from now on counts."""
+        """Discard the output so far."""
         self.shown = ""
 
     async def shows(self, text: str, within: float = 60.0) -> None:
@@ -87,7 +87,7 @@ class Terminal:
 
 
 async def line_with(stream: asyncio.StreamReader | None, text: str, within: float = 60.0) -> str:
-    """The next line that holds `text`."""
+    """The next line that contains `text`."""
     assert stream is not None
     seen: list[str] = []
     try:
@@ -98,4 +98,4 @@ async def line_with(stream: asyncio.StreamReader | None, text: str, within: floa
                 seen.append(line)
     except TimeoutError:
         pass
-    raise AssertionError(f"no line with {text!r} came: {seen}")
+    raise AssertionError(f"no line with {text!r}: {seen}")

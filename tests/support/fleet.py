@@ -1,4 +1,4 @@
-"""A fleet that scores: the operator on the real API server, nodes, jobs, and a kubelet that runs the real worker."""
+"""A fleet that scores jobs: the job reconciler with a real API server, nodes, and a kubelet with the real worker."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.support.contexts import context
 from tests.support.kubelet import Kubelet
-from tests.support.settings import defaults
+from tests.support.operator_context import context
+from tests.support.setting_defaults import defaults
 from tests.support.video import ffmpeg, long_clip, lossless, scene
 from tests.support.waiting import eventually
 from vmafx.api.job import VmafxJob, VmafxJobSpec
@@ -33,7 +33,7 @@ class ScoringFleet(NamedTuple):
 
 
 def make_clips(folder: Path) -> Path:
-    """reference.mkv and distorted.mp4, scored in a moment, and long.mkv, which takes a while."""
+    """reference.mkv and distorted.mp4, which are scored quickly, and long.mkv, which takes seconds."""
     reference = lossless(scene(frames=6), folder / "reference.mkv")
     ffmpeg("-i", reference, "-c:v", "libx264", "-crf", "34", folder / "distorted.mp4")
     long_clip(folder / "long.mkv", frames=200)
@@ -44,7 +44,7 @@ def make_clips(folder: Path) -> Path:
 async def operating(
     client: Client, namespace: str, now: Callable[[], datetime] = utc_now, metrics: Metrics | None = None, **parts: Any
 ) -> AsyncIterator[JobReconciler]:
-    """The job reconciler alone, as the operator runs it."""
+    """Run the job reconciler only, as the operator does."""
     made = context(client, namespace, metrics, now=now)
     reconciler = JobReconciler(made, defaults(JobSettings, worker_image="worker:1", **parts))
     made.manager.add_informer(reconciler.pods)
@@ -61,7 +61,7 @@ async def operating(
 
 @asynccontextmanager
 async def scoring_fleet(client: Client, namespace: str, folder: Path) -> AsyncIterator[ScoringFleet]:
-    """A node of two slots, the operator, and a kubelet."""
+    """A node with two slots, the job reconciler and a kubelet."""
     await allow_pods(client, namespace)
     await add_node(client, namespace, "pool", capacity=2)
     async with Kubelet(client, namespace, folder) as kubelet, operating(client, namespace) as operator:
@@ -69,7 +69,7 @@ async def scoring_fleet(client: Client, namespace: str, folder: Path) -> AsyncIt
 
 
 async def allow_pods(client: Client, namespace: str) -> None:
-    """The account without which the API server takes no Pod; a controller manager would make it."""
+    """Create the default ServiceAccount, which Pods need and a controller manager would create."""
     with suppress(AlreadyExists):
         await client.create(ACCOUNTS, {"metadata": {"name": "default"}}, namespace)
 
@@ -113,16 +113,16 @@ async def known_to_take(client: Client, namespace: str, node: str, seconds: floa
 
 
 async def reaches(client: Client, key: ObjectKey, holds: Callable[[VmafxJob], bool], what: str) -> VmafxJob:
-    """The job as it was when that held: it may be otherwise in a moment."""
+    """Wait until `holds`; return the version of the job for which it did."""
     job = await client.get(JOBS, key)
 
-    async def look() -> bool:
+    async def check() -> bool:
         nonlocal job
         job = await client.get(JOBS, key)
         return holds(job)
 
     try:
-        await eventually(look, what)
+        await eventually(check, what)
     except AssertionError:
         pods = [(one["metadata"]["name"], one.get("status")) for one in (await client.list(PODS, key.namespace)).items]
         raise AssertionError(f"{what}: {job.status} {pods}") from None

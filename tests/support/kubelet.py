@@ -1,7 +1,7 @@
-"""A kubelet for tests: runs the command of every worker Pod as a process of this machine, and tells how it ended.
+"""A kubelet for tests: runs the command of every worker Pod as a local process, and reports how it ended.
 
-No containers and no images, but the real worker on the real API server. It tells until it is heard, through a server
-that comes and goes. Faults are done to it by what it is told to do to single Pods.
+It uses no containers and no images, but the real worker and a real API server, and retries while that is down. Tests
+inject faults by setting the fate of single Pods.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from vmafx.kube.watch import Added, Deleted, Modified
 PODS: Resource[UntypedObject] = Resource("", "v1", "pods", "Pod", dict)
 VMAFX = str(Path(sys.executable).with_name("vmafx"))
 MACHINES: Resource[UntypedObject] = Resource("", "v1", "nodes", "Node", dict, namespaced=False)
-AGAIN, KILLED_AFTER, ALIVE_EVERY = 0.2, 0.3, 10.0  # seconds
+RETRY_AFTER, KILL_AFTER, LEASE_INTERVAL = 0.2, 0.3, 10.0  # seconds
 
 Fate = Literal["killed", "oom", "evicted", "empty", "garbage", "stuck"]
 
@@ -59,7 +59,7 @@ ENDS: dict[Fate, End] = {
 
 
 class Kubelet:
-    """Use as an async context manager, with the namespace whose Pods it runs."""
+    """Runs the Pods of a namespace. Use as an async context manager."""
 
     def __init__(self, client: Client, namespace: str, folder: Path) -> None:
         self._client, self._namespace, self._folder = client, namespace, folder
@@ -70,16 +70,14 @@ class Kubelet:
         self.started: list[str] = []
         self.hold = asyncio.Event()  # while cleared, Pods are not started
         self.hold.set()
-        self.answers: dict[str, tuple[int, str]] = {}  # what to say for a Pod instead of running it
-        self.fate: Callable[[str], Fate | None] = lambda _: None  # what befalls a Pod
+        self.answers: dict[str, tuple[int, str]] = {}  # by Pod: exit code and message, instead of running the worker
+        self.fate: Callable[[str], Fate | None] = lambda _: None  # the fault of a Pod
 
     async def __aenter__(self) -> Self:
-        await _until_heard(lambda: self._client.create(MACHINES, {"metadata": {"name": self.node}}))
+        await _retry(lambda: self._client.create(MACHINES, {"metadata": {"name": self.node}}))
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "it is a test"}
-        await _until_heard(
-            lambda: self._client.patch_status(MACHINES, ObjectKey("", self.node), {"conditions": [ready]})
-        )
-        self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._live())]
+        await _retry(lambda: self._client.patch_status(MACHINES, ObjectKey("", self.node), {"conditions": [ready]}))
+        self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._renew_lease())]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -89,29 +87,29 @@ class Kubelet:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await _until_heard(lambda: self._client.delete(MACHINES, ObjectKey("", self.node)))
+        await _retry(lambda: self._client.delete(MACHINES, ObjectKey("", self.node)))
 
-    async def _live(self) -> None:
-        """Say that the machine is alive: one that falls silent loses its Pods."""
+    async def _renew_lease(self) -> None:
+        """Renew the lease of the Kubernetes node; without it, the node would lose its Pods."""
         lease = {"metadata": {"name": self.node}, "spec": {"holderIdentity": self.node, "leaseDurationSeconds": 40}}
-        await _until_heard(lambda: self._client.create(LEASES.seen_as(dict), lease, "kube-node-lease"))
+        await _retry(lambda: self._client.create(LEASES.seen_as(dict), lease, "kube-node-lease"))
         while True:
             renewed = {"spec": {"renewTime": micro_time()}}
             key = ObjectKey("kube-node-lease", self.node)
-            await _until_heard(lambda: self._client.merge_patch(LEASES.seen_as(dict), key, renewed))  # noqa: B023
-            await asyncio.sleep(ALIVE_EVERY)
+            await _retry(lambda: self._client.merge_patch(LEASES.seen_as(dict), key, renewed))  # noqa: B023
+            await asyncio.sleep(LEASE_INTERVAL)
 
     async def _watch(self) -> None:
         while True:
             try:
                 await self._follow()
             except KubeError:
-                await asyncio.sleep(AGAIN)
+                await asyncio.sleep(RETRY_AFTER)
 
     async def _follow(self) -> None:
         page = await self._client.list(PODS, self._namespace)
         for one in page.items:
-            self._see(one)
+            self._on_pod(one)
         for uid in self._stopped.keys() - {one["metadata"]["uid"] for one in page.items}:
             self._stopped[uid].set()
         watch = self._client.watch(PODS, self._namespace, version=page.metadata.resourceVersion)
@@ -119,55 +117,55 @@ class Kubelet:
             async for batch in batches:
                 for event in batch:
                     if isinstance(event, Added | Modified):
-                        self._see(event.object)
+                        self._on_pod(event.object)
                     elif isinstance(event, Deleted) and (stopped := self._stopped.get(event.object["metadata"]["uid"])):
                         stopped.set()
 
-    def _see(self, pod: UntypedObject) -> None:
+    def _on_pod(self, pod: UntypedObject) -> None:
         uid = pod["metadata"]["uid"]
         if pod["metadata"].get("deletionTimestamp"):
             if uid not in self._ending:
-                self._ending[uid] = asyncio.create_task(self._end(pod))
+                self._ending[uid] = asyncio.create_task(self._terminate(pod))
         elif uid not in self._running and pod.get("status", {}).get("phase", "Pending") == "Pending":
             self._stopped[uid] = asyncio.Event()
             self._running[uid] = asyncio.create_task(self._run(pod, self._stopped[uid]))
 
-    async def _end(self, pod: UntypedObject) -> None:
-        """A Pod that is to go: its worker ends first, and how is told."""
+    async def _terminate(self, pod: UntypedObject) -> None:
+        """Terminate a Pod that is being deleted: stop its worker, report its end, remove the Pod."""
         uid = pod["metadata"]["uid"]
         if task := self._running.get(uid):
             self._stopped[uid].set()
             await asyncio.gather(task, return_exceptions=True)
-        await _until_heard(lambda: self._client.delete(PODS, _key(pod), uid=uid, grace_seconds=0))
+        await _retry(lambda: self._client.delete(PODS, _key(pod), uid=uid, grace_seconds=0))
 
     async def _run(self, pod: UntypedObject, stopped: asyncio.Event) -> None:
         name = pod["metadata"]["name"]
         binding = {"metadata": {"name": name}, "target": {"apiVersion": "v1", "kind": "Node", "name": self.node}}
         path = Resource("", "v1", f"pods/{name}/binding", "Binding", dict)
-        await _until_heard(lambda: self._client.create(path, binding, self._namespace))
+        await _retry(lambda: self._client.create(path, binding, self._namespace))
         fate = self.fate(name)
-        if fate == "stuck" or not await _unless(stopped, self.hold):
+        if fate == "stuck" or not await _wait_unless(stopped, self.hold):
             return
         self.started.append(name)
-        await self._tell(pod, {"phase": "Running"})
+        await self._report(pod, {"phase": "Running"})
         if name in self.answers:
             end = End(*self.answers[name])
         elif fate in ENDS:
             end = ENDS[fate]
         else:
             end = await self._work(pod, stopped, killed=fate == "killed")
-        await self._tell(pod, end.status())
+        await self._report(pod, end.status())
 
     async def _work(self, pod: UntypedObject, stopped: asyncio.Event, *, killed: bool) -> End:
         (container,) = pod["spec"]["containers"]
         answer = self._folder / pod["metadata"]["uid"]
-        told = {one["name"]: one.get("value", "") for one in container["env"]}
+        variables = {one["name"]: one.get("value", "") for one in container["env"]}
         environment = {"PATH": os.environ["PATH"], "VMAFX_ANSWER_FILE": str(answer)}
-        environment |= {name: value for name, value in told.items() if name.startswith("VMAFX_")}
+        environment |= {name: value for name, value in variables.items() if name.startswith("VMAFX_")}
         assert container["command"] == ["vmafx", "worker"]
-        within = ["timeout", "--signal=KILL", str(KILLED_AFTER)] if killed else []  # ours could be late, and it be done
+        timeout = ["timeout", "--signal=KILL", str(KILL_AFTER)] if killed else []
         process = await asyncio.create_subprocess_exec(
-            *within, VMAFX, "worker", env=environment, stderr=asyncio.subprocess.DEVNULL
+            *timeout, VMAFX, "worker", env=environment, stderr=asyncio.subprocess.DEVNULL
         )
         stopping = asyncio.create_task(stopped.wait())
         stopping.add_done_callback(lambda _: _signal(process, signal.SIGTERM))
@@ -178,9 +176,9 @@ class Kubelet:
             await process.wait()
         return End(code if code >= 0 else 128 - code, answer.read_text() if answer.exists() else "")
 
-    async def _tell(self, pod: UntypedObject, status: dict[str, Any]) -> None:
-        said = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
-        await _until_heard(lambda: self._client.merge_patch(PODS, _key(pod), said, "status"))
+    async def _report(self, pod: UntypedObject, status: dict[str, Any]) -> None:
+        patch = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
+        await _retry(lambda: self._client.merge_patch(PODS, _key(pod), patch, "status"))
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
@@ -188,8 +186,8 @@ def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None
         process.send_signal(number)
 
 
-async def _unless(stopped: asyncio.Event, wanted: asyncio.Event) -> bool:
-    """Whether what is wanted came before the end."""
+async def _wait_unless(stopped: asyncio.Event, wanted: asyncio.Event) -> bool:
+    """Wait for `wanted`; return False if `stopped` is set first."""
     waiting = [asyncio.create_task(event.wait()) for event in (stopped, wanted)]
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -199,15 +197,15 @@ async def _unless(stopped: asyncio.Event, wanted: asyncio.Event) -> bool:
     return not stopped.is_set()
 
 
-async def _until_heard(say: Callable[[], Awaitable[object]]) -> None:
-    """Again and again, unless the Pod is gone, or another has its name."""
+async def _retry(call: Callable[[], Awaitable[object]]) -> None:
+    """Retry while the API server is down; give up if the Pod is deleted or replaced."""
     while True:
         try:
-            await say()
+            await call()
         except (NotFound, Conflict, Invalid):
             return
         except KubeError:
-            await asyncio.sleep(AGAIN)
+            await asyncio.sleep(RETRY_AFTER)
         else:
             return
 

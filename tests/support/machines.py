@@ -1,4 +1,4 @@
-"""Controllers and agents as processes that are killed and come back, as a Deployment or systemd brings them back."""
+"""Controllers and agents as processes that are restarted when they are killed, as by a Deployment or systemd."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from tests.support.agents import VMAFX, AgentProcess, agent, children, read
+from tests.support.agent_process import VMAFX, AgentProcess, agent, children, read
 from tests.support.waiting import eventually
 from vmafx.devcluster import DevCluster
 from vmafx.devcluster.cluster import free_port
@@ -28,8 +28,8 @@ WORK_ID = re.compile(r'VMAFX_WORK=\{[^\0]*"id":"([^"]+)"')
 What = Literal["taken", "scored", "not scored"]
 
 
-class Said(NamedTuple):
-    """What an agent's log tells of an attempt."""
+class AgentLogEntry(NamedTuple):
+    """A line about an attempt in the log of an agent."""
 
     agent: str
     attempt: str
@@ -38,7 +38,7 @@ class Said(NamedTuple):
 
 
 class ControllerProcess:
-    """One replica, always on the same ports."""
+    """A controller replica with fixed ports."""
 
     def __init__(self, cluster: DevCluster, namespace: str, folder: Path, *flags: str) -> None:
         self.grpc, self.http = free_port(), free_port()
@@ -63,12 +63,12 @@ class ControllerProcess:
         await eventually(lambda: asyncio.to_thread(self._ready), f"the controller is ready: {self._log.read_text()}")
 
     def _ready(self) -> bool:
-        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{self.http}/readyz", timeout=5) as answer:
-            return bool(answer.status == 200)
+        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{self.http}/readyz", timeout=5) as response:
+            return bool(response.status == 200)
         return False
 
     def resident(self) -> int:
-        """Bytes of memory that it has now."""
+        """Resident memory in bytes."""
         assert self.process is not None
         (line,) = [one for one in read(self.process.pid, "status").splitlines() if one.startswith("VmRSS:")]
         return int(line.split()[1]) * 1024
@@ -92,7 +92,7 @@ def controllers(
 
 
 async def known_speed(folder: Path) -> Path:
-    """What an agent on this machine need not measure any more."""
+    """A speed.json, so that an agent does not measure this machine."""
     device = await Hardware().device("cpu")
     file = folder / "speed.json"
     file.write_bytes(msgspec.json.encode(SpeedMeasurement(version("vmafx"), device.text, 100.0)))
@@ -100,7 +100,7 @@ async def known_speed(folder: Path) -> Path:
 
 
 class Machine:
-    """A machine with an agent that comes back whenever it ends, unless the machine is gone."""
+    """A machine whose agent is restarted when it exits, unless the machine is down."""
 
     def __init__(self, name: str, controller: str, folder: Path, speed: Path, *flags: str) -> None:
         self.name, self._controller, self._speed, self._flags = name, controller, speed, flags
@@ -120,27 +120,27 @@ class Machine:
 
     @property
     def life(self) -> AgentProcess:
-        """The agent as it was last."""
+        """The latest agent process."""
         return self._lives[-1]
 
     def signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError, IndexError):  # it ended, or has not begun
+        with suppress(ProcessLookupError, IndexError):  # it has exited or not yet started
             self.life.process.send_signal(number)
 
     def go(self) -> None:
-        """With all that it runs."""
+        """Kill the agent and its workers, and do not restart it."""
         self.stay_away()
         self.signal(signal.SIGKILL)
 
     def stay_away(self) -> None:
-        """Once its agent has ended."""
+        """Do not restart the agent when it exits."""
         self._there.clear()
 
     def come_back(self) -> None:
         self._there.set()
 
     def workers(self) -> dict[int, str]:
-        """The processes that work for this agent, and on which attempt each."""
+        """The workers of the agent by pid, with their attempts."""
         found = {}
         for pid in children(self.life.process.pid) if self._lives else ():
             if (work := WORK_ID.search(read(pid, "environ"))) is not None:
@@ -153,22 +153,22 @@ class Machine:
     def exits(self) -> list[int]:
         return [life.process.returncode for life in self._lives if life.process.returncode is not None]
 
-    def has_said(self, text: str) -> bool:
-        return any(life.has_said(text) for life in self._lives)
+    def has_logged(self, text: str) -> bool:
+        return any(life.has_logged(text) for life in self._lives)
 
-    async def says(self, text: str) -> None:
-        await eventually(lambda: self.has_said(text), f"{self.name} says {text!r}")
+    async def wait_for_log(self, text: str) -> None:
+        await eventually(lambda: self.has_logged(text), f"{self.name} logs {text!r}")
 
     def names(self) -> dict[str, str]:
-        """The jobs of attempts that it took."""
-        return {one["job"]: one["name"] for life in self._lives for one in life.said if one["msg"] == "taken"}
+        """Names of the jobs of all attempts that it started."""
+        return {one["job"]: one["name"] for life in self._lives for one in life.log if one["msg"] == "taken"}
 
-    def said(self) -> list[Said]:
+    def log_entries(self) -> list[AgentLogEntry]:
         words: tuple[What, ...] = ("taken", "scored", "not scored")
         return [
-            Said(self.name, one["job"], what, one.get("score"))
+            AgentLogEntry(self.name, one["job"], what, one.get("score"))
             for life in self._lives
-            for one in life.said
+            for one in life.log
             for what in words
             if one["msg"] == what
         ]

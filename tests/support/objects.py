@@ -1,4 +1,4 @@
-"""Objects of any Struct as JSON values: one with every field set, arbitrary valid ones, and slightly wrong ones."""
+"""JSON values for any Struct: one with every field set, arbitrary valid ones, and slightly invalid ones."""
 
 import copy
 import re
@@ -38,7 +38,7 @@ def bare(kind: types.Type) -> types.Type:
 
 
 def every_field(kind: types.Type) -> Json:
-    """A value in which every field, however deep, is there."""
+    """A value in which every field is set, at every level."""
     kind = bare(kind)
     match kind:
         case types.StructType() if kind.cls is Volume:
@@ -151,7 +151,7 @@ def _floats(kind: types.FloatType) -> st.SearchStrategy[float]:
 
 AMOUNTS = st.integers(1, 999).map(str)
 QUANTITIES = st.builds(str.__add__, AMOUNTS, st.sampled_from(["", "m", "k", "Gi", "e3"]))
-# Types whose pattern lets through more than their CEL rule: made so that both agree.
+# Types whose pattern allows more than their CEL rule: generated so that both accept them.
 BY_PATTERN: dict[str, st.SearchStrategy[str]] = {
     pattern_of(Duration): st.builds(str.__add__, AMOUNTS, st.sampled_from(["ns", "us", "µs", "ms", "s", "m", "h"])),
     pattern_of(PositiveQuantity): QUANTITIES,
@@ -205,7 +205,7 @@ def fields_of(kind: type[CustomObject], part: str) -> types.StructType:
 
 
 def fit(kind: type[CustomObject], value: Json) -> Json:
-    """Bring a spec or status of arbitrary parts in line with the rules between fields."""
+    """Adjust an arbitrary spec or status to the rules between fields."""
     value = copy.deepcopy(value)
     for clip in ("reference", "distorted"):
         if str(value.get(clip, "")).lower().endswith(".yuv"):

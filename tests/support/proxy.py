@@ -1,4 +1,4 @@
-"""A proxy in front of the real API server that fails on demand: turns requests away, loses answers, cuts streams."""
+"""A proxy in front of the real API server that fails on demand: rejects requests, loses replies, cuts streams."""
 
 import asyncio
 from collections import deque
@@ -11,7 +11,7 @@ from vmafx.kube import Config
 
 
 class Refuse:
-    """Answer with an error instead of passing the request on."""
+    """Reply with an error instead of forwarding the request."""
 
     def __init__(self, status: int, *, retry_after: str | None = None, body: str = "") -> None:
         self.status, self.body = status, body
@@ -19,39 +19,39 @@ class Refuse:
 
 
 class LoseRequest:
-    """Close the connection before passing the request on."""
+    """Close the connection before forwarding the request."""
 
 
 class LoseAnswer:
-    """Pass the request on, and close the connection before answering."""
+    """Forward the request, and close the connection before the reply."""
 
 
 class CutStream:
-    """Pass on so many bytes of the answer, then close the connection."""
+    """Forward `after` bytes of the reply, then close the connection."""
 
     def __init__(self, after: int) -> None:
         self.after = after
 
 
 class Delay:
-    """Pass the request on, but late."""
+    """Forward the request after a delay."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
 
 class Stall:
-    """Pass nothing on and say nothing until the client gives up."""
+    """Neither forward nor reply until the client gives up."""
 
 
 class FaultyProxy:
-    """Faults are used up in order, one a request (None lets it pass); then all requests pass."""
+    """Applies `faults` in order, one per request (None: no fault); then all requests pass."""
 
     def __init__(self, behind: Config) -> None:
         self._behind = behind
         self.faults: deque[Refuse | LoseRequest | LoseAnswer | CutStream | Delay | Stall | None] = deque()
         self.seen: list[str] = []
-        self.open = 0  # requests that are being answered now
+        self.open = 0  # requests in progress
         self._arrived = asyncio.Condition()
         self._transports: set[asyncio.BaseTransport] = set()
 
@@ -72,12 +72,12 @@ class FaultyProxy:
         await self._runner.cleanup()
 
     async def saw(self, count: int) -> None:
-        """Wait until so many requests have arrived."""
+        """Wait until `count` requests have arrived."""
         async with self._arrived:
             await self._arrived.wait_for(lambda: len(self.seen) >= count)
 
     def cut(self) -> None:
-        """Close every connection that is being answered, wherever it stands."""
+        """Close the connections of all requests in progress."""
         for transport in self._transports:
             transport.close()
 
@@ -88,7 +88,7 @@ class FaultyProxy:
         self.open += 1
         try:
             return await self._answer(request)
-        except ConnectionResetError:  # the client is gone, or we cut it off
+        except ConnectionResetError:  # closed by the client or by `cut`
             return self._hang_up(request)
         finally:
             self.open -= 1

@@ -1,4 +1,4 @@
-"""HTTP by hand, over a real socket: for what no well-behaved client would send."""
+"""Raw HTTP over a socket, for requests that no well-behaved client sends."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ class Answer(NamedTuple):
 
 
 class RawCaller:
-    """One connection."""
+    """A connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -29,7 +29,7 @@ class RawCaller:
         await self.writer.drain()
 
     async def answer(self, *, body: bool = True) -> Answer:
-        """The next answer; what comes in chunks is read to its end."""
+        """The next response; a chunked body is read completely."""
         async with asyncio.timeout(PATIENCE):
             first, *lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().removesuffix("\r\n\r\n").split("\r\n")
             headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
@@ -37,7 +37,7 @@ class RawCaller:
             return Answer(int(first.split()[1]), headers, await self.reader.readexactly(length))
 
     async def is_closed(self) -> bool:
-        """True once the server ends the connection, in whatever way."""
+        """True once the server has closed or reset the connection."""
         async with asyncio.timeout(PATIENCE):
             try:
                 while await self.reader.read(1 << 16):

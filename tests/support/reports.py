@@ -1,4 +1,4 @@
-"""Reports to be written, and what a browser makes of what was."""
+"""Sample reports, and parsers for the pages and charts that are made from them."""
 
 import math
 import re
@@ -12,7 +12,7 @@ from vmafx.scoring.result import ClipFacts, EngineFacts, Report, ScoreResult
 
 HOSTILE = """"'><script>alert(1)</script><img src=x onerror=alert(1)>`--></style></title></svg>&lt;\x00\u202e\ud800"""
 SCORES = [95.0, 91.5, 62.25, 97.125, 94.0]
-ALL_MEASURES = (
+ALL_FEATURES = (
     *("psnr_y", "psnr_cb", "psnr_cr", "psnr_hvs", "psnr_hvs_y", "psnr_hvs_cb", "psnr_hvs_cr"),
     *("ssim", "ms_ssim", "ciede", "cambi", "integer_adm2", "integer_motion", "integer_motion2"),
     *(f"integer_{name}_scale{scale}" for name in ("adm", "vif") for scale in range(4)),
@@ -25,7 +25,7 @@ ENCODES = [
 ]  # fmt: skip
 
 
-def made(
+def make_report(
     vmaf: list[float] = SCORES,
     *,
     distorted: str = "file:///clips/a.mp4",
@@ -47,7 +47,9 @@ def made(
         model=model,
         frames=len(vmaf),
         fps=120.5,
-        features={column: summary([*filter(math.isfinite, every)] or [0.0]) for column, every in values.items()},
+        features={
+            column: summary([*filter(math.isfinite, per_frame)] or [0.0]) for column, per_frame in values.items()
+        },
         reference=clip(reference),
         distorted=clip(distorted),
         width=1920,
@@ -62,7 +64,7 @@ def made(
 
 
 class Page(HTMLParser):
-    """What a browser would make of it: elements with their attributes, and all text."""
+    """A parsed page: elements with their attributes, and all text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -93,15 +95,15 @@ class Page(HTMLParser):
 
 
 def charts(text: str) -> list[ET.Element]:
-    """What is drawn on a page, each for one width."""
+    """All SVG charts on a page; a chart is drawn once per width."""
     found = re.findall(r"<svg[^>]* data-box=.*?</svg>", text, re.DOTALL)
-    return [ET.fromstring(svg) for svg in found]  # noqa: S314 - our own
+    return [ET.fromstring(svg) for svg in found]  # noqa: S314 - written by this test
 
 
-def points(drawn: str) -> list[tuple[float, float]]:
-    """The points of a path that is written as moves, steps and curves."""
+def points(path: str) -> list[tuple[float, float]]:
+    """The points of an SVG path, absolute."""
     found: list[tuple[float, float]] = []
-    for letter, rest in re.findall(r"([A-Za-z])([^A-Za-z]*)", drawn):
+    for letter, rest in re.findall(r"([A-Za-z])([^A-Za-z]*)", path):
         numbers = [float(number) for number in re.findall(r"-?[\d.]+", rest)]
         for x, y in zip(numbers[::2], numbers[1::2], strict=True):
             from_x, from_y = found[-1] if letter.islower() else (0.0, 0.0)
@@ -110,7 +112,7 @@ def points(drawn: str) -> list[tuple[float, float]]:
 
 
 def plot_area(chart: ET.Element) -> tuple[float, float, float, float]:
-    """Left, top, right and bottom, as its data-box says."""
+    """Left, top, right and bottom of the plot area, from data-box."""
     _, _, wide, high = map(float, chart.attrib["viewBox"].split())
     left, top, across, down = (float(part) / 100 for part in chart.attrib["data-box"].split())
     return left * wide, top * high, (left + across) * wide, (top + down) * high

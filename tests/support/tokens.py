@@ -1,4 +1,4 @@
-"""Real service-account tokens of the test cluster, and clients that have nothing else."""
+"""Real service account tokens of the test cluster, and client configurations that use only a token."""
 
 import json
 import ssl
@@ -18,7 +18,7 @@ ACCOUNTS: Resource[UntypedObject] = Resource("", "v1", "serviceaccounts", "Servi
 
 
 async def service_account_token(client: Client, key: ObjectKey, audience: str = "") -> str:
-    """A token of an account that exists, as the kubelet would ask for it; without an audience, for the API server."""
+    """A token of an existing account, as the kubelet requests it; without an audience, for the API server."""
     tokens: Resource[UntypedObject] = Resource("", "v1", f"serviceaccounts/{key.name}/token", "TokenRequest", dict)
     spec = {"expirationSeconds": 3600, **({"audiences": [audience]} if audience else {})}
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
@@ -27,14 +27,14 @@ async def service_account_token(client: Client, key: ObjectKey, audience: str = 
 
 
 async def create_account(client: Client, key: ObjectKey) -> str:
-    """Make an account; returns its uid."""
+    """Create an account; return its uid."""
     body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": key.name}}
     uid: str = (await client.create(ACCOUNTS, body, key.namespace))["metadata"]["uid"]
     return uid
 
 
 def resigned(token: str, signing_key: Path, **claims: Any) -> str:
-    """The same token with other claims, signed as the cluster signs: what nobody can be made to wait for."""
+    """The token with other claims, signed with the cluster's key: for example, expired without waiting."""
     head, body, _ = token.split(".")
     said = json.loads(urlsafe_b64decode(body + "==")) | claims
     content = f"{head}.{_base64(json.dumps(said).encode())}"
@@ -49,7 +49,7 @@ def _base64(content: bytes) -> str:
 
 
 def bearing(token: str, config: Config) -> Config:
-    """The same server, by a token and without the administrator's certificate."""
+    """A configuration for the same server with a token and without the administrator's certificate."""
     return msgspec.structs.replace(config, tls=trusting(config), credentials=StaticToken(token))
 
 

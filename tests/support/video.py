@@ -1,4 +1,4 @@
-"""Clips made for a test by the ffmpeg that scores, and read back by other libraries than those that scored them."""
+"""Clips for tests: written by the ffmpeg that also scores, read back by other libraries."""
 
 import subprocess
 from collections.abc import Iterator
@@ -36,20 +36,20 @@ def raw_input(clip: Clip, path: Path, rate: str = "25") -> list[str | Path]:
 
 
 def lossless(clip: Clip, path: Path, rate: str = "25") -> Path:
-    """The clip in a container, bit for bit."""
+    """Encode the clip losslessly."""
     ffmpeg(*raw_input(clip, path.with_suffix(".tmp.yuv"), rate), "-c:v", "ffv1", path)
     return path
 
 
 def long_clip(path: Path, frames: int) -> Path:
-    """One that takes a while to score, but not to make: ten frames, over and over."""
+    """A clip that is slow to score and quick to make: ten frames, repeated."""
     ten = lossless(scene(frames=10, size=(640, 360)), path.with_suffix(".ten.mkv"))
     ffmpeg("-stream_loop", str(frames // 10 - 1), "-i", ten, "-c", "copy", path)
     return path
 
 
 def luma(path: Path) -> Iterator[Luma]:
-    """The luma of a clip's frames, turned as it is to be shown; by PyAV's libraries, not by those of FFMPEG."""
+    """The luma planes of a clip, rotated for display; decoded by PyAV, not by FFMPEG."""
     with av.open(str(path)) as container:
         for frame in container.decode(video=0):
             rows, columns = frame.height, frame.width

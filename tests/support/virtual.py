@@ -1,4 +1,4 @@
-"""Time that passes at once: an event loop whose clock jumps to the next timer instead of waiting for it."""
+"""Virtual time: an event loop whose clock jumps to the next timer instead of waiting for it."""
 
 import asyncio
 import selectors
@@ -6,12 +6,12 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-GRACE = 0.02  # of real time, for the kernel to carry bytes from one of our sockets to another
-HOPELESS = 10.0  # of real time, after which what waits for a socket alone waits for nothing
+GRACE = 0.02  # real seconds for the kernel to transfer bytes between two sockets of the loop
+HOPELESS = 10.0  # real seconds after which waiting for a socket alone is a deadlock
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """For code that waits for nothing but timers, itself, and sockets whose other end is in the same loop."""
+    """For code that waits only for timers, tasks, and sockets whose other end is in the same loop."""
 
     def __init__(self) -> None:
         super().__init__(_Impatient(self))

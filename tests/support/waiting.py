@@ -1,10 +1,10 @@
-"""Waiting for what somebody else does in their own time, never longer than a limit."""
+"""Waiting for a condition, with a timeout."""
 
 import asyncio
 import time
 from collections.abc import Callable
 
-PATIENCE = 180.0  # seconds: machines are slow, and what goes well waits for none of it
+PATIENCE = 180.0  # seconds; generous for slow machines, and not spent if the condition holds
 
 
 def until(holds: Callable[[], bool], what: str, within: float = PATIENCE) -> None:
@@ -16,7 +16,7 @@ def until(holds: Callable[[], bool], what: str, within: float = PATIENCE) -> Non
 
 
 async def eventually(holds: Callable[[], object], what: str, within: float = PATIENCE, every: float = 0.1) -> None:
-    """As `until`, for a condition that awaits or not, without standing in the way of what runs here."""
+    """Like `until`, for a plain or async condition, without blocking the event loop."""
     deadline = time.monotonic() + within
     while True:
         result = holds()
@@ -30,6 +30,6 @@ async def eventually(holds: Callable[[], object], what: str, within: float = PAT
 
 
 async def turns(count: int = 5) -> None:
-    """Let the loop do what it has put off, such as closing what was aborted."""
+    """Let the loop run pending callbacks, such as closing aborted connections."""
     for _ in range(count):
         await asyncio.sleep(0)

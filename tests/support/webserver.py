@@ -1,4 +1,4 @@
-"""A web server on a real socket that does, request by request, what a script tells it: right, wrong or not at all."""
+"""A web server on a real socket with scripted responses, correct or faulty."""
 
 import asyncio
 import re
@@ -18,7 +18,7 @@ Answer = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
 
 
 class WebServer:
-    """Each path has a list of answers; the last one is given again and again. Use as an async context manager."""
+    """Each path has a list of responses; the last one repeats. Use as an async context manager."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[Request] = []
@@ -41,7 +41,7 @@ class WebServer:
         await self._server.wait_closed()
 
     def serve(self, path: str, *answers: Answer, login: str = "", host: str = "127.0.0.1") -> str:
-        """Give these answers at `path`, and say its URL."""
+        """Serve these responses at `path`; return its URL."""
         self._scripts[path] = list(answers)
         scheme = "https" if self._tls else "http"
         return f"{scheme}://{login}{'@' if login else ''}{host}:{self.port}{path}"
@@ -93,7 +93,7 @@ def head(status: int, headers: dict[str, str | int]) -> bytes:
 
 
 def says(status: int, body: bytes = b"", **headers: str | int) -> Answer:
-    """A plain answer; the names of headers are written with _ for -."""
+    """A plain response; header names are written with _ for -."""
 
     async def answer(_request: Request, writer: asyncio.StreamWriter) -> None:
         fields = {"Content-Length": len(body)} | {key.replace("_", "-"): value for key, value in headers.items()}
@@ -103,7 +103,7 @@ def says(status: int, body: bytes = b"", **headers: str | int) -> Answer:
 
 
 def has(content: bytes, *, etag: str = '"one"', cut: int | None = None, ranges: bool = True, **more: str) -> Answer:
-    """A file, as a good server has it; `cut` breaks the connection after so many bytes of this answer."""
+    """A file from a correct server; `cut` closes the connection after that many bytes."""
 
     async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
         start, status, headers = 0, 200, {"ETag": etag} if etag else {}
@@ -122,7 +122,7 @@ def has(content: bytes, *, etag: str = '"one"', cut: int | None = None, ranges: 
 
 
 def without_end(sent: list[int]) -> Answer:
-    """A body that never ends and does not say how long it is; `sent` counts its bytes."""
+    """An endless body without Content-Length; `sent` counts its bytes."""
 
     async def answer(_request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(head(200, {}))
@@ -135,7 +135,7 @@ def without_end(sent: list[int]) -> Answer:
 
 
 def stalls(content: bytes, after: int, *, etag: str = '"one"') -> Answer:
-    """Sends the beginning, and then nothing more, with the connection open."""
+    """Send the first bytes, then stall with the connection open."""
 
     async def answer(_request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(head(200, {"ETag": etag, "Content-Length": len(content)}) + content[:after])

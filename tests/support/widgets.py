@@ -1,11 +1,11 @@
-"""A small kind with children, built as any kind of the operator: a Widget has a ConfigMap, and a Service if it asks."""
+"""A minimal kind with children, built like those of the operator: a Widget has a ConfigMap and optionally a Service."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from tests.support.contexts import context
+from tests.support.operator_context import context
 from tests.support.waiting import eventually
 from vmafx.api.meta import ApiModel, Condition, MetaView
 from vmafx.clock import utc_now
@@ -20,7 +20,7 @@ from vmafx.runtime.reconcile import ReconcileLoop, ReconcileResult
 from vmafx.runtime.status import StatusWriter, changed_fields
 
 GROUP = "test.vmafx.dev"
-LOOK_AGAIN = 0.2  # seconds, while something is in the way
+RETRY_AFTER = 0.2  # seconds, while a child is blocked
 CONFIG_MAPS: Resource[UntypedObject] = Resource("", "v1", "configmaps", "ConfigMap", dict)
 SERVICES: Resource[UntypedObject] = Resource("", "v1", "services", "Service", dict)
 
@@ -66,7 +66,7 @@ DEFINITION: UntypedObject = {
 
 
 def children_of(widget: Widget) -> list[UntypedObject]:
-    """Pure: what a widget is to have."""
+    """The desired children of a widget (pure)."""
     name, spec = widget.metadata.name, widget.spec
     data = {"text": spec.text} | ({"note": spec.note} if spec.note is not None else {})
     wanted: list[UntypedObject] = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}]
@@ -78,7 +78,7 @@ def children_of(widget: Widget) -> list[UntypedObject]:
 
 
 class WidgetReconciler:
-    """Gather, decide, do: the children are wanted by the spec alone, and the status says whether they are there."""
+    """Gather, decide, act: the spec determines the children, the status says whether they exist."""
 
     def __init__(self, context: OperatorContext) -> None:
         self.widgets: Informer[Widget] = Informer(context.client, WIDGETS, namespace=context.namespace)
@@ -99,7 +99,7 @@ class WidgetReconciler:
         synced = await self.children.sync(widget, children_of(widget))
         await self.status.write(widget, _status(widget, synced))
         if not synced.complete:
-            return ReconcileResult.after(LOOK_AGAIN)
+            return ReconcileResult.after(RETRY_AFTER)
         self.status.ignore_echo(key)
         return ReconcileResult.done()
 
@@ -127,7 +127,7 @@ def set_up(context: OperatorContext) -> WidgetReconciler:
 
 @asynccontextmanager
 async def reconciling(client: Client, namespace: str) -> AsyncIterator[WidgetReconciler]:
-    """The widgets' operator, running."""
+    """Run the reconciler of widgets."""
     await install(client)
     made = context(client, namespace)
     reconciler, stop = set_up(made), asyncio.Event()

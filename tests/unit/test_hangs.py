@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.default_signals import ENDING
 from tests.support.project import ROOT
-from tests.support.signals import ENDING
 
 STATUS = ["cat", "/proc/self/status"]
 
@@ -82,7 +82,7 @@ def test_a_test_that_hangs_fails_with_a_stack_trace(tmp_path: Path) -> None:
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = session\n"
         "asyncio_default_test_loop_scope = session\n"
     )
-    command = [sys.executable, "-m", "pytest", "-rA", "-n", "1", "-p", "tests.support.hangs"]
+    command = [sys.executable, "-m", "pytest", "-rA", "-n", "1", "-p", "tests.support.hang_timeout"]
     output = subprocess.run(
         command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
     ).stdout
@@ -117,11 +117,11 @@ async def test_child_processes_have_default_signals() -> None:
     child = await asyncio.create_subprocess_exec(*STATUS, stdout=subprocess.PIPE)
     by_asyncio, _ = await child.communicate()
     assert dispositions(by_asyncio.decode()) == (0, 0)
-    controlling, terminal = pty.openpty()
+    running_controller, terminal = pty.openpty()
     child = await asyncio.create_subprocess_exec(*STATUS, stdin=terminal, stdout=subprocess.PIPE, stderr=terminal)
     on_a_terminal, _ = await child.communicate()
     assert dispositions(on_a_terminal.decode()) == (0, 0)
-    os.close(controlling)
+    os.close(running_controller)
     os.close(terminal)
 
 

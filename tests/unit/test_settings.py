@@ -6,7 +6,7 @@ from typing import Annotated, get_type_hints
 import msgspec
 import pytest
 
-from tests.support.settings import defaults
+from tests.support.setting_defaults import defaults
 from vmafx.agent import settings as agent
 from vmafx.agent.main import registration
 from vmafx.agent.settings import AgentSettings

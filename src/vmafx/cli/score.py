@@ -17,7 +17,7 @@ from rich.text import Text
 from vmafx.cli.options import HELP
 from vmafx.cli.progress import ScoreProgress
 from vmafx.cli.scoring_flags import SCORING, ScoringFlags, parse_size, with_scoring_flags
-from vmafx.reports import ReportSettings, placed, shows_pictures, write_report
+from vmafx.reports import ReportSettings, resolve_path, shows_pictures, write_report
 from vmafx.scoring import engine
 from vmafx.scoring.batch import WORST_FRAMES, BatchScorer, ClipFailed, ClipScored
 from vmafx.scoring.cache import ResultCache
@@ -118,7 +118,7 @@ def score(
     names = [display_name(name) for name in distorted]
     try:
         settings = from_environ(ReportSettings)
-        reports = [placed(path, settings) for path in reports]  # fails before clips are scored, not after
+        reports = [resolve_path(path, settings) for path in reports]  # fails before clips are scored, not after
         chosen = msgspec.structs.asdict(flags.options())
         if flags.threads is None:
             chosen["threads"] = OptionSettings.from_environ(os.environ).threads

@@ -1,12 +1,10 @@
-"""The whole product on this machine in seconds: encodes made, scored by a fleet of one agent, and drawn.
+"""`vmafx demo`: encodes a clip six ways, scores the encodes with a local control plane and one agent, plots the scores.
 
-    main.py     the steps, in order, and what is left behind: nothing but the output folder
-    steps.py    what a person sees of them
-    clips.py    a reference clip and six encodes of it, by one ffmpeg
-    cluster.py  the processes: a control plane, the operator, the controller, an agent
-    jobs.py     a VmafxJob for each encode, handed in by kubectl
-    table.py    the jobs, live, until each has its score
-    errors.py   what can go wrong
+The roles run as child processes, started by their command lines; nothing here imports one. reports/ draws the chart.
 
-reports/ draws the chart. The product's roles are started by their command lines, as anybody would; none is imported.
+    main.py      the steps in order, and the clean-up
+    clips.py     the reference clip and its encodes, made by one ffmpeg
+    cluster.py   the child processes: control plane, operator, controller, agent
+    jobs.py      a VmafxJob per encode: manifest, `kubectl apply`, live table, scores
+    progress.py  progress output and DemoError
 """

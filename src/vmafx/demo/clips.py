@@ -1,6 +1,6 @@
-"""A reference clip and six encodes of it, all made by one ffmpeg: it draws each frame once, for every encoder.
+"""The reference clip and its six encodes. One ffmpeg makes all of them, so each frame is generated once.
 
-The clip is a landscape that moves past: hills and clouds of noise in three sizes, at three speeds, with some grain.
+The clip pans across a landscape: sky, far and near hills, textured with noise, move at three speeds, with some grain.
 """
 
 import subprocess
@@ -14,12 +14,12 @@ from vmafx.scoring import engine
 
 SIZE, RATE, SECONDS = "640x360", 24, 2
 REFERENCE = "reference.mkv"
-_STILL = "trim=end_frame=1,loop=-1:1"  # drawn once, and shown again and again
-_WIDE = "960x360"  # of a layer: more than is seen of it at once
+_STILL = "trim=end_frame=1,loop=-1:1"  # generate one frame and repeat it
+_LAYER_SIZE = "960x360"  # wider than the frame: layers pan
 
 
 class Encode(msgspec.Struct, frozen=True):
-    """One encode of the reference; `name` is the job's too."""
+    """One encode of the reference; its job has the same name."""
 
     name: str
     codec: str
@@ -27,7 +27,7 @@ class Encode(msgspec.Struct, frozen=True):
     options: str
 
     def kbits(self, folder: Path) -> float:
-        """Kilobits for each second of video, with its container."""
+        """Bitrate in kbit/s, including the container."""
         return (folder / self.file).stat().st_size * 8 / 1000 / SECONDS
 
 
@@ -42,7 +42,7 @@ ENCODES = (
 
 
 class EncodeProcess:
-    """The ffmpeg that makes them, beside whatever else goes on."""
+    """The ffmpeg that makes the reference and its encodes, in the background."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -52,54 +52,54 @@ class EncodeProcess:
         )  # fmt: skip
 
     def wait(self) -> None:
-        """Until all are there."""
-        _, said = self._process.communicate()
+        """Return when all clips are written; raise DemoError if ffmpeg fails."""
+        _, log = self._process.communicate()
         if self._process.returncode:
-            why = (said.strip().splitlines() or ["it said nothing"])[0]
-            raise DemoError(f"ffmpeg cannot make the clips: {why}; `vmafx doctor` tells which ffmpeg that is")
+            reason = (log.strip().splitlines() or ["no error message"])[0]
+            raise DemoError(f"ffmpeg failed to encode the clips: {reason}; `vmafx doctor` shows which ffmpeg is used")
 
     def stop(self) -> None:
-        """Make it end, if it has not."""
+        """Kill ffmpeg if it is still running."""
         if self._process.returncode is None:
             self._process.kill()
             self._process.communicate()
 
 
 def _arguments(folder: Path) -> list[str]:
-    outputs = ["-map", "[whole]", "-c:v", "libx264", "-preset", "ultrafast", "-qp", "0", str(folder / REFERENCE)]
+    outputs = ["-map", "[reference]", "-c:v", "libx264", "-preset", "ultrafast", "-qp", "0", str(folder / REFERENCE)]
     for number, encode in enumerate(ENCODES):
-        outputs += ["-map", f"[copy{number}]", *encode.options.split(), str(folder / encode.file)]
+        outputs += ["-map", f"[encode{number}]", *encode.options.split(), str(folder / encode.file)]
     return ["-hide_banner", "-loglevel", "error", "-nostdin", "-y", "-filter_complex", _landscape(), *outputs]
 
 
 def _landscape() -> str:
     far = "150+26*sin(X/95)+12*sin(X/41+2)+4*sin(X/11)"
     near = "215+22*sin(X/70+1)+9*sin(X/23)+3*sin(X/5)"
-    copies = "".join(f"[copy{number}]" for number in range(len(ENCODES)))
-    finish = f"noise=alls=3:allf=t,format=yuv420p,split={len(ENCODES) + 1}[whole]{copies}"
+    encodes = "".join(f"[encode{number}]" for number in range(len(ENCODES)))
+    finish = f"noise=alls=3:allf=t,format=yuv420p,split={len(ENCODES) + 1}[reference]{encodes}"
     return ";".join((
         f"{_noise('0x8fb4d8', 10, 18)},{_STILL},format=rgba[sky]",
-        f"{_noise('0x56708f', 20, 70)},{_above(far)},{_STILL}[far]",
-        f"{_noise('0x4c6b3c', 30, 95)},{_above(near)},{_STILL}[near]",
-        f"color=s={SIZE}:r={RATE}:d={SECONDS}[empty]",
-        "[empty][sky]overlay=x='-40-12*t':shortest=1[with_sky]",
+        f"{_noise('0x56708f', 20, 70)},{_cut_above(far)},{_STILL}[far]",
+        f"{_noise('0x4c6b3c', 30, 95)},{_cut_above(near)},{_STILL}[near]",
+        f"color=s={SIZE}:r={RATE}:d={SECONDS}[canvas]",
+        "[canvas][sky]overlay=x='-40-12*t':shortest=1[with_sky]",
         "[with_sky][far]overlay=x='-60-36*t':shortest=1[with_far]",
         f"[with_far][near]overlay=x='-20-95*t':y='6*sin(5*t)':shortest=1,{finish}",
     ))  # fmt: skip
 
 
 def _noise(tint: str, seed: int, fine: int) -> str:
-    """A tinted texture: light and shade in large, middle and `fine` grains."""
+    """A tinted texture of coarse, medium and fine noise; `fine` is the strength of the fine noise."""
     sizes = ((tint, "30x12", 60), ("gray", "120x45", 55), ("gray", "480x180", fine))
-    grains = [
+    layers = [
         f"color=c={colour}:s={size},format=yuv444p,noise=c0s={strength}:c0f=u:c0_seed={seed + number},"
-        f"scale={_WIDE}:flags=bicubic,format=gbrp[n{seed}{number}]"
+        f"scale={_LAYER_SIZE}:flags=bicubic,format=gbrp[n{seed}{number}]"
         for number, (colour, size, strength) in enumerate(sizes)
     ]
     mixed = f"[n{seed}0][n{seed}1]blend=all_mode=softlight[m{seed}];[m{seed}][n{seed}2]blend=all_mode=softlight"
-    return ";".join((*grains, mixed))
+    return ";".join((*layers, mixed))
 
 
-def _above(ridge: str) -> str:
-    """Nothing above the ridge."""
+def _cut_above(ridge: str) -> str:
+    """Make the layer transparent above the ridge line."""
     return f"format=rgba,geq=r='r(X,Y)':g='g(X,Y)':b='b(X,Y)':a='255*gt(Y,{ridge})'"

@@ -1,4 +1,4 @@
-"""The processes of the demo: a control plane, the operator, the controller and an agent, ended in reverse."""
+"""The child processes of the demo: a control plane, the operator, the controller and an agent."""
 
 import asyncio
 import sys
@@ -20,13 +20,14 @@ from vmafx.kube.errors import NotFound
 
 NAMESPACE, AGENT = "default", "this-machine"
 READY_TIMEOUT = 90.0
-WITHOUT = frozenset({"kube-controller-manager", "kube-scheduler"})  # agents' jobs need no Pods
+WITHOUT = frozenset({"kube-controller-manager", "kube-scheduler"})  # jobs on agents need no Pods
 
 
 class DemoCluster:
-    """Everything that runs, in `folder`; each process ends with us, however we end.
+    """The control plane and the roles. All of them end with this process, even if it is killed.
 
-    `agent` is a folder that may stay: its agent measures this machine only once.
+    `folder` holds data and logs. `agent` is the agent's state folder: if it is kept, the next demo does not have to
+    measure the speed of this machine again.
     """
 
     def __init__(self, folder: Path, agent: Path, steps: StepPrinter) -> None:
@@ -34,7 +35,7 @@ class DemoCluster:
         self._control_plane = DevCluster(folder / "cluster", ClusterOptions(tethered=True, without=WITHOUT), steps)
         self._roles: list[process.ComponentProcess] = []
         (folder / "logs").mkdir()
-        self._operator, self._http, self._grpc = free_port(), free_port(), free_port()
+        self._probe_port, self._http_port, self._grpc_port = free_port(), free_port(), free_port()
 
     @property
     def kubeconfig(self) -> Path:
@@ -42,82 +43,86 @@ class DemoCluster:
 
     def start_control_plane(self) -> None:
         self._control_plane.up()
-        asyncio.run(_install(self.kubeconfig))
+        asyncio.run(_install_crds(self.kubeconfig))
 
     def start_roles(self) -> None:
-        """All at once: each waits for what it needs."""
+        """Start all roles at once (each waits for what it depends on), then wait until the agent accepts jobs."""
         kubeconfig = ("--kubeconfig", str(self.kubeconfig))
-        door = f"http://127.0.0.1:{self._http}"
+        controller = f"http://127.0.0.1:{self._http_port}"
         self._start(
-            "controller", *kubeconfig, "--auth", "insecure", "--grpc-address", f"127.0.0.1:{self._grpc}",
-            "--http-address", f"127.0.0.1:{self._http}",
+            "controller", *kubeconfig, "--auth", "insecure", "--grpc-address", f"127.0.0.1:{self._grpc_port}",
+            "--http-address", f"127.0.0.1:{self._http_port}",
         )  # fmt: skip
         self._start(
             "operator", *kubeconfig, "--metrics-bind-address", "0",
-            "--health-probe-bind-address", f"127.0.0.1:{self._operator}", VMAFX_CONTROLLER_HTTP_ADDR=door,
+            "--health-probe-bind-address", f"127.0.0.1:{self._probe_port}", VMAFX_CONTROLLER_HTTP_ADDR=controller,
         )  # fmt: skip
         self._start(
-            "agent", "--controller", f"127.0.0.1:{self._grpc}", "--insecure", "--name", AGENT,
+            "agent", "--controller", f"127.0.0.1:{self._grpc_port}", "--insecure", "--name", AGENT,
             "--namespace", NAMESPACE, "--capacity", str(usable_cores()), "--state-dir", str(self._agent),
         )  # fmt: skip
-        self._until(lambda: _answers(f"{door}/healthz"), "the controller answers", "controller")
-        self._until(lambda: _answers(f"http://127.0.0.1:{self._operator}/readyz"), "the operator is ready", "operator")
-        self._until(lambda: asyncio.run(_takes_jobs(self.kubeconfig)), "the agent's node takes jobs", "agent")
+        self._wait_until(lambda: _answers(f"{controller}/healthz"), "the controller did not answer", "controller")
+        self._wait_until(
+            lambda: _answers(f"http://127.0.0.1:{self._probe_port}/readyz"),
+            "the operator did not become ready",
+            "operator",
+        )
+        self._wait_until(lambda: asyncio.run(_agent_ready(self.kubeconfig)), "the agent did not become ready", "agent")
 
     def check(self) -> None:
-        """Raise if anything has ended by itself."""
-        for one in self._roles:
-            self._check(one)
+        """Raise DemoError if a process has exited."""
+        self._check_roles()
         state = self._control_plane.state()
         if state is None or state.broken():
-            raise DemoError(f"{', '.join(state.broken()) if state else 'the control plane'} ended by itself")
+            raise DemoError(f"{', '.join(state.broken()) if state else 'the control plane'} exited unexpectedly")
 
     def stop(self) -> None:
-        for one in reversed(self._roles):
-            one.stop()
+        """Stop all processes, in reverse order of their start."""
+        for role in reversed(self._roles):
+            role.stop()
         self._control_plane.down()
 
     def _start(self, role: str, *flags: str, **variables: str) -> None:
         command = [sys.executable, "-c", "from vmafx.cli.main import main; main()", role, *flags]
         self._roles.append(process.start_component(role, command, self._folder, tethered=True, variables=variables))
 
-    def _until(self, holds: Callable[[], bool], what: str, role: str) -> None:
+    def _wait_until(self, ready: Callable[[], bool], failure: str, role: str) -> None:
         deadline = time.monotonic() + READY_TIMEOUT
-        while not holds():
-            for one in self._roles:
-                self._check(one)
+        while not ready():
+            self._check_roles()
             if time.monotonic() > deadline:
-                raise DemoError(f"not within {READY_TIMEOUT:.0f} s: {what}; it said last: {self._said(role)}")
+                raise DemoError(f"{failure} within {READY_TIMEOUT:.0f} s; its last log line: {self._last_log(role)}")
             time.sleep(0.05)
 
-    def _check(self, one: process.ComponentProcess) -> None:
-        if not one.alive():
-            raise DemoError(f"`vmafx {one.name}` ended; it said last: {self._said(one.name)}")
+    def _check_roles(self) -> None:
+        for role in self._roles:
+            if not role.alive():
+                raise DemoError(f"`vmafx {role.name}` exited; its last log line: {self._last_log(role.name)}")
 
-    def _said(self, role: str) -> str:
-        """The last of its log, and of that what is wrong."""
+    def _last_log(self, role: str) -> str:
+        """Message and error of the last line in a role's log."""
         line = process.last_error(self._folder / "logs" / f"{role}.log")
         try:
-            told = msgspec.json.decode(line, type=dict[str, Any])
+            entry = msgspec.json.decode(line, type=dict[str, Any])
         except msgspec.DecodeError:
             return line
-        return ": ".join(str(told[name]) for name in ("msg", "error", "why") if name in told)
+        return ": ".join(str(entry[name]) for name in ("msg", "error", "why") if name in entry)
 
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - our own, on loopback
-            return bool(answer.status == 200)
+        with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310 - a role of this demo, on loopback
+            return bool(response.status == 200)
     except (urllib.error.URLError, OSError):
         return False
 
 
-async def _install(kubeconfig: Path) -> None:
+async def _install_crds(kubeconfig: Path) -> None:
     async with Client(load_config(kubeconfig)) as client:
         await crds.install_crds(client)
 
 
-async def _takes_jobs(kubeconfig: Path) -> bool:
+async def _agent_ready(kubeconfig: Path) -> bool:
     async with Client(load_config(kubeconfig)) as client:
         try:
             node = await client.get(NODES, ObjectKey(NAMESPACE, AGENT))

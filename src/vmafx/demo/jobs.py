@@ -1,4 +1,4 @@
-"""The demo's VmafxJobs: their manifest, and a live table until each has its score."""
+"""The VmafxJobs of the demo: their manifest, and a live table until all are scored."""
 
 import asyncio
 import subprocess
@@ -21,9 +21,12 @@ from vmafx.fleet.rows import JobRow, job_row
 from vmafx.fleet.watch import LiveCaches, jobs_informer
 from vmafx.kube import Client, load_config
 
+SCORED_TIMEOUT = 180.0  # seconds
+STYLES = {"Pending": "yellow", "Running": "cyan", "Succeeded": "green", "Failed": "red"}
+
 
 def write(file: Path, clips: Path) -> None:
-    """All jobs in one file, as a person would write them."""
+    """Write the manifest of all jobs, one YAML document each."""
     documents = [
         {
             "apiVersion": API_VERSION,
@@ -43,21 +46,20 @@ def apply(kubectl: Path, kubeconfig: Path, file: Path) -> None:
         raise DemoError(f"kubectl apply -f {file} failed: {done.stderr.strip()}")
 
 
-SCORED_TIMEOUT = 180.0  # seconds
-STYLES = {"Pending": "yellow", "Running": "cyan", "Succeeded": "green", "Failed": "red"}
-
-
 async def watch_until_scored(
     kubeconfig: Path, kbits: Mapping[str, float], console: Console, check: Callable[[], None]
 ) -> dict[str, float]:
-    """The score of each job; `check` raises if there is nobody left to score. Off a terminal only the end is shown."""
+    """Wait for all jobs and return their scores by name. Without a terminal, only the final table is printed.
+
+    `check` raises if a process that the jobs need has exited.
+    """
     async with Client(load_config(kubeconfig)) as client:
         jobs = jobs_informer(client, NAMESPACE)
         rows: list[JobRow] = []
         try:
             async with asyncio.timeout(SCORED_TIMEOUT), LiveCaches(client, jobs) as live:
                 with Screen(console=console, auto_refresh=False) if console.is_terminal else nullcontext() as screen:
-                    while not _over(rows := [job_row(job) for job in jobs.store.values()]):
+                    while not _finished(rows := [job_row(job) for job in jobs.store.values()]):
                         if screen is not None:
                             screen.update(table(rows, kbits), refresh=True)
                         check()
@@ -71,37 +73,39 @@ async def watch_until_scored(
     return scores(rows)
 
 
-def _over(rows: Sequence[JobRow]) -> bool:
+def _finished(rows: Sequence[JobRow]) -> bool:
     return len(rows) >= len(ENCODES) and all(row.phase in FINISHED for row in rows)
 
 
 def unscored(rows: Sequence[JobRow]) -> str:
-    """The jobs without a score, and what is known of each."""
-    known = {row.name: row for row in rows}
+    """The jobs without a score, and the phase and message of each."""
+    by_name = {row.name: row for row in rows}
     lines = []
     for encode in ENCODES:
-        row = known.get(encode.name)
+        row = by_name.get(encode.name)
         if row is None:
             lines.append(f"{encode.name} is not listed")
         elif row.score is None:
-            lines.append(f"{encode.name} is {row.phase}" + (f" ({why})" if (why := row.message or row.reason) else ""))
+            detail = row.message or row.reason
+            lines.append(f"{encode.name} is {row.phase}" + (f" ({detail})" if detail else ""))
     return ", ".join(lines)
 
 
 def scores(rows: Sequence[JobRow]) -> dict[str, float]:
+    """The score of each job by name; raise DemoError if one has none."""
     for row in rows:
         if row.score is None:
             raise DemoError(f"job {row.name} failed: {row.message or row.reason or row.phase}")
     return {row.name: row.score for row in rows if row.score is not None}
 
 
-def table(found: Sequence[JobRow], kbits: Mapping[str, float]) -> Table:
-    rows = {row.name: row for row in found}
+def table(rows: Sequence[JobRow], kbits: Mapping[str, float]) -> Table:
+    by_name = {row.name: row for row in rows}
     shown = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     for name in ("JOB", "CODEC", "KBIT/S", "PHASE", "NODE", "VMAF"):
         shown.add_column(name, justify="right" if name in {"KBIT/S", "VMAF"} else "left", no_wrap=True)
     for encode in ENCODES:
-        row = rows.get(encode.name)
+        row = by_name.get(encode.name)
         phase = Text(row.phase, STYLES.get(row.phase, "")) if row else "-"
         score = f"{row.score:.2f}" if row and row.score is not None else "-"
         node = row.node if row and row.node else "-"

@@ -1,4 +1,4 @@
-"""The demo from nothing to a picture, and back to nothing but the picture."""
+"""The steps of the demo. Only the output folder remains afterwards."""
 
 import asyncio
 import shutil
@@ -20,98 +20,97 @@ from vmafx.devcluster.components import APISERVER, ETCD
 from vmafx.reports.charts import RatePoint
 from vmafx.reports.rate_quality import rate_quality_html, rate_quality_png
 
+# Names in the output folder.
 PAGE, PICTURE, JOBS = "rate-quality.html", "rate-quality.png", "jobs.yaml"
 CLIPS, AGENT = "clips", "agent"
 
 
 def run(output: Path, *, keep: bool, console: Console | None = None) -> None:
-    """All of it; with `keep`, until somebody says stop."""
-    began = time.monotonic()
+    """Run the demo; with `keep`, leave the processes running until Ctrl-C."""
+    started = time.monotonic()
     console = console or Console()
     steps = StepPrinter(console)
-    _prepare(output)
-    with steps.doing("etcd, kube-apiserver and kubectl are at hand"):
+    _clear(output)
+    with steps.running("Looking for etcd, kube-apiserver and kubectl"):
         binaries.find_binaries((ETCD, APISERVER), steps)
         kubectl = tools.kubectl(steps)
-    with _started(output, steps) as cluster:
+    with _running_cluster(output, steps) as cluster:
         jobs.write(output / JOBS, output / CLIPS)
-        with steps.doing(f"kubectl apply -f {_short(output / JOBS)}: {len(ENCODES)} jobs"):
+        with steps.running(f"Submitting {len(ENCODES)} jobs: kubectl apply -f {_short(output / JOBS)}"):
             jobs.apply(kubectl, cluster.kubeconfig, output / JOBS)
         kbits = {encode.name: encode.kbits(output / CLIPS) for encode in ENCODES}
-        found = asyncio.run(jobs.watch_until_scored(cluster.kubeconfig, kbits, console, cluster.check))
-        with steps.doing(f"drawn: {_short(output / PAGE)} and {PICTURE}"):
-            _draw(output, [RatePoint(one.name, one.codec, kbits[one.name], found[one.name]) for one in ENCODES])
-        steps.say(f"\nAll done in {time.monotonic() - began:.1f} s. Next:")
+        scores = asyncio.run(jobs.watch_until_scored(cluster.kubeconfig, kbits, console, cluster.check))
+        with steps.running(f"Writing {_short(output / PAGE)} and {PICTURE}"):
+            points = [RatePoint(one.name, one.codec, kbits[one.name], scores[one.name]) for one in ENCODES]
+            (output / PAGE).write_text(rate_quality_html(points, REFERENCE), encoding="utf-8")
+            (output / PICTURE).write_bytes(rate_quality_png(points))
+        steps.print(f"\nDone in {time.monotonic() - started:.1f} s. Next:")
         if keep:
-            _stay(cluster, kubectl, steps)
+            _wait_for_interrupt(cluster, kubectl, steps)
             return
     for line in next_steps(output):
-        steps.say(f"  {line}")
+        steps.print(f"  {line}")
 
 
-def _prepare(output: Path) -> None:
+def _clear(output: Path) -> None:
+    """Create the output folder and remove the files of an earlier demo; the agent's folder stays."""
     try:
         output.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(output / CLIPS, ignore_errors=True)
         for name in (PAGE, PICTURE, JOBS):
             (output / name).unlink(missing_ok=True)
     except OSError as error:
-        raise DemoError(f"cannot write {output}: {error.strerror}; name another folder by --output") from error
+        raise DemoError(f"cannot write {output}: {error.strerror}; choose another folder with --output") from error
 
 
 @contextmanager
-def _started(output: Path, steps: StepPrinter) -> Iterator[DemoCluster]:
-    """Clips, and beside them the processes; these and all they stored are gone at the end."""
-    with ExitStack() as ended:
-        folder = ended.enter_context(tempfile.TemporaryDirectory(prefix="vmafx-demo-", ignore_cleanup_errors=True))
+def _running_cluster(output: Path, steps: StepPrinter) -> Iterator[DemoCluster]:
+    """Start the cluster while ffmpeg encodes the clips; on exit, stop both and delete the cluster's data."""
+    with ExitStack() as cleanup:
+        folder = cleanup.enter_context(tempfile.TemporaryDirectory(prefix="vmafx-demo-", ignore_cleanup_errors=True))
         cluster = DemoCluster(Path(folder), output / AGENT, steps)
-        ended.callback(cluster.stop)
-        making = EncodeProcess(output / CLIPS)
-        ended.callback(making.stop)
-        with steps.doing("a Kubernetes API server with the kinds of vmafx"):
+        cleanup.callback(cluster.stop)
+        encoding = EncodeProcess(output / CLIPS)
+        cleanup.callback(encoding.stop)
+        with steps.running("Starting a Kubernetes API server with the vmafx CRDs"):
             cluster.start_control_plane()
-        with steps.doing("the operator, the controller, and this machine as an agent"):
+        with steps.running("Starting the operator, the controller and an agent on this machine"):
             cluster.start_roles()
-        with steps.doing(f"a reference clip ({SIZE}, {SECONDS} s) and {len(ENCODES)} encodes of it"):
-            making.wait()
+        with steps.running(f"Encoding a reference clip ({SIZE}, {SECONDS} s) in {len(ENCODES)} ways"):
+            encoding.wait()
         yield cluster
 
 
-def _draw(output: Path, points: list[RatePoint]) -> None:
-    (output / PAGE).write_text(rate_quality_html(points, REFERENCE), encoding="utf-8")
-    (output / PICTURE).write_bytes(rate_quality_png(points))
-
-
 def next_steps(output: Path) -> list[str]:
-    """Commands that work wherever vmafx is installed: `make` is for those who have its sources."""
+    """Commands that work wherever vmafx is installed, also without its sources and Makefile."""
     clips = _short(output / CLIPS)
     folder = "" if output == Path("demo").absolute() else f" --output {_short(output)}"
     return [
         f"open {_short(output / PAGE)}",
         f"{_vmafx()} score {clips}/{REFERENCE} {clips}/av1.mp4 --report report.html",
-        f"{_vmafx()} demo --keep{folder}     # leaves it running, to look around with kubectl and `vmafx top`",
+        f"{_vmafx()} demo --keep{folder}     # keeps the cluster running, for kubectl and `vmafx top`",
     ]
 
 
-def _stay(cluster: DemoCluster, kubectl: Path, steps: StepPrinter) -> None:
-    """Until Ctrl-C, or until a process ends by itself."""
-    known = "kubectl" if shutil.which("kubectl") else str(kubectl)
-    for line in (f"export KUBECONFIG={cluster.kubeconfig}", f"{known} get vmjob,vmnode", f"{_vmafx()} top"):
-        steps.say(f"  {line}")
-    steps.say("\nIt all runs on, until Ctrl-C here.")
+def _wait_for_interrupt(cluster: DemoCluster, kubectl_path: Path, steps: StepPrinter) -> None:
+    """Return on Ctrl-C; raise if a process of the cluster exits."""
+    kubectl = "kubectl" if shutil.which("kubectl") else str(kubectl_path)
+    for line in (f"export KUBECONFIG={cluster.kubeconfig}", f"{kubectl} get vmjob,vmnode", f"{_vmafx()} top"):
+        steps.print(f"  {line}")
+    steps.print("\nThe cluster keeps running. Press Ctrl-C to stop it.")
     try:
         while True:
             cluster.check()
             time.sleep(0.5)
     except KeyboardInterrupt:
-        steps.say("ending it")
+        steps.print("Stopping the cluster")
 
 
 def _vmafx() -> str:
-    """As it can be typed here."""
+    """The vmafx command as the user can type it here."""
     return "vmafx" if shutil.which("vmafx") else _short(Path(sys.executable).with_name("vmafx"))
 
 
 def _short(path: Path) -> str:
-    """From here, where that is shorter."""
+    """Relative to the current folder, if the path is below it."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,4 +1,4 @@
-"""The demo's steps as they are shown, and its error."""
+"""Progress output of the demo, and its error type."""
 
 import time
 from collections.abc import Iterator
@@ -9,30 +9,34 @@ from rich.text import Text
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the text says why and what to do."""
+    """The demo cannot continue; the text says why and what to do."""
 
 
 class StepPrinter:
-    """On a terminal a spinner until a step is done; elsewhere only lines. `step` and `detail` are for the cluster."""
+    """Prints one line per finished step; on a terminal, a spinner while it runs.
+
+    DevCluster reports its own progress through `step` and `detail`.
+    """
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self._current = ""
 
     @contextmanager
-    def doing(self, what: str) -> Iterator[None]:
-        began, self._current = time.monotonic(), what
-        self._status = self.console.status(Text(what))
+    def running(self, title: str) -> Iterator[None]:
+        started, self._current = time.monotonic(), title
+        self._status = self.console.status(Text(title))
         with self._status:
             yield
-        self.say(f"✓ {what}", f"  {time.monotonic() - began:.1f} s")
+        self.print(f"✓ {title}", f"  {time.monotonic() - started:.1f} s")
 
-    def say(self, text: str, aside: str = "") -> None:
-        self.console.print(Text.assemble(text, (aside, "dim")), soft_wrap=True)
+    def print(self, text: str, dimmed: str = "") -> None:
+        self.console.print(Text.assemble(text, (dimmed, "dim")), soft_wrap=True)
 
     def step(self, text: str) -> None:
-        """What takes long enough to be told, such as a build."""
-        self.say(text)
+        """Print a line about something slow, such as a build."""
+        self.print(text)
 
     def detail(self, text: str) -> None:
+        """Show `text` after the title of the running step."""
         self._status.update(Text(f"{self._current}  ({text})"))

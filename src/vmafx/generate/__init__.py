@@ -1,10 +1,10 @@
-"""What is generated from declarations: the CRDs, the roles, and pages of the docs.
+"""The contents of the generated files: CRDs, RBAC roles and reference pages.
 
-    files.py        the one list: each file, and what it is made from
-    roles.py        permissions, collected from the roles and written as Kubernetes has them
-    reference.py    docs/api.md: every field of every kind
-    environment.py  docs/environment.md: every variable of every role
-
-Kinds, permissions and settings are declared beside the code that they are about, and only collected here.
+Kinds, permissions and settings are declared next to the code they concern; here they are only collected and rendered.
 Nothing here reads or writes a file: `vmafx crd` does.
+
+    files.py        every generated file: its path and its content
+    roles.py        Roles and ClusterRoles
+    reference.py    docs/api.md: every field of every kind
+    environment.py  docs/environment.md: every environment variable of every role
 """

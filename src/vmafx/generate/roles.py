@@ -1,4 +1,4 @@
-"""The roles of config/rbac/, from the permissions that stand beside the code that needs them."""
+"""The RBAC roles of config/rbac/, from the permissions declared next to the code that needs them."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ Role = dict[str, Any]
 
 
 def operator_roles() -> list[Role]:
-    """What the operator may do in every namespace that it watches, and in its own; apply the Role there."""
+    """The operator's ClusterRole, and the Role for leader election in its own namespace."""
     permissions = tuple(permission for kind in RECONCILED for permission in kind.permissions)
     return [
         role("ClusterRole", operator.OPERATOR_NAME, (*permissions, *EVENT_PERMISSIONS)),
@@ -22,15 +22,15 @@ def operator_roles() -> list[Role]:
 
 
 def people_roles() -> list[Role]:
-    """What the cluster's own view, edit and admin roles gain.
+    """ClusterRoles that are aggregated to the built-in view, edit and admin roles.
 
-    Edit leaves VmafxNode out: its podTemplate shapes Pods, which is for those who run the fleet.
+    Edit does not include VmafxNode: its podTemplate controls Pods, which is for administrators.
     """
-    everything = tuple(kind.names.plural for kind in KINDS)
-    editable = tuple(name for name in everything if name != "vmafxnodes")
+    plurals = tuple(kind.names.plural for kind in KINDS)
+    editable = tuple(name for name in plurals if name != "vmafxnodes")
     scalable = tuple(f"{kind.names.plural}/scale" for kind in KINDS if kind.names.scale)
-    seen = tuple(f"{name}/status" for name in everything)
-    view = (Permission(group=GROUP, resources=(*everything, *seen, *scalable), verbs=READ),)
+    statuses = tuple(f"{name}/status" for name in plurals)
+    view = (Permission(group=GROUP, resources=(*plurals, *statuses, *scalable), verbs=READ),)
     edit = (
         Permission(group=GROUP, resources=editable, verbs=WRITE),
         Permission(group=GROUP, resources=scalable, verbs=("patch", "update")),
@@ -42,7 +42,7 @@ def people_roles() -> list[Role]:
 
 
 def controller_roles() -> list[Role]:
-    """What the controller may do in every namespace that it serves, and in its own; apply the Role there."""
+    """The controller's ClusterRole, and the Role for its session key in its own namespace."""
     return [
         role("ClusterRole", controller.CONTROLLER, controller.PERMISSIONS),
         role("Role", f"{controller.CONTROLLER}-session", controller.SESSION_KEY),
@@ -50,7 +50,7 @@ def controller_roles() -> list[Role]:
 
 
 def caller_roles() -> list[Role]:
-    """What those who call the controller need; bind each to whoever does."""
+    """ClusterRoles to bind to callers of the controller: agents and clients."""
     return [
         role("ClusterRole", "vmafx-agent", controller.AGENT),
         role("ClusterRole", "vmafx-client", controller.CLIENT),
@@ -58,7 +58,7 @@ def caller_roles() -> list[Role]:
 
 
 def role(kind: str, name: str, permissions: tuple[Permission, ...], aggregate_to: tuple[str, ...] = ()) -> Role:
-    """A Role or ClusterRole; the cluster's own roles of `aggregate_to` gain what it allows."""
+    """A Role or ClusterRole; `aggregate_to` names the built-in roles that it is aggregated to."""
     metadata: dict[str, Any] = {"name": name}
     if aggregate_to:
         metadata["labels"] = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in aggregate_to}

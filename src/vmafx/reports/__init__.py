@@ -1,22 +1,17 @@
-"""A run's reports as files: a page for people, tables for programs. Nothing here scores, and nothing here is fetched.
+"""Reports of scored clips: an HTML page for people, JSON and CSV for programs, and charts. Nothing here scores a clip.
 
-data.py          JSON and CSV
-files.py         writes any of them, by the ending of the name
-page.py          the HTML page; beside it page.css and page.js, which it carries within itself
-overview.py      several clips at a glance
-section.py       one clip: its score, curves, tables and worst frames
-clips.py         how a score came about: the run, and what the two clips were
-rate_quality.py  encodes by what they cost and how good they look: a page, and a PNG
-charts.py        what a chart shows, and its markup
-plots.py         every chart as a figure, which becomes SVG or PNG
-ticks.py         where a chart's axes have ticks
-canvas.py        matplotlib, and how all charts look; imported only when something is drawn
-svg.py           what matplotlib wrote, as a part of a page
-curves.py        long clips made short without losing a dip; frames counted by their score
-budget.py        how many charts and points a page can have
-measures.py      what we know of each measure
-words.py         numbers, times and clips as people read them
-markup.py        elements; the one place where text becomes HTML
+files.py         JSON and CSV reports; writes a report in the format of its file name
+page.py          the HTML page, with its overview; page.css and page.js are embedded in it
+section.py       the section of one clip: score, curves, tables and worst frames
+rate_quality.py  VMAF against bitrate of several encodes, as a page and as a PNG
+charts.py        the chart types and their markup
+plots.py         draws the charts with matplotlib
+canvas.py        the style of all charts, and figures as SVG or PNG; the only import of matplotlib
+curves.py        downsampling of curves, and histogram bins
+budget.py        how many charts and points a page may have
+features.py      label, precision and scale of each feature
+formatting.py    numbers, times and clip names as text
+markup.py        HTML elements and escaping
 """
 
 from vmafx.reports.files import (
@@ -24,8 +19,8 @@ from vmafx.reports.files import (
     check_path,
     csv_report,
     json_report,
-    placed,
     render_report,
+    resolve_path,
     shows_pictures,
     write_report,
 )
@@ -37,8 +32,8 @@ __all__ = [
     "csv_report",
     "html",
     "json_report",
-    "placed",
     "render_report",
+    "resolve_path",
     "shows_pictures",
     "write_report",
 ]

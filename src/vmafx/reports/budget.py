@@ -1,4 +1,4 @@
-"""How many charts a page has, and how many points they show: so that no report is above 1 MB beside its pictures."""
+"""How many charts and points an HTML report may have, so that it stays below 1 MB without its pictures."""
 
 from collections.abc import Sequence
 
@@ -7,60 +7,63 @@ import msgspec
 from vmafx.reports.features import elementary, extras
 from vmafx.scoring.result import Report
 
-# Bytes, as measured; those of a point are for its drawings and for the values that page.js shows.
+# Measured sizes in bytes. A point counts its drawings and the value that page.js shows.
 PAGE = 850_000
-CLIP = 20_000  # its tables, and its large chart without points
-ROW, ROW_WITHOUT_GAUGE = 700, 300  # in the overview's table
-NAMES = 10  # bytes for each character of a clip's and its reference's names, which are told several times
-MAX_SECTIONS = 30  # from there on, a report is read by its overview
+CLIP = 20_000  # tables of a clip, and its large chart without points
+ROW, ROW_WITHOUT_GAUGE = 700, 300  # of the overview table
+NAMES = 10  # per character of the URIs of a clip and its reference, which occur several times
 SMALL_CHART, SMALL_POINT = 1_000, 27
-LARGE_POINT = 50  # drawn for three widths
-FACTOR = 4  # a large chart's curve has that many times the points of a small one's
+LARGE_POINT = 50  # drawn in three widths
+
+MAX_SECTIONS = 30  # with more clips, readers use the overview
+LARGE_FACTOR = 4  # points of a large chart's curve, as a multiple of a small chart's
 MIN_POINTS = 40
-MAX_POINTS, MAX_SMALL_POINTS = 1500, 300  # more could not be told apart on a screen
+MAX_POINTS, MAX_SMALL_POINTS = 1500, 300  # more cannot be distinguished on a screen
 
 
 class Budget(msgspec.Struct, frozen=True):
-    points: int  # of a curve in a large chart
-    small_points: int  # of a curve in a small one
-    extras: bool  # whether the measures beside VMAF have charts
-    elementary: bool  # whether what VMAF is made of has charts
-    sections: int  # clips that have one of their own
-    gauges: bool = True  # whether the overview's rows have one
+    points: int  # per curve in a large chart
+    small_points: int  # per curve in a small chart
+    extras: bool  # charts for additional features such as PSNR
+    elementary: bool  # charts for the elementary features of VMAF
+    sections: int  # clips with their own section
+    gauges: bool = True  # gauges in the rows of the overview
 
 
-def budget(reports: Sequence[Report]) -> Budget:
-    """With many clips, charts of what few ask for are left out first, then all small ones; their tables stay.
+def page_budget(reports: Sequence[Report]) -> Budget:
+    """Divide the page size among the clips.
 
-    With more than that, only some clips have a section. The overview has a row for each, in any case.
+    As the number of clips grows, charts of elementary features are omitted first, then charts of additional features
+    (their tables stay), then the sections of the clips with higher scores. The overview always lists all clips.
     """
     longest = max(len(report.result.distorted.uri) + len(report.result.reference.uri) for report in reports)
     sections, gauges = _sections(len(reports), NAMES * longest)
     if sections < len(reports):
         return Budget(MIN_POINTS, MIN_POINTS, extras=False, elementary=False, sections=sections, gauges=gauges)
-    others, parts = (sum(len(columns(report)) for report in reports) for columns in (extras, elementary))
-    for draw_others, draw_parts in ((True, True), (True, False), (False, False)):
-        share = _share(len(reports), others * draw_others + parts * draw_parts, NAMES * longest)
+    n_extras, n_elementary = (sum(len(columns(report)) for report in reports) for columns in (extras, elementary))
+    for draw_extras, draw_elementary in ((True, True), (True, False), (False, False)):
+        small_charts = n_extras * draw_extras + n_elementary * draw_elementary
+        share = _points_per_small_curve(len(reports), small_charts, NAMES * longest)
         if share >= MIN_POINTS:
             break
     return Budget(
-        points=min(max(FACTOR * share, MIN_POINTS), MAX_POINTS),
+        points=min(max(LARGE_FACTOR * share, MIN_POINTS), MAX_POINTS),
         small_points=min(max(share, MIN_POINTS), MAX_SMALL_POINTS),
-        extras=draw_others,
-        elementary=draw_parts,
+        extras=draw_extras,
+        elementary=draw_elementary,
         sections=sections,
     )
 
 
 def _sections(clips: int, names: int) -> tuple[int, bool]:
-    """How many clips have one, and whether the rows of all have gauges."""
+    """The number of clips with a section, and whether the rows of the overview have gauges."""
     gauges = clips * (ROW + names) < PAGE // 2
     rows = 0 if clips <= MAX_SECTIONS else clips * (names // 2 + (ROW if gauges else ROW_WITHOUT_GAUGE))
     room = (PAGE - rows) // (CLIP + names + 2 * LARGE_POINT * MIN_POINTS)
     return min(clips, MAX_SECTIONS, max(room, 1)), gauges
 
 
-def _share(clips: int, small: int, names: int) -> int:
-    """How many points each small curve can have."""
-    large = clips * (2 if clips > 1 else 1)  # several have an overview
-    return (PAGE - (CLIP + names) * clips - SMALL_CHART * small) // (SMALL_POINT * small + LARGE_POINT * FACTOR * large)
+def _points_per_small_curve(clips: int, small_charts: int, names: int) -> int:
+    large_curves = clips * (2 if clips > 1 else 1)  # several clips also have a curve in the overview
+    free = PAGE - (CLIP + names) * clips - SMALL_CHART * small_charts
+    return free // (SMALL_POINT * small_charts + LARGE_POINT * LARGE_FACTOR * large_curves)

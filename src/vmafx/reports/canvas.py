@@ -1,4 +1,4 @@
-"""matplotlib set up for all charts (the only module that imports it), and its SVG turned into page markup."""
+"""The only module that imports matplotlib: the style of all charts, and conversion of figures to SVG markup and PNG."""
 
 import io
 import os
@@ -18,22 +18,22 @@ from vmafx.scoring.errors import NodeFault
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """When it is imported, matplotlib looks for settings and fonts in the home folder and keeps a list of fonts there.
+def _isolated_import() -> Iterator[None]:
+    """Import matplotlib without the user's settings and fonts.
 
-    That folder may be missing, read-only or full, so it gets an empty one. With only its own fonts, the list is made
-    in a fraction of a second.
+    On import, matplotlib reads settings and fonts from the home folder and caches a list of fonts there. That folder
+    may be missing, read-only or full, so it gets an empty temporary one. The list of its own fonts is quick to build.
     """
     try:
         folder = TemporaryDirectory(prefix="vmafx-plots-")
     except OSError as error:
-        raise NodeFault(f"charts need a folder for temporary files ({error.strerror}); name one by TMPDIR") from error
+        raise NodeFault(f"charts need a folder for temporary files ({error.strerror}); set TMPDIR") from error
     with folder as empty:
-        instead = {
+        overrides = {
             "MATPLOTLIBRC": empty, "MPLBACKEND": "agg", "MPLCONFIGDIR": empty, "MPL_IGNORE_SYSTEM_FONTS": "1",
         }  # fmt: skip
-        before = {name: os.environ.get(name) for name in instead}
-        os.environ.update(instead)
+        before = {name: os.environ.get(name) for name in overrides}
+        os.environ.update(overrides)
         try:
             yield
         finally:
@@ -44,7 +44,7 @@ def _undisturbed() -> Iterator[None]:
                     os.environ[name] = value
 
 
-with _undisturbed():
+with _isolated_import():
     import matplotlib
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -56,7 +56,7 @@ with _undisturbed():
     from matplotlib.ticker import MaxNLocator
 
 __all__ = [
-    "PIXELS",
+    "DPI",
     "Axes",
     "Circle",
     "Line2D",
@@ -64,53 +64,58 @@ __all__ = [
     "Polygon",
     "as_png",
     "as_svg",
+    "chart_style",
     "drawable",
-    "look",
     "new_axes",
 ]
 
 FONT = "DejaVu Sans"
-PIXELS = 72  # in an inch: a point is a pixel
-LONGEST = 60  # letters in a picture's text
+COLOUR_NAMES = ("text", "muted", "hair", "panel", *(f"c{number}" for number in range(8)))  # CSS variables of page.css
+TITLE = "title: "  # prefix of an artist's gid that becomes its tooltip
+# Styles that page.css sets for all charts, and which are therefore omitted from each element.
+INHERITED = {"font-family", "stroke-dashoffset", "stroke-linecap", "stroke-linejoin"}
+DEFAULTS = {"path": "fill:none", "text": "fill:var(--muted)"}
+DPI = 72  # one point is one pixel
+MAX_TEXT = 60  # characters
 
 
 @contextmanager
-def look(size: Size) -> Iterator[None]:
-    """How charts look; whatever else the process draws with matplotlib keeps its own look."""
-    ink = colours()
+def chart_style(size: Size) -> Iterator[None]:
+    """Apply the style of all charts, without changing matplotlib's settings for the rest of the process."""
+    colour = colours()
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(
             {
-                "svg.fonttype": "none",  # text stays text
-                "svg.hashsalt": "vmafx",  # the same chart is written as the same bytes
-                "text.parse_math": False,  # a dollar in a name is a dollar
+                "svg.fonttype": "none",  # keep text as text
+                "svg.hashsalt": "vmafx",  # deterministic output
+                "text.parse_math": False,  # clip names may contain dollar signs
                 "font.family": FONT,
                 "font.size": size.font,
-                "figure.dpi": PIXELS,
+                "figure.dpi": DPI,
                 "axes.axisbelow": True,
                 "axes.facecolor": "none",
                 "axes.grid": True,
                 "axes.grid.axis": "y",
-                "axes.labelcolor": ink["muted"],
+                "axes.labelcolor": colour["muted"],
                 "axes.spines.bottom": False,
                 "axes.spines.left": False,
                 "axes.spines.right": False,
                 "axes.spines.top": False,
                 "figure.facecolor": "none",
-                "grid.color": ink["hair"],
+                "grid.color": colour["hair"],
                 "grid.linewidth": 1,
                 "legend.frameon": False,
-                "legend.labelcolor": ink["text"],
+                "legend.labelcolor": colour["text"],
                 "lines.linewidth": 1.6,
                 "lines.scale_dashes": False,
-                "text.color": ink["text"],
+                "text.color": colour["text"],
                 "xtick.bottom": False,
-                "xtick.labelcolor": ink["muted"],
+                "xtick.labelcolor": colour["muted"],
                 "xtick.major.pad": 8,
                 "xtick.major.size": 0,
                 "xtick.minor.bottom": False,
-                "ytick.labelcolor": ink["muted"],
+                "ytick.labelcolor": colour["muted"],
                 "ytick.left": False,
                 "ytick.major.pad": 8,
                 "ytick.major.size": 0,
@@ -120,16 +125,16 @@ def look(size: Size) -> Iterator[None]:
 
 
 def new_axes(size: Size, left: float, right: float, top: float, bottom: float) -> Axes:
-    """The axes of a new figure, with that much room around them."""
-    figure = Figure(figsize=(size.width / PIXELS, size.height / PIXELS))
-    wide, high = size.width - left - right, size.height - top - bottom
-    return figure.add_axes((left / size.width, bottom / size.height, wide / size.width, high / size.height))
+    """The axes of a new figure, with margins in pixels."""
+    figure = Figure(figsize=(size.width / DPI, size.height / DPI))
+    width, height = size.width - left - right, size.height - top - bottom
+    return figure.add_axes((left / size.width, bottom / size.height, width / size.width, height / size.height))
 
 
 def as_svg(axes: Axes, size: Size, label: str) -> Html:
-    """For a page. data-box says where the plot area lies: left, top, width and height, in percent of the drawing."""
+    """The figure as markup. data-box is the plot area: left, top, width and height in percent of the drawing."""
     box = axes.get_position()
-    place = (box.x0, 1 - box.y1, box.width, box.height)
+    plot_area = (box.x0, 1 - box.y1, box.width, box.height)
     written = io.StringIO()
     cast("Figure", axes.figure).savefig(written, format="svg", metadata={"Date": None})
     return inline(
@@ -138,46 +143,39 @@ def as_svg(axes: Axes, size: Size, label: str) -> Html:
         class_=size.name,
         role="img",
         aria_label=label,
-        data_box=" ".join(f"{part * 100:.2f}" for part in place),
+        data_box=" ".join(f"{part * 100:.2f}" for part in plot_area),
     )
 
 
 def as_png(axes: Axes, scale: int) -> bytes:
-    """On paper of the light theme; what is behind a text gives way to it, as page.css has it for pages."""
-    figure, paper = cast("Figure", axes.figure), colours()["panel"]
+    """The figure as PNG in the light theme, with text outlined in the background colour as in page.css."""
+    figure, background = cast("Figure", axes.figure), colours()["panel"]
     for text in figure.findobj(Text):
-        text.set_path_effects([withStroke(linewidth=3, foreground=paper)])
+        text.set_path_effects([withStroke(linewidth=3, foreground=background)])
     written = io.BytesIO()
-    figure.savefig(written, format="png", dpi=PIXELS * scale, facecolor=paper, metadata={"Software": None})
+    figure.savefig(written, format="png", dpi=DPI * scale, facecolor=background, metadata={"Software": None})
     return written.getvalue()
 
 
 def drawable(text: str) -> str:
-    """In one line, not too long, and without what the font has no letter for."""
+    """The text on one line, shortened, with U+FFFD for characters that the font does not have."""
     known = get_font(findfont(FONT)).get_char_index
     line = " ".join(showable(text).split())
-    short = line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+    short = line if len(line) <= MAX_TEXT else f"{line[: MAX_TEXT - 1]}…"
     return "".join(letter if known(ord(letter)) else "\ufffd" for letter in short)
-
-
-INKS = ("text", "muted", "hair", "panel", *(f"c{place}" for place in range(8)))
-TITLE = "title: "  # an artist's gid that begins so is the text to show when it is pointed at
-# What page.css says for all of a chart, and what a part of it therefore need not say.
-GIVEN = {"font-family", "stroke-dashoffset", "stroke-linecap", "stroke-linejoin"}
-USUAL = {"path": "fill:none", "text": "fill:var(--muted)"}
 
 
 @cache
 def colours() -> Mapping[str, str]:
-    """The light theme's colour of each ink; no two are the same."""
+    """The colours of the light theme, by their names in page.css; no two are equal."""
     style = resources.files("vmafx.reports").joinpath("page.css").read_text(encoding="utf-8")
     light = dict(re.findall(r"--([\w-]+): light-dark\((#\w{6}), ", style))
-    return {ink: light[ink] for ink in INKS}
+    return {name: light[name] for name in COLOUR_NAMES}
 
 
-def inline(written: str, font: int, **attributes: str | float | None) -> Html:
-    """An `svg` element with what can be seen of the drawing; `font` is the size of most of its text."""
-    root = ET.fromstring(written)  # noqa: S314 - matplotlib wrote it just now
+def inline(source: str, font: int, **attributes: str | float | None) -> Html:
+    """matplotlib's SVG as an `svg` element with the visible parts only; `font` is the default font size."""
+    root = ET.fromstring(source)  # noqa: S314 - written by matplotlib in this process
     return tag("svg", *_children(root, font), viewBox=root.attrib["viewBox"], font_size=font, **attributes)
 
 
@@ -190,37 +188,38 @@ def _children(element: ET.Element, font: int) -> Iterator[Html]:
                 yield from (tag("g", tag("title", title), *inside),) if title else inside
             case "path":
                 style = _style(child, "path", font)
-                if style:  # what is neither filled nor a stroke is not to be seen
+                if style:  # without a fill and a stroke it is invisible
                     yield tag("path", d=_path(child.attrib["d"]), style=style)
             case "text":
                 at = {"x": _short(child.attrib["x"]), "y": _short(child.attrib["y"])}
                 yield tag("text", child.text, **at, style=_style(child, "text", font) or None)
-            case "metadata" | "defs":  # who made it, how lines end, and clip paths, which nothing here needs
+            case "metadata" | "defs":  # author, default line style and clip paths: not needed
                 pass
             case other:
-                raise ValueError(f"no chart of ours has an SVG element {other}")
+                raise ValueError(f"unexpected SVG element {other}")
 
 
-def _style(element: ET.Element, name: str, font: int) -> str:
-    said = dict(re.findall(r"([\w-]+): ([^;]+)", element.attrib["style"]))
-    variables = {colour: f"var(--{ink})" for ink, colour in colours().items()}
-    parts = [f"{key}:{variables.get(value, value)}" for key, value in said.items() if key not in GIVEN]
-    return ";".join(part for part in parts if part not in {USUAL[name], f"font-size:{font}px", "text-anchor:start"})
+def _style(element: ET.Element, element_name: str, font: int) -> str:
+    styles = dict(re.findall(r"([\w-]+): ([^;]+)", element.attrib["style"]))
+    variables = {colour: f"var(--{name})" for name, colour in colours().items()}
+    parts = [f"{key}:{variables.get(value, value)}" for key, value in styles.items() if key not in INHERITED]
+    defaults = {DEFAULTS[element_name], f"font-size:{font}px", "text-anchor:start"}
+    return ";".join(part for part in parts if part not in defaults)
 
 
-def _path(written: str) -> str:
-    """In tenths of a pixel; lines as steps from one point to the next, which takes half as many characters."""
-    if "C" in written:
-        return " ".join(_short(part) if part[-1].isdigit() else part for part in written.split())
-    return "".join(_lines(part) for part in re.findall(r"M[^M]+", written))
+def _path(path: str) -> str:
+    """The path rounded to a tenth of a pixel; straight lines as relative steps, which halves their length."""
+    if "C" in path:
+        return " ".join(_short(part) if part[-1].isdigit() else part for part in path.split())
+    return "".join(_lines(part) for part in re.findall(r"M[^M]+", path))
 
 
-def _lines(written: str) -> str:
-    numbers = [round(float(number) * 10) for number in re.findall(r"-?[\d.]+", written)]
+def _lines(path: str) -> str:
+    numbers = [round(float(number) * 10) for number in re.findall(r"-?[\d.]+", path)]
     points = list(zip(numbers[::2], numbers[1::2], strict=True))
     steps = [(x - before_x, y - before_y) for (before_x, before_y), (x, y) in pairwise(points)]
-    drawn = " ".join(f"{x / 10:g} {y / 10:g}" for x, y in steps if x or y).replace(" -", "-")
-    return f"M{points[0][0] / 10:g} {points[0][1] / 10:g}" + (f"l{drawn}" if drawn else "") + "z" * ("z" in written)
+    relative = " ".join(f"{x / 10:g} {y / 10:g}" for x, y in steps if x or y).replace(" -", "-")
+    return f"M{points[0][0] / 10:g} {points[0][1] / 10:g}" + (f"l{relative}" if relative else "") + "z" * ("z" in path)
 
 
 def _short(number: str) -> str:

@@ -1,7 +1,7 @@
-"""Charts: what they show, and their markup around what plots.py draws of them.
+"""Chart types, and their markup; plots.py draws them.
 
-A chart is drawn once for each width that it may get, and page.css shows the one that suits; so text is readable on any
-screen. page.js reads the data-* attributes to tell the values under the pointer.
+A chart is drawn once for each page width, and page.css shows the one that fits, so that text is readable on any
+screen. page.js reads the data-* attributes to show the values under the pointer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,17 +9,18 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from vmafx.reports import formatting
-from vmafx.reports.curves import Curve, bins
+from vmafx.reports.curves import Curve, histogram_bins
 from vmafx.reports.features import VMAF, FeatureInfo
 from vmafx.reports.markup import Html, tag
 from vmafx.scoring.result import FeatureStatistics
 
 COLOURS = 8
-DASHES: tuple[tuple[int, ...], ...] = ((), (7, 4), (2, 4))  # the colours come again, in another stroke
+# For lines 0 to 7, 8 to 15 and 16 to 23: colours repeat, strokes differ.
+DASHES: tuple[tuple[int, ...], ...] = ((), (7, 4), (2, 4))
 
 
 class Size(msgspec.Struct, frozen=True):
-    """What a chart is drawn for, in CSS pixels; page.css has the widths from which each is shown."""
+    """A size in CSS pixels that charts are drawn in; page.css has the page widths at which it is shown."""
 
     name: str
     width: int
@@ -35,25 +36,25 @@ LARGE = (WIDE, MEDIUM, NARROW)
 class ChartLine(msgspec.Struct, frozen=True):
     name: str
     curve: Curve
-    place: int = 0  # among the lines: says the colour and the stroke
+    index: int = 0  # in the chart; determines colour and stroke
 
 
 class FrameChart(msgspec.Struct, frozen=True, kw_only=True):
     """Curves over the frames from `first` to `last`."""
 
-    label: str  # what a screen reader says
+    label: str  # for screen readers
     first: int
     last: int
     lines: Sequence[ChartLine]
-    measure: FeatureInfo = VMAF
-    rate: float | None = None  # frames in a second: adds times
-    levels: Mapping[str, float] = {}  # lines across, with their names
+    feature: FeatureInfo = VMAF
+    rate: float | None = None  # frames per second; adds times to the axis
+    levels: Mapping[str, float] = {}  # horizontal lines by name, such as the mean
     dots: Sequence[tuple[int, float]] = ()
     sizes: tuple[Size, ...] = LARGE
 
 
 class HistogramChart(msgspec.Struct, frozen=True, kw_only=True):
-    """How many frames have a score from each bin's beginning to the next's."""
+    """Number of frames per bin of scores; a bin is its lower edge and its count."""
 
     label: str
     width: float
@@ -62,7 +63,7 @@ class HistogramChart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RatePoint(msgspec.Struct, frozen=True):
-    """One encode: what it costs, and how good it looks."""
+    """Bitrate and score of one encode."""
 
     name: str
     codec: str
@@ -71,7 +72,7 @@ class RatePoint(msgspec.Struct, frozen=True):
 
 
 class RateChart(msgspec.Struct, frozen=True, kw_only=True):
-    """Quality against rate: a line for each codec, from its lowest rate to its highest; a dot for each encode."""
+    """VMAF against bitrate: a line for each codec, a dot for each encode."""
 
     label: str
     points: Sequence[RatePoint]
@@ -79,7 +80,7 @@ class RateChart(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def codecs(self) -> list[str]:
-        """Each once, in the order in which they come."""
+        """The codecs, in order of first appearance."""
         return list(dict.fromkeys(one.codec for one in self.points))
 
 
@@ -93,11 +94,11 @@ def draw(chart: Chart) -> Html:
     svgs = [drawing.svg for drawing in drawings]
     if not isinstance(chart, FrameChart):
         return tag("div", *svgs, class_="plot")
-    (first, last), (low, high), exact = drawings[0].x, drawings[0].y, chart.measure.decimals
+    (first, last), (low, high), exact = drawings[0].x, drawings[0].y, chart.feature.decimals
     values = (
         tag(
             "i",
-            class_=_colour(line.place),
+            class_=_colour(line.index),
             hidden="",
             data_name=line.name,
             data_frames=" ".join(str(frame) for frame, _ in line.curve.points),
@@ -110,49 +111,49 @@ def draw(chart: Chart) -> Html:
 
 
 def histogram(values: Sequence[float]) -> HistogramChart:
-    width, counted = bins(values)
+    width, bins = histogram_bins(values)
     frames = formatting.plural(len(values), "frame")
     label = f"Histogram of the VMAF of {frames}, from {min(values):.2f} to {max(values):.2f}"
-    return HistogramChart(label=label, width=width, bins=counted)
+    return HistogramChart(label=label, width=width, bins=bins)
 
 
 def figure(title: str, chart: Html, note: str | None = None, *, heading: str = "h3") -> Html:
-    told = tag("p", note) if note else None
-    return tag("figure", tag("figcaption", tag(heading, title), told), chart, class_="panel")
+    note_line = tag("p", note) if note else None
+    return tag("figure", tag("figcaption", tag(heading, title), note_line), chart, class_="panel")
 
 
 def legend(names: Sequence[str]) -> Html:
-    return tag("ul", *(tag("li", swatch(place), tag("bdi", name)) for place, name in enumerate(names)), class_="legend")
+    return tag("ul", *(tag("li", swatch(index), tag("bdi", name)) for index, name in enumerate(names)), class_="legend")
 
 
-def swatch(place: int) -> Html:
-    """A piece of a line, for legends."""
-    dash = " ".join(map(str, dashes(place))) or None
+def swatch(index: int) -> Html:
+    """A short line in the colour and stroke of a series, for legends."""
+    dash = " ".join(map(str, dashes(index))) or None
     line = tag("line", x1=0, x2=22, y1=5, y2=5, stroke_dasharray=dash)
-    return tag("svg", line, width=22, height=10, class_=f"swatch {_colour(place)}", aria_hidden="true")
+    return tag("svg", line, width=22, height=10, class_=f"swatch {_colour(index)}", aria_hidden="true")
 
 
-def dashes(place: int) -> tuple[int, ...]:
-    return DASHES[place // COLOURS % len(DASHES)]
+def dashes(index: int) -> tuple[int, ...]:
+    return DASHES[index // COLOURS % len(DASHES)]
 
 
 def gauge(score: float, summary: FeatureStatistics, *, ticks: bool = True) -> Html:
-    """From 0 to 100: all frames thin, nine in ten of them thick, the score as a mark."""
+    """A scale from 0 to 100: thin bar from minimum to maximum, thick bar from p5 to p95, a mark at the score."""
     low, high = summary.percentiles["p5"], summary.percentiles["p95"]
-    drawn = [
+    parts = [
         tag("rect", x=0, width="100%", y=9, height=2, class_="rail"),
-        _stretch(summary.min, summary.max, y=8, height=4, class_="all"),
-        _stretch(low, high, y=5, height=10, class_="most"),
+        _bar(summary.min, summary.max, y=8, height=4, class_="all"),
+        _bar(low, high, y=5, height=10, class_="most"),
         tag("line", x1=_percent(score), x2=_percent(score), y1=2, y2=18, class_="mark"),
     ]
     for value in range(0, 101, 20) if ticks else ():
         anchor = {0: "start", 100: "end"}.get(value, "middle")
-        drawn.append(tag("text", f"{value}", x=_percent(value), y=34, text_anchor=anchor))
-    label = f"{score:.2f} on a scale from 0 to 100; nine in ten frames from {low:.2f} to {high:.2f}"
-    return tag("svg", *drawn, role="img", aria_label=label, class_="gauge", height=38 if ticks else 20)
+        parts.append(tag("text", f"{value}", x=_percent(value), y=34, text_anchor=anchor))
+    label = f"{score:.2f} on a scale from 0 to 100; 5th percentile {low:.2f}, 95th percentile {high:.2f}"
+    return tag("svg", *parts, role="img", aria_label=label, class_="gauge", height=38 if ticks else 20)
 
 
-def _stretch(low: float, high: float, **attributes: str | float) -> Html:
+def _bar(low: float, high: float, **attributes: str | float) -> Html:
     low, high = (min(max(score, 0.0), 100.0) for score in (low, high))
     return tag("rect", x=_percent(low), width=_percent(max(high - low, 0.4)), rx=1, **attributes)
 
@@ -161,5 +162,5 @@ def _percent(score: float) -> str:
     return f"{min(max(score, 0.0), 100.0):.2f}%"
 
 
-def _colour(place: int) -> str:
-    return f"c{place % COLOURS}"
+def _colour(index: int) -> str:
+    return f"c{index % COLOURS}"

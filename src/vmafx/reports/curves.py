@@ -1,4 +1,4 @@
-"""Long clips made short without losing a dip, and frames counted by their score: pure."""
+"""Downsampling of curves that keeps every dip, and binning of scores for histograms."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Bucket(NamedTuple):
-    """Frames next to each other, `frame` in their middle."""
+    """Statistics of consecutive frames; `frame` is the one in the middle."""
 
     frame: int
     low: float
@@ -17,61 +17,65 @@ class Bucket(NamedTuple):
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """Frames and their values. Where there were too many, `size` frames each are a bucket, and of its points only the
-    lowest and the highest are left.
+    """Frame numbers and values.
+
+    A downsampled curve has buckets of `bucket_size` frames, and as points the minimum and maximum of each bucket.
     """
 
     points: list[tuple[int, float]]
     buckets: list[Bucket] = []
-    size: int = 1
-    left_out: int = 0  # frames whose value is no number
+    bucket_size: int = 1
+    not_finite: int = 0  # frames omitted because their value is infinite or NaN
 
 
-def thin(numbers: Sequence[int], values: Sequence[float], most: int) -> Curve:
-    """At most `most` points, the lowest and the highest always among them."""
+def downsample(numbers: Sequence[int], values: Sequence[float], max_points: int) -> Curve:
+    """At most `max_points` points, always including the minimum and the maximum."""
     pairs = [pair for pair in zip(numbers, values, strict=True) if math.isfinite(pair[1])]
-    left_out = len(values) - len(pairs)
-    if len(pairs) <= most:
-        return Curve(pairs, left_out=left_out)
-    size = math.ceil(len(pairs) / (most // 2))
+    not_finite = len(values) - len(pairs)
+    if len(pairs) <= max_points:
+        return Curve(pairs, not_finite=not_finite)
+    size = math.ceil(len(pairs) / (max_points // 2))
     points: list[tuple[int, float]] = []
     buckets = []
     for start in range(0, len(pairs), size):
-        near = pairs[start : start + size]
-        low, high = min(near, key=_value), max(near, key=_value)
+        bucket = pairs[start : start + size]
+        low, high = min(bucket, key=_value), max(bucket, key=_value)
         points.extend(sorted({low, high}))
-        buckets.append(Bucket(near[len(near) // 2][0], low[1], math.fsum(map(_value, near)) / len(near), high[1]))
-    return Curve(points, buckets, size, left_out)
+        mean = math.fsum(map(_value, bucket)) / len(bucket)
+        buckets.append(Bucket(bucket[len(bucket) // 2][0], low[1], mean, high[1]))
+    return Curve(points, buckets, size, not_finite)
 
 
-def bins(values: Sequence[float], least: int = 8, most: int = 25) -> tuple[float, list[tuple[float, int]]]:
-    """The width of the bins, and each bin's beginning and count.
+def histogram_bins(
+    values: Sequence[float], min_bins: int = 8, max_bins: int = 25
+) -> tuple[float, list[tuple[float, int]]]:
+    """The width of the bins, and the lower edge and count of each bin.
 
-    There are never so few that a bar fills the drawing: empty ones are put around, within 0 and 100 where scores are.
+    If the values fill fewer than `min_bins`, empty bins are added on both sides, within 0 to 100 for scores in it.
     """
     low, high = min(values), max(values)
-    width = _nice(max((high - low) / most, 0.5))
-    while math.floor(high / width) - math.floor(low / width) >= most:
-        width = _nice(width * 1.5)
+    width = _round_step(max((high - low) / max_bins, 0.5))
+    while math.floor(high / width) - math.floor(low / width) >= max_bins:
+        width = _round_step(width * 1.5)
     first = math.floor(low / width)
-    last = max(math.ceil(high / width) - 1, first)  # the best possible score is in the last bin, not in one of its own
-    spare = max(least - (last - first + 1), 0)
-    above = min(spare // 2, max(math.floor(100 / width) - 1 - last, 0))
-    below = min(spare - above, max(first, 0))
-    first, last = first - below, last + spare - below
-    tally = [0] * (last - first + 1)
+    last = max(math.ceil(high / width) - 1, first)  # a score of 100 belongs to the last bin
+    padding = max(min_bins - (last - first + 1), 0)
+    above = min(padding // 2, max(math.floor(100 / width) - 1 - last, 0))
+    below = min(padding - above, max(first, 0))
+    first, last = first - below, last + padding - below
+    counts = [0] * (last - first + 1)
     for value in values:
-        tally[min(math.floor(value / width), last) - first] += 1
-    return width, [((first + place) * width, count) for place, count in enumerate(tally)]
+        counts[min(math.floor(value / width), last) - first] += 1
+    return width, [((first + index) * width, count) for index, count in enumerate(counts)]
 
 
 def decimals(step: float) -> int:
-    """As many as it takes to tell two values apart that are one step from each other."""
+    """Decimals needed to distinguish two values that are one step apart."""
     return max(0, -math.floor(math.log10(abs(step)) + 1e-9))
 
 
-def _nice(step: float) -> float:
-    """The next of 1, 2, 5, 10 and so on, at any size."""
+def _round_step(step: float) -> float:
+    """Round up to 1, 2 or 5 times a power of ten."""
     size = 10.0 ** math.floor(math.log10(step))
     return next((factor * size for factor in (1, 2, 5) if step <= factor * size * (1 + 1e-9)), 10 * size)
 

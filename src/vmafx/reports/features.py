@@ -12,14 +12,14 @@ ELEMENTARY = re.compile(r"(integer_|float_)?(adm|vif|motion)")
 class FeatureInfo(msgspec.Struct, frozen=True):
     label: str
     decimals: int = 4
-    span: float = 0.0  # of an axis, at least: less is noise, and should not look like a cliff
-    most: float | None = None
+    min_span: float = 0.0  # minimum range of the axis, so that noise does not look like a cliff
+    max_value: float | None = None  # best possible value
     unit: str = ""
     hint: str = ""
 
 
-VMAF = FeatureInfo("VMAF", 2, span=5, most=100)
-PSNR = FeatureInfo("PSNR", 2, span=1, unit="dB")
+VMAF = FeatureInfo("VMAF", 2, min_span=5, max_value=100)
+PSNR = FeatureInfo("PSNR", 2, min_span=1, unit="dB")
 KNOWN_FEATURES = {
     "vmaf": VMAF,
     "psnr_y": msgspec.structs.replace(PSNR, label="PSNR Y"),
@@ -29,10 +29,10 @@ KNOWN_FEATURES = {
     "psnr_hvs_y": msgspec.structs.replace(PSNR, label="PSNR-HVS Y"),
     "psnr_hvs_cb": msgspec.structs.replace(PSNR, label="PSNR-HVS Cb"),
     "psnr_hvs_cr": msgspec.structs.replace(PSNR, label="PSNR-HVS Cr"),
-    "ssim": FeatureInfo("SSIM", span=0.005, most=1),
-    "ms_ssim": FeatureInfo("MS-SSIM", span=0.005, most=1),
-    "ciede": FeatureInfo("CIEDE2000", 2, span=1, hint="higher is better"),
-    "cambi": FeatureInfo("CAMBI", 3, span=0.5, hint="lower is better"),
+    "ssim": FeatureInfo("SSIM", min_span=0.005, max_value=1),
+    "ms_ssim": FeatureInfo("MS-SSIM", min_span=0.005, max_value=1),
+    "ciede": FeatureInfo("CIEDE2000", 2, min_span=1, hint="higher is better"),
+    "cambi": FeatureInfo("CAMBI", 3, min_span=0.5, hint="lower is better"),
 }
 
 
@@ -41,11 +41,12 @@ def feature_info(column: str) -> FeatureInfo:
 
 
 def is_elementary(column: str) -> bool:
-    """Whether it is what VMAF is made of, which few ask for."""
+    """Whether it is an elementary feature, an input of the VMAF model."""
     return ELEMENTARY.match(column) is not None
 
 
 def extras(report: Report) -> list[str]:
+    """Additional features that were requested, such as PSNR."""
     return [column for column in report.values if column != "vmaf" and not is_elementary(column)]
 
 

@@ -1,6 +1,6 @@
-"""Writes a report as HTML, JSON or CSV, by the file name's extension."""
+"""Reports as HTML, JSON or CSV files; the extension of the file name selects the format."""
 
-import csv as lines
+import csv
 import errno
 import io
 import os
@@ -19,26 +19,39 @@ from vmafx.scoring.pictures import FramePair
 from vmafx.scoring.result import Report
 from vmafx.settings import Setting, Settings
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what makes a spreadsheet take a cell for one
+FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes such a cell for a formula
+OUTPUT_DIR = "VMAFX_OUTPUT_DIR"
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
+
+Renderer = Callable[[Sequence[Report], Mapping[str, Sequence[FramePair]]], bytes]
+
+
+class ReportSettings(Settings):
+    """Where reports are written."""
+
+    output_dir: Annotated[Path | None, Setting(
+        "Folder for `vmafx score --report` with a relative path (default: the current folder).",
+        variable=OUTPUT_DIR, parse=lambda text: Path(text) if text else None,
+    )] = None  # fmt: skip
 
 
 def json_report(reports: Sequence[Report]) -> bytes:
-    """One report is an object, several are a list of them. A value that is no number is null, as JSON has no other."""
+    """An object for one report, a list for several. Infinite and NaN values are null."""
     objects = [_object(report) for report in reports]
     return msgspec.json.encode(objects[0] if len(objects) == 1 else objects) + b"\n"
 
 
 def csv_report(reports: Sequence[Report]) -> str:
-    """A row for each frame, with the clip in front where there are several. A measure that one clip lacks is empty."""
+    """A row for each frame; with several clips, the first column is the clip. A feature that a clip lacks is empty."""
     columns = list(dict.fromkeys(column for report in reports for column in report.values))
     several = len(reports) > 1
-    written = io.StringIO()
-    writer = lines.writer(written, lineterminator="\n")
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
     writer.writerow([*(["distorted"] if several else []), "frame", *columns])
     for report in reports:
         clip = [repeat(_cell(report.result.distorted.uri), len(report.numbers))] if several else []
         writer.writerows(zip(*clip, *_columns(report, columns), strict=True))
-    return written.getvalue()
+    return output.getvalue()
 
 
 def _object(report: Report) -> dict[str, Any]:
@@ -53,46 +66,33 @@ def _columns(report: Report, columns: Sequence[str]) -> Iterator[Sequence[object
 
 
 def _cell(uri: str) -> str:
-    """A clip's name must not become a formula in whoever opens the table."""
-    return f"'{uri}" if uri.startswith(FORMULA) else uri
+    """The URI as text, even if a spreadsheet would take it for a formula."""
+    return f"'{uri}" if uri.startswith(FORMULA_PREFIXES) else uri
 
 
-Render = Callable[[Sequence[Report], Mapping[str, Sequence[FramePair]]], bytes]
-
-RENDER: dict[str, Render] = {
+RENDERERS: dict[str, Renderer] = {
     ".html": lambda reports, pictures: html(reports, pictures).encode(),
     ".json": lambda reports, _: json_report(reports),
     ".csv": lambda reports, _: csv_report(reports).encode(errors="backslashreplace"),
 }
-OUTPUT_DIR = "VMAFX_OUTPUT_DIR"
-DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 
 
-class ReportSettings(Settings):
-    """Where reports go."""
-
-    output_dir: Annotated[Path | None, Setting(
-        "The folder for reports that `vmafx score --report` names by a relative path; if not said, the current one.",
-        variable=OUTPUT_DIR, parse=lambda text: Path(text) if text else None,
-    )] = None  # fmt: skip
-
-
-def placed(path: Path, settings: ReportSettings) -> Path:
-    """Where a report of this name is written; refuses what `write` would refuse."""
+def resolve_path(path: Path, settings: ReportSettings) -> Path:
+    """The path that a report is written to; raise BadInput if `write_report` would."""
     folder = settings.output_dir
     if folder is not None and not path.is_absolute():
         if not folder.is_dir():
-            cure = "make it, or give the report an absolute path"
-            raise BadInput("options", f"{OUTPUT_DIR} names {folder}, which is no folder; {cure}")
+            hint = "create it, or give the report an absolute path"
+            raise BadInput("options", f"{OUTPUT_DIR} is {folder}, which is not a folder; {hint}")
         path = folder / path
     check_path(path)
     return path
 
 
 def check_path(path: Path) -> None:
-    """Refuse what `write` would refuse: better before the clips are scored than after."""
-    _render(path)
-    with _told_of(path):
+    """Raise BadInput if `write_report` would, before the clips are scored."""
+    _renderer(path)
+    with _os_errors(path):
         if not path.parent.is_dir():
             raise BadInput("options", f"the report's folder {path.parent} does not exist")
         if path.is_dir():
@@ -102,37 +102,37 @@ def check_path(path: Path) -> None:
 
 
 def write_report(path: Path, reports: Sequence[Report], pictures: Mapping[str, Sequence[FramePair]] = {}) -> None:
-    """Write `path`, by its ending as HTML, JSON or CSV, in place of what may be there."""
+    """Write `path` as HTML, JSON or CSV by its extension, replacing an existing file."""
     check_path(path)
-    content = _render(path)(reports, pictures)
-    with _told_of(path):
+    content = _renderer(path)(reports, pictures)
+    with _os_errors(path):
         write_atomic(path, content)
 
 
 def render_report(name: str, report: Report, pictures: Sequence[FramePair] = ()) -> bytes:
-    """One report as its name's ending asks, and as JSON where it asks for nothing we have."""
-    known = {report.result.key: pictures}
-    return RENDER.get(PurePosixPath(name).suffix.lower(), RENDER[".json"])([report], known)
+    """One report in the format of the name's extension, or as JSON if that is unknown."""
+    renderer = RENDERERS.get(PurePosixPath(name).suffix.lower(), RENDERERS[".json"])
+    return renderer([report], {report.result.key: pictures})
 
 
 def shows_pictures(name: str | Path) -> bool:
-    """Whether a report of this name has pictures of frames; tables have none."""
+    """Whether a report of this name has pictures of frames."""
     return PurePosixPath(name).suffix.lower() == ".html"
 
 
 @contextmanager
-def _told_of(path: Path) -> Iterator[None]:
-    """A full disk is this machine's fault; anything else is wrong with the path."""
+def _os_errors(path: Path) -> Iterator[None]:
+    """Raise NodeFault for a full disk, BadInput for any other OSError."""
     try:
         yield
     except OSError as error:
-        why = f"the report {path} cannot be written: {error.strerror}"
-        raise (NodeFault(why) if error.errno in DISK_FULL else BadInput("options", why)) from error
+        message = f"the report {path} cannot be written: {error.strerror}"
+        raise (NodeFault(message) if error.errno in DISK_FULL else BadInput("options", message)) from error
 
 
-def _render(path: Path) -> Render:
+def _renderer(path: Path) -> Renderer:
     try:
-        return RENDER[path.suffix.lower()]
+        return RENDERERS[path.suffix.lower()]
     except KeyError:
-        endings = ", ".join(RENDER)
+        endings = ", ".join(RENDERERS)
         raise BadInput("options", f"the report {path} must end in one of {endings}") from None

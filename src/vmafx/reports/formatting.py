@@ -8,8 +8,8 @@ MINUS, TIMES = "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 POOLINGS = {
     "mean": "mean",
     "harmonic_mean": "harmonic mean",
-    "min": "lowest",
-    "max": "highest",
+    "min": "minimum",
+    "max": "maximum",
     "median": "median",
 }
 
@@ -26,12 +26,12 @@ def size(width: int, height: int) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Frames in a second, as short as it can be said: 25 or 29.97."""
+    """Frames per second without trailing zeros: 25 or 29.97."""
     return "unknown" if value is None else f"{value:.3f}".rstrip("0").rstrip(".")
 
 
 def clock(seconds: float, decimals: int = 3) -> str:
-    """As ffmpeg's -ss takes it: 1:02:03.450, with hours only where there are any."""
+    """A time as ffmpeg's -ss accepts it: 1:02:03.450; without hours below one hour."""
     ticks = round(seconds * 10**decimals)
     whole, part = divmod(ticks, 10**decimals)
     minutes, second = divmod(whole, 60)
@@ -40,14 +40,19 @@ def clock(seconds: float, decimals: int = 3) -> str:
     return f"{front}:{second:02}" + (f".{part:0{decimals}}" if decimals else "")
 
 
-def pooling(how: str) -> str:
-    if match := re.fullmatch(r"p(\d+)", how):
-        return f"percentile {match[1]}"
-    return POOLINGS.get(how, how)
+def pooling(method: str) -> str:
+    if match := re.fullmatch(r"p(\d+)", method):
+        return f"{ordinal(int(match[1]))} percentile"
+    return POOLINGS.get(method, method)
 
 
-def plural(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+def ordinal(number: int) -> str:
+    ending = "th" if number % 100 in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def name(uri: str) -> str:
@@ -57,7 +62,7 @@ def name(uri: str) -> str:
 
 
 def names(uris: Sequence[str]) -> list[str]:
-    """The last parts where they tell the clips apart, the whole of it where not, a number where even that is equal."""
+    """A distinct name for each clip: its file name, or the URI if that is not unique, or the URI and a number."""
     short = [name(uri) for uri in uris]
-    told = [last if short.count(last) == 1 else uri for last, uri in zip(short, uris, strict=True)]
-    return [one if told.count(one) == 1 else f"{one} ({place})" for place, one in enumerate(told, 1)]
+    longer = [last if short.count(last) == 1 else uri for last, uri in zip(short, uris, strict=True)]
+    return [one if longer.count(one) == 1 else f"{one} ({number})" for number, one in enumerate(longer, 1)]

@@ -1,17 +1,17 @@
 "use strict";
-// The page reads well without this: it only tells the values under the pointer, and switches light and dark.
+// Shows the values under the pointer and switches between light and dark. The page is complete without it.
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const element = (name, classes, text = "") => {
-    const made = document.createElement(name);
-    made.className = classes;
-    made.textContent = text;
-    return made;
+    const node = document.createElement(name);
+    node.className = classes;
+    node.textContent = text;
+    return node;
   };
   const shape = (name, classes) => {
-    const made = document.createElementNS(SVG, name);
-    made.setAttribute("class", classes);
-    return made;
+    const node = document.createElementNS(SVG, name);
+    node.setAttribute("class", classes);
+    return node;
   };
   const set = (node, attributes) => {
     for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
@@ -26,17 +26,17 @@
     return `${front}:${two(whole % 60)}.${String(part).padStart(3, "0")}`;
   };
 
-  // The place of the frame nearest to the one asked for; frames are in order.
-  const nearest = (frames, asked) => {
+  // Index of the frame nearest to `wanted`; frames are sorted.
+  const nearest = (frames, wanted) => {
     let low = 0, high = frames.length - 1;
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (frames[middle] < asked) low = middle + 1; else high = middle;
+      if (frames[middle] < wanted) low = middle + 1; else high = middle;
     }
-    return low > 0 && asked - frames[low - 1] < frames[low] - asked ? low - 1 : low;
+    return low > 0 && wanted - frames[low - 1] < frames[low] - wanted ? low - 1 : low;
   };
 
-  const follow = (plot) => {
+  const addTooltip = (plot) => {
     const { from, to, low, high, decimals, rate } = plot.dataset;
     const drawings = Array.from(plot.querySelectorAll("svg[data-box]"));
     const across = (frame) => `${(frame - from) / (to - from) * 100}%`;
@@ -53,8 +53,8 @@
     layer.append(cross, ...points);
     let shown = from;
 
-    // The layer lies on the plot area of the drawing that the page is wide enough for.
-    const lay = () => {
+    // Places the layer on the plot area of the drawing that is visible at this page width.
+    const placeLayer = () => {
       const drawing = drawings.find((one) => one.getClientRects().length);
       const [left, top, width, height] = drawing.dataset.box.split(" ").map((part) => part / 100);
       const box = drawing.getBoundingClientRect();
@@ -66,14 +66,14 @@
       return layer.getBoundingClientRect();
     };
     const hide = () => [layer, tip].forEach((node) => node.remove());
-    const show = (asked) => {
-      const places = lines.map((line) => nearest(line.frames, asked));
-      const frames = lines.map((line, index) => line.frames[places[index]]);
-      shown = frames.reduce((best, frame) => Math.abs(frame - asked) < Math.abs(best - asked) ? frame : best);
+    const show = (wanted) => {
+      const indexes = lines.map((line) => nearest(line.frames, wanted));
+      const frames = lines.map((line, index) => line.frames[indexes[index]]);
+      shown = frames.reduce((best, frame) => Math.abs(frame - wanted) < Math.abs(best - wanted) ? frame : best);
       const time = rate ? ` at ${clock(shown / rate)}` : "";
       tip.replaceChildren(element("div", "", `frame ${shown.toLocaleString("en")}${time}`));
       lines.forEach((line, index) => {
-        const value = line.values[places[index]];
+        const value = line.values[indexes[index]];
         const up = (value - low) / (high - low) * 100;
         set(points[index], { cx: across(frames[index]), cy: `${100 - up}%`, r: 4 });
         const row = element("div", line.colour);
@@ -81,7 +81,7 @@
         tip.append(row);
       });
       set(cross, { x1: across(shown), x2: across(shown), y1: 0, y2: "100%" });
-      const box = lay();
+      const box = placeLayer();
       plot.append(tip);
       const room = plot.clientWidth - tip.offsetWidth;
       const at = box.left - plot.getBoundingClientRect().left + (shown - from) / (to - from) * box.width;
@@ -89,19 +89,19 @@
     };
     const step = (by) => {
       const frames = lines[0].frames;
-      const place = nearest(frames, shown) + by;
-      show(frames[Math.min(Math.max(place, 0), frames.length - 1)]);
+      const index = nearest(frames, shown) + by;
+      show(frames[Math.min(Math.max(index, 0), frames.length - 1)]);
     };
     const keys = {
       ArrowLeft: () => step(-1), ArrowRight: () => step(1), Home: () => show(from), End: () => show(to), Escape: hide,
     };
-    const point = (event) => {
-      const box = lay();
+    const onPointer = (event) => {
+      const box = placeLayer();
       show(Number(from) + (event.clientX - box.left) / box.width * (to - from));
     };
-    set(plot, { tabindex: 0, role: "group", "aria-label": `${drawings[0].getAttribute("aria-label")}; arrow keys tell the values` });
-    plot.addEventListener("pointermove", point);
-    plot.addEventListener("pointerdown", point);
+    set(plot, { tabindex: 0, role: "group", "aria-label": `${drawings[0].getAttribute("aria-label")}; use the arrow keys to read values` });
+    plot.addEventListener("pointermove", onPointer);
+    plot.addEventListener("pointerdown", onPointer);
     plot.addEventListener("pointerleave", hide);
     plot.addEventListener("focus", () => plot.matches(":focus-visible") && show(shown));
     plot.addEventListener("blur", hide);
@@ -111,18 +111,18 @@
       keys[event.key]();
     });
   };
-  document.querySelectorAll(".plot[data-from]").forEach(follow);
+  document.querySelectorAll(".plot[data-from]").forEach(addTooltip);
 
   const root = document.documentElement;
   const button = document.getElementById("theme");
   const system = matchMedia("(prefers-color-scheme: dark)");
   const dark = () => (root.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
-  const name = () => { button.textContent = dark() ? "Light" : "Dark"; };
+  const updateButton = () => { button.textContent = dark() ? "Light" : "Dark"; };
   button.hidden = false;
   button.addEventListener("click", () => {
     root.dataset.theme = dark() ? "light" : "dark";
-    name();
+    updateButton();
   });
-  system.addEventListener("change", name);
-  name();
+  system.addEventListener("change", updateButton);
+  updateButton();
 })();

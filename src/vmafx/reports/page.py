@@ -1,4 +1,4 @@
-"""HTML pages: self-contained files, with an overview table when there are several clips."""
+"""The HTML report: one self-contained file, with an overview if there are several clips."""
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -7,42 +7,59 @@ from hashlib import sha256
 from importlib import resources
 
 from vmafx.reports import formatting
-from vmafx.reports.budget import Budget, budget
+from vmafx.reports.budget import Budget, page_budget
 from vmafx.reports.charts import ChartLine, FrameChart, draw, figure, gauge, legend, swatch
-from vmafx.reports.curves import thin
+from vmafx.reports.curves import downsample
 from vmafx.reports.markup import Html, tag
-from vmafx.reports.section import note_on, rate_of, section
+from vmafx.reports.section import downsampling_note, frame_rate, section
 from vmafx.scoring.pictures import FramePair
 from vmafx.scoring.result import Report
 
 
-def overview(reports: Sequence[Report], names: Sequence[str], anchors: Mapping[int, str], room: Budget) -> Html:
-    """All in a table; those with a section of their own, which `anchors` leads to, also as curves."""
+def html(reports: Sequence[Report], pictures: Mapping[str, Sequence[FramePair]] = {}) -> str:
+    """The page; `pictures` are the worst frames, by the `key` of their result."""
+    names = formatting.names([report.result.distorted.uri for report in reports])
+    anchors = [f"clip-{number}" for number in range(1, len(reports) + 1)]
+    budget = page_budget(reports)
+    worst = sorted(range(len(reports)), key=lambda index: reports[index].result.score)[: budget.sections]
+    detailed = sorted(worst)
+    sections = [
+        section(reports[index], names[index], anchors[index], pictures.get(reports[index].result.key, ()), budget)
+        for index in detailed
+    ]
+    if len(reports) > 1:
+        sections.insert(0, _overview(reports, names, {index: anchors[index] for index in detailed}, budget))
+    return document(_title(reports, names), "Video quality report", *sections)
+
+
+def _title(reports: Sequence[Report], names: Sequence[str]) -> str:
+    if len(reports) == 1:
+        return f"VMAF {formatting.number(reports[0].result.score)}: {names[0]}"
+    return f"VMAF of {len(reports)} clips"
+
+
+def _overview(reports: Sequence[Report], names: Sequence[str], anchors: Mapping[int, str], budget: Budget) -> Html:
+    """A table of all clips, and the curves of those that have a section; `anchors` are the sections by clip index."""
     references = {report.result.reference.uri for report in reports}
-    against = f" compared with {formatting.name(references.pop())}" if len(references) == 1 else ""
+    reference = f"Reference: {formatting.name(references.pop())}" if len(references) == 1 else ""
     return tag(
         "section",
-        tag("header", tag("h2", f"{len(reports)} clips"), tag("p", tag("bdi", against), class_="against")),
-        tag("div", _overview_table(reports, names, anchors, room), class_="panel"),
-        _curves([reports[place] for place in anchors], [names[place] for place in anchors], room.points),
-        _left_out(len(reports), len(anchors)),
+        tag("header", tag("h2", f"{len(reports)} clips"), tag("p", tag("bdi", reference), class_="against")),
+        tag("div", _overview_table(reports, names, anchors, budget), class_="panel"),
+        _curves([reports[index] for index in anchors], [names[index] for index in anchors], budget.points),
+        _omission_note(len(reports), len(anchors)),
         id="overview",
     )
 
 
-def _left_out(clips: int, shown: int) -> Html | None:
-    if shown == clips:
-        return None
-    told = f"Curves and sections are of the {shown} clips with the lowest scores; a report as CSV or JSON has all."
-    return tag("p", told, class_="muted")
-
-
-def _overview_table(reports: Sequence[Report], names: Sequence[str], anchors: Mapping[int, str], room: Budget) -> Html:
-    heads = ["Distorted clip", "Score", "Mean", "p5", "Min", *(["Spread, 0 to 100"] if room.gauges else [])]
-    colours = {place: colour for colour, place in enumerate(anchors)}
+def _overview_table(
+    reports: Sequence[Report], names: Sequence[str], anchors: Mapping[int, str], budget: Budget
+) -> Html:
+    heads = ["Distorted clip", "Score", "Mean", "p5", "Min", *(["Range, 0 to 100"] if budget.gauges else [])]
+    colours = {index: colour for colour, index in enumerate(anchors)}
     rows = (
-        _overview_row(report, names[place], anchors.get(place), colours.get(place), gauges=room.gauges)
-        for place, report in enumerate(reports)
+        _overview_row(report, names[index], anchors.get(index), colours.get(index), gauges=budget.gauges)
+        for index, report in enumerate(reports)
     )
     head = tag("thead", tag("tr", *(tag("th", text, scope="col") for text in heads)))
     table = tag("table", head, tag("tbody", *rows), class_="numbers overview")
@@ -52,11 +69,11 @@ def _overview_table(reports: Sequence[Report], names: Sequence[str], anchors: Ma
 def _overview_row(report: Report, name: str, anchor: str | None, colour: int | None, *, gauges: bool) -> Html:
     result = report.result
     vmaf = result.features["vmaf"]
-    shown = tag("bdi", name) if anchor is None else tag("a", tag("bdi", name), href=f"#{anchor}")
+    title = tag("bdi", name) if anchor is None else tag("a", tag("bdi", name), href=f"#{anchor}")
     cells = (tag("td", formatting.number(value)) for value in (vmaf.mean, vmaf.percentiles["p5"], vmaf.min))
     return tag(
         "tr",
-        tag("th", tag("span", None if colour is None else swatch(colour), shown, class_="named"), scope="row"),
+        tag("th", tag("span", None if colour is None else swatch(colour), title, class_="named"), scope="row"),
         tag("td", tag("b", formatting.number(result.score))),
         *cells,
         tag("td", gauge(result.score, vmaf, ticks=False), class_="spread") if gauges else None,
@@ -64,39 +81,30 @@ def _overview_row(report: Report, name: str, anchor: str | None, colour: int | N
 
 
 def _curves(reports: Sequence[Report], names: Sequence[str], points: int) -> Html:
-    curves = [thin(report.numbers, report.values["vmaf"], points) for report in reports]
-    rates = {rate_of(report.result) for report in reports}
+    curves = [downsample(report.numbers, report.values["vmaf"], points) for report in reports]
+    rates = {frame_rate(report.result) for report in reports}
     chart = FrameChart(
-        label=f"VMAF by frame of {len(reports)} clips",
+        label=f"VMAF per frame of {len(reports)} clips",
         first=min(report.numbers[0] for report in reports),
         last=max(report.numbers[-1] for report in reports),
-        lines=[ChartLine(name, curve, place) for place, (name, curve) in enumerate(zip(names, curves, strict=True))],
+        lines=[ChartLine(name, curve, index) for index, (name, curve) in enumerate(zip(names, curves, strict=True))],
         rate=rates.pop() if len(rates) == 1 else None,
     )
-    longest = max(curves, key=lambda curve: curve.size)
+    longest = max(curves, key=lambda curve: curve.bucket_size)
     drawing = tag("div", draw(chart), legend(names))
-    return figure("VMAF by frame", drawing, note_on(longest) if longest.buckets else None)
+    return figure("VMAF per frame", drawing, downsampling_note(longest) if longest.buckets else None)
 
 
-def html(reports: Sequence[Report], pictures: Mapping[str, Sequence[FramePair]] = {}) -> str:
-    """The page; `pictures` are of the worst frames, by the `key` of the result that they belong to."""
-    names = formatting.names([report.result.distorted.uri for report in reports])
-    anchors = [f"clip-{place}" for place in range(1, len(reports) + 1)]
-    room = budget(reports)
-    worst = sorted(range(len(reports)), key=lambda place: reports[place].result.score)[: room.sections]
-    detailed = sorted(worst)
-    sections = [
-        section(reports[place], names[place], anchors[place], pictures.get(reports[place].result.key, ()), room)
-        for place in detailed
-    ]
-    if len(reports) > 1:
-        sections.insert(0, overview(reports, names, {place: anchors[place] for place in detailed}, room))
-    return document(_title(reports, names), "Video quality report", *sections)
+def _omission_note(clips: int, shown: int) -> Html | None:
+    if shown == clips:
+        return None
+    note = f"Curves and sections: the {shown} clips with the lowest scores. CSV and JSON reports have all clips."
+    return tag("p", note, class_="muted")
 
 
 def document(title: str, heading: str, *content: Html) -> str:
-    """A whole page: one file that needs nothing else, in which only our own script may run."""
-    style, script = _piece("page.css"), _piece("page.js")
+    """A self-contained page; its content security policy allows only page.js to run."""
+    style, script = _asset("page.css"), _asset("page.js")
     policy = "; ".join((
         "default-src 'none'",
         "style-src 'unsafe-inline'",
@@ -117,16 +125,11 @@ def document(title: str, heading: str, *content: Html) -> str:
     )
     toggle = tag("button", "Dark", type="button", id="theme", hidden="")
     banner = tag("header", tag("h1", heading), toggle, class_="banner")
-    body = tag("body", banner, tag("main", *content), tag("footer", tag("p", "Made by vmafx")), tag("script", script))
+    footer = tag("footer", tag("p", "Generated by vmafx"))
+    body = tag("body", banner, tag("main", *content), footer, tag("script", script))
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def _title(reports: Sequence[Report], names: Sequence[str]) -> str:
-    if len(reports) == 1:
-        return f"VMAF {formatting.number(reports[0].result.score)}: {names[0]}"
-    return f"VMAF of {len(reports)} clips"
-
-
 @cache
-def _piece(name: str) -> Html:
+def _asset(name: str) -> Html:
     return Html(resources.files("vmafx.reports").joinpath(name).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Encodes by what they cost and how good they look: a page, and the same chart as a PNG."""
+"""VMAF against bitrate of several encodes: an HTML page, and the same chart as a PNG."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from vmafx.reports.markup import Html, tag
 from vmafx.reports.page import document
 
 TITLE = "Rate and quality"
-ABOUT = "VMAF against kbit/s; up and to the left is better"
+SUBTITLE = "VMAF against bitrate in kbit/s; up and to the left is better"
 
 
 def rate_quality_html(points: Sequence[RatePoint], reference: str) -> str:
@@ -18,9 +18,9 @@ def rate_quality_html(points: Sequence[RatePoint], reference: str) -> str:
         tag(
             "header",
             tag("h2", f"VMAF of {len(points)} encodes"),
-            tag("p", "Scored against ", tag("bdi", reference), class_="against"),
+            tag("p", "Reference: ", tag("bdi", reference), class_="against"),
         ),
-        figure(TITLE, drawing, f"{ABOUT}."),
+        figure(TITLE, drawing, f"{SUBTITLE}."),
         tag("div", _table(points), class_="panel"),
     )
     return document(f"{TITLE}: {len(points)} encodes", TITLE, section)
@@ -29,14 +29,14 @@ def rate_quality_html(points: Sequence[RatePoint], reference: str) -> str:
 def rate_quality_png(points: Sequence[RatePoint]) -> bytes:
     from vmafx.reports import plots  # noqa: PLC0415 - matplotlib takes 0.6 s and 50 MB
 
-    return plots.png(_chart(points), TITLE, ABOUT)
+    return plots.png(_chart(points), TITLE, SUBTITLE)
 
 
 def _chart(points: Sequence[RatePoint]) -> RateChart:
     low, high = min(points, key=lambda one: one.vmaf), max(points, key=lambda one: one.vmaf)
     label = (
         f"VMAF against bitrate of {len(points)} encodes, from {low.vmaf:.1f} ({low.name}, {low.kbits:,.0f} kbit/s) "
-        f"to {high.vmaf:.1f} ({high.name}, {high.kbits:,.0f} kbit/s); the table below has all"
+        f"to {high.vmaf:.1f} ({high.name}, {high.kbits:,.0f} kbit/s); the table below lists all"
     )
     return RateChart(label=label, points=points)
 

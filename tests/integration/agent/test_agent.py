@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.support.agents import VMAFX, agent, children, read
-from tests.support.frontdoor import FrontDoor
+from tests.support.agent_process import VMAFX, agent, children, read
+from tests.support.memory_controller import MemoryController
 from tests.support.video import ffmpeg
 from tests.support.waiting import eventually
 from vmafx.agent.agent import threads_per_job
@@ -36,15 +36,15 @@ def spooled(state: Path) -> list[str]:
 
 
 async def test_an_agent_reports_the_score_of_vmafx_score(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    door.place_short(clips)
-    door.place_short(clips, "uid-1")
+    controller.place_short(clips)
+    controller.place_short(clips, "uid-1")
     flags = ("--capacity", "1", "--namespace", "video", "--label", "rack=a", "--label", "zone=b")
-    async with agent(door.address, tmp_path, speed, *flags) as running:
-        await eventually(lambda: len(door.results) == 2, "both jobs are scored")
+    async with agent(controller.address, tmp_path, speed, *flags) as running:
+        await eventually(lambda: len(controller.results) == 2, "both jobs are scored")
         await eventually(lambda: not spooled(tmp_path), "the spool is empty")
-        (request,) = door.calls("RegisterNode")
+        (request,) = controller.calls("RegisterNode")
         assert (request.name, request.namespace, dict(request.labels)) == (
             "machine",
             "video",
@@ -57,93 +57,95 @@ async def test_an_agent_reports_the_score_of_vmafx_score(
         )
         assert "core" in request.device
         assert request.fps == json.loads(speed.read_text())["fps"]
-        report = next(one for one in door.calls("ReportResult") if one.final)  # a slow job reports progress first
+        report = next(one for one in controller.calls("ReportResult") if one.final)  # a slow job reports progress first
         assert (report.final, report.job_id, report.name, report.error) == (True, "uid-0", "job-uid-0", "")
-        assert report.score == door.results["uid-0"].score == expected(clips)
-        assert report.features["vmaf"] == door.results["uid-0"].metrics["vmaf"].mean
+        assert report.score == controller.results["uid-0"].score == expected(clips)
+        assert report.features["vmaf"] == controller.results["uid-0"].metrics["vmaf"].mean
         assert list((tmp_path / "work").iterdir()) == []
         running.process.terminate()
         assert await running.ended() == 0
 
 
-async def test_a_bad_clip_is_reported_as_bad_input(door: FrontDoor, clips: Path, speed: Path, tmp_path: Path) -> None:
-    door.place("uid-0", clips / "reference.mkv", clips / "none.mkv")
-    door.place("uid-1", clips / "reference.mkv", clips / "distorted.mp4")
-    door.placed["uid-1"].work = "{nonsense"
-    async with agent(door.address, tmp_path, speed, "--capacity", "2"):
-        await eventually(lambda: len(door.results) == 2, "both are reported")
-    assert (door.results["uid-0"].fault, door.results["uid-1"].fault) == ("BadInput", "NodeFault")
-    assert "VMAFX_WORK is invalid" in (door.results["uid-1"].message or "")
-    errors = {one.job_id: one.error for one in door.calls("ReportResult")}
+async def test_a_bad_clip_is_reported_as_bad_input(
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
+) -> None:
+    controller.place("uid-0", clips / "reference.mkv", clips / "none.mkv")
+    controller.place("uid-1", clips / "reference.mkv", clips / "distorted.mp4")
+    controller.placed["uid-1"].work = "{nonsense"
+    async with agent(controller.address, tmp_path, speed, "--capacity", "2"):
+        await eventually(lambda: len(controller.results) == 2, "both are reported")
+    assert (controller.results["uid-0"].fault, controller.results["uid-1"].fault) == ("BadInput", "NodeFault")
+    assert "VMAFX_WORK is invalid" in (controller.results["uid-1"].message or "")
+    errors = {one.job_id: one.error for one in controller.calls("ReportResult")}
     assert errors["uid-0"].startswith("BadInput: distorted: there is no file")
 
 
 async def test_a_worker_that_dies_is_a_failure_of_the_node(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    door.place_long(clips)
-    async with agent(door.address, tmp_path, speed) as running:
+    controller.place_long(clips)
+    async with agent(controller.address, tmp_path, speed) as running:
         await eventually(running.workers, "a worker runs")
         (worker,) = children(running.process.pid)
         os.kill(worker, signal.SIGKILL)
-        await eventually(lambda: door.results, "the failure is reported")
-    assert door.results["uid-0"].fault == "NodeFault"
-    assert "signal SIGKILL" in (door.results["uid-0"].message or "")
+        await eventually(lambda: controller.results, "the failure is reported")
+    assert controller.results["uid-0"].fault == "NodeFault"
+    assert "signal SIGKILL" in (controller.results["uid-0"].message or "")
 
 
 async def test_a_worker_that_gets_sigterm_is_not_a_failure(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    door.place_long(clips)
-    async with agent(door.address, tmp_path, speed) as running:
+    controller.place_long(clips)
+    async with agent(controller.address, tmp_path, speed) as running:
         await eventually(lambda: len(ffmpegs(running.process.pid)) == 1, "ffmpeg scores")
         (worker,) = children(running.process.pid)
         os.kill(worker, signal.SIGTERM)
-        await running.says("worker was stopped")
-        await eventually(lambda: door.results, "the job is scored again")
-        assert door.results["uid-0"].fault is None
-        assert [one["job"] for one in running.said if one["msg"] == "taken"] == ["uid-0", "uid-0"]
+        await running.wait_for_log("worker was stopped")
+        await eventually(lambda: controller.results, "the job is scored again")
+        assert controller.results["uid-0"].fault is None
+        assert [one["job"] for one in running.log if one["msg"] == "taken"] == ["uid-0", "uid-0"]
 
 
 @pytest.mark.parametrize(
     ("variables", "threads"), [({}, threads_per_job(usable_cores(), 2)), ({"VMAFX_THREADS": "3"}, 3)]
 )
 async def test_a_worker_has_its_share_of_the_cores_unless_the_agent_has_vmafx_threads(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path, variables: dict[str, str], threads: int
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path, variables: dict[str, str], threads: int
 ) -> None:
-    door.place_long(clips)
-    async with agent(door.address, tmp_path, speed, "--capacity", "2", variables=variables) as running:
+    controller.place_long(clips)
+    async with agent(controller.address, tmp_path, speed, "--capacity", "2", variables=variables) as running:
         await eventually(lambda: any(running.workers()), "a worker runs")
         (environment,) = running.workers()
     assert f"VMAFX_THREADS={threads}" in environment.split("\0")
 
 
 async def test_a_finished_score_survives_the_death_of_the_agent(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    door.refusals["ReportResult"] = grpc.StatusCode.UNAVAILABLE
-    door.place_short(clips)
-    async with agent(door.address, tmp_path, speed) as first:
-        await first.says("cannot report a result")
+    controller.refusals["ReportResult"] = grpc.StatusCode.UNAVAILABLE
+    controller.place_short(clips)
+    async with agent(controller.address, tmp_path, speed) as first:
+        await first.wait_for_log("cannot report a result")
         await first.killed()
     (kept,) = spooled(tmp_path)
-    assert door.results == {}
-    before = len(door.heard)
-    door.refusals.clear()
-    async with agent(door.address, tmp_path, speed) as second:
-        await eventually(lambda: "uid-0" in door.results, "the next agent reports it")
+    assert controller.results == {}
+    before = len(controller.received)
+    controller.refusals.clear()
+    async with agent(controller.address, tmp_path, speed) as second:
+        await eventually(lambda: "uid-0" in controller.results, "the next agent reports it")
         await eventually(lambda: not spooled(tmp_path), f"{kept} is deleted")
-        assert not second.has_said("taken")  # it was not scored again
-    assert door.results["uid-0"].score == expected(clips)
-    pulls = [one.request for one in door.heard[before:] if one.method == "PullWork"]
+        assert not second.has_logged("taken")  # it was not scored again
+    assert controller.results["uid-0"].score == expected(clips)
+    pulls = [one.request for one in controller.received[before:] if one.method == "PullWork"]
     assert all("uid-0" in {job.id for job in one.running_job_ids.jobs} for one in pulls[:1])
 
 
 async def test_the_workers_of_a_killed_agent_end_and_it_is_assigned_the_job_again(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    door.place_long(clips)
-    async with agent(door.address, tmp_path, speed) as first:
+    controller.place_long(clips)
+    async with agent(controller.address, tmp_path, speed) as first:
         await eventually(lambda: len(ffmpegs(first.process.pid)) == 1, "ffmpeg scores")
         (worker,), (scorer,) = children(first.process.pid), ffmpegs(first.process.pid)
         await first.killed()
@@ -151,10 +153,10 @@ async def test_the_workers_of_a_killed_agent_end_and_it_is_assigned_the_job_agai
             lambda: not read(worker, "cmdline") and not read(scorer, "cmdline"), "worker and ffmpeg have ended"
         )
         assert list((tmp_path / "work").iterdir()) != []
-    door.placed.clear()
-    door.place_short(clips)
-    async with agent(door.address, tmp_path, speed):
-        await eventually(lambda: "uid-0" in door.results, "the next agent scores it")
+    controller.placed.clear()
+    controller.place_short(clips)
+    async with agent(controller.address, tmp_path, speed):
+        await eventually(lambda: "uid-0" in controller.results, "the next agent scores it")
         assert list((tmp_path / "work").iterdir()) == []
 
 
@@ -163,165 +165,171 @@ def ffmpegs(pid: int) -> list[int]:
 
 
 async def test_a_result_is_reported_once_the_controller_is_back(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    door.place_long(clips)
-    async with agent(door.address, tmp_path, speed) as running:
+    controller.place_long(clips)
+    async with agent(controller.address, tmp_path, speed) as running:
         await eventually(running.workers, "a worker runs")
-        await door.stop()
-        await running.says("scored")
-        await running.says("cannot report a result")
+        await controller.stop()
+        await running.wait_for_log("scored")
+        await running.wait_for_log("cannot report a result")
         assert len(spooled(tmp_path)) == 1
-        await door.start()
-        await eventually(lambda: "uid-0" in door.results, "the result is reported")
-        door.place_short(clips, "uid-1")
-        await eventually(lambda: "uid-1" in door.results, "the next job is scored")
-    assert len(door.calls("RegisterNode")) == 1
+        await controller.start()
+        await eventually(lambda: "uid-0" in controller.results, "the result is reported")
+        controller.place_short(clips, "uid-1")
+        await eventually(lambda: "uid-1" in controller.results, "the next job is scored")
+    assert len(controller.calls("RegisterNode")) == 1
 
 
 async def test_a_result_whose_response_is_lost_is_reported_again(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    door.lost.add("ReportResult")
-    door.place_short(clips)
-    async with agent(door.address, tmp_path, speed) as running:
-        await running.says("cannot report a result")
-        assert "uid-0" in door.results
-        door.lost.clear()
-        await running.says("result rejected")
+    controller.lost.add("ReportResult")
+    controller.place_short(clips)
+    async with agent(controller.address, tmp_path, speed) as running:
+        await running.wait_for_log("cannot report a result")
+        assert "uid-0" in controller.results
+        controller.lost.clear()
+        await running.wait_for_log("result rejected")
         await eventually(lambda: not spooled(tmp_path), "the spool is empty")
-        door.place_short(clips)  # as a controller with a stale cache does
-        door.place_short(clips, "uid-1")
-        door.placed["uid-0"] = door.placed.pop("uid-0")
-        await eventually(lambda: "uid-1" in door.results, "the other job is scored")
-        pulls = len(door.calls("PullWork"))
-        await eventually(lambda: len(door.calls("PullWork")) > pulls + 1, "the first was assigned again")
-        assert [one["job"] for one in running.said if one["msg"] == "taken"] == ["uid-0", "uid-1"]
+        controller.place_short(clips)  # as a controller with a stale cache does
+        controller.place_short(clips, "uid-1")
+        controller.placed["uid-0"] = controller.placed.pop("uid-0")
+        await eventually(lambda: "uid-1" in controller.results, "the other job is scored")
+        pulls = len(controller.calls("PullWork"))
+        await eventually(lambda: len(controller.calls("PullWork")) > pulls + 1, "the first was assigned again")
+        assert [one["job"] for one in running.log if one["msg"] == "taken"] == ["uid-0", "uid-1"]
 
 
 async def test_an_ended_attempt_is_stopped_and_frees_its_slot(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    door.place_long(clips)
-    async with agent(door.address, tmp_path, speed, "--capacity", "1") as running:
+    controller.place_long(clips)
+    async with agent(controller.address, tmp_path, speed, "--capacity", "1") as running:
         await eventually(lambda: len(ffmpegs(running.process.pid)) == 1, "ffmpeg scores")
         (scorer,) = ffmpegs(running.process.pid)
-        door.place_short(clips, "uid-1")
-        door.end("uid-0")
-        await eventually(lambda: "uid-1" in door.results, "the slot is free")
+        controller.place_short(clips, "uid-1")
+        controller.end("uid-0")
+        await eventually(lambda: "uid-1" in controller.results, "the slot is free")
         assert not read(scorer, "cmdline")
         assert list((tmp_path / "work").iterdir()) == []
-        assert "uid-0" not in door.results
+        assert "uid-0" not in controller.results
 
 
 async def test_a_rejected_session_is_replaced_and_jobs_continue(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    door.place_long(clips)
-    async with agent(door.address, tmp_path, speed) as running:
+    controller.place_long(clips)
+    async with agent(controller.address, tmp_path, speed) as running:
         await eventually(running.workers, "a worker runs")
-        door.sessions.clear()
-        door.change()
-        await eventually(lambda: len(door.calls("RegisterNode")) == 2, "it registers again")
-        await eventually(lambda: door.in_hand() == {"uid-0"}, "it still holds its job")
-        await eventually(lambda: "uid-0" in door.results, "the job is scored")
-        assert len([one for one in running.said if one["msg"] == "taken"]) == 1
+        controller.sessions.clear()
+        controller.change()
+        await eventually(lambda: len(controller.calls("RegisterNode")) == 2, "it registers again")
+        await eventually(lambda: controller.held() == {"uid-0"}, "it still holds its job")
+        await eventually(lambda: "uid-0" in controller.results, "the job is scored")
+        assert len([one for one in running.log if one["msg"] == "taken"]) == 1
 
 
-async def test_an_idle_agent_reports_that_it_drains(door: FrontDoor, speed: Path, tmp_path: Path) -> None:
+async def test_an_idle_agent_reports_that_it_drains(controller: MemoryController, speed: Path, tmp_path: Path) -> None:
     """Otherwise jobs would be placed on its node until heartbeats are missed."""
-    async with agent(door.address, tmp_path, speed) as running:
-        await eventually(lambda: door.calls("Heartbeat"), "it is registered")
-        assert not door.calls("Heartbeat")[-1].draining
+    async with agent(controller.address, tmp_path, speed) as running:
+        await eventually(lambda: controller.calls("Heartbeat"), "it is registered")
+        assert not controller.calls("Heartbeat")[-1].draining
         running.process.terminate()
         assert await running.ended() == 0
-    assert door.calls("Heartbeat")[-1].draining
+    assert controller.calls("Heartbeat")[-1].draining
 
 
 async def test_a_draining_agent_finishes_its_jobs_and_takes_no_more(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    door.place_long(clips)
-    async with agent(door.address, tmp_path, speed, "--capacity", "2", "--drain-seconds", "600") as running:
+    controller.place_long(clips)
+    async with agent(controller.address, tmp_path, speed, "--capacity", "2", "--drain-seconds", "600") as running:
         await eventually(running.workers, "a worker runs")
         running.process.terminate()
-        await running.says("draining")
-        door.place_short(clips, "uid-1")
+        await running.wait_for_log("draining")
+        controller.place_short(clips, "uid-1")
         assert await running.ended() == 0
-    assert set(door.results) == {"uid-0"}
+    assert set(controller.results) == {"uid-0"}
 
 
 @pytest.mark.parametrize("seconds", ["0", "60"])
 async def test_a_second_sigterm_or_no_drain_time_stops_running_jobs(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path, seconds: str
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path, seconds: str
 ) -> None:
-    door.place_long(clips)
-    async with agent(door.address, tmp_path, speed, "--drain-seconds", seconds) as running:
+    controller.place_long(clips)
+    async with agent(controller.address, tmp_path, speed, "--drain-seconds", seconds) as running:
         await eventually(running.workers, "a worker runs")
         running.process.terminate()
-        await running.says("draining")
+        await running.wait_for_log("draining")
         if seconds == "60":
             running.process.terminate()
         assert await running.ended() == 0
-        assert running.has_said("job stopped before it finished")
-    assert door.results == {}
+        assert running.has_logged("job stopped before it finished")
+    assert controller.results == {}
     assert spooled(tmp_path) == []
     assert list((tmp_path / "work").iterdir()) == []
 
 
 async def test_a_result_that_cannot_be_reported_during_the_drain_is_kept(
-    door: FrontDoor, clips: Path, speed: Path, tmp_path: Path
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
-    door.refusals["ReportResult"] = grpc.StatusCode.INTERNAL
-    door.place_short(clips)
-    async with agent(door.address, tmp_path, speed, "--drain-seconds", "1") as running:
-        await running.says("cannot report a result")
+    controller.refusals["ReportResult"] = grpc.StatusCode.INTERNAL
+    controller.place_short(clips)
+    async with agent(controller.address, tmp_path, speed, "--drain-seconds", "1") as running:
+        await running.wait_for_log("cannot report a result")
         running.process.terminate()
         assert await running.ended() == 0
-        assert running.has_said("result not reported; it is kept")
+        assert running.has_logged("result not reported; it is kept")
     assert len(spooled(tmp_path)) == 1
 
 
-async def test_an_old_controller_sends_only_clips(door: FrontDoor, clips: Path, speed: Path, tmp_path: Path) -> None:
-    door.old = True
+async def test_an_old_controller_sends_only_clips(
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
+) -> None:
+    controller.old = True
     for number in range(3):
-        door.place_short(clips, f"old-{number}")
-    async with agent(door.address, tmp_path, speed, "--capacity", "1"):
-        await eventually(lambda: len(door.results) == 3, "all are scored")
-    assert door.most_at_once == 1  # the agent never pulls while no slot is free
-    assert door.results["old-0"].score == expected(clips)
+        controller.place_short(clips, f"old-{number}")
+    async with agent(controller.address, tmp_path, speed, "--capacity", "1"):
+        await eventually(lambda: len(controller.results) == 3, "all are scored")
+    assert controller.most_at_once == 1  # the agent never pulls while no slot is free
+    assert controller.results["old-0"].score == expected(clips)
 
 
-async def test_a_machine_that_cannot_score_does_not_register(door: FrontDoor, tmp_path: Path) -> None:
+async def test_a_machine_that_cannot_score_does_not_register(controller: MemoryController, tmp_path: Path) -> None:
     none = tmp_path / "none.json"
     none.write_text("{}")
-    async with agent(door.address, tmp_path / "state", none, variables={"VMAFX_FFMPEG_BIN": "/nowhere"}) as running:
+    async with agent(
+        controller.address, tmp_path / "state", none, variables={"VMAFX_FFMPEG_BIN": "/nowhere"}
+    ) as running:
         assert await running.ended() == 1
-    assert "this machine cannot score" in running.said[-1]["why"]
-    assert door.heard == []
+    assert "this machine cannot score" in running.log[-1]["why"]
+    assert controller.received == []
     broken = {"VMAFX_FFMPEG_BIN": "/bin/true", "PATH": os.environ["PATH"]}
     with pytest.raises(NodeFault):
         await frames_per_second(tmp_path, await HostHardware().device("cpu"), broken)
 
 
-async def test_progress_is_reported_while_a_job_runs(door: FrontDoor, clips: Path, speed: Path, tmp_path: Path) -> None:
+async def test_progress_is_reported_while_a_job_runs(
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
+) -> None:
     longer = tmp_path / "longer.mkv"
     await asyncio.to_thread(lengthen, clips / "long.mkv", longer)
-    door.place("uid-0", longer, longer, SLOW)
-    async with agent(door.address, tmp_path / "state", speed):
-        await eventually(lambda: frame_reports(door), "progress is reported")
-        report = frame_reports(door)[0]
+    controller.place("uid-0", longer, longer, SLOW)
+    async with agent(controller.address, tmp_path / "state", speed):
+        await eventually(lambda: frame_reports(controller), "progress is reported")
+        report = frame_reports(controller)[0]
         assert (report.final, report.job_id, report.name) == (False, "uid-0", "job-uid-0")
         assert report.progress.total_frames == 2000
         assert 0 < report.progress.frames < 2000
         assert report.progress.fps > 0
-        door.placed.clear()  # the next report is rejected
-        await eventually(lambda: door.in_hand() == set(), "the job is stopped")
+        controller.placed.clear()  # the next report is rejected
+        await eventually(lambda: controller.held() == set(), "the job is stopped")
 
 
-def frame_reports(door: FrontDoor) -> list[Any]:
+def frame_reports(controller: MemoryController) -> list[Any]:
     """Reports with scored frames: a worker that has just started has none."""
-    return [one for one in door.calls("ReportResult") if one.final or one.progress.frames]
+    return [one for one in controller.calls("ReportResult") if one.final or one.progress.frames]
 
 
 def lengthen(clip: Path, longer: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.support.frontdoor import FrontDoor
+from tests.support.memory_controller import MemoryController
 from tests.support.waiting import eventually
 from vmafx.agent.controller_link import (
     AgentSession,
@@ -27,8 +27,8 @@ REQUEST = wire.RegisterNodeRequest(name="machine", capability=CAN)
 
 
 @pytest.fixture
-async def link(door: FrontDoor) -> AsyncIterator[ControllerLink]:
-    link = ControllerLink(Endpoint(address=door.address, insecure=True))
+async def link(controller: MemoryController) -> AsyncIterator[ControllerLink]:
+    link = ControllerLink(Endpoint(address=controller.address, insecure=True))
     yield link
     await link.close()
 
@@ -47,18 +47,20 @@ async def link(door: FrontDoor) -> AsyncIterator[ControllerLink]:
     ],
 )
 async def test_a_status_code_becomes_an_error_of_the_link(
-    door: FrontDoor, link: ControllerLink, code: str, kind: type[ControllerError]
+    controller: MemoryController, link: ControllerLink, code: str, kind: type[ControllerError]
 ) -> None:
-    door.refusals["RegisterNode"] = grpc.StatusCode[code]
+    controller.refusals["RegisterNode"] = grpc.StatusCode[code]
     with pytest.raises(kind) as error:
         await link.register(REQUEST)
     assert str(error.value) == f"{code}: so it [31mis"
 
 
-async def test_closing_the_link_fails_its_calls_and_cancels_nothing(door: FrontDoor, link: ControllerLink) -> None:
+async def test_closing_the_link_fails_its_calls_and_cancels_nothing(
+    controller: MemoryController, link: ControllerLink
+) -> None:
     session = await link.register(REQUEST)
     first, second = (asyncio.create_task(link.pull(session, CAN, [])) for _ in range(2))
-    await eventually(lambda: len(door.calls("PullWork")) == 2, "both pulls wait")
+    await eventually(lambda: len(controller.calls("PullWork")) == 2, "both pulls wait")
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
         await second
@@ -71,17 +73,17 @@ async def test_closing_the_link_fails_its_calls_and_cancels_nothing(door: FrontD
 
 @pytest.mark.parametrize("content", [None, b"", b"two words", b"line\nline", b"\xff", "ü".encode()])
 async def test_a_token_file_without_a_token_is_an_error_until_it_has_one(
-    door: FrontDoor, tmp_path: Path, content: bytes | None
+    controller: MemoryController, tmp_path: Path, content: bytes | None
 ) -> None:
     token = tmp_path / "token"
     if content is not None:
         token.write_bytes(content)
-    link = ControllerLink(Endpoint(address=door.address, insecure=True, token=token))
+    link = ControllerLink(Endpoint(address=controller.address, insecure=True, token=token))
     with pytest.raises(TokenUnavailable, match="the token file"):
         await link.register(REQUEST)
     token.write_text("a-token\n")
     assert (await link.register(REQUEST)).node == "default/machine"
-    assert door.heard[-1].authorization == "Bearer a-token"
+    assert controller.received[-1].authorization == "Bearer a-token"
     await link.close()
 
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import yaml
 
 from tests.conftest import Kubectl
 from tests.support.commands import Terminal, Vmafx, line_with
-from tests.support.fleet import ScoringFleet, add_node, known_to_take, phase, reaches, scoring_fleet, submit
+from tests.support.fleet import ScoringFleet, add_node, known_to_take, phase, reaches, submit
 from tests.support.project import ROOT
 from tests.support.tokens import create_account, service_account_token
 from tests.support.waiting import eventually
@@ -26,17 +25,6 @@ from vmafx.kube import JOBS, NODES, Client, ObjectKey
 
 TIMES = ("created", "started", "finished")
 HOSTILE = "\x1b]0;owned\x07 \x9b31mred\u202e"
-
-
-@pytest.fixture
-async def fleet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[ScoringFleet]:
-    async with scoring_fleet(client, namespace, tmp_path) as fleet:
-        yield fleet
-
-
-@pytest.fixture
-def vmafx(client: Client, cluster: DevCluster, namespace: str, tmp_path: Path) -> Vmafx:
-    return Vmafx(cluster.kubeconfig, namespace, tmp_path)
 
 
 async def listed(vmafx: Vmafx, command: str, *arguments: str) -> Any:

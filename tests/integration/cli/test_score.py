@@ -26,7 +26,7 @@ NOT_FFMPEG = (
 
 
 @pytest.fixture(scope="module")
-def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def score_clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """reference.mkv, good.mp4, poor.mp4 and short.mp4."""
     folder = tmp_path_factory.mktemp("clips")
     reference = lossless(scene(frames=12), folder / "reference.mkv")
@@ -37,64 +37,73 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def vmafx(clips: Path, tmp_path: Path) -> Run:
+def run_vmafx(score_clips: Path, tmp_path: Path) -> Run:
     environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "COLUMNS": "120"}
 
     def run(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
         command = [VMAFX, *arguments]
         return subprocess.run(
-            command, cwd=clips, env=environment | variables, capture_output=True, text=True, timeout=120, check=False
+            command,
+            cwd=score_clips,
+            env=environment | variables,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
 
     return run
 
 
-def test_the_table_has_a_row_per_feature(vmafx: Run) -> None:
-    done = vmafx("score", "reference.mkv", "good.mp4", "--feature", "psnr", "--feature", "ssim")
+def test_the_table_has_a_row_per_feature(run_vmafx: Run) -> None:
+    done = run_vmafx("score", "reference.mkv", "good.mp4", "--feature", "psnr", "--feature", "ssim")
     assert done.returncode == 0
     lines = [line.split() for line in done.stdout.splitlines()]
     assert [row[1] for row in lines if row and row[0] == "│"] == ["vmaf", "psnr_y", "psnr_cb", "psnr_cr", "ssim"]
     assert "(mean of 12 frames, " in done.stdout
     assert done.stderr == ""
     assert (
-        "(mean of 12 frames, cached; " in vmafx("score", "reference.mkv", "good.mp4", "--feature", "psnr,ssim").stdout
+        "(mean of 12 frames, cached; "
+        in run_vmafx("score", "reference.mkv", "good.mp4", "--feature", "psnr,ssim").stdout
     )
-    assert "cached" not in vmafx("score", "reference.mkv", "good.mp4", "--feature", "psnr,ssim", "--no-cache").stdout
+    assert (
+        "cached" not in run_vmafx("score", "reference.mkv", "good.mp4", "--feature", "psnr,ssim", "--no-cache").stdout
+    )
 
 
-def test_json_output_has_the_result_of_one_clip(vmafx: Run) -> None:
-    one = json.loads(vmafx("score", "reference.mkv", "poor.mp4", "--json").stdout)
+def test_json_output_has_the_result_of_one_clip(run_vmafx: Run) -> None:
+    one = json.loads(run_vmafx("score", "reference.mkv", "poor.mp4", "--json").stdout)
     assert 0 < one["score"] < 80
     assert one["score"] == one["features"]["vmaf"]["mean"]
     assert one["features"]["vmaf"]["percentiles"].keys() >= {"p1", "p5", "p50", "p95", "p99"}
     assert one["reference"]["digest"].startswith("sha256:")
     assert (one["frames"], one["distorted"]["codec"], one["engine"]["libvmaf"]) == (12, "h264", "2.3.0")
-    pooled = json.loads(vmafx("score", "reference.mkv", "poor.mp4", "--json", "--pool", "p5").stdout)
+    pooled = json.loads(run_vmafx("score", "reference.mkv", "poor.mp4", "--json", "--pool", "p5").stdout)
     assert pooled["score"] == one["features"]["vmaf"]["percentiles"]["p5"]
 
 
-def test_json_output_of_several_clips_is_a_list(vmafx: Run) -> None:
-    both = json.loads(vmafx("score", "reference.mkv", "poor.mp4", "good.mp4", "--json").stdout)
+def test_json_output_of_several_clips_is_a_list(run_vmafx: Run) -> None:
+    both = json.loads(run_vmafx("score", "reference.mkv", "poor.mp4", "good.mp4", "--json").stdout)
     assert [one["distorted"]["uri"] for one in both] == ["poor.mp4", "good.mp4"]
     assert both[0]["score"] < both[1]["score"]
-    some = vmafx("score", "reference.mkv", "poor.mp4", "none.mp4", "good.mp4", "--json")
+    some = run_vmafx("score", "reference.mkv", "poor.mp4", "none.mp4", "good.mp4", "--json")
     assert some.returncode == 2
     results = json.loads(some.stdout)
     assert [one["distorted"]["uri"] for one in results] == ["poor.mp4", "none.mp4", "good.mp4"]
     assert results[1]["error"]["kind"] == "BadInput"
     assert "score" not in results[1]
-    all_of_them = json.loads(vmafx("score", "none.mkv", "poor.mp4", "good.mp4", "--json").stdout)
+    all_of_them = json.loads(run_vmafx("score", "none.mkv", "poor.mp4", "good.mp4", "--json").stdout)
     assert [one["error"]["message"][:9] for one in all_of_them] == ["reference"] * 2
     assert some.stderr.startswith("error: none.mp4: distorted: there is no file")
 
 
-async def test_the_progress_bar_of_a_bad_clip_shows_refused(clips: Path, tmp_path: Path) -> None:
+async def test_the_progress_bar_of_a_bad_clip_shows_refused(score_clips: Path, tmp_path: Path) -> None:
     long = str(long_clip(tmp_path / "long.mkv", frames=150))
     environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "COLUMNS": "100", "LINES": "20", "TERM": "xterm"}
     async with Terminal() as terminal:
         process = await asyncio.create_subprocess_exec(
             VMAFX, "score", long, long, "reference.mkv", "none.mp4", "--parallel", "1", "--threads", "1",
-            cwd=clips, env=environment, stdout=asyncio.subprocess.PIPE, stderr=terminal.theirs,
+            cwd=score_clips, env=environment, stdout=asyncio.subprocess.PIPE, stderr=terminal.theirs,
         )  # fmt: skip
         await terminal.shows("error: none.mp4: distorted: there is no file none.mp4")
         await terminal.shows("error: reference.mkv: distorted: it has 12 frames")
@@ -105,17 +114,17 @@ async def test_the_progress_bar_of_a_bad_clip_shows_refused(clips: Path, tmp_pat
         await process.communicate()
 
 
-def test_each_failure_has_its_exit_code_and_one_line(vmafx: Run, clips: Path) -> None:
-    assert vmafx("score", "reference.mkv", "good.mp4", "--fail-under", "90").returncode == 0
-    poor = json.loads(vmafx("score", "reference.mkv", "poor.mp4", "--json").stdout)["score"]
-    one = vmafx("score", "reference.mkv", "poor.mp4", "--fail-under", "90")
+def test_each_failure_has_its_exit_code_and_one_line(run_vmafx: Run, score_clips: Path) -> None:
+    assert run_vmafx("score", "reference.mkv", "good.mp4", "--fail-under", "90").returncode == 0
+    poor = json.loads(run_vmafx("score", "reference.mkv", "poor.mp4", "--json").stdout)["score"]
+    one = run_vmafx("score", "reference.mkv", "poor.mp4", "--fail-under", "90")
     assert (one.returncode, one.stderr) == (1, f"1 of 1 is below 90: poor.mp4 {poor:.3f}\n")
     for form in ((), ("--json",)):
-        some = vmafx("score", "reference.mkv", "poor.mp4", "good.mp4", "poor.mp4", "--fail-under", "90", *form)
+        some = run_vmafx("score", "reference.mkv", "poor.mp4", "good.mp4", "poor.mp4", "--fail-under", "90", *form)
         assert (some.returncode, some.stderr.splitlines()[-1]) == (
             1, f"2 of 3 are below 90: poor.mp4 {poor:.3f}, poor.mp4 {poor:.3f}",
         )  # fmt: skip
-    barely = vmafx("score", "reference.mkv", "poor.mp4", "--fail-under", str(poor + 1e-6))
+    barely = run_vmafx("score", "reference.mkv", "poor.mp4", "--fail-under", str(poor + 1e-6))
     assert (barely.returncode, barely.stderr.split()[-1]) == (1, str(poor))
     for arguments, message in {
         ("none.mkv", "good.mp4"): "error: reference: there is no file none.mkv",
@@ -168,22 +177,22 @@ def test_each_failure_has_its_exit_code_and_one_line(vmafx: Run, clips: Path) ->
         ("reference.mkv", "good.mp4", "--subsample", "0"): "error: options: subsample must be 1 to 1000, not 0",
         ("reference.mkv", "good.mp4", "--scale-to", "9999x9999"): "error: options: 9999x9999 is more than the limit",
     }.items():
-        done = vmafx("score", *arguments)
+        done = run_vmafx("score", *arguments)
         assert (done.returncode, done.stdout) == (2, ""), arguments
         assert done.stderr.startswith(message)
         assert done.stderr.count("\n") == 1
-    broken = vmafx("score", "reference.mkv", "good.mp4", VMAFX_FFMPEG_BIN="/bin/true")
+    broken = run_vmafx("score", "reference.mkv", "good.mp4", VMAFX_FFMPEG_BIN="/bin/true")
     assert (broken.returncode, broken.stderr) == (3, NOT_FFMPEG)
-    assert vmafx("score", "reference.mkv").returncode == 2
+    assert run_vmafx("score", "reference.mkv").returncode == 2
 
 
-def test_reports_are_written_as_html_json_and_csv(vmafx: Run, clips: Path) -> None:
+def test_reports_are_written_as_html_json_and_csv(run_vmafx: Run, score_clips: Path) -> None:
     names = ["all.html", "all.json", "all.csv"]
     flags = [part for name in names for part in ("--report", name)]
-    done = vmafx("score", "reference.mkv", "good.mp4", "poor.mp4", *flags, "--worst", "3")
+    done = run_vmafx("score", "reference.mkv", "good.mp4", "poor.mp4", *flags, "--worst", "3")
     assert done.returncode == 0
     assert done.stderr.splitlines() == [f"wrote {name}" for name in names]
-    page, data, table = ((clips / name).read_text() for name in names)
+    page, data, table = ((score_clips / name).read_text() for name in names)
     assert page.count("data:image/jpeg;base64,") == 2 * 2 * 3
     reports = json.loads(data)
     assert [one["distorted"]["uri"] for one in reports] == ["good.mp4", "poor.mp4"]
@@ -192,74 +201,76 @@ def test_reports_are_written_as_html_json_and_csv(vmafx: Run, clips: Path) -> No
     assert [float(row["vmaf"]) for row in rows] == [*reports[0]["perFrame"]["vmaf"], *reports[1]["perFrame"]["vmaf"]]
 
 
-def test_environment_variables_set_models_reports_and_threads(vmafx: Run, clips: Path, tmp_path: Path) -> None:
+def test_environment_variables_set_models_reports_and_threads(
+    run_vmafx: Run, score_clips: Path, tmp_path: Path
+) -> None:
     models, reports = tmp_path / "models", tmp_path / "reports"
     models.mkdir()
     (models / "mine.json").write_text('{"model_dict": {}}')
     variables = {"VMAFX_MODEL_DIR": str(models), "VMAFX_OUTPUT_DIR": str(reports), "VMAFX_THREADS": "3"}
     pair, message = ("score", "reference.mkv", "good.mp4"), f"error: model: {models}/mine.json is not a VMAF model"
     for name in ("mine", "mine.json"):
-        done = vmafx(*pair, "--model", name, **variables)
+        done = run_vmafx(*pair, "--model", name, **variables)
         assert (done.returncode, done.stderr[: len(message)]) == (2, message)
-    outside = vmafx(*pair, "--model", "mine", **variables, VMAFX_MEDIA_ROOTS=str(clips))
+    outside = run_vmafx(*pair, "--model", "mine", **variables, VMAFX_MEDIA_ROOTS=str(score_clips))
     assert "mine.json is outside the folders that VMAFX_MEDIA_ROOTS allows" in outside.stderr
-    other = vmafx(*pair, "--model", "other", **variables).stderr
+    other = run_vmafx(*pair, "--model", "other", **variables).stderr
     assert other.startswith("error: model: there is no model 'other'; use vmaf_v0.6.1,")
     assert other.endswith(f"in VMAFX_MODEL_DIR ({models})\n")
-    missing = vmafx(*pair, "--report", "out.json", **variables)
+    missing = run_vmafx(*pair, "--report", "out.json", **variables)
     assert missing.stderr.startswith(f"error: options: VMAFX_OUTPUT_DIR names {reports}, which is no folder; make it")
     reports.mkdir()
     absolute = tmp_path / "absolute.csv"
-    done = vmafx(*pair, "--report", "out.json", "--report", str(absolute), **variables)
+    done = run_vmafx(*pair, "--report", "out.json", "--report", str(absolute), **variables)
     assert done.stderr.splitlines() == [f"wrote {reports}/out.json", f"wrote {absolute}"]
     assert (reports / "out.json").is_file()
-    wrong = vmafx(*pair, VMAFX_THREADS="many")
+    wrong = run_vmafx(*pair, VMAFX_THREADS="many")
     assert (wrong.returncode, wrong.stderr[:37]) == (2, "error: options: VMAFX_THREADS: 'many'")
-    assert vmafx(*pair, "--threads", "1", VMAFX_THREADS="many").returncode == 0  # the flag wins
+    assert run_vmafx(*pair, "--threads", "1", VMAFX_THREADS="many").returncode == 0  # the flag wins
 
 
-def test_raw_video_scores_like_the_encoded_clip(vmafx: Run, clips: Path) -> None:
+def test_raw_video_scores_like_the_encoded_clip(run_vmafx: Run, score_clips: Path) -> None:
     for name in ("reference.mkv", "poor.mp4"):
-        ffmpeg("-i", clips / name, "-pix_fmt", "yuv420p", "-f", "rawvideo", clips / f"{name}.yuv")
-    coded = json.loads(vmafx("score", "reference.mkv", "poor.mp4", "--json").stdout)["score"]
+        ffmpeg("-i", score_clips / name, "-pix_fmt", "yuv420p", "-f", "rawvideo", score_clips / f"{name}.yuv")
+    coded = json.loads(run_vmafx("score", "reference.mkv", "poor.mp4", "--json").stdout)["score"]
     for pair in (
         ("reference.mkv.yuv", "poor.mp4.yuv"),
         ("reference.mkv.yuv", "poor.mp4"),
         ("reference.mkv", "poor.mp4.yuv"),
     ):
-        done = vmafx("score", *pair, "--size", "256x144", "--json")
+        done = run_vmafx("score", *pair, "--size", "256x144", "--json")
         assert json.loads(done.stdout)["score"] == coded, pair
-    small = clips / "small.yuv"
-    ffmpeg("-i", clips / "poor.mp4", "-vf", "scale=128:72", "-pix_fmt", "yuv420p10le", "-f", "rawvideo", small)
+    small = score_clips / "small.yuv"
+    ffmpeg("-i", score_clips / "poor.mp4", "-vf", "scale=128:72", "-pix_fmt", "yuv420p10le", "-f", "rawvideo", small)
     deep = ("--distorted-size", "128x72", "--distorted-pix-fmt", "yuv420p10le")
-    done = vmafx("score", "reference.mkv.yuv", "small.yuv", "--size", "256x144", *deep, "--json")
+    done = run_vmafx("score", "reference.mkv.yuv", "small.yuv", "--size", "256x144", *deep, "--json")
     assert json.loads(done.stdout)["pixelFormat"] == "yuv420p10le"
 
 
-def test_help_names_every_exit_code(vmafx: Run) -> None:
-    shown = " ".join(vmafx("score", "--help").stdout.split())
+def test_help_names_every_exit_code(run_vmafx: Run) -> None:
+    shown = " ".join(run_vmafx("score", "--help").stdout.split())
     assert "0 scored, 1 below --fail-under, 2 bad input, 3 the engine or this machine failed" in shown
 
 
-def test_doctor_shows_models_and_encoders_and_fails_without_ffmpeg(vmafx: Run) -> None:
-    done = vmafx("doctor")
+def test_doctor_shows_models_and_encoders_and_fails_without_ffmpeg(run_vmafx: Run) -> None:
+    done = run_vmafx("doctor")
     assert done.returncode == 0
     assert "models     vmaf_v0.6.1, vmaf_v0.6.1neg, vmaf_4k_v0.6.1" in done.stdout
     assert "libx264, libx265, libvpx-vp9, libaom-av1" in done.stdout
     assert "ok: this machine can score clips" in done.stdout
-    broken = vmafx("doctor", VMAFX_FFMPEG_BIN="/bin/true")
+    broken = run_vmafx("doctor", VMAFX_FFMPEG_BIN="/bin/true")
     assert (broken.returncode, broken.stderr) == (3, NOT_FFMPEG)
-    found = json.loads(vmafx("doctor", "--json").stdout)
+    found = json.loads(run_vmafx("doctor", "--json").stdout)
     assert found["libvmaf"] is True
     assert found["wrong"] == []
 
 
-async def test_the_python_example_in_the_docs_runs(clips: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_python_example_in_the_docs_runs(score_clips: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / "docs" / "scoring.md").read_text()
     example = page.partition("```python\n")[2].partition("```")[0]
     for name, made in (("reference.mp4", "reference.mkv"), ("encode.mp4", "good.mp4")):
-        (clips / name).write_bytes((clips / made).read_bytes())
-    monkeypatch.chdir(clips)
+        (score_clips / name).write_bytes((score_clips / made).read_bytes())
+    monkeypatch.chdir(score_clips)
     printed: list[tuple[object, ...]] = []
     names: dict[str, object] = {"print": lambda *values: printed.append(values)}
     exec(f"async def example():\n{textwrap.indent(example, '    ')}", names)  # noqa: S102 - code from this repository
@@ -268,27 +279,27 @@ async def test_the_python_example_in_the_docs_runs(clips: Path, monkeypatch: pyt
     assert isinstance(printed[-1][0], Report)
 
 
-def test_names_are_shown_without_credentials_and_control_characters(vmafx: Run, clips: Path) -> None:
+def test_names_are_shown_without_credentials_and_control_characters(run_vmafx: Run, score_clips: Path) -> None:
     secret = "https://user:pa55word@127.0.0.1:1/a.mp4?signature=t0ken"
-    done = vmafx("score", "reference.mkv", secret, "no\x1b]0;owned\x07.mp4")
+    done = run_vmafx("score", "reference.mkv", secret, "no\x1b]0;owned\x07.mp4")
     assert done.returncode == 2
     for word in ("pa55word", "t0ken", "\x1b", "\x07"):
         assert word not in done.stderr + done.stdout
     assert "https://127.0.0.1:1/a.mp4" in done.stderr
 
 
-def test_numbers_are_never_cut(vmafx: Run) -> None:
+def test_numbers_are_never_cut(run_vmafx: Run) -> None:
     for columns in ("40", "60", "80", "120"):
-        shown = vmafx("score", "reference.mkv", "good.mp4", "--feature", "psnr", COLUMNS=columns).stdout
+        shown = run_vmafx("score", "reference.mkv", "good.mp4", "--feature", "psnr", COLUMNS=columns).stdout
         assert "…" not in shown
         assert "psnr_cb" in shown
 
 
-def test_a_failed_write_to_stdout_does_not_exit_like_a_low_score(clips: Path, tmp_path: Path) -> None:
+def test_a_failed_write_to_stdout_does_not_exit_like_a_low_score(score_clips: Path, tmp_path: Path) -> None:
     command = [VMAFX, "score", "reference.mkv", "good.mp4", "--json"]
     environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            command, cwd=clips, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            command, cwd=score_clips, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert (done.returncode, done.stderr) == (3, "error: cannot print the result: No space left on device\n")

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +11,15 @@ import yaml
 
 from tests.conftest import Kubectl
 from tests.support.commands import Terminal, Vmafx, line_with
-from tests.support.fleet import ScoringFleet, has_seen, known_to_take, phase, reaches, scoring_fleet, submit
+from tests.support.fleet import ScoringFleet, has_seen, known_to_take, phase, reaches, submit
 from tests.support.proxy import FaultyProxy, LoseAnswer
 from tests.support.waiting import eventually
 from vmafx.api.job import VmafxJobSpec
-from vmafx.devcluster import DevCluster
 from vmafx.fleet.errors import NoSuchJob
 from vmafx.fleet.submit import create_job, manifest
 from vmafx.fleet.watch import follow_job
 from vmafx.kube import JOBS, NODES, Client, ObjectKey
 from vmafx.kube.errors import Unreachable
-
-
-@pytest.fixture
-async def fleet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[ScoringFleet]:
-    async with scoring_fleet(client, namespace, tmp_path) as fleet:
-        yield fleet
-
-
-@pytest.fixture
-def vmafx(client: Client, cluster: DevCluster, namespace: str, tmp_path: Path) -> Vmafx:
-    return Vmafx(cluster.kubeconfig, namespace, tmp_path)
 
 
 async def job_names(client: Client, namespace: str) -> list[str]:

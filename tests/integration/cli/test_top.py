@@ -19,11 +19,6 @@ from vmafx.kube import JOBS, NODES, Client, ObjectKey, load_config
 PROGRESS = {"frames": 30, "totalFrames": 120, "fps": 60.5}
 
 
-@pytest.fixture
-def vmafx(client: Client, cluster: DevCluster, namespace: str, tmp_path: Path) -> Vmafx:
-    return Vmafx(cluster.kubeconfig, namespace, tmp_path)
-
-
 async def create_fleet(client: Client, namespace: str, clips: Path) -> None:
     """Two nodes, one of them cordoned; one running job, two waiting, two ended."""
     await add_node(client, namespace, "busy")

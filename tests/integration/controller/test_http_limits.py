@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from tests.support import virtual
-from tests.support.scripted import Scripted
+from tests.support.scripted_controller import ScriptedController
 from tests.support.waiting import eventually
 from vmafx import logs
 from vmafx.controller import http_server
@@ -29,7 +29,7 @@ POST = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n
 
 
 class Site(NamedTuple):
-    calls: Scripted
+    calls: ScriptedController
     port: int
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -56,7 +56,7 @@ class Site(NamedTuple):
 
 @asynccontextmanager
 async def serving(limits: ServerLimits, pages: ProbeRoutes = PAGES) -> AsyncIterator[Site]:
-    calls = Scripted()
+    calls = ScriptedController()
     async with serve_http(HERE, http_server.site(calls, pages), limits=limits) as port:  # type: ignore[arg-type]
         yield Site(calls, port)
 
@@ -271,7 +271,7 @@ async def test_a_stream_with_nothing_to_say_begins_all_the_same() -> None:
 
 
 async def test_the_end_ends_streams_and_lets_calls_finish() -> None:
-    calls, begun = Scripted(), asyncio.Event()
+    calls, begun = ScriptedController(), asyncio.Event()
 
     async def in_hand() -> wire.Job:
         begun.set()
@@ -302,7 +302,7 @@ async def test_the_end_ends_streams_and_lets_calls_finish() -> None:
 
 
 async def test_nowhere() -> None:
-    async with serve_http(None, http_server.site(Scripted(), PAGES)) as port:  # type: ignore[arg-type]
+    async with serve_http(None, http_server.site(ScriptedController(), PAGES)) as port:  # type: ignore[arg-type]
         assert port == 0
 
 

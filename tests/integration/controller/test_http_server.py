@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from yarl import URL
 
-from tests.support.scripted import ANSWERS, Scripted
+from tests.support.scripted_controller import ANSWERS, ScriptedController
 from vmafx.auth.certificates import Certificates
 from vmafx.auth.credentials import CallerCredentials
 from vmafx.controller import http_server
@@ -30,7 +30,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 class Site:
-    def __init__(self, calls: Scripted, http: aiohttp.ClientSession) -> None:
+    def __init__(self, calls: ScriptedController, http: aiohttp.ClientSession) -> None:
         self.calls, self.http = calls, http
 
     async def ask(self, method: str, path: str | URL, said: Any = None, **more: Any) -> tuple[int, Any]:
@@ -45,7 +45,7 @@ class Site:
 
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
-    calls = Scripted()
+    calls = ScriptedController()
     async with (
         server.serve_http(HERE, http_server.site(calls, PAGES)) as port,  # type: ignore[arg-type]
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
@@ -76,7 +76,7 @@ SAID = [
 @pytest.mark.parametrize(("path", "said", "call", "asked", "status", "told"), SAID)
 async def test_calls(site: Site, path: str, said: Any, call: str, asked: Any, status: int, told: Any) -> None:
     assert await site.ask("POST", path, said) == (status, told)
-    assert site.calls.asked == [(call, asked, CallerCredentials(peer="127.0.0.1"))]
+    assert site.calls.received == [(call, asked, CallerCredentials(peer="127.0.0.1"))]
 
 
 async def test_a_job_says_also_what_is_zero(site: Site) -> None:
@@ -118,7 +118,7 @@ async def test_pulling_takes_a_nodes_id_in_either_form(site: Site) -> None:
     for path in ("/v1/nodes/video/gpu-1/pull", URL("/v1/nodes/video%2Fgpu-1/pull", encoded=True)):
         status, told = await site.ask("POST", path, {**SESSION, "waitSeconds": 5})
         assert (status, told["job"]["id"], told["job"]["status"]) == (200, "u-1-0", "RUNNING")
-    asked = [one.request for one in site.calls.asked]
+    asked = [one.request for one in site.calls.received]
     assert asked == [wire.PullWorkRequest(node_id="video/gpu-1", session_token="s", wait_seconds=5)] * 2
 
 
@@ -192,7 +192,7 @@ async def test_bodies(site: Site, said: Any, message: str | None) -> None:
         assert (status, told["code"]) == (400, "INVALID_ARGUMENT")
         assert message in told["message"]
         assert len(told["message"]) < 300
-        assert site.calls.asked == []
+        assert site.calls.received == []
 
 
 NUMBERS = [
@@ -263,7 +263,7 @@ async def test_the_path_and_the_body_name_the_same(site: Site) -> None:
 )
 async def test_who_asks(site: Site, headers: dict[str, str], presented: CallerCredentials) -> None:
     await site.ask("GET", "/v1/jobs/x", headers=headers)
-    assert site.calls.asked[0].presented == presented._replace(peer="127.0.0.1")
+    assert site.calls.received[0].presented == presented._replace(peer="127.0.0.1")
 
 
 @pytest.mark.parametrize(
@@ -276,11 +276,11 @@ async def test_who_asks(site: Site, headers: dict[str, str], presented: CallerCr
 )
 async def test_who_may_not_even_ask(site: Site, headers: Any, status: int) -> None:
     assert (await site.ask("GET", "/v1/jobs/x", headers=headers))[0] == status
-    assert site.calls.asked == []
+    assert site.calls.received == []
 
 
 async def test_a_client_certificate_says_who_asks(tmp_path: Path) -> None:
-    authority, calls = Authority(), Scripted()
+    authority, calls = Authority(), ScriptedController()
     for name, content in (
         ("ca", (authority.certificate,)),
         ("server", authority.server()),
@@ -309,7 +309,7 @@ async def test_a_client_certificate_says_who_asks(tmp_path: Path) -> None:
         assert await ask(port, None) == 200
         with pytest.raises(aiohttp.ClientError):
             await ask(port, "mallory")
-    asked = [one.presented for one in calls.asked]
+    asked = [one.presented for one in calls.received]
     assert asked == [CallerCredentials("", "alice", ("video",), "127.0.0.1"), CallerCredentials(peer="127.0.0.1")]
 
 
@@ -353,7 +353,7 @@ async def test_streams_are_a_job_a_line(site: Site) -> None:
         ("one", "PENDING", None),
         ("two", "COMPLETED", 93.25),
     ]
-    (asked,) = site.calls.asked
+    (asked,) = site.calls.received
     assert list(asked.request.status_filter) == [wire.PENDING, wire.RUNNING, wire.FAILED]
     assert site.calls.closed == 1
 

@@ -10,10 +10,10 @@ import grpc
 import pytest
 
 from tests.conftest import Kubectl
-from tests.support.controllers import calling
 from tests.support.fleet import submit
+from tests.support.inprocess_controller import controller_stub
 from tests.support.machines import ControllerProcess, controllers
-from tests.support.service import Service
+from tests.support.replica_proxy import ReplicaProxy
 from tests.support.tokens import create_account, service_account_token
 from tests.support.waiting import eventually
 from vmafx.auth.access import FAILURE_DECAY, MAX_FAILURES
@@ -56,7 +56,7 @@ async def test_who_does_not_read_costs_nothing(
     keys = [await submit(client, namespace, f"job-{one}", tmp_path) for one in range(JOBS_THERE)]
     with controllers(cluster, namespace, tmp_path) as (controller,):
         await controller.ready()
-        async with calling(controller.grpc) as stub:
+        async with controller_stub(controller.grpc) as stub:
             reader, *streams = [await followed(stub, JOBS_THERE) for _ in range(1 + READERS)]
             await change(client, keys, 0, FIRST)  # fills what buffers there are
             await catches_up(reader, client, keys[0], "the first")  # so that the controller has seen to the others too
@@ -117,7 +117,10 @@ async def test_a_flood_of_bad_tokens_reaches_nobody(
     with controllers(cluster, namespace, tmp_path, "--auth", "token") as (controller,):
         await controller.ready()
         flooding = asyncio.create_task(refusals(controller, flood))
-        async with Service(controller.grpc, source="127.0.0.3") as elsewhere, calling(elsewhere.port) as stub:
+        async with (
+            ReplicaProxy(controller.grpc, source="127.0.0.3") as elsewhere,
+            controller_stub(elsewhere.port) as stub,
+        ):
             me = (("authorization", f"Bearer {token}"),)
 
             async def registered() -> bool:
@@ -146,7 +149,7 @@ async def refusals(controller: ControllerProcess, count: int) -> dict[str, int]:
     """Calls with tokens that are all made up, many at once, and how they were refused."""
     codes: dict[str, int] = {}
     turns = asyncio.Semaphore(64)
-    async with calling(controller.grpc) as stub:
+    async with controller_stub(controller.grpc) as stub:
 
         async def call(number: int) -> None:
             me = (("authorization", f"Bearer {made_up(number)}"),)

@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.support.controllers import LOCAL, controlling
 from tests.support.fleet import operating
-from tests.support.spoken import OldCaller, compiled
+from tests.support.inprocess_controller import LOCAL, running_controller
+from tests.support.old_client import OldClient, compile_old_protocol
 from vmafx.clock import loop_time, utc_now
 from vmafx.controller.dispatch import LOST_AFTER
 from vmafx.kube import JOBS, NODES, Client, ObjectKey
@@ -37,22 +37,22 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def old(client: Client, namespace: str, tmp_path: Path, clock: Clock) -> AsyncIterator[OldCaller]:
+async def old(client: Client, namespace: str, tmp_path: Path, clock: Clock) -> AsyncIterator[OldClient]:
     async with (
-        controlling(client, namespace, now=clock.now, clock=clock) as port,
+        running_controller(client, namespace, now=clock.now, clock=clock) as port,
         grpc.aio.insecure_channel(f"{LOCAL}:{port}") as channel,
         operating(client, namespace),
     ):
-        yield OldCaller(compiled(tmp_path), channel)
+        yield OldClient(compile_old_protocol(tmp_path), channel)
 
 
-async def joined(old: OldCaller, client: Client, namespace: str) -> dict[str, str]:
+async def joined(old: OldClient, client: Client, namespace: str) -> dict[str, str]:
     registered = await old.call("RegisterNode", name="old-box", capability={"gpu_vendor": "cpu", "concurrency": 2})
     await client.patch_status(NODES, ObjectKey(namespace, "old-box"), {"healthy": True})
     return {"node_id": registered.node_id, "session_token": registered.session_token}
 
 
-async def pulled(old: OldCaller, me: dict[str, str]) -> Any:
+async def pulled(old: OldClient, me: dict[str, str]) -> Any:
     """They ask again and again; an answer without a job means that there is none."""
     while True:
         answer = await old.call("PullWork", **me, capability={"gpu_vendor": "cpu", "concurrency": 2})
@@ -60,7 +60,7 @@ async def pulled(old: OldCaller, me: dict[str, str]) -> Any:
             return answer.job
 
 
-async def test_an_old_client_and_an_old_agent(old: OldCaller, client: Client, namespace: str) -> None:
+async def test_an_old_client_and_an_old_agent(old: OldClient, client: Client, namespace: str) -> None:
     me = await joined(old, client, namespace)
     scoring = {"reference": "file:///a.mp4", "distorted": "file:///b.mp4"}
     submitted = [(await old.call("SubmitJob", scoring=scoring)).job_id for _ in range(2)]
@@ -87,7 +87,7 @@ async def test_an_old_client_and_an_old_agent(old: OldCaller, client: Client, na
 
 
 async def test_an_old_agent_with_a_bad_session_is_told_to_register_again(
-    old: OldCaller, client: Client, namespace: str
+    old: OldClient, client: Client, namespace: str
 ) -> None:
     me = await joined(old, client, namespace)
     assert not (await old.call("Heartbeat", **{**me, "session_token": "nonsense"})).ok
@@ -95,7 +95,7 @@ async def test_an_old_agent_with_a_bad_session_is_told_to_register_again(
 
 
 async def test_what_an_old_agent_never_got_is_handed_out_again(
-    old: OldCaller, client: Client, namespace: str, clock: Clock
+    old: OldClient, client: Client, namespace: str, clock: Clock
 ) -> None:
     """Its answer was lost on the way: it runs nothing, and says so."""
     me = await joined(old, client, namespace)
@@ -111,7 +111,7 @@ async def test_what_an_old_agent_never_got_is_handed_out_again(
         assert (await pulled(old, me)).id == lost.id
 
 
-async def test_an_old_client_follows_jobs(old: OldCaller) -> None:
+async def test_an_old_client_follows_jobs(old: OldClient) -> None:
     submitted = await old.call("SubmitJob", scoring={"reference": "file:///a.mp4", "distorted": "file:///b.mp4"})
     async for job in old.stream("StreamJobs", status_filter=[wire.PENDING]):
         assert job.id == submitted.job_id

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.support.scripted import Scripted
+from tests.support.scripted_controller import ScriptedController
 from vmafx.controller import http_server
 from vmafx.controller.openapi import document
 from vmafx.controller.routes import ROUTES
@@ -84,7 +84,7 @@ def test_every_reference_leads_somewhere_and_every_schema_is_used() -> None:
 
 
 def test_every_route_is_in_it_and_nothing_else() -> None:
-    site = http_server.site(Scripted(), PAGES)  # type: ignore[arg-type]
+    site = http_server.site(ScriptedController(), PAGES)  # type: ignore[arg-type]
     calls = {(route.method.lower(), re.sub(r"{(\w+):.*?}(?=/|$)", r"{\1}", route.path)) for route in site.routes}
     assert calls | {("get", path) for path in site.pages} == {(method, path) for method, path, _ in operations()}
 
@@ -98,7 +98,7 @@ def test_only_the_pages_are_open() -> None:
 async def test_every_answer_of_a_page_is_described(missing: str | None) -> None:
     pages: ProbeRoutes = {"/healthz": probe_response(lambda: missing), "/readyz": probe_response(lambda: missing)}
     async with (
-        server.serve_http(HERE, http_server.site(Scripted(), pages)) as port,  # type: ignore[arg-type]
+        server.serve_http(HERE, http_server.site(ScriptedController(), pages)) as port,  # type: ignore[arg-type]
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
     ):
         for path in pages:
@@ -116,7 +116,7 @@ def test_a_score_is_described_as_optional() -> None:
 
 async def test_it_is_served_and_answers_are_as_it_says() -> None:
     async with (
-        server.serve_http(HERE, http_server.site(Scripted(), PAGES)) as port,  # type: ignore[arg-type]
+        server.serve_http(HERE, http_server.site(ScriptedController(), PAGES)) as port,  # type: ignore[arg-type]
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
     ):
         async with http.get("/openapi.json") as answer:

@@ -44,7 +44,7 @@ class Process(msgspec.Struct):
     http: int
     log: Path
 
-    def says(self) -> list[dict[str, object]]:
+    def wait_for_log(self) -> list[dict[str, object]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
 
@@ -122,7 +122,7 @@ async def test_by_token_through_both_doors(cluster: DevCluster, namespace: str, 
         assert len(named) == 9
         assert [name for name in named if f"# HELP {name} " not in metrics] == []
         assert token not in running.log.read_text()
-        said = running.says()
+        said = running.wait_for_log()
         refused = [(one["caller"], one["peer"], one["call"]) for one in said if one["msg"] == "a caller is refused"]
         account = f"system:serviceaccount:{namespace}:encoder"
         assert ("unknown", "127.0.0.1", "SubmitJob") in refused
@@ -132,7 +132,7 @@ async def test_by_token_through_both_doors(cluster: DevCluster, namespace: str, 
         assert len([one for one in said if "without TLS" in str(one["msg"])]) == 1
         running.process.send_signal(signal.SIGTERM)
         assert await running.process.wait() == 0
-        assert running.says()[-1]["msg"] == "stopped"
+        assert running.wait_for_log()[-1]["msg"] == "stopped"
 
 
 async def looked_at_by_tools(channel: grpc.aio.Channel) -> None:
@@ -197,7 +197,7 @@ async def test_by_certificate(
     flags = ["--tls-cert", str(tmp_path / "server.crt"), "--tls-key", str(tmp_path / "server.key")]
     flags += ["--client-ca", str(tmp_path / "ca.pem"), "--namespace", namespace]
     async with controller(cluster, tmp_path, *flags, scheme="https") as running:
-        assert not [one for one in running.says() if "without TLS" in str(one["msg"])]
+        assert not [one for one in running.wait_for_log() if "without TLS" in str(one["msg"])]
         shown, its_key = authority.client("box", "agents")
         mine = grpc.ssl_channel_credentials(authority.certificate, its_key, shown)
         async with grpc.aio.secure_channel(f"127.0.0.1:{running.grpc}", mine) as channel:
@@ -219,7 +219,7 @@ async def test_by_certificate(
         async with grpc.aio.secure_channel(f"127.0.0.1:{running.grpc}", nobody) as channel:
             with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):  # no handshake without one
                 await VmafxControllerStub(channel).RegisterNode(wire.RegisterNodeRequest(name="box"))
-        assert running.says()  # and no line that is not ours, such as gRPC's
+        assert running.wait_for_log()  # and no line that is not ours, such as gRPC's
 
 
 @pytest.mark.parametrize(

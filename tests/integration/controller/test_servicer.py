@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from tests.conftest import Logged
-from tests.support.controllers import Agent, calling, controlling
 from tests.support.fleet import add_node, has_seen, operating
+from tests.support.inprocess_controller import Agent, controller_stub, running_controller
 from tests.support.proxy import FaultyProxy, Refuse, Stall
 from tests.support.waiting import eventually
 from vmafx.api.job import JobProgress, VmafxJob, VmafxJobSpec
@@ -38,13 +38,13 @@ CLIPS = wire.ScoringParams(reference="file:///a.mp4", distorted="file:///b.mp4")
 
 @pytest.fixture
 async def port(client: Client, namespace: str) -> AsyncIterator[int]:
-    async with controlling(client, namespace) as port:
+    async with running_controller(client, namespace) as port:
         yield port
 
 
 @pytest.fixture
 async def stub(port: int) -> AsyncIterator[VmafxControllerStub]:
-    async with calling(port) as stub:
+    async with controller_stub(port) as stub:
         yield stub
 
 
@@ -287,14 +287,14 @@ async def test_the_last_agent_of_a_name_speaks_for_the_node(
 
 
 async def test_sessions_work_with_every_replica_and_after_a_restart(client: Client, namespace: str) -> None:
-    async with controlling(client, namespace) as first, calling(first) as one:
+    async with running_controller(client, namespace) as first, controller_stub(first) as one:
         agent = Agent(one, "box")
         await agent.register()
-        async with controlling(client, namespace) as second, calling(second) as two:
+        async with running_controller(client, namespace) as second, controller_stub(second) as two:
             there = Agent(two, "box")
             there.me = agent.me
             assert (await there.beat()).ok
-    async with controlling(client, namespace) as third, calling(third) as three:
+    async with running_controller(client, namespace) as third, controller_stub(third) as three:
         after = Agent(three, "box")
         after.me = agent.me
         assert (await after.beat()).ok
@@ -384,14 +384,14 @@ async def test_cancelling_and_looking_up(client: Client, namespace: str, stub: V
         await eventually(cancelled, "it is cancelled")
         again = await stub.CancelJob(wire.CancelJobRequest(job_id=uid))
         assert (again.ok, again.message) == (True, "the job was cancelled already")
-    async with controlling(client, namespace) as port, calling(port) as other:  # which never saw it
+    async with running_controller(client, namespace) as port, controller_stub(port) as other:  # which never saw it
         assert (await other.GetJob(wire.GetJobRequest(job_id=uid))).status == wire.CANCELLED
         await refused(other.GetJob(wire.GetJobRequest(job_id="nobody")), grpc.StatusCode.NOT_FOUND)
     await refused(stub.SubmitJob(wire.SubmitJobRequest(scoring=CLIPS, name="one")), grpc.StatusCode.ALREADY_EXISTS)
 
 
 async def test_a_namespace_that_does_not_exist(client: Client, namespace: str) -> None:
-    async with controlling(client, "", home=namespace) as port, calling(port) as stub:
+    async with running_controller(client, "", home=namespace) as port, controller_stub(port) as stub:
         for call in (
             stub.StreamJobs(wire.StreamJobsRequest(namespace="nosuch")).read(),
             stub.SubmitJob(wire.SubmitJobRequest(scoring=CLIPS, namespace="nosuch")),
@@ -403,7 +403,7 @@ async def test_a_namespace_that_does_not_exist(client: Client, namespace: str) -
 
 @pytest.mark.parametrize("name", ["..", "a/b", "Video", "-a", "a" * 64, "ü"])
 async def test_what_cannot_be_a_namespace(client: Client, namespace: str, name: str) -> None:
-    async with controlling(client, "", home=namespace) as port, calling(port) as stub:
+    async with running_controller(client, "", home=namespace) as port, controller_stub(port) as stub:
         for call in (
             stub.StreamJobs(wire.StreamJobsRequest(namespace=name)).read(),
             stub.SubmitJob(wire.SubmitJobRequest(scoring=CLIPS, namespace=name)),
@@ -444,7 +444,11 @@ async def test_a_stream_shows_what_is_there_and_what_becomes_of_it(
 async def test_a_node_of_the_same_name_elsewhere_cannot_report_for_it(
     client: Client, namespace: str, other_namespace: str
 ) -> None:
-    async with controlling(client, "", home=namespace) as port, calling(port) as stub, operating(client, namespace):
+    async with (
+        running_controller(client, "", home=namespace) as port,
+        controller_stub(port) as stub,
+        operating(client, namespace),
+    ):
         mine, theirs = Agent(stub, "box"), Agent(stub, "box")
         await joined(client, namespace, mine)  # in the one for those who do not say
         await theirs.register(namespace=other_namespace)
@@ -464,7 +468,7 @@ async def test_an_agent_is_told_the_nodes_capacity_and_gets_so_many_jobs(
 ) -> None:
     agent = Agent(stub, "box", capacity=1)
     await joined(client, namespace, agent)
-    assert agent.told == 1
+    assert agent.node_capacity == 1
     await client.merge_patch(NODES, ObjectKey(namespace, "box"), {"spec": {"capacity": 3}})
 
     async def told() -> bool:
@@ -473,7 +477,7 @@ async def test_an_agent_is_told_the_nodes_capacity_and_gets_so_many_jobs(
     await eventually(told, "the heartbeat tells it")
     again = Agent(stub, "box", capacity=1)
     await again.register()
-    assert again.told == 3
+    assert again.node_capacity == 3
 
 
 async def test_an_agent_that_drains_gets_no_new_jobs(client: Client, namespace: str, stub: VmafxControllerStub) -> None:

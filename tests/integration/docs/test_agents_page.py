@@ -1,4 +1,4 @@
-"""The fleet that docs/agents.md has people start by hand, started by the very lines of it."""
+"""The shell block of docs/agents.md that starts a controller, an operator and an agent, run as printed."""
 
 import asyncio
 import os
@@ -26,14 +26,16 @@ def block() -> str:
 
 @pytest.fixture
 async def folder(tmp_path: Path) -> AsyncIterator[Path]:
-    """Where it is typed; whatever comes of it, no cluster stays."""
+    """The folder in which the block runs; its dev cluster is removed afterwards."""
     yield tmp_path
     await asyncio.to_thread(DevCluster(tmp_path / "state" / "vmafx" / "dev" / "dev").down)
 
 
-async def test_as_it_is_printed(folder: Path, clips: Path, speed: Path, kubectl_path: Path) -> None:
+async def test_the_block_scores_a_job_and_stops_all_roles(
+    folder: Path, clips: Path, speed: Path, kubectl_path: Path
+) -> None:
     script = block()
-    for port in ("9090", "8080"):  # which may be taken here
+    for port in ("9090", "8080"):  # may be in use on this machine
         assert script.count(f"127.0.0.1:{port}") == 2
         script = script.replace(f"127.0.0.1:{port}", f"127.0.0.1:{free_port()}")
     (folder / "demo/clips").mkdir(parents=True)
@@ -48,18 +50,20 @@ async def test_as_it_is_printed(folder: Path, clips: Path, speed: Path, kubectl_
         "VMAFX_OPERATOR_PROBE_ADDR": "0",
         "VMAFX_OPERATOR_METRICS_ADDR": "0",
     }
-    with (folder / "said").open("w") as said:
+    with (folder / "output.log").open("w") as output:
         process = await asyncio.create_subprocess_exec(
             "bash", "-euo", "pipefail", "-c", script, cwd=folder, env=environment, stdin=asyncio.subprocess.DEVNULL,
-            stdout=said, stderr=said, start_new_session=True,
+            stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
     try:
         async with asyncio.timeout(2 * PATIENCE):
             code = await process.wait()
     finally:
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # the parts, where the script did not come to end them
-    told = "\n".join((folder / name).read_text() for name in ("said", "controller.log", "operator.log", "agent.log"))
-    assert code == 0, told
-    assert re.search(r"VMAF \d+\.\d+ +\(6 frames, .* on this-machine", told), told
-    assert told.count('"msg":"stopped"') == 3, told
+            os.killpg(process.pid, signal.SIGKILL)  # the roles, if the script did not stop them
+    logs = "\n".join(
+        (folder / name).read_text() for name in ("output.log", "controller.log", "operator.log", "agent.log")
+    )
+    assert code == 0, logs
+    assert re.search(r"VMAF \d+\.\d+ +\(6 frames, .* on this-machine", logs), logs
+    assert logs.count('"msg":"stopped"') == 3, logs

@@ -1,4 +1,4 @@
-"""What docs/ci.md shows, run by sh as a pipeline would."""
+"""The scripts of docs/ci.md, run by sh as in a CI pipeline."""
 
 import asyncio
 import json
@@ -6,34 +6,32 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import yaml
 
-from tests.support.fleet import scoring_fleet
+from tests.support.fleet import ScoringFleet
 from tests.support.project import ROOT
 from tests.support.video import ffmpeg
 from vmafx.devcluster import DevCluster
-from vmafx.kube import Client
 
 
-def shown(holding: str) -> str:
-    """The script with this text in it."""
+def script_with(text: str) -> str:
+    """The script of the page that contains this text."""
     blocks = re.findall(r"test_ci_page\.py -->\n```sh\n(.*?)```", (ROOT / "docs/ci.md").read_text(), re.DOTALL)
-    (block,) = [one for one in blocks if holding in one]
+    (block,) = [one for one in blocks if text in one]
     return str(block)
 
 
 class Pipeline(NamedTuple):
-    """A folder with the clips, and the environment of a job."""
+    """A folder with clips, and the environment of a CI job."""
 
     folder: Path
     environment: dict[str, str]
 
-    async def runs(self, script: str) -> tuple[int | None, str, str]:
+    async def run(self, script: str) -> tuple[int | None, str, str]:
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             "sh", "-eu", "-c", script, cwd=self.folder, env=self.environment, stdout=pipe, stderr=pipe
@@ -45,7 +43,7 @@ class Pipeline(NamedTuple):
 @pytest.fixture
 def pipeline(clips: Path, cluster: DevCluster, namespace: str, tmp_path: Path) -> Pipeline:
     if shutil.which("jq") is None:
-        pytest.skip("there is no jq here")
+        pytest.skip("jq is not installed")
     folder = tmp_path / "build"
     folder.mkdir()
     shutil.copy(clips / "reference.mkv", folder)
@@ -61,47 +59,41 @@ def pipeline(clips: Path, cluster: DevCluster, namespace: str, tmp_path: Path) -
     return Pipeline(folder, environment)
 
 
-@pytest.fixture
-async def fleet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[None]:
-    async with scoring_fleet(client, namespace, tmp_path):
-        yield
-
-
-async def test_a_pipeline_fails_below_the_threshold_and_leaves_artefacts(pipeline: Pipeline) -> None:
-    script = shown("--fail-under")
-    code, out, err = await pipeline.runs(script)
+async def test_a_local_pipeline_fails_below_the_threshold_and_keeps_its_reports(pipeline: Pipeline) -> None:
+    script = script_with("--fail-under")
+    code, out, err = await pipeline.run(script)
     assert (code, out) == (1, "quality is below the threshold; see quality/report.html\n"), err
     assert "low.mp4" in err
     assert sorted(file.name for file in (pipeline.folder / "quality").iterdir()) == [
         "frames.csv", "report.html", "scores.json",
     ]  # fmt: skip
-    _, scores, _ = await pipeline.runs(shown(".error.message"))
+    _, scores, _ = await pipeline.run(script_with(".error.message"))
     assert [line.split()[1] for line in scores.splitlines()] == ["low.mp4", "high.mp4"]
 
-    code, out, err = await pipeline.runs(script.replace("--fail-under 80", "--fail-under 0"))
+    code, out, err = await pipeline.run(script.replace("--fail-under 80", "--fail-under 0"))
     assert (code, out) == (0, "quality is fine\n"), err
     (pipeline.folder / "low.mp4").unlink()
-    code, out, err = await pipeline.runs(script)
+    code, out, err = await pipeline.run(script)
     assert (code, out) == (2, "a clip or an option is wrong\n"), err
-    _, scores, _ = await pipeline.runs(shown(".error.message"))
+    _, scores, _ = await pipeline.run(script_with(".error.message"))
     assert "no file low.mp4" in scores
 
 
-async def test_a_pipeline_has_a_cluster_score(pipeline: Pipeline, fleet: None) -> None:
-    script = shown("jq -e")
-    code, out, err = await pipeline.runs(script)
+async def test_a_pipeline_scores_a_clip_on_a_cluster(pipeline: Pipeline, fleet: ScoringFleet) -> None:
+    script = script_with("jq -e")
+    code, out, err = await pipeline.run(script)
     assert (code, out) == (0, "true\n"), err
     job = json.loads((pipeline.folder / "quality/job.json").read_text())
     assert (job["status"]["phase"], job["spec"]["ttlSecondsAfterFinished"]) == ("Succeeded", 24 * 3600)
-    code, out, err = await pipeline.runs(script.replace("high.mp4", "low.mp4"))
+    code, out, err = await pipeline.run(script.replace("high.mp4", "low.mp4"))
     assert (code, out) == (1, "false\n"), err
 
 
-async def test_a_pipeline_has_a_cluster_score_several_clips(pipeline: Pipeline, fleet: None) -> None:
-    script = shown("for clip in")
-    code, out, err = await pipeline.runs(script)
+async def test_a_pipeline_scores_several_clips_on_a_cluster(pipeline: Pipeline, fleet: ScoringFleet) -> None:
+    script = script_with("for clip in")
+    code, out, err = await pipeline.run(script)
     assert code == 0, err
     assert [Path(line.split()[1]).name for line in out.splitlines()] == ["low.mp4", "high.mp4"]
     (pipeline.folder / "low.mp4").unlink()
-    code, _, err = await pipeline.runs(script)
+    code, _, err = await pipeline.run(script)
     assert code == 2, err

@@ -1,4 +1,4 @@
-"""What docs/controller.md shows, does what it says: by bash, curl and kubectl as a reader would."""
+"""The examples of docs/controller.md, run with bash, curl, kubectl and Python."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from tests.support.project import ROOT
-from tests.support.scripted import Scripted
+from tests.support.scripted_controller import ScriptedController
 from tests.support.waiting import eventually
 from vmafx.auth import access
 from vmafx.auth.access import TokenAccess
@@ -27,9 +27,10 @@ from vmafx.wire import controller_pb2 as wire
 SERVICE = wire.DESCRIPTOR.services_by_name["VmafxController"]
 
 
-def shown(language: str, holding: str) -> str:
+def block_with(language: str, text: str) -> str:
+    """The code block of the page that contains this text."""
     blocks = re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs/controller.md").read_text(), re.DOTALL)
-    (block,) = [one for one in blocks if holding in one]
+    (block,) = [one for one in blocks if text in one]
     return str(block)
 
 
@@ -43,17 +44,19 @@ async def bash(script: str, **variables: str) -> str:
     return out.decode()
 
 
-async def test_the_accounts_that_it_makes_are_let_in(client: Client, cluster: DevCluster, kubectl_path: Path) -> None:
+async def test_the_service_accounts_of_the_page_are_authorized(
+    client: Client, cluster: DevCluster, kubectl_path: Path
+) -> None:
     path = f"{kubectl_path.parent}:{os.environ['PATH']}"
     agent = "kubectl create token gpu-1 --audience vmafx-controller"
-    script = f'{shown("sh", "create token")}\necho; echo "$TOKEN"; {agent}'
+    script = f'{block_with("sh", "create token")}\necho; echo "$TOKEN"; {agent}'
     *_, encoder, gpu = (await bash(script, KUBECONFIG=str(cluster.kubeconfig), PATH=path)).split()
-    at = 0.0
-    guard = TokenAccess(client, lambda: at)
+    now = 0.0
+    guard = TokenAccess(client, lambda: now)
 
-    async def let_in() -> bool:
-        nonlocal at
-        at += access.ALLOWED_TTL
+    async def authorized() -> bool:
+        nonlocal now
+        now += access.ALLOWED_TTL
         try:
             await guard.admit(CallerCredentials(encoder), "create", "vmafxjobs", "default")
             await guard.admit(CallerCredentials(gpu), "patch", "vmafxnodes", "default", "gpu-1", "status")
@@ -61,24 +64,26 @@ async def test_the_accounts_that_it_makes_are_let_in(client: Client, cluster: De
             return False
         return True
 
-    await eventually(let_in, "the server has seen the bindings")
+    await eventually(authorized, "the API server has seen the role bindings")
     with pytest.raises(CallRefused, match="may not patch"):
         await guard.admit(CallerCredentials(gpu), "patch", "vmafxnodes", "default", "gpu-2", "status")
 
 
-async def test_curl() -> None:
-    calls = Scripted()
+async def test_the_curl_example() -> None:
+    calls = ScriptedController()
     async with server.serve_http(ListenAddress("127.0.0.1", 0), http_server.site(calls, {})) as port:  # type: ignore[arg-type]
         controller = f"http://127.0.0.1:{port}"
-        out = await bash(shown("sh", "curl"), CONTROLLER=controller, TOKEN="t", JOB="u-1")
-    assert [one.call for one in calls.asked] == ["SubmitJob", "GetJob", "StreamJobs", "CancelJob"]
-    assert {one.presented.token for one in calls.asked} == {"t"}
-    assert calls.asked[0].request.spec == '{"priority": 5}'
+        out = await bash(block_with("sh", "curl"), CONTROLLER=controller, TOKEN="t", JOB="u-1")
+    assert [one.call for one in calls.received] == ["SubmitJob", "GetJob", "StreamJobs", "CancelJob"]
+    assert {one.presented.token for one in calls.received} == {"t"}
+    assert calls.received[0].request.spec == '{"priority": 5}'
     assert '"finalScore":93.25' in out
 
 
-async def test_python(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    calls, tokens = Scripted(), []
+async def test_the_python_example(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    calls, tokens = ScriptedController(), []
 
     async def submit(request: Any, context: Any) -> Any:
         tokens.append(dict(context.invocation_metadata())["authorization"])
@@ -106,7 +111,7 @@ async def test_python(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     monkeypatch.setenv("TOKEN", "t")
     names: dict[str, Any] = {}
     try:
-        exec(compile(shown("python", "grpc"), "docs/controller.md", "exec"), names)  # noqa: S102 - our own documentation
+        exec(compile(block_with("python", "grpc"), "docs/controller.md", "exec"), names)  # noqa: S102 - from docs/
         await asyncio.wait_for(names["main"](), 20)
     finally:
         await server.stop(None)

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 import uvloop
 
-from tests.support.nobody import nobody_listens
+from tests.support.closed_port import closed_port
+from tests.support.forward_proxy import Tunnel
 from tests.support.proxy import FaultyProxy
-from tests.support.tunnel import Tunnel
 from vmafx.api.meta import ObjectMeta
 from vmafx.api.node import VmafxNode, VmafxNodeSpec
 from vmafx.devcluster.pki import Authority
@@ -89,7 +89,7 @@ async def test_requests_to_a_server_without_tls_are_forwarded_by_url(client: Cli
 
 
 async def test_an_unreachable_proxy_is_reported(client: Client) -> None:
-    with nobody_listens() as port:
+    with closed_port() as port:
         unreachable = msgspec.structs.replace(client.config, proxy=f"http://127.0.0.1:{port}")
         async with Client(unreachable) as proxied:
             with pytest.raises(Unreachable, match="cannot connect"):

@@ -15,11 +15,11 @@ import pytest
 from tests.integration.kube.test_client import SLIM, make
 from tests.integration.operator.test_operator import controller, create_node, leader_flags, status_of
 from tests.integration.runtime.test_informer import own_cluster, running, settled
-from tests.support.contexts import context
 from tests.support.faults import kill, start
-from tests.support.operators import LEASE, Controller, operator
+from tests.support.operator_context import context
+from tests.support.operator_process import LEASE, Controller, operator
 from tests.support.proxy import FaultyProxy, Refuse
-from tests.support.settings import defaults
+from tests.support.setting_defaults import defaults
 from tests.support.waiting import eventually
 from vmafx.devcluster import DevCluster, crds
 from vmafx.kube import JOBS, NODES, Client, ObjectKey, load_config

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import Kubectl
 from tests.support.fleet import allow_pods, phase, reaches, submit
 from tests.support.kubelet import Kubelet
-from tests.support.operators import LEASE, OPERATOR, Controller, operator
+from tests.support.operator_process import LEASE, OPERATOR, Controller, operator
 from tests.support.waiting import eventually, until
 from vmafx.devcluster import DevCluster
 from vmafx.kube import JOBS, NODES, Client, ObjectKey

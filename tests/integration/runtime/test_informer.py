@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.devcluster.test_cluster import QUICK
 from tests.integration.kube.test_client import SLIM, Picky, make
-from tests.support.faults import forget_the_past, kill, start
+from tests.support.faults import compact_etcd, kill, start
 from tests.support.proxy import CutStream, Delay, FaultyProxy, LoseRequest, Refuse, Stall
 from tests.support.waiting import eventually
 from vmafx.api.job import JobSpecView, JobView
@@ -332,7 +332,7 @@ async def test_after_a_compaction_an_informer_relists_and_reports_deletions(own_
                 proxy.cut()
                 await client.delete(JOBS, ObjectKey("default", "deleted"))
                 await make(client, "default", "new")
-                await forget_the_past(own_cluster)
+                await compact_etcd(own_cluster)
                 start(own_cluster, "kube-apiserver", kill(own_cluster, "kube-apiserver"))
                 proxy.faults.clear()
                 await settled(informer, listener, client)

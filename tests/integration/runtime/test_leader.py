@@ -22,19 +22,6 @@ def lease(namespace: str) -> ObjectKey:
     return ObjectKey(namespace, "vmafx-operator.vmafx.dev")
 
 
-@pytest.fixture
-async def proxy(client: Client) -> AsyncIterator[FaultyProxy]:
-    async with FaultyProxy(client.config) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-async def through(proxy: FaultyProxy) -> AsyncIterator[Client]:
-    """A client whose requests go through the proxy."""
-    async with Client(proxy.config) as through:
-        yield through
-
-
 def candidate(
     client: Client, lease: ObjectKey, name: str, timings: Timings = FREQUENT
 ) -> tuple[LeaderElection, Metrics]:
@@ -56,10 +43,10 @@ async def tasks() -> AsyncIterator[list["asyncio.Task[None]"]]:
 
 
 async def test_a_second_candidate_waits_until_the_leader_releases_the_lease(
-    client: Client, proxy: FaultyProxy, through: Client, lease: ObjectKey, tasks: list["asyncio.Task[None]"]
+    client: Client, proxy: FaultyProxy, proxied_client: Client, lease: ObjectKey, tasks: list["asyncio.Task[None]"]
 ) -> None:
     first, first_metrics = candidate(client, lease, "first", DEFAULT_TIMINGS)
-    second, second_metrics = candidate(through, lease, "second")
+    second, second_metrics = candidate(proxied_client, lease, "second")
     assert leader_status(first_metrics, lease) == 0
     await first.acquire()
     assert leader_status(first_metrics, lease) == 1
@@ -88,11 +75,11 @@ async def lease_reads(proxy: FaultyProxy, times: int) -> None:
 
 
 async def test_a_candidate_notices_a_released_lease_by_its_watch(
-    client: Client, proxy: FaultyProxy, through: Client, lease: ObjectKey, tasks: list["asyncio.Task[None]"]
+    client: Client, proxy: FaultyProxy, proxied_client: Client, lease: ObjectKey, tasks: list["asyncio.Task[None]"]
 ) -> None:
     first, _ = candidate(client, lease, "first")
     rare = Timings(lease_duration=3600, renew_deadline=60.0, retry_period=3600.0)
-    second, _ = candidate(through, lease, "second", rare)
+    second, _ = candidate(proxied_client, lease, "second", rare)
     await first.acquire()
     taking = asyncio.create_task(second.acquire())
     tasks.append(taking)
@@ -131,9 +118,9 @@ async def test_the_leader_notices_at_its_next_renewal_that_another_holds_the_lea
 
 
 async def test_a_lease_that_is_not_renewed_within_the_deadline_is_lost(
-    proxy: FaultyProxy, through: Client, lease: ObjectKey
+    proxy: FaultyProxy, proxied_client: Client, lease: ObjectKey
 ) -> None:
-    election, metrics = candidate(through, lease, "cut-off", Timings(renew_deadline=3.0, retry_period=0.05))
+    election, metrics = candidate(proxied_client, lease, "cut-off", Timings(renew_deadline=3.0, retry_period=0.05))
     await election.acquire()
     assert election.is_leader()
     proxy.faults.extend([Refuse(500)] * 10_000)
@@ -156,9 +143,9 @@ async def test_a_lease_is_taken_once_it_has_expired_and_not_before(client: Clien
 
 
 async def test_of_two_candidates_that_start_together_one_leads(
-    proxy: FaultyProxy, through: Client, lease: ObjectKey
+    proxy: FaultyProxy, proxied_client: Client, lease: ObjectKey
 ) -> None:
-    candidates = [candidate(through, lease, name)[0] for name in ("a", "b")]
+    candidates = [candidate(proxied_client, lease, name)[0] for name in ("a", "b")]
     tasks = [asyncio.create_task(election.acquire()) for election in candidates]
     await asyncio.wait(tasks, timeout=60, return_when=asyncio.FIRST_COMPLETED)
     await lease_reads(proxy, 8)  # by the other one: the leader does not renew here
@@ -193,10 +180,10 @@ async def test_the_leader_creates_a_deleted_lease_again(client: Client, lease: O
 
 
 async def test_one_request_that_hangs_does_not_lose_the_lease(
-    proxy: FaultyProxy, through: Client, lease: ObjectKey
+    proxy: FaultyProxy, proxied_client: Client, lease: ObjectKey
 ) -> None:
     timings = Timings(renew_deadline=8.0, retry_period=0.05)  # the request hangs for half of it
-    election, _ = candidate(through, lease, "first", timings)
+    election, _ = candidate(proxied_client, lease, "first", timings)
     await election.acquire()
     proxy.seen.clear()
     proxy.faults.append(Stall())

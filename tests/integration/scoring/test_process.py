@@ -35,15 +35,6 @@ def long_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return video.long_clip(tmp_path_factory.mktemp("long") / "clip.mkv", frames=150)
 
 
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    return folder
-
-
 def reading(path: Path) -> Iterator[int]:
     """The processes that have this file open."""
     for entry in Path("/proc").iterdir():
@@ -78,7 +69,7 @@ async def test_progress_increases_to_the_total_and_the_report_comes_last(long_cl
     assert scoring[-1].eta == 0
 
 
-async def test_closing_the_stream_stops_ffmpeg(long_clip: Path, temporary: Path) -> None:
+async def test_closing_the_stream_stops_ffmpeg(long_clip: Path, temp_folder: Path) -> None:
     scorer = Scorer(await engine.find_engine())
     clip = Source(str(long_clip))
     async with aclosing(scorer.stream(clip, clip, ScoreOptions(threads=1))) as updates:
@@ -87,7 +78,7 @@ async def test_closing_the_stream_stops_ffmpeg(long_clip: Path, temporary: Path)
                 break
         assert others_reading(long_clip)
     assert others_reading(long_clip) == []
-    assert list(temporary.iterdir()) == []
+    assert list(temp_folder.iterdir()) == []
     assert list(reading(long_clip)) == []  # not even this process has it open
 
 
@@ -100,7 +91,7 @@ MOMENTS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_a_cancelled_task_leaves_no_process_and_no_file(moment: str, long_clip: Path, temporary: Path) -> None:
+async def test_a_cancelled_task_leaves_no_process_and_no_file(moment: str, long_clip: Path, temp_folder: Path) -> None:
     scorer = Scorer(await engine.find_engine())
     clip = Source(str(long_clip))
     task = asyncio.create_task(scorer.score(clip, clip, ScoreOptions(threads=1)))
@@ -110,7 +101,7 @@ async def test_a_cancelled_task_leaves_no_process_and_no_file(moment: str, long_
     await asyncio.gather(task, return_exceptions=True)
     assert task.cancelled()
     assert list(reading(long_clip)) == []
-    assert list(temporary.iterdir()) == []
+    assert list(temp_folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

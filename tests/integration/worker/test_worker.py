@@ -21,7 +21,7 @@ VMAFX = str(Path(sys.executable).with_name("vmafx"))
 
 
 @pytest.fixture(scope="module")
-def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def worker_clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clips")
     reference = lossless(scene(frames=12), folder / "reference.mkv")
     ffmpeg("-i", reference, "-c:v", "libx264", "-crf", "34", folder / "distorted.mp4")
@@ -58,16 +58,25 @@ def worker(tmp_path: Path) -> Worker:
     return Worker(tmp_path)
 
 
-def attempt(clips: Path, distorted: str = "distorted.mp4", **fields: Any) -> AttemptSpec:
-    return AttemptSpec((clips / "reference.mkv").as_uri(), (clips / distorted).as_uri(), id="uid-0", **fields)
+def attempt(worker_clips: Path, distorted: str = "distorted.mp4", **fields: Any) -> AttemptSpec:
+    return AttemptSpec(
+        (worker_clips / "reference.mkv").as_uri(), (worker_clips / distorted).as_uri(), id="uid-0", **fields
+    )
 
 
-def test_the_score_equals_that_of_vmafx_score(worker: Worker, clips: Path, tmp_path: Path) -> None:
+def test_the_score_equals_that_of_vmafx_score(worker: Worker, worker_clips: Path, tmp_path: Path) -> None:
     options = ScoringOptions(subsample=2, pooling="p10", features=("psnr", "ssim"), threads=1)
     output = tmp_path / "report.csv"
-    code, result, log = worker.run(attempt(clips, options=options, output=output.as_uri()))
+    code, result, log = worker.run(attempt(worker_clips, options=options, output=output.as_uri()))
     assert code == 0
-    command = [VMAFX, "score", str(clips / "reference.mkv"), str(clips / "distorted.mp4"), "--json", "--no-cache"]
+    command = [
+        VMAFX,
+        "score",
+        str(worker_clips / "reference.mkv"),
+        str(worker_clips / "distorted.mp4"),
+        "--json",
+        "--no-cache",
+    ]
     command += ["--subsample", "2", "--pool", "p10", "--feature", "psnr,ssim"]
     expected = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     assert (result.score, result.frames) == (expected["score"], expected["frames"]) == (result.score, 6)
@@ -80,18 +89,18 @@ def test_the_score_equals_that_of_vmafx_score(worker: Worker, clips: Path, tmp_p
     assert [line["msg"] for line in lines if "done" not in line] == ["scoring", "scored"]  # "done": progress, if slow
 
 
-def test_an_html_report_shows_the_worst_frames(worker: Worker, clips: Path, tmp_path: Path) -> None:
+def test_an_html_report_shows_the_worst_frames(worker: Worker, worker_clips: Path, tmp_path: Path) -> None:
     output = tmp_path / "report.HTML"
-    code, result, _ = worker.run(attempt(clips, output=output.as_uri()))
+    code, result, _ = worker.run(attempt(worker_clips, output=output.as_uri()))
     assert (code, result.reportURI) == (0, output.as_uri())
     assert output.read_text().count("data:image/jpeg;base64,") == 2 * 6  # six frames of both clips
 
 
-def test_a_report_without_pictures_still_has_a_score(worker: Worker, clips: Path, tmp_path: Path) -> None:
+def test_a_report_without_pictures_still_has_a_score(worker: Worker, worker_clips: Path, tmp_path: Path) -> None:
     output, broken = tmp_path / "report.html", tmp_path / "ffmpeg"
     broken.write_text(f'#!/bin/sh\ncase "$*" in *-c:v\\ mjpeg*) exit 1;; esac\nexec "{FFMPEG}" "$@"\n')
     broken.chmod(0o755)
-    code, result, log = worker.run(attempt(clips, output=output.as_uri()), VMAFX_FFMPEG_BIN=str(broken))
+    code, result, log = worker.run(attempt(worker_clips, output=output.as_uri()), VMAFX_FFMPEG_BIN=str(broken))
     assert (code, result.frames, result.reportURI) == (0, 12, output.as_uri())
     assert "data:image/jpeg" not in output.read_text()
     (warning,) = [entry for line in log.splitlines() if (entry := json.loads(line))["level"] == "warn"]
@@ -110,55 +119,55 @@ def test_a_report_without_pictures_still_has_a_score(worker: Worker, clips: Path
     ],
 )
 def test_bad_input_exits_with_2(
-    worker: Worker, clips: Path, distorted: str, fields: dict[str, Any], message: str
+    worker: Worker, worker_clips: Path, distorted: str, fields: dict[str, Any], message: str
 ) -> None:
-    code, result, _ = worker.run(attempt(clips, distorted, **fields))
+    code, result, _ = worker.run(attempt(worker_clips, distorted, **fields))
     assert (code, result.fault, result.score) == (2, "BadInput", None)
     assert result.message is not None
     assert message in result.message
 
 
-def test_a_node_fault_exits_with_4(worker: Worker, clips: Path) -> None:
-    code, result, _ = worker.run(attempt(clips), VMAFX_FFMPEG_BIN="/nowhere")
+def test_a_node_fault_exits_with_4(worker: Worker, worker_clips: Path) -> None:
+    code, result, _ = worker.run(attempt(worker_clips), VMAFX_FFMPEG_BIN="/nowhere")
     assert (code, result.fault) == (4, "NodeFault")
-    code, result, _ = worker.run(attempt(clips), VMAFX_MEDIA_MAX_BYTES="much")
+    code, result, _ = worker.run(attempt(worker_clips), VMAFX_MEDIA_MAX_BYTES="much")
     assert (code, result.fault) == (4, "NodeFault")
     code, result, _ = worker.run("{}")
     assert (code, result.fault) == (4, "NodeFault")
     assert "VMAFX_WORK is invalid" in (result.message or "")
 
 
-def test_the_threads_of_the_job_override_those_of_the_node(worker: Worker, clips: Path, tmp_path: Path) -> None:
+def test_the_threads_of_the_job_override_those_of_the_node(worker: Worker, worker_clips: Path, tmp_path: Path) -> None:
     seen, engine = tmp_path / "arguments", tmp_path / "ffmpeg"
     engine.write_text(f'#!/bin/sh\necho "$*" >>{seen}\nexec "{FFMPEG}" "$@"\n')
     engine.chmod(0o755)
     for options, threads in ((None, "3"), (ScoringOptions(threads=1), "1")):
-        code, _, _ = worker.run(attempt(clips, options=options), VMAFX_FFMPEG_BIN=str(engine), VMAFX_THREADS="3")
+        code, _, _ = worker.run(attempt(worker_clips, options=options), VMAFX_FFMPEG_BIN=str(engine), VMAFX_THREADS="3")
         assert code == 0
         scored = [line for line in seen.read_text().splitlines() if "n_threads" in line]
         assert f"n_threads={threads}:" in scored[-1]
-    code, result, _ = worker.run(attempt(clips), VMAFX_THREADS="many")
+    code, result, _ = worker.run(attempt(worker_clips), VMAFX_THREADS="many")
     assert (code, result.fault) == (4, "NodeFault")
 
 
-def test_a_model_name_is_looked_up_in_the_model_folder(worker: Worker, clips: Path, tmp_path: Path) -> None:
+def test_a_model_name_is_looked_up_in_the_model_folder(worker: Worker, worker_clips: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text("{}")
-    code, result, _ = worker.run(attempt(clips, model="mine"), VMAFX_MODEL_DIR=str(tmp_path))
+    code, result, _ = worker.run(attempt(worker_clips, model="mine"), VMAFX_MODEL_DIR=str(tmp_path))
     assert (code, result.fault) == (2, "BadInput")
     assert f"{tmp_path}/mine.json is not a VMAF model" in (result.message or "")
-    code, result, _ = worker.run(attempt(clips), VMAFX_MODEL_DIR="models")
+    code, result, _ = worker.run(attempt(worker_clips), VMAFX_MODEL_DIR="models")
     assert (code, result.fault) == (4, "NodeFault")
     assert "VMAFX_MODEL_DIR: 'models' is not an absolute path" in (result.message or "")
 
 
-def test_the_roots_of_the_node_apply_to_the_job(worker: Worker, clips: Path) -> None:
-    code, result, _ = worker.run(attempt(clips), VMAFX_MEDIA_ROOTS="/srv/clips")
+def test_the_roots_of_the_node_apply_to_the_job(worker: Worker, worker_clips: Path) -> None:
+    code, result, _ = worker.run(attempt(worker_clips), VMAFX_MEDIA_ROOTS="/srv/clips")
     assert (code, result.fault) == (2, "BadInput")
     assert "outside the folders" in (result.message or "")
 
 
-def test_a_stopped_worker_leaves_no_result_and_no_process(worker: Worker, clips: Path) -> None:
-    long = (clips / "long.mkv").as_uri()
+def test_a_stopped_worker_leaves_no_result_and_no_process(worker: Worker, worker_clips: Path) -> None:
+    long = (worker_clips / "long.mkv").as_uri()
     with worker.start(AttemptSpec(long, long, options=ScoringOptions(threads=1), id="uid-0")) as process:
         until(lambda: bool(_ffmpeg_children(process.pid)), "ffmpeg runs")
         children = _ffmpeg_children(process.pid)
@@ -185,7 +194,7 @@ def _is_scoring(process: Path) -> bool:
     return False
 
 
-def test_credentials_are_neither_logged_nor_in_the_result(worker: Worker, clips: Path) -> None:
+def test_credentials_are_neither_logged_nor_in_the_result(worker: Worker, worker_clips: Path) -> None:
     secret = "https://user:pa55word@127.0.0.1:1/a.mp4?signature=t0ken"
     code, result, log = worker.run(AttemptSpec(secret, secret, model=secret, id="uid-0"))
     assert (code, result.fault) == (2, "BadInput")  # 127.0.0.1 is a private address

@@ -1,4 +1,4 @@
-"""The demo without its processes: what is written for kubectl, and what is shown. test_plots.py has its chart."""
+"""The demo without its processes: the manifest, the table, the next steps. test_plots.py tests the chart."""
 
 from pathlib import Path
 
@@ -14,15 +14,15 @@ from vmafx.demo.progress import DemoError
 from vmafx.fleet.rows import JobRow
 
 
-def test_jobs_as_kubectl_takes_them(tmp_path: Path) -> None:
+def test_the_manifest_has_a_job_for_each_encode(tmp_path: Path) -> None:
     jobs.write(tmp_path / "jobs.yaml", tmp_path / "a b")
-    found = list(yaml.safe_load_all((tmp_path / "jobs.yaml").read_text()))
-    assert [one["metadata"]["name"] for one in found] == [encode.name for encode in ENCODES]
-    assert found[0]["spec"]["reference"].startswith("file:///")
-    assert found[0]["spec"]["reference"].endswith("/a%20b/reference.mkv")
+    documents = list(yaml.safe_load_all((tmp_path / "jobs.yaml").read_text()))
+    assert [one["metadata"]["name"] for one in documents] == [encode.name for encode in ENCODES]
+    assert documents[0]["spec"]["reference"].startswith("file:///")
+    assert documents[0]["spec"]["reference"].endswith("/a%20b/reference.mkv")
 
 
-def test_the_table_shows_what_is_known_and_a_failure_is_told() -> None:
+def test_the_table_shows_each_job_and_a_failed_job_raises() -> None:
     rows = [
         JobRow(namespace="d", name="vp9", phase="Succeeded", score=87.125, node="this-machine"),
         JobRow(namespace="d", name="av1", phase="Failed", message="no such file"),
@@ -39,14 +39,14 @@ def test_the_table_shows_what_is_known_and_a_failure_is_told() -> None:
         scores(rows)
 
 
-def test_the_next_steps_need_no_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_steps_use_the_installed_command_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert not any("make" in line for line in next_steps(tmp_path / "demo"))
     assert any("vmafx demo --keep  " in line for line in next_steps(tmp_path / "demo"))
     assert any("vmafx demo --keep --output other  " in line for line in next_steps(tmp_path / "other"))
 
 
-def test_what_has_no_score_in_time_is_told() -> None:
+def test_jobs_without_a_score_are_listed_with_their_phase() -> None:
     scored = [JobRow(namespace="d", name=one.name, phase="Succeeded", score=90.0) for one in ENCODES[:-2]]
     waiting = JobRow(namespace="d", name="vp9", phase="Pending", message="no node is free")
     assert unscored([*scored, waiting]) == "vp9 is Pending (no node is free), av1 is not listed"

@@ -1,4 +1,4 @@
-"""Generated files, as committed."""
+"""The committed generated files are up to date and grant no more than needed."""
 
 from pathlib import Path
 
@@ -9,28 +9,28 @@ from tests.support.project import ROOT
 from vmafx.controller.rbac import SESSION_SECRET
 from vmafx.generate.files import CONTROLLER_ROLES, CRD_FOLDERS, OPERATOR_ROLES, files
 
-WANTED = files()
-ROLES = [path for path in WANTED if path.parent == OPERATOR_ROLES.parent]
+FILES = files()
+ROLES = [path for path in FILES if path.parent == OPERATOR_ROLES.parent]
 
 
-@pytest.mark.parametrize("path", WANTED, ids=str)
-def test_what_is_committed_is_what_is_declared(path: Path) -> None:
-    assert (ROOT / path).read_text() == WANTED[path]
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_the_committed_file_is_up_to_date(path: Path) -> None:
+    assert (ROOT / path).read_text() == FILES[path]
 
 
-def test_everything_in_these_folders_is_generated() -> None:
+def test_the_folders_contain_only_generated_files() -> None:
     for folder in (*CRD_FOLDERS, OPERATOR_ROLES.parent):
-        assert {ROOT / path for path in WANTED if path.parent == folder} == set((ROOT / folder).iterdir())
+        assert {ROOT / path for path in FILES if path.parent == folder} == set((ROOT / folder).iterdir())
 
 
-def test_the_chart_carries_the_same_crds() -> None:
+def test_the_chart_has_the_same_crds() -> None:
     bases, chart = (sorted((ROOT / folder).iterdir()) for folder in CRD_FOLDERS)
     assert [path.name for path in bases] == [path.name for path in chart]
     assert [path.read_bytes() for path in bases] == [path.read_bytes() for path in chart]
 
 
 @pytest.mark.parametrize("path", ROLES, ids=str)
-def test_nobody_is_given_everything(path: Path) -> None:
+def test_no_role_has_wildcards_and_only_the_controller_reads_its_own_secret(path: Path) -> None:
     roles = list(yaml.safe_load_all((ROOT / path).read_text()))
     granted = [rule for role in roles for rule in role["rules"]]
     assert granted
@@ -40,7 +40,7 @@ def test_nobody_is_given_everything(path: Path) -> None:
     assert secrets == ([] if path != CONTROLLER_ROLES else SECRETS)
 
 
-# In its own namespace: the one that it makes, and no other that it can read.
+# In the controller's own namespace: it creates its session Secret and reads no other.
 SECRETS = [
     ("Role", {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}),
     ("Role", {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": [SESSION_SECRET]}),

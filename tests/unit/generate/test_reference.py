@@ -1,4 +1,4 @@
-"""docs/api.md says everything that the schemas say, in words."""
+"""docs/api.md documents everything that the schemas contain."""
 
 import re
 from typing import Annotated, Any, ClassVar, get_args, get_type_hints
@@ -19,10 +19,10 @@ from vmafx.operator.kinds import RECONCILED_KINDS as RECONCILED
 from vmafx.operator.node.decide import NodeHealth
 from vmafx.operator.node.kind import NODE
 
-WHOLE = page(KINDS, {kind.model: kind.reasons for kind in RECONCILED})
+PAGE = page(KINDS, {kind.model: kind.reasons for kind in RECONCILED})
 
 
-def section(title: str, text: str = WHOLE) -> str:
+def section(title: str, text: str = PAGE) -> str:
     found = re.search(rf"^(#+) {title}\n(.*?)(?=^#{{1,3}} |\Z)", text, re.MULTILINE | re.DOTALL)
     assert found is not None, title
     return found[2]
@@ -45,129 +45,127 @@ def structs(kind: types.Type) -> dict[str, types.StructType]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_field_has_its_row(kind: type[CustomObject]) -> None:
+def test_every_field_has_a_row(kind: type[CustomObject]) -> None:
     parts = {field.name: field.type for field in struct_fields(kind)}
     for name, struct in (structs(parts["spec"]) | structs(parts["status"])).items():
         rows = re.findall(r"^\| `(\w+)` \|", section(name), re.MULTILINE)
         assert rows == [field.encode_name for field in struct.fields], name
 
 
-def test_what_the_schema_says_of_a_field_is_there() -> None:
-    """Descriptions and the sentences that answer wrong values, from the CRDs themselves."""
-
-    def look(schema: Any) -> None:
+def test_every_description_and_validation_message_of_the_crds_is_on_the_page() -> None:
+    def check(schema: Any) -> None:
         if isinstance(schema, list):
             for part in schema:
-                look(part)
+                check(part)
         if isinstance(schema, dict):
             for name in ("message", "description"):
                 text = schema.get(name)
                 if isinstance(text, str) and "is immutable" not in text:
-                    assert text in WHOLE or text[0].lower() + text[1:] in WHOLE
+                    assert text in PAGE or text[0].lower() + text[1:] in PAGE
             for part in schema.values():
-                look(part)
+                check(part)
 
     for kind in KINDS:
-        look(definition(kind)["spec"]["versions"][0]["schema"])
+        check(definition(kind)["spec"]["versions"][0]["schema"])
 
 
-def test_links_lead_to_headings_and_no_two_are_alike() -> None:
-    anchors = [title.lower().replace(" ", "-") for title in re.findall(r"^#+ (.*)$", WHOLE, re.MULTILINE)]
+def test_links_lead_to_headings_which_are_unique() -> None:
+    anchors = [title.lower().replace(" ", "-") for title in re.findall(r"^#+ (.*)$", PAGE, re.MULTILINE)]
     assert len(anchors) == len(set(anchors))
-    assert set(re.findall(r"\(#([^)]*)\)", WHOLE)) <= set(anchors)
+    assert set(re.findall(r"\(#([^)]*)\)", PAGE)) <= set(anchors)
 
 
-def test_what_may_change_is_told() -> None:
+def test_mutable_fields_are_marked() -> None:
     rows = re.findall(r"^\| `(\w+)` \| [^|]* \| [^|]* \| (yes|no) \|", section("VmafxJobSpec"), re.MULTILINE)
-    assert {name for name, may in rows if may == "yes"} == MUTABLE
+    assert {name for name, mutable in rows if mutable == "yes"} == MUTABLE
     assert len(rows) == len(VmafxJobSpec.__struct_fields__)
-    assert "- what may be changed after creation: all of its spec" in section("VmafxNode")
+    assert "- mutable after creation: the whole spec" in section("VmafxNode")
 
 
-def test_the_reasons_of_a_node_are_those_that_are_written() -> None:
+def test_condition_reasons_are_listed() -> None:
     assert {one.reason for one in NODE.reasons} == set(get_args(get_type_hints(NodeHealth)["reason"]))
     assert "| Ready | False | HeartbeatStale |" in section("VmafxNode")
     assert "| Failed | True | BadInput |" in section("VmafxJob")
-    assert "Nothing acts on it in this version" in section("VmafxModelTraining")
-    assert "Nothing acts" not in section("VmafxJob")
+    assert "No reconciler acts on this kind yet" in section("VmafxModelTraining")
+    assert "No reconciler acts" not in section("VmafxJob")
 
 
 class Part(ApiModel):
     """A part."""
 
-    size: Annotated[SmallCount, doc("How much | how many.")] = 3
+    size: Annotated[SmallCount, doc("Size | count.")] = 3
 
 
 class ThingSpec(ApiModel):
-    """What it is."""
+    """Desired state of a Thing."""
 
-    link: Annotated[Uri, doc("Where.")]
+    link: Annotated[Uri, doc("Its address.")]
     parts: Annotated[tuple[Part, ...], Meta(max_length=4), doc("Its parts.")] = ()
-    share: Annotated[float, Meta(gt=0, lt=1), doc("How much of it.")] = 0.5
+    share: Annotated[float, Meta(gt=0, lt=1), doc("Its share.")] = 0.5
 
     rules: ClassVar[tuple[Rule, ...]] = (Rule("true", "link cannot be changed", keeps="link"),)
 
 
 class ThingStatus(ApiModel):
-    """How it is."""
+    """Observed state of a Thing."""
 
-    part: Annotated[Part | None, doc("The part that it has.")] = None
+    part: Annotated[Part | None, doc("The current part.")] = None
 
 
 class Thing(CustomObject, kw_only=True):
-    """A Thing is a thing."""
+    """A Thing for this test."""
 
     names: ClassVar[Names] = Names(plural="things", short="th", columns=(AGE,))
     spec: ThingSpec
     status: ThingStatus = ThingStatus()
 
 
-def test_a_page() -> None:
-    text = page((Thing,), {Thing: (ConditionReason("Ready", "True", "Fine", "All is well."),)})
+def test_the_page_of_one_kind() -> None:
+    text = page((Thing,), {Thing: (ConditionReason("Ready", "True", "Healthy", "The thing is healthy."),)})
     assert "- [Thing](#thing)\n" in text
-    assert text.partition("## Thing\n")[2].partition("\n## Common")[0] == (
+    assert text.partition("## Thing\n")[2].partition("\n## Shared types")[0] == (
         """
-A Thing is a thing.
+A Thing for this test.
 
-- `kubectl get th`, or things; with the other kinds, `kubectl get vmafx`
+- `kubectl get th` or `things`; all kinds together: `kubectl get vmafx`
 - columns: Age (`metadata.creationTimestamp`)
-- what may be changed after creation: `spec.parts`, `spec.share`
+- mutable after creation: `spec.parts`, `spec.share`
 
-Its conditions, and the reasons they give:
+Conditions and their reasons:
 
-| Condition | Status | Reason | What it means |
+| Condition | Status | Reason | Meaning |
 |---|---|---|---|
-| Ready | True | Fine | All is well. |
+| Ready | True | Healthy | The thing is healthy. |
 
 ### ThingSpec
 
-`spec`: what it is.
+`spec`: desired state of a Thing.
 
-| Field | Type | Default | May change | What it is | Limits |
+| Field | Type | Default | Mutable | Description | Limits |
 |---|---|---|---|---|---|
-| `link` | string | required | no | Where. | must be a URI with a scheme and no spaces, such as """
+| `link` | string | required | no | Its address. | must be a URI with a scheme and no spaces, such as """
         """file:///clips/a.mp4, https://host/a.mp4 or s3://bucket/a.mp4; at most 2,048 characters |
 | `parts` | list of [Part](#part) |  | yes | Its parts. | at most 4 entries |
-| `share` | number | `0.5` | yes | How much of it. | more than 0; less than 1 |
+| `share` | number | `0.5` | yes | Its share. | more than 0; less than 1 |
 
-Refused with:
+Validation messages:
 
 - FIELD cannot be changed
 
 ### ThingStatus
 
-`status`: how it is.
+`status`: observed state of a Thing.
 
-| Field | Type | What it is |
+| Field | Type | Description |
 |---|---|---|
-| `part` | [Part](#part) | The part that it has. |
+| `part` | [Part](#part) | The current part. |
 
 ### Part
 
 `spec.parts[]`, `status.part`: a part.
 
-| Field | Type | Default | What it is | Limits |
+| Field | Type | Default | Description | Limits |
 |---|---|---|---|---|
-| `size` | integer | `3` | How much \\| how many. | 0 to 2^31-1 |
+| `size` | integer | `3` | Size \\| count. | 0 to 2^31-1 |
 """
     )

@@ -1,4 +1,4 @@
-"""Charts: right, readable, the same everywhere, and safe to put into a page."""
+"""Charts: correct, readable, deterministic, and safe to embed in a page."""
 
 import math
 import os
@@ -17,18 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.project import ROOT
-from tests.support.reports import ALL_MEASURES, ENCODES, HOSTILE, Page, charts, made, plot_area, points
+from tests.support.reports import ALL_FEATURES, ENCODES, HOSTILE, Page, charts, make_report, plot_area, points
 from vmafx.reports import html
-from vmafx.reports.canvas import INKS, colours
+from vmafx.reports.canvas import COLOUR_NAMES, colours
 from vmafx.reports.charts import LARGE, SMALL, ChartLine, FrameChart, RateChart, RatePoint, Size, draw
-from vmafx.reports.curves import thin
+from vmafx.reports.curves import downsample
 from vmafx.reports.features import FeatureInfo
 from vmafx.reports.plots import PNG, PNG_SCALE, count_ticks, frame_ticks, rate_ticks, value_ticks
 from vmafx.reports.rate_quality import rate_quality_html, rate_quality_png
 
 STYLE = Path(sys.modules["vmafx.reports"].__path__[0], "page.css").read_text()
 FRAMES = FrameChart(
-    label="VMAF by frame", first=0, last=3, lines=[ChartLine("a", thin(range(4), [90.0, 80.0, 100.0, 85.0], 9))]
+    label="VMAF per frame", first=0, last=3, lines=[ChartLine("a", downsample(range(4), [90.0, 80.0, 100.0, 85.0], 9))]
 )
 
 
@@ -37,7 +37,7 @@ def inks(chart: ET.Element) -> set[str]:
 
 
 def dots(chart: ET.Element) -> dict[str, tuple[str, float, float]]:
-    """By what is shown when they are pointed at: the colour and the middle."""
+    """Colour and centre of each dot, by its tooltip."""
     found = {}
     for group in chart.iter("g"):
         title, path = group
@@ -62,7 +62,7 @@ def test_a_curve_is_where_its_values_are(size: Size) -> None:
     assert {"80", "90", "100", "0"} <= labels
 
 
-def test_the_values_under_the_pointer_are_those_of_the_curve() -> None:
+def test_the_values_for_the_tooltip_are_those_of_the_curve() -> None:
     page = Page(draw(FRAMES))
     (plot,) = page.all("div")
     assert [float(plot[f"data-{name}"]) for name in ("from", "to", "low", "high")] == [0, 3, 80, 100]
@@ -72,7 +72,7 @@ def test_the_values_under_the_pointer_are_those_of_the_curve() -> None:
     assert "hidden" in line
 
 
-def test_levels_and_dots_are_drawn_and_named() -> None:
+def test_levels_and_dots_are_drawn_and_labelled() -> None:
     chart = FrameChart(
         label="x", first=0, last=3, lines=FRAMES.lines, rate=25.0, dots=[(1, 80.0)], levels={"p5": 88.0, "mean": 88.5}
     )
@@ -86,9 +86,9 @@ def test_levels_and_dots_are_drawn_and_named() -> None:
         assert "0:00.04" in named
 
 
-def test_a_single_frame_can_be_seen() -> None:
-    for drawn in charts(html([made([88.5])])):
-        if drawn.attrib["aria-label"].startswith("VMAF by frame"):
+def test_a_single_frame_is_drawn_as_a_dot() -> None:
+    for drawn in charts(html([make_report([88.5])])):
+        if drawn.attrib["aria-label"].startswith("VMAF per frame"):
             (dot,) = [path for path in drawn.iter("path") if "fill:var(--c7)" in path.attrib["style"]]
             left, _, right, _ = plot_area(drawn)
             across = [x for x, _ in points(dot.attrib["d"])]
@@ -97,7 +97,7 @@ def test_a_single_frame_can_be_seen() -> None:
 
 def test_bars_are_as_high_as_their_counts() -> None:
     scores = [70.0] * 10 + [81.5] * 5 + [92.5]
-    (drawn,) = [one for one in charts(html([made(scores)])) if "Histogram" in one.attrib["aria-label"]]
+    (drawn,) = [one for one in charts(html([make_report(scores)])) if "Histogram" in one.attrib["aria-label"]]
     assert drawn.attrib["aria-label"] == "Histogram of the VMAF of 16 frames, from 70.00 to 92.50"
     _, top, _, bottom = plot_area(drawn)
     for group in drawn.iter("g"):
@@ -112,8 +112,7 @@ def test_bars_are_as_high_as_their_counts() -> None:
 
 
 @pytest.mark.parametrize("place", range(20))
-def test_any_number_of_lines_can_be_told_apart(place: int) -> None:
-    """By the colour, and when these come again, by the stroke."""
+def test_lines_differ_in_colour_or_stroke(place: int) -> None:
     line = ChartLine("a", FRAMES.lines[0].curve, place)
     drawn, *_ = charts(draw(FrameChart(label="x", first=0, last=3, lines=[line])))
     (curve,) = [path for path in drawn.iter("path") if "var(--c" in path.attrib["style"]]
@@ -121,8 +120,8 @@ def test_any_number_of_lines_can_be_told_apart(place: int) -> None:
     assert ("dasharray" in curve.attrib["style"]) == (place >= 8)
 
 
-def test_a_page_of_many_charts_has_no_id_twice_and_no_reference() -> None:
-    text = html([made(extras=dict.fromkeys(ALL_MEASURES[:4], [0.5] * 5))] * 3)
+def test_a_page_of_many_charts_has_unique_ids_and_no_references() -> None:
+    text = html([make_report(extras=dict.fromkeys(ALL_FEATURES[:4], [0.5] * 5))] * 3)
     page = Page(text)
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert sorted(ids) == ["clip-1", "clip-2", "clip-3", "overview", "theme"]
@@ -136,41 +135,43 @@ def test_a_page_of_many_charts_has_no_id_twice_and_no_reference() -> None:
         assert text.count(word) == (1 if word == "<style" else 0), word
 
 
-def test_every_colour_is_one_that_both_themes_have() -> None:
-    texts = [html([made(extras={"ssim": [0.9] * 5})] * 2), rate_quality_html(ENCODES, "r")]
+def test_charts_use_only_colours_of_the_themes() -> None:
+    texts = [html([make_report(extras={"ssim": [0.9] * 5})] * 2), rate_quality_html(ENCODES, "r")]
     used = set().union(*(inks(chart) for text in texts for chart in charts(text)))
     assert {"var(--hair)", "var(--muted)", "var(--panel)", "var(--c0)", "var(--c1)", "var(--c3)"} <= used
-    assert used <= {"none", *(f"var(--{ink})" for ink in INKS)}
+    assert used <= {"none", *(f"var(--{ink})" for ink in COLOUR_NAMES)}
     assert set(re.findall(r"var\(--([\w-]+)\)", "".join(texts))) <= set(re.findall(r"--([\w-]+):", STYLE))
-    assert len(set(colours().values())) == len(INKS)
+    assert len(set(colours().values())) == len(COLOUR_NAMES)
 
 
 def test_text_is_never_smaller_than_10_pixels() -> None:
-    """Of each size at the least width at which page.css shows it; on a screen of 360 pixels a chart has 306."""
+    """Each size at the smallest width at which page.css shows it; on a screen of 360 pixels a chart is 306 wide."""
     assert "@container (580px < width <= 900px) { .plot > .medium" in STYLE
     assert "@container (width > 900px) { .plot > .wide" in STYLE
     assert "minmax(min(100%, 290px), 1fr)" in STYLE
-    least = {"narrow": 306, "medium": 580, "wide": 900, "small": 290 - 36}
+    smallest = {"narrow": 306, "medium": 580, "wide": 900, "small": 290 - 36}
     for size in (*LARGE, SMALL, *RateChart(label="", points=ENCODES).sizes):
-        assert (size.font - (size.name != "small")) * least[size.name] / size.width >= 10, size
+        assert (size.font - (size.name != "small")) * smallest[size.name] / size.width >= 10, size
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.floats(0, 10), st.sampled_from([None, 1.0, 100.0]))
-def test_an_axis_holds_its_values_and_no_impossible_ones(values: list[float], span: float, most: float | None) -> None:
+def test_value_ticks_enclose_the_values_and_no_impossible_ones(
+    values: list[float], span: float, best: float | None
+) -> None:
     low, high = min(values), max(values)
-    ticks = value_ticks(low, high, FeatureInfo("any", span=span, most=most))
+    ticks = value_ticks(low, high, FeatureInfo("any", min_span=span, max_value=best))
     assert ticks == sorted(set(ticks))
     assert 2 <= len(ticks) <= 12
     edge = (ticks[-1] - ticks[0]) * 1e-6
     assert ticks[0] - edge <= low <= high <= ticks[-1] + edge
     if low >= 0:
         assert ticks[0] >= 0
-    if most == 100 and low >= 0 and high <= 100:
+    if best == 100 and low >= 0 and high <= 100:
         assert ticks[-1] <= 100 + 1e-9
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(3, 10))
-def test_frames_are_ticked_by_whole_numbers(first: int, length: int, about: int) -> None:
+def test_frame_and_count_ticks_are_whole_numbers(first: int, length: int, about: int) -> None:
     ticks = frame_ticks(first, first + length, about)
     assert all(first <= tick <= first + length for tick in ticks)
     assert 1 <= len(ticks) <= about + 1
@@ -179,14 +180,14 @@ def test_frames_are_ticked_by_whole_numbers(first: int, length: int, about: int)
 
 
 @given(st.floats(1, 1e6), st.floats(1, 1e6), st.sampled_from([0.05, 0.15, 0.2]))
-def test_rates_have_ticks_that_do_not_meet(one: float, other: float, apart: float) -> None:
+def test_rate_ticks_keep_their_distance(one: float, other: float, distance: float) -> None:
     low, high = min(one, other) / 1.25, max(one, other) * 1.25
-    ticks = rate_ticks(low, high, apart)
+    ticks = rate_ticks(low, high, distance)
     assert all(low <= tick <= high for tick in ticks)
     assert ticks
     places = [math.log(tick / low) / math.log(high / low) for tick in ticks]
     if high / low < 1e4:
-        assert all(after - before >= apart * 0.99 for before, after in pairwise(places))
+        assert all(after - before >= distance * 0.99 for before, after in pairwise(places))
 
 
 def test_a_line_for_each_codec_with_more_than_one_encode() -> None:
@@ -207,7 +208,7 @@ def test_a_line_for_each_codec_with_more_than_one_encode() -> None:
 @given(
     st.lists(st.tuples(st.floats(1, 1e6), st.floats(0, 100), st.sampled_from("abcdefghij")), min_size=1, max_size=12)
 )
-def test_whatever_the_scores_all_is_within_the_chart(found: list[tuple[float, float, str]]) -> None:
+def test_all_dots_are_within_the_chart(found: list[tuple[float, float, str]]) -> None:
     encodes = [RatePoint(f"n{place}", codec, rate, vmaf) for place, (rate, vmaf, codec) in enumerate(found)]
     for chart in charts(rate_quality_html(encodes, "r")):
         left, top, right, bottom = plot_area(chart)
@@ -218,7 +219,7 @@ def test_whatever_the_scores_all_is_within_the_chart(found: list[tuple[float, fl
             assert top - 0.2 <= y <= bottom + 0.2
 
 
-def test_scores_that_are_near_each_other_are_named_apart() -> None:
+def test_labels_of_close_scores_do_not_overlap() -> None:
     encodes = [RatePoint(f"n{place}", "H.264", 200 + 12 * place, 85 + place / 4) for place in range(3)]
     encodes += [RatePoint("low", "H.264", 50, 72), RatePoint("high", "H.264", 20_000, 99)]
     for chart in charts(rate_quality_html(encodes, "r")):
@@ -237,21 +238,20 @@ def pixels(encodes: list[RatePoint]) -> Any:
         return frame.to_ndarray(format="rgb24")
 
 
-def test_the_png_has_each_dot_in_its_colour() -> None:
-    """Where the page has it, for the same chart is drawn."""
-    seen = pixels(ENCODES)
-    assert seen.shape == (PNG.height * PNG_SCALE, PNG.width * PNG_SCALE, 3)
-    assert tuple(seen[1, 1]) == (255, 255, 255)
-    rows = {name: [(seen == _rgb(colour)).all(axis=2).nonzero()] for name, colour in colours().items()}
+def test_the_png_shows_each_codec_in_its_colour_and_cuts_nothing_off() -> None:
+    image = pixels(ENCODES)
+    assert image.shape == (PNG.height * PNG_SCALE, PNG.width * PNG_SCALE, 3)
+    assert tuple(image[1, 1]) == (255, 255, 255)
+    rows = {name: [(image == _rgb(colour)).all(axis=2).nonzero()] for name, colour in colours().items()}
     for ink, count in (("c0", 3), ("c1", 1), ("c2", 1), ("c3", 1)):
         ((down, across),) = rows[ink]
-        assert len(down) > count * 200, ink  # more than a line or a legend has
-        assert 0 < down.min() < down.max() < seen.shape[0] - 1
-        assert 0 < across.min() < across.max() < seen.shape[1] - 1
+        assert len(down) > count * 200, ink  # more than a line or the legend has
+        assert 0 < down.min() < down.max() < image.shape[0] - 1
+        assert 0 < across.min() < across.max() < image.shape[1] - 1
     edge = PNG_SCALE * 4  # nothing is cut off
-    for side in (seen[:edge], seen[-edge:], seen[:, :edge], seen[:, -edge:]):
+    for side in (image[:edge], image[-edge:], image[:, :edge], image[:, -edge:]):
         assert side.min() == 255
-    assert len({tuple(one) for one in seen.reshape(-1, 3)[::7].tolist()}) > 50  # edges are soft
+    assert len({tuple(one) for one in image.reshape(-1, 3)[::7].tolist()}) > 50  # anti-aliased
 
 
 def _rgb(colour: str) -> tuple[int, int, int]:
@@ -260,19 +260,19 @@ def _rgb(colour: str) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("name", [HOSTILE, "$x$", r"$\frac{", "日本語", "a\nb", "", "x" * 500, "_hidden"])
-def test_any_name_can_be_drawn(name: str) -> None:
-    """A dollar starts no formula, and no letter that the font lacks makes a warning, which would fail this test."""
+def test_any_name_can_be_drawn_without_a_warning(name: str) -> None:
+    """A dollar starts no formula; a glyph that the font lacks causes no warning, which would fail the test."""
     harmless = [RatePoint("x", "x", 100, 90), RatePoint("x", "y", 200, 95)]
     hostile = [RatePoint(name, name, 100, 90), RatePoint(name, "y" + name, 200, 95)]
     assert Page(rate_quality_html(hostile, name)).shape == Page(rate_quality_html(harmless, "x")).shape
     assert rate_quality_png(hostile).startswith(b"\x89PNG")
 
 
-def test_the_rate_page_needs_nothing_else_and_can_be_read_aloud() -> None:
+def test_the_rate_page_is_self_contained_and_accessible() -> None:
     written = rate_quality_html(ENCODES, "reference.mkv")
     page = Page(written)
     names = [name for name, _ in page.elements]
-    assert names.count("script") == 1  # page.js, which the policy knows by its digest
+    assert names.count("script") == 1  # page.js, allowed by its digest
     assert "b" not in names  # a clip's name is never markup
     assert [attributes["href"] for _, attributes in page.elements if "href" in attributes] == ["data:,"]
     assert not any("src" in attributes for _, attributes in page.elements)
@@ -288,17 +288,17 @@ def test_the_rate_page_needs_nothing_else_and_can_be_read_aloud() -> None:
 CODE = """
 import hashlib, os, sys
 before = dict(os.environ)
-from tests.support.reports import ENCODES, made
+from tests.support.reports import ENCODES, make_report
 from vmafx.reports import html
 from vmafx.reports.rate_quality import rate_quality_png
-written = html([made()]).encode() + rate_quality_png(ENCODES)
+written = html([make_report()]).encode() + rate_quality_png(ENCODES)
 assert dict(os.environ) == before
 print(hashlib.sha256(written).hexdigest())
 """
 
 
-def test_drawings_are_the_same_for_everybody_and_nothing_is_said_or_left(tmp_path: Path) -> None:
-    """Whatever the home folder: missing, not writable, or with settings and fonts of the user's own."""
+def test_drawings_do_not_depend_on_the_users_settings(tmp_path: Path) -> None:
+    """The home folder is missing, not writable, or has the user's own settings; nothing is printed or left behind."""
     settings_folder = tmp_path / "home" / ".config" / "matplotlib"
     settings_folder.mkdir(parents=True)
     (settings_folder / "matplotlibrc").write_text("lines.linewidth: 9\nfont.size: 40\nnonsense\n")
@@ -311,10 +311,10 @@ def test_drawings_are_the_same_for_everybody_and_nothing_is_said_or_left(tmp_pat
         {"HOME": str(tmp_path / "home"), "MPLCONFIGDIR": str(settings_folder), "MATPLOTLIBRC": str(settings_folder)},
         {"MPLBACKEND": "no such backend"},
     ):
-        plain = {name: value for name, value in os.environ.items() if name not in {"HOME", "XDG_CACHE_HOME"}}
+        inherited = {name: value for name, value in os.environ.items() if name not in {"HOME", "XDG_CACHE_HOME"}}
         done = subprocess.run(
             [sys.executable, "-W", "error", "-c", CODE], capture_output=True, text=True, cwd=ROOT, check=False,
-            env={**plain, "TMPDIR": str(tmp_path / "scratch"), **variables},
+            env={**inherited, "TMPDIR": str(tmp_path / "scratch"), **variables},
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, ""), variables
         drawn.add(done.stdout)
@@ -325,17 +325,17 @@ def test_drawings_are_the_same_for_everybody_and_nothing_is_said_or_left(tmp_pat
     )
 
 
-def test_no_place_for_temporary_files_is_told() -> None:
+def test_a_missing_temporary_folder_is_reported() -> None:
     code = "import tempfile; tempfile.tempdir = '/proc/no'; import vmafx.reports.canvas"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1].startswith("vmafx.scoring.errors.NodeFault: charts need a folder for temporary")
 
 
-def test_whatever_else_the_process_draws_keeps_its_look() -> None:
-    import matplotlib  # noqa: PLC0415 - only after our own module has imported it without the user's settings
+def test_the_style_of_other_figures_is_not_changed() -> None:
+    import matplotlib  # noqa: PLC0415 - after canvas.py has imported it without the user's settings
 
     with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 40}):
-        first = html([made()])
+        first = html([make_report()])
         assert matplotlib.rcParams["lines.linewidth"] == 9
         assert matplotlib.rcParams["text.parse_math"]
-    assert html([made()]) == first
+    assert html([make_report()]) == first

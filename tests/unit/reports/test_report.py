@@ -1,10 +1,10 @@
-"""Reports: nothing gets lost on the way to a file, and nothing gets in."""
+"""Reports: content, escaping, size and the writing of files."""
 
 import base64
-import csv as lines
+import csv
 import errno
 import hashlib
-import json as plain
+import json
 import math
 import os
 import re
@@ -19,10 +19,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.support.reports import ALL_MEASURES, HOSTILE, Page, charts, made, plot_area, points
+from tests.support.reports import ALL_FEATURES, HOSTILE, Page, charts, make_report, plot_area, points
 from vmafx.reports import check_path, csv_report, html, json_report, markup, page, write_report
-from vmafx.reports.budget import budget
-from vmafx.reports.curves import bins, thin
+from vmafx.reports.budget import page_budget
+from vmafx.reports.curves import downsample, histogram_bins
 from vmafx.reports.formatting import clock, names, number
 from vmafx.scoring.errors import BadInput, NodeFault
 from vmafx.scoring.pictures import FramePair
@@ -37,7 +37,7 @@ def test_no_text_becomes_markup(text: str, value: str) -> None:
     assert page.shape == [("p", ("class",)), ("b", ("title",))]
 
 
-HARMLESS = made(distorted="x", reference="x", model="x", notes=("x",))
+HARMLESS = make_report(distorted="x", reference="x", model="x", notes=("x",))
 SHAPES = [Page(html([HARMLESS] * count)).shape for count in (1, 2)]
 
 
@@ -45,22 +45,24 @@ SHAPES = [Page(html([HARMLESS] * count)).shape for count in (1, 2)]
 @given(TEXT, TEXT, TEXT, TEXT)
 @example(HOSTILE, HOSTILE, HOSTILE, HOSTILE)
 @example("$x$", "$\\frac{", "{}", "%s")
-def test_no_text_from_outside_changes_the_page(distorted: str, reference: str, model: str, note: str) -> None:
-    hostile = made(distorted=distorted, reference=reference, model=model, notes=(note,))
+def test_no_text_of_a_report_changes_the_structure_of_the_page(
+    distorted: str, reference: str, model: str, note: str
+) -> None:
+    hostile = make_report(distorted=distorted, reference=reference, model=model, notes=(note,))
     assert [Page(html([hostile] * count)).shape for count in (1, 2)] == SHAPES
 
 
-def test_a_hostile_text_is_still_told() -> None:
-    page = Page(html([made(distorted=HOSTILE, notes=(HOSTILE,))]))
-    told = re.sub("[\x00\u202e\ud800]", "\ufffd", HOSTILE)
-    assert page.text.count(told) >= 2
+def test_a_hostile_text_is_shown_as_text() -> None:
+    page = Page(html([make_report(distorted=HOSTILE, notes=(HOSTILE,))]))
+    shown = re.sub("[\x00\u202e\ud800]", "\ufffd", HOSTILE)
+    assert page.text.count(shown) >= 2
     assert len(page.all("script")) == 1
-    html([made(distorted=HOSTILE)]).encode()
+    html([make_report(distorted=HOSTILE)]).encode()
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_the_page_needs_nothing_else(count: int) -> None:
-    report = made(distorted="https://example.test/a.mp4", extras={"psnr_y": [40.0] * 5, "adm2": [0.9] * 5})
+def test_the_page_is_self_contained(count: int) -> None:
+    report = make_report(distorted="https://example.test/a.mp4", extras={"psnr_y": [40.0] * 5, "adm2": [0.9] * 5})
     text = html([report] * count, {"key": [FramePair(2, 62.25, b"\xff\xd8one", b"\xff\xd8two")]})
     page = Page(text)
     for tag, attributes in page.elements:
@@ -70,8 +72,8 @@ def test_the_page_needs_nothing_else(count: int) -> None:
     assert not re.search(r"url\(|@import|\bfetch\(|XMLHttpRequest|\bimport\b", text)
 
 
-def test_the_policy_lets_only_our_own_script_run() -> None:
-    text = html([made()])
+def test_the_content_security_policy_allows_only_page_js() -> None:
+    text = html([make_report()])
     policy = next(meta["content"] for meta in Page(text).all("meta") if "http-equiv" in meta)
     script = re.search(r"<script>(.*)</script>", text, re.DOTALL)
     assert script is not None
@@ -80,22 +82,28 @@ def test_the_policy_lets_only_our_own_script_run() -> None:
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:; ")
 
 
-def test_it_says_what_matters() -> None:
+def test_the_page_shows_score_model_speed_notes_and_features() -> None:
     text = " ".join(
         Page(
-            html([made(notes=("Two frames were left out.",), extras={"psnr_y": [40.0] * 5, "vif_scale0": [0.5] * 5})])
+            html(
+                [
+                    make_report(
+                        notes=("Two frames were left out.",), extras={"psnr_y": [40.0] * 5, "vif_scale0": [0.5] * 5}
+                    )
+                ]
+            )
         ).text
     )
-    for told in (
+    for expected in (
         "87.97", "vmaf_v0.6.1", "120.5 fps", "Two frames were left out.", "abababababab", "frame 2 at 0:00.080",
         "PSNR Y", "vif_scale0", "mov,mp4", "h264", "master.mov",
     ):  # fmt: skip
-        assert told in text, told
+        assert expected in text, expected
 
 
-def test_pictures_stand_with_their_own_clip() -> None:
+def test_pictures_are_shown_with_their_clip() -> None:
     picture = FramePair(2, 62.25, b"\xff\xd8one", b"\xff\xd8two")
-    page = Page(html([made(key="a"), made(key="b")], {"b": [picture]}))
+    page = Page(html([make_report(key="a"), make_report(key="b")], {"b": [picture]}))
     images = page.all("img")
     assert [base64.b64decode(image["src"].partition(",")[2]) for image in images] == [b"\xff\xd8one", b"\xff\xd8two"]
     assert [image["alt"] for image in images] == [
@@ -105,35 +113,35 @@ def test_pictures_stand_with_their_own_clip() -> None:
 
 
 def test_without_a_frame_rate_there_are_no_times() -> None:
-    page = Page(html([made(rate=None)], {"key": [FramePair(2, 62.25, b"", b"")]}))
+    page = Page(html([make_report(rate=None)], {"key": [FramePair(2, 62.25, b"", b"")]}))
     assert page.all("img")[0]["alt"] == "Reference, frame 2"
     assert not any("data-rate" in plot for plot in page.all("div"))
 
 
-def test_several_clips_have_an_overview_that_leads_to_each() -> None:
-    reports = [made([score] * 4, distorted=f"/ladder/{score}/out.mp4") for score in (98.0, 90.0, 71.0)]
+def test_several_clips_have_an_overview_with_links() -> None:
+    reports = [make_report([score] * 4, distorted=f"/ladder/{score}/out.mp4") for score in (98.0, 90.0, 71.0)]
     page = Page(html(reports))
     ids = {attributes.get("id") for _, attributes in page.elements}
     links = [link["href"] for link in page.all("a")]
     assert links == ["#clip-1", "#clip-2", "#clip-3"]
     assert {link[1:] for link in links} <= ids
     first = [line["data-name"] for line in page.all("i")][:3]
-    assert first == [report.result.distorted.uri for report in reports]  # out.mp4 would not tell them apart
+    assert first == [report.result.distorted.uri for report in reports]  # file names are not unique
     assert "#clip-1" not in html(reports[:1])
 
 
 @pytest.mark.parametrize(
     "report",
     [
-        made([88.5]),
-        made([100.0]),
-        made([0.0]),
-        made([95.0] * 50, extras={"ssim": [1.0] * 50}),
-        made([0.0, 100.0]),
-        made([104.2, -3.5, 50.0]),
-        made(numbers=[0, 5, 10, 15, 20]),
-        made(extras={"ciede": [math.inf] * 5}),
-        made(extras={"ciede": [math.inf, 40.0, math.nan, 41.0, math.inf], "strange": [-1e-9, 1e9, 0, 0, 0]}),
+        make_report([88.5]),
+        make_report([100.0]),
+        make_report([0.0]),
+        make_report([95.0] * 50, extras={"ssim": [1.0] * 50}),
+        make_report([0.0, 100.0]),
+        make_report([104.2, -3.5, 50.0]),
+        make_report(numbers=[0, 5, 10, 15, 20]),
+        make_report(extras={"ciede": [math.inf] * 5}),
+        make_report(extras={"ciede": [math.inf, 40.0, math.nan, 41.0, math.inf], "strange": [-1e-9, 1e9, 0, 0, 0]}),
     ],
 )
 def test_odd_values_are_drawn_within_the_chart(report: Report) -> None:
@@ -151,24 +159,24 @@ def test_odd_values_are_drawn_within_the_chart(report: Report) -> None:
 
 
 def long_clip(frames: int) -> Report:
-    """All measures, with all their decimals, and one dip."""
+    """A report with all features at full precision, and one dip."""
     scores = [93.0 + 6 * math.sin(frame * 0.7) * math.sin(frame / 4000) for frame in range(frames)]
     scores[frames * 618 // 1000] = 12.5
-    return made(scores, extras=dict.fromkeys(ALL_MEASURES, scores))
+    return make_report(scores, extras=dict.fromkeys(ALL_FEATURES, scores))
 
 
-def test_a_long_clip_makes_a_small_page_with_every_dip_in_it() -> None:
-    """200,000 frames of all 22 measures take 0.27 MB."""
+def test_a_long_clip_makes_a_small_page_that_shows_the_dip() -> None:
+    """200,000 frames of all 22 features take 0.27 MB."""
     text = html([long_clip(200_000)])
     assert len(text.encode()) < 500_000
     page = Page(text)
     lines = page.all("i")
-    assert len(lines) == 1 + len(ALL_MEASURES)
+    assert len(lines) == 1 + len(ALL_FEATURES)
     for line in lines:
         values = dict(zip(line["data-frames"].split(), line["data-values"].split(), strict=True))
         assert float(values["123600"]) == 12.5
     for chart in charts(text):
-        if "by frame" in chart.attrib["aria-label"]:  # the dip is drawn, too: far below all else
+        if "per frame" in chart.attrib["aria-label"]:  # the dip is drawn far below the rest
             left, top, right, bottom = plot_area(chart)
             curves = [point for path in chart.iter("path") for point in points(path.attrib["d"])]
             across, down = next(point for point in curves if abs(point[1] - (bottom - (bottom - top) / 8)) < 1)
@@ -176,26 +184,26 @@ def test_a_long_clip_makes_a_small_page_with_every_dip_in_it() -> None:
 
 
 def test_ten_clips_stay_below_1_mb() -> None:
-    """Of 20,000 frames and all 22 measures: 0.91 MB, with a chart for each."""
+    """20,000 frames and all 22 features, with a chart for each: 0.91 MB."""
     text = html([long_clip(20_000)] * 10)
     assert len(text.encode()) < 1_000_000
-    assert len(Page(text).all("i")) == 10 + 10 * (1 + len(ALL_MEASURES))
+    assert len(Page(text).all("i")) == 10 + 10 * (1 + len(ALL_FEATURES))
 
 
-def test_with_many_clips_charts_beside_vmaf_give_way() -> None:
-    """30 clips of 2,000 frames and all 22 measures: 0.85 MB."""
+def test_with_many_clips_charts_of_other_features_are_omitted() -> None:
+    """30 clips of 2,000 frames and all 22 features: 0.85 MB."""
     text = html([long_clip(2_000)] * 30)
     assert len(text.encode()) < 1_000_000
     assert len(Page(text).all("i")) == 30 + 30
-    assert "a report as CSV has all values" in text
+    assert "a CSV report has all values" in text
     assert "PSNR Y" in text  # in the tables
-    few, several = budget([long_clip(100)]), budget([long_clip(100)] * 14)
+    few, several = page_budget([long_clip(100)]), page_budget([long_clip(100)] * 14)
     assert (few.elementary, few.extras, several.elementary, several.extras) == (True, True, False, True)
 
 
 @pytest.mark.parametrize(("clips", "gauges"), [(31, True), (120, True), (900, False)])
-def test_with_very_many_clips_the_worst_have_sections_and_all_a_row(clips: int, gauges: bool) -> None:
-    """Of 22 measures each; 31 clips take 0.7 MB."""
+def test_with_very_many_clips_only_the_worst_have_sections(clips: int, gauges: bool) -> None:
+    """22 features each; 31 clips take 0.7 MB."""
     clip = long_clip(300)
     scored = [
         msgspec.structs.replace(clip, result=msgspec.structs.replace(clip.result, score=place % 97))
@@ -203,21 +211,21 @@ def test_with_very_many_clips_the_worst_have_sections_and_all_a_row(clips: int, 
     ]
     text = html(scored)
     assert len(text.encode()) < 1_000_000
-    room = budget(scored)
+    budget = page_budget(scored)
     page = Page(text)
     sections = [one["id"] for one in page.all("section") if one["id"].startswith("clip-")]
-    assert len(sections) == room.sections < clips
-    worst = sorted(range(clips), key=lambda place: scored[place].result.score)[: room.sections]
+    assert len(sections) == budget.sections < clips
+    worst = sorted(range(clips), key=lambda place: scored[place].result.score)[: budget.sections]
     assert sections == [f"clip-{place + 1}" for place in sorted(worst)]
     assert {one["href"] for one in page.all("a")} == {f"#{one}" for one in sections}
     assert len(page.all("tr")) > clips
-    assert ("Spread, 0 to 100" in text) == gauges
-    assert f"Curves and sections are of the {room.sections} clips with the lowest scores" in text
+    assert ("Range, 0 to 100" in text) == gauges
+    assert f"Curves and sections: the {budget.sections} clips with the lowest scores." in text
 
 
 @pytest.mark.parametrize("clips", [20, 60])
-def test_long_names_leave_less_room(clips: int) -> None:
-    """URIs of 2,000 characters, with what has to be escaped."""
+def test_long_names_count_against_the_page_size(clips: int) -> None:
+    """URIs of 2,000 characters, some of which must be escaped."""
     clip = long_clip(300)
     facts = msgspec.structs.replace(clip.result.distorted, uri="s3://b/" + "a&b/" * 500)
     named = msgspec.structs.replace(clip, result=msgspec.structs.replace(clip.result, distorted=facts))
@@ -225,10 +233,10 @@ def test_long_names_leave_less_room(clips: int) -> None:
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=400), st.integers(2, 60))
-def test_what_is_left_of_a_curve_has_its_lowest_and_highest(values: list[float], most: int) -> None:
+def test_a_downsampled_curve_keeps_minimum_and_maximum(values: list[float], max_points: int) -> None:
     numbers = [3 * place for place in range(len(values))]
-    curve = thin(numbers, values, most)
-    assert len(curve.points) <= max(most, 2)
+    curve = downsample(numbers, values, max_points)
+    assert len(curve.points) <= max(max_points, 2)
     assert set(curve.points) <= set(zip(numbers, values, strict=True))
     assert [frame for frame, _ in curve.points] == sorted({frame for frame, _ in curve.points})
     kept = [value for _, value in curve.points]
@@ -237,7 +245,7 @@ def test_what_is_left_of_a_curve_has_its_lowest_and_highest(values: list[float],
 
 @given(st.lists(st.floats(0, 100), min_size=1))
 def test_every_frame_is_in_one_bin(values: list[float]) -> None:
-    width, tally = bins(values)
+    width, tally = histogram_bins(values)
     assert sum(count for _, count in tally) == len(values)
     assert 8 <= len(tally) <= 26
     assert tally[0][0] <= min(values)
@@ -250,22 +258,22 @@ FLOATS = st.lists(st.floats(allow_nan=False, allow_infinity=False, width=32), mi
 
 
 @given(FLOATS, FLOATS)
-def test_csv_gives_back_every_value(vmaf: list[float], psnr: list[float]) -> None:
-    rows = list(lines.DictReader(StringIO(csv_report([made(vmaf, numbers=[0, 4, 8], extras={"psnr_y": psnr})]))))
+def test_csv_has_every_value(vmaf: list[float], psnr: list[float]) -> None:
+    rows = list(csv.DictReader(StringIO(csv_report([make_report(vmaf, numbers=[0, 4, 8], extras={"psnr_y": psnr})]))))
     assert list(rows[0]) == ["frame", "vmaf", "psnr_y"]
     assert [int(row["frame"]) for row in rows] == [0, 4, 8]
     assert [float(row["vmaf"]) for row in rows] == vmaf
     assert [float(row["psnr_y"]) for row in rows] == psnr
 
 
-def test_csv_of_several_names_the_clip_and_leaves_what_it_lacks_empty() -> None:
+def test_csv_of_several_clips_names_the_clip_and_leaves_missing_features_empty() -> None:
     table = csv_report(
         [
-            made([90.0], distorted='a,"b".mp4', extras={"ssim": [0.5]}),
-            made([80.0], distorted="=cmd()", extras={"cambi": [0.25]}),
+            make_report([90.0], distorted='a,"b".mp4', extras={"ssim": [0.5]}),
+            make_report([80.0], distorted="=cmd()", extras={"cambi": [0.25]}),
         ]
     )
-    assert list(lines.reader(StringIO(table))) == [
+    assert list(csv.reader(StringIO(table))) == [
         ["distorted", "frame", "vmaf", "ssim", "cambi"],
         ['a,"b".mp4', "0", "90.0", "0.5", ""],
         ["'=cmd()", "0", "80.0", "", "0.25"],
@@ -273,40 +281,40 @@ def test_csv_of_several_names_the_clip_and_leaves_what_it_lacks_empty() -> None:
 
 
 @given(FLOATS, st.text(st.characters(exclude_categories=["Cs"])))
-def test_json_gives_back_the_result_and_every_value(vmaf: list[float], uri: str) -> None:
-    report = made(vmaf, distorted=uri, notes=("a note",), extras={"ssim": [0.1, 0.2, 0.3]})
+def test_json_has_the_result_and_every_value(vmaf: list[float], uri: str) -> None:
+    report = make_report(vmaf, distorted=uri, notes=("a note",), extras={"ssim": [0.1, 0.2, 0.3]})
     written = json_report([report])
     assert msgspec.json.decode(written, type=ScoreResult) == report.result
-    read: dict[str, Any] = plain.loads(written)
+    read: dict[str, Any] = json.loads(written)
     assert read["perFrame"] == {"frame": report.numbers, **report.values}
     assert set(read) - {"perFrame"} == set(ScoreResult.__struct_fields__)
-    assert plain.loads(json_report([report, report])) == [read, read]
+    assert json.loads(json_report([report, report])) == [read, read]
 
 
 @pytest.mark.parametrize(
-    ("ending", "begins"), [(".html", b"<!DOCTYPE html>"), (".JSON", b"{"), (".csv", b"frame,vmaf")]
+    ("extension", "start"), [(".html", b"<!DOCTYPE html>"), (".JSON", b"{"), (".csv", b"frame,vmaf")]
 )
-def test_the_ending_says_what_is_written(tmp_path: Path, ending: str, begins: bytes) -> None:
-    path = tmp_path / f"report{ending}"
-    for _ in range(2):  # the second takes the place of the first
-        write_report(path, [made()], {})
-        assert path.read_bytes().startswith(begins)
-        assert os.listdir(tmp_path) == [path.name]  # noqa: PTH208 - also what is hidden
+def test_the_extension_selects_the_format(tmp_path: Path, extension: str, start: bytes) -> None:
+    path = tmp_path / f"report{extension}"
+    for _ in range(2):  # the second replaces the first
+        write_report(path, [make_report()], {})
+        assert path.read_bytes().startswith(start)
+        assert os.listdir(tmp_path) == [path.name]  # noqa: PTH208 - including hidden files
 
 
-def test_a_report_has_the_rights_of_any_new_file(tmp_path: Path) -> None:
+def test_a_report_has_the_permissions_of_a_new_file(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
     for _ in range(2):
-        write_report(tmp_path / "report.csv", [made()])
+        write_report(tmp_path / "report.csv", [make_report()])
         assert stat.filemode((tmp_path / "report.csv").stat().st_mode) == stat.filemode(
             (tmp_path / "plain").stat().st_mode
         )
 
 
-def test_what_cannot_be_written_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_an_unwritable_path_is_rejected_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "folder.html").mkdir()
     (tmp_path / "file").touch()
-    for path, why in (
+    for path, reason in (
         (tmp_path / "report.pdf", r"must end in one of \.html, \.json, \.csv"),
         (tmp_path / "report", "must end in one of"),
         (tmp_path / "missing" / "report.html", "missing does not exist"),
@@ -315,34 +323,34 @@ def test_what_cannot_be_written_is_refused_with_the_reason(tmp_path: Path) -> No
         (Path("/proc/report.html"), "/proc"),
         (tmp_path / f"{'a' * 300}.html", "name too long"),
     ):
-        with pytest.raises(BadInput, match=f"(?i)options: .*{why}"):
-            write_report(path, [made()], {})
+        with pytest.raises(BadInput, match=f"(?i)options: .*{reason}"):
+            write_report(path, [make_report()], {})
     assert sorted(os.listdir(tmp_path)) == ["file", "folder.html"]  # noqa: PTH208
     with pytest.raises(BadInput):
         check_path(tmp_path / "report.pdf")
     check_path(tmp_path / "report.html")
 
 
-@pytest.fixture(params=["nameless", "named"])
+@pytest.fixture(params=["unnamed", "named"])
 def file_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that has files without a name, and one that has not."""
-    if request.param == "nameless":
+    """A file system with O_TMPFILE (unnamed files), and one without."""
+    if request.param == "unnamed":
         return
-    really = os.open
+    real_open = os.open
 
-    def without(path: Any, flags: int, *arguments: Any, **more: Any) -> int:
+    def open_named(path: Any, flags: int, *arguments: Any, **more: Any) -> int:
         if flags & os.O_TMPFILE == os.O_TMPFILE:
-            raise OSError(errno.EOPNOTSUPP, "not here")
-        return really(path, flags, *arguments, **more)
+            raise OSError(errno.EOPNOTSUPP, "no O_TMPFILE")
+        return real_open(path, flags, *arguments, **more)
 
-    monkeypatch.setattr(os, "open", without)
+    monkeypatch.setattr(os, "open", open_named)
 
 
 @pytest.mark.usefixtures("file_system")
-def test_a_reader_never_sees_half_a_report(tmp_path: Path) -> None:
+def test_a_reader_never_sees_a_partial_report(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    whole = {json_report([made([float(score)] * 300)]) for score in (80, 90)}
-    write_report(path, [made([80.0] * 300)])
+    whole = {json_report([make_report([float(score)] * 300)]) for score in (80, 90)}
+    write_report(path, [make_report([80.0] * 300)])
     seen: set[bytes] = set()
     done = threading.Event()
 
@@ -352,8 +360,8 @@ def test_a_reader_never_sees_half_a_report(tmp_path: Path) -> None:
 
     reader = threading.Thread(target=read)
     reader.start()
-    for place in range(100):
-        write_report(path, [made([(80.0, 90.0)[place % 2]] * 300)])
+    for turn in range(100):
+        write_report(path, [make_report([(80.0, 90.0)[turn % 2]] * 300)])
     done.set()
     reader.join()
     assert seen <= whole
@@ -362,7 +370,7 @@ def test_a_reader_never_sees_half_a_report(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("file_system")
 @pytest.mark.parametrize(("code", "kind"), [(errno.ENOSPC, NodeFault), (errno.EACCES, BadInput)])
-def test_a_failure_leaves_the_old_report_and_nothing_else(
+def test_a_failed_write_keeps_the_old_report_and_leaves_no_other_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[Exception]
 ) -> None:
     (tmp_path / "report.csv").write_text("old")
@@ -372,27 +380,27 @@ def test_a_failure_leaves_the_old_report_and_nothing_else(
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(kind, match="cannot be written"):
-        write_report(tmp_path / "report.csv", [made()])
+        write_report(tmp_path / "report.csv", [make_report()])
     assert os.listdir(tmp_path) == ["report.csv"]  # noqa: PTH208
     assert (tmp_path / "report.csv").read_text() == "old"
 
 
 def test_a_new_report_has_no_name_before_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that being killed at any moment leaves nothing."""
+    """A process killed while writing leaves nothing behind."""
     before: list[list[str]] = []
-    really = os.link
+    real_link = os.link
 
     def link(source: str, *arguments: Any, **more: Any) -> None:
         before.append(os.listdir(tmp_path))  # noqa: PTH208
-        assert Path(source).read_text() == csv_report([made()])
-        really(source, *arguments, **more)
+        assert Path(source).read_text() == csv_report([make_report()])
+        real_link(source, *arguments, **more)
 
     monkeypatch.setattr(os, "link", link)
-    write_report(tmp_path / "report.csv", [made()])
+    write_report(tmp_path / "report.csv", [make_report()])
     assert before == [[]]
 
 
-def test_numbers_times_and_names() -> None:
+def test_formatting_of_numbers_times_and_names() -> None:
     assert [number(value) for value in (93.456, -0.001, -1.5, 12345.0)] == [
         "93.46",
         "0.00",
@@ -410,14 +418,17 @@ def test_numbers_times_and_names() -> None:
     ]
 
 
-def test_colours_can_be_told_from_what_they_stand_on() -> None:
-    """Text has a contrast of 4.5 at least, lines of 3, in both themes."""
+def test_colours_have_enough_contrast() -> None:
+    """At least 4.5 for text and 3 for lines (WCAG), in both themes."""
     style = Path(page.__file__).with_name("page.css").read_text()
     pairs = dict(re.findall(r"--([\w-]+): light-dark\((.*?)\)", style))
     for theme in (0, 1):
         colours = {name: _luminance(pair.split(", ")[theme]) for name, pair in pairs.items()}
-        for ink in ("text", "muted", "accent"):
-            assert min(_contrast(colours[ink], colours[paper]) for paper in ("page", "panel")) >= 4.5, (ink, theme)
+        for name in ("text", "muted", "accent"):
+            assert min(_contrast(colours[name], colours[background]) for background in ("page", "panel")) >= 4.5, (
+                name,
+                theme,
+            )
         assert _contrast(colours["note-text"], colours["note-page"]) >= 4.5
         assert min(_contrast(colours[f"c{place}"], colours["panel"]) for place in range(8)) >= 3
 

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.spoken import Spoken, compiled
+from tests.support.old_client import OldProtocol, compile_old_protocol
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire import controller_pb2_grpc as calls
 
@@ -19,8 +19,8 @@ OURS_FROM = 100  # fields with these numbers and above are ours to add
 
 
 @pytest.fixture(scope="module")
-def spoken(tmp_path_factory: pytest.TempPathFactory) -> Spoken:
-    return compiled(tmp_path_factory.mktemp("spoken"))
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> OldProtocol:
+    return compile_old_protocol(tmp_path_factory.mktemp("spoken"))
 
 
 def ours() -> descriptor_pb2.FileDescriptorProto:
@@ -40,12 +40,12 @@ def shape(message: descriptor_pb2.DescriptorProto) -> dict[int, tuple[Any, ...]]
     }  # fmt: skip
 
 
-def test_messages_and_fields(spoken: Spoken) -> None:
+def test_messages_and_fields(spoken: OldProtocol) -> None:
     theirs = {one.name: shape(one) for one in spoken.file.message_type}
     assert {one.name: shape(one) for one in ours().message_type if one.name in theirs} == theirs
 
 
-def test_states(spoken: Spoken) -> None:
+def test_states(spoken: OldProtocol) -> None:
     for file in (spoken.file, ours()):
         (states,) = file.enum_type
         assert (states.name, [(one.number, one.name) for one in states.value]) == (
@@ -54,7 +54,7 @@ def test_states(spoken: Spoken) -> None:
         )
 
 
-def test_calls(spoken: Spoken) -> None:
+def test_calls(spoken: OldProtocol) -> None:
     def of(file: descriptor_pb2.FileDescriptorProto) -> dict[str, tuple[Any, ...]]:
         (service,) = file.service
         return {
@@ -91,7 +91,7 @@ RESULTS = st.fixed_dictionaries(
 
 @given(job=JOBS, capability=CAPABILITY, result=RESULTS, states=st.lists(st.integers(0, 4)))
 def test_bytes(
-    spoken: Spoken, job: dict[str, Any], capability: dict[str, Any], result: dict[str, Any], states: list[int]
+    spoken: OldProtocol, job: dict[str, Any], capability: dict[str, Any], result: dict[str, Any], states: list[int]
 ) -> None:
     samples: dict[str, dict[str, Any]] = {
         "Job": job,
@@ -123,7 +123,7 @@ class Server(calls.VmafxControllerServicer):
             yield wire.Job(id="one", status=state)
 
 
-async def test_an_old_client_is_served(spoken: Spoken, tmp_path: Path) -> None:
+async def test_an_old_client_is_served(spoken: OldProtocol, tmp_path: Path) -> None:
     server, address = grpc.aio.server(), f"unix:{tmp_path}/socket"
     calls.add_VmafxControllerServicer_to_server(Server(), server)  # type: ignore[abstract]
     server.add_insecure_port(address)

@@ -67,7 +67,7 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bad_clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clips")
     reference = lossless(scene(frames=6), folder / "reference.mkv")
     h264 = ("-c:v", "libx264", "-crf", "34", "-movflags", "+faststart")
@@ -86,12 +86,12 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def spec_of(clips: Path, changes: dict[str, Any]) -> dict[str, Any]:
+def spec_of(bad_clips: Path, changes: dict[str, Any]) -> dict[str, Any]:
     """A valid spec with these changes; a bare name is a file in the folder of the clips."""
     spec = {"reference": "reference.mkv", "distorted": "distorted.mp4"} | changes
     for part in ("reference", "distorted", "model"):
         if part in spec and "://" not in spec[part] and (part != "model" or spec[part].endswith(".json")):
-            spec[part] = f"{clips.as_uri()}/{spec[part]}"
+            spec[part] = f"{bad_clips.as_uri()}/{spec[part]}"
     return spec
 
 
@@ -119,14 +119,15 @@ class Finished(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-async def finished(client: Client, clips: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+async def finished(client: Client, bad_clips: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     namespace = "job-refusals"
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     async with fleet(client, namespace, tmp_path_factory.mktemp("answers")) as kubelet:
         keys = {
-            name: await submit_spec(client, namespace, name, spec_of(clips, case.spec)) for name, case in CASES.items()
+            name: await submit_spec(client, namespace, name, spec_of(bad_clips, case.spec))
+            for name, case in CASES.items()
         }
-        fine = await submit_spec(client, namespace, "fine", spec_of(clips, {}))
+        fine = await submit_spec(client, namespace, "fine", spec_of(bad_clips, {}))
 
         async def all_finished() -> bool:
             return all(job.status.phase in FINISHED for job in (await client.list(JOBS, namespace)).items)
@@ -158,11 +159,11 @@ def test_bad_input_fails_in_one_attempt_and_says_which_part_and_why(finished: Fi
 )
 @pytest.mark.parametrize("part", ["reference", "distorted", "model"])
 async def test_a_clip_that_the_web_server_refuses_fails_the_job(
-    client: Client, namespace: str, clips: Path, tmp_path: Path, status: int, reason: str, part: str
+    client: Client, namespace: str, bad_clips: Path, tmp_path: Path, status: int, reason: str, part: str
 ) -> None:
     async with WebServer() as server, fleet(client, namespace, tmp_path, NEAR) as kubelet:
         url = server.serve("/clip.json", says(status))
-        key = await submit_spec(client, namespace, "refused", spec_of(clips, {part: url}))
+        key = await submit_spec(client, namespace, "refused", spec_of(bad_clips, {part: url}))
         job = await reaches(client, key, phase("Failed"), "it fails")
     assert condition(job, "Failed") == ("True", "BadInput")
     assert job.status.message is not None
@@ -171,13 +172,13 @@ async def test_a_clip_that_the_web_server_refuses_fails_the_job(
 
 
 async def test_a_file_outside_the_allowed_folders_fails_the_job(
-    client: Client, namespace: str, clips: Path, tmp_path: Path
+    client: Client, namespace: str, bad_clips: Path, tmp_path: Path
 ) -> None:
     """The message does not reveal whether the file exists."""
-    async with fleet(client, namespace, tmp_path, EnvVar("VMAFX_MEDIA_ROOTS", str(clips))) as kubelet:
+    async with fleet(client, namespace, tmp_path, EnvVar("VMAFX_MEDIA_ROOTS", str(bad_clips))) as kubelet:
         messages = []
-        for number, uri in enumerate(("file:///etc/passwd", "file:///etc/none", f"{clips.as_uri()}/../none")):
-            key = await submit_spec(client, namespace, f"job-{number}", spec_of(clips, {"distorted": uri}))
+        for number, uri in enumerate(("file:///etc/passwd", "file:///etc/none", f"{bad_clips.as_uri()}/../none")):
+            key = await submit_spec(client, namespace, f"job-{number}", spec_of(bad_clips, {"distorted": uri}))
             job = await reaches(client, key, phase("Failed"), "it fails")
             assert condition(job, "Failed") == ("True", "BadInput")
             messages.append((job.status.message or "").replace(uri, "X"))
@@ -190,14 +191,14 @@ SECRET = "s3cr3t"  # used as a password and as a signature
 
 @pytest.mark.parametrize("part", ["reference", "distorted", "model", "output"])
 async def test_the_message_about_a_refused_url_has_no_credentials(
-    client: Client, namespace: str, clips: Path, tmp_path: Path, part: str
+    client: Client, namespace: str, bad_clips: Path, tmp_path: Path, part: str
 ) -> None:
     async with WebServer() as server, fleet(client, namespace, tmp_path, NEAR):
         target = server.serve("/target", says(404))
         url = server.serve("/clip.json", redirects(f"{target}?sig={SECRET}"), login=f"user:{SECRET}")
         if part == "output":
             url = server.serve("/clip.json", says(403), login=f"user:{SECRET}")
-        key = await submit_spec(client, namespace, "secret", spec_of(clips, {part: f"{url}?sig={SECRET}"}))
+        key = await submit_spec(client, namespace, "secret", spec_of(bad_clips, {part: f"{url}?sig={SECRET}"}))
         job = await reaches(client, key, phase("Failed"), "it fails")
         assert f"http://127.0.0.1:{server.port}/clip.json" in (job.status.message or "")
         assert [one for one in server.requests if SECRET in one.target]  # the server did get it
@@ -205,14 +206,14 @@ async def test_the_message_about_a_refused_url_has_no_credentials(
 
 
 async def test_the_uri_of_a_report_has_no_credentials(
-    client: Client, namespace: str, clips: Path, tmp_path: Path
+    client: Client, namespace: str, bad_clips: Path, tmp_path: Path
 ) -> None:
     async with WebServer() as server, fleet(client, namespace, tmp_path, NEAR):
-        content = (clips / "distorted.mp4").read_bytes()
+        content = (bad_clips / "distorted.mp4").read_bytes()
         distorted = server.serve("/clip.mp4", has(content), login=f"user:{SECRET}")
         output = server.serve("/report.json", says(200), login=f"user:{SECRET}")
         changes = {"distorted": f"{distorted}?sig={SECRET}", "output": f"{output}?sig={SECRET}"}
-        key = await submit_spec(client, namespace, "secret", spec_of(clips, changes))
+        key = await submit_spec(client, namespace, "secret", spec_of(bad_clips, changes))
         job = await reaches(client, key, phase("Succeeded"), "it is scored")
         assert job.status.reportURI == f"http://127.0.0.1:{server.port}/report.json"
         await assert_no_secret(client, key)

@@ -12,9 +12,9 @@ import grpc
 import pytest
 
 from tests.conftest import Kubectl
-from tests.support.elsewhere import Elsewhere, Told
 from tests.support.fleet import add_node, condition, operating, phase, reaches
-from tests.support.operators import operator
+from tests.support.foreign_controller import ForeignController, JobReply
+from tests.support.operator_process import operator
 from tests.support.waiting import eventually
 from vmafx.api.job import VmafxJob, VmafxJobSpec
 from vmafx.api.meta import ObjectMeta
@@ -42,13 +42,13 @@ def sockets() -> Iterator[str]:
 
 
 @pytest.fixture
-async def elsewhere(sockets: str, namespace: str) -> AsyncIterator[Elsewhere]:
-    async with Elsewhere(sockets.replace("{namespace}", namespace)) as controller:
+async def elsewhere(sockets: str, namespace: str) -> AsyncIterator[ForeignController]:
+    async with ForeignController(sockets.replace("{namespace}", namespace)) as controller:
         yield controller
 
 
 @asynccontextmanager
-async def mirroring(client: Client, elsewhere: Elsewhere, namespace: str) -> AsyncIterator[JobReconciler]:
+async def mirroring(client: Client, elsewhere: ForeignController, namespace: str) -> AsyncIterator[JobReconciler]:
     async with operating(client, namespace, external_controller=elsewhere.address) as running:
         yield running
 
@@ -71,7 +71,7 @@ async def no_pods(client: Client, namespace: str) -> bool:
 
 
 WAITS = ("Scheduled", "False", "AwaitingScheduler")
-STATES: dict[str, tuple[Told, str, tuple[str, str, str], str]] = {
+STATES: dict[str, tuple[JobReply, str, tuple[str, str, str], str]] = {
     # the reply, the resulting phase, its condition, and part of the message
     "pending": (wire.Job(id="pending-1"), "Pending", WAITS, "reports job pending-1 as PENDING"),
     "running": (
@@ -122,7 +122,7 @@ STATES: dict[str, tuple[Told, str, tuple[str, str, str], str]] = {
 
 
 async def test_each_reply_is_mirrored_and_no_pod_is_created(
-    client: Client, namespace: str, elsewhere: Elsewhere
+    client: Client, namespace: str, elsewhere: ForeignController
 ) -> None:
     await add_node(client, namespace, "pool", capacity=100)
     keys = {name: await submit_external(client, namespace, name) for name in STATES}
@@ -148,7 +148,7 @@ async def test_each_reply_is_mirrored_and_no_pod_is_created(
 
 
 async def test_an_external_job_is_followed_to_its_score_across_restarts(
-    client: Client, namespace: str, elsewhere: Elsewhere, kubectl: Kubectl
+    client: Client, namespace: str, elsewhere: ForeignController, kubectl: Kubectl
 ) -> None:
     key = await submit_external(client, namespace, "clip")
     elsewhere.say("clip-1", wire.PENDING)
@@ -169,15 +169,15 @@ async def test_an_external_job_is_followed_to_its_score_across_restarts(
         assert done.returncode == 0, done.stderr
     job = await client.get(JOBS, key)
     assert (job.status.score, job.status.startedAt) == (88.5, first.status.startedAt)
-    asked = elsewhere.asked["clip-1"]
+    asked = elsewhere.requests["clip-1"]
     async with mirroring(client, elsewhere, namespace) as running:
         await eventually(running._jobs.synced.is_set, "the caches of a new operator are synced")
         assert running._external._pollers == {}
-    assert elsewhere.asked["clip-1"] == asked
+    assert elsewhere.requests["clip-1"] == asked
 
 
 async def test_no_job_is_lost_while_its_controller_is_down(
-    client: Client, namespace: str, elsewhere: Elsewhere
+    client: Client, namespace: str, elsewhere: ForeignController
 ) -> None:
     await elsewhere.stop()
     waiting = await submit_external(client, namespace, "waiting")
@@ -208,7 +208,7 @@ async def test_no_job_is_lost_while_its_controller_is_down(
 
 
 async def test_a_cancelled_job_is_stopped_at_its_controller(
-    client: Client, namespace: str, elsewhere: Elsewhere
+    client: Client, namespace: str, elsewhere: ForeignController
 ) -> None:
     keys = {
         name: await submit_external(client, namespace, name) for name in ("waits", "runs", "kept", "done", "unknown")
@@ -232,7 +232,7 @@ async def test_a_cancelled_job_is_stopped_at_its_controller(
 
 
 async def test_a_cancelled_job_ends_even_if_its_controller_stays_down(
-    client: Client, namespace: str, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+    client: Client, namespace: str, elsewhere: ForeignController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(external_decide, "STOP_TIMEOUT", 10.0)  # longer than the first poll takes to fail
     await elsewhere.stop()
@@ -248,7 +248,7 @@ async def test_a_cancelled_job_ends_even_if_its_controller_stays_down(
 
 
 async def test_a_suspended_job_is_stopped_at_its_controller_and_can_be_placed_again(
-    client: Client, namespace: str, elsewhere: Elsewhere
+    client: Client, namespace: str, elsewhere: ForeignController
 ) -> None:
     key = await submit_external(client, namespace, "pause")
     elsewhere.say("pause-1", wire.RUNNING)
@@ -279,7 +279,7 @@ async def test_a_suspended_job_is_stopped_at_its_controller_and_can_be_placed_ag
 
 
 async def test_a_job_whose_suspension_is_refused_says_so_and_is_still_scored(
-    client: Client, namespace: str, elsewhere: Elsewhere
+    client: Client, namespace: str, elsewhere: ForeignController
 ) -> None:
     key = await submit_external(client, namespace, "kept")
     elsewhere.say("kept-1", wire.RUNNING)
@@ -294,7 +294,7 @@ async def test_a_job_whose_suspension_is_refused_says_so_and_is_still_scored(
 
 
 async def test_a_job_stopped_and_resumed_while_no_operator_ran_is_queued_again(
-    client: Client, namespace: str, elsewhere: Elsewhere
+    client: Client, namespace: str, elsewhere: ForeignController
 ) -> None:
     key = await submit_external(client, namespace, "twice")
     elsewhere.say("twice-1", wire.RUNNING)
@@ -315,7 +315,7 @@ async def test_a_job_stopped_and_resumed_while_no_operator_ran_is_queued_again(
         )
 
 
-async def test_the_deadline_stops_an_external_job(client: Client, namespace: str, elsewhere: Elsewhere) -> None:
+async def test_the_deadline_stops_an_external_job(client: Client, namespace: str, elsewhere: ForeignController) -> None:
     key = await submit_external(client, namespace, "late", activeDeadlineSeconds=2)
     elsewhere.say("late-1", wire.RUNNING)
     async with mirroring(client, elsewhere, namespace):
@@ -324,7 +324,7 @@ async def test_the_deadline_stops_an_external_job(client: Client, namespace: str
     assert elsewhere.cancelled == ["late-1"]
 
 
-async def test_a_deleted_job_is_no_longer_polled(client: Client, namespace: str, elsewhere: Elsewhere) -> None:
+async def test_a_deleted_job_is_no_longer_polled(client: Client, namespace: str, elsewhere: ForeignController) -> None:
     keys = [await submit_external(client, namespace, name) for name in ("one", "two")]
     for key in keys:
         elsewhere.say(f"{key.name}-1", wire.RUNNING)
@@ -336,22 +336,22 @@ async def test_a_deleted_job_is_no_longer_polled(client: Client, namespace: str,
         await eventually(lambda: list(controller_poller._jobs) == [keys[1]], "it is no longer polled")
         await client.delete(JOBS, keys[1])
         await eventually(lambda: not running._external._pollers, "no controller is polled")
-        asked = elsewhere.asked.total()
+        asked = elsewhere.requests.total()
         again = await submit_external(
             client, namespace, "one", status={"phase": "Running"}
         )  # with the same name and id
         elsewhere.say("one-1", wire.COMPLETED, final_score=12.0)
         job = await reaches(client, again, phase("Succeeded"), "the new job is polled")
         assert job.status.score == 12.0
-        assert elsewhere.asked.total() > asked
+        assert elsewhere.requests.total() > asked
 
 
 async def test_each_namespace_has_its_own_controller(
-    client: Client, namespace: str, elsewhere: Elsewhere, sockets: str
+    client: Client, namespace: str, elsewhere: ForeignController, sockets: str
 ) -> None:
     neighbour = f"{namespace}-too"
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": neighbour}})
-    async with Elsewhere(sockets.replace("{namespace}", neighbour)) as other:
+    async with ForeignController(sockets.replace("{namespace}", neighbour)) as other:
         elsewhere.say("clip-1", wire.COMPLETED, final_score=1.0)
         other.say("clip-1", wire.COMPLETED, final_score=2.0)
         await other.stop()
@@ -365,7 +365,7 @@ async def test_each_namespace_has_its_own_controller(
 
 
 async def test_an_external_job_is_not_placed_whatever_its_scheduler_name(
-    client: Client, namespace: str, elsewhere: Elsewhere
+    client: Client, namespace: str, elsewhere: ForeignController
 ) -> None:
     elsewhere.say("mine-1", wire.PENDING)
     elsewhere.say("both-1", wire.RUNNING)
@@ -385,7 +385,7 @@ async def test_an_external_job_is_not_placed_whatever_its_scheduler_name(
 
 
 async def test_a_queued_job_that_becomes_external_leaves_the_slot_to_the_next(
-    client: Client, namespace: str, elsewhere: Elsewhere
+    client: Client, namespace: str, elsewhere: ForeignController
 ) -> None:
     elsewhere.say("taken-1", wire.RUNNING)
     not_external: dict[str, Any] = {"schedulerName": "vmafx", "status": {"controllerJobID": None}}
@@ -401,7 +401,7 @@ async def test_a_queued_job_that_becomes_external_leaves_the_slot_to_the_next(
 
 
 async def test_a_job_set_to_running_on_a_node_by_another_scheduler_is_run_there(
-    client: Client, namespace: str, elsewhere: Elsewhere
+    client: Client, namespace: str, elsewhere: ForeignController
 ) -> None:
     await add_node(client, namespace, "pool")
     placed = {"controllerJobID": None, "phase": "Running", "assignedNode": "pool"}
@@ -417,7 +417,7 @@ async def _pods_are(client: Client, namespace: str, names: list[str]) -> bool:
 
 
 async def test_the_operator_imports_grpc_when_the_first_external_job_appears(
-    cluster: DevCluster, client: Client, namespace: str, elsewhere: Elsewhere, tmp_path: Path
+    cluster: DevCluster, client: Client, namespace: str, elsewhere: ForeignController, tmp_path: Path
 ) -> None:
     elsewhere.say("clip-1", wire.COMPLETED, final_score=77.0)
     await elsewhere.stop()

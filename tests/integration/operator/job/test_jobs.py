@@ -1,7 +1,6 @@
 """Jobs from creation to score, with a real API server, a real worker, and a kubelet that runs it."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from tests.support.fleet import (
     operating,
     phase,
     reaches,
-    scoring_fleet,
     submit,
 )
 from tests.support.kubelet import Kubelet
@@ -27,12 +25,6 @@ from vmafx.api.node import VmafxNode, VmafxNodeSpec
 from vmafx.jobs.attempt import AttemptResult, encode_result
 from vmafx.kube import JOBS, NODES, Client, ObjectKey
 from vmafx.kube.core import PODS
-
-
-@pytest.fixture
-async def fleet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[ScoringFleet]:
-    async with scoring_fleet(client, namespace, tmp_path) as fleet:
-        yield fleet
 
 
 async def test_a_job_is_scored_and_kubectl_waits_for_it(

@@ -42,7 +42,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
 
 
 @pytest.fixture
-async def fleet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[ScoringFleet]:
+async def labelled_fleet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[ScoringFleet]:
     """A node of two slots with a label, the operator, and a kubelet."""
     await allow_pods(client, namespace)
     await add_node(client, namespace, "pool", capacity=2)
@@ -53,19 +53,19 @@ async def fleet(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator
 
 @pytest.mark.parametrize("change", CHANGES)
 async def test_a_running_job_continues_and_a_waiting_one_says_why(
-    change: str, fleet: ScoringFleet, client: Client, namespace: str, clips: Path
+    change: str, labelled_fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
     node, (apply, reason) = ObjectKey(namespace, "pool"), CHANGES[change]
-    fleet.kubelet.hold.clear()
+    labelled_fleet.kubelet.hold.clear()
     first = await submit(client, namespace, "first", clips, nodeSelector={"rack": "a"})
     await reaches(client, first, phase("Running"), "it is placed")
-    await eventually(lambda: len(fleet.operator.pods.store) == 1, "the operator has seen its Pod")
+    await eventually(lambda: len(labelled_fleet.operator.pods.store) == 1, "the operator has seen its Pod")
     await apply(client, node)
-    await has_seen(fleet.operator, client, node)
+    await has_seen(labelled_fleet.operator, client, node)
     second = await submit(client, namespace, "second", clips, nodeSelector={"rack": "a"})
     job = await reaches(client, second, lambda one: bool(one.status.conditions), "the next one says why it waits")
     assert condition(job, "Scheduled") == ("False", reason)
-    fleet.kubelet.hold.set()
+    labelled_fleet.kubelet.hold.set()
     job = await reaches(client, first, phase("Succeeded"), "the running job is scored")
     assert (job.status.assignedNode, job.status.attempts, job.status.failures) == ("pool", 1, 0)
     if change == "smaller":
@@ -95,12 +95,12 @@ async def test_a_job_without_a_pod_leaves_a_deleted_node(
 
 
 async def test_a_placement_by_another_scheduler_is_used_even_on_a_full_unhealthy_cordoned_node(
-    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
+    labelled_fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
     node = ObjectKey(namespace, "pool")
     await client.merge_patch(NODES, node, {"spec": {"unschedulable": True, "capacity": 1}})
     await client.patch_status(NODES, node, {"healthy": False})
-    await has_seen(fleet.operator, client, node)
+    await has_seen(labelled_fleet.operator, client, node)
     keys = [await submit(client, namespace, f"job-{number}", clips, schedulerName="mine") for number in range(2)]
     for key in keys:
         await client.patch_status(JOBS, key, {"assignedNode": "pool"})

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.contexts import context
 from tests.support.fleet import add_node, allow_pods, condition, has_seen, operating, phase, reaches, submit
 from tests.support.kubelet import End, Fate, Kubelet
-from tests.support.settings import defaults
+from tests.support.operator_context import context
+from tests.support.setting_defaults import defaults
 from tests.support.waiting import eventually
 from vmafx.api.job import JobView, VmafxJob
 from vmafx.clock import utc_now
@@ -63,23 +63,23 @@ class Fleet:
 
 
 @pytest.fixture
-async def fleet(client: Client, namespace: str, tmp_path: Path, clips: Path) -> AsyncIterator[Fleet]:
+async def timed_fleet(client: Client, namespace: str, tmp_path: Path, clips: Path) -> AsyncIterator[Fleet]:
     await allow_pods(client, namespace)
     await add_node(client, namespace, "pool", capacity=2)
     async with Kubelet(client, namespace, tmp_path) as kubelet:
-        fleet = Fleet(client, namespace, kubelet, clips)
-        async with operating(client, namespace, fleet.now) as fleet.operator:
-            yield fleet
+        timed_fleet = Fleet(client, namespace, kubelet, clips)
+        async with operating(client, namespace, timed_fleet.now) as timed_fleet.operator:
+            yield timed_fleet
 
 
-async def test_an_evicted_pod_is_retried_without_a_failure(fleet: Fleet) -> None:
-    fleet.set_fates(moved_0="evicted")
-    key = await fleet.submit("moved", retryLimit=0)
-    job = await reaches(fleet.client, key, phase("Succeeded"), "it is scored at the second attempt")
+async def test_an_evicted_pod_is_retried_without_a_failure(timed_fleet: Fleet) -> None:
+    timed_fleet.set_fates(moved_0="evicted")
+    key = await timed_fleet.submit("moved", retryLimit=0)
+    job = await reaches(timed_fleet.client, key, phase("Succeeded"), "it is scored at the second attempt")
     assert (job.status.attempts, job.status.failures, job.status.excludedNodes) == (2, 0, ())
 
     async def reported() -> bool:
-        return sorted(await fleet.events("moved")) == [("Normal", "Retrying"), ("Normal", "Scored")]
+        return sorted(await timed_fleet.events("moved")) == [("Normal", "Retrying"), ("Normal", "Scored")]
 
     await eventually(reported, "events report the retry and the score")
 
@@ -93,60 +93,60 @@ async def test_an_evicted_pod_is_retried_without_a_failure(fleet: Fleet) -> None
         ("garbage", "the worker exited with code 0 but left no valid result"),
     ],
 )
-async def test_a_worker_that_died_is_retried_after_a_backoff(fleet: Fleet, fate: Fate, message: str) -> None:
-    fleet.set_fates(died_0=fate)
+async def test_a_worker_that_died_is_retried_after_a_backoff(timed_fleet: Fleet, fate: Fate, message: str) -> None:
+    timed_fleet.set_fates(died_0=fate)
     # With a long clip, the worker is killed before it is done.
-    key = await fleet.submit("died", "long.mkv" if fate == "killed" else "", retryLimit=1)
-    job = await reaches(fleet.client, key, lambda one: one.status.failures == 1, "the failure is counted")
+    key = await timed_fleet.submit("died", "long.mkv" if fate == "killed" else "", retryLimit=1)
+    job = await reaches(timed_fleet.client, key, lambda one: one.status.failures == 1, "the failure is counted")
     assert (job.status.phase, job.status.message, job.status.excludedNodes) == ("Pending", message, ("pool",))
-    fleet.ahead = timedelta(seconds=11)
-    await fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # triggers a reconciliation
-    job = await reaches(fleet.client, key, phase("Succeeded"), "it is scored, on the only node")
+    timed_fleet.ahead = timedelta(seconds=11)
+    await timed_fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # triggers a reconciliation
+    job = await reaches(timed_fleet.client, key, phase("Succeeded"), "it is scored, on the only node")
     assert (job.status.attempts, job.status.failures) == (2, 1)
 
 
-async def test_a_pod_that_does_not_start_fails_the_attempt(fleet: Fleet) -> None:
-    fleet.set_fates(stuck_0="stuck")
-    key = await fleet.submit("stuck", retryLimit=0)
-    pod = ObjectKey(fleet.namespace, "stuck-0")
-    await fleet.has_pod("stuck-0")
+async def test_a_pod_that_does_not_start_fails_the_attempt(timed_fleet: Fleet) -> None:
+    timed_fleet.set_fates(stuck_0="stuck")
+    key = await timed_fleet.submit("stuck", retryLimit=0)
+    pod = ObjectKey(timed_fleet.namespace, "stuck-0")
+    await timed_fleet.has_pod("stuck-0")
     waiting = {"name": "worker", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
     waiting["state"] = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
-    await fleet.client.patch_status(PODS, pod, {"containerStatuses": [waiting]})
-    await fleet.has_pod("stuck-0")
-    fleet.ahead = timedelta(seconds=31)
-    await fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 2}})  # triggers a reconciliation
-    waiting_job = await reaches(fleet.client, key, lambda one: bool(one.status.message), "the message says why")
+    await timed_fleet.client.patch_status(PODS, pod, {"containerStatuses": [waiting]})
+    await timed_fleet.has_pod("stuck-0")
+    timed_fleet.ahead = timedelta(seconds=31)
+    await timed_fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 2}})  # triggers a reconciliation
+    waiting_job = await reaches(timed_fleet.client, key, lambda one: bool(one.status.message), "the message says why")
     assert (waiting_job.status.phase, waiting_job.status.message) == (
         "Running",
         "its Pod has not started: ImagePullBackOff: no such image",
     )
-    await eventually(lambda: fleet.events("stuck"), "and an event")
-    assert await fleet.events("stuck") == [("Warning", "NotStarted")]
-    fleet.ahead = timedelta(minutes=10, seconds=1)
-    await fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # triggers a reconciliation
-    job = await reaches(fleet.client, key, phase("Failed"), "it fails")
+    await eventually(lambda: timed_fleet.events("stuck"), "and an event")
+    assert await timed_fleet.events("stuck") == [("Warning", "NotStarted")]
+    timed_fleet.ahead = timedelta(minutes=10, seconds=1)
+    await timed_fleet.client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # triggers a reconciliation
+    job = await reaches(timed_fleet.client, key, phase("Failed"), "it fails")
     assert condition(job, "Failed") == ("True", "RetriesExhausted")
     assert job.status.message == "its Pod did not start within 10 minutes (ImagePullBackOff: no such image)"
 
     async def deleted() -> bool:
-        return (await fleet.client.list(PODS, fleet.namespace)).items == []
+        return (await timed_fleet.client.list(PODS, timed_fleet.namespace)).items == []
 
     await eventually(deleted, "its Pod is deleted")
 
 
 async def test_a_deleted_pod_that_does_not_terminate_fails_the_attempt(
-    fleet: Fleet, client: Client, namespace: str
+    timed_fleet: Fleet, client: Client, namespace: str
 ) -> None:
     """Its machine is down and does not confirm the deletion. A Pod without a machine would be deleted at once."""
-    fleet.set_fates(lost_0="stuck")
-    key, pod = await fleet.submit("lost", retryLimit=0), ObjectKey(namespace, "lost-0")
-    await fleet.has_pod("lost-0")
+    timed_fleet.set_fates(lost_0="stuck")
+    key, pod = await timed_fleet.submit("lost", retryLimit=0), ObjectKey(namespace, "lost-0")
+    await timed_fleet.has_pod("lost-0")
     await client.merge_patch(PODS, pod, {"metadata": {"finalizers": ["test/keeps-it"]}})
     await client.delete(PODS, pod)
     job = await client.get(JOBS, key)
     assert job.status.phase == "Running"  # it may still report a score
-    fleet.ahead = timedelta(seconds=61)
+    timed_fleet.ahead = timedelta(seconds=61)
     await client.merge_patch(PODS, pod, {"metadata": {"labels": {"touched": "yes"}}})
     job = await reaches(client, key, phase("Failed"), "it fails")
     assert job.status.message == "its Pod was deleted but does not terminate"
@@ -154,29 +154,29 @@ async def test_a_deleted_pod_that_does_not_terminate_fails_the_attempt(
 
 
 @pytest.mark.parametrize("harm", ["deleted", "cordoned", "unhealthy"])
-async def test_a_running_pod_is_not_affected_by_changes_of_its_node(fleet: Fleet, harm: str) -> None:
-    key, node = await fleet.submit("runs", "long.mkv"), ObjectKey(fleet.namespace, "pool")
-    await eventually(lambda: fleet.kubelet.started == ["runs-0"], "its Pod runs")
-    await fleet.has_pod("runs-0")
+async def test_a_running_pod_is_not_affected_by_changes_of_its_node(timed_fleet: Fleet, harm: str) -> None:
+    key, node = await timed_fleet.submit("runs", "long.mkv"), ObjectKey(timed_fleet.namespace, "pool")
+    await eventually(lambda: timed_fleet.kubelet.started == ["runs-0"], "its Pod runs")
+    await timed_fleet.has_pod("runs-0")
     if harm == "deleted":
-        await fleet.client.delete(NODES, node)
+        await timed_fleet.client.delete(NODES, node)
     elif harm == "cordoned":
-        await fleet.client.merge_patch(NODES, node, {"spec": {"unschedulable": True}})
+        await timed_fleet.client.merge_patch(NODES, node, {"spec": {"unschedulable": True}})
     else:
-        await fleet.client.patch_status(NODES, node, {"healthy": False})
-    await has_seen(fleet.operator, fleet.client, node)
-    next_one = await fleet.submit("next")
-    waits = await reaches(fleet.client, next_one, lambda one: bool(one.status.conditions), "the next one waits")
+        await timed_fleet.client.patch_status(NODES, node, {"healthy": False})
+    await has_seen(timed_fleet.operator, timed_fleet.client, node)
+    next_one = await timed_fleet.submit("next")
+    waits = await reaches(timed_fleet.client, next_one, lambda one: bool(one.status.conditions), "the next one waits")
     wanted = "NoNodes" if harm == "deleted" else "NoHealthyNode"
     assert condition(waits, "Scheduled") == ("False", wanted)
-    job = await reaches(fleet.client, key, phase("Succeeded"), "it is scored")
+    job = await reaches(timed_fleet.client, key, phase("Succeeded"), "it is scored")
     assert (job.status.attempts, job.status.assignedNode) == (1, "pool")
 
 
 async def test_a_node_deleted_before_the_pod_is_created_costs_no_failure(
-    fleet: Fleet, client: Client, namespace: str
+    timed_fleet: Fleet, client: Client, namespace: str
 ) -> None:
-    key = await fleet.submit("early", schedulerName="other")
+    key = await timed_fleet.submit("early", schedulerName="other")
     uid = (await client.get(JOBS, key)).metadata.uid
     placed = {"phase": "Running", "assignedNode": "removed", "controllerJobID": f"{uid}-0", "attempts": 1}
     await client.patch_status(JOBS, key, placed)
@@ -184,18 +184,20 @@ async def test_a_node_deleted_before_the_pod_is_created_costs_no_failure(
     assert (job.status.failures, job.status.message) == (0, "its node removed was deleted")
 
 
-async def test_a_pod_made_invalid_by_its_node_fails_the_attempt(fleet: Fleet, client: Client, namespace: str) -> None:
+async def test_a_pod_made_invalid_by_its_node_fails_the_attempt(
+    timed_fleet: Fleet, client: Client, namespace: str
+) -> None:
     invalid = {"podTemplate": {"env": [{"name": "not a=name", "value": "x"}]}}
     await client.merge_patch(NODES, ObjectKey(namespace, "pool"), {"spec": invalid})
-    await has_seen(fleet.operator, client, ObjectKey(namespace, "pool"))
-    key = await fleet.submit("invalid", retryLimit=0)
+    await has_seen(timed_fleet.operator, client, ObjectKey(namespace, "pool"))
+    key = await timed_fleet.submit("invalid", retryLimit=0)
     job = await reaches(client, key, phase("Failed"), "it fails")
     assert condition(job, "Failed") == ("True", "RetriesExhausted")
     assert "the API server rejected its Pod: " in (job.status.message or "")
     assert "not a=name" in (job.status.message or "")
 
 
-async def test_a_forbidden_pod_is_retried(fleet: Fleet, client: Client, namespace: str) -> None:
+async def test_a_forbidden_pod_is_retried(timed_fleet: Fleet, client: Client, namespace: str) -> None:
     quotas: Resource[UntypedObject] = Resource("", "v1", "resourcequotas", "ResourceQuota", dict)
     await client.create(quotas, {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}, namespace)
     one = {"metadata": {"name": "one"}, "spec": {"containers": [{"name": "any", "image": "i"}]}}
@@ -209,25 +211,25 @@ async def test_a_forbidden_pod_is_retried(fleet: Fleet, client: Client, namespac
         return False
 
     await eventually(counted, "the quota holds")
-    key = await fleet.submit("limited", retryLimit=0)
+    key = await timed_fleet.submit("limited", retryLimit=0)
     job = await reaches(client, key, lambda one: bool(one.status.message), "its message says why")
     assert "the API server does not allow its Pod: " in (job.status.message or "")
     assert "exceeded quota: none" in (job.status.message or "")
     assert (job.status.phase, job.status.failures) == ("Running", 0)
-    await eventually(lambda: fleet.events("limited"), "an event reports it")
-    assert await fleet.events("limited") == [("Warning", "FailedCreate")]
+    await eventually(lambda: timed_fleet.events("limited"), "an event reports it")
+    assert await timed_fleet.events("limited") == [("Warning", "FailedCreate")]
     await client.delete(quotas, ObjectKey(namespace, "none"))
     job = await reaches(client, key, phase("Succeeded"), "it is scored once the quota is gone")
     assert (job.status.attempts, job.status.message) == (1, None)
 
 
-async def test_a_pod_that_stays_forbidden_fails_the_attempt(fleet: Fleet, client: Client, namespace: str) -> None:
+async def test_a_pod_that_stays_forbidden_fails_the_attempt(timed_fleet: Fleet, client: Client, namespace: str) -> None:
     unknown = {"podTemplate": {"runtimeClassName": "nowhere"}}
     await client.merge_patch(NODES, ObjectKey(namespace, "pool"), {"spec": unknown})
-    await has_seen(fleet.operator, client, ObjectKey(namespace, "pool"))
-    key = await fleet.submit("refused", retryLimit=0)
+    await has_seen(timed_fleet.operator, client, ObjectKey(namespace, "pool"))
+    key = await timed_fleet.submit("refused", retryLimit=0)
     await reaches(client, key, lambda one: bool(one.status.message), "its message says why")
-    fleet.ahead = timedelta(minutes=10, seconds=1)
+    timed_fleet.ahead = timedelta(minutes=10, seconds=1)
     await client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # triggers a reconciliation
     job = await reaches(client, key, phase("Failed"), "it fails")
     assert (job.status.message or "").startswith(
@@ -235,8 +237,8 @@ async def test_a_pod_that_stays_forbidden_fails_the_attempt(fleet: Fleet, client
     )
 
 
-async def test_a_waiting_job_shows_the_current_reason(fleet: Fleet, client: Client, namespace: str) -> None:
-    key = await fleet.submit("patient", nodeSelector={"rack": "a"})
+async def test_a_waiting_job_shows_the_current_reason(timed_fleet: Fleet, client: Client, namespace: str) -> None:
+    key = await timed_fleet.submit("patient", nodeSelector={"rack": "a"})
 
     def because(reason: str) -> Callable[[VmafxJob], bool]:
         return lambda job: bool(job.status.conditions) and condition(job, "Scheduled")[1] == reason
@@ -250,45 +252,45 @@ async def test_a_waiting_job_shows_the_current_reason(fleet: Fleet, client: Clie
 
 
 async def test_a_pod_name_in_use_is_waited_for_and_then_fails_the_attempt(
-    fleet: Fleet, client: Client, namespace: str
+    timed_fleet: Fleet, client: Client, namespace: str
 ) -> None:
     other = {"name": "worker", "image": "i", "command": ["vmafx", "worker"], "env": []}
-    fleet.kubelet.hold.clear()
+    timed_fleet.kubelet.hold.clear()
     await client.create(PODS, {"metadata": {"name": "web-0"}, "spec": {"containers": [other]}}, namespace)
-    key = await fleet.submit("web", retryLimit=0)
+    key = await timed_fleet.submit("web", retryLimit=0)
     await reaches(client, key, phase("Running"), "it is placed")
     await eventually(
-        lambda: (known := fleet.operator._memory.get(key)) is not None and known.blocked_since is not None,
+        lambda: (known := timed_fleet.operator._memory.get(key)) is not None and known.blocked_since is not None,
         "the Pod name is in use",
     )
-    fleet.ahead = timedelta(seconds=31)
+    timed_fleet.ahead = timedelta(seconds=31)
     job = await reaches(client, key, lambda one: bool(one.status.message), "its message says why")
     assert job.status.message == "a Pod web-0 exists that does not belong to it; retrying"
-    fleet.ahead = timedelta(minutes=11)
+    timed_fleet.ahead = timedelta(minutes=11)
     job = await reaches(client, key, phase("Failed"), "it fails")
     assert job.status.message == (
         "its Pod could not be created within 10 minutes: a Pod web-0 exists that does not belong to it"
     )
 
 
-async def test_an_invalid_result_fails_the_attempt(fleet: Fleet, client: Client, namespace: str) -> None:
-    fleet.kubelet.hold.clear()
-    key = await fleet.submit("odd", retryLimit=0)
+async def test_an_invalid_result_fails_the_attempt(timed_fleet: Fleet, client: Client, namespace: str) -> None:
+    timed_fleet.kubelet.hold.clear()
+    key = await timed_fleet.submit("odd", retryLimit=0)
     job = await reaches(client, key, phase("Running"), "it is placed")
-    fleet.kubelet.answers["odd-0"] = (0, f'{{"id": "{job.metadata.uid}-0", "score": 50, "frames": -1}}')
-    fleet.kubelet.hold.set()
+    timed_fleet.kubelet.answers["odd-0"] = (0, f'{{"id": "{job.metadata.uid}-0", "score": 50, "frames": -1}}')
+    timed_fleet.kubelet.hold.set()
     job = await reaches(client, key, phase("Failed"), "it fails")
     assert job.status.message == "the worker exited with code 0 but left no valid result"
 
 
 async def test_the_deadline_ends_a_job_whose_agent_does_not_claim_it(
-    fleet: Fleet, client: Client, namespace: str
+    timed_fleet: Fleet, client: Client, namespace: str
 ) -> None:
     await add_node(client, namespace, "far", runtime="Agent")
     await client.patch_status(NODES, ObjectKey(namespace, "far"), {"agentSession": "s"})
     await client.merge_patch(NODES, ObjectKey(namespace, "pool"), {"spec": {"unschedulable": True}})
-    await has_seen(fleet.operator, client, ObjectKey(namespace, "pool"))
-    key = await fleet.submit("late", activeDeadlineSeconds=2)
+    await has_seen(timed_fleet.operator, client, ObjectKey(namespace, "pool"))
+    key = await timed_fleet.submit("late", activeDeadlineSeconds=2)
     job = await reaches(client, key, phase("Failed"), "it ends")
     assert condition(job, "Failed") == ("True", "DeadlineExceeded")
 
@@ -368,11 +370,11 @@ async def test_a_pod_that_was_created_and_deleted_unseen_fails_the_attempt(
         await asyncio.gather(*watching, return_exceptions=True)
 
 
-async def test_sidecars_are_stopped_when_the_job_ends(fleet: Fleet, client: Client, namespace: str) -> None:
-    fleet.set_fates(meshed_0="stuck")
-    key = await fleet.submit("meshed")
+async def test_sidecars_are_stopped_when_the_job_ends(timed_fleet: Fleet, client: Client, namespace: str) -> None:
+    timed_fleet.set_fates(meshed_0="stuck")
+    key = await timed_fleet.submit("meshed")
     job = await reaches(client, key, phase("Running"), "it is placed")
-    await fleet.has_pod("meshed-0")
+    await timed_fleet.has_pod("meshed-0")
     common = {"image": "i", "imageID": "i", "ready": False, "restartCount": 0}
     answer = encode_result(AttemptResult(f"{job.metadata.uid}-0", 90.0, 6)).decode()
     ended = {"terminated": {"exitCode": 0, "reason": "Completed", "message": answer}}
@@ -391,19 +393,19 @@ async def test_sidecars_are_stopped_when_the_job_ends(fleet: Fleet, client: Clie
     await eventually(deleted, "its Pod is deleted")
 
 
-async def test_a_pod_with_an_empty_job_label_is_ignored(fleet: Fleet, client: Client, namespace: str) -> None:
+async def test_a_pod_with_an_empty_job_label_is_ignored(timed_fleet: Fleet, client: Client, namespace: str) -> None:
     other = {"name": "other", "image": "i", "command": ["vmafx", "worker"], "env": []}
-    fleet.set_fates(odd_0="stuck")
+    timed_fleet.set_fates(odd_0="stuck")
     labelled = {"metadata": {"name": "odd-0", "labels": {"vmafx.dev/job": ""}}, "spec": {"containers": [other]}}
     await client.create(PODS, labelled, namespace)
-    await reaches(client, await fleet.submit("plain"), phase("Succeeded"), "others are scored")
+    await reaches(client, await timed_fleet.submit("plain"), phase("Succeeded"), "others are scored")
 
 
 async def test_a_recreated_job_waits_for_the_pod_of_the_old_one_to_be_deleted(
-    fleet: Fleet, client: Client, namespace: str
+    timed_fleet: Fleet, client: Client, namespace: str
 ) -> None:
-    fleet.kubelet.hold.clear()
-    key = await fleet.submit("twin", "long.mkv")
+    timed_fleet.kubelet.hold.clear()
+    key = await timed_fleet.submit("twin", "long.mkv")
     first = await reaches(client, key, phase("Running"), "the first is placed")
 
     async def exists() -> bool:
@@ -412,10 +414,10 @@ async def test_a_recreated_job_waits_for_the_pod_of_the_old_one_to_be_deleted(
     await eventually(exists, "its Pod exists")
     await client.merge_patch(PODS, ObjectKey(namespace, "twin-0"), {"metadata": {"finalizers": ["test/keeps-it"]}})
     await client.delete(JOBS, key)
-    await fleet.submit("twin")
+    await timed_fleet.submit("twin")
     second = await reaches(client, key, phase("Running"), "the second is placed")
     assert second.metadata.uid != first.metadata.uid
-    fleet.kubelet.hold.set()
+    timed_fleet.kubelet.hold.set()
     await client.merge_patch(PODS, ObjectKey(namespace, "twin-0"), {"metadata": {"finalizers": None}})
     done = await reaches(client, key, phase("Succeeded"), "the second is scored")
     assert (done.metadata.uid, done.status.attempts, done.status.frames) == (second.metadata.uid, 1, 6)

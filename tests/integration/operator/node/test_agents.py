@@ -1,17 +1,16 @@
 """Nodes with agents: stale, lost, draining and deleted nodes, and clock skew."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tests.support.agent_fleet import AgentFleet, agent_fleet, failures, placed, running_on
-from tests.support.contexts import context
+from tests.support.agent_fleet import AgentFleet, failures, placed, running_on
 from tests.support.fleet import add_node, submit
-from tests.support.settings import defaults
+from tests.support.operator_context import context
+from tests.support.setting_defaults import defaults
 from tests.support.waiting import eventually
 from vmafx.api.meta import Condition
 from vmafx.api.node import BY_AGENT, REGISTERED_BY
@@ -24,12 +23,6 @@ from vmafx.operator.node.settings import NodeSettings
 DAY = DELETE_AFTER.total_seconds()
 
 
-@pytest.fixture
-async def fleet(client: Client, namespace: str) -> AsyncIterator[AgentFleet]:
-    async with agent_fleet(client, namespace) as fleet:
-        yield fleet
-
-
 async def is_deleted(client: Client, key: ObjectKey) -> bool:
     try:
         await client.get(NODES, key)
@@ -39,94 +32,94 @@ async def is_deleted(client: Client, key: ObjectKey) -> bool:
 
 
 async def test_a_pod_node_is_stale_without_heartbeats_and_unhealthy_without_a_controller(
-    fleet: AgentFleet, client: Client, namespace: str
+    agents: AgentFleet, client: Client, namespace: str
 ) -> None:
     # Seven digits, as another client may write: the operator must not rewrite it.
-    young = (fleet.now() - timedelta(seconds=32)).strftime("%Y-%m-%dT%H:%M:%S.7654321Z")
+    young = (agents.now() - timedelta(seconds=32)).strftime("%Y-%m-%dT%H:%M:%S.7654321Z")
     for name in ("stale", "agentless"):
         await add_node(client, namespace, name)
     await client.patch_status(NODES, ObjectKey(namespace, "stale"), {"lastHeartbeat": young})
 
     async def ready() -> tuple[str, str]:
-        return await fleet.ready("stale"), await fleet.ready("agentless")
+        return await agents.ready("stale"), await agents.ready("agentless")
 
-    async with fleet.operating():
+    async with agents.operating():
         assert await ready() == ("Healthy", "Healthy")
-        await fleet.pass_time(20)
+        await agents.pass_time(20)
         assert await ready() == ("Healthy", "Healthy")
-        await fleet.pass_time(10)
+        await agents.pass_time(10)
         assert await ready() == ("HeartbeatStale", "Healthy")
-        fleet.controller.status = 503
-        await fleet.pass_time(30)
+        agents.controller.status = 503
+        await agents.pass_time(30)
         assert await ready() == ("HeartbeatStale", "ControllerUnreachable")
-        fleet.controller.status = 204
-        await fleet.pass_time(30)
+        agents.controller.status = 204
+        await agents.pass_time(30)
         assert await ready() == ("HeartbeatStale", "Healthy")
         node = await client.get(NODES.seen_as(dict), ObjectKey(namespace, "stale"))
         assert node["status"]["lastHeartbeat"] == young
 
         # Events report a stale agent and a healthy node, but not an unreachable controller.
         async def reported() -> bool:
-            stale, agentless = await fleet.events("stale"), await fleet.events("agentless")
+            stale, agentless = await agents.events("stale"), await agents.events("agentless")
             return {one for one, _ in stale} == {"HeartbeatStale"} and {one for one, _ in agentless} == {"Healthy"}
 
         await eventually(reported, "events report the changes")
-        assert fleet.controller.asked == 4  # one probe serves all nodes of the namespace
+        assert agents.controller.asked == 4  # one probe serves all nodes of the namespace
 
 
 async def test_a_draining_agent_keeps_its_jobs_and_its_node_says_so(
-    fleet: AgentFleet, client: Client, namespace: str
+    agents: AgentFleet, client: Client, namespace: str
 ) -> None:
     key = ObjectKey(namespace, "box")
-    await fleet.agent("box", capacity=2)
-    async with fleet.operating():
-        job = await running_on(fleet, "box")
+    await agents.agent("box", capacity=2)
+    async with agents.operating():
+        job = await running_on(agents, "box")
 
         async def counted() -> bool:
             return (await client.get(NODES, key)).status.assignedJobs == 1
 
         await eventually(counted, "its job is counted")
         await client.patch_status(NODES, key, {"draining": True})
-        await fleet.settled()
-        late = await fleet.submit("late")
-        await fleet.pass_time(120, beating=["box"])
+        await agents.settled()
+        late = await agents.submit("late")
+        await agents.pass_time(120, beating=["box"])
         status = (await client.get(NODES, key)).status
         (ready,) = status.conditions
         assert (status.healthy, ready.status, ready.reason) == (True, "False", "Draining")
         assert ready.message == "the agent is draining: it finishes 1 job and takes no new ones"
-        assert placed(await fleet.job(job)) == ("Running", "box", 1)
-        (waits,) = (await fleet.job(late)).status.conditions
+        assert placed(await agents.job(job)) == ("Running", "box", 1)
+        (waits,) = (await agents.job(late)).status.conditions
         assert waits.reason == "NoHealthyNode"
         assert waits.message.startswith("the one node that fits, box, is draining")
         await client.patch_status(NODES, key, {"draining": None})  # as a new registration does
-        await fleet.settled()
-        assert await fleet.ready("box") == "Healthy"
-        assert placed(await fleet.job(late)) == ("Running", "box", 1)
+        await agents.settled()
+        assert await agents.ready("box") == "Healthy"
+        assert placed(await agents.job(late)) == ("Running", "box", 1)
 
         async def reported() -> bool:
-            return {reason for reason, _ in await fleet.events("box")} >= {"Draining", "Healthy"}
+            return {reason for reason, _ in await agents.events("box")} >= {"Draining", "Healthy"}
 
         await eventually(reported, "events report both changes")
 
 
 @pytest.mark.parametrize("beats", [False, True], ids=["silent", "heartbeat"])
 async def test_a_heartbeat_that_the_cache_missed_keeps_a_node_from_being_lost(
-    beats: bool, fleet: AgentFleet, client: Client, namespace: str
+    beats: bool, agents: AgentFleet, client: Client, namespace: str
 ) -> None:
     """The watch is stopped; the API server rejects the write, because it is based on an older version."""
-    operator_context = context(client, namespace, now=fleet.now, clock=fleet.clock)
+    operator_context = context(client, namespace, now=agents.now, clock=agents.clock)
     key, nodes = ObjectKey(namespace, "a"), operator_context.nodes
-    await fleet.agent("a")
+    await agents.agent("a")
     watching = asyncio.create_task(nodes.run())
-    reconciler = NodeReconciler(operator_context, defaults(NodeSettings, controller_address=fleet.controller.address))
+    reconciler = NodeReconciler(operator_context, defaults(NodeSettings, controller_address=agents.controller.address))
     await nodes.synced.wait()
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
     for _ in range(3):
         await reconciler.prober.probe()
-        fleet.ahead += 30
+        agents.ahead += 30
     if beats:
-        await fleet.beat("a")
+        await agents.beat("a")
     await reconciler.reconcile(key)
     node = await client.get(NODES, key)
     assert node.status.healthy is beats
@@ -134,87 +127,87 @@ async def test_a_heartbeat_that_the_cache_missed_keeps_a_node_from_being_lost(
 
 
 async def test_nodes_registered_by_an_agent_are_deleted_after_a_day_without_heartbeat(
-    fleet: AgentFleet, client: Client, namespace: str
+    agents: AgentFleet, client: Client, namespace: str
 ) -> None:
     registered = {"metadata": {"labels": {REGISTERED_BY: BY_AGENT}}}
     for name in ("registered", "alive", "by-hand"):
-        await fleet.agent(name)
+        await agents.agent(name)
         if name != "by-hand":
             await client.merge_patch(NODES, ObjectKey(namespace, name), registered)
     await client.merge_patch(NODES, ObjectKey(namespace, "alive"), {"spec": {"unschedulable": True}})
     await client.merge_patch(NODES, ObjectKey(namespace, "by-hand"), {"spec": {"unschedulable": True}})
-    async with fleet.operating():
-        key = await running_on(fleet, "registered")
-        await fleet.pass_time(90, beating=["alive"])
-        assert placed(await fleet.job(key)) == ("Pending", None, 1)
-    fleet.ahead += DAY - 120
-    async with fleet.operating():  # a new operator, which did not wait for a day
-        await fleet.pass_time(20, beating=["alive"])
+    async with agents.operating():
+        key = await running_on(agents, "registered")
+        await agents.pass_time(90, beating=["alive"])
+        assert placed(await agents.job(key)) == ("Pending", None, 1)
+    agents.ahead += DAY - 120
+    async with agents.operating():  # a new operator, which did not wait for a day
+        await agents.pass_time(20, beating=["alive"])
         assert not await is_deleted(client, ObjectKey(namespace, "registered"))
-        await fleet.pass_time(30, beating=["alive"])
+        await agents.pass_time(30, beating=["alive"])
         assert await is_deleted(client, ObjectKey(namespace, "registered"))
-        assert await fleet.ready("alive") == "Healthy"
-        assert await fleet.ready("by-hand") == "AgentLost"
+        assert await agents.ready("alive") == "Healthy"
+        assert await agents.ready("by-hand") == "AgentLost"
 
 
 @pytest.mark.parametrize("has_jobs", [False, True])
 async def test_a_node_with_jobs_is_not_deleted(
-    has_jobs: bool, fleet: AgentFleet, client: Client, namespace: str
+    has_jobs: bool, agents: AgentFleet, client: Client, namespace: str
 ) -> None:
     """An external job, which the operator does not move."""
     key = ObjectKey(namespace, "registered")
-    await fleet.agent("registered")
+    await agents.agent("registered")
     await client.merge_patch(NODES, key, {"metadata": {"labels": {REGISTERED_BY: BY_AGENT}}})
     if has_jobs:
         job = await submit(client, namespace, "external", Path("/clips"), schedulerName="other")
         placed_by_other = {"phase": "Running", "assignedNode": "registered", "controllerJobID": "another's"}
         await client.patch_status(JOBS, job, placed_by_other)
-    fleet.ahead += DAY
-    async with fleet.operating():
-        await fleet.pass_time(90)
+    agents.ahead += DAY
+    async with agents.operating():
+        await agents.pass_time(90)
         assert await is_deleted(client, key) is not has_jobs
 
 
 async def test_an_outage_of_the_controller_for_a_day_deletes_no_node(
-    fleet: AgentFleet, client: Client, namespace: str
+    agents: AgentFleet, client: Client, namespace: str
 ) -> None:
-    await fleet.agent("registered")
+    await agents.agent("registered")
     await client.merge_patch(
         NODES, ObjectKey(namespace, "registered"), {"metadata": {"labels": {REGISTERED_BY: BY_AGENT}}}
     )
-    async with fleet.operating():
-        await fleet.pass_time(30, beating=["registered"])
-        fleet.controller.status = 503
-        await fleet.pass_time(120)
-        fleet.ahead += DAY
-        await fleet.pass_time(60)
-        fleet.controller.status = 200
-        await fleet.pass_time(50)
-        assert await fleet.ready("registered") == "HeartbeatStale"
-        await fleet.pass_time(60, beating=["registered"])
-        assert await fleet.ready("registered") == "Healthy"
+    async with agents.operating():
+        await agents.pass_time(30, beating=["registered"])
+        agents.controller.status = 503
+        await agents.pass_time(120)
+        agents.ahead += DAY
+        await agents.pass_time(60)
+        agents.controller.status = 200
+        await agents.pass_time(50)
+        assert await agents.ready("registered") == "HeartbeatStale"
+        await agents.pass_time(60, beating=["registered"])
+        assert await agents.ready("registered") == "Healthy"
 
 
 @pytest.mark.parametrize("skew", [-90, 90], ids=["behind", "ahead"])
 async def test_clock_skew_of_the_controller_does_not_make_a_node_flap(
-    skew: int, fleet: AgentFleet, client: Client, namespace: str
+    skew: int, agents: AgentFleet, client: Client, namespace: str
 ) -> None:
-    fleet.skew = timedelta(seconds=skew)
-    await fleet.agent("a")
+    agents.skew = timedelta(seconds=skew)
+    await agents.agent("a")
 
     async def since() -> Condition:
         node = await client.get(NODES, ObjectKey(namespace, "a"))
         assert node.status.healthy
         return msgspec.structs.replace(node.status.conditions[0], observedGeneration=0)
 
-    async with fleet.operating():
-        await fleet.pass_time(10, beating=["a"])
+    async with agents.operating():
+        await agents.pass_time(10, beating=["a"])
         first = await since()
-        key = await running_on(fleet, "a")
+        key = await running_on(agents, "a")
         for _ in range(20):
-            await fleet.pass_time(10, beating=["a"])
+            await agents.pass_time(10, beating=["a"])
             assert await since() == first
-        assert placed(await fleet.job(key)) == ("Running", "a", 1)
-        await fleet.pass_time(80)
-        assert await fleet.ready("a") == "AgentLost"
-        assert failures(await fleet.job(key)) == (1, ("a",))
+        assert placed(await agents.job(key)) == ("Running", "a", 1)
+        await agents.pass_time(80)
+        assert await agents.ready("a") == "AgentLost"
+        assert failures(await agents.job(key)) == (1, ("a",))

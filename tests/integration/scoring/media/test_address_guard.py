@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.support.nobody import nobody_listens
+from tests.support.closed_port import closed_port
 from tests.support.webserver import WebServer, hangs_up, has, redirects, says, stalls, without_end
 from vmafx.backoff import Backoff
 from vmafx.devcluster.pki import Authority
@@ -27,12 +27,6 @@ CLIP = b"a clip" * 1000
 HERE = MediaPolicy(private=True, retry=RetryPolicy(backoff=Backoff(0.0, 0.0), max_asked=0.0), reserve=0)
 GUARDED = msgspec.structs.replace(HERE, private=False)
 BASIC = "Basic " + base64.b64encode("user:pä/ss".encode()).decode()
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[WebServer]:
-    async with WebServer() as server:
-        yield server
 
 
 @pytest.fixture
@@ -115,7 +109,7 @@ async def test_a_name_with_a_public_and_a_private_address_is_reached_at_the_publ
 async def test_an_unreachable_public_address_is_a_node_fault_despite_a_private_one(
     hosts: tuple[str, str], lookup: Callable[..., None]
 ) -> None:
-    with nobody_listens() as port:
+    with closed_port() as port:
         lookup(port, *hosts)
         with pytest.raises(NodeFault, match="could not connect"):
             await content("http://both.example/a", GUARDED)

@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -19,7 +18,7 @@ from typing import Any, Self
 import msgspec
 import pytest
 
-from tests.support.nobody import nobody_listens
+from tests.support.closed_port import closed_port
 from tests.support.waiting import until
 from vmafx.backoff import Backoff
 from vmafx.devcluster import paths, tools
@@ -163,14 +162,6 @@ async def relay(gateway: tuple[Path, int], monkeypatch: pytest.MonkeyPatch, tmp_
         yield relay
 
 
-@pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
-
-
 def ignore_progress(_done: int, _total: int | None) -> None:
     pass
 
@@ -192,11 +183,11 @@ async def failure(uri: str, kind: type[ScoringError], policy: MediaPolicy = HERE
     return str(failed.value)
 
 
-async def test_an_object_is_downloaded(relay: Relay, temporary: Path) -> None:
+async def test_an_object_is_downloaded(relay: Relay, temp_folder: Path) -> None:
     updates: list[tuple[int, int | None, int]] = []
     found = await content(
         "s3://clips/folder/a.mp4",
-        progress=lambda done, total: updates.append((done, total, len(list(temporary.iterdir())))),
+        progress=lambda done, total: updates.append((done, total, len(list(temp_folder.iterdir())))),
     )
     assert found == CLIP
     assert updates == [(8 << 20, 20 << 20, 0), (16 << 20, 20 << 20, 0), (20 << 20, 20 << 20, 0)]
@@ -270,12 +261,12 @@ async def test_the_error_without_permission_names_the_variables_to_set(
 
 
 async def test_an_unreachable_store_is_a_node_fault(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
-    with nobody_listens() as port:
+    with closed_port() as port:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
         assert "5 times in a row" in await failure("s3://clips/folder/a.mp4", NodeFault)
 
 
-async def test_a_cancelled_download_closes_its_file(relay: Relay, temporary: Path) -> None:
+async def test_a_cancelled_download_closes_its_file(relay: Relay, temp_folder: Path) -> None:
     received = asyncio.Event()
     relay.cuts.extend([None, None])
     task = asyncio.create_task(content("s3://clips/folder/a.mp4", progress=lambda *_: received.set()))
@@ -284,7 +275,7 @@ async def test_a_cancelled_download_closes_its_file(relay: Relay, temporary: Pat
     with pytest.raises(asyncio.CancelledError):
         await task
     links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-    assert [link for link in links if str(temporary) in str(link.readlink())] == []
+    assert [link for link in links if str(temp_folder) in str(link.readlink())] == []
 
 
 @pytest.mark.parametrize(("scheme", "package", "extra"), [("s3", "s3fs", "s3"), ("gs", "gcsfs.core", "gcs")])

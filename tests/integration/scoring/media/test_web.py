@@ -8,13 +8,12 @@ import random
 import resource
 import socket
 import tempfile
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tests.support.nobody import nobody_listens
+from tests.support.closed_port import closed_port
 from tests.support.waiting import eventually
 from tests.support.webserver import (
     Request,
@@ -36,21 +35,6 @@ CLIP = random.Random(1).randbytes(6 << 20)
 OTHER = random.Random(2).randbytes(5 << 20)
 NO_DELAY = RetryPolicy(backoff=Backoff(0.0, 0.0), max_asked=0.0)
 HERE = MediaPolicy(private=True, retry=NO_DELAY, reserve=0)
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[WebServer]:
-    async with WebServer() as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder for downloads in this test."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
 
 
 def open_downloads() -> list[Path]:
@@ -116,17 +100,17 @@ async def test_progress_is_reported(server: WebServer) -> None:
     assert len(updates) >= 4
 
 
-async def test_the_temporary_file_has_no_name(server: WebServer, temporary: Path) -> None:
+async def test_the_temporary_file_has_no_name(server: WebServer, temp_folder: Path) -> None:
     seen: list[list[Path]] = []
     uri = server.serve("/a.mp4", has(CLIP))
-    async with open_media(uri, "reference", HERE, lambda *_: seen.append(list(temporary.iterdir()))) as opened:
-        seen.append(list(temporary.iterdir()))
-        assert os.readlink(f"/proc/self/fd/{opened.fd}").startswith(str(temporary))  # noqa: PTH115
+    async with open_media(uri, "reference", HERE, lambda *_: seen.append(list(temp_folder.iterdir()))) as opened:
+        seen.append(list(temp_folder.iterdir()))
+        assert os.readlink(f"/proc/self/fd/{opened.fd}").startswith(str(temp_folder))  # noqa: PTH115
     assert seen == [[]] * len(seen)
 
 
 async def test_without_o_tmpfile_the_temporary_file_is_unlinked_at_once(
-    server: WebServer, temporary: Path, monkeypatch: pytest.MonkeyPatch
+    server: WebServer, temp_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.open
 
@@ -138,7 +122,7 @@ async def test_without_o_tmpfile_the_temporary_file_is_unlinked_at_once(
     monkeypatch.setattr(os, "open", without_tmpfile)
     seen: list[list[Path]] = []
     uri = server.serve("/a.mp4", has(CLIP))
-    async with open_media(uri, "reference", HERE, lambda *_: seen.append(list(temporary.iterdir()))) as opened:
+    async with open_media(uri, "reference", HERE, lambda *_: seen.append(list(temp_folder.iterdir()))) as opened:
         assert opened.size == len(CLIP)
     assert seen == [[]] * len(seen)
 
@@ -324,7 +308,7 @@ async def test_client_errors_are_not_retried(server: WebServer, status: int, why
 
 
 async def test_a_refused_connection_is_a_node_fault() -> None:
-    with nobody_listens() as port:
+    with closed_port() as port:
         assert "could not connect" in await fault(f"http://127.0.0.1:{port}/a.mp4")
 
 
@@ -363,7 +347,7 @@ async def test_a_clip_with_too_large_a_content_length_is_refused_before_its_body
     assert "larger than the 1 MiB allowed" in await refusal(uri, policy)
 
 
-async def test_an_endless_body_is_cut_off_at_the_limit(server: WebServer, temporary: Path) -> None:
+async def test_an_endless_body_is_cut_off_at_the_limit(server: WebServer, temp_folder: Path) -> None:
     written: list[int] = []
     policy = msgspec.structs.replace(HERE, max_bytes=3 << 20)
     sent: list[int] = []
@@ -375,7 +359,7 @@ async def test_an_endless_body_is_cut_off_at_the_limit(server: WebServer, tempor
         ):
             pass
     assert max(written) <= 3 << 20
-    assert list(temporary.iterdir()) == []
+    assert list(temp_folder.iterdir()) == []
 
 
 async def test_a_compressed_body_is_refused(server: WebServer) -> None:
@@ -385,10 +369,10 @@ async def test_a_compressed_body_is_refused(server: WebServer) -> None:
     assert await content(server.serve("/b.mp4", says(200, CLIP, Content_Encoding="identity"))) == CLIP
 
 
-async def test_a_full_disk_is_a_node_fault(server: WebServer, temporary: Path) -> None:
+async def test_a_full_disk_is_a_node_fault(server: WebServer, temp_folder: Path) -> None:
     policy = msgspec.structs.replace(HERE, reserve=1 << 62)
     message = await fault(server.serve("/a.mp4", stalls(CLIP, 0)), policy)
-    assert f"of 6 MiB: not enough free space in {temporary}" in message
+    assert f"of 6 MiB: not enough free space in {temp_folder}" in message
     assert "not enough free space" in await fault(server.serve("/b.mp4", without_end([])), policy)
     assert len(server.requests) == 2
 
@@ -408,7 +392,7 @@ async def test_a_missing_temporary_folder_is_a_node_fault(server: WebServer, mon
     assert "cannot create a file in /nowhere" in await fault(server.serve("/a.mp4", has(CLIP)))
 
 
-async def test_a_cancelled_download_closes_its_file_and_connection(server: WebServer, temporary: Path) -> None:
+async def test_a_cancelled_download_closes_its_file_and_connection(server: WebServer, temp_folder: Path) -> None:
     received = asyncio.Event()
 
     async def use() -> None:
@@ -419,7 +403,7 @@ async def test_a_cancelled_download_closes_its_file_and_connection(server: WebSe
     task = asyncio.create_task(use())
     await asyncio.wait_for(received.wait(), 20)
     assert len(open_downloads()) == 1
-    assert list(temporary.iterdir()) == []
+    assert list(temp_folder.iterdir()) == []
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

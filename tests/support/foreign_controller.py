@@ -1,4 +1,4 @@
-"""Somebody else's controller: a real gRPC server that says of each job what a test tells it to say."""
+"""A foreign controller: a real gRPC server that knows jobs and replies as set by the test."""
 
 from collections import Counter
 from types import TracebackType
@@ -9,18 +9,18 @@ import grpc
 from vmafx.wire import controller_pb2 as wire
 
 SERVICE = "vmafx.controller.v1.VmafxController"
-Told = wire.Job | bytes | grpc.StatusCode
+JobReply = wire.Job | bytes | grpc.StatusCode
 
 
-class Elsewhere:
-    """Use as an async context manager; `stop` and `start` are an outage."""
+class ForeignController:
+    """Use as an async context manager; `stop` and `start` simulate an outage."""
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.jobs: dict[str, Told] = {}  # what is said of each: a job, any bytes, or an error
-        self.refusals: dict[str, str] = {}  # why a job will not be stopped
-        self.meanwhile: dict[str, wire.Job] = {}  # what has become of a job by the time it is to be stopped
-        self.asked: Counter[str] = Counter()
+        self.jobs: dict[str, JobReply] = {}  # the reply for each job: a message, raw bytes, or an error
+        self.refusals: dict[str, str] = {}  # by job: the reason for refusing to cancel it
+        self.meanwhile: dict[str, wire.Job] = {}  # by job: its state when it is cancelled too late
+        self.requests: Counter[str] = Counter()
         self.cancelled: list[str] = []
 
     def say(self, job: str, status: Any, **more: Any) -> None:
@@ -49,11 +49,11 @@ class Elsewhere:
         await self.stop()
 
     async def _get(self, request: wire.GetJobRequest, context: Any) -> bytes:
-        self.asked[request.job_id] += 1
-        told = self.jobs.get(request.job_id, grpc.StatusCode.NOT_FOUND)
-        if isinstance(told, grpc.StatusCode):
-            await context.abort(told, "so it \x1b[31mis")
-        return told if isinstance(told, bytes) else told.SerializeToString()  # type: ignore[union-attr]
+        self.requests[request.job_id] += 1
+        reply = self.jobs.get(request.job_id, grpc.StatusCode.NOT_FOUND)
+        if isinstance(reply, grpc.StatusCode):
+            await context.abort(reply, "so it \x1b[31mis")
+        return reply if isinstance(reply, bytes) else reply.SerializeToString()  # type: ignore[union-attr]
 
     async def _cancel(self, request: wire.CancelJobRequest, context: Any) -> bytes:
         job = request.job_id

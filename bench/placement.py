@@ -1,7 +1,7 @@
-"""How many jobs the scheduler places in a second of CPU, and how long it takes to give away a slot as a job ends.
+"""Benchmark of the scheduler: placements per CPU second, and the time to reassign a slot when a job ends.
 
-Run by `python bench/placing.py`: 100,000 jobs on 10,000 nodes of three vendors; then 20 nodes, all taken, and jobs that
-wait in many lines: by labels that no other job asks for, or by the nodes that they avoid.
+Run by `python bench/placement.py`: 100,000 jobs on 10,000 nodes of three vendors; then 20 full
+nodes and waiting jobs with many different requirements: labels used by one job only, or different excluded nodes.
 """
 
 import random
@@ -15,8 +15,8 @@ from vmafx.scheduling.scheduler import Scheduler
 JOBS, NODES, GOAL = 100_000, 10_000, 20_000
 
 
-def place_all() -> None:
-    scheduler, chance = Scheduler(), random.Random(1)  # noqa: S311 - the same jobs every time
+def bench_placement() -> None:
+    scheduler, chance = Scheduler(), random.Random(1)  # noqa: S311 - fixed seed
     for number in range(NODES):
         vendor = chance.choice(["cpu", "nvidia", "amd"])
         scheduler.set_node(
@@ -29,17 +29,17 @@ def place_all() -> None:
     started = time.process_time()
     placed = sum(1 for _ in scheduler.place())
     rate = placed / (time.process_time() - started)
-    print(f"{placed:,} of {JOBS:,} jobs placed on {NODES:,} nodes: {rate:,.0f} a CPU-second (goal {GOAL:,})")
+    print(f"{placed:,} of {JOBS:,} jobs placed on {NODES:,} nodes: {rate:,.0f} per CPU second (goal {GOAL:,})")
 
 
-def end_one(kind: str, terms: list[Requirements]) -> None:
+def bench_release(kind: str, terms: list[Requirements]) -> None:
     scheduler = Scheduler()
     nodes = [NamespacedName("ns", f"node-{number}") for number in range(20)]
     for node in nodes:
         scheduler.set_node(NodeOffer(node, "nvidia", labels=frozenset({("tier", "a")})))
         scheduler.hold(NamespacedName("ns", f"on-{node.name}"), node)
-    for number, asked in enumerate(terms):
-        scheduler.enqueue(JobRequest(NamespacedName("ns", f"job-{number}"), asked, float(number)))
+    for number, requirements in enumerate(terms):
+        scheduler.enqueue(JobRequest(NamespacedName("ns", f"job-{number}"), requirements, float(number)))
     list(scheduler.place())
     took = []
     for node in nodes:
@@ -47,18 +47,21 @@ def end_one(kind: str, terms: list[Requirements]) -> None:
         scheduler.remove_job(NamespacedName("ns", f"on-{node.name}"))
         list(scheduler.place())
         took.append(time.process_time() - started)
-    print(f"{len(terms):>6,} lines by {kind}: a job ends in {median(took) * 1e3:.2f} ms, {max(took) * 1e3:.2f} at most")
+    print(
+        f"{len(terms):>6,} requirements by {kind}: slot reassigned in {median(took) * 1e3:.2f} ms, "
+        f"max {max(took) * 1e3:.2f}"
+    )
 
 
 def main() -> None:
-    place_all()
-    for lines in (1_000, 10_000):
-        own = [
-            Requirements("ns", None, frozenset({("tier", "a"), ("project", str(number))})) for number in range(lines)
+    bench_placement()
+    for count in (1_000, 10_000):
+        unique_labels = [
+            Requirements("ns", None, frozenset({("tier", "a"), ("project", str(number))})) for number in range(count)
         ]
-        sets = islice(combinations([f"node-{number}" for number in range(20)], 5), lines)
-        end_one("labels of their own", own)
-        end_one("nodes they avoid", [Requirements("ns", None, excluded=frozenset(avoided)) for avoided in sets])
+        sets = islice(combinations([f"node-{number}" for number in range(20)], 5), count)
+        bench_release("label", unique_labels)
+        bench_release("excluded nodes", [Requirements("ns", None, excluded=frozenset(names)) for names in sets])
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""What it costs an operator to start beside many finished jobs and to idle: ours, Go's and kopf's, in turns.
+"""Benchmark of operators starting with many finished jobs, and idling: ours, one in Go and one on kopf, in turns.
 
-Run by `make bench-start`. Each contestant runs jobs as Pods and writes the health of 50 nodes; all meet the same API
-server, one after the other, in every round. Finished jobs are cloned in etcd from one that was brought there through
-the API; their Pods are gone, as Kubernetes collects them. One job waits, and one node is known to be healthy already:
-the seconds until that job's Pod is there are the honest measure of being ready. CPU and memory are read from /proc.
+Run by `make bench-start`. Each contestant runs jobs as Pods and writes the health of 50 nodes; in every round all of
+them use the same API server, one after the other. Finished jobs are cloned in etcd from one created through the API;
+they have no Pods, as after garbage collection. One job is waiting and one node is already healthy: the time until
+that job has a Pod shows when the operator really works. CPU and memory are read from /proc.
 
-The Go operator is on controller-runtime 0.25, and caches all jobs, as operators do; "unfinished only" is the same
-program asking the server for unfinished jobs alone, which is what ours does. The kopf operator is on kopf 1.45, with
-raw event handlers: the lightest form it has.
+The Go operator is on controller-runtime 0.25, and caches all jobs, as operators usually do; "unfinished only" is
+the same program with a cache of unfinished jobs only, as in ours. The kopf operator is on kopf 1.45, with
+raw event handlers, its lightest form.
 """
 
 import argparse
@@ -27,19 +27,19 @@ from bench.contest import (
     NODE_COUNT,
     OURS,
     READY_WITHIN,
-    SERVER_CALM,
+    SERVER_IDLE_SHARE,
     add_choice,
     all_healthy,
-    calm,
     chosen,
     control_plane,
     controller,
     in_turns,
+    log,
     node_names,
     prepare,
     running,
-    say,
     servers_of,
+    wait_until_idle,
 )
 from bench.tables import Goal, Row, heading, lines
 from bench.usage import cpu_seconds, memory_mib
@@ -59,7 +59,7 @@ FIRST, WAITING = ObjectKey(NAMESPACE, "job-000000"), ObjectKey(NAMESPACE, "waiti
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Figures of one."""
+    """The figures of one start."""
 
     ready_s: float
     pod_s: float
@@ -87,7 +87,7 @@ async def create(client: Client, key: ObjectKey) -> VmafxJob:
 
 
 async def finish_one(client: Client) -> None:
-    """The finished job that is cloned."""
+    """Create the finished job that is cloned."""
     job = await create(client, FIRST)
     done = {"type": "Complete", "status": "True", "reason": "Scored", "lastTransitionTime": "2026-11-15T12:00:09Z"}
     status = {
@@ -105,7 +105,7 @@ async def finish_one(client: Client) -> None:
 
 
 async def clone_jobs(cluster: DevCluster, first: int, count: int) -> None:
-    """Put copies of the finished job into etcd, each with its own name and uid."""
+    """Write copies of the finished job to etcd, each with its own name and uid."""
     prefix = "/registry/vmafx.dev/vmafxjobs/default/"
     async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(cluster.folder / "client:0"))) as session:
         stored = await _etcd(session, "range", {"key": _b64(f"{prefix}{FIRST.name}".encode())})
@@ -121,7 +121,7 @@ async def clone_jobs(cluster: DevCluster, first: int, count: int) -> None:
 
 
 async def all_served(cluster: DevCluster, count: int) -> None:
-    """Wait until the API server has taken the clones in, and has listed them once: the first list costs it more."""
+    """Wait until the API server lists the clones; its first list costs more and must not be measured."""
     async with asyncio.timeout(READY_WITHIN), Client(load_config(cluster.kubeconfig)) as client:
         while True:
             with suppress(ServerError):  # its cache is still behind etcd
@@ -131,58 +131,58 @@ async def all_served(cluster: DevCluster, count: int) -> None:
 
 
 async def _etcd(session: aiohttp.ClientSession, call: str, body: object) -> dict[str, list[dict[str, str]]]:
-    async with session.post(f"http://etcd/v3/kv/{call}", data=msgspec.json.encode(body)) as answer:
-        answer.raise_for_status()
-        return msgspec.json.decode(await answer.read(), type=dict)
+    async with session.post(f"http://etcd/v3/kv/{call}", data=msgspec.json.encode(body)) as response:
+        response.raise_for_status()
+        return msgspec.json.decode(await response.read(), type=dict)
 
 
 def _b64(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-async def same_work(client: Client) -> None:
-    """So that every contestant finds the same: a job that waits, a healthy node, and others to judge."""
+async def reset(client: Client) -> None:
+    """The same state for every contestant: a waiting job, a healthy node, and nodes without a status."""
     with suppress(NotFound):
         await client.delete(JOBS, WAITING)
     with suppress(NotFound):
         await client.delete(POD, ObjectKey(NAMESPACE, f"{WAITING.name}-0"), grace_seconds=0)
     await create(client, WAITING)
     for number, name in enumerate(node_names()):
-        unjudged = {"healthy": None if number else True, "conditions": None, "observedGeneration": None}
-        await client.patch_status(NODES, ObjectKey(NAMESPACE, name), unjudged)
+        status = {"healthy": None if number else True, "conditions": None, "observedGeneration": None}
+        await client.patch_status(NODES, ObjectKey(NAMESPACE, name), status)
 
 
 async def first_pod(client: Client, version: str) -> float:
-    """When it came."""
+    """The time at which the first Pod appears."""
     async with asyncio.timeout(READY_WITHIN), aclosing(aiter(client.watch(POD, NAMESPACE, version=version))) as batches:
         await anext(batches)
         return time.perf_counter()
 
 
 async def measure(cluster: DevCluster, name: str, idle: float) -> Start:
-    """Start a contestant, watch it become ready and calm, watch it idle, and end it."""
+    """Start a contestant, wait until it is ready and idle, measure it idling, and stop it."""
     async with Client(load_config(cluster.kubeconfig)) as client, controller() as address:
-        await same_work(client)
+        await reset(client)
         version = (await client.list(POD, NAMESPACE)).metadata.resourceVersion
         pod = asyncio.create_task(first_pod(client, version))
-        for pid in servers_of(cluster):  # nobody is to pay for what the API server has still to do
-            await calm(pid, SERVER_CALM)
+        for pid in servers_of(cluster):  # outstanding work of the API server must not be measured
+            await wait_until_idle(pid, SERVER_IDLE_SHARE)
         async with running(name, cluster, address) as operator:
             ready = await operator.ready()
             try:
                 pod_s = await pod - operator.started
             except TimeoutError:
-                operator.fail(f"made no Pod within {READY_WITHIN:.0f} s")
-            await calm(operator.pid)
+                operator.fail(f"created no Pod within {READY_WITHIN:.0f} s")
+            await wait_until_idle(operator.pid)
             settled, memory = cpu_seconds(operator.pid), memory_mib(operator.pid, "VmRSS")
             peak = memory_mib(operator.pid, "VmHWM")
             await asyncio.sleep(idle)
             if not await all_healthy(client):
-                operator.fail("did not judge all nodes")
+                operator.fail("did not write the health of all nodes")
             return Start(ready, pod_s, settled, memory, peak, cpu_seconds(operator.pid) - settled)
 
 
-async def first_steps(cluster: DevCluster) -> None:
+async def create_objects(cluster: DevCluster) -> None:
     async with Client(load_config(cluster.kubeconfig)) as client:
         await prepare(client)
         await finish_one(client)
@@ -190,16 +190,16 @@ async def first_steps(cluster: DevCluster) -> None:
 
 def run(sizes: list[int], names: list[str], rounds: int, idle: float) -> None:
     with control_plane() as cluster, asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
-        loop.run(first_steps(cluster))
-        there = 1
+        loop.run(create_objects(cluster))
+        existing = 1
         for size in sizes:
-            loop.run(clone_jobs(cluster, there, size - there))
+            loop.run(clone_jobs(cluster, existing, size - existing))
             loop.run(all_served(cluster, size))
-            there = size
+            existing = size
             results: dict[str, list[Start]] = {name: [] for name in names}
             for number in range(rounds):
                 for name in in_turns(names, number):
-                    say(f"{size} jobs, round {number + 1} of {rounds}: {name}")
+                    log(f"{size} jobs, round {number + 1} of {rounds}: {name}")
                     results[name].append(loop.run(measure(cluster, name, idle)))
             print(f"\n{size:,} finished jobs, {NODE_COUNT} nodes; medians of {rounds} rounds\n")
             heading(names)
@@ -208,9 +208,9 @@ def run(sizes: list[int], names: list[str], rounds: int, idle: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", default="10000,50000", help="numbers of finished jobs, rising")
+    parser.add_argument("--sizes", default="10000,50000", help="numbers of finished jobs, ascending")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--idle", type=float, default=20.0, help="seconds to watch it idle")
+    parser.add_argument("--idle", type=float, default=20.0, help="seconds of idle time to measure")
     add_choice(parser, CONTESTANTS)
     arguments = parser.parse_args()
     sizes = [int(size) for size in arguments.sizes.split(",")]

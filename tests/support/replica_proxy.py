@@ -1,4 +1,4 @@
-"""One address for several replicas, as a Kubernetes Service is: each connection goes to the next that answers."""
+"""A TCP proxy with one address for several replicas, like a Kubernetes ReplicaProxy: round robin per connection."""
 
 import asyncio
 from contextlib import suppress
@@ -7,9 +7,11 @@ from typing import Self
 LOCAL = "127.0.0.1"
 
 
-class Service:
-    """`passing` cleared, it takes everything and passes nothing on, like a network that lost its way. `source`: the
-    address that connections seem to come from."""
+class ReplicaProxy:
+    """While `passing` is cleared, it accepts data and forwards nothing, like a broken network.
+
+    `source` is the local address of the connections to replicas.
+    """
 
     def __init__(self, *ports: int, source: str = LOCAL) -> None:
         self._ports, self._source = ports, source
@@ -17,7 +19,7 @@ class Service:
         self._open: dict[asyncio.Task[None], int] = {}
         self.passing = asyncio.Event()
         self.passing.set()
-        self.went: list[int] = []  # the port of each connection
+        self.went: list[int] = []  # the replica port of each connection
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, LOCAL, 0)
@@ -35,7 +37,7 @@ class Service:
         return f"{LOCAL}:{self.port}"
 
     def cut(self) -> None:
-        """Close all connections; the next go elsewhere."""
+        """Close all connections."""
         for task in self._open:
             task.cancel()
 
@@ -47,10 +49,10 @@ class Service:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with suppress(OSError):
-                there = await self._replica()
-                if there is None:
+                connection = await self._connect()
+                if connection is None:
                     return
-                inner_reader, inner_writer = there
+                inner_reader, inner_writer = connection
                 try:
                     both = [
                         asyncio.ensure_future(self._pump(reader, inner_writer)),
@@ -67,14 +69,14 @@ class Service:
         finally:
             writer.transport.abort()
 
-    async def _replica(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         for _ in self._ports:
             port = self._ports[self._next % len(self._ports)]
             self._next += 1
             with suppress(OSError):
-                there = await asyncio.open_connection(LOCAL, port, local_addr=(self._source, 0))
+                connection = await asyncio.open_connection(LOCAL, port, local_addr=(self._source, 0))
                 self.went.append(port)
-                return there
+                return connection
         return None
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,6 +1,6 @@
-"""How long it takes to tell 100,000 waiting jobs their position and when they start, in memory.
+"""Benchmark of the forecast: position and estimated start of 100,000 waiting jobs, in memory.
 
-Run by `python bench/forecasting.py`. The last fleet is meant to be hard: every job asks for a node of its own label.
+Run by `python bench/forecast.py`. The last fleet is the hard case: as many different labels as nodes.
 """
 
 import random
@@ -13,7 +13,7 @@ JOBS = 100_000
 
 
 def fleet(nodes: int, capacity: int, labels: int) -> tuple[list[WaitingJob], list[RunningJob], list[NodeOffer]]:
-    chance = random.Random(1)  # noqa: S311 - the same jobs every time
+    chance = random.Random(1)  # noqa: S311 - fixed seed
     offers: list[NodeOffer] = []
     runners: list[RunningJob] = []
     waiters: list[WaitingJob] = []
@@ -36,15 +36,15 @@ def fleet(nodes: int, capacity: int, labels: int) -> tuple[list[WaitingJob], lis
 def main() -> None:
     for nodes, capacity, labels in ((20, 4, 1), (1_000, 4, 1), (10_000, 4, 1), (100, 4, 100), (1_000, 1, 1_000)):
         waiters, runners, offers = fleet(nodes, capacity, labels)
-        began = time.process_time()
+        started = time.process_time()
         positions(waiters, offers)
-        placed = time.process_time()
-        seen = forecast(waiters, runners, offers, lambda _terms, _offer: 30.0)
-        whole = time.process_time() - placed
-        known = sum(one.start is not None for one in seen.values())
+        positioned = time.process_time()
+        forecasts = forecast(waiters, runners, offers, lambda _terms, _offer: 30.0)
+        duration = time.process_time() - positioned
+        known = sum(one.start is not None for one in forecasts.values())
         print(
-            f"{nodes:>6,} nodes of {capacity}, {labels:>5,} labels: all {whole:5.1f} CPU-s, "
-            f"positions alone {placed - began:.2f}; {known:,} of {JOBS:,} told when"
+            f"{nodes:>6,} nodes of {capacity}, {labels:>5,} labels: forecast {duration:5.1f} CPU-s, "
+            f"positions alone {positioned - started:.2f}; {known:,} of {JOBS:,} have an estimated start"
         )
 
 

@@ -1,7 +1,7 @@
-"""What the API server was asked, by its own count.
+"""Requests to the API server, from its own metrics.
 
-`apiserver_request_total` does not tell who asked. So the driver counts what it sent (it sends one kind of POST and one
-kind of PATCH) and that is taken off. What the API server asks of itself is of other resources than these.
+`apiserver_request_total` does not name the client. So the driver counts its own requests (one kind of POST and one kind
+of PATCH), and these are subtracted. The API server's requests to itself concern other resources.
 """
 
 import http.client
@@ -15,10 +15,10 @@ WRITES, READS = ("POST", "PUT", "PATCH", "APPLY", "DELETE"), ("GET", "LIST")
 _LINE = re.compile(r"^apiserver_request_total\{(?P<labels>.*)\} (?P<count>\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
-Asked = Counter[tuple[str, str]]  # by verb and resource; a watch counts when it ends
+RequestCounts = Counter[tuple[str, str]]  # by verb and resource; a watch counts when it ends
 
 
-def asked(config: Config) -> Asked:
+def request_counts(config: Config) -> RequestCounts:
     """All requests so far."""
     host = config.server.removeprefix("https://")
     connection = http.client.HTTPSConnection(host, timeout=30, context=config.tls)
@@ -27,7 +27,7 @@ def asked(config: Config) -> Asked:
         text = connection.getresponse().read().decode()
     finally:
         connection.close()
-    counts: Asked = Counter()
+    counts: RequestCounts = Counter()
     for line in _LINE.finditer(text):
         labels = dict(_LABEL.findall(line["labels"]))
         if labels["resource"] in RESOURCES:
@@ -35,5 +35,5 @@ def asked(config: Config) -> Asked:
     return counts
 
 
-def total(counts: Asked, verbs: tuple[str, ...], *resources: str) -> int:
+def total(counts: RequestCounts, verbs: tuple[str, ...], *resources: str) -> int:
     return sum(counts[verb, resource] for verb in verbs for resource in resources or RESOURCES)

@@ -1,4 +1,4 @@
-"""The controller in this process, on the real API server, and callers that speak its wire."""
+"""The controller in this process, with a real API server, and gRPC clients for it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -31,7 +31,7 @@ LOCAL = "127.0.0.1"
 
 
 @asynccontextmanager
-async def controlling(
+async def running_controller(
     client: Client,
     namespace: str,
     doors: AccessControl | None = None,
@@ -41,7 +41,7 @@ async def controlling(
     now: Callable[[], datetime] = utc_now,
     clock: Callable[[], float] = loop_time,
 ) -> AsyncIterator[int]:
-    """One replica, for one namespace, or for all with `home` as the one for what does not say; gives its port."""
+    """Run one replica for `namespace`, or for all namespaces with `home` as the default; yields its port."""
     metrics = Metrics()
     cached = make_caches(client, namespace)
     events = EventRecorder(client, "vmafx-controller", "test")
@@ -83,27 +83,27 @@ async def controlling(
 
 
 @asynccontextmanager
-async def calling(port: int) -> AsyncIterator[VmafxControllerStub]:
+async def controller_stub(port: int) -> AsyncIterator[VmafxControllerStub]:
     async with grpc.aio.insecure_channel(f"{LOCAL}:{port}", [("grpc.use_local_subchannel_pool", 1)]) as channel:
         yield VmafxControllerStub(channel)
 
 
 class Agent:
-    """An agent's side of the wire, one call at a time, with the answers a test wants to give."""
+    """A simulated agent that makes single calls with results set by the test."""
 
     def __init__(self, stub: VmafxControllerStub, name: str, capacity: int = 1, vendor: str = "cpu") -> None:
         self._stub, self.name = stub, name
         self._capability = wire.NodeCapability(gpu_vendor=vendor, concurrency=capacity)
         self.running: dict[str, str] = {}
         self.me: dict[str, Any] = {}
-        self.told = 0  # its node's capacity
+        self.node_capacity = 0
 
     async def register(self, **more: Any) -> None:
-        said = await self._stub.RegisterNode(
+        session = await self._stub.RegisterNode(
             wire.RegisterNodeRequest(name=self.name, capability=self._capability, **more)
         )
-        self.me = {"node_id": said.node_id, "session_token": said.session_token}
-        self.told = said.capacity
+        self.me = {"node_id": session.node_id, "session_token": session.session_token}
+        self.node_capacity = session.capacity
 
     def _running(self) -> wire.RunningJobs:
         return wire.RunningJobs(jobs=[wire.RunningJob(id=one, name=name) for one, name in self.running.items()])

@@ -1,4 +1,4 @@
-"""`vmafx-operator` as a process, and what it asks whether the fleet's controller is there."""
+"""`vmafx-operator` as a process, and a stand-in for the health endpoint of the controller."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ LEASE = "vmafx-operator.vmafx.dev"
 
 
 class Operator:
-    """One process, and what it says of itself."""
+    """An operator process with its probes, metrics and log."""
 
     def __init__(self, process: "subprocess.Popen[str]", probes: int, metrics: int, log: Path) -> None:
         self.process, self._probes, self._metrics, self._log = process, probes, metrics, log
@@ -37,7 +37,7 @@ class Operator:
             return 0, ""
 
     def metric(self, name: str) -> float | None:
-        """The value of one sample, named with its labels; None if it does not say."""
+        """The value of a sample, named with its labels; None if it does not exist."""
         with (
             suppress(OSError),
             urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics", timeout=5) as answer,
@@ -80,7 +80,7 @@ def operator(cluster: DevCluster, namespace: str, folder: Path, *flags: str, **v
 
 
 class Controller:
-    """What answers /healthz in a namespace, while `answering` is set."""
+    """Answers /healthz while `answering` is set."""
 
     def __init__(self) -> None:
         self.status = 200

@@ -1,4 +1,4 @@
-"""The laws of jobs in Pods accept every legal history and find every breach; so do the verdicts of the chaos plan."""
+"""Each invariant of a job's history has a case that violates it; unplanned ends of jobs are found as well."""
 
 import json
 from collections import Counter
@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.chaos_plan import WEIGHTS, Planned, make_plan, verdict
+from tests.support.chaos_plan import WEIGHTS, PlannedJob, job_errors, make_plan
 from tests.support.chaos_plan import Kind as Plannable
-from tests.support.history import Kind, Moment, Object
-from tests.support.laws import broken_laws
+from tests.support.invariants import violations
+from tests.support.job_history import Change, Kind, Object
 
 UID = "u1"
 Version = tuple[Kind, Object | None]
@@ -64,7 +64,7 @@ def node(at: int | None = None, **spec: Any) -> Object:
 
 
 def written(at: int | None) -> Object:
-    """Metadata of an object written `at` seconds after noon."""
+    """Metadata of a version written `at` seconds after noon."""
     return {} if at is None else {"managedFields": [{"time": f"2030-01-01T12:00:{at:02}Z"}]}
 
 
@@ -72,49 +72,49 @@ NODE, RUNS = node(), job("Running", 1)
 BAD_CLIP = json.dumps({"id": f"{UID}-0", "fault": "BadInput"})
 
 
-def story(*versions: Version, name: str = "j") -> list[Moment]:
-    """The history of one object of each kind, through these versions."""
+def history(*versions: Version, name: str = "j") -> list[Change]:
+    """The changes of one object of each kind through these versions."""
     last: dict[str, Object | None] = {}
-    moments = []
+    changes = []
     for revision, (kind, new) in enumerate(versions):
-        moments.append(Moment(revision, kind, {"node": "n", "job": name, "pod": "p"}[kind], last.get(kind), new))
+        changes.append(Change(revision, kind, {"node": "n", "job": name, "pod": "p"}[kind], last.get(kind), new))
         last[kind] = new
-    return moments
+    return changes
 
 
-def placed(*versions: Version, **spec: Any) -> list[Moment]:
-    """A job that was placed on its node, and the versions after that."""
-    return story(("node", NODE), ("job", job(spec=spec)), ("job", job("Running", 1, spec=spec)), *versions)
+def placed(*versions: Version, **spec: Any) -> list[Change]:
+    """A job that is placed on its node, and later versions."""
+    return history(("node", NODE), ("job", job(spec=spec)), ("job", job("Running", 1, spec=spec)), *versions)
 
 
-def tried_again(*versions: Version, failures: int | None) -> list[Moment]:
-    """A first attempt that ended with these versions, and a second that succeeded."""
-    swept: list[Version] = [("pod", None)] if versions[-1][0] == "pod" and versions[-1][1] else []
+def tried_again(*versions: Version, failures: int | None) -> list[Change]:
+    """A first attempt with these versions, and a second one that succeeds."""
+    deleted: list[Version] = [("pod", None)] if versions[-1][0] == "pod" and versions[-1][1] else []
     return placed(
-        *versions, ("job", again(failures=failures)), *swept, ("job", job("Running", 2, failures=failures)),
+        *versions, ("job", again(failures=failures)), *deleted, ("job", job("Running", 2, failures=failures)),
         ("pod", pod(1)), ("pod", pod(1, 90.0)), ("job", succeeded(2, failures=failures)),
     )  # fmt: skip
 
 
-def with_another_pod(*versions: Object | None) -> list[Moment]:
-    """A job that was cancelled while it ran, and a Pod that is created for it later."""
+def with_another_pod(*versions: Object | None) -> list[Change]:
+    """A job that is cancelled while it runs, and a Pod that is created for it afterwards."""
     cancelled = placed(("job", RUNS_CANCELLED), ("job", failed("Cancelled")))
-    return [*cancelled, *(Moment(10 + one.revision, *one[1:]) for one in story(*(("pod", one) for one in versions)))]
+    return [*cancelled, *(Change(10 + one.revision, *one[1:]) for one in history(*(("pod", one) for one in versions)))]
 
 
-def placed_at(second: int, *shut: Version) -> list[Moment]:
-    """A node that accepts no jobs, an object that shows the time, and a placement on that node."""
-    sign = Moment(8, "job", "other", None, job(uid="u2", at=2))
-    then = Moment(9, "job", "j", job(), job("Running", 1, at=second))
-    return [*story(("node", node(at=1)), ("job", job(at=1)), *shut), sign, then]
+def placed_at(second: int, *closed: Version) -> list[Change]:
+    """A deleted or cordoned node, a change with a time, and then a placement on that node."""
+    timed = Change(8, "job", "other", None, job(uid="u2", at=2))
+    placement = Change(9, "job", "j", job(), job("Running", 1, at=second))
+    return [*history(("node", node(at=1)), ("job", job(at=1)), *closed), timed, placement]
 
 
 GOOD = placed(("pod", pod()), ("pod", pod(0, 90.0)), ("job", succeeded()))
 RUNS_CANCELLED = job("Running", 1, spec={"cancel": True})
 RUNS_SUSPENDED = job("Running", 1, spec={"suspend": True})
-LEGAL: dict[str, Callable[[], list[Moment]]] = {
-    "succeeds at once": lambda: GOOD,
-    "deleted while it waits": lambda: story(("job", job()), ("job", None)),
+VALID: dict[str, Callable[[], list[Change]]] = {
+    "a job that succeeds": lambda: GOOD,
+    "deleted while it waits": lambda: history(("job", job()), ("job", None)),
     "cancelled": lambda: placed(("pod", pod()), ("job", RUNS_CANCELLED), ("job", failed("Cancelled")), ("pod", None)),
     "cancelled before the score was read": lambda: placed(
         ("pod", pod()), ("job", RUNS_CANCELLED), ("pod", pod(0, 90.0)), ("job", failed("Cancelled"))
@@ -136,106 +136,108 @@ LEGAL: dict[str, Callable[[], list[Moment]]] = {
     "a late Pod that is being deleted": lambda: with_another_pod(pod(), pod(deletionTimestamp="now")),
     "a late Pod that is deleted": lambda: with_another_pod(pod(), None),
     "a late Pod whose job is deleted": lambda: [
-        *with_another_pod(pod()), Moment(99, "job", "j", failed("Cancelled"), None)
+        *with_another_pod(pod()), Change(99, "job", "j", failed("Cancelled"), None)
     ],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LEGAL)
-def test_a_legal_history_breaks_no_law(name: str) -> None:
-    assert broken_laws(LEGAL[name]()) == []
+@pytest.mark.parametrize("case", VALID)
+def test_a_valid_history_has_no_violations(case: str) -> None:
+    assert violations(VALID[case]()) == []
 
 
-def second_job() -> list[Moment]:
-    return [*GOOD[:3], Moment(3, "job", "other", None, job()), Moment(4, "job", "other", job(), job("Running", 1))]
+def second_job() -> list[Change]:
+    return [*GOOD[:3], Change(3, "job", "other", None, job()), Change(4, "job", "other", job(), job("Running", 1))]
 
 
-BAD: dict[str, Callable[[], list[Moment]]] = {
-    "begins as Running": lambda: story(("node", NODE), ("job", job("Running", 1))),
-    "turns from Pending to Succeeded": lambda: story(("job", job()), ("pod", pod(0, 90.0)), ("job", succeeded())),
-    "was Succeeded and changed": lambda: [*GOOD, Moment(9, "job", "j", succeeded(), succeeded(score=91.0))],
-    "ended at no time": lambda: placed(("job", succeeded(finishedAt=None))),
+INVALID: dict[str, Callable[[], list[Change]]] = {
+    "starts as Running": lambda: history(("node", NODE), ("job", job("Running", 1))),
+    "changes from Pending to Succeeded": lambda: history(("job", job()), ("pod", pod(0, 90.0)), ("job", succeeded())),
+    "was Succeeded and changed": lambda: [*GOOD, Change(9, "job", "j", succeeded(), succeeded(score=91.0))],
+    "has no finishedAt": lambda: placed(("job", succeeded(finishedAt=None))),
     "has score None and is Succeeded": lambda: placed(("job", succeeded(score=None))),
-    "has score 5 and is Running": lambda: story(("node", NODE), ("job", job()), ("job", job("Running", 1, score=5))),
-    "attempts went from 0 to 2": lambda: story(("node", NODE), ("job", job()), ("job", job("Running", 2))),
+    "has score 5 and is Running": lambda: history(("node", NODE), ("job", job()), ("job", job("Running", 1, score=5))),
+    "attempts went from 0 to 2": lambda: history(("node", NODE), ("job", job()), ("job", job("Running", 2))),
     "attempts went from 1 to 0": lambda: placed(("job", job())),
-    "is Running as other, and should be as u1-0": lambda: story(
+    "is Running as other, expected u1-0": lambda: history(
         ("node", NODE), ("job", job()), ("job", job("Running", 1, controllerJobID="other"))
     ),
     "is Pending as u1-0": lambda: placed(("job", again(controllerJobID="u1-0"))),
     "is Pending on n": lambda: placed(("job", again(assignedNode="n"))),
-    "is Running on None": lambda: story(("node", NODE), ("job", job()), ("job", job("Running", 1, assignedNode=None))),
+    "is Running on None": lambda: history(
+        ("node", NODE), ("job", job()), ("job", job("Running", 1, assignedNode=None))
+    ),
     "its assignedNode went from n to m": lambda: placed(("job", job("Running", 1, assignedNode="m"))),
     "its assignedNode went from n to None": lambda: placed(("job", succeeded(assignedNode=None))),
     "its controllerJobID went from u1-0 to u1-1": lambda: placed(("job", succeeded(controllerJobID="u1-1"))),
     "its controllerJobID went from u1-0 to None": lambda: placed(("job", failed("BadInput", controllerJobID=None))),
     "failures went from 0 to 2": lambda: placed(("job", again(failures=2))),
-    "failures went from 0 to 1": lambda: story(("job", job()), ("job", job(failures=1))),
+    "failures went from 0 to 1": lambda: history(("job", job()), ("job", job(failures=1))),
     "failed 1 times of 4, and its reason is RetriesExhausted": lambda: placed(
         ("job", failed("RetriesExhausted", failures=1))
     ),
     "failed 1 times of 1, and its reason is None": lambda: placed(("job", again(failures=1)), retryLimit=0),
-    "although it was cancelled": lambda: story(
+    "although it was cancelled": lambda: history(
         ("node", NODE), ("job", job(spec={"cancel": True})), ("job", job("Running", 1))
     ),
     "is Cancelled, and its cancel is not set": lambda: placed(("job", failed("Cancelled"))),
     "is Suspended, and its suspend is not set": lambda: placed(("job", again("Suspended"))),
     "is DeadlineExceeded, and its activeDeadlineSeconds": lambda: placed(("job", failed("DeadlineExceeded"))),
     "makes 2 jobs on n, which has 1 slots": second_job,
-    "is Running at last, and never ended": placed,
+    "is Running at the end of the history": placed,
     "for attempt 1 of a job that was placed 1 times": lambda: placed(("pod", pod(1))),
-    "for attempt 0 of a job that was placed 0 times": lambda: story(("pod", pod())),
-    "for attempt 0 of a job that is Failed after 1, and stays": lambda: with_another_pod(pod()),
-    "for attempt 0 of a job that is deleted after 1, and stays": lambda: placed(("job", None), ("pod", pod())),
-    "for attempt 0 of a job that is Running after 2, and stays": lambda: [
-        *tried_again(("pod", pod()), ("pod", pod(message="?")), failures=1)[:-3],
-        Moment(99, "pod", "x", None, pod(uid="x")),
-    ],
-    "is one of 2 Pods of an attempt: ['p', 'q']": lambda: [*GOOD[:4], Moment(9, "pod", "q", None, pod(uid="q"))],
-    "its Pod told [80.0]": lambda: placed(("pod", pod()), ("pod", pod(0, 80.0)), ("job", succeeded())),
-    "its Pod told None": lambda: placed(("pod", pod()), ("job", succeeded()), ("pod", pod(0, 90.0))),
-    "has score 90.0; its Pod told None": lambda: placed(  # the result of another attempt
-        ("pod", pod()), ("pod", pod(message='{"id": "u1-7", "score": 90.0}')), ("job", succeeded())
+    "for attempt 0 of a job that was placed 0 times": lambda: history(("pod", pod())),
+    "for attempt 0 of a job that is Failed after 1 placements, and stays": lambda: with_another_pod(pod()),
+    "for attempt 0 of a job that is deleted after 1 placements, and stays": lambda: placed(
+        ("job", None), ("pod", pod())
     ),
-    "failed as BadInput; its Pod told ['nothing']": lambda: placed(
-        ("pod", pod()), ("pod", pod(message="?")), ("job", failed("BadInput"))
+    "for attempt 0 of a job that is Running after 2 placements, and stays": lambda: [
+        *tried_again(("pod", pod()), ("pod", pod(says="?")), failures=1)[:-3],
+        Change(99, "pod", "x", None, pod(uid="x")),
+    ],
+    "is one of 2 Pods of an attempt: ['p', 'q']": lambda: [*GOOD[:4], Change(9, "pod", "q", None, pod(uid="q"))],
+    "its Pod reported [80.0]": lambda: placed(("pod", pod()), ("pod", pod(0, 80.0)), ("job", succeeded())),
+    "its Pod reported None": lambda: placed(("pod", pod()), ("job", succeeded()), ("pod", pod(0, 90.0))),
+    "has score 90.0; its Pod reported None": lambda: placed(  # what it says is of another attempt
+        ("pod", pod()), ("pod", pod(says='{"id": "u1-7", "score": 90.0}')), ("job", succeeded())
+    ),
+    "failed as BadInput; its Pod reported ['nothing']": lambda: placed(
+        ("pod", pod()), ("pod", pod(says="?")), ("job", failed("BadInput"))
     ),
     "failed (BadInput) although": lambda: placed(("pod", pod()), ("pod", pod(0, 90.0)), ("job", failed("BadInput"))),
-    "failed (RetriesExhausted) although its Pod told a score": lambda: placed(
+    "failed (RetriesExhausted) although its Pod reported a score": lambda: placed(
         ("pod", pod()), ("pod", pod(0, 90.0)), ("job", failed("RetriesExhausted", failures=4))
     ),
     "failed (tried again) although": lambda: tried_again(("pod", pod()), ("pod", pod(0, 90.0)), failures=1),
-    "counts 1 failures, and fair were [0]": lambda: tried_again(("pod", pod()), ("pod", evicted()), failures=1),
-    "counts 0 failures, and fair were [1]": lambda: tried_again(
-        ("pod", pod()), ("pod", pod(message="?")), failures=None
+    "counts 1 failures, allowed are [0]": lambda: tried_again(("pod", pod()), ("pod", evicted()), failures=1),
+    "counts 0 failures, allowed are [1]": lambda: tried_again(
+        ("pod", pod()), ("pod", pod(says="?")), failures=None
     ),
-    "counts 0 failures, and fair were []": lambda: tried_again(("pod", pod()), failures=None),  # it still runs
-    "counts 1 failures, and fair were []": lambda: placed(("job", again(failures=1))),  # it never had a Pod
+    "counts 0 failures, allowed are []": lambda: tried_again(("pod", pod()), failures=None),  # it still runs
+    "counts 1 failures, allowed are []": lambda: placed(("job", again(failures=1))),  # it never had a Pod
     "counts 1 failures, and is Cancelled": lambda: placed(
         ("pod", pod()), ("job", RUNS_CANCELLED), ("job", failed("Cancelled", failures=1))
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("breach", BAD)
-def test_a_breach_is_found(breach: str) -> None:
-    found = broken_laws(BAD[breach]())
-    assert any(breach in text for text in found), found
+@pytest.mark.parametrize("violation", INVALID)
+def test_a_violation_is_found(violation: str) -> None:
+    found = violations(INVALID[violation]())
+    assert any(violation in text for text in found), found
 
 
-@pytest.mark.parametrize(
-    "shut", [("node", node(at=2, unschedulable=True)), ("node", None)], ids=["cordoned", "deleted"]
-)
-def test_a_placement_on_a_closed_node_is_a_breach_once_no_cache_can_be_that_old(shut: Version) -> None:
-    def found(moments: list[Moment]) -> bool:
-        return any("took nothing since" in text for text in broken_laws(moments))
+@pytest.mark.parametrize("closed", [("node", node(at=2, unschedulable=True)), ("node", None)], ids=["cordoned", "gone"])
+def test_a_placement_on_a_closed_node_is_a_violation_once_no_cache_can_be_that_old(closed: Version) -> None:
+    def found(changes: list[Change]) -> bool:
+        return any("closed since" in text for text in violations(changes))
 
-    assert found(placed_at(20, shut))
-    assert not found(placed_at(10, shut))
-    assert not found(placed_at(20, shut, ("node", node(at=3))))
+    assert found(placed_at(20, closed))
+    assert not found(placed_at(10, closed))
+    assert not found(placed_at(20, closed, ("node", node(at=3))))
 
 
-def test_a_plan_has_jobs_of_every_kind_and_depends_only_on_its_seed() -> None:
+def test_a_plan_has_every_kind_of_job_and_depends_only_on_the_seed() -> None:
     plan = make_plan(5, 24, Counter({"kill operator": 2}))
     assert {job.kind for job in plan.jobs} == set(WEIGHTS)
     assert plan == make_plan(5, 24, Counter({"kill operator": 2})) != make_plan(6, 24, Counter({"kill operator": 2}))
@@ -250,20 +252,20 @@ def scored(score: float = 90.0) -> Object:
     [
         ("plain", scored(), False, None),
         ("plain", scored(80.0), False, "has score 80.0"),
-        ("plain", scored(), True, "is not there"),
-        ("plain", None, True, "is not there"),
+        ("plain", scored(), True, "does not exist"),
+        ("plain", None, True, "does not exist"),
         ("paused", again("Suspended"), False, "ended as []"),
         ("stopped", failed("Cancelled"), False, None),
         ("stopped", scored(), False, "ended as ['Scored']"),
         ("late", failed("DeadlineExceeded"), False, None),
         ("late", scored(), False, "ended as ['Scored']"),
         ("mortal", scored(), True, None),
-        ("mortal", scored(), False, "is still there"),
+        ("mortal", scored(), False, "still exists"),
         ("mortal", job("Running", 1), True, "ended as []"),
     ],
 )
 def test_each_kind_of_job_has_its_expected_end(
-    kind: Plannable, last: Object | None, deleted: bool, error: str | None
+    kind: Plannable, last: Object | None, gone: bool, wrong: str | None
 ) -> None:
-    found = verdict(Planned("job-0000", kind, (), ()), last, 90.0, gone=deleted)
-    assert (error in found[0]) if error else found == []
+    found = job_errors(PlannedJob("job-0000", kind, (), ()), last, 90.0, deleted=gone)
+    assert (wrong in found[0]) if wrong else found == []

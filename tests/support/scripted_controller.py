@@ -1,4 +1,4 @@
-"""A controller that answers what a test tells it to, and keeps what it was asked."""
+"""A controller servicer with replies set by the test; it records all calls."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, NamedTuple
@@ -17,38 +17,38 @@ ANSWERS: dict[str, Any] = {
 }
 
 
-class Asked(NamedTuple):
+class Call(NamedTuple):
     call: str
     request: Any
     presented: CallerCredentials
 
 
-class Scripted:
-    """`answers` by call: a message, an error to raise, or a function that awaits. `jobs` makes streams."""
+class ScriptedController:
+    """`answers` by method: a message, an error to raise, or an async function. `jobs` generates the jobs of streams."""
 
     def __init__(self) -> None:
-        self.asked: list[Asked] = []
+        self.received: list[Call] = []
         self.answers = dict(ANSWERS)
         self.jobs: Callable[[], AsyncGenerator[wire.Job]] = _two_jobs
-        self.closed = 0  # streams that came to an end, whichever
+        self.closed = 0  # streams that have ended, for any reason
 
     def __getattr__(self, call: str) -> Callable[[Any, CallerCredentials], Awaitable[Any]]:
         if call not in ANSWERS:
             raise AttributeError(call)
 
         async def answer(request: Any, presented: CallerCredentials) -> Any:
-            self.asked.append(Asked(call, request, presented))
-            said = self.answers[call]
-            if isinstance(said, Exception):
-                raise said
-            return await said() if callable(said) else said
+            self.received.append(Call(call, request, presented))
+            reply = self.answers[call]
+            if isinstance(reply, Exception):
+                raise reply
+            return await reply() if callable(reply) else reply
 
         return answer
 
     async def StreamJobs(  # noqa: N802
         self, request: wire.StreamJobsRequest, presented: CallerCredentials
     ) -> AsyncGenerator[wire.Job]:
-        self.asked.append(Asked("StreamJobs", request, presented))
+        self.received.append(Call("StreamJobs", request, presented))
         try:
             async for job in self.jobs():
                 yield job

@@ -1,4 +1,4 @@
-"""The operator's context, as its process makes one: for tests that run kinds, or parts of them, in this process."""
+"""An OperatorContext, for tests that run reconcilers in this process."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from vmafx.runtime.metrics import Metrics
 
 
 def context(client: Client, namespace: str, metrics: Metrics | None = None, **parts: Any) -> OperatorContext:
-    """With a manager that is not started, and events that are written while it runs."""
+    """A context with a manager that is not yet started."""
     metrics = metrics or Metrics()
     manager = Manager(metrics, probes=None, metrics_at=None, election=None)
     events = EventRecorder(client, "vmafx-operator", "test")
     manager.in_background(events.run)
-    given: dict[str, Any] = {"namespace": namespace, "workers": 8} | parts
-    return OperatorContext(client=client, manager=manager, metrics=metrics, events=events, **given)
+    options: dict[str, Any] = {"namespace": namespace, "workers": 8} | parts
+    return OperatorContext(client=client, manager=manager, metrics=metrics, events=events, **options)

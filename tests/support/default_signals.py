@@ -1,4 +1,4 @@
-"""Signals as tests expect them, whoever started pytest: a signal that is ignored or blocked stays so in every child."""
+"""Reset ignored or blocked signals, which every child process would inherit from pytest."""
 
 import signal
 from types import FrameType
@@ -7,7 +7,7 @@ ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)  # SIGPI
 
 
 def default_signals() -> None:
-    """Let children start with the default actions, as from a person's shell.
+    """Let children start with the default actions, as from a shell.
 
     A shell starts background jobs with SIGINT and SIGQUIT ignored, nohup with SIGHUP. A handler that does nothing
     ignores the signal here as before, and is not inherited.

@@ -1,8 +1,8 @@
-"""A test that hangs fails at its limit, with the stack of where it waits, and the tests after it still run.
+"""A test that hangs fails at its timeout with the stack of where it waits, and later tests still run.
 
-pytest-timeout's own way raises in whatever runs at that moment. In an event loop that is `select`, which says nothing
-of who waits for what, or another task, which would swallow it. So what the loop waits for is cancelled: the traceback
-is that of the test or fixture, and its own cleanup runs.
+pytest-timeout raises in the current frame. In an event loop that is `select`, which does not show what the test waits
+for, or another task, which would swallow the exception. So this plugin cancels the future that the loop runs: the
+traceback is that of the test or fixture, and its cleanup runs.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from types import FrameType
 import pytest
 import pytest_timeout
 
-CLEANUP_WITHIN = 10.0  # seconds after the limit, or as long as the limit; then pytest-timeout's way
+CLEANUP_TIMEOUT = 10.0  # seconds (at most the timeout itself); then pytest-timeout raises
 
 settings_key = pytest.StashKey[pytest_timeout.Settings]()
 
@@ -24,7 +24,7 @@ settings_key = pytest.StashKey[pytest_timeout.Settings]()
 @pytest.hookimpl
 def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> bool | None:
     if threading.current_thread() is not threading.main_thread():
-        return None  # for pytest-timeout
+        return None  # leave it to pytest-timeout
     item.stash[settings_key] = settings
     cancelled: set[asyncio.Future[object]] = set()
 
@@ -45,27 +45,27 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Setting
 
     item.cancel_timeout = cancel  # type: ignore[attr-defined]
     signal.signal(signal.SIGALRM, expired)
-    signal.setitimer(signal.ITIMER_REAL, settings.timeout, min(settings.timeout, CLEANUP_WITHIN))
+    signal.setitimer(signal.ITIMER_REAL, settings.timeout, min(settings.timeout, CLEANUP_TIMEOUT))
     return True
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: "pytest.CallInfo[None]") -> None:
-    """It has failed: the alarm is not to ring a second time while pytest writes the report."""
+    """The test has failed: cancel the timer, so that it does not fire again while pytest writes the report."""
     if call.excinfo is not None:
         item.config.hook.pytest_timeout_cancel_timer(item=item)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """A failure has ended the timer, and what a fixture closes may hang as well."""
+    """Restart the timer, which a failure has cancelled: teardown may hang as well."""
     if settings_key in item.stash:
         pytest_timeout_set_timer(item, item.stash[settings_key])
     return (yield)
 
 
 def _awaited(frame: FrameType | None) -> "asyncio.Future[object] | None":
-    """What the innermost event loop below this frame runs for; None outside of loops."""
+    """The future that the innermost event loop below this frame runs; None outside of loops."""
     while frame is not None:
         if frame.f_code is asyncio.BaseEventLoop.run_until_complete.__code__:
             future = frame.f_locals["future"]

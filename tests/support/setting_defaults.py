@@ -1,4 +1,4 @@
-"""Settings without a command line."""
+"""Settings with their defaults, without a command line."""
 
 from typing import Any
 
@@ -6,6 +6,6 @@ from vmafx.settings import S, declared
 
 
 def defaults(group: type[S], **values: Any) -> S:
-    """A group with these values as they are; every other setting has its default, parsed."""
+    """A settings class with these values and the parsed defaults of all others."""
     others = {name: one.parse(one.default) for name, one in declared(group).items() if name not in values}
     return group(**others, **values)

@@ -1,4 +1,4 @@
-"""`vmafx agent` as a process of its own, and what it says."""
+"""`vmafx agent` as a process, and its log."""
 
 import asyncio
 import json
@@ -17,34 +17,34 @@ VMAFX = str(Path(sys.executable).with_name("vmafx"))
 
 
 class AgentProcess:
-    """One that runs, or ran."""
+    """An agent process, running or ended."""
 
     def __init__(self, process: asyncio.subprocess.Process, state: Path) -> None:
         self.process, self.state = process, state
-        self.said: list[dict[str, Any]] = []
-        self._listening = asyncio.create_task(self._listen())
+        self.log: list[dict[str, Any]] = []
+        self._reader = asyncio.create_task(self._read_log())
 
-    async def _listen(self) -> None:
+    async def _read_log(self) -> None:
         assert self.process.stderr is not None
         while line := await self.process.stderr.readline():
             try:
-                self.said.append(json.loads(line))
+                self.log.append(json.loads(line))
             except ValueError:
-                self.said.append({"msg": line.decode(errors="replace").rstrip()})
+                self.log.append({"msg": line.decode(errors="replace").rstrip()})
 
-    def has_said(self, text: str) -> bool:
-        return any(text in one["msg"] for one in self.said)
+    def has_logged(self, text: str) -> bool:
+        return any(text in one["msg"] for one in self.log)
 
-    async def says(self, text: str) -> None:
+    async def wait_for_log(self, text: str) -> None:
         try:
-            await eventually(lambda: self.has_said(text), text)
+            await eventually(lambda: self.has_logged(text), text)
         except AssertionError:
-            raise AssertionError(f"it did not say {text!r}, but {self.said}") from None
+            raise AssertionError(f"the agent did not log {text!r}: {self.log}") from None
 
     async def ended(self) -> int:
         async with asyncio.timeout(PATIENCE):
             code = await self.process.wait()
-            await self._listening
+            await self._reader
         return code
 
     async def killed(self) -> None:
@@ -52,7 +52,7 @@ class AgentProcess:
         await self.ended()
 
     def workers(self) -> list[str]:
-        """The environments of the workers that it runs."""
+        """The environments of its workers."""
         return [read(pid, "environ") for pid in children(self.process.pid) if "worker" in read(pid, "cmdline")]
 
 
@@ -60,7 +60,7 @@ class AgentProcess:
 async def agent(
     controller: str, state: Path, speed: Path, *flags: str, tls: bool = False, variables: Mapping[str, str] = {}
 ) -> AsyncIterator[AgentProcess]:
-    """Killed at the end, if it still runs. `speed`: what was measured before, so that it need not be again."""
+    """Run an agent; kill it at the end. `speed` is a speed.json, so that the agent does not measure this machine."""
     state.mkdir(exist_ok=True)
     shutil.copy(speed, state / "speed.json")
     command = [VMAFX, "agent", "--controller", controller, "--state-dir", str(state), "--backend", "cpu"]
@@ -87,7 +87,7 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def read(pid: int, what: str) -> str:
+def read(pid: int, file: str) -> str:
     with suppress(OSError):
-        return Path(f"/proc/{pid}/{what}").read_text(errors="replace")
+        return Path(f"/proc/{pid}/{file}").read_text(errors="replace")
     return ""

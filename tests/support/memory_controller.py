@@ -1,7 +1,7 @@
-"""A controller for agents to talk to: a real gRPC server with a queue in memory, and faults that a test asks for.
+"""A controller for agents: a real gRPC server with jobs in memory, and faults on demand.
 
-It hands out what is placed and not in hand, as the real one does, and can do what the real one cannot do on demand: go
-away for as long as a test likes, forget sessions, take a result and lose the answer.
+Like the real one, it hands out jobs that are placed and that the agent does not hold. Tests can make it unavailable,
+forget sessions, and lose the reply to a result.
 """
 
 # ruff: noqa: N802 - methods have the names of the calls
@@ -25,32 +25,32 @@ from vmafx.wire.controller_pb2_grpc import VmafxControllerServicer, add_VmafxCon
 Context = Any
 
 
-class Heard(NamedTuple):
-    """One call."""
+class ReceivedCall(NamedTuple):
+    """One call of an agent."""
 
     method: str
     request: Any
     authorization: str
 
 
-class FrontDoor(VmafxControllerServicer):
-    """Use as an async context manager; `stop` and `start` are an outage."""
+class MemoryController(VmafxControllerServicer):
+    """Use as an async context manager; `stop` and `start` simulate an outage."""
 
     def __init__(self, credentials: grpc.ServerCredentials | None = None) -> None:
         self.credentials = credentials
         self._port = 0
         self._numbers = count()
         self._changed = asyncio.Event()
-        self.placed: dict[str, wire.Job] = {}  # jobs of this node, in hand or to be handed out
+        self.placed: dict[str, wire.Job] = {}  # attempts of this node, held by its agent or waiting for it
         self.results: dict[str, AttemptResult] = {}
         self.stops: set[str] = set()
         self.sessions: set[str] = set()
         self.superseded = False
-        self.refusals: dict[str, grpc.StatusCode] = {}  # by method: what it fails with
-        self.lost: set[str] = set()  # methods whose answer does not arrive, though all was done
-        self.old = False  # as one that knows nothing of fields from 100 up
-        self._handed_out = self.most_at_once = 0  # by an old one, which does so once
-        self.heard: list[Heard] = []
+        self.refusals: dict[str, grpc.StatusCode] = {}  # by method: the status that it fails with
+        self.lost: set[str] = set()  # methods whose reply is lost, after the call has taken effect
+        self.old = False  # behave like an original controller, without the fields from 100 up
+        self._handed_out = self.most_at_once = 0  # jobs handed out when `old`, each once
+        self.received: list[ReceivedCall] = []
 
     @property
     def address(self) -> str:
@@ -59,12 +59,12 @@ class FrontDoor(VmafxControllerServicer):
     async def start(self) -> None:
         self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
         add_VmafxControllerServicer_to_server(self, self._server)
-        self._port = self._port or free_port()  # not one that a connection may have when it is wanted again
-        at = f"localhost:{self._port}"
+        self._port = self._port or free_port()  # a fixed port, free again after an outage
+        address = f"localhost:{self._port}"
         if self.credentials is None:
-            self._port = self._server.add_insecure_port(at)
+            self._port = self._server.add_insecure_port(address)
         else:
-            self._port = self._server.add_secure_port(at, self.credentials)
+            self._port = self._server.add_secure_port(address, self.credentials)
         await self._server.start()
 
     async def stop(self) -> None:
@@ -90,58 +90,58 @@ class FrontDoor(VmafxControllerServicer):
         self.change()
 
     def place_short(self, clips: Path, attempt: str = "uid-0") -> None:
-        """What is scored in a moment."""
+        """Place a job that is scored in less than a second."""
         self.place(attempt, clips / "reference.mkv", clips / "distorted.mp4")
 
     def place_long(self, clips: Path, attempt: str = "uid-0") -> None:
-        """What takes seconds."""
+        """Place a job that takes several seconds."""
         self.place(attempt, clips / "long.mkv", clips / "long.mkv", ScoringOptions(threads=1))
 
     def end(self, attempt: str) -> None:
-        """Nobody wants it any more."""
+        """Withdraw an attempt: the agent is told to stop it."""
         self.placed.pop(attempt, None)
         self.stops.add(attempt)
         self.change()
 
     def change(self) -> None:
-        """What waits for work looks again."""
+        """Wake up waiting PullWork calls."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     def calls(self, method: str) -> list[Any]:
-        return [one.request for one in self.heard if one.method == method]
+        return [one.request for one in self.received if one.method == method]
 
-    def in_hand(self) -> set[str]:
-        """By the last that the agent said."""
-        said = [one.request for one in self.heard if one.method in {"Heartbeat", "PullWork"}]
-        return {job.id for job in said[-1].running_job_ids.jobs} if said else set()
+    def held(self) -> set[str]:
+        """The attempts that the agent held in its last call."""
+        requests = [one.request for one in self.received if one.method in {"Heartbeat", "PullWork"}]
+        return {job.id for job in requests[-1].running_job_ids.jobs} if requests else set()
 
     async def RegisterNode(self, request: wire.RegisterNodeRequest, context: Context) -> wire.RegisterNodeResponse:
-        await self._hear("RegisterNode", request, context)
+        await self._record("RegisterNode", request, context)
         token = f"session-{next(self._numbers)}"
         self.sessions.add(token)
-        said = wire.RegisterNodeResponse(
+        reply = wire.RegisterNodeResponse(
             node_id=f"{request.namespace or 'default'}/{request.name}", session_token=token
         )
         if not self.old:
-            said.capacity = request.capability.concurrency
-        return said
+            reply.capacity = request.capability.concurrency
+        return reply
 
     async def Heartbeat(self, request: wire.HeartbeatRequest, context: Context) -> wire.HeartbeatResponse:
-        await self._hear("Heartbeat", request, context)
+        await self._record("Heartbeat", request, context)
         if self.superseded or request.session_token not in self.sessions:
             return wire.HeartbeatResponse(ok=False, superseded=self.superseded)
         return wire.HeartbeatResponse(ok=True, stop_job_ids=self._to_stop(request.running_job_ids))
 
     async def PullWork(self, request: wire.PullWorkRequest, context: Context) -> wire.PullWorkResponse:
-        await self._hear("PullWork", request, context)
+        await self._record("PullWork", request, context)
         with suppress(TimeoutError):
             async with asyncio.timeout(0.01 if self.old else max(0.01, request.wait_seconds)):
                 while True:
                     if request.session_token not in self.sessions:
                         await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this session is not known")
-                    if (said := self._work(request)) is not None:
-                        return said
+                    if (reply := self._work(request)) is not None:
+                        return reply
                     await self._changed.wait()
         return wire.PullWorkResponse()
 
@@ -150,19 +150,19 @@ class FrontDoor(VmafxControllerServicer):
         if stops := self._to_stop(request.running_job_ids):
             return wire.PullWorkResponse(stop_job_ids=stops)
         if self.old:
-            return self._handed_out_for_good() if self.placed else None
+            return self._hand_out_once() if self.placed else None
         waiting = [job for attempt, job in self.placed.items() if attempt not in held]
         if waiting and len(held) < request.capability.concurrency:
             return wire.PullWorkResponse(job=waiting[0])
         return None
 
-    def _handed_out_for_good(self) -> wire.PullWorkResponse:
+    def _hand_out_once(self) -> wire.PullWorkResponse:
         self._handed_out += 1
         self.most_at_once = max(self.most_at_once, self._handed_out - len(self.results))
         return wire.PullWorkResponse(job=self.placed.pop(next(iter(self.placed))))
 
     async def ReportResult(self, request: wire.ReportResultRequest, context: Context) -> wire.ReportResultResponse:
-        await self._hear("ReportResult", request, context)
+        await self._record("ReportResult", request, context)
         if request.session_token not in self.sessions:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this session is not known")
         wanted = self.old or request.job_id in self.placed
@@ -176,9 +176,9 @@ class FrontDoor(VmafxControllerServicer):
     def _to_stop(self, running: wire.RunningJobs) -> list[str]:
         return [job.id for job in running.jobs if job.id in self.stops]
 
-    async def _hear(self, method: str, request: Any, context: Context) -> None:
-        said = dict(context.invocation_metadata())
-        self.heard.append(Heard(method, request, said.get("authorization", "")))
+    async def _record(self, method: str, request: Any, context: Context) -> None:
+        metadata = dict(context.invocation_metadata())
+        self.received.append(ReceivedCall(method, request, metadata.get("authorization", "")))
         if method in self.refusals:
             await context.abort(self.refusals[method], "so it \x1b[31mis")
 

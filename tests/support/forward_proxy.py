@@ -1,4 +1,4 @@
-"""A proxy as companies have them: CONNECT for what is encrypted, whole URLs for what is not; with a password or TLS."""
+"""An HTTP forward proxy: CONNECT for https, absolute URLs for http; optionally with a password or TLS."""
 
 import asyncio
 import ssl
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 
 class Tunnel:
-    """`password` is what Proxy-Authorization must say; `seen` are the first lines of all requests."""
+    """`password` is the expected Proxy-Authorization; `seen` are the request lines of all requests."""
 
     def __init__(self, password: str = "", tls: ssl.SSLContext | None = None) -> None:
         self._password, self._tls = password, tls

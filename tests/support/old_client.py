@@ -1,4 +1,4 @@
-"""The wire as those speak it who know nothing of what we added: generated from their names, numbers and types alone."""
+"""A client built from the original proto file, without the fields that vmafx added to it."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from google.protobuf import descriptor_pb2, message_factory
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 
-SPOKEN = """
+OLD_PROTO = """
 syntax = "proto3";
 package vmafx.controller.v1;
 enum JobStatus { PENDING = 0; RUNNING = 1; COMPLETED = 2; FAILED = 3; CANCELLED = 4; }
@@ -50,8 +50,8 @@ service VmafxController {
 """
 
 
-class Spoken:
-    """The messages as an old client has them, in a pool of their own: two of a name cannot be in one."""
+class OldProtocol:
+    """The messages of the original proto file, in their own descriptor pool: names must be unique in a pool."""
 
     def __init__(self, file: descriptor_pb2.FileDescriptorProto) -> None:
         self.file, self._pool = file, DescriptorPool()
@@ -61,29 +61,31 @@ class Spoken:
         return message_factory.GetMessageClass(self._pool.FindMessageTypeByName(f"vmafx.controller.v1.{name}"))
 
 
-class OldCaller:
-    """Calls a controller in their words."""
+class OldClient:
+    """Calls a controller with the original messages."""
 
-    def __init__(self, spoken: Spoken, channel: grpc.aio.Channel) -> None:
-        self._spoken, self._channel = spoken, channel
+    def __init__(self, protocol: OldProtocol, channel: grpc.aio.Channel) -> None:
+        self._protocol, self._channel = protocol, channel
 
-    async def call(self, method: str, **said: Any) -> Any:
-        return await self._made(method, "unary_unary", **said)
+    async def call(self, method: str, **fields: Any) -> Any:
+        return await self._call(method, "unary_unary", **fields)
 
-    def stream(self, method: str, **said: Any) -> Any:
-        return self._made(method, "unary_stream", **said)
+    def stream(self, method: str, **fields: Any) -> Any:
+        return self._call(method, "unary_stream", **fields)
 
-    def _made(self, method: str, kind: str, **said: Any) -> Any:
-        (service,) = self._spoken.file.service
-        (one,) = (one for one in service.method if one.name == method)
-        asked, answered = (self._spoken.message(name.rpartition(".")[2]) for name in (one.input_type, one.output_type))
-        path = f"/{self._spoken.file.package}.{service.name}/{method}"
-        return getattr(self._channel, kind)(path, asked.SerializeToString, answered.FromString)(asked(**said))
+    def _call(self, method: str, kind: str, **fields: Any) -> Any:
+        (service,) = self._protocol.file.service
+        (rpc,) = (one for one in service.method if one.name == method)
+        request, response = (
+            self._protocol.message(name.rpartition(".")[2]) for name in (rpc.input_type, rpc.output_type)
+        )
+        path = f"/{self._protocol.file.package}.{service.name}/{method}"
+        return getattr(self._channel, kind)(path, request.SerializeToString, response.FromString)(request(**fields))
 
 
-def compiled(folder: Path) -> Spoken:
-    (folder / "old.proto").write_text(SPOKEN)
+def compile_old_protocol(folder: Path) -> OldProtocol:
+    (folder / "old.proto").write_text(OLD_PROTO)
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", f"--descriptor_set_out={folder}/old.bin"]
     subprocess.run([*command, "old.proto"], check=True)
     (file,) = descriptor_pb2.FileDescriptorSet.FromString((folder / "old.bin").read_bytes()).file
-    return Spoken(file)
+    return OldProtocol(file)

@@ -149,7 +149,7 @@ def test_addresses_in_gos_form(text: str, address: ListenAddress | None) -> None
 
 @pytest.mark.parametrize("text", ["8081", "", "host", ":99999", ":x"])
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no address"):
+    with pytest.raises(ValueError, match="is not an address"):
         ListenAddress.parse(text)
 
 
@@ -199,7 +199,7 @@ def test_a_controller_serves_grpc_somewhere(capsys: pytest.CaptureFixture[str]) 
     assert listening("--http-address", "0").http_address is None
     with pytest.raises(SystemExit):
         listening("--grpc-address", "0")
-    assert "--grpc-address: '0': gRPC cannot be switched off; use :9090" in capsys.readouterr().err
+    assert "--grpc-address: '0': gRPC cannot be disabled; use :9090" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("groups", [*((group,) for group in GROUPS), OPERATOR])

@@ -19,7 +19,7 @@ from vmafx.controller import http_server
 from vmafx.devcluster.pki import Authority
 from vmafx.http import server
 from vmafx.http.address import ListenAddress
-from vmafx.http.errors import CallRefused, Code
+from vmafx.http.errors import Code, StatusError
 from vmafx.http.responses import ProbeRoutes, probe_response
 from vmafx.kube.errors import ConfigError, Unreachable
 from vmafx.wire import controller_pb2 as wire
@@ -124,7 +124,7 @@ async def test_pulling_takes_a_nodes_id_in_either_form(site: Site) -> None:
 
 @pytest.mark.parametrize("code", get_args(Code))
 async def test_refusals(site: Site, code: Code) -> None:
-    site.calls.answers["GetJob"] = CallRefused(code, "so it is: ü\n")
+    site.calls.answers["GetJob"] = StatusError(code, "so it is: ü\n")
     status, told = await site.ask("GET", "/v1/jobs/x")
     assert told == {"code": code, "message": "so it is: ü\n"}
     usual = {"UNAUTHENTICATED": 401, "PERMISSION_DENIED": 403, "NOT_FOUND": 404, "RESOURCE_EXHAUSTED": 429}
@@ -134,7 +134,7 @@ async def test_refusals(site: Site, code: Code) -> None:
 
 async def test_refusals_say_what_to_do_in_headers(site: Site) -> None:
     for code, header in (("UNAUTHENTICATED", "WWW-Authenticate"), ("UNAVAILABLE", "Retry-After")):
-        site.calls.answers["GetJob"] = CallRefused(code, "")  # type: ignore[arg-type]
+        site.calls.answers["GetJob"] = StatusError(code, "")  # type: ignore[arg-type]
         async with site.http.get("/v1/jobs/x") as answer:
             assert answer.headers[header]
 
@@ -166,13 +166,13 @@ async def test_what_nobody_foresaw_is_not_told(site: Site) -> None:
         ({"scoring": [{}]}, "scoring must be an object, not an array"),
         ({"scoring": {"reference": True}}, "scoring.reference must be a string, not a boolean"),
         ({"scoring": None}, None),
-        (b'{"name": "a", "name": "b"}', "'name' stands twice"),
-        (b'{"name": NaN}', "NaN is no JSON"),
+        (b'{"name": "a", "name": "b"}', "duplicate name 'name'"),
+        (b'{"name": NaN}', "NaN is not valid"),
         (b'{"name": "\\ud800"}', ""),
         (b"\xff\xfe", "not JSON"),
         (b"\xef\xbb\xbf{}", "not JSON"),
-        (b"[]", "not a JSON object but an array"),
-        (b"null", "not a JSON object but null"),
+        (b"[]", "must be a JSON object, not an array"),
+        (b"null", "must be a JSON object, not null"),
         (b"{", "not JSON"),
         (b"{} {}", "not JSON"),
         (b"1" * 5000, "not JSON"),
@@ -361,7 +361,7 @@ async def test_streams_are_a_job_a_line(site: Site) -> None:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("status=x", "status 'x' is none of PENDING, RUNNING, COMPLETED, FAILED, CANCELLED"),
+        ("status=x", "status 'x' is unknown; use one of PENDING, RUNNING, COMPLETED, FAILED, CANCELLED"),
         ("states=RUNNING", "unknown parameter 'states'; known: status"),
         ("status_filter=RUNNING", "unknown parameter 'status_filter'; known: status"),
     ],
@@ -375,7 +375,7 @@ async def test_parameters(site: Site, query: str, said: str) -> None:
 async def test_a_stream_that_is_refused_has_a_status(site: Site) -> None:
     async def jobs() -> AsyncGenerator[wire.Job]:
         if site:
-            raise CallRefused("PERMISSION_DENIED", "you may not")
+            raise StatusError("PERMISSION_DENIED", "you may not")
         yield wire.Job()
 
     site.calls.jobs = jobs
@@ -385,7 +385,7 @@ async def test_a_stream_that_is_refused_has_a_status(site: Site) -> None:
 @pytest.mark.parametrize(
     ("error", "last"),
     [
-        (CallRefused("UNAVAILABLE", "gone"), {"code": "UNAVAILABLE", "message": "gone"}),
+        (StatusError("UNAVAILABLE", "gone"), {"code": "UNAVAILABLE", "message": "gone"}),
         (ValueError("secret"), {"code": "INTERNAL", "message": "internal error; the server's log has the details"}),
         (TimeoutError(), {"code": "DEADLINE_EXCEEDED", "message": "the request took too long; try again"}),
     ],

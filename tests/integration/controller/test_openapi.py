@@ -86,7 +86,7 @@ def test_every_reference_leads_somewhere_and_every_schema_is_used() -> None:
 def test_every_route_is_in_it_and_nothing_else() -> None:
     site = http_server.site(Scripted(), PAGES)  # type: ignore[arg-type]
     calls = {(route.method.lower(), re.sub(r"{(\w+):.*?}(?=/|$)", r"{\1}", route.path)) for route in site.routes}
-    assert calls | {("get", path) for path in site.pages} == {(method, path) for method, path, _ in operations()}
+    assert calls | {("get", path) for path in site.probes} == {(method, path) for method, path, _ in operations()}
 
 
 def test_only_the_pages_are_open() -> None:

@@ -123,7 +123,7 @@ async def test_by_token_through_both_doors(cluster: DevCluster, namespace: str, 
         assert [name for name in named if f"# HELP {name} " not in metrics] == []
         assert token not in running.log.read_text()
         said = running.says()
-        refused = [(one["caller"], one["peer"], one["call"]) for one in said if one["msg"] == "a caller is refused"]
+        refused = [(one["caller"], one["peer"], one["call"]) for one in said if one["msg"] == "call rejected"]
         account = f"system:serviceaccount:{namespace}:encoder"
         assert ("unknown", "127.0.0.1", "SubmitJob") in refused
         assert (account, "127.0.0.1", "RegisterNode") in refused or (account, "127.0.0.1", "SubmitJob") in refused
@@ -229,8 +229,8 @@ async def test_by_certificate(
             ["--tls-cert", "nowhere.pem", "--tls-key", "nowhere.key"],
             "cannot use nowhere.pem, nowhere.key and no client CA",
         ),
-        (["--client-ca", __file__], "needs --tls-cert and --tls-key"),
-        (["--tls-cert", __file__], "go together"),
+        (["--client-ca", __file__], "needs TLS: set --tls-cert and --tls-key too"),
+        (["--tls-cert", __file__], "must be set together"),
     ],
 )
 async def test_what_cannot_work_is_said_at_once(cluster: DevCluster, flags: list[str], why: str) -> None:
@@ -252,4 +252,4 @@ async def test_a_port_that_is_taken(cluster: DevCluster, namespace: str, tmp_pat
         )
         _, said = await asyncio.wait_for(process.communicate(), 60)
         assert process.returncode == 1
-        assert "is the port taken?" in said.decode()
+        assert "is the port in use?" in said.decode()

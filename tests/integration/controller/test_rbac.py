@@ -19,7 +19,7 @@ from vmafx.auth.reviews import AUDIENCE
 from vmafx.controller import rbac
 from vmafx.controller.jobs import JobStreams
 from vmafx.generate.files import CALLER_ROLES, CONTROLLER_ROLES
-from vmafx.http.errors import CallRefused
+from vmafx.http.errors import StatusError
 from vmafx.kube import JOBS, NAMESPACES, NODES, Client, ObjectKey, Resource
 from vmafx.kube.errors import Forbidden
 from vmafx.kube.resources import UntypedObject
@@ -85,8 +85,8 @@ async def test_it_can_keep_its_key_and_see_no_other_secret(controller: Client, c
 
 
 async def test_it_can_tell_whether_a_namespace_exists(controller: Client, client: Client, namespace: str) -> None:
-    async with aclosing(JobStreams(controller).jobs("nosuch")) as jobs:
-        with pytest.raises(CallRefused, match="'nosuch' does not exist"):
+    async with aclosing(JobStreams(controller).watch("nosuch")) as jobs:
+        with pytest.raises(StatusError, match="'nosuch' does not exist"):
             await anext(jobs)
     with pytest.raises(Forbidden):
         await controller.list(NAMESPACES)
@@ -117,7 +117,7 @@ async def test_without_the_right_to_read_namespaces_it_streams_all_the_same(
         await eventually(bound, "the server has seen the binding")
         with pytest.raises(Forbidden):
             await older.get(NAMESPACES, ObjectKey("", namespace))
-        async with aclosing(JobStreams(older).jobs(namespace)) as jobs:
+        async with aclosing(JobStreams(older).watch(namespace)) as jobs:
             assert (await anext(jobs)).metadata.name == key.name
 
 
@@ -148,8 +148,8 @@ async def test_agents_and_clients_have_what_they_are_asked_for(
 
     async def may(who: str, verb: str, resource: str, subresource: str = "") -> bool:
         try:
-            await guard.admit(shown[who], verb, resource, namespace, "x", subresource)
-        except CallRefused as refused:
+            await guard.authorize(shown[who], verb, resource, namespace, "x", subresource)
+        except StatusError as refused:
             if refused.code != "PERMISSION_DENIED":
                 raise
             return False

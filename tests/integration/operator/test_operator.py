@@ -172,7 +172,7 @@ def test_it_says_what_it_does_and_ends_when_told(cluster: DevCluster, namespace:
     ("flags", "variables", "answer"),
     [
         (["--log-level", "loud"], {}, "--log-level: 'loud' is none of debug, info, warn, error"),
-        (["--metrics-bind-address", "here"], {}, "'here' is no address: use :8081"),
+        (["--metrics-bind-address", "here"], {}, "'here' is not an address: use :8081"),
         (
             [],
             {"VMAFX_OPERATOR_LEADER_ELECT": "maybe"},

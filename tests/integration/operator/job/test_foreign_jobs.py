@@ -102,7 +102,7 @@ STATES: dict[str, tuple[Told, str, tuple[str, str, str], str]] = {
         "Pending", WAITS, "its status is 17, which this version does not know",
     ),
     "garbage": (
-        b"\xff\xff\xff\xff", "Pending", WAITS, "cannot be used: its answer to GetJob cannot be read",
+        b"\xff\xff\xff\xff", "Pending", WAITS, "cannot be used: the reply to GetJob could not be decoded",
     ),
     "empty": (b"", "Pending", WAITS, "it is about another job, ''"),
     "unknown": (

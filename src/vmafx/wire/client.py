@@ -79,7 +79,7 @@ class ControllerClient:
         await self.close()
         self._channel = self._open()
 
-    async def call(self, name: str, request: Message, reply_type: type[M], timeout: float) -> M:  # noqa: ASYNC109
+    async def call(self, name: str, request: Message, reply_type: type[M], timeout: float) -> M:  # noqa: ASYNC109 - as in grpc
         """Call the method `name` of the service; raise CallError without a reply within `timeout` seconds."""
         # Decoded here, since grpc would log a reply that cannot be decoded, and return None.
         method: grpc.aio.UnaryUnaryMultiCallable[Message, bytes] = self._channel.unary_unary(

@@ -122,7 +122,7 @@ class ClientJobs:
     async def _scan(self, uids: set[str]) -> ObjectKey | None:
         """List all jobs, which is the only way to find one that finished before this process started."""
         async with self._scan_lock:
-            for uid in uids & self._remembered.keys():  # another call has found it meanwhile
+            for uid in uids & self._remembered.keys():  # a concurrent call has found it
                 return self._remembered[uid]
             if self._scanned_at is not None and loop_time() - self._scanned_at < SCAN_INTERVAL:
                 return None

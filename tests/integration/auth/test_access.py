@@ -39,15 +39,15 @@ class Harness(NamedTuple):
     proxy: FaultyProxy
     clock: Clock
     namespace: str
-    token: str  # of an agent that may only patch the status of the node `ours`
+    token: str  # of an agent that may only patch the status of the node `own-node`
 
     def review_count(self) -> int:
         return len(self.proxy.seen)
 
-    async def authorize(self, credentials: CallerCredentials, name: str = "ours", verb: str = "patch") -> Caller:
+    async def authorize(self, credentials: CallerCredentials, name: str = "own-node", verb: str = "patch") -> Caller:
         return await self.access.authorize(credentials, verb, "vmafxnodes", self.namespace, name, "status")
 
-    async def rejection_code(self, credentials: CallerCredentials, name: str = "ours", verb: str = "patch") -> str:
+    async def rejection_code(self, credentials: CallerCredentials, name: str = "own-node", verb: str = "patch") -> str:
         with pytest.raises(StatusError) as rejected:
             await self.authorize(credentials, name, verb)
         assert len(credentials.token) < 8 or credentials.token not in str(rejected.value)
@@ -58,7 +58,7 @@ class Harness(NamedTuple):
 async def harness(client: Client, namespace: str, kubectl: Kubectl) -> AsyncIterator[Harness]:
     await create_account(client, ObjectKey(namespace, "agent"))
     token = await service_account_token(client, ObjectKey(namespace, "agent"), AUDIENCE)
-    role = ["--verb=patch", "--resource=vmafxnodes.vmafx.dev/status", "--resource-name=ours"]
+    role = ["--verb=patch", "--resource=vmafxnodes.vmafx.dev/status", "--resource-name=own-node"]
     assert kubectl("create", "role", "agent", *role).returncode == 0
     subjects = [f"--serviceaccount={namespace}:agent", "--group=video"]
     assert kubectl("create", "rolebinding", "agent", "--role=agent", *subjects).returncode == 0
@@ -165,10 +165,10 @@ async def test_a_revoked_token_is_rejected_within_a_minute(harness: Harness, cli
 
 async def test_a_role_limits_a_caller_by_name_and_verb(harness: Harness) -> None:
     credentials = CallerCredentials(harness.token)
-    await harness.authorize(credentials, "ours")
-    assert await harness.rejection_code(credentials, "theirs") == "PERMISSION_DENIED"
+    await harness.authorize(credentials, "own-node")
+    assert await harness.rejection_code(credentials, "other-node") == "PERMISSION_DENIED"
     assert await harness.rejection_code(credentials, "") == "PERMISSION_DENIED"
-    assert await harness.rejection_code(credentials, "ours", "delete") == "PERMISSION_DENIED"
+    assert await harness.rejection_code(credentials, "own-node", "delete") == "PERMISSION_DENIED"
     with pytest.raises(StatusError, match=r"may not create vmafxjobs in namespace 'default'$"):
         await harness.access.authorize(credentials, "create", "vmafxjobs", "default")
     with pytest.raises(StatusError, match=r"may not watch vmafxjobs in all namespaces$"):
@@ -180,16 +180,16 @@ async def test_a_role_limits_a_caller_by_name_and_verb(harness: Harness) -> None
 async def test_a_denial_is_cached_for_less_than_a_minute(harness: Harness, kubectl: Kubectl) -> None:
     credentials = CallerCredentials(harness.token)
     for _ in range(3):
-        assert await harness.rejection_code(credentials, "theirs") == "PERMISSION_DENIED"
+        assert await harness.rejection_code(credentials, "other-node") == "PERMISSION_DENIED"
     assert harness.review_count() == 2
-    role = ["--verb=patch", "--resource=vmafxnodes.vmafx.dev/status", "--resource-name=theirs"]
+    role = ["--verb=patch", "--resource=vmafxnodes.vmafx.dev/status", "--resource-name=other-node"]
     kubectl("create", "role", "more", *role)
     kubectl("create", "rolebinding", "more", "--role=more", f"--serviceaccount={harness.namespace}:agent")
 
     async def allowed() -> bool:
         harness.clock.at += access.DENIED_TTL
         try:
-            await harness.authorize(credentials, "theirs")
+            await harness.authorize(credentials, "other-node")
         except StatusError:
             return False
         return True
@@ -282,7 +282,7 @@ async def test_cached_decisions_hold_while_the_api_server_is_unavailable(harness
     harness.proxy.faults.extend(Refuse(500) for _ in range(3))
     await harness.authorize(CallerCredentials(harness.token))
     assert await harness.rejection_code(other) == "UNAVAILABLE"
-    assert await harness.rejection_code(CallerCredentials(harness.token), "theirs") == "UNAVAILABLE"
+    assert await harness.rejection_code(CallerCredentials(harness.token), "other-node") == "UNAVAILABLE"
     harness.clock.at += access.ALLOWED_TTL
     assert await harness.rejection_code(CallerCredentials(harness.token)) == "UNAVAILABLE"
     await harness.authorize(other)  # an unavailable API server does not count as a failure of the caller
@@ -294,7 +294,7 @@ async def test_no_token_is_ever_logged(harness: Harness, monkeypatch: pytest.Mon
     monkeypatch.setattr(logs._sink, "out", out)
     monkeypatch.setattr(logs._sink, "rank", 0)
     await harness.rejection_code(CallerCredentials(invalid_token(1), peer="192.0.2.1"))
-    await harness.rejection_code(CallerCredentials(harness.token), "theirs")
+    await harness.rejection_code(CallerCredentials(harness.token), "other-node")
     harness.proxy.faults.append(Refuse(500, body=f"what is {invalid_token(2)}?"))
     await harness.rejection_code(CallerCredentials(invalid_token(2)))
     lines = out.getvalue()

@@ -98,13 +98,13 @@ def token_review_count(kubectl: Kubectl) -> int:
 
 
 async def authorized_agent_token(client: Client, kubectl: Kubectl, namespace: str) -> str:
-    """The token of an agent that may register the node `ours`."""
+    """The token of an agent that may register the node `own-node`."""
     await create_account(client, ObjectKey(namespace, "agent"))
-    role = ["--verb=patch", "--resource=vmafxnodes.vmafx.dev/status", "--resource-name=ours"]
+    role = ["--verb=patch", "--resource=vmafxnodes.vmafx.dev/status", "--resource-name=own-node"]
     assert kubectl("create", "role", "agent", *role).returncode == 0
     bound = kubectl("create", "rolebinding", "agent", "--role=agent", f"--serviceaccount={namespace}:agent")
     assert bound.returncode == 0
-    can_i = ("auth", "can-i", "patch", "vmafxnodes.vmafx.dev/ours", "--subresource=status")
+    can_i = ("auth", "can-i", "patch", "vmafxnodes.vmafx.dev/own-node", "--subresource=status")
     account = f"--as=system:serviceaccount:{namespace}:agent"
     await eventually(lambda: kubectl(*can_i, account).stdout == "yes\n", "the server has seen the binding")
     return await service_account_token(client, ObjectKey(namespace, "agent"), AUDIENCE)
@@ -123,7 +123,7 @@ async def test_a_flood_of_invalid_tokens_blocks_neither_the_api_server_nor_other
 
             async def registered() -> bool:
                 try:
-                    await stub.RegisterNode(wire.RegisterNodeRequest(name="ours"), metadata=metadata)
+                    await stub.RegisterNode(wire.RegisterNodeRequest(name="own-node"), metadata=metadata)
                 except grpc.aio.AioRpcError as error:
                     if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:  # its review did not start in time
                         raise
@@ -132,7 +132,7 @@ async def test_a_flood_of_invalid_tokens_blocks_neither_the_api_server_nor_other
 
             await eventually(registered, "a valid caller is served")
             while not flooding.done():
-                await stub.RegisterNode(wire.RegisterNodeRequest(name="ours"), metadata=metadata)
+                await stub.RegisterNode(wire.RegisterNodeRequest(name="own-node"), metadata=metadata)
                 served += 1
         codes = await flooding
     assert served > 0
@@ -153,7 +153,7 @@ async def flood_with_invalid_tokens(controller: ControllerProcess, count: int) -
             metadata = (("authorization", f"Bearer {invalid_token(number)}"),)
             async with concurrency:
                 with pytest.raises(grpc.aio.AioRpcError) as error:
-                    await stub.RegisterNode(wire.RegisterNodeRequest(name="ours"), metadata=metadata)
+                    await stub.RegisterNode(wire.RegisterNodeRequest(name="own-node"), metadata=metadata)
             codes[error.value.code().name] = codes.get(error.value.code().name, 0) + 1
 
         await asyncio.gather(*map(call, range(count)))

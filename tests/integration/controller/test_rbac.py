@@ -75,9 +75,9 @@ async def test_the_controller_can_read_its_signing_key_and_no_other_secret(
 ) -> None:
     await controller.create(SECRETS, secret(rbac.SESSION_SECRET), namespace)
     await controller.get(SECRETS, ObjectKey(namespace, rbac.SESSION_SECRET))
-    await client.create(SECRETS, secret("theirs"), namespace)
+    await client.create(SECRETS, secret("other"), namespace)
     for call in (
-        controller.get(SECRETS, ObjectKey(namespace, "theirs")),
+        controller.get(SECRETS, ObjectKey(namespace, "other")),
         controller.list(SECRETS, namespace),
         controller.create(SECRETS, secret(rbac.SESSION_SECRET), "default"),
         controller.get(SECRETS, ObjectKey("default", rbac.SESSION_SECRET)),

@@ -392,7 +392,7 @@ async def test_a_cancelled_job_can_be_looked_up_also_after_a_restart(
         assert (again.ok, again.message) == (True, "the job was cancelled already")
     async with controlling(client, namespace) as port, calling(port) as other:  # started after the job ended
         assert (await other.GetJob(wire.GetJobRequest(job_id=uid))).status == wire.CANCELLED
-        await rejection(other.GetJob(wire.GetJobRequest(job_id="nobody")), grpc.StatusCode.NOT_FOUND)
+        await rejection(other.GetJob(wire.GetJobRequest(job_id="unknown")), grpc.StatusCode.NOT_FOUND)
     await rejection(stub.SubmitJob(wire.SubmitJobRequest(scoring=CLIPS, name="one")), grpc.StatusCode.ALREADY_EXISTS)
 
 
@@ -451,17 +451,17 @@ async def test_a_node_of_the_same_name_in_another_namespace_cannot_report_result
     client: Client, namespace: str, other_namespace: str
 ) -> None:
     async with controlling(client, "", home=namespace) as port, calling(port) as stub, operating(client, namespace):
-        mine, theirs = Agent(stub, "box"), Agent(stub, "box")
-        await join(client, namespace, mine)  # in the default namespace
-        await theirs.register(namespace=other_namespace)
+        agent, namesake = Agent(stub, "box"), Agent(stub, "box")
+        await join(client, namespace, agent)  # in the default namespace
+        await namesake.register(namespace=other_namespace)
         await stub.SubmitJob(wire.SubmitJobRequest(scoring=CLIPS, name="one", namespace=namespace))
-        attempt = (await mine.pull()).job.id
-        assert not await theirs.report(attempt, final=True, score=1.0, name="one")
-        assert not await theirs.report(attempt, final=True, score=1.0)
-        assert not await theirs.report(attempt, progress=wire.Progress(frames=1))
-        theirs.running[attempt] = "one"
-        assert list((await theirs.beat()).stop_job_ids) == [attempt]
-        assert await mine.scored(attempt, 77.0)
+        attempt = (await agent.pull()).job.id
+        assert not await namesake.report(attempt, final=True, score=1.0, name="one")
+        assert not await namesake.report(attempt, final=True, score=1.0)
+        assert not await namesake.report(attempt, progress=wire.Progress(frames=1))
+        namesake.running[attempt] = "one"
+        assert list((await namesake.beat()).stop_job_ids) == [attempt]
+        assert await agent.scored(attempt, 77.0)
     assert (await get_job(client, namespace, "one")).status.score == 77.0
 
 

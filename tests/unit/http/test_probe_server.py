@@ -95,13 +95,13 @@ def test_probes_say_what_is_missing(loop: Any) -> None:
 
 def test_metrics_are_prometheus_text(loop: Any) -> None:
     registry = CollectorRegistry()
-    Gauge("pages", "Pages there are.", registry=registry).set(2)
+    Gauge("pages", "Number of pages.", registry=registry).set(2)
 
     async def scenario() -> None:
         async with serve_probes(HERE, {"/metrics": metrics_response(registry)}) as port, RawClient(port) as client:
             response = await client.request(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
             assert response.headers["Content-Type"].startswith("text/plain; version=")
-            assert response.body == "# HELP pages Pages there are.\n# TYPE pages gauge\npages 2.0\n"
+            assert response.body == "# HELP pages Number of pages.\n# TYPE pages gauge\npages 2.0\n"
 
     run_on(loop, scenario)
 

@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> int:
         if different:
             print("run `make proto` and commit the result", file=sys.stderr)
             return 1
-        print(f"{len(made)} files are as they should be")
+        print(f"{len(made)} files are up to date")
         return 0
     for name in different:
         if name in made:

@@ -47,15 +47,15 @@ async def running_controller(
     events = EventRecorder(client, "vmafx-controller", "test")
     sessions = Sessions(await signing_key(client, namespace or home))
     parts = ServicerParts(
-        doors=doors or InsecureAccess(),
+        access=doors or InsecureAccess(),
         sessions=sessions,
         jobs=ClientJobs(client, cached),
-        nodes=AgentRegistry(client, cached, sessions, now),
-        work=WorkDispatcher(client, cached, now, clock),
+        registry=AgentRegistry(client, cached, sessions, now),
+        dispatcher=WorkDispatcher(client, cached, now, clock),
         results=ResultRecorder(client, cached, events, metrics, now),
         streams=JobStreams(client),
-        namespace=namespace or home,
-        only=namespace,
+        default_namespace=namespace or home,
+        only_namespace=namespace,
     )
     manager = Manager(metrics, probes=None, metrics_at=None, election=None)
     for informer in cached:
@@ -71,12 +71,12 @@ async def running_controller(
     try:
         await ready.wait()
         async with grpc_server.serve_grpc(
-            ListenAddress(LOCAL, port), None, CallMetrics(metrics).counted(ControllerServicer(parts)), 0.0
+            ListenAddress(LOCAL, port), None, CallMetrics(metrics).wrap(ControllerServicer(parts)), 0.0
         ) as at:
             try:
                 yield at
             finally:
-                parts.work.close()
+                parts.dispatcher.close()
     finally:
         stop.set()
         await running

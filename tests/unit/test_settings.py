@@ -153,7 +153,7 @@ def test_listen_addresses_are_parsed_in_the_form_of_go(text: str, address: Liste
 
 @pytest.mark.parametrize("text", ["8081", "", "host", ":99999", ":x"])
 def test_an_invalid_listen_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no address"):
+    with pytest.raises(ValueError, match="is not an address"):
         ListenAddress.parse(text)
 
 
@@ -208,7 +208,7 @@ def test_the_controller_can_disable_http_but_not_grpc(capsys: pytest.CaptureFixt
     assert listening("--http-address", "0").http_address is None
     with pytest.raises(SystemExit):
         listening("--grpc-address", "0")
-    assert "--grpc-address: '0': gRPC cannot be switched off; use :9090" in capsys.readouterr().err
+    assert "--grpc-address: '0': gRPC cannot be disabled; use :9090" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("groups", [*((group,) for group in GROUPS), OPERATOR])

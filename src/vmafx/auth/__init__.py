@@ -1,11 +1,10 @@
-"""Who calls, and what they may do: tokens, client certificates, access reviews. Every server of vmafx uses these.
+"""Authentication and authorization of callers, for every server of vmafx.
 
-    credentials.py   what a caller shows: a token or a certificate, by HTTP and by gRPC
-    doors.py         admits a caller for an action, or refuses
-    reviews.py       asks the API server: TokenReview and SubjectAccessReview
-    recent.py        answers kept for a while, asked for once, refused callers slowed down
-    refusals.py      refused callers, in the log
-    certificates.py  the certificates that a server shows and accepts, reloaded when their files change
+This package knows no particular service or call, and importing it imports neither aiohttp nor grpc.
 
-No call of a particular service is known here. Importing any of it imports neither aiohttp nor grpc.
+    access.py        authenticates and authorizes callers; logs rejected calls
+    cache.py         expiring caches, shared calls and limits on failures
+    certificates.py  a server's TLS certificates, reloaded when their files change
+    credentials.py   the credentials of a call: bearer token or client certificate, by HTTP and by gRPC
+    reviews.py       TokenReview and SubjectAccessReview requests to the API server
 """

@@ -1,4 +1,4 @@
-"""Authentication and authorization of callers, with the rejections logged."""
+"""Authentication and authorization of callers, and the log of rejected calls."""
 
 import hashlib
 import re
@@ -14,21 +14,25 @@ from vmafx.auth.cache import ExpiringCache, FailureLimiter, SingleFlight
 from vmafx.auth.credentials import CallerCredentials, host_of
 from vmafx.auth.reviews import AUDIENCE, AccessReviewer, ResourceAction
 from vmafx.clock import loop_time
-from vmafx.http.errors import CallRefused, Code
+from vmafx.http.errors import Code, StatusError
 from vmafx.kube import Client
 from vmafx.kube.core import UserInfo
 from vmafx.logs import log
 from vmafx.text import one_line
 
-ALLOWED_TTL = 60.0  # seconds that an answer holds; so long may somebody go on whose token was revoked
-IDENTITY_TTL = 3600.0  # seconds after which a token that was good is like any other
-DENIED_TTL = 20.0  # shorter: they may be waiting for a role that was just bound
+ALLOWED_TTL = 60.0  # seconds; a revoked token may stay accepted for this long
+DENIED_TTL = 20.0  # seconds; shorter, since a role may have just been bound
+PROVEN_TTL = 3600.0  # seconds for which a once valid token is exempt from its address's limit on invalid tokens
 MAX_CALLERS = 8192
 MAX_DECISIONS = 32768
-MAX_FAILURES = 20  # refusals of one peer, or of one caller, before new questions of theirs go unasked
-FAILURE_DECAY = 3.0  # seconds
-MAX_TOKEN = 8192  # characters; service account tokens have about a thousand
-MAX_NAME = 253  # as long as names get in Kubernetes
+MAX_FAILURES = 20  # rejections per address or per caller before further reviews are withheld
+FAILURE_DECAY = 3.0  # seconds after which one rejection no longer counts
+MAX_TOKEN = 8192  # characters; a service account token has about a thousand
+MAX_NAME = 253  # characters; the limit of Kubernetes
+
+REJECTED_CODES: frozenset[Code] = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED"})
+REJECTION_LOG_INTERVAL = 60.0  # seconds between log lines for the same caller, address and code
+MAX_REMEMBERED = 4096  # combinations of caller, address and code
 
 AUTHENTICATED = "system:authenticated"
 _JWT = re.compile(r"[\w-]+\.([\w-]+)\.[\w-]+", re.ASCII)
@@ -42,80 +46,80 @@ class Caller(NamedTuple):
 
 
 class AccessControl(Protocol):
-    async def who(self, presented: CallerCredentials) -> Caller:
-        """Who it is; Refused if nobody knows."""
+    async def authenticate(self, credentials: CallerCredentials) -> Caller:
+        """Return the caller; raise StatusError if the credentials are missing or invalid."""
         ...
 
-    async def admit(
+    async def authorize(
         self,
-        presented: CallerCredentials,
+        credentials: CallerCredentials,
         verb: str,
         resource: str,
         namespace: str,
         name: str = "",
         subresource: str = "",
     ) -> Caller:
-        """Who it is, if they may; Refused if not."""
+        """Authenticate the caller and return it; raise StatusError if it lacks the permission."""
         ...
 
 
 class InsecureAccess:
-    """Everybody may do everything: for development, and for networks where nobody else is."""
+    """Allows every caller everything: for development and isolated networks."""
 
-    async def who(self, presented: CallerCredentials) -> Caller:
+    async def authenticate(self, credentials: CallerCredentials) -> Caller:
         return Caller("system:anonymous", groups=("system:unauthenticated",))
 
-    async def admit(
+    async def authorize(
         self,
-        presented: CallerCredentials,
+        credentials: CallerCredentials,
         verb: str,
         resource: str,
         namespace: str,
         name: str = "",
         subresource: str = "",
     ) -> Caller:
-        return await self.who(presented)
+        return await self.authenticate(credentials)
 
 
 class _Claims(msgspec.Struct):
-    """Of a token that nobody has verified yet."""
+    """Claims of a token whose signature has not been verified."""
 
     exp: float = float("inf")
 
 
-class _Known(NamedTuple):
-    """Somebody who showed who they are; `key` stands for what they showed."""
+class _Identity(NamedTuple):
+    """An authenticated user; `key` is a hash of the credentials."""
 
     key: bytes
     user: UserInfo
 
 
 class TokenAccess:
-    """Asks the API server, and remembers what it said for a while.
+    """Authenticates by TokenReview or client certificate, authorizes by SubjectAccessReview, and caches the results.
 
-    `now` is what answers age by, `wall` what tokens expire by.
+    `now` is the clock for cache entries, `wall` the one for token expiry.
     """
 
     def __init__(
         self, client: Client, now: Callable[[], float] = loop_time, wall: Callable[[], float] = time.time
     ) -> None:
-        self._reviews, self._now, self._wall = AccessReviewer(client), now, wall
-        # Apart: whoever makes up tokens pushes out what is known of others who did, and of nobody else.
+        self._reviewer, self._now, self._wall = AccessReviewer(client), now, wall
+        # Separate caches, so that a flood of invalid tokens evicts only other invalid tokens.
         self._users: ExpiringCache[bytes, UserInfo] = ExpiringCache(MAX_CALLERS, now)
-        self._strangers: ExpiringCache[bytes, bool] = ExpiringCache(MAX_CALLERS, now)
-        self._proven: ExpiringCache[bytes, bool] = ExpiringCache(MAX_CALLERS, now)  # good a while ago
-        self._allowed: ExpiringCache[tuple[bytes, ResourceAction], bool] = ExpiringCache(MAX_DECISIONS, now)
-        self._identifying: SingleFlight[bytes, UserInfo | None] = SingleFlight()
-        self._allowing: SingleFlight[tuple[bytes, ResourceAction], bool] = SingleFlight()
-        self._bad_tokens: FailureLimiter[str] = FailureLimiter(MAX_FAILURES, FAILURE_DECAY, now, MAX_CALLERS)
+        self._invalid_tokens: ExpiringCache[bytes, bool] = ExpiringCache(MAX_CALLERS, now)
+        self._proven_tokens: ExpiringCache[bytes, bool] = ExpiringCache(MAX_CALLERS, now)
+        self._decisions: ExpiringCache[tuple[bytes, ResourceAction], bool] = ExpiringCache(MAX_DECISIONS, now)
+        self._token_reviews: SingleFlight[bytes, UserInfo | None] = SingleFlight()
+        self._access_reviews: SingleFlight[tuple[bytes, ResourceAction], bool] = SingleFlight()
+        self._token_failures: FailureLimiter[str] = FailureLimiter(MAX_FAILURES, FAILURE_DECAY, now, MAX_CALLERS)
         self._denials: FailureLimiter[bytes] = FailureLimiter(MAX_FAILURES, FAILURE_DECAY, now, MAX_CALLERS)
 
-    async def who(self, presented: CallerCredentials) -> Caller:
-        return _caller((await self._identify(presented)).user)
+    async def authenticate(self, credentials: CallerCredentials) -> Caller:
+        return _caller((await self._identify(credentials)).user)
 
-    async def admit(
+    async def authorize(
         self,
-        presented: CallerCredentials,
+        credentials: CallerCredentials,
         verb: str,
         resource: str,
         namespace: str,
@@ -124,93 +128,97 @@ class TokenAccess:
     ) -> Caller:
         action = ResourceAction(verb, resource, namespace, name, subresource)
         if max(map(len, action)) > MAX_NAME:
-            raise CallRefused("INVALID_ARGUMENT", f"a name or namespace has more than {MAX_NAME} characters")
-        known = await self._identify(presented)
-        if not await self._may(known, action):
-            user = known.user.username
-            log.debug("denied", user=user, action=action, peer=presented.peer)
-            raise CallRefused("PERMISSION_DENIED", f"{user!r} may not {action}", caller=user)
-        return _caller(known.user)
+            raise StatusError("INVALID_ARGUMENT", f"a name or namespace has more than {MAX_NAME} characters")
+        identity = await self._identify(credentials)
+        if not await self._is_allowed(identity, action):
+            user = identity.user.username
+            log.debug("permission denied", user=user, action=action, peer=credentials.peer)
+            raise StatusError("PERMISSION_DENIED", f"{user!r} may not {action}", caller=user)
+        return _caller(identity.user)
 
-    async def _identify(self, presented: CallerCredentials) -> _Known:
-        """A token counts before a certificate: it was sent on purpose, and one that is bad is not made good by it."""
-        if presented.token:
-            return await self._bearer(presented.token, presented.peer)
-        if presented.user:
-            user = UserInfo(username=presented.user, groups=(*presented.groups, AUTHENTICATED))
-            return _Known(_hash(msgspec.json.encode(user)), user)
-        raise CallRefused(
+    async def _identify(self, credentials: CallerCredentials) -> _Identity:
+        """A token takes precedence over a certificate: an invalid token is rejected even beside a valid certificate."""
+        if credentials.token:
+            return await self._identify_token(credentials.token, credentials.peer)
+        if credentials.user:
+            user = UserInfo(username=credentials.user, groups=(*credentials.groups, AUTHENTICATED))
+            return _Identity(_hash(msgspec.json.encode(user)), user)
+        raise StatusError(
             "UNAUTHENTICATED", f"no token: send one for the audience {AUDIENCE} as `authorization: Bearer …`"
         )
 
-    async def _bearer(self, token: str, peer: str) -> _Known:
+    async def _identify_token(self, token: str, peer: str) -> _Identity:
         if len(token) > MAX_TOKEN:
-            raise _no_token()
+            raise _invalid_token()
         key = _hash(token.encode(errors="replace"))
         user = self._users.get(key)
         if user is None:
-            user = await self._stranger(token, key, host_of(peer))
-        return _Known(key, user)
+            user = await self._review_token(token, key, host_of(peer))
+        return _Identity(key, user)
 
-    async def _stranger(self, token: str, key: bytes, host: str) -> UserInfo:
+    async def _review_token(self, token: str, key: bytes, host: str) -> UserInfo:
         claims = _claims(token)
-        if claims is None or self._strangers.get(key):
-            raise _no_token()
+        if claims is None or self._invalid_tokens.get(key):
+            raise _invalid_token()
 
         async def review() -> UserInfo | None:
-            async with self._reviews.turn():
-                # Only now: whoever waited may have been refused a hundred times since.
-                # Others behind the same address may be bad for as long as they like: who was good is asked after.
-                if not self._proven.get(key) and self._bad_tokens.out(host):
-                    raise CallRefused("RESOURCE_EXHAUSTED", "too many bad tokens from your address; try again later")
-                asked = self._now()
-                user = await self._reviews.token(token)
+            async with self._reviewer.limit_concurrency():
+                # Checked after the wait, during which more failures may have been recorded.
+                # A recently valid token is exempt: other clients may share its address.
+                if not self._proven_tokens.get(key) and self._token_failures.is_limited(host):
+                    raise StatusError(
+                        "RESOURCE_EXHAUSTED", "too many invalid tokens from your address; try again later"
+                    )
+                reviewed_at = self._now()
+                user = await self._reviewer.review_token(token)
                 if user is None:
-                    log.debug("a token is nobody's", peer=host)
-                    self._bad_tokens.strike(host)
-                    self._strangers.put(key, True, asked + DENIED_TTL)
+                    log.debug("token rejected", peer=host)
+                    self._token_failures.record(host)
+                    self._invalid_tokens.put(key, True, reviewed_at + DENIED_TTL)
                 else:
-                    self._proven.put(key, True, asked + IDENTITY_TTL)
-                    self._users.put(key, user, asked + min(ALLOWED_TTL, claims.exp - self._wall()))
+                    self._proven_tokens.put(key, True, reviewed_at + PROVEN_TTL)
+                    self._users.put(key, user, reviewed_at + min(ALLOWED_TTL, claims.exp - self._wall()))
             return user
 
-        user = await self._identifying.ask(key, review)
+        user = await self._token_reviews.do(key, review)
         if user is None:
-            raise _no_token()
+            raise _invalid_token()
         return user
 
-    async def _may(self, known: _Known, action: ResourceAction) -> bool:
-        question = (known.key, action)
-        allowed = self._allowed.get(question)
+    async def _is_allowed(self, identity: _Identity, action: ResourceAction) -> bool:
+        key = (identity.key, action)
+        allowed = self._decisions.get(key)
         if allowed is not None:
             return allowed
 
         async def review() -> bool:
-            async with self._reviews.turn():
-                if self._denials.out(known.key):
-                    raise CallRefused(
-                        "RESOURCE_EXHAUSTED", "you were denied too often; try again later", caller=known.user.username
+            async with self._reviewer.limit_concurrency():
+                if self._denials.is_limited(identity.key):
+                    raise StatusError(
+                        "RESOURCE_EXHAUSTED",
+                        "too many denied requests; try again later",
+                        caller=identity.user.username,
                     )
-                asked = self._now()
-                allowed = await self._reviews.access(known.user, action)
+                reviewed_at = self._now()
+                allowed = await self._reviewer.review_access(identity.user, action)
                 if not allowed:
-                    self._denials.strike(known.key)
-                self._allowed.put(question, allowed, asked + (ALLOWED_TTL if allowed else DENIED_TTL))
+                    self._denials.record(identity.key)
+                self._decisions.put(key, allowed, reviewed_at + (ALLOWED_TTL if allowed else DENIED_TTL))
             return allowed
 
-        return await self._allowing.ask(question, review)
+        return await self._access_reviews.do(key, review)
 
 
-def _no_token() -> CallRefused:
-    """The same for whatever is wrong with it: nobody learns anything about tokens that are not theirs."""
+def _invalid_token() -> StatusError:
+    """The same text for every cause, so that a caller learns nothing about tokens of others."""
     how = f"kubectl create token SERVICE-ACCOUNT --audience {AUDIENCE}"
-    return CallRefused(
+    return StatusError(
         "UNAUTHENTICATED", f"the token is malformed, expired, revoked or for another audience; see `{how}`"
     )
 
 
 def _claims(token: str) -> _Claims | None:
-    """None for what cannot be a token: that much is seen without asking anybody."""
+    """Decode the claims without verification; None if this is not a JWT, which needs no review."""
     parts = _JWT.fullmatch(token)
     if parts is None:
         return None
@@ -220,41 +228,37 @@ def _claims(token: str) -> _Claims | None:
         return None
 
 
-def _hash(shown: bytes) -> bytes:
-    return hashlib.sha256(shown).digest()
+def _hash(credentials: bytes) -> bytes:
+    return hashlib.sha256(credentials).digest()
 
 
 def _caller(user: UserInfo) -> Caller:
     return Caller(user.username, user.uid, user.groups, user.extra)
 
 
-REJECTED_CODES: frozenset[Code] = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED"})
-REJECTION_LOG_INTERVAL = 60.0  # seconds, of one caller at one address, for one reason
-MAX_REMEMBERED = 4096
-
-
 class RejectionLog:
-    """A line a minute for each caller, address and reason, however often they come. Never their tokens."""
+    """Logs rejected calls, at most once a minute per caller, address and code, and never the token."""
 
     def __init__(self, now: Callable[[], float] = loop_time) -> None:
         self._now = now
-        self._told: ExpiringCache[tuple[str, str, Code], bool] = ExpiringCache(MAX_REMEMBERED, now)
+        self._logged: ExpiringCache[tuple[str, str, Code], bool] = ExpiringCache(MAX_REMEMBERED, now)
 
     @contextmanager
-    def told(self, call: str, shown: CallerCredentials) -> Iterator[None]:
+    def log_rejection(self, call: str, credentials: CallerCredentials) -> Iterator[None]:
+        """Log the call if the body of the `with` rejects it, and pass the error on."""
         try:
             yield
-        except CallRefused as refused:
-            if refused.code in REJECTED_CODES:
-                self._tell(call, shown, refused)
+        except StatusError as error:
+            if error.code in REJECTED_CODES:
+                self._log(call, credentials, error)
             raise
 
-    def _tell(self, call: str, shown: CallerCredentials, refused: CallRefused) -> None:
-        caller, peer = refused.caller or shown.user or "unknown", host_of(shown.peer)
-        if self._told.get((caller, peer, refused.code)):
+    def _log(self, call: str, credentials: CallerCredentials, error: StatusError) -> None:
+        caller, peer = error.caller or credentials.user or "unknown", host_of(credentials.peer)
+        if self._logged.get((caller, peer, error.code)):
             return
-        self._told.put((caller, peer, refused.code), True, self._now() + REJECTION_LOG_INTERVAL)
+        self._logged.put((caller, peer, error.code), True, self._now() + REJECTION_LOG_INTERVAL)
         log.warn(
-            "a caller is refused", caller=one_line(caller), peer=one_line(peer), call=call,
-            why=f"{refused.code}: {one_line(refused.message)}",
+            "call rejected", caller=one_line(caller), peer=one_line(peer), call=call,
+            reason=f"{error.code}: {one_line(error.message)}",
         )  # fmt: skip

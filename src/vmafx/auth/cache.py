@@ -12,50 +12,50 @@ Now = Callable[[], float]
 
 
 class ExpiringCache(Generic[K, V]):
-    """Answers, each for its time. When there are too many, the one goes that nobody wanted for the longest."""
+    """A cache whose entries each have their own expiry time. When full, it evicts the least recently used entry."""
 
-    def __init__(self, most: int, now: Now) -> None:
-        self._known: TLRUCache[K, tuple[float, V]] = TLRUCache(most, lambda _key, kept, _now: kept[0], now)
+    def __init__(self, max_entries: int, now: Now) -> None:
+        self._entries: TLRUCache[K, tuple[float, V]] = TLRUCache(max_entries, lambda _key, entry, _now: entry[0], now)
 
     def get(self, key: K) -> V | None:
-        kept = self._known.get(key)
-        return None if kept is None else kept[1]
+        entry = self._entries.get(key)
+        return None if entry is None else entry[1]
 
     def put(self, key: K, value: V, until: float) -> None:
-        """In place of what was there; a time that is over only takes that away."""
-        self._known.pop(key, None)
-        self._known[key] = (until, value)
+        """Replace the entry of `key`; with `until` in the past, only remove it."""
+        self._entries.pop(key, None)
+        self._entries[key] = (until, value)
 
 
 class SingleFlight(Generic[K, V]):
-    """Those who ask the same while it is being found out get the same answer."""
+    """Concurrent calls with the same key share one execution and its result, as with Go's singleflight."""
 
     def __init__(self) -> None:
-        self._asked: dict[K, asyncio.Task[V]] = {}
+        self._tasks: dict[K, asyncio.Task[V]] = {}
 
-    async def ask(self, key: K, answer: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        task = self._asked.get(key)
+    async def do(self, key: K, function: Callable[[], Coroutine[Any, Any, V]]) -> V:
+        task = self._tasks.get(key)
         if task is None:
-            task = self._asked[key] = asyncio.create_task(answer())
-            task.add_done_callback(lambda done: self._over(key, done))
-        return await asyncio.shield(task)  # who goes away does not take the answer from the others
+            task = self._tasks[key] = asyncio.create_task(function())
+            task.add_done_callback(lambda done: self._finish(key, done))
+        return await asyncio.shield(task)  # a cancelled caller does not cancel the others
 
-    def _over(self, key: K, task: asyncio.Task[V]) -> None:
-        del self._asked[key]
+    def _finish(self, key: K, task: asyncio.Task[V]) -> None:
+        del self._tasks[key]
         if not task.cancelled():
-            task.exception()  # there may be nobody left to hear of it
+            task.exception()  # mark it as retrieved: every caller may have been cancelled
 
 
 class FailureLimiter(Generic[K]):
-    """Who was refused too often lately: `most` at a time, and one is forgiven every so many seconds."""
+    """Limits each key to `max_failures` recent failures; one of them expires every `decay` seconds."""
 
-    def __init__(self, most: int, forgiven_every: float, now: Now, keys_most: int) -> None:
-        self._every, self._now, self._span = forgiven_every, now, most * forgiven_every
-        self._forgiven_at: ExpiringCache[K, float] = ExpiringCache(keys_most, now)  # when all of a key's are
+    def __init__(self, max_failures: int, decay: float, now: Now, max_keys: int) -> None:
+        self._decay, self._now, self._span = decay, now, max_failures * decay
+        self._clear_at: ExpiringCache[K, float] = ExpiringCache(max_keys, now)  # when a key's last failure expires
 
-    def strike(self, key: K) -> None:
-        forgiven_at = max(self._forgiven_at.get(key) or 0.0, self._now()) + self._every
-        self._forgiven_at.put(key, forgiven_at, forgiven_at)
+    def record(self, key: K) -> None:
+        clear_at = max(self._clear_at.get(key) or 0.0, self._now()) + self._decay
+        self._clear_at.put(key, clear_at, clear_at)
 
-    def out(self, key: K) -> bool:
-        return (self._forgiven_at.get(key) or 0.0) - self._now() > self._span - self._every
+    def is_limited(self, key: K) -> bool:
+        return (self._clear_at.get(key) or 0.0) - self._now() > self._span - self._decay

@@ -13,83 +13,83 @@ if TYPE_CHECKING:
     import grpc
 
 
-class _Loaded(msgspec.Struct, frozen=True, eq=False):
+class _LoadedFiles(msgspec.Struct, frozen=True, eq=False):
     certificate: bytes
     key: bytes
-    authority: bytes | None
+    client_ca: bytes | None
     context: ssl.SSLContext
 
     def for_grpc(self) -> "grpc.ServerCertificateConfiguration":
-        import grpc  # noqa: PLC0415 - roles that speak only HTTP do without it
+        import grpc  # noqa: PLC0415 - roles that serve only HTTP do not load it
 
-        return grpc.ssl_server_certificate_configuration([(self.key, self.certificate)], self.authority)
+        return grpc.ssl_server_certificate_configuration([(self.key, self.certificate)], self.client_ca)
 
 
 class Certificates:
-    """Of files, which are looked at again for every connection. ConfigError if they are of no use at the start."""
+    """Certificate, key and client CA, checked for changes at every connection; ConfigError if they cannot be loaded."""
 
-    def __init__(self, certificate: str, key: str, client_authority: str = "") -> None:
-        self._certificate, self._key, self._authority = certificate, key, client_authority
-        self._seen = self._stamps()
+    def __init__(self, certificate: str, key: str, client_ca: str = "") -> None:
+        self._certificate, self._key, self._client_ca = certificate, key, client_ca
+        self._stamps = self._read_stamps()
         self._loaded = self._load()
 
     def for_grpc(self) -> "grpc.ServerCredentials":
-        """With a client authority, nobody comes in without a certificate of it: grpc cannot ask without requiring."""
+        """With a client CA, every caller needs a client certificate: grpc cannot make it optional."""
         import grpc  # noqa: PLC0415 - as above
 
-        shown = first = self._loaded
+        configured = initial = self._loaded
 
-        def renewed() -> "grpc.ServerCertificateConfiguration | None":
-            nonlocal shown
-            if (now := self._current()) is shown:
+        def reload() -> "grpc.ServerCertificateConfiguration | None":
+            nonlocal configured
+            if (current := self._current()) is configured:
                 return None
-            shown = now
-            return now.for_grpc()
+            configured = current
+            return current.for_grpc()
 
-        # None for "as before" is right, and not in grpc's types.
-        return grpc.dynamic_ssl_server_credentials(first.for_grpc(), renewed, bool(self._authority))  # type: ignore[arg-type]
+        # grpc accepts None for "unchanged", but its type hints do not.
+        return grpc.dynamic_ssl_server_credentials(initial.for_grpc(), reload, bool(self._client_ca))  # type: ignore[arg-type]
 
     def for_http(self) -> ssl.SSLContext:
-        """Clients may show a certificate of the authority; probes, which have none, come in too."""
+        """A client certificate is optional, since the kubelet's probes have none."""
         context = self._loaded.context
 
-        def choose(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        def use_current(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
             connection.context = self._current().context
 
-        context.sni_callback = choose  # also where no name is asked for
+        context.sni_callback = use_current  # called for clients without SNI too
         return context
 
-    def _current(self) -> _Loaded:
-        """As the files are now; while they do not fit together, as they were."""
-        if (stamps := self._stamps()) != self._seen:
-            self._seen = stamps
+    def _current(self) -> _LoadedFiles:
+        """Reload the files if they changed; the previous ones stay in use while the new ones cannot be loaded."""
+        if (stamps := self._read_stamps()) != self._stamps:
+            self._stamps = stamps
             try:
                 self._loaded = self._load()
-                log.info("a certificate was renewed", file=self._certificate)
+                log.info("certificate reloaded", file=self._certificate)
             except ConfigError as error:
-                log.warn("a new certificate cannot be used; the one before stays", error=str(error))
+                log.warn("could not reload the certificate; the previous one stays in use", error=str(error))
         return self._loaded
 
-    def _stamps(self) -> list[tuple[int, int] | None]:
-        return [_stamp(path) for path in (self._certificate, self._key, self._authority)]
+    def _read_stamps(self) -> list[tuple[int, int] | None]:
+        return [_stamp(path) for path in (self._certificate, self._key, self._client_ca)]
 
-    def _load(self) -> _Loaded:
+    def _load(self) -> _LoadedFiles:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             context.load_cert_chain(self._certificate, self._key, password="")
-            if self._authority:
-                context.load_verify_locations(self._authority)
+            if self._client_ca:
+                context.load_verify_locations(self._client_ca)
                 context.verify_mode = ssl.CERT_OPTIONAL
-            authority = Path(self._authority).read_bytes() if self._authority else None
-            return _Loaded(Path(self._certificate).read_bytes(), Path(self._key).read_bytes(), authority, context)
-        except OSError as error:  # an SSLError is one
-            why = getattr(error, "reason", "") or error.strerror
-            files = f"{self._certificate}, {self._key} and {self._authority or 'no client CA'}"
-            raise ConfigError(f"cannot use {files}: {why}") from error
+            client_ca = Path(self._client_ca).read_bytes() if self._client_ca else None
+            return _LoadedFiles(Path(self._certificate).read_bytes(), Path(self._key).read_bytes(), client_ca, context)
+        except OSError as error:  # includes ssl.SSLError
+            reason = getattr(error, "reason", "") or error.strerror
+            files = f"{self._certificate}, {self._key} and {self._client_ca or 'no client CA'}"
+            raise ConfigError(f"cannot use {files}: {reason}") from error
 
 
 def _stamp(path: str) -> tuple[int, int] | None:
-    """What changes with a file: also where a link leads elsewhere, as in a mounted Secret."""
+    """Modification time and inode, which also change when a symbolic link is switched, as in a mounted Secret."""
     try:
         status = Path(path).stat()
     except OSError:

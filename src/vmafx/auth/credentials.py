@@ -1,13 +1,13 @@
-"""What a caller shows of itself, by HTTP and by gRPC. Nothing is judged here: doors.py does that.
+"""The credentials of a call, read from HTTP and gRPC requests; access.py verifies them.
 
-Neither aiohttp nor grpc is imported, so that a role that speaks one of them does not pay for the other.
+Neither aiohttp nor grpc is imported, so that a role that uses one of them does not load the other.
 """
 
 import ipaddress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
-from vmafx.http.errors import CallRefused
+from vmafx.http.errors import StatusError
 
 if TYPE_CHECKING:
     import grpc
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
 
 
 class CallerCredentials(NamedTuple):
-    """What a caller shows of itself."""
+    """A bearer token, or the subject of a verified client certificate, and the address of the peer."""
 
     token: str = ""  # without "Bearer "
-    user: str = ""  # from a verified client certificate (CN)
-    groups: tuple[str, ...] = ()  # its O's
+    user: str = ""  # common name (CN) of the client certificate
+    groups: tuple[str, ...] = ()  # organizations (O) of the client certificate
     peer: str = ""  # for logs and limits
 
 
 def from_http(request: "HttpRequest") -> CallerCredentials:
-    """The token of its header, the name in its certificate; an address that a proxy claims counts for nothing."""
-    said = request.headers.getall("Authorization", [])
-    if len(said) > 1:
-        raise CallRefused("INVALID_ARGUMENT", "more than one Authorization")
-    scheme, _, token = said[0].partition(" ") if said else ("", "", "")
-    if said and scheme.lower() != "bearer":
-        raise CallRefused("UNAUTHENTICATED", "only `Authorization: Bearer TOKEN` is understood")
+    """The peer is that of the connection: X-Forwarded-For and similar headers are not trusted."""
+    headers = request.headers.getall("Authorization", [])
+    if len(headers) > 1:
+        raise StatusError("INVALID_ARGUMENT", "the request has more than one Authorization header; send one")
+    scheme, _, token = headers[0].partition(" ") if headers else ("", "", "")
+    if headers and scheme.lower() != "bearer":
+        raise StatusError("UNAUTHENTICATED", "the Authorization header must be `Authorization: Bearer TOKEN`")
     user = next((value for name, value in request.subject if name == "commonName"), "")
     groups = tuple(value for name, value in request.subject if name == "organizationName")
     return CallerCredentials(token.strip(), user, groups, request.peer)
 
 
 def from_grpc(context: "grpc.aio.ServicerContext[Any, Any]") -> CallerCredentials:
-    """A bearer token, or a certificate that the server has verified."""
+    """The certificate, if there is one, has been verified by the server."""
     token = ""
     for key, value in context.invocation_metadata() or ():
         if key == "authorization" and isinstance(value, str) and value[:7].lower() == "bearer ":
@@ -50,8 +50,8 @@ def from_grpc(context: "grpc.aio.ServicerContext[Any, Any]") -> CallerCredential
 
 
 def _subject(pem: bytes) -> tuple[str, tuple[str, ...]]:
-    """Who a certificate is for, as Kubernetes reads it: the common name, and organisations as groups."""
-    from cryptography import x509  # noqa: PLC0415 - HTTP has the names from the ssl module
+    """User and groups of a certificate, as in Kubernetes: its common name and its organizations."""
+    from cryptography import x509  # noqa: PLC0415 - for HTTP, the ssl module parses the subject
     from cryptography.x509.oid import NameOID  # noqa: PLC0415
 
     names = x509.load_pem_x509_certificate(pem).subject
@@ -61,7 +61,7 @@ def _subject(pem: bytes) -> tuple[str, tuple[str, ...]]:
 
 
 def host_of(peer: str) -> str:
-    """The address that limits count by, out of HTTP's and gRPC's ways to say it; of IPv6 the network of one site."""
+    """The address that limits count by, from a peer as HTTP or gRPC writes it; for IPv6, its /64 network."""
     text = unquote(peer)
     for kind in ("ipv4:", "ipv6:"):
         text = text.removeprefix(kind)

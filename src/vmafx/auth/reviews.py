@@ -1,6 +1,6 @@
-"""Who is this, and may they? The API server knows; here it is asked, by TokenReview and SubjectAccessReview.
+"""TokenReview and SubjectAccessReview requests to the API server.
 
-Never more than AT_ONCE at a time, whatever comes in. No answer is kept here, and neither token nor answer is logged.
+At most MAX_CONCURRENT run at a time. Nothing is cached here, and neither tokens nor replies are logged.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from vmafx.api.meta import GROUP, ApiModel
 from vmafx.clock import loop_time
-from vmafx.http.errors import CallRefused
+from vmafx.http.errors import StatusError
 from vmafx.kube import Client, Resource
 from vmafx.kube.core import ACCESS_REVIEWS, TOKEN_REVIEWS, UserInfo
 from vmafx.kube.errors import KubeError
@@ -18,16 +18,16 @@ from vmafx.kube.resources import UntypedObject
 from vmafx.logs import log
 
 AUDIENCE = "vmafx-controller"
-MAX_CONCURRENT = 16  # of the client's 40 connections: the rest is for the work
-MAX_WAIT = 2.0  # seconds for one's turn
-REVIEW_TIMEOUT = 10.0  # seconds, with the client's own tries
-LOG_INTERVAL = 10.0  # seconds between lines in the log that the server cannot be asked
+MAX_CONCURRENT = 16  # of the client's 40 connections; the others stay free for jobs and nodes
+MAX_WAIT = 2.0  # seconds that a review waits to start
+REVIEW_TIMEOUT = 10.0  # seconds, including the client's retries
+LOG_INTERVAL = 10.0  # seconds between log lines about failed reviews
 
 M = TypeVar("M", bound=ApiModel)
 
 
 class ResourceAction(NamedTuple):
-    """What somebody wants to do to a resource of ours; without a name, to all of the namespace."""
+    """A verb on a vmafx resource; without a name, on all objects in the namespace."""
 
     verb: str
     resource: str
@@ -42,52 +42,54 @@ class ResourceAction(NamedTuple):
 
 
 class AccessReviewer:
-    """Asks one API server."""
+    """Creates reviews with one Kubernetes client; StatusError if the API server does not answer."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._turns = asyncio.Semaphore(MAX_CONCURRENT)
-        self._told_at = float("-inf")
+        self._concurrency = asyncio.Semaphore(MAX_CONCURRENT)
+        self._logged_at = float("-inf")
 
-    async def token(self, token: str) -> UserInfo | None:
-        """Whose token it is; None if it is nobody's, or not meant for us."""
-        review = await self._ask(TOKEN_REVIEWS, {"token": token, "audiences": [AUDIENCE]})
-        ours = review.status.authenticated and AUDIENCE in review.status.audiences
-        return review.status.user if ours and review.status.user.username else None
+    async def review_token(self, token: str) -> UserInfo | None:
+        """Return the token's user; None if the token is invalid or for another audience."""
+        status = (await self._create(TOKEN_REVIEWS, {"token": token, "audiences": [AUDIENCE]})).status
+        valid = status.authenticated and AUDIENCE in status.audiences
+        return status.user if valid and status.user.username else None
 
-    async def access(self, user: UserInfo, action: ResourceAction) -> bool:
+    async def review_access(self, user: UserInfo, action: ResourceAction) -> bool:
         attributes = {"group": GROUP, **action._asdict()}
-        who = {"user": user.username, "uid": user.uid, "groups": user.groups, "extra": user.extra}
-        status = (await self._ask(ACCESS_REVIEWS, {**who, "resourceAttributes": attributes})).status
+        subject = {"user": user.username, "uid": user.uid, "groups": user.groups, "extra": user.extra}
+        status = (await self._create(ACCESS_REVIEWS, {**subject, "resourceAttributes": attributes})).status
         return status.allowed and not status.denied
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """To ask is for those who have a turn."""
+    async def limit_concurrency(self) -> AsyncIterator[None]:
+        """Enter this around each review: it waits until fewer than MAX_CONCURRENT run."""
         try:
             async with asyncio.timeout(MAX_WAIT):
-                await self._turns.acquire()
+                await self._concurrency.acquire()
         except TimeoutError:
-            raise CallRefused(
+            raise StatusError(
                 "RESOURCE_EXHAUSTED", "too many new callers at once; try again in a few seconds"
             ) from None
         try:
             yield
         finally:
-            self._turns.release()
+            self._concurrency.release()
 
-    async def _ask(self, resource: Resource[M], spec: dict[str, Any]) -> M:
+    async def _create(self, resource: Resource[M], spec: dict[str, Any]) -> M:
         body: UntypedObject = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
         try:
             async with asyncio.timeout(REVIEW_TIMEOUT):
                 return await self._client.create(resource, body)
         except (KubeError, TimeoutError) as error:
-            self._tell(resource, error)
-            raise CallRefused("UNAVAILABLE", "the API server cannot be asked who you are; try again") from None
+            self._log(resource, error)
+            raise StatusError(
+                "UNAVAILABLE", "the Kubernetes API did not answer the access review of this call; try again"
+            ) from None
 
-    def _tell(self, resource: Resource[Any], error: Exception) -> None:
-        """By the error's type alone: its text might be an answer that repeats what was asked, token and all."""
+    def _log(self, resource: Resource[Any], error: Exception) -> None:
+        """Log only the type of the error: its text may repeat the request, including the token."""
         now = loop_time()
-        if now - self._told_at >= LOG_INTERVAL:
-            self._told_at = now
-            log.error("the API server did not answer a review", create=resource.plural, error=type(error).__name__)
+        if now - self._logged_at >= LOG_INTERVAL:
+            self._logged_at = now
+            log.error("access review failed", resource=resource.plural, error=type(error).__name__)

@@ -1,15 +1,24 @@
-"""The front door for clients and agents: gRPC on 9090, HTTP on 8080.
+"""The controller: the service for clients and agents, gRPC on port 9090 and HTTP on 8080.
 
-Stateless: the Kubernetes API is the queue and the database. Replicas are free, and a restart loses nothing.
+It is stateless: jobs and nodes are in the Kubernetes API, so replicas can be added or restarted at any time. Only the
+operator places jobs and creates Pods.
 
-    calls.py      the calls of the wire, each once: who may, what is asked, what is answered
-    grpc_door.py  by gRPC. web.py: by HTTP (routes.py, jsonform.py, openapi.py)
-    errors.py     what failures of the Kubernetes API mean for callers
-    jobs.py       for clients: handed in, looked up, cancelled. streams.py: followed
-    nodes.py      agents: their registration and signs of life. sessions.py: the tokens they get
-    work.py       what agents are to run, and to stop. results.py: what they report
-    messages.py   jobs as the wire has them
-    cache.py      what is kept in memory
-    around.py     what is done around every call; metrics.py
-    main.py       puts it together; options.py, rbac.py
+    caches.py         caches of unfinished jobs and of nodes
+    dispatch.py       dispatches placed jobs to agents, and tells them which attempts to stop
+    errors.py         errors of the Kubernetes API as status errors
+    grpc_server.py    the gRPC server
+    http_server.py    the HTTP server
+    jobs.py           jobs for clients: submit, get, cancel, stream
+    json_messages.py  protobuf messages as JSON
+    main.py           the process: builds the components and runs them
+    messages.py       VmafxJobs as protobuf messages
+    middleware.py     metrics and the rejection log around every call
+    openapi.py        the OpenAPI document
+    rbac.py           permissions of the controller and of its callers
+    registry.py       registration and heartbeats of agents
+    results.py        progress and results from agents
+    routes.py         the HTTP route of each call
+    servicer.py       the calls of the service, each implemented once for gRPC and HTTP
+    sessions.py       session tokens of agents
+    settings.py       flags and environment variables
 """

@@ -16,16 +16,16 @@ class ControllerCaches(NamedTuple):
     jobs: Informer[JobView]
     nodes: Informer[NodeView]
 
-    def job(self, wanted: str) -> JobView | None:
+    def find_job(self, job_id: str) -> JobView | None:
         """By its uid, or by the name of one of its attempts."""
-        for uid in (wanted, uid_of(wanted)):
+        for uid in (job_id, uid_of(job_id)):
             for job in self.jobs.store.by(BY_UID, uid):
                 return job
         return None
 
 
 def make_caches(client: Client, namespace: str) -> ControllerCaches:
-    indexes = {BY_UID: lambda job: (job.metadata.uid,), BY_NODE: _node_of}
+    indexes = {BY_UID: lambda job: (job.metadata.uid,), BY_NODE: _node_index}
     return ControllerCaches(
         jobs_informer(client, namespace, indexes), Informer(client, NODES.seen_as(NodeView), namespace=namespace)
     )
@@ -36,12 +36,12 @@ def key_of(job: JobView) -> ObjectKey:
 
 
 def node_of(job: JobView) -> ObjectKey | None:
-    """Where it runs."""
+    """The node of a running job."""
     if job.status.phase != "Running" or not job.status.assignedNode:
         return None
     return ObjectKey(job.metadata.namespace, job.status.assignedNode)
 
 
-def _node_of(job: JobView) -> tuple[ObjectKey, ...]:
+def _node_index(job: JobView) -> tuple[ObjectKey, ...]:
     node = node_of(job)
     return () if node is None else (node,)

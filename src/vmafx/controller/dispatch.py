@@ -1,4 +1,4 @@
-"""Work for agents: hands out jobs placed on their nodes, and tells them which attempts to stop."""
+"""Dispatch of work to agents: the jobs placed on their nodes, and the attempts that they must stop."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -16,10 +16,10 @@ from vmafx.kube.errors import Conflict, KubeError, NotFound
 from vmafx.runtime.store import ObjectChange
 
 JOB_VIEW = JOBS.seen_as(JobView)
-LOST_AFTER = 60.0  # seconds in which an agent that took a job says that it runs one
-MAX_IDLE = 10_000  # of such agents
-MAX_WAITERS = 16  # jobs that the server is asked after for one call; of the others the next one tells
-ReportedAttempts = Mapping[str, str]  # attempts, and the names of their jobs
+LOST_AFTER = 60.0  # seconds after which an old agent that claimed a job and still reports none has lost it
+MAX_IDLE_SESSIONS = 10_000
+MAX_LOOKUPS = 16  # jobs looked up in the Kubernetes API per call; the next call checks the others
+ReportedAttempts = Mapping[str, str]  # the attempts that an agent runs, with the names of their jobs
 
 
 class PulledWork(NamedTuple):
@@ -27,16 +27,19 @@ class PulledWork(NamedTuple):
     stop: tuple[str, ...] = ()
 
 
-class _Waiter:
-    """An agent that waits for work."""
+class _LongPoll:
+    """A PullWork call that waits for work."""
 
     def __init__(self, running: ReportedAttempts) -> None:
         self.running = dict(running)
-        self.news = asyncio.Event()
+        self.changed = asyncio.Event()
 
 
 class WorkDispatcher:
-    """What an agent runs, it says itself; what it is to run, stands in the jobs."""
+    """Compares what an agent reports to run with the jobs that are placed on its node.
+
+    Agents of the original service do not report what they run: they claim one job after another instead.
+    """
 
     def __init__(
         self,
@@ -46,127 +49,129 @@ class WorkDispatcher:
         clock: Callable[[], float] = loop_time,
     ) -> None:
         self._client, self._caches, self._now, self._clock = client, caches, now, clock
-        self._waiting: dict[ObjectKey, set[_Waiter]] = {}
-        self._ended: dict[str, str] = {}  # by a job's uid, the attempt that was reported and that the cache still shows
-        self._idle: ExpiringCache[str, float] = ExpiringCache(
-            MAX_IDLE, clock
-        )  # sessions that run nothing, and since when
+        self._polls: dict[ObjectKey, set[_LongPoll]] = {}
+        self._ended: dict[str, str] = {}  # by job uid: the attempt whose end was reported but is not in the cache yet
+        # By session of an old agent: since when it has reported no running jobs.
+        self._idle_since: ExpiringCache[str, float] = ExpiringCache(MAX_IDLE_SESSIONS, clock)
         self._closed = False
         caches.jobs.on_change(self._job_changed)
 
     def _job_changed(self, change: ObjectChange[JobView]) -> None:
-        known = change.new or change.old
-        if known is not None and not (change.new and node_of(change.new) and self._is_ended(change.new)):
-            self._ended.pop(known.metadata.uid, None)
+        latest = change.new or change.old
+        if latest is not None and not (change.new and node_of(change.new) and self._has_ended(change.new)):
+            self._ended.pop(latest.metadata.uid, None)
         for job in (change.old, change.new):
             if job is not None and (node := node_of(job)) is not None:
                 self._wake(node)
 
     def _wake(self, node: ObjectKey) -> None:
-        for waiter in self._waiting.get(node, ()):
-            waiter.news.set()
+        for poll in self._polls.get(node, ()):
+            poll.changed.set()
 
-    def ended(self, node: ObjectKey, attempt: str) -> None:
-        """It was reported, so the agent has room for another: also one that began to wait before."""
-        job = self._caches.job(attempt)
+    def attempt_ended(self, node: ObjectKey, attempt: str) -> None:
+        """Free the attempt's slot at once, also for a PullWork call that is already waiting."""
+        job = self._caches.find_job(attempt)
         if job is not None and is_current_attempt(job, attempt, node):
             self._ended[job.metadata.uid] = attempt
-        for waiter in self._waiting.get(node, ()):
-            waiter.running.pop(attempt, None)
+        for poll in self._polls.get(node, ()):
+            poll.running.pop(attempt, None)
         self._wake(node)
 
     def close(self) -> None:
-        """Nobody waits any longer: the process is about to end."""
+        """End all long polls, since the process is stopping."""
         self._closed = True
-        for node in self._waiting:
+        for node in self._polls:
             self._wake(node)
 
-    async def pull(self, node: ObjectKey, running: ReportedAttempts, most: int, wait: float) -> PulledWork:
-        """The next job of the node, or what to stop, as soon as there is either; nothing after `wait` seconds."""
-        until, waiter = loop_time() + wait, _Waiter(running)
-        self._waiting.setdefault(node, set()).add(waiter)
+    async def pull(self, node: ObjectKey, running: ReportedAttempts, capacity: int, wait: float) -> PulledWork:
+        """Return the node's next job or the attempts to stop; neither if there are none within `wait` seconds."""
+        deadline, poll = loop_time() + wait, _LongPoll(running)
+        self._polls.setdefault(node, set()).add(poll)
         try:
             while True:
-                waiter.news.clear()
-                if stop := await self.over(node, dict(waiter.running)):
+                poll.changed.clear()
+                if stop := await self.attempts_to_stop(node, dict(poll.running)):
                     return PulledWork(stop=stop)
-                if len(waiter.running) < most and (job := self._next(node, waiter.running)) is not None:
+                if len(poll.running) < capacity and (job := self._next(node, poll.running)) is not None:
                     return PulledWork(job)
                 if self._closed:
                     return PulledWork()
                 try:
-                    async with asyncio.timeout_at(until):
-                        await waiter.news.wait()
+                    async with asyncio.timeout_at(deadline):
+                        await poll.changed.wait()
                 except TimeoutError:
                     return PulledWork()
         finally:
-            self._waiting[node].discard(waiter)
-            if not self._waiting[node]:
-                del self._waiting[node]
+            self._polls[node].discard(poll)
+            if not self._polls[node]:
+                del self._polls[node]
 
-    def heard(self, session: Session, running: int) -> None:
-        """How many jobs it runs, which is all that an old agent says."""
-        since = self._idle.get(session.id) or self._clock()
-        self._idle.put(session.id, since, 0.0 if running else self._clock() + 2 * LOST_AFTER)
-
-    async def claim(self, session: Session) -> JobView | None:
-        """For an agent that does not say what it runs: the next job that it has not taken yet, marked as taken.
-
-        What was taken before it registered, it has lost; and so it has what it took long ago, if it runs nothing.
-        """
-        lost_before, idle_since = session.begun, self._idle.get(session.id)
-        if idle_since is not None and self._clock() - idle_since >= LOST_AFTER:
-            lost_before = max(lost_before, self._now().timestamp() - LOST_AFTER)
-        for job in self._placed(session.node):
-            if job.status.claimedAt is None or job.status.claimedAt.timestamp() < lost_before:
-                try:
-                    return await self._client.patch_status(
-                        JOB_VIEW, key_of(job), {"claimedAt": self._now()}, version=job.metadata.resourceVersion
-                    )
-                except (Conflict, NotFound):  # it changed: the next time it is asked for, we know how
-                    continue
-        return None
-
-    async def over(self, node: ObjectKey, running: ReportedAttempts) -> tuple[str, ...]:
-        """Those that are no longer the node's: cancelled, suspended, deleted, given to another."""
-        over, asked = [], 0
+    async def attempts_to_stop(self, node: ObjectKey, running: ReportedAttempts) -> tuple[str, ...]:
+        """The attempts that are no longer the node's: cancelled, suspended, deleted, or placed elsewhere."""
+        stop, lookups = [], 0
         for attempt, name in running.items():
-            job = self._caches.job(attempt)
+            job = self._caches.find_job(attempt)
             if job is not None and is_current_attempt(job, attempt, node):
                 continue
-            asked += 1
-            if asked <= MAX_WAITERS and not await self._goes_on(node, job, attempt, name):
-                over.append(attempt)
-        return tuple(over)
+            lookups += 1
+            if lookups <= MAX_LOOKUPS and not await self._may_continue(node, job, attempt, name):
+                stop.append(attempt)
+        return tuple(stop)
 
-    def _is_ended(self, job: JobView) -> bool:
-        return self._ended.get(job.metadata.uid) == job.status.controllerJobID
-
-    async def _goes_on(self, node: ObjectKey, job: JobView | None, attempt: str, name: str) -> bool:
-        if not name:  # nothing to ask the server by
-            return job is None or not _is_past(job, attempt)
-        try:  # the cache may be behind: before work is thrown away, the server itself is asked
+    async def _may_continue(self, node: ObjectKey, job: JobView | None, attempt: str, name: str) -> bool:
+        """Check with the API server, since the cache may be stale; if in doubt, the attempt continues."""
+        if not name:
+            return job is None or not _is_superseded(job, attempt)
+        try:
             return is_current_attempt(await self._client.get(JOB_VIEW, ObjectKey(node.namespace, name)), attempt, node)
         except NotFound:
             return False
         except (KubeError, ValueError):
             return True
 
-    def _next(self, node: ObjectKey, running: ReportedAttempts) -> JobView | None:
-        return next((job for job in self._placed(node) if job.status.controllerJobID not in running), None)
+    def record_running_count(self, session: Session, running: int) -> None:
+        """Note how many jobs an old agent runs, which is all that it reports."""
+        since = self._idle_since.get(session.id) or self._clock()
+        self._idle_since.put(session.id, since, 0.0 if running else self._clock() + 2 * LOST_AFTER)
 
-    def _placed(self, node: ObjectKey) -> list[JobView]:
-        """In the order in which they were placed, nearly: the longest waiting first."""
-        jobs = [job for job in self._caches.jobs.store.by(BY_NODE, node) if _is_to_run(job) and not self._is_ended(job)]
+    async def claim(self, session: Session) -> JobView | None:
+        """Return the next job that the node has not claimed yet and mark it as claimed, for an old agent.
+
+        A job claimed before the agent registered is lost, and so is one claimed LOST_AFTER ago by an agent that has
+        been idle since: it can be claimed again.
+        """
+        lost_before, idle_since = session.started, self._idle_since.get(session.id)
+        if idle_since is not None and self._clock() - idle_since >= LOST_AFTER:
+            lost_before = max(lost_before, self._now().timestamp() - LOST_AFTER)
+        for job in self._placed_jobs(session.node):
+            if job.status.claimedAt is None or job.status.claimedAt.timestamp() < lost_before:
+                try:
+                    return await self._client.patch_status(
+                        JOB_VIEW, key_of(job), {"claimedAt": self._now()}, version=job.metadata.resourceVersion
+                    )
+                except (Conflict, NotFound):  # the job changed; the cache will have it at the agent's next call
+                    continue
+        return None
+
+    def _next(self, node: ObjectKey, running: ReportedAttempts) -> JobView | None:
+        return next((job for job in self._placed_jobs(node) if job.status.controllerJobID not in running), None)
+
+    def _placed_jobs(self, node: ObjectKey) -> list[JobView]:
+        """By priority, then by age."""
+        placed = self._caches.jobs.store.by(BY_NODE, node)
+        jobs = [job for job in placed if _should_run(job) and not self._has_ended(job)]
         return sorted(jobs, key=lambda job: (-job.spec.priority, job.metadata.creationTimestamp or self._now()))
 
-
-def _is_to_run(job: JobView) -> bool:
-    ours = uid_of(job.status.controllerJobID or "") == job.metadata.uid
-    return ours and not job.spec.cancel and not job.spec.suspend and job.metadata.deletionTimestamp is None
+    def _has_ended(self, job: JobView) -> bool:
+        return self._ended.get(job.metadata.uid) == job.status.controllerJobID
 
 
-def _is_past(job: JobView, attempt: str) -> bool:
-    """Whether the job has had this attempt, and has another one now or none."""
+def _should_run(job: JobView) -> bool:
+    has_own_attempt = uid_of(job.status.controllerJobID or "") == job.metadata.uid
+    return has_own_attempt and not job.spec.cancel and not job.spec.suspend and job.metadata.deletionTimestamp is None
+
+
+def _is_superseded(job: JobView, attempt: str) -> bool:
+    """Whether this was an earlier attempt of the job."""
     number = attempt.rpartition("-")[2]
     return number.isdecimal() and int(number) < job.status.attempts and job.status.controllerJobID != attempt

@@ -1,25 +1,26 @@
-"""What failures of the Kubernetes API mean for callers, whichever door they came by."""
+"""Errors of the Kubernetes API as status errors for callers."""
 
-from vmafx.http.errors import CallRefused
+from vmafx.http.errors import StatusError
 from vmafx.kube.errors import ApiError, Forbidden, KubeError, ServerError, TooManyRequests, Unauthorized, Unreachable
 
 
-def no_namespace(name: str) -> CallRefused:
-    return CallRefused("NOT_FOUND", f"the namespace {name!r} does not exist; create it, or name another one")
+def namespace_not_found(name: str) -> StatusError:
+    return StatusError("NOT_FOUND", f"the namespace {name!r} does not exist; create it, or name another one")
 
 
-def invalid(error: ApiError) -> CallRefused:
-    """An object that the API server's schema rejects: which fields, and why. Its name may be one that nobody chose."""
-    causes = [one for one in error.status.details.causes if one.field not in {"", "<nil>"}]
-    return CallRefused("INVALID_ARGUMENT", "; ".join(f"{one.field}: {one.message}" for one in causes) or str(error))
+def invalid_object(error: ApiError) -> StatusError:
+    """List the fields that the API server rejects, without the object's name, which may be a generated one."""
+    causes = [cause for cause in error.status.details.causes if cause.field not in {"", "<nil>"}]
+    message = "; ".join(f"{cause.field}: {cause.message}" for cause in causes)
+    return StatusError("INVALID_ARGUMENT", message or str(error))
 
 
-def refusal_for(error: KubeError) -> CallRefused:
-    """The caller is to know that it was not their fault."""
+def kube_status_error(error: KubeError) -> StatusError:
+    """Translate a failure that the caller did not cause."""
     if isinstance(error, Unreachable | ServerError | TooManyRequests):
-        return CallRefused("UNAVAILABLE", f"the Kubernetes API is unavailable, try again later: {error}")
+        return StatusError("UNAVAILABLE", f"the Kubernetes API is unavailable, try again later: {error}")
     if isinstance(error, Forbidden | Unauthorized):
-        return CallRefused(
+        return StatusError(
             "INTERNAL", f"the controller lacks a permission in the cluster; ask its administrator: {error}"
         )
-    return CallRefused("INTERNAL", str(error))
+    return StatusError("INTERNAL", str(error))

@@ -1,4 +1,4 @@
-"""Jobs for clients: submitted, looked up, cancelled, and streamed as they change."""
+"""Jobs for clients: submit, get, cancel, and stream changes."""
 
 import asyncio
 from collections import OrderedDict
@@ -11,9 +11,9 @@ import msgspec
 from vmafx.api.job import FINISHED, JobView, VmafxJob
 from vmafx.clock import loop_time
 from vmafx.controller.caches import ControllerCaches, key_of
-from vmafx.controller.errors import invalid, no_namespace
+from vmafx.controller.errors import invalid_object, namespace_not_found
 from vmafx.controller.messages import is_cancelled
-from vmafx.http.errors import CallRefused
+from vmafx.http.errors import StatusError
 from vmafx.jobs.state import uid_of
 from vmafx.kube import JOBS, NAMESPACES, Client, ObjectKey
 from vmafx.kube.errors import AlreadyExists, BadRequest, Conflict, Expired, Forbidden, Invalid, NotFound
@@ -22,29 +22,33 @@ from vmafx.kube.watch import Added, Modified
 from vmafx.runtime.store import ObjectChange
 
 MAX_SPEC = 1 << 16  # bytes
-SCAN_INTERVAL = 10.0  # seconds between two readings of all finished jobs, at least
-MAX_REMEMBERED = 100_000
+MAX_STREAMS = 100  # open at the same time
+SCAN_INTERVAL = 10.0  # seconds, at least, between two scans of all jobs
+MAX_REMEMBERED = 100_000  # keys of jobs outside the cache
 UNTYPED = JOBS.seen_as(dict)
 
 
-class _Named(msgspec.Struct):
+class _JobMeta(msgspec.Struct):
     name: str
     namespace: str
     uid: str
 
 
-class _Head(msgspec.Struct):
-    metadata: _Named
+class _JobHead(msgspec.Struct):
+    metadata: _JobMeta
 
 
 class ClientJobs:
-    """Clients know a job by its uid. Unfinished ones are in the cache; who asks for others makes us look once."""
+    """Jobs by their uid, which is the ID that clients know.
+
+    The cache has the unfinished jobs. The keys of others are remembered when they finish, or found by a scan.
+    """
 
     def __init__(self, client: Client, caches: ControllerCaches) -> None:
         self._client, self._caches = client, caches
-        self._ended: OrderedDict[str, ObjectKey] = OrderedDict()  # by uid; the oldest first
-        self._scanned: float | None = None
-        self._scanning = asyncio.Lock()
+        self._remembered: OrderedDict[str, ObjectKey] = OrderedDict()  # by uid; the oldest first
+        self._scanned_at: float | None = None
+        self._scan_lock = asyncio.Lock()
         caches.jobs.on_change(self._job_changed)
 
     def _job_changed(self, change: ObjectChange[JobView]) -> None:
@@ -53,45 +57,45 @@ class ClientJobs:
                 self._remember(job.metadata.uid, change.key)
 
     def _remember(self, uid: str, key: ObjectKey) -> None:
-        self._ended[uid] = key
-        self._ended.move_to_end(uid)
-        if len(self._ended) > MAX_REMEMBERED:
-            self._ended.popitem(last=False)
+        self._remembered[uid] = key
+        self._remembered.move_to_end(uid)
+        if len(self._remembered) > MAX_REMEMBERED:
+            self._remembered.popitem(last=False)
 
     async def submit(self, namespace: str, name: str, spec: dict[str, Any]) -> VmafxJob:
-        """Make a VmafxJob of it; what is wrong with it, the server's schema says."""
+        """Create a VmafxJob; the API server validates the spec."""
         meta = {"name": name} if name else {"generateName": "job-"}
         body: UntypedObject = {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "metadata": meta, "spec": spec}
         try:
-            made = await self._client.create(UNTYPED, body, namespace)
+            created = await self._client.create(UNTYPED, body, namespace)
         except AlreadyExists as error:
             message = (
                 f"a job named {name!r} exists already in namespace {namespace!r}; choose another name, or give none"
             )
-            raise CallRefused("ALREADY_EXISTS", message) from error
+            raise StatusError("ALREADY_EXISTS", message) from error
         except (Invalid, BadRequest) as error:
-            raise invalid(error) from error
+            raise invalid_object(error) from error
         except NotFound as error:
-            raise no_namespace(namespace) from error
-        except Forbidden as error:  # ours are not theirs, but a quota or an admission rule is
-            raise CallRefused("FAILED_PRECONDITION", str(error)) from error
-        return msgspec.convert(made, VmafxJob)
+            raise namespace_not_found(namespace) from error
+        except Forbidden as error:  # a quota or an admission policy: the caller was already authorized
+            raise StatusError("FAILED_PRECONDITION", str(error)) from error
+        return msgspec.convert(created, VmafxJob)
 
-    async def get(self, wanted: str) -> VmafxJob:
+    async def get(self, job_id: str) -> VmafxJob:
         """By its uid, or by the name of one of its attempts."""
-        key = await self._key(wanted)
+        key = await self._find_key(job_id)
         try:
             job = await self._client.get(JOBS, key)
         except NotFound as error:
-            raise _unknown(wanted) from error
-        if job.metadata.uid not in {wanted, uid_of(wanted)}:  # a namesake has come since
-            raise _unknown(wanted)
+            raise _job_not_found(job_id) from error
+        if job.metadata.uid not in {job_id, uid_of(job_id)}:  # a new job of the same name
+            raise _job_not_found(job_id)
         return job
 
     async def cancel(self, job: VmafxJob) -> tuple[bool, str]:
-        """Request its cancellation: whether it is cancelled or will be, and what to tell the caller.
+        """Request cancellation; return whether the job is or will be cancelled, and a message for the caller.
 
-        Cancelling again succeeds, so that a caller who got no answer can simply repeat the call.
+        Idempotent, so that a caller without a reply can repeat the call.
         """
         if is_cancelled(job):
             return True, "the job was cancelled already"
@@ -103,88 +107,84 @@ class ClientJobs:
         try:
             await self._client.merge_patch(UNTYPED, ObjectKey(job.metadata.namespace, job.metadata.name), patch)
         except (NotFound, Conflict) as error:
-            raise _unknown(job.metadata.uid) from error
+            raise _job_not_found(job.metadata.uid) from error
         return True, ""
 
-    async def _key(self, wanted: str) -> ObjectKey:
-        if (job := self._caches.job(wanted)) is not None:
+    async def _find_key(self, job_id: str) -> ObjectKey:
+        if (job := self._caches.find_job(job_id)) is not None:
             return key_of(job)
-        key = self._ended_key(wanted) or await self._scan({wanted, uid_of(wanted)})
+        key = self._remembered.get(job_id) or self._remembered.get(uid_of(job_id))
+        key = key or await self._scan({job_id, uid_of(job_id)})
         if key is None:
-            raise _unknown(wanted)
+            raise _job_not_found(job_id)
         return key
 
-    def _ended_key(self, wanted: str) -> ObjectKey | None:
-        return self._ended.get(wanted) or self._ended.get(uid_of(wanted))
-
-    async def _scan(self, wanted: set[str]) -> ObjectKey | None:
-        """Read the names of all jobs: there is no other way to one that ended before this process began."""
-        async with self._scanning:
-            for uid in wanted & self._ended.keys():  # somebody else has looked meanwhile
-                return self._ended[uid]
-            if self._scanned is not None and loop_time() - self._scanned < SCAN_INTERVAL:
+    async def _scan(self, uids: set[str]) -> ObjectKey | None:
+        """List all jobs, which is the only way to find one that finished before this process started."""
+        async with self._scan_lock:
+            for uid in uids & self._remembered.keys():  # a concurrent call has found it
+                return self._remembered[uid]
+            if self._scanned_at is not None and loop_time() - self._scanned_at < SCAN_INTERVAL:
                 return None
-            heads = JOBS.seen_as(_Head)
-            async for page in self._client.pages(heads, self._caches.jobs.namespace):
-                for one in page.items:
-                    key = ObjectKey(one.metadata.namespace, one.metadata.name)
-                    self._remember(one.metadata.uid, key)
-                    if one.metadata.uid in wanted:
+            async for page in self._client.pages(JOBS.seen_as(_JobHead), self._caches.jobs.namespace):
+                for job in page.items:
+                    key = ObjectKey(job.metadata.namespace, job.metadata.name)
+                    self._remember(job.metadata.uid, key)
+                    if job.metadata.uid in uids:
                         return key
-            self._scanned = loop_time()
+            self._scanned_at = loop_time()
             return None
 
 
-def spec_of(reference: str, distorted: str, model: str, backend: str, more: str) -> dict[str, Any]:
-    """A VmafxJob's spec, from what a request says; what it says twice must be the same."""
+def job_spec(reference: str, distorted: str, model: str, backend: str, spec_json: str) -> dict[str, Any]:
+    """The spec of a VmafxJob from the fields of a request; a field given twice must have the same value."""
     spec: dict[str, Any] = {}
-    if more:
-        if len(more) > MAX_SPEC:
-            raise CallRefused("INVALID_ARGUMENT", f"spec is longer than {MAX_SPEC:,} bytes")
+    if spec_json:
+        if len(spec_json) > MAX_SPEC:
+            raise StatusError("INVALID_ARGUMENT", f"spec is longer than {MAX_SPEC:,} bytes")
         try:
-            spec = msgspec.json.decode(more, type=dict[str, Any])
+            spec = msgspec.json.decode(spec_json, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
-            raise CallRefused("INVALID_ARGUMENT", f"spec must be a JSON object in a string: {error}") from error
-    said = {"reference": reference, "distorted": distorted, "model": model, "backend": backend}
-    for name, value in said.items():
+            raise StatusError("INVALID_ARGUMENT", f"spec must be a JSON object in a string: {error}") from error
+    scoring = {"reference": reference, "distorted": distorted, "model": model, "backend": backend}
+    for name, value in scoring.items():
         if value and spec.setdefault(name, value) != value:
-            raise CallRefused("INVALID_ARGUMENT", f"scoring.{name} and {name} in spec differ; give only one of them")
+            raise StatusError("INVALID_ARGUMENT", f"scoring.{name} and {name} in spec differ; give only one of them")
     if missing := [f"scoring.{name}" for name in ("reference", "distorted") if not spec.get(name)]:
-        raise CallRefused(
+        raise StatusError(
             "INVALID_ARGUMENT",
             f"missing fields: {', '.join(missing)}; give the URI of each clip, such as file:///clips/a.mp4",
         )
     return spec
 
 
-def _unknown(wanted: str) -> CallRefused:
-    return CallRefused(
+def _job_not_found(job_id: str) -> StatusError:
+    return StatusError(
         "NOT_FOUND",
-        f"no job has the id {wanted[:100]!r}: use the id from its submission, not its name; a deleted job is not found",
+        f"no job has the id {job_id[:100]!r}: use the id from its submission, not its name; a deleted job is not found",
     )
 
 
-MAX_STREAMS = 100
-
-
 class JobStreams:
+    """Streams of jobs from the API server, limited in number."""
+
     def __init__(self, client: Client) -> None:
         self._client = client
         self._open = 0
 
-    async def jobs(self, namespace: str) -> AsyncGenerator[VmafxJob]:
-        """All jobs as they are, and then each as it becomes; after a break, all of them again."""
+    async def watch(self, namespace: str) -> AsyncGenerator[VmafxJob]:
+        """Yield all jobs, then each job that changes; if the watch expires, start again with all jobs."""
         if self._open >= MAX_STREAMS:
-            raise CallRefused(
+            raise StatusError(
                 "RESOURCE_EXHAUSTED", f"{MAX_STREAMS} streams are open already; close one, or poll GetJob"
             )
         self._open += 1
         try:
             if namespace and await self._is_missing(namespace):
-                raise no_namespace(namespace)
+                raise namespace_not_found(namespace)
             while True:
                 try:
-                    async with aclosing(self._follow(namespace)) as jobs:
+                    async with aclosing(self._list_and_watch(namespace)) as jobs:
                         async for job in jobs:
                             yield job
                 except Expired:
@@ -193,7 +193,7 @@ class JobStreams:
             self._open -= 1
 
     async def _is_missing(self, namespace: str) -> bool:
-        """For a namespace that does not exist, the server lists no jobs and no error. False if we may not ask."""
+        """Listing jobs in a missing namespace is not an error. False if the controller may not read namespaces."""
         try:
             await self._client.get(NAMESPACES, ObjectKey("", namespace))
         except NotFound:
@@ -202,7 +202,7 @@ class JobStreams:
             return False
         return False
 
-    async def _follow(self, namespace: str) -> AsyncGenerator[VmafxJob]:
+    async def _list_and_watch(self, namespace: str) -> AsyncGenerator[VmafxJob]:
         version = ""
         async with aclosing(self._client.pages(JOBS, namespace)) as pages:
             async for page in pages:

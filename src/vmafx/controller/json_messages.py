@@ -1,4 +1,4 @@
-"""Protobuf messages as JSON, by protobuf's own mapping: both spellings of a field accepted, unknown fields refused."""
+"""Protobuf messages as JSON in protobuf's mapping: both spellings of a field are accepted, unknown fields rejected."""
 
 import json
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from vmafx.http.errors import CallRefused
+from vmafx.http.errors import StatusError
 from vmafx.http.strict_json import brief, json_type
 from vmafx.wire import controller_pb2 as wire
 
-MAX_NAMES = 5  # unknown fields that are named
+MAX_NAMES = 5  # unknown fields listed in an error
 PLAIN_TYPES: dict[int, tuple[type, str]] = {
     FieldDescriptor.TYPE_STRING: (str, "a string"),
     FieldDescriptor.TYPE_BOOL: (bool, "true or false"),
@@ -22,79 +22,80 @@ PLAIN_TYPES: dict[int, tuple[type, str]] = {
 M = TypeVar("M", bound=Message)
 
 
-def parse_message(said: dict[str, Any], message: M) -> M:
-    """Fill `message` with what was said."""
-    kind = cast("Descriptor", message.DESCRIPTOR)
-    if unknown := list(islice(_unknown(said, kind), MAX_NAMES)):
-        names, (_, inside) = ", ".join(name for name, _ in unknown), unknown[0]
-        known = ", ".join(field.json_name for field in inside.fields)
-        raise CallRefused("INVALID_ARGUMENT", f"unknown fields: {names}; {inside.name} has {known}")
-    for wrong in _wrong_types(said, kind):
-        raise CallRefused("INVALID_ARGUMENT", wrong)
+def parse_message(data: dict[str, Any], message: M) -> M:
+    """Fill `message` from JSON data."""
+    descriptor = cast("Descriptor", message.DESCRIPTOR)
+    if unknown := list(islice(_unknown_fields(data, descriptor), MAX_NAMES)):
+        names, (_, parent) = ", ".join(name for name, _ in unknown), unknown[0]
+        known = ", ".join(field.json_name for field in parent.fields)
+        raise StatusError("INVALID_ARGUMENT", f"unknown fields: {names}; {parent.name} has {known}")
+    for mismatch in _type_mismatches(data, descriptor):
+        raise StatusError("INVALID_ARGUMENT", mismatch)
     try:
-        return json_format.ParseDict(said, message)
+        return json_format.ParseDict(data, message)
     except (json_format.ParseError, ValueError, TypeError, OverflowError) as error:
-        raise CallRefused("INVALID_ARGUMENT", f"the request cannot be read: {brief(error)}") from None
+        raise StatusError("INVALID_ARGUMENT", f"invalid request: {brief(error)}") from None
 
 
 def message_to_json(message: Message) -> bytes:
-    """In one line. Fields that are zero, false or empty are shown too; only a job without a score shows none."""
-    said = json_format.MessageToDict(message, always_print_fields_with_no_presence=True)
-    _drop_missing_score(message, said)
-    return json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
+    """On one line, with fields that are zero, false or empty; only the score of an unfinished job is left out."""
+    data = json_format.MessageToDict(message, always_print_fields_with_no_presence=True)
+    _drop_missing_score(message, data)
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def field_names(kind: Descriptor, name: str) -> tuple[str, str]:
-    """What a field may be called."""
-    return name, kind.fields_by_name[name].json_name
-
-
-def _drop_missing_score(message: Message, said: dict[str, Any]) -> None:
-    """protobuf's 0.0 stands for no score too, and 0.0 is a score: only a job that has completed has one."""
+def _drop_missing_score(message: Message, data: dict[str, Any]) -> None:
+    """In protobuf a missing score is 0.0, which is also a valid score; only a completed job has one."""
     if isinstance(message, wire.Job) and message.status != wire.COMPLETED:
-        said.pop("finalScore")
+        data.pop("finalScore")
     elif isinstance(message, wire.PullWorkResponse) and message.HasField("job"):
-        _drop_missing_score(message.job, said["job"])
+        _drop_missing_score(message.job, data["job"])
 
 
-def is_map(kind: Descriptor) -> bool:
-    """Whether it is no message of its own, but an entry of a map."""
-    return bool(kind.GetOptions().map_entry)
+def field_names(descriptor: Descriptor, name: str) -> tuple[str, str]:
+    """Both spellings of a field: snake_case and lowerCamelCase."""
+    return name, descriptor.fields_by_name[name].json_name
 
 
-def _fields(kind: Descriptor) -> dict[str, FieldDescriptor]:
-    return {name: field for field in kind.fields for name in (field.name, field.json_name)}
+def is_map(descriptor: Descriptor) -> bool:
+    """Whether this is the generated entry type of a map field."""
+    return bool(descriptor.GetOptions().map_entry)
 
 
-def _wrong_types(said: dict[str, Any], kind: Descriptor, above: str = "") -> Iterator[str]:
-    """What protobuf would refuse in the words of Python. Of numbers there are many spellings, which it knows best."""
-    fields = _fields(kind)
-    for name, value in said.items():
-        field, path = fields[name], f"{above}{name}"
+def _fields(descriptor: Descriptor) -> dict[str, FieldDescriptor]:
+    return {name: field for field in descriptor.fields for name in (field.name, field.json_name)}
+
+
+def _type_mismatches(data: dict[str, Any], descriptor: Descriptor, prefix: str = "") -> Iterator[str]:
+    """Wrong types, described in JSON's terms; protobuf's own errors name Python types. Numbers are left to protobuf."""
+    fields = _fields(descriptor)
+    for name, value in data.items():
+        field, path = fields[name], f"{prefix}{name}"
         message = field.message_type
-        listed = field.is_repeated and not (message is not None and is_map(message))
-        if listed and not isinstance(value, list | None):
+        is_list = field.is_repeated and not (message is not None and is_map(message))
+        if is_list and not isinstance(value, list | None):
             yield f"{path} must be an array, not {json_type(value)}"
             continue
-        for one in value or [] if listed else [value]:
-            if one is None:
+        for item in value or [] if is_list else [value]:
+            if item is None:
                 continue
-            if message is not None and not isinstance(one, dict):
-                yield f"{path} must be an object, not {json_type(one)}"
+            if message is not None and not isinstance(item, dict):
+                yield f"{path} must be an object, not {json_type(item)}"
             elif message is not None and not is_map(message):
-                yield from _wrong_types(one, message, f"{path}.")
-            elif field.type in PLAIN_TYPES and not isinstance(one, PLAIN_TYPES[field.type][0]):
-                yield f"{path} must be {PLAIN_TYPES[field.type][1]}, not {json_type(one)}"
+                yield from _type_mismatches(item, message, f"{path}.")
+            elif field.type in PLAIN_TYPES and not isinstance(item, PLAIN_TYPES[field.type][0]):
+                yield f"{path} must be {PLAIN_TYPES[field.type][1]}, not {json_type(item)}"
 
 
-def _unknown(said: Any, kind: Descriptor, above: str = "") -> Iterator[tuple[str, Descriptor]]:
-    if not isinstance(said, dict):
+def _unknown_fields(data: Any, descriptor: Descriptor, prefix: str = "") -> Iterator[tuple[str, Descriptor]]:
+    """The path of each unknown field, and the message that it is in."""
+    if not isinstance(data, dict):
         return
-    fields = _fields(kind)
-    for name, value in said.items():
+    fields = _fields(descriptor)
+    for name, value in data.items():
         field = fields.get(name)
         if field is None:
-            yield f"{above}{name[:40]}", kind
+            yield f"{prefix}{name[:40]}", descriptor
         elif field.message_type is not None and not is_map(field.message_type):
-            for one in value if isinstance(value, list) else [value]:
-                yield from _unknown(one, field.message_type, f"{above}{name}.")
+            for item in value if isinstance(value, list) else [value]:
+                yield from _unknown_fields(item, field.message_type, f"{prefix}{name}.")

@@ -1,4 +1,4 @@
-"""`vmafx controller`: the process."""
+"""The process of `vmafx controller`: builds the components, serves, and stops."""
 
 import asyncio
 import os
@@ -32,88 +32,87 @@ from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.role import run_role
 from vmafx.settings import load
 
-GRACE = 5.0  # seconds for calls under way when told to stop
+GRACE_PERIOD = 5.0  # seconds for unfinished calls when the process stops
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the controller until SIGTERM or Ctrl-C; exit code 1 if it cannot go on."""
+    """Run the controller until SIGTERM or Ctrl-C; exit code 1 if it fails."""
     settings = load(ControllerSettings, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
     logs.configure(settings.log_level, settings.log_format)
     run_role("controller", partial(run, settings), (KubeError, OSError))
 
 
 async def run(settings: ControllerSettings, stop: asyncio.Event) -> None:
-    """Put the parts together, and run them until told to stop."""
+    """Serve until `stop` is set."""
     config, metrics = load_config(settings.kubeconfig or None), Metrics()
     certificates = _certificates(settings.tls_cert, settings.tls_key, settings.client_ca)
     credentials = certificates.for_grpc() if certificates is not None else None
     async with Client(config, ClientMetrics(metrics.registry)) as client:
-        only = settings.namespace
-        cached = make_caches(client, only)
+        caches = make_caches(client, settings.namespace)
         events = EventRecorder(client, "vmafx-controller", f"{socket.gethostname()}_{uuid4()}")
-        home = only or config.namespace
+        default_namespace = settings.namespace or config.namespace
         parts = ServicerParts(
-            doors=_doors(client, settings.auth, tls=credentials is not None),
-            sessions=(sessions := Sessions(await signing_key(client, home))),
-            jobs=ClientJobs(client, cached),
-            nodes=AgentRegistry(client, cached, sessions),
-            work=WorkDispatcher(client, cached),
-            results=ResultRecorder(client, cached, events, metrics),
+            access=_access_control(client, settings.auth, tls=credentials is not None),
+            sessions=(sessions := Sessions(await signing_key(client, default_namespace))),
+            jobs=ClientJobs(client, caches),
+            registry=AgentRegistry(client, caches, sessions),
+            dispatcher=WorkDispatcher(client, caches),
+            results=ResultRecorder(client, caches, events, metrics),
             streams=JobStreams(client),
-            namespace=home,
-            only=only,
+            default_namespace=default_namespace,
+            only_namespace=settings.namespace,
         )
-        calls = CallMetrics(metrics).counted(wrap_calls(ControllerServicer(parts), RejectionLog().told))
+        servicer = CallMetrics(metrics).wrap(wrap_calls(ControllerServicer(parts), RejectionLog().log_rejection))
 
-        manager, opened = Manager(metrics, probes=None, metrics_at=None, election=None), asyncio.Event()
+        manager, serving = Manager(metrics, probes=None, metrics_at=None, election=None), asyncio.Event()
 
         async def serve() -> None:
-            async with grpc_server.serve_grpc(settings.grpc_address, credentials, calls, GRACE) as port:
+            async with grpc_server.serve_grpc(settings.grpc_address, credentials, servicer, GRACE_PERIOD) as port:
                 log.info("serving", grpc=port, http=http, auth=settings.auth, tls=credentials is not None)
-                opened.set()
+                serving.set()
                 try:
                     await stop.wait()
                 finally:
-                    opened.clear()
-                    parts.work.close()
+                    serving.clear()
+                    parts.dispatcher.close()
 
         def not_ready() -> str | None:
-            return manager.not_ready() or (None if opened.is_set() else "the gRPC port is not open")
+            return manager.not_ready() or (None if serving.is_set() else "the gRPC port is not open")
 
-        for informer in cached:
+        for informer in caches:
             manager.add_informer(informer)
         manager.in_background(events.run)
         manager.in_background(metrics.measure_lag)
         manager.while_leading(serve)
-        pages: responses.ProbeRoutes = {
-            "/healthz": responses.probe_response(parts.nodes.trouble),
+        probes: responses.ProbeRoutes = {
+            "/healthz": responses.probe_response(parts.registry.heartbeat_problem),
             "/readyz": responses.probe_response(not_ready),
             "/metrics": responses.metrics_response(metrics.registry),
         }
         log.info("starting", server=config.server, pid=os.getpid())
         tls = certificates.for_http() if certificates is not None else None
-        async with server.serve_http(settings.http_address, http_server.site(calls, pages), tls) as http:
+        async with server.serve_http(settings.http_address, http_server.site(servicer, probes), tls) as http:
             await manager.run(stop)
         log.info("stopped")
 
 
-def _certificates(certificate: str, key: str, authority: str) -> Certificates | None:
-    """What the server shows of itself, and whose certificates it takes; None without TLS."""
+def _certificates(certificate: str, key: str, client_ca: str) -> Certificates | None:
+    """None without TLS."""
     if not certificate and not key:
-        if authority:
-            raise ConfigError("--client-ca needs --tls-cert and --tls-key: without TLS there are no certificates")
+        if client_ca:
+            raise ConfigError("--client-ca needs TLS: set --tls-cert and --tls-key too")
         return None
     if not certificate or not key:
-        raise ConfigError("--tls-cert and --tls-key go together")
-    return Certificates(certificate, key, authority)
+        raise ConfigError("--tls-cert and --tls-key must be set together")
+    return Certificates(certificate, key, client_ca)
 
 
-def _doors(client: Client, auth: str, *, tls: bool) -> AccessControl:
+def _access_control(client: Client, auth: str, *, tls: bool) -> AccessControl:
     if auth == "token":
         if not tls:
-            log.warn("tokens come in without TLS: whoever is on the way can use them; give --tls-cert and --tls-key")
+            log.warn("tokens are sent without TLS and can be intercepted; set --tls-cert and --tls-key")
         return TokenAccess(client)
-    log.warn("everybody may come in: --auth insecure is for development only")
+    log.warn("every caller may do everything; use --auth insecure for development only")
     return InsecureAccess()
 
 

@@ -1,4 +1,4 @@
-"""Jobs as the wire has them. Pure."""
+"""VmafxJobs as protobuf messages. Pure."""
 
 from datetime import datetime
 
@@ -12,14 +12,13 @@ from vmafx.wire import controller_pb2 as wire
 STATES = {"Pending": wire.PENDING, "Running": wire.RUNNING, "Succeeded": wire.COMPLETED, "Failed": wire.FAILED}
 
 
-def job_message(job: VmafxJob, called: str = "") -> wire.Job:
-    """The whole of a job; `called`: as the caller called it, which is what they look for in the answer."""
+def job_message(job: VmafxJob, job_id: str = "") -> wire.Job:
+    """A job for clients. `job_id` is the ID in the request, which may name an attempt; the reply repeats it."""
     meta, spec, status = job.metadata, job.spec, job.status
-    failed = _failure(job)
-    waits = next((one for one in status.conditions if one.type == "Scheduled" and one.status == "False"), None)
-    said = failed or (waits if status.phase == "Pending" else None)
+    unscheduled = _condition(job, "Scheduled", "False") if status.phase == "Pending" else None
+    explanation = _condition(job, "Failed", "True") or unscheduled
     message = wire.Job(
-        id=called or meta.uid,
+        id=job_id or meta.uid,
         status=wire.CANCELLED if is_cancelled(job) else STATES[status.phase],
         scoring=wire.ScoringParams(
             reference=spec.reference, distorted=spec.distorted, model=spec.model, backend=spec.backend or ""
@@ -27,27 +26,28 @@ def job_message(job: VmafxJob, called: str = "") -> wire.Job:
         assigned_node=status.assignedNode or "",
         error=(status.message or "") if status.phase == "Failed" else "",
         created_at=_seconds(meta.creationTimestamp),
-        updated_at=_seconds(_changed(job)),
+        updated_at=_seconds(_last_change(job)),
         final_score=status.score or 0.0,
         namespace=meta.namespace,
         name=meta.name,
-        features={name: one.mean for name, one in status.metrics.items() if one.mean is not None},
-        reason=said.reason if said is not None else "",
+        features={name: pooled.mean for name, pooled in status.metrics.items() if pooled.mean is not None},
+        reason=explanation.reason if explanation is not None else "",
     )
-    if status.progress is not None:
-        so_far = status.progress
-        message.progress.CopyFrom(wire.Progress(frames=so_far.frames, total_frames=so_far.totalFrames, fps=so_far.fps))
+    if (progress := status.progress) is not None:
+        message.progress.CopyFrom(
+            wire.Progress(frames=progress.frames, total_frames=progress.totalFrames, fps=progress.fps)
+        )
     return message
 
 
 def is_cancelled(job: VmafxJob) -> bool:
-    """Whether it ended because somebody cancelled it; Kubernetes shows that as a failure with this reason."""
-    failed = _failure(job)
+    """Cancellation is a Failed condition with the reason Cancelled."""
+    failed = _condition(job, "Failed", "True")
     return failed is not None and failed.reason == "Cancelled"
 
 
 def work_message(job: JobView) -> wire.Job:
-    """An attempt, as an agent gets it."""
+    """The current attempt of a job, for an agent."""
     spec, attempt = job.spec, job.status.controllerJobID or ""
     work = msgspec.structs.replace(attempt_spec(job, job.status.attempts - 1), id=attempt)
     return wire.Job(
@@ -65,16 +65,17 @@ def work_message(job: JobView) -> wire.Job:
     )
 
 
-def _failure(job: VmafxJob) -> Condition | None:
-    return next((one for one in job.status.conditions if one.type == "Failed" and one.status == "True"), None)
+def _condition(job: VmafxJob, kind: str, status: str) -> Condition | None:
+    found = (condition for condition in job.status.conditions if (condition.type, condition.status) == (kind, status))
+    return next(found, None)
 
 
-def _changed(job: VmafxJob) -> datetime | None:
+def _last_change(job: VmafxJob) -> datetime | None:
     status = job.status
     times = [job.metadata.creationTimestamp, status.startedAt, status.finishedAt]
-    times += [one.lastTransitionTime for one in status.conditions]
-    return max((one for one in times if one is not None), default=None)
+    times += [condition.lastTransitionTime for condition in status.conditions]
+    return max((time for time in times if time is not None), default=None)
 
 
-def _seconds(when: datetime | None) -> int:
-    return int(when.timestamp()) if when is not None else 0
+def _seconds(time: datetime | None) -> int:
+    return int(time.timestamp()) if time is not None else 0

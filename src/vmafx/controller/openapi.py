@@ -1,4 +1,4 @@
-"""The HTTP API as OpenAPI 3.1, made from the wire's descriptors and the routes."""
+"""The HTTP API as an OpenAPI 3.1 document, built from the protobuf descriptors and the routes."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from vmafx.controller.json_messages import is_map
 from vmafx.controller.routes import ROUTES, CallRoute
 from vmafx.http.responses import JSON, NDJSON
 
-# By protobuf's mapping: 64 bits are a string, since not every reader of JSON has numbers that long.
+# In protobuf's mapping, 64-bit integers are strings, since many JSON parsers read numbers as doubles.
 SCALARS: dict[int, dict[str, str]] = {
     FieldDescriptor.TYPE_STRING: {"type": "string"},
     FieldDescriptor.TYPE_BOOL: {"type": "boolean"},
@@ -23,33 +23,31 @@ ERROR = {
     "type": "object",
     "required": ["code", "message"],
     "properties": {
-        "code": {"type": "string", "description": "gRPC's name for what went wrong, such as NOT_FOUND."},
+        "code": {"type": "string", "description": "The gRPC status code, such as NOT_FOUND."},
         "message": {"type": "string"},
     },
 }
-PAGES = {
+PROBES = {
     "/healthz": ("Whether agents' heartbeats can be written.", "text/plain"),
     "/readyz": ("Whether the controller can serve calls.", "text/plain"),
     "/metrics": ("Prometheus metrics.", "text/plain"),
-    "/openapi.json": ("This description.", JSON),
+    "/openapi.json": ("This document.", JSON),
 }
 UNAVAILABLE = {
     "/healthz": "Heartbeats cannot be written; the body says why.",
     "/readyz": "Not ready; the body says what is missing.",
 }
-# What the type of a field does not say.
-FIELD_NOTES = {
+FIELD_DESCRIPTIONS = {
     "Job.finalScore": "The VMAF score; left out unless the job is COMPLETED.",
 }
 _PARAMETER = re.compile(r"{(\w+)}")
 
 
 def document() -> dict[str, Any]:
-    """The whole description."""
-    paths: dict[str, Any] = {path: {"get": _page(path)} for path in PAGES}
+    paths: dict[str, Any] = {path: {"get": _probe(path)} for path in PROBES}
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
-    kinds = {kind.name: kind for route in ROUTES for kind in _reachable(route)}
+    messages = {message.name: message for route in ROUTES for message in _messages(route)}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -60,7 +58,7 @@ def document() -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": {name: _message(kinds[name]) for name in sorted(kinds)} | {"Error": ERROR},
+            "schemas": {name: _schema(messages[name]) for name in sorted(messages)} | {"Error": ERROR},
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
                 "certificate": {"type": "mutualTLS"},
@@ -69,15 +67,15 @@ def document() -> dict[str, Any]:
     }
 
 
-def _page(path: str) -> dict[str, Any]:
-    about, kind = PAGES[path]
-    content = {kind: {"schema": {"type": "object" if kind == JSON else "string"}}}
-    responses = {"200": {"description": about, "content": content}}
+def _probe(path: str) -> dict[str, Any]:
+    summary, media_type = PROBES[path]
+    content = {media_type: {"schema": {"type": "object" if media_type == JSON else "string"}}}
+    responses = {"200": {"description": summary, "content": content}}
     if path in UNAVAILABLE:
         responses["503"] = {"description": UNAVAILABLE[path], "content": content}
     return {
         "operationId": re.sub(r"\W", "", path.partition(".")[0]),
-        "summary": about,
+        "summary": summary,
         "security": [],
         "responses": responses,
     }
@@ -85,20 +83,21 @@ def _page(path: str) -> dict[str, Any]:
 
 def _operation(route: CallRoute) -> dict[str, Any]:
     call = route.descriptor
-    answer = NDJSON if call.server_streaming else JSON
+    media_type = NDJSON if call.server_streaming else JSON
     responses: dict[str, Any] = {
         str(route.status): {
             "description": call.output_type.name,
-            "content": {answer: {"schema": _ref(call.output_type)}},
+            "content": {media_type: {"schema": _ref(call.output_type)}},
         },
-        "default": {"description": "Why not.", "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}},
+        "default": {"description": "An error.", "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}},
     }
     if route.location:
         schema = {"type": "string", "format": "uri-reference"}
-        responses[str(route.status)]["headers"] = {"Location": {"description": "Where it is found.", "schema": schema}}
+        location = {"description": "The path of the new resource.", "schema": schema}
+        responses[str(route.status)]["headers"] = {"Location": location}
     operation: dict[str, Any] = {
         "operationId": route.call,
-        "summary": route.about,
+        "summary": route.summary,
         "tags": ["agents" if route.path.startswith("/v1/nodes") else "clients"],
         "security": [{"token": []}, {"certificate": []}],
         "parameters": list(_parameters(route)),
@@ -113,31 +112,27 @@ def _parameters(route: CallRoute) -> Iterator[dict[str, Any]]:
     fields = route.descriptor.input_type.fields_by_name
     for name in _PARAMETER.findall(route.path):
         yield {"name": name, "in": "path", "required": True, "schema": _field(fields[name])}
-    for parameter, name in route.query().items():
+    for parameter, name in route.query_fields().items():
         yield {"name": parameter, "in": "query", "schema": _field(fields[name])}
 
 
-def _message(kind: Descriptor) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": {field.json_name: _field(field) | _note(kind, field) for field in kind.fields},
-        "additionalProperties": False,
-    }
+def _schema(message: Descriptor) -> dict[str, Any]:
+    properties = {field.json_name: _field(field) for field in message.fields}
+    for name, schema in properties.items():
+        if description := FIELD_DESCRIPTIONS.get(f"{message.name}.{name}"):
+            schema["description"] = description
+    return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
 def _field(field: FieldDescriptor) -> dict[str, Any]:
     entry = field.message_type
     if entry is not None and is_map(entry):
-        return {"type": "object", "additionalProperties": _one(entry.fields_by_name["value"])}
-    return {"type": "array", "items": _one(field)} if field.is_repeated else _one(field)
+        return {"type": "object", "additionalProperties": _value(entry.fields_by_name["value"])}
+    return {"type": "array", "items": _value(field)} if field.is_repeated else _value(field)
 
 
-def _note(kind: Descriptor, field: FieldDescriptor) -> dict[str, str]:
-    note = FIELD_NOTES.get(f"{kind.name}.{field.json_name}")
-    return {"description": note} if note else {}
-
-
-def _one(field: FieldDescriptor) -> dict[str, Any]:
+def _value(field: FieldDescriptor) -> dict[str, Any]:
+    """The schema of a single value of the field."""
     if field.message_type is not None:
         return _ref(field.message_type)
     if field.enum_type is not None:
@@ -146,15 +141,16 @@ def _one(field: FieldDescriptor) -> dict[str, Any]:
     return dict(SCALARS[field.type])
 
 
-def _ref(kind: Descriptor) -> dict[str, Any]:
-    return {"$ref": f"#/components/schemas/{kind.name}"}
+def _ref(message: Descriptor) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{message.name}"}
 
 
-def _reachable(route: CallRoute) -> Iterator[Descriptor]:
+def _messages(route: CallRoute) -> Iterator[Descriptor]:
+    """The messages that a route uses, including nested ones."""
     call = route.descriptor
-    waiting = [call.output_type, *([call.input_type] if route.method == "POST" else [])]
-    while waiting:
-        kind = waiting.pop()
-        if not is_map(kind):
-            yield kind
-        waiting += [field.message_type for field in kind.fields if field.message_type is not None]
+    pending = [call.output_type, *([call.input_type] if route.method == "POST" else [])]
+    while pending:
+        message = pending.pop()
+        if not is_map(message):
+            yield message
+        pending += [field.message_type for field in message.fields if field.message_type is not None]

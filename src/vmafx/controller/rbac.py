@@ -1,4 +1,4 @@
-"""What the controller may do, and what those who call it need."""
+"""The permissions of the controller, and those that its callers need."""
 
 from vmafx.api.meta import GROUP
 from vmafx.api.rbac import EVENT_PERMISSIONS, READ, Permission
@@ -10,19 +10,19 @@ PERMISSIONS = (
     Permission(group=GROUP, resources=("vmafxjobs",), verbs=(*READ, "create", "patch")),
     Permission(group=GROUP, resources=("vmafxnodes",), verbs=(*READ, "create")),
     Permission(group=GROUP, resources=("vmafxjobs/status", "vmafxnodes/status"), verbs=("patch",)),
-    # Whether a namespace that a caller names exists; nothing is refused where this is not granted.
+    # To report a missing namespace; optional.
     Permission(group="", resources=("namespaces",), verbs=("get",)),
-    # Whose token this is, and what they may do.
+    # To authenticate and authorize callers.
     Permission(group="authentication.k8s.io", resources=("tokenreviews",), verbs=("create",)),
     Permission(group="authorization.k8s.io", resources=("subjectaccessreviews",), verbs=("create",)),
     *EVENT_PERMISSIONS,
 )
-# The key that session tokens are signed with. A create cannot be limited by name: the name comes with the object.
+# The signing key of session tokens. RBAC cannot restrict create by name.
 SESSION_KEY = (
     Permission(group="", resources=("secrets",), verbs=("create",)),
     Permission(group="", resources=("secrets",), verbs=("get",), names=(SESSION_SECRET,)),
 )
-# To be bound to whoever calls. The controller asks whether the caller has these; an agent's can be narrowed to its own
-# node by resourceNames.
+# Roles to bind to callers, checked by SubjectAccessReview. An agent's can be restricted to its own node by
+# resourceNames.
 AGENT = (Permission(group=GROUP, resources=("vmafxnodes/status",), verbs=("patch",)),)
 CLIENT = (Permission(group=GROUP, resources=("vmafxjobs",), verbs=(*READ, "create", "patch")),)

@@ -11,12 +11,12 @@ from vmafx.api.job import JobProgress
 from vmafx.auth.access import AccessControl
 from vmafx.auth.credentials import CallerCredentials
 from vmafx.controller.dispatch import WorkDispatcher
-from vmafx.controller.jobs import ClientJobs, JobStreams, spec_of
+from vmafx.controller.jobs import ClientJobs, JobStreams, job_spec
 from vmafx.controller.messages import job_message, work_message
 from vmafx.controller.registry import AgentDescription, AgentRegistry
 from vmafx.controller.results import ResultRecorder
 from vmafx.controller.sessions import Session, Sessions
-from vmafx.http.errors import CallRefused
+from vmafx.http.errors import StatusError
 from vmafx.jobs.attempt import MAX_MESSAGE, AttemptResult, decode_result
 from vmafx.kube import ObjectKey
 from vmafx.text import one_line
@@ -29,205 +29,211 @@ NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class ServicerParts(msgspec.Struct, frozen=True):
-    """What the calls are answered with."""
+    """The components that implement the calls."""
 
-    doors: AccessControl
+    access: AccessControl
     sessions: Sessions
     jobs: ClientJobs
-    nodes: AgentRegistry
-    work: WorkDispatcher
+    registry: AgentRegistry
+    dispatcher: WorkDispatcher
     results: ResultRecorder
     streams: JobStreams
-    namespace: str  # where jobs and nodes go that do not say
-    only: str = ""  # the one namespace that is served, if not all are
+    default_namespace: str  # for requests without a namespace
+    only_namespace: str = ""  # the namespace that is served; empty: all
 
 
 class ControllerServicer:
-    """One method for each call of the service, by its name on the wire."""
+    """One method for each call of the service."""
 
     def __init__(self, parts: ServicerParts) -> None:
-        self._parts = parts
-        self._doors, self._namespace = parts.doors, parts.namespace
+        self._parts, self._access = parts, parts.access
 
-    # For clients.
+    # Calls of clients.
 
-    async def SubmitJob(self, request: wire.SubmitJobRequest, shown: CallerCredentials) -> wire.SubmitJobResponse:
-        namespace = self._in(request.namespace)
-        await self._doors.admit(shown, "create", "vmafxjobs", namespace)
-        asked = request.scoring
-        spec = spec_of(asked.reference, asked.distorted, asked.model, asked.backend, request.spec)
-        made = await self._parts.jobs.submit(namespace, request.name, spec)
-        meta = made.metadata
+    async def SubmitJob(self, request: wire.SubmitJobRequest, credentials: CallerCredentials) -> wire.SubmitJobResponse:
+        namespace = self._namespace(request.namespace)
+        await self._access.authorize(credentials, "create", "vmafxjobs", namespace)
+        scoring = request.scoring
+        spec = job_spec(scoring.reference, scoring.distorted, scoring.model, scoring.backend, request.spec)
+        meta = (await self._parts.jobs.submit(namespace, request.name, spec)).metadata
         return wire.SubmitJobResponse(job_id=meta.uid, namespace=meta.namespace, name=meta.name)
 
-    async def GetJob(self, request: wire.GetJobRequest, shown: CallerCredentials) -> wire.Job:
-        await self._doors.who(shown)
+    async def GetJob(self, request: wire.GetJobRequest, credentials: CallerCredentials) -> wire.Job:
+        await self._access.authenticate(credentials)
         job = await self._parts.jobs.get(request.job_id)
-        await self._doors.admit(shown, "get", "vmafxjobs", job.metadata.namespace, job.metadata.name)
+        await self._access.authorize(credentials, "get", "vmafxjobs", job.metadata.namespace, job.metadata.name)
         return job_message(job, request.job_id)
 
-    async def CancelJob(self, request: wire.CancelJobRequest, shown: CallerCredentials) -> wire.CancelJobResponse:
-        await self._doors.who(shown)
+    async def CancelJob(self, request: wire.CancelJobRequest, credentials: CallerCredentials) -> wire.CancelJobResponse:
+        await self._access.authenticate(credentials)
         job = await self._parts.jobs.get(request.job_id)
-        await self._doors.admit(shown, "patch", "vmafxjobs", job.metadata.namespace, job.metadata.name)
+        await self._access.authorize(credentials, "patch", "vmafxjobs", job.metadata.namespace, job.metadata.name)
         ok, message = await self._parts.jobs.cancel(job)
         return wire.CancelJobResponse(ok=ok, message=message)
 
-    async def StreamJobs(self, request: wire.StreamJobsRequest, shown: CallerCredentials) -> AsyncGenerator[wire.Job]:
-        namespace = self._parts.only if request.namespace == ALL_NAMESPACES else self._in(request.namespace)
-        await self._doors.admit(shown, "watch", "vmafxjobs", namespace)
-        wanted = set(request.status_filter)
-        async with aclosing(self._parts.streams.jobs(namespace)) as jobs:
+    async def StreamJobs(
+        self, request: wire.StreamJobsRequest, credentials: CallerCredentials
+    ) -> AsyncGenerator[wire.Job]:
+        namespace = (
+            self._parts.only_namespace if request.namespace == ALL_NAMESPACES else self._namespace(request.namespace)
+        )
+        await self._access.authorize(credentials, "watch", "vmafxjobs", namespace)
+        states = set(request.status_filter)
+        async with aclosing(self._parts.streams.watch(namespace)) as jobs:
             async for job in jobs:
                 message = job_message(job)
-                if not wanted or message.status in wanted:
+                if not states or message.status in states:
                     yield message
 
-    # For agents.
+    # Calls of agents.
 
     async def RegisterNode(
-        self, request: wire.RegisterNodeRequest, shown: CallerCredentials
+        self, request: wire.RegisterNodeRequest, credentials: CallerCredentials
     ) -> wire.RegisterNodeResponse:
-        node = ObjectKey(self._in(request.namespace), request.name)
-        await self._admit_agent(shown, node)
-        offered = request.capability
+        node = ObjectKey(self._namespace(request.namespace), request.name)
+        await self._authorize_agent(credentials, node)
         machine = AgentDescription(
-            vendor=offered.gpu_vendor or "cpu",
-            capacity=offered.concurrency or 1,
+            vendor=request.capability.gpu_vendor or "cpu",
+            capacity=request.capability.concurrency or 1,
             device=request.device,
             fps=request.fps,
             labels=dict(request.labels),
         )
-        session, capacity = await self._parts.nodes.register(node, machine)
-        token = self._parts.sessions.token(session)
+        session, capacity = await self._parts.registry.register(node, machine)
+        token = self._parts.sessions.sign(session)
         return wire.RegisterNodeResponse(node_id=str(node), session_token=token, capacity=capacity)
 
-    async def Heartbeat(self, request: wire.HeartbeatRequest, shown: CallerCredentials) -> wire.HeartbeatResponse:
-        async with self._parts.nodes.in_time():
-            return await self._heartbeat(request, shown)
+    async def Heartbeat(self, request: wire.HeartbeatRequest, credentials: CallerCredentials) -> wire.HeartbeatResponse:
+        async with self._parts.registry.heartbeat_timeout():
+            return await self._heartbeat(request, credentials)
 
-    async def _heartbeat(self, request: wire.HeartbeatRequest, shown: CallerCredentials) -> wire.HeartbeatResponse:
+    async def _heartbeat(
+        self, request: wire.HeartbeatRequest, credentials: CallerCredentials
+    ) -> wire.HeartbeatResponse:
         session = self._session(request.node_id, request.session_token)
         if session is None:
-            await self._doors.who(shown)
+            await self._access.authenticate(credentials)
             return wire.HeartbeatResponse(ok=False)
-        await self._admit_agent(shown, session.node)
-        standing = await self._parts.nodes.standing(session)
-        if standing != "speaks":
-            return wire.HeartbeatResponse(ok=False, superseded=standing == "superseded")
-        await self._parts.nodes.beat(session, draining=request.draining)
-        if not request.HasField("running_job_ids"):
-            self._parts.work.heard(session, request.jobs_running)
+        await self._authorize_agent(credentials, session.node)
+        state = await self._parts.registry.session_state(session)
+        if state != "current":
+            return wire.HeartbeatResponse(ok=False, superseded=state == "superseded")
+        await self._parts.registry.record_heartbeat(session, draining=request.draining)
+        if not request.HasField("running_job_ids"):  # an old agent
+            self._parts.dispatcher.record_running_count(session, request.jobs_running)
         return wire.HeartbeatResponse(
             ok=True,
-            stop_job_ids=await self._parts.work.over(session.node, _running(request.running_job_ids)),
-            capacity=self._parts.nodes.capacity(session.node),
+            stop_job_ids=await self._parts.dispatcher.attempts_to_stop(
+                session.node, _reported(request.running_job_ids)
+            ),
+            capacity=self._parts.registry.capacity(session.node),
         )
 
-    async def PullWork(self, request: wire.PullWorkRequest, shown: CallerCredentials) -> wire.PullWorkResponse:
-        session = await self._speaker(request.node_id, request.session_token, shown)
+    async def PullWork(self, request: wire.PullWorkRequest, credentials: CallerCredentials) -> wire.PullWorkResponse:
+        session = await self._current_session(request.node_id, request.session_token, credentials)
         if not request.HasField("running_job_ids"):  # an old agent
-            claimed = await self._parts.work.claim(session)
+            claimed = await self._parts.dispatcher.claim(session)
             return wire.PullWorkResponse(job=work_message(claimed) if claimed is not None else None)
-        pulled = await self._parts.work.pull(
+        pulled = await self._parts.dispatcher.pull(
             session.node,
-            _running(request.running_job_ids),
+            _reported(request.running_job_ids),
             request.capability.concurrency or 1,
             min(max(request.wait_seconds, 0), MAX_PULL_WAIT),
         )
-        if pulled.job is not None and await self._parts.nodes.standing(session) != "speaks":
-            raise _not_the_speaker()  # another agent came while this one waited
+        if pulled.job is not None and await self._parts.registry.session_state(session) != "current":
+            raise _invalid_session()  # another agent registered during the long poll
         job = work_message(pulled.job) if pulled.job is not None else None
         return wire.PullWorkResponse(job=job, stop_job_ids=pulled.stop)
 
     async def ReportResult(
-        self, request: wire.ReportResultRequest, shown: CallerCredentials
+        self, request: wire.ReportResultRequest, credentials: CallerCredentials
     ) -> wire.ReportResultResponse:
-        session = await self._speaker(request.node_id, request.session_token, shown)
+        session = await self._current_session(request.node_id, request.session_token, credentials)
         results = self._parts.results
         if request.final:
-            ok = await results.final(session, request.job_id, request.name, _answer(request))
+            ok = await results.record_result(session, request.job_id, request.name, _result(request))
             if ok:
-                self._parts.work.ended(session.node, request.job_id)
+                self._parts.dispatcher.attempt_ended(session.node, request.job_id)
         else:
-            ok = await results.progress(session, request.job_id, request.name, _progress(request))
+            ok = await results.record_progress(session, request.job_id, request.name, _progress(request))
         return wire.ReportResultResponse(ok=ok)
 
-    def _in(self, namespace: str) -> str:
-        """The namespace of a call; the controller's own if it names none."""
-        served = self._parts.only
+    def _namespace(self, namespace: str) -> str:
+        """The namespace of a request, or the default one; StatusError if it is invalid or not served."""
+        only = self._parts.only_namespace
         if not namespace:
-            return self._namespace
+            return self._parts.default_namespace
         if not NAMESPACE.fullmatch(namespace):
-            raise CallRefused(
+            raise StatusError(
                 "INVALID_ARGUMENT",
                 f"namespace {namespace[:100]!r} is not a valid name: use up to 63 lower-case letters, digits and '-'",
             )
-        if served and namespace != served:
-            raise CallRefused(
+        if only and namespace != only:
+            raise StatusError(
                 "FAILED_PRECONDITION",
-                f"this controller serves only the namespace {served!r}, not {namespace!r}; "
+                f"this controller serves only the namespace {only!r}, not {namespace!r}; "
                 "leave namespace out, or call the controller of the other namespace",
             )
         return namespace
 
-    async def _admit_agent(self, shown: CallerCredentials, node: ObjectKey) -> None:
-        await self._doors.admit(shown, "patch", "vmafxnodes", node.namespace, node.name, "status")
+    async def _authorize_agent(self, credentials: CallerCredentials, node: ObjectKey) -> None:
+        await self._access.authorize(credentials, "patch", "vmafxnodes", node.namespace, node.name, "status")
 
     def _session(self, node_id: str, token: str) -> Session | None:
-        session = self._parts.sessions.read(token)
+        session = self._parts.sessions.verify(token)
         return session if session is not None and str(session.node) == node_id else None
 
-    async def _speaker(self, node_id: str, token: str, shown: CallerCredentials) -> Session:
+    async def _current_session(self, node_id: str, token: str, credentials: CallerCredentials) -> Session:
         session = self._session(node_id, token)
         if session is None:
-            await self._doors.who(shown)
-            raise _not_the_speaker()
-        await self._admit_agent(shown, session.node)
-        if await self._parts.nodes.standing(session) != "speaks":
-            raise _not_the_speaker()
+            await self._access.authenticate(credentials)
+            raise _invalid_session()
+        await self._authorize_agent(credentials, session.node)
+        if await self._parts.registry.session_state(session) != "current":
+            raise _invalid_session()
         return session
 
 
-def _not_the_speaker() -> CallRefused:
-    return CallRefused(
+def _invalid_session() -> StatusError:
+    return StatusError(
         "UNAUTHENTICATED",
         "the session token is not valid for this node, or another agent has registered the node since; register again",
     )
 
 
-def _running(said: wire.RunningJobs) -> dict[str, str]:
-    if len(said.jobs) > MAX_RUNNING:
-        raise CallRefused(
-            "INVALID_ARGUMENT", f"running_job_ids has {len(said.jobs)} jobs; at most {MAX_RUNNING} are accepted"
+def _reported(running: wire.RunningJobs) -> dict[str, str]:
+    if len(running.jobs) > MAX_RUNNING:
+        raise StatusError(
+            "INVALID_ARGUMENT", f"running_job_ids has {len(running.jobs)} jobs; at most {MAX_RUNNING} are accepted"
         )
-    return {one.id: one.name for one in said.jobs}
+    return {job.id: job.name for job in running.jobs}
 
 
-def _answer(request: wire.ReportResultRequest) -> AttemptResult | None:
-    """A worker's answer as it left it; or, from an old agent, what there is of one."""
+def _result(request: wire.ReportResultRequest) -> AttemptResult | None:
+    """The worker's result, or one built from the fields of an old agent; None if it is invalid."""
     if request.answer:
-        told = decode_result(request.answer, request.job_id)
-        return told and msgspec.structs.replace(
-            told, message=one_line(told.message, MAX_MESSAGE) if told.message else None
+        result = decode_result(request.answer, request.job_id)
+        return result and msgspec.structs.replace(
+            result, message=one_line(result.message, MAX_MESSAGE) if result.message else None
         )
     if request.error:
-        said = AttemptResult(request.job_id, fault="EngineFailure", message=one_line(request.error, MAX_MESSAGE))
+        result = AttemptResult(request.job_id, fault="EngineFailure", message=one_line(request.error, MAX_MESSAGE))
     else:
         metrics = {name: {"mean": value} for name, value in request.features.items()}
         try:
-            said = msgspec.convert({"id": request.job_id, "score": request.score, "metrics": metrics}, AttemptResult)
+            result = msgspec.convert({"id": request.job_id, "score": request.score, "metrics": metrics}, AttemptResult)
         except msgspec.ValidationError:
             return None
-    return decode_result(msgspec.json.encode(said).decode(), request.job_id)
+    return decode_result(msgspec.json.encode(result).decode(), request.job_id)
 
 
 def _progress(request: wire.ReportResultRequest) -> JobProgress:
-    so_far = request.progress
-    if not math.isfinite(so_far.fps):
-        raise CallRefused("INVALID_ARGUMENT", f"progress.fps is {so_far.fps}; it must be a finite number")
-    said = {"frames": so_far.frames or len(request.partial_scores), "totalFrames": so_far.total_frames}
+    progress = request.progress
+    if not math.isfinite(progress.fps):
+        raise StatusError("INVALID_ARGUMENT", f"progress.fps is {progress.fps}; it must be a finite number")
+    frames = progress.frames or len(request.partial_scores)
+    fields = {"frames": frames, "totalFrames": progress.total_frames, "fps": progress.fps}
     try:
-        return msgspec.convert({**said, "fps": so_far.fps}, JobProgress)
+        return msgspec.convert(fields, JobProgress)
     except msgspec.ValidationError as error:
-        raise CallRefused("INVALID_ARGUMENT", f"progress: {error}") from error
+        raise StatusError("INVALID_ARGUMENT", f"progress: {error}") from error

@@ -1,7 +1,7 @@
-"""Session tokens: signed, so that every replica knows them and none has to keep them.
+"""Session tokens of agents: signed JWTs, so that every replica can verify them and none has to store them.
 
-The key is in a Secret that the first replica makes. To make all tokens void, delete it and restart the controllers:
-agents then register again.
+The signing key is in a Secret that the first replica creates. To revoke all session tokens, delete the Secret and
+restart the controllers; agents then register again.
 """
 
 import base64
@@ -19,17 +19,17 @@ from vmafx.kube.errors import AlreadyExists, ConfigError, NotFound
 from vmafx.kube.resources import UntypedObject
 
 ALGORITHM = "HS256"
-FIELD = "key"
+KEY_FIELD = "key"
 KEY_BYTES = 32
 MAX_TOKEN = 1024  # characters
 
 
 class Session(NamedTuple):
-    """One agent, from its registration on."""
+    """One registration of an agent."""
 
     node: ObjectKey
     id: str
-    begun: float  # Unix seconds
+    started: float  # Unix seconds
 
 
 class _Claims(msgspec.Struct):
@@ -40,56 +40,58 @@ class _Claims(msgspec.Struct):
 
 
 class Sessions:
-    """Makes tokens and reads them: JWTs, signed with one key."""
+    """Starts sessions, and signs and verifies their tokens."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
-    def begin(self, node: ObjectKey) -> Session:
+    def start(self, node: ObjectKey) -> Session:
         return Session(node, secrets.token_hex(16), time.time())
 
-    def token(self, session: Session) -> str:
-        claims = _Claims(session.node.namespace, session.node.name, session.id, session.begun)
+    def sign(self, session: Session) -> str:
+        claims = _Claims(session.node.namespace, session.node.name, session.id, session.started)
         return jwt.encode(msgspec.structs.asdict(claims), self._key, ALGORITHM)
 
-    def read(self, token: str) -> Session | None:
-        """Whose it is; None if we did not sign it."""
+    def verify(self, token: str) -> Session | None:
+        """Return the session of a token; None if it was not signed with the key."""
         if len(token) > MAX_TOKEN:
             return None
         try:
-            # Replicas' clocks differ: one may read what another is about to have signed.
-            said = jwt.decode(token, self._key, [ALGORITHM], options={"verify_iat": False})
-            claims = msgspec.convert(said, _Claims)
+            # `iat` may lie in the future: the clocks of the replicas differ.
+            payload = jwt.decode(token, self._key, [ALGORITHM], options={"verify_iat": False})
+            claims = msgspec.convert(payload, _Claims)
         except (jwt.InvalidTokenError, msgspec.ValidationError, UnicodeEncodeError):
             return None
         return Session(ObjectKey(claims.namespace, claims.node), claims.session, claims.iat)
 
 
 async def signing_key(client: Client, namespace: str) -> bytes:
-    """The key in the Secret, which is made if there is none."""
-    where = ObjectKey(namespace, SESSION_SECRET)
+    """Read the key from its Secret, which is created if it does not exist."""
+    secret_key = ObjectKey(namespace, SESSION_SECRET)
     while True:
         try:
-            return _key_in(await client.get(SECRETS, where), where)
+            return _key_in(await client.get(SECRETS, secret_key), secret_key)
         except NotFound:
             pass
-        made = {
+        secret = {
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {"name": SESSION_SECRET, "namespace": namespace},
-            "data": {FIELD: base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()},
+            "data": {KEY_FIELD: base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()},
         }
         try:
-            return _key_in(await client.create(SECRETS, made, namespace), where)
-        except AlreadyExists:  # by another replica, at the same moment
+            return _key_in(await client.create(SECRETS, secret, namespace), secret_key)
+        except AlreadyExists:  # another replica was faster
             continue
 
 
-def _key_in(secret: UntypedObject, where: ObjectKey) -> bytes:
+def _key_in(secret: UntypedObject, name: ObjectKey) -> bytes:
     try:
-        key = base64.b64decode((secret.get("data") or {}).get(FIELD, ""), validate=True)
+        key = base64.b64decode((secret.get("data") or {}).get(KEY_FIELD, ""), validate=True)
     except ValueError:
         key = b""
     if len(key) < KEY_BYTES:
-        raise ConfigError(f"the Secret {where} has no {FIELD} of {KEY_BYTES} bytes; delete it, and it is made anew")
+        raise ConfigError(
+            f"the Secret {name} has no {KEY_FIELD!r} of at least {KEY_BYTES} bytes; delete it, and a new one is created"
+        )
     return key

@@ -1,4 +1,4 @@
-"""Why a call is refused: gRPC's codes, and the HTTP status of each."""
+"""The error that ends a call: a gRPC status code, the HTTP status of each code, and a message for the caller."""
 
 from typing import Literal
 
@@ -27,13 +27,14 @@ HTTP_STATUS: dict[Code, int] = {
     "UNAVAILABLE": 503,
 }
 
-MAX_MESSAGE = 1000  # characters; a longer one does not fit into what gRPC sends at the end of a call
+MAX_MESSAGE = 1000  # characters; gRPC limits the size of its trailers
 
 
-class CallRefused(Exception):
-    """The caller is told the code and the message, and nothing else. `caller` is who it is, where that is known.
+class StatusError(Exception):
+    """Ends a call with a status code and a message, which are all that the caller sees.
 
-    `status` is for where HTTP has one that says more than the code's, such as 413.
+    `caller` is the authenticated user, for the log. `status` replaces the HTTP status of the code by a more specific
+    one, such as 413.
     """
 
     def __init__(self, code: Code, message: str, *, caller: str = "", status: int | None = None) -> None:

@@ -1,42 +1,42 @@
-"""What one caller, and all of them together, may ask of a server: bytes, seconds and numbers."""
+"""Limits of the HTTP server and of uploads: bytes, seconds and counts."""
 
 import msgspec
 
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a server."""
+    """Limits of a server, for each request unless stated otherwise."""
 
-    connections: int = 1024  # at once
+    connections: int = 1024  # open at the same time
     first_line_bytes: int = 8 << 10
-    header_bytes: int = 9 << 10  # of one: a token, and what stands before it
+    header_bytes: int = 9 << 10  # of one header: room for `Bearer` and a token
     headers: int = 64
-    body_bytes: int = 1 << 20  # of JSON; uploads have limits of their own
-    body_seconds: float = 20.0  # for a body to come
-    idle_seconds: float = 90.0  # without a request, and for the headers of one
+    body_bytes: int = 1 << 20  # of a JSON body; uploads have their own limits
+    body_seconds: float = 20.0  # to receive a JSON body
+    idle_seconds: float = 90.0  # between requests, and to receive the headers of one
     handshake_seconds: float = 10.0  # of TLS
-    answer_seconds: float = 30.0  # for a handler, beside what it was asked to wait
-    wait_seconds: float = 60.0  # that a handler can be asked to wait
-    first_object_seconds: float = 5.0  # of a stream; then its head is sent, since there may be nothing to say for long
-    write_seconds: float = 30.0  # for a reader to take what there is for it
-    linger_seconds: float = 2.0  # before a caller who still sends is cut off: an early answer has to arrive first
-    stop_seconds: float = 5.0  # for requests in hand, at the end
+    answer_seconds: float = 30.0  # for a handler, in addition to a long poll's wait
+    wait_seconds: float = 60.0  # the longest wait of a long poll
+    first_object_seconds: float = 5.0  # of a stream, before its headers are sent without waiting longer
+    write_seconds: float = 30.0  # for the client to read what was written
+    linger_seconds: float = 2.0  # before a client that is still sending is disconnected, so that it gets the response
+    stop_seconds: float = 5.0  # for unfinished requests when the server stops
 
 
 class UploadLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one upload."""
+    """Limits of one upload."""
 
-    total_bytes: int = 128 << 30  # of the body, with all that stands between files
+    total_bytes: int = 128 << 30  # of the whole body, including boundaries and headers of parts
     file_bytes: int = 64 << 30
     files: int = 8
     parts: int = 32  # fields and files
-    field_bytes: int = 16 << 10  # of a field that is no file
+    field_bytes: int = 16 << 10  # of a part that is not a file
     name_characters: int = 100
-    part_header_bytes: int = 1 << 10  # of one
+    part_header_bytes: int = 1 << 10  # of one header
     part_headers: int = 8
-    stall_seconds: float = 30.0  # without a byte
-    block_seconds: float = 60.0  # for a block of 256 KiB: a caller slower than that keeps a connection for nothing
-    reserve_bytes: int = 256 << 20  # of the disk, left free
-    folder: str = ""  # where files without a name are made; empty: the temporary folder
+    stall_seconds: float = 30.0  # without receiving a byte
+    block_seconds: float = 60.0  # to receive a block of 256 KiB, so that a slow client does not hold a connection
+    reserve_bytes: int = 256 << 20  # of disk space left free
+    folder: str = ""  # for the unnamed files; empty: the temporary folder
 
 
 LIMITS, UPLOAD_LIMITS = ServerLimits(), UploadLimits()

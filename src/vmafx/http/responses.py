@@ -1,4 +1,4 @@
-"""What handlers return: a whole response, or a stream of JSON lines."""
+"""The responses that a handler returns: a whole one, or a stream of JSON lines."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import NamedTuple
@@ -10,21 +10,21 @@ TEXT, JSON, NDJSON = "text/plain; charset=utf-8", "application/json", "applicati
 
 
 class Response(NamedTuple):
-    """A whole answer."""
+    """A whole response."""
 
     status: int
     content_type: str
     body: bytes
-    headers: Mapping[str, str] = {}  # beside those that a server sends anyway
+    headers: Mapping[str, str] = {}  # in addition to those that every response has
 
 
 class JsonStream(NamedTuple):
-    """A stream of JSON objects, one a line. The server closes `objects`, however it ends."""
+    """A stream of JSON objects, one per line. The server always closes `objects`."""
 
     objects: AsyncGenerator[bytes]
 
 
-ProbeRoutes = dict[str, Callable[[], Response]]  # by path: probes, metrics and descriptions, open to everybody
+ProbeRoutes = dict[str, Callable[[], Response]]  # by path; without authentication: probes, metrics, OpenAPI
 
 
 def text_response(status: int, line: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -36,13 +36,13 @@ def json_response(body: bytes, status: int = 200, headers: Mapping[str, str] | N
 
 
 def probe_response(missing: Callable[[], str | None]) -> Callable[[], Response]:
-    """200 `ok`, or 503 with what is missing."""
+    """200 `ok`, or 503 with the text that `missing` returns."""
 
-    def answer() -> Response:
-        what = missing()
-        return text_response(503, what) if what else text_response(200, "ok")
+    def respond() -> Response:
+        problem = missing()
+        return text_response(503, problem) if problem else text_response(200, "ok")
 
-    return answer
+    return respond
 
 
 def metrics_response(registry: CollectorRegistry) -> Callable[[], Response]:

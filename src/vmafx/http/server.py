@@ -13,7 +13,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 from vmafx.http.address import ListenAddress
-from vmafx.http.errors import CallRefused
+from vmafx.http.errors import StatusError
 from vmafx.http.limits import LIMITS, ServerLimits
 from vmafx.http.request import CONTINUE, HttpRequest
 from vmafx.http.responses import NDJSON, JsonStream, ProbeRoutes, Response, json_response
@@ -21,12 +21,122 @@ from vmafx.logs import log
 
 HEADERS = {"Server": "vmafx", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 ERROR_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "3"}, 503: {"Retry-After": "3"}}
-CLOSING = {408, 413, 507}  # the rest of what was sent is of no interest
-OTHER_SITES = {"cross-site", "same-site"}
+CLOSING_STATUSES = {408, 413, 507}  # the rest of the request body is not read
+FOREIGN_SITES = {"cross-site", "same-site"}  # values of Sec-Fetch-Site
 
 RouteHandler = Callable[[HttpRequest], Awaitable[Response | JsonStream]]
-ErrorTranslator = Callable[[Exception], CallRefused | None]
+ErrorTranslator = Callable[[Exception], StatusError | None]
 RawHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class HttpRoute(NamedTuple):
+    """In the path, `{name}` matches one segment and `{name:pattern}` a regular expression."""
+
+    method: str
+    path: str
+    handler: RouteHandler
+
+
+class Site(NamedTuple):
+    """The routes of a server. Probes need no credentials and accept HEAD too; handlers authorize their callers."""
+
+    routes: Sequence[HttpRoute] = ()
+    probes: ProbeRoutes = {}
+    translate: ErrorTranslator = lambda _: None  # turns a role's own errors into a StatusError
+    not_found: str = "no such page"
+
+
+@asynccontextmanager
+async def serve_http(
+    address: ListenAddress | None, site: Site, tls: ssl.SSLContext | None = None, limits: ServerLimits = LIMITS
+) -> AsyncIterator[int]:
+    """Serve until the context ends; yields the port, 0 if there is no address."""
+    if address is None:
+        yield 0
+        return
+    handlers, active = HandlerRunner(limits, site.translate, site.not_found), _ActiveConnections()
+    runner = web.AppRunner(
+        _app(site, handlers, active, limits), handler_cancellation=True, access_log=None, logger=_logger(),
+        auto_decompress=False, max_line_size=limits.first_line_bytes, max_field_size=limits.header_bytes,
+        max_headers=limits.headers, keepalive_timeout=limits.idle_seconds, lingering_time=limits.linger_seconds,
+        shutdown_timeout=limits.stop_seconds,
+    )  # fmt: skip
+    await runner.setup()
+    protocols = cast("web.Server", runner.server)  # set by setup()
+
+    def accept() -> asyncio.BaseProtocol:
+        has_room = len(protocols.connections) < limits.connections or active.close_idle(protocols.connections)
+        return protocols() if has_room else _RejectedConnection()
+
+    try:
+        server = await asyncio.get_running_loop().create_server(
+            accept, address.host, address.port, ssl=tls,
+            ssl_handshake_timeout=limits.handshake_seconds if tls is not None else None,
+        )  # fmt: skip
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            server.close()
+            handlers.cancel_streams()
+    finally:
+        await runner.cleanup()
+
+
+def _app(site: Site, handlers: "HandlerRunner", active: "_ActiveConnections", limits: ServerLimits) -> web.Application:
+    app = web.Application(client_max_size=limits.body_bytes, middlewares=[active.track, handlers.respond])
+    app.on_response_prepare.append(_add_headers)
+    for path, probe in site.probes.items():
+        app.router.add_get(path, handlers.wrap_probe(probe), expect_handler=_expect_later)
+    for route in site.routes:
+        app.router.add_route(route.method, route.path, handlers.wrap(route.handler), expect_handler=_expect_later)
+    return app
+
+
+async def _expect_later(_request: web.Request) -> None:
+    """`100 Continue` is sent when a handler reads the body, see request.py."""
+
+
+async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(HEADERS)
+
+
+def _logger() -> logging.Logger:
+    """A logger for aiohttp without its errors about malformed requests, which are many and quote the request."""
+    logger = logging.getLogger("vmafx.http.server")
+    logger.addFilter(_is_not_malformed_request)
+    return logger
+
+
+def _is_not_malformed_request(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+class _ActiveConnections:
+    """The connections that are serving a request."""
+
+    def __init__(self) -> None:
+        self._active: set[object] = set()
+
+    @web.middleware
+    async def track(self, request: web.Request, handler: RawHandler) -> web.StreamResponse:
+        self._active.add(request.protocol)
+        try:
+            return await handler(request)
+        finally:
+            self._active.discard(request.protocol)
+
+    def close_idle(self, connections: Iterable[RequestHandler]) -> bool:
+        """Close the oldest idle connection, so that idle clients cannot block the kubelet's probes."""
+        for connection in connections:
+            if connection not in self._active:
+                connection.force_close()
+                return True
+        return False
+
+
+class _RejectedConnection(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast("asyncio.Transport", transport).abort()
 
 
 class _Failure(NamedTuple):
@@ -37,121 +147,123 @@ class _Failure(NamedTuple):
     def body(self) -> bytes:
         return json.dumps({"code": self.code, "message": self.message}).encode()
 
-    def page(self) -> Response:
+    def response(self) -> Response:
         return json_response(self.body(), self.status, ERROR_HEADERS.get(self.status))
 
 
 class HandlerRunner:
-    """Calls handlers, and sends their answers."""
+    """Runs handlers and sends their responses."""
 
     def __init__(self, limits: ServerLimits, translate: ErrorTranslator, not_found: str) -> None:
         self._limits, self._translate, self._not_found = limits, translate, not_found
         self._streams: set[asyncio.Task[Any]] = set()
 
-    def hang_up(self) -> None:
-        """Streams have no end of their own."""
+    def cancel_streams(self) -> None:
+        """Streams do not end on their own."""
         for task in self._streams:
             task.cancel()
 
-    def page(self, make: Callable[[], Response]) -> RawHandler:
-        async def answer(_: web.Request) -> web.StreamResponse:
-            return _response(make())
+    def wrap_probe(self, probe: Callable[[], Response]) -> RawHandler:
+        async def run(_: web.Request) -> web.StreamResponse:
+            return _to_aiohttp(probe())
 
-        return answer
+        return run
 
-    def handler(self, handle: RouteHandler) -> RawHandler:
-        async def answer(request: web.Request) -> web.StreamResponse:
-            _refuse_strange(request)
+    def wrap(self, handler: RouteHandler) -> RawHandler:
+        async def run(raw: web.Request) -> web.StreamResponse:
+            _check_headers(raw)
             async with asyncio.timeout(self._limits.answer_seconds) as deadline:
-                asked = HttpRequest(request, self._limits, deadline)
-                answer = await handle(asked)
-            asked.end_deadline()
-            return await self._stream(request, answer) if isinstance(answer, JsonStream) else _response(answer)
+                request = HttpRequest(raw, self._limits, deadline)
+                response = await handler(request)
+            request.end_deadline()
+            return await self._stream(raw, response) if isinstance(response, JsonStream) else _to_aiohttp(response)
 
-        return answer
+        return run
 
     @web.middleware
-    async def send(self, request: web.Request, handler: RawHandler) -> web.StreamResponse:
-        """Whatever the handler does, there is an answer, and it is read or the connection is cut."""
+    async def respond(self, request: web.Request, handler: RawHandler) -> web.StreamResponse:
+        """Every request gets a response, errors included; a client that does not read it is disconnected."""
         try:
-            answer = await handler(request)
+            response = await handler(request)
         except ConnectionError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other callers go on
-            answer = _response(self._failure(error, request).page())
+        except Exception as error:  # noqa: BLE001 - one failed request must not affect the others
+            response = _to_aiohttp(self._failure(error, request).response())
             if isinstance(error, web.HTTPMethodNotAllowed):
-                answer.headers["Allow"] = error.headers["Allow"]
-        if answer.status in CLOSING or (request.headers.get("Expect") and not request.content.is_eof()):
-            answer.force_close()  # a caller who was not asked for the body may send another request in its place
-        async with self._reader_in_time(request):
-            await answer.prepare(request)
-            await answer.write_eof()
-        return answer
+                response.headers["Allow"] = error.headers["Allow"]
+        if response.status in CLOSING_STATUSES or (request.headers.get("Expect") and not request.content.is_eof()):
+            response.force_close()  # without 100 Continue, the client may send its next request instead of the body
+        async with self._write_timeout(request):
+            await response.prepare(request)
+            await response.write_eof()
+        return response
 
-    async def _stream(self, request: web.Request, lines: JsonStream) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, stream: JsonStream) -> web.StreamResponse:
         task = cast("asyncio.Task[Any]", asyncio.current_task())
         self._streams.add(task)
         try:
-            async with aclosing(lines.objects) as objects:
+            async with aclosing(stream.objects) as objects:
                 return await self._send_lines(request, objects)
         finally:
             self._streams.discard(task)
 
     async def _send_lines(self, request: web.Request, objects: AsyncGenerator[bytes]) -> web.StreamResponse:
-        """What goes wrong after the first object can no longer be a status: it is the last line."""
+        """An error before the first object becomes the response's status; a later one is sent as the last line."""
         response = web.StreamResponse(headers={"Content-Type": NDJSON})
         first = asyncio.create_task(_next(objects))
         try:
             await asyncio.wait({first}, timeout=self._limits.first_object_seconds)
             if first.done():
-                first.result()  # or the error, while it can be a status
+                first.result()  # raises while the status can still be set
             await response.prepare(request)
             try:
                 line = await first
                 while line is not None:
-                    async with self._reader_in_time(request):
+                    async with self._write_timeout(request):
                         await response.write(line + b"\n")
                     line = await _next(objects)
             except ConnectionError:
                 raise
-            except Exception as error:  # noqa: BLE001 - as in `send`
+            except Exception as error:  # noqa: BLE001 - as in `respond`
                 last = self._failure(error, request).body()
-                async with self._reader_in_time(request):
+                async with self._write_timeout(request):
                     await response.write(last + b"\n")
             return response
         finally:
-            first.cancel()  # or it would be in the way of the generator's end
+            first.cancel()  # a generator cannot be closed while it runs
             await asyncio.wait({first})
 
     @asynccontextmanager
-    async def _reader_in_time(self, request: web.Request) -> AsyncIterator[None]:
-        """Writing waits while the connection's buffers are full; a caller who does not read on is cut off."""
+    async def _write_timeout(self, request: web.Request) -> AsyncIterator[None]:
+        """Disconnect a client that does not read: writes block while the connection's buffers are full."""
         try:
             async with asyncio.timeout(self._limits.write_seconds):
                 yield
         except TimeoutError:
-            log.info("an answer is not read", path=request.path, peer=request.remote)
+            log.info(
+                "client does not read the response; closing the connection", path=request.path, peer=request.remote
+            )
             if request.transport is not None:
                 request.transport.abort()
-            raise ConnectionResetError("the answer is not read") from None
+            raise ConnectionResetError("the client does not read the response") from None
 
     def _failure(self, error: Exception, request: web.Request) -> _Failure:
         match error:
-            case CallRefused():
+            case StatusError():
                 return _Failure(error.status, error.code, error.message)
             case web.HTTPException():
-                return _misdirected(error, self._not_found)
-        if (refused := self._translate(error)) is not None:
-            log.warn("a call failed", path=request.path, error=str(error))
-            return self._failure(refused, request)
+                return _routing_failure(error, self._not_found)
+        if (translated := self._translate(error)) is not None:
+            log.warn("request failed", path=request.path, error=str(error))
+            return self._failure(translated, request)
         if isinstance(error, TimeoutError):
             return _Failure(504, "DEADLINE_EXCEEDED", "the request took too long; try again")
-        log.error("a call failed", method=request.method, path=request.path, trace_of=error)
+        log.error("request failed", method=request.method, path=request.path, trace_of=error)
         return _Failure(500, "INTERNAL", "internal error; the server's log has the details")
 
 
-def _misdirected(error: web.HTTPException, not_found: str) -> _Failure:
-    """A request that no handler got to see."""
+def _routing_failure(error: web.HTTPException, not_found: str) -> _Failure:
+    """A request that reached no handler."""
     match error:
         case web.HTTPNotFound():
             return _Failure(404, "NOT_FOUND", not_found)
@@ -161,127 +273,17 @@ def _misdirected(error: web.HTTPException, not_found: str) -> _Failure:
     return _Failure(error.status, "INVALID_ARGUMENT", error.reason)
 
 
-def _refuse_strange(request: web.Request) -> None:
-    if request.headers.get("Sec-Fetch-Site", "") in OTHER_SITES:
-        raise CallRefused("PERMISSION_DENIED", "a page of another site may not call this with a browser's certificate")
+def _check_headers(request: web.Request) -> None:
+    if request.headers.get("Sec-Fetch-Site", "") in FOREIGN_SITES:
+        raise StatusError("PERMISSION_DENIED", "requests from web pages of other sites are not allowed")
     if request.headers.get("Expect", CONTINUE).lower() != CONTINUE:
-        raise CallRefused("INVALID_ARGUMENT", f"the Expect header can only be {CONTINUE}", status=417)
+        raise StatusError("INVALID_ARGUMENT", f"the Expect header must be {CONTINUE}, or absent", status=417)
 
 
-def _response(page: Response) -> web.Response:
-    headers = {"Content-Type": page.content_type, **page.headers}
-    return web.Response(status=page.status, body=page.body, headers=headers)
+def _to_aiohttp(response: Response) -> web.Response:
+    headers = {"Content-Type": response.content_type, **response.headers}
+    return web.Response(status=response.status, body=response.body, headers=headers)
 
 
 async def _next(objects: AsyncGenerator[bytes]) -> bytes | None:
     return await anext(objects, None)
-
-
-class HttpRoute(NamedTuple):
-    """`{name}` in the path is a segment of it, `{name:pattern}` what the regular expression matches."""
-
-    method: str
-    path: str
-    handler: RouteHandler
-
-
-class Site(NamedTuple):
-    """What a server answers. Pages are open to everybody, also by HEAD; handlers say themselves who may call them."""
-
-    routes: Sequence[HttpRoute] = ()
-    pages: ProbeRoutes = {}
-    translate: ErrorTranslator = lambda _: None  # an error that the role knows, as what the caller hears of it
-    not_found: str = "no such page"
-
-
-@asynccontextmanager
-async def serve_http(
-    address: ListenAddress | None, site: Site, tls: ssl.SSLContext | None = None, limits: ServerLimits = LIMITS
-) -> AsyncIterator[int]:
-    """Answer for as long as the context lasts; gives the port, 0 for none."""
-    if address is None:
-        yield 0
-        return
-    answering, busy = HandlerRunner(limits, site.translate, site.not_found), _Busy()
-    runner = web.AppRunner(
-        _app(site, answering, busy, limits), handler_cancellation=True, access_log=None, logger=_logger(),
-        auto_decompress=False, max_line_size=limits.first_line_bytes, max_field_size=limits.header_bytes,
-        max_headers=limits.headers, keepalive_timeout=limits.idle_seconds, lingering_time=limits.linger_seconds,
-        shutdown_timeout=limits.stop_seconds,
-    )  # fmt: skip
-    await runner.setup()
-    handlers = cast("web.Server", runner.server)  # there since setup
-
-    def connection() -> asyncio.BaseProtocol:
-        has_room = len(handlers.connections) < limits.connections or busy.makes_room(handlers.connections)
-        return handlers() if has_room else _OneTooMany()
-
-    try:
-        server = await asyncio.get_running_loop().create_server(
-            connection, address.host, address.port, ssl=tls,
-            ssl_handshake_timeout=limits.handshake_seconds if tls is not None else None,
-        )  # fmt: skip
-        try:
-            yield server.sockets[0].getsockname()[1]
-        finally:
-            server.close()
-            answering.hang_up()
-    finally:
-        await runner.cleanup()
-
-
-def _app(site: Site, answering: HandlerRunner, busy: "_Busy", limits: ServerLimits) -> web.Application:
-    app = web.Application(client_max_size=limits.body_bytes, middlewares=[busy.while_asking, answering.send])
-    app.on_response_prepare.append(_add_headers)
-    for path, make in site.pages.items():
-        app.router.add_get(path, answering.page(make), expect_handler=_expect_later)
-    for route in site.routes:
-        app.router.add_route(route.method, route.path, answering.handler(route.handler), expect_handler=_expect_later)
-    return app
-
-
-class _Busy:
-    """The connections with a request in hand."""
-
-    def __init__(self) -> None:
-        self._asking: set[object] = set()
-
-    @web.middleware
-    async def while_asking(self, request: web.Request, handler: RawHandler) -> web.StreamResponse:
-        self._asking.add(request.protocol)
-        try:
-            return await handler(request)
-        finally:
-            self._asking.discard(request.protocol)
-
-    def makes_room(self, connections: Iterable[RequestHandler]) -> bool:
-        """The oldest idle one goes: nobody can keep a kubelet's probe out by saying nothing."""
-        for connection in connections:
-            if connection not in self._asking:
-                connection.force_close()
-                return True
-        return False
-
-
-class _OneTooMany(asyncio.Protocol):
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast("asyncio.Transport", transport).abort()
-
-
-async def _expect_later(_request: web.Request) -> None:
-    """A caller who waits to be asked for the body is asked when a handler reads it, see request.py."""
-
-
-async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update(HEADERS)
-
-
-def _logger() -> logging.Logger:
-    """aiohttp's, without its complaints about what callers send: they are many, and quote it."""
-    logger = logging.getLogger("vmafx.http.server")
-    logger.addFilter(_is_ours)
-    return logger
-
-
-def _is_ours(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))

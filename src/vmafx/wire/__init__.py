@@ -1,4 +1,6 @@
-"""The controller's calls: messages and service generated from proto/ by `make proto`, and client.py, which makes calls.
+"""The controller's gRPC service: messages and stubs that `make proto` generates from proto/, and a client.
 
-To import a module of this package is to import protobuf, and the client grpc: a role does so when it first needs it.
+Importing a module of this package loads protobuf, and client.py grpc too: roles import it only when they need it.
+
+    client.py  calls to a controller, with TLS, tokens and typed errors
 """

@@ -1,8 +1,8 @@
-"""Calls to a controller: one channel, answers decoded here, every failure a CallError.
+"""A client for the controller's gRPC service: one channel; every failure is a CallError.
 
-CallError      a call came to nothing; `code` is its gRPC status, None where there is none
-    NotTls     the other side does not speak TLS
-    NoToken    the token file is not there, or holds none; nobody was asked
+CallError           a call failed; `code` is the gRPC status code, None without one
+├── NotTls          the server does not use TLS
+└── TokenFileError  the token file is missing or holds no token; the call was not sent
 """
 
 import asyncio
@@ -19,20 +19,20 @@ from vmafx.text import one_line
 from vmafx.wire import controller_pb2 as wire
 
 SERVICE = wire.DESCRIPTOR.services_by_name["VmafxController"].full_name
-MAX_TEXT = 500  # characters of what the other side says
-NOT_TLS = "WRONG_VERSION_NUMBER"  # OpenSSL's name for it; gRPC has no code of its own
+MAX_DETAILS = 500  # characters of a status message
+NOT_TLS = "WRONG_VERSION_NUMBER"  # OpenSSL's name of the error; gRPC has no status code for it
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", 4 << 20),
-    ("grpc.use_local_subchannel_pool", 1),  # or a new channel would wait as long as the old one was going to
+    ("grpc.use_local_subchannel_pool", 1),  # so that a new channel does not inherit the backoff of the old one
     ("grpc.service_config_disable_resolution", 1),
 )
 UNREACHABLE_CODES = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 M = TypeVar("M", bound=Message)
-Files = tuple[bytes | None, bytes | None, bytes | None]
+TlsFiles = tuple[bytes | None, bytes | None, bytes | None]  # CA, key, certificate
 
 
 class CallError(Exception):
-    """A call came to nothing."""
+    """A call failed."""
 
     def __init__(self, text: str, code: grpc.StatusCode | None = None) -> None:
         super().__init__(text)
@@ -40,73 +40,74 @@ class CallError(Exception):
 
     @property
     def silent(self) -> bool:
-        """Whether nobody answered."""
+        """Whether the server did not reply."""
         return self.code in UNREACHABLE_CODES
 
 
 class NotTls(CallError):
-    """The other side does not speak TLS."""
+    """The server does not use TLS."""
 
 
 class TokenFileError(CallError):
-    """The token file is not there, or holds none; nobody was asked."""
+    """The token file is missing or holds no token; the call was not sent."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a controller is, and how we show who we are."""
+    """The address of a controller, and the credentials to use."""
 
     address: str
     insecure: bool = False
-    ca: Path | None = None  # if not said, the system's
+    ca: Path | None = None  # default: the system's CAs
     cert: Path | None = None
     key: Path | None = None
-    token: Path | None = None  # read anew for every call: it is replaced while we run
+    token: Path | None = None  # read for every call, since it is rotated
 
 
 class ControllerClient:
-    """A channel to one controller. OSError on making one whose files cannot be used."""
+    """A channel to one controller; OSError if the files of the endpoint cannot be used."""
 
     def __init__(self, endpoint: Endpoint, options: tuple[tuple[str, int], ...] = ()) -> None:
         self._endpoint, self._options = endpoint, (*CHANNEL_OPTIONS, *options)
-        self._files = _contents(endpoint)
+        self._files = _read_tls_files(endpoint)
         self._channel = self._open()
 
     async def close(self) -> None:
         await self._channel.close()
 
     async def reopen(self) -> None:
-        """Look up its name and connect anew; not while something is being asked."""
+        """Resolve the address and connect again; not while a call is in progress."""
         await self.close()
         self._channel = self._open()
 
-    async def call(self, name: str, request: Message, answer: type[M], within: float) -> M:
-        """`name` of the service, answered within so many seconds."""
-        # Answers are decoded here, not by the library: it would log one that cannot be, and hand out None.
+    async def call(self, name: str, request: Message, reply_type: type[M], timeout: float) -> M:  # noqa: ASYNC109 - as in grpc
+        """Call the method `name` of the service; raise CallError without a reply within `timeout` seconds."""
+        # Decoded here, since grpc would log a reply that cannot be decoded, and return None.
         method: grpc.aio.UnaryUnaryMultiCallable[Message, bytes] = self._channel.unary_unary(
             f"/{SERVICE}/{name}", type(request).SerializeToString
         )
         try:
-            return answer.FromString(await method(request, timeout=within, metadata=self._identity()))
+            return reply_type.FromString(await method(request, timeout=timeout, metadata=self._metadata()))
         except grpc.aio.AioRpcError as error:
-            raise await self._failed(error) from error
+            raise await self._call_error(error) from error
         except DecodeError as error:
-            raise CallError(f"its answer to {name} cannot be read") from error
+            raise CallError(f"the reply to {name} could not be decoded") from error
         except (asyncio.CancelledError, grpc.aio.UsageError) as error:
-            ours = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and ours is not None and ours.cancelling():
+            # grpc cancels calls on a closed channel; a cancellation of this task is passed on.
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise
-            raise CallError("the connection was renewed meanwhile", grpc.StatusCode.UNAVAILABLE) from error
+            raise CallError("the connection was reopened during the call", grpc.StatusCode.UNAVAILABLE) from error
 
-    async def _failed(self, error: grpc.aio.AioRpcError) -> CallError:
+    async def _call_error(self, error: grpc.aio.AioRpcError) -> CallError:
         code, details = error.code(), error.details() or ""
-        text = f"{code.name}: {one_line(details or 'no more is said', MAX_TEXT)}"
+        text = f"{code.name}: {one_line(details or 'no details', MAX_DETAILS)}"
         if code is grpc.StatusCode.UNAVAILABLE:
-            await self._renew()
+            await self._reload_tls_files()
             if NOT_TLS in details:
                 return NotTls(text, code)
         return CallError(text, code)
 
-    def _identity(self) -> tuple[tuple[str, str], ...]:
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
         if self._endpoint.token is None:
             return ()
         try:
@@ -114,12 +115,12 @@ class ControllerClient:
         except ValueError as error:
             raise TokenFileError(f"the token file {error}") from error
 
-    async def _renew(self) -> None:
-        """Certificates are replaced while we run, too: a connection that failed is made with those of now."""
+    async def _reload_tls_files(self) -> None:
+        """Reconnect with the current files if they changed: certificates are rotated while the process runs."""
         try:
-            files = _contents(self._endpoint)
+            files = _read_tls_files(self._endpoint)
         except OSError as error:
-            log.warn("a certificate cannot be used", error=str(error))
+            log.warn("could not reload the TLS files; the previous ones stay in use", error=str(error))
             return
         if files != self._files:
             old, self._files = self._channel, files
@@ -134,7 +135,7 @@ class ControllerClient:
 
 
 def read_token(file: Path) -> str:
-    """The token in a file; ValueError with what is wrong."""
+    """Read the token in a file; ValueError if there is none."""
     try:
         token = file.read_text().strip()
     except OSError as error:
@@ -146,16 +147,16 @@ def read_token(file: Path) -> str:
     return token
 
 
-def _contents(endpoint: Endpoint) -> Files:
-    """CA, key and certificate; OSError if they are no such things, as half of a new pair is none."""
+def _read_tls_files(endpoint: Endpoint) -> TlsFiles:
+    """OSError if the files are invalid or do not match, as in the middle of a rotation."""
     if endpoint.insecure:
         return None, None, None
-    tried = ssl.create_default_context()
+    context = ssl.create_default_context()
     if endpoint.ca:
-        tried.load_verify_locations(endpoint.ca)
+        context.load_verify_locations(endpoint.ca)
     if endpoint.cert:
-        tried.load_cert_chain(endpoint.cert, endpoint.key)
-    system = ssl.get_default_verify_paths().cafile
-    ca = endpoint.ca or (Path(system) if system else None)
-    first, second, third = (path.read_bytes() if path else None for path in (ca, endpoint.key, endpoint.cert))
-    return first, second, third
+        context.load_cert_chain(endpoint.cert, endpoint.key)
+    system_ca = ssl.get_default_verify_paths().cafile
+    ca_file = endpoint.ca or (Path(system_ca) if system_ca else None)
+    ca, key, certificate = (path.read_bytes() if path else None for path in (ca_file, endpoint.key, endpoint.cert))
+    return ca, key, certificate

@@ -80,7 +80,7 @@ class VmafxControllerServicer:
     """Missing associated documentation comment in .proto file."""
 
     def SubmitJob(self, request, context):
-        """For clients.
+        """Calls of clients.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -105,7 +105,7 @@ class VmafxControllerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RegisterNode(self, request, context):
-        """For agents.
+        """Calls of agents.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

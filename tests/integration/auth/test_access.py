@@ -1,4 +1,4 @@
-"""Who comes in, by real tokens, certificates' names and roles, as the real API server judges them."""
+"""Authentication and authorization with real tokens, certificate subjects and roles, on a real API server."""
 
 import asyncio
 import io
@@ -19,13 +19,13 @@ from vmafx.auth.access import Caller, InsecureAccess, TokenAccess
 from vmafx.auth.credentials import CallerCredentials
 from vmafx.auth.reviews import AUDIENCE
 from vmafx.devcluster import DevCluster
-from vmafx.http.errors import CallRefused
+from vmafx.http.errors import StatusError
 from vmafx.kube import Client, ObjectKey
 from vmafx.kube.credentials import token_expiry
 
 
 class Clock:
-    """Monotonic seconds that pass when they are told to."""
+    """A monotonic clock that tests advance."""
 
     def __init__(self) -> None:
         self.at = 1000.0
@@ -34,43 +34,43 @@ class Clock:
         return self.at
 
 
-class Entrance(NamedTuple):
-    doors: TokenAccess
+class Harness(NamedTuple):
+    access: TokenAccess
     proxy: FaultyProxy
     clock: Clock
     namespace: str
-    token: str  # of an agent that may patch the status of the node `ours`, and nothing else
+    token: str  # of an agent that may only patch the status of the node `own-node`
 
-    def reviews(self) -> int:
+    def review_count(self) -> int:
         return len(self.proxy.seen)
 
-    async def admit(self, presented: CallerCredentials, name: str = "ours", verb: str = "patch") -> Caller:
-        return await self.doors.admit(presented, verb, "vmafxnodes", self.namespace, name, "status")
+    async def authorize(self, credentials: CallerCredentials, name: str = "own-node", verb: str = "patch") -> Caller:
+        return await self.access.authorize(credentials, verb, "vmafxnodes", self.namespace, name, "status")
 
-    async def refusal(self, presented: CallerCredentials, name: str = "ours", verb: str = "patch") -> str:
-        with pytest.raises(CallRefused) as refused:
-            await self.admit(presented, name, verb)
-        assert len(presented.token) < 8 or presented.token not in str(refused.value)
-        return refused.value.code
+    async def rejection_code(self, credentials: CallerCredentials, name: str = "own-node", verb: str = "patch") -> str:
+        with pytest.raises(StatusError) as rejected:
+            await self.authorize(credentials, name, verb)
+        assert len(credentials.token) < 8 or credentials.token not in str(rejected.value)
+        return rejected.value.code
 
 
 @pytest.fixture
-async def entrance(client: Client, namespace: str, kubectl: Kubectl) -> AsyncIterator[Entrance]:
+async def harness(client: Client, namespace: str, kubectl: Kubectl) -> AsyncIterator[Harness]:
     await create_account(client, ObjectKey(namespace, "agent"))
     token = await service_account_token(client, ObjectKey(namespace, "agent"), AUDIENCE)
-    role = ["--verb=patch", "--resource=vmafxnodes.vmafx.dev/status", "--resource-name=ours"]
+    role = ["--verb=patch", "--resource=vmafxnodes.vmafx.dev/status", "--resource-name=own-node"]
     assert kubectl("create", "role", "agent", *role).returncode == 0
     subjects = [f"--serviceaccount={namespace}:agent", "--group=video"]
     assert kubectl("create", "rolebinding", "agent", "--role=agent", *subjects).returncode == 0
     async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
         clock = Clock()
-        made = Entrance(TokenAccess(through, clock), proxy, clock, namespace, token)
+        made = Harness(TokenAccess(through, clock), proxy, clock, namespace, token)
 
         async def bound() -> bool:
             clock.at += access.ALLOWED_TTL
             try:
-                await made.admit(CallerCredentials(token))
-            except CallRefused:
+                await made.authorize(CallerCredentials(token))
+            except StatusError:
                 return False
             return True
 
@@ -80,137 +80,137 @@ async def entrance(client: Client, namespace: str, kubectl: Kubectl) -> AsyncIte
         yield made
 
 
-def made_up(number: int) -> str:
-    """What only the server can tell from a token."""
+def invalid_token(number: int) -> str:
+    """A well-formed JWT that only the API server can recognize as invalid."""
     parts = (b'{"alg":"ES256"}', b'{"n":%d}' % number, b"signature")
     return ".".join(urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
 
 
-async def test_a_token_for_us_is_who_it_says(entrance: Entrance) -> None:
-    caller = await entrance.admit(CallerCredentials(entrance.token))
-    assert caller.user == f"system:serviceaccount:{entrance.namespace}:agent"
+async def test_a_valid_token_authenticates_its_service_account(harness: Harness) -> None:
+    caller = await harness.authorize(CallerCredentials(harness.token))
+    assert caller.user == f"system:serviceaccount:{harness.namespace}:agent"
     assert {"system:authenticated", "system:serviceaccounts"} <= set(caller.groups)
     assert caller.uid
-    assert await entrance.doors.who(CallerCredentials(entrance.token)) == caller
+    assert await harness.access.authenticate(CallerCredentials(harness.token)) == caller
 
 
-async def test_answers_hold_for_a_minute_and_no_longer(entrance: Entrance) -> None:
+async def test_reviews_are_cached_for_a_minute(harness: Harness) -> None:
     for _ in range(3):
-        await entrance.admit(CallerCredentials(entrance.token))
-    assert entrance.reviews() == 2
-    entrance.clock.at += 59
-    await entrance.admit(CallerCredentials(entrance.token))
-    assert entrance.reviews() == 2
-    entrance.clock.at += 1
-    await entrance.admit(CallerCredentials(entrance.token))
-    assert entrance.reviews() == 4
+        await harness.authorize(CallerCredentials(harness.token))
+    assert harness.review_count() == 2
+    harness.clock.at += 59
+    await harness.authorize(CallerCredentials(harness.token))
+    assert harness.review_count() == 2
+    harness.clock.at += 1
+    await harness.authorize(CallerCredentials(harness.token))
+    assert harness.review_count() == 4
 
 
-async def test_what_many_ask_at_once_is_asked_once(entrance: Entrance) -> None:
-    presented = CallerCredentials(entrance.token)
-    gone = asyncio.create_task(entrance.admit(presented))  # the first to ask, who does not wait for the answer
+async def test_concurrent_calls_share_their_reviews(harness: Harness) -> None:
+    credentials = CallerCredentials(harness.token)
+    first = asyncio.create_task(harness.authorize(credentials))  # starts the review, and is cancelled before its end
     await asyncio.sleep(0)
-    others = [asyncio.create_task(entrance.admit(presented)) for _ in range(50)]
+    others = [asyncio.create_task(harness.authorize(credentials)) for _ in range(50)]
     await asyncio.sleep(0)
-    gone.cancel()
+    first.cancel()
     assert len({caller.uid for caller in await asyncio.gather(*others)}) == 1
-    assert entrance.reviews() == 2
+    assert harness.review_count() == 2
 
 
-async def test_a_token_for_somebody_else_is_refused(entrance: Entrance, client: Client) -> None:
-    key = ObjectKey(entrance.namespace, "agent")
+async def test_a_token_for_another_audience_is_rejected(harness: Harness, client: Client) -> None:
+    key = ObjectKey(harness.namespace, "agent")
     for audience in ("", "vault", "vmafx-controller2"):
         token = await service_account_token(client, key, audience)
-        assert await entrance.refusal(CallerCredentials(token)) == "UNAUTHENTICATED"
+        assert await harness.rejection_code(CallerCredentials(token)) == "UNAUTHENTICATED"
 
 
-async def test_an_expired_token_is_refused(entrance: Entrance, cluster: DevCluster) -> None:
+async def test_an_expired_or_forged_token_is_rejected(harness: Harness, cluster: DevCluster) -> None:
     signing, now = cluster.folder / "pki/service-account.key", int(time.time())
-    still = resigned(entrance.token, signing, iat=now - 7200, nbf=now - 7200, exp=now + 3600)
-    await entrance.admit(CallerCredentials(still))  # so what follows is refused for its date alone
-    over = resigned(entrance.token, signing, iat=now - 7200, nbf=now - 7200, exp=now - 3600)
-    assert await entrance.refusal(CallerCredentials(over)) == "UNAUTHENTICATED"
-    forged = still[:-8] + "AAAAAAAA"
-    assert await entrance.refusal(CallerCredentials(forged)) == "UNAUTHENTICATED"
+    valid = resigned(harness.token, signing, iat=now - 7200, nbf=now - 7200, exp=now + 3600)
+    await harness.authorize(CallerCredentials(valid))  # so the next one is rejected only for its expiry
+    expired = resigned(harness.token, signing, iat=now - 7200, nbf=now - 7200, exp=now - 3600)
+    assert await harness.rejection_code(CallerCredentials(expired)) == "UNAUTHENTICATED"
+    forged = valid[:-8] + "AAAAAAAA"
+    assert await harness.rejection_code(CallerCredentials(forged)) == "UNAUTHENTICATED"
 
 
-async def test_what_is_known_of_a_token_does_not_outlive_it(entrance: Entrance) -> None:
-    expires = token_expiry(entrance.token)
+async def test_a_cached_token_expires_with_the_token(harness: Harness) -> None:
+    expires = token_expiry(harness.token)
     assert expires is not None
-    entrance.doors._wall = lambda: expires.timestamp() - 10
-    await entrance.admit(CallerCredentials(entrance.token))
-    entrance.clock.at += 9
-    await entrance.admit(CallerCredentials(entrance.token))
-    assert entrance.reviews() == 2
-    entrance.clock.at += 3
-    await entrance.admit(CallerCredentials(entrance.token))
-    assert entrance.reviews() == 3  # whose it is; what they may do still holds
+    harness.access._wall = lambda: expires.timestamp() - 10
+    await harness.authorize(CallerCredentials(harness.token))
+    harness.clock.at += 9
+    await harness.authorize(CallerCredentials(harness.token))
+    assert harness.review_count() == 2
+    harness.clock.at += 3
+    await harness.authorize(CallerCredentials(harness.token))
+    assert harness.review_count() == 3  # one more TokenReview; the decision is still cached
 
 
-async def test_a_revoked_token_is_refused_within_a_minute(entrance: Entrance, client: Client) -> None:
-    await entrance.admit(CallerCredentials(entrance.token))
-    await client.delete(ACCOUNTS, ObjectKey(entrance.namespace, "agent"))
-    await entrance.admit(CallerCredentials(entrance.token))  # as last heard
+async def test_a_revoked_token_is_rejected_within_a_minute(harness: Harness, client: Client) -> None:
+    await harness.authorize(CallerCredentials(harness.token))
+    await client.delete(ACCOUNTS, ObjectKey(harness.namespace, "agent"))
+    await harness.authorize(CallerCredentials(harness.token))  # still cached
 
-    async def refused() -> bool:
-        entrance.clock.at += 60
+    async def is_rejected() -> bool:
+        harness.clock.at += 60
         try:
-            await entrance.admit(CallerCredentials(entrance.token))
-        except CallRefused as error:
+            await harness.authorize(CallerCredentials(harness.token))
+        except StatusError as error:
             return error.code == "UNAUTHENTICATED"
         return False
 
-    await eventually(refused, "the server has seen that the account is gone")
+    await eventually(is_rejected, "the server has seen that the account was deleted")
 
 
-async def test_only_what_the_role_allows_by_name_and_verb(entrance: Entrance) -> None:
-    presented = CallerCredentials(entrance.token)
-    await entrance.admit(presented, "ours")
-    assert await entrance.refusal(presented, "theirs") == "PERMISSION_DENIED"
-    assert await entrance.refusal(presented, "") == "PERMISSION_DENIED"
-    assert await entrance.refusal(presented, "ours", "delete") == "PERMISSION_DENIED"
-    with pytest.raises(CallRefused, match=r"may not create vmafxjobs in namespace 'default'$"):
-        await entrance.doors.admit(presented, "create", "vmafxjobs", "default")
-    with pytest.raises(CallRefused, match=r"may not watch vmafxjobs in all namespaces$"):
-        await entrance.doors.admit(presented, "watch", "vmafxjobs", "")
-    with pytest.raises(CallRefused, match="more than 253 characters"):
-        await entrance.admit(presented, "x" * 254)
+async def test_a_role_limits_a_caller_by_name_and_verb(harness: Harness) -> None:
+    credentials = CallerCredentials(harness.token)
+    await harness.authorize(credentials, "own-node")
+    assert await harness.rejection_code(credentials, "other-node") == "PERMISSION_DENIED"
+    assert await harness.rejection_code(credentials, "") == "PERMISSION_DENIED"
+    assert await harness.rejection_code(credentials, "own-node", "delete") == "PERMISSION_DENIED"
+    with pytest.raises(StatusError, match=r"may not create vmafxjobs in namespace 'default'$"):
+        await harness.access.authorize(credentials, "create", "vmafxjobs", "default")
+    with pytest.raises(StatusError, match=r"may not watch vmafxjobs in all namespaces$"):
+        await harness.access.authorize(credentials, "watch", "vmafxjobs", "")
+    with pytest.raises(StatusError, match="more than 253 characters"):
+        await harness.authorize(credentials, "x" * 254)
 
 
-async def test_a_denial_is_remembered_for_less_than_a_minute(entrance: Entrance, kubectl: Kubectl) -> None:
-    presented = CallerCredentials(entrance.token)
+async def test_a_denial_is_cached_for_less_than_a_minute(harness: Harness, kubectl: Kubectl) -> None:
+    credentials = CallerCredentials(harness.token)
     for _ in range(3):
-        assert await entrance.refusal(presented, "theirs") == "PERMISSION_DENIED"
-    assert entrance.reviews() == 2
-    role = ["--verb=patch", "--resource=vmafxnodes.vmafx.dev/status", "--resource-name=theirs"]
+        assert await harness.rejection_code(credentials, "other-node") == "PERMISSION_DENIED"
+    assert harness.review_count() == 2
+    role = ["--verb=patch", "--resource=vmafxnodes.vmafx.dev/status", "--resource-name=other-node"]
     kubectl("create", "role", "more", *role)
-    kubectl("create", "rolebinding", "more", "--role=more", f"--serviceaccount={entrance.namespace}:agent")
+    kubectl("create", "rolebinding", "more", "--role=more", f"--serviceaccount={harness.namespace}:agent")
 
     async def allowed() -> bool:
-        entrance.clock.at += access.DENIED_TTL
+        harness.clock.at += access.DENIED_TTL
         try:
-            await entrance.admit(presented, "theirs")
-        except CallRefused:
+            await harness.authorize(credentials, "other-node")
+        except StatusError:
             return False
         return True
 
     await eventually(allowed, "the server has seen the new binding")
 
 
-async def test_a_certificate_stands_for_itself(entrance: Entrance) -> None:
-    caller = await entrance.admit(CallerCredentials(user="alice", groups=("video",)))
+async def test_a_client_certificate_needs_no_token_review(harness: Harness) -> None:
+    caller = await harness.authorize(CallerCredentials(user="alice", groups=("video",)))
     assert caller == Caller("alice", "", ("video", "system:authenticated"))
-    assert entrance.reviews() == 1  # only what she may do
-    assert await entrance.refusal(CallerCredentials(user="alice", groups=("audio",))) == "PERMISSION_DENIED"
-    assert await entrance.refusal(CallerCredentials(user="video")) == "PERMISSION_DENIED"
-    # A bad token is not made good by a certificate beside it.
-    assert await entrance.refusal(CallerCredentials(made_up(0), "alice", ("video",))) == "UNAUTHENTICATED"
+    assert harness.review_count() == 1  # the SubjectAccessReview
+    assert await harness.rejection_code(CallerCredentials(user="alice", groups=("audio",))) == "PERMISSION_DENIED"
+    assert await harness.rejection_code(CallerCredentials(user="video")) == "PERMISSION_DENIED"
+    # A valid certificate does not make up for an invalid token.
+    assert await harness.rejection_code(CallerCredentials(invalid_token(0), "alice", ("video",))) == "UNAUTHENTICATED"
 
 
-async def test_who_shows_nothing_is_told_what_to_show(entrance: Entrance) -> None:
-    with pytest.raises(CallRefused, match="audience vmafx-controller"):
-        await entrance.admit(CallerCredentials())
-    assert entrance.reviews() == 0
+async def test_a_call_without_credentials_is_told_which_token_to_send(harness: Harness) -> None:
+    with pytest.raises(StatusError, match="audience vmafx-controller"):
+        await harness.authorize(CallerCredentials())
+    assert harness.review_count() == 0
 
 
 @pytest.mark.parametrize(
@@ -218,103 +218,104 @@ async def test_who_shows_nothing_is_told_what_to_show(entrance: Entrance) -> Non
     ["x", "a.b.c", "a.b", "a.e30.c.d", "a..c", ".e30.c", "a.e30.", "a.e30.\n", "a.e30.ü", "\udc80", "a.W10.c",
      "a.bnVsbA.c", "a.eyJleHAiOiAieCJ9.c", "a." + "Wy" * 2000 + ".c", f"a.{'e' * 9000}.c", "x" * 1_000_000],
 )  # fmt: skip
-async def test_what_cannot_be_a_token_is_refused_unasked(entrance: Entrance, token: str) -> None:
-    assert await entrance.refusal(CallerCredentials(token)) == "UNAUTHENTICATED"
-    assert entrance.reviews() == 0
+async def test_a_malformed_token_is_rejected_without_a_review(harness: Harness, token: str) -> None:
+    assert await harness.rejection_code(CallerCredentials(token)) == "UNAUTHENTICATED"
+    assert harness.review_count() == 0
 
 
-async def test_a_flood_of_bad_tokens_does_not_reach_the_server(
-    entrance: Entrance, monkeypatch: pytest.MonkeyPatch
+async def test_a_flood_of_invalid_tokens_does_not_reach_the_api_server(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reviews, "MAX_WAIT", 60.0)  # nobody is refused because the server is slow
+    monkeypatch.setattr(reviews, "MAX_WAIT", 60.0)  # so that a slow server rejects no call
 
-    async def try_one(number: int) -> str:
-        return await entrance.refusal(CallerCredentials(made_up(number), peer=f"ipv4:192.0.2.1:{number}"))
+    async def send(number: int) -> str:
+        return await harness.rejection_code(CallerCredentials(invalid_token(number), peer=f"ipv4:192.0.2.1:{number}"))
 
-    codes = await asyncio.gather(*(try_one(number) for number in range(1000)))
+    codes = await asyncio.gather(*(send(number) for number in range(1000)))
     assert set(codes) == {"UNAUTHENTICATED", "RESOURCE_EXHAUSTED"}
-    at_first = entrance.reviews()
-    assert access.MAX_FAILURES <= at_first <= access.MAX_FAILURES + reviews.MAX_CONCURRENT
-    assert {await try_one(number) for number in range(1000, 1100)} == {"RESOURCE_EXHAUSTED"}
-    assert entrance.reviews() == at_first
-    # Those from elsewhere come in, and so does, after a while, who is behind the same address.
-    await entrance.admit(CallerCredentials(entrance.token, peer="192.0.2.2"))
-    entrance.clock.at += access.FAILURE_DECAY * (reviews.MAX_CONCURRENT + 1)
-    await entrance.admit(CallerCredentials(entrance.token, peer="192.0.2.1"))
+    reviewed = harness.review_count()
+    assert access.MAX_FAILURES <= reviewed <= access.MAX_FAILURES + reviews.MAX_CONCURRENT
+    assert {await send(number) for number in range(1000, 1100)} == {"RESOURCE_EXHAUSTED"}
+    assert harness.review_count() == reviewed
+    # Valid tokens from other addresses are accepted at once, and from the same address after a while.
+    await harness.authorize(CallerCredentials(harness.token, peer="192.0.2.2"))
+    harness.clock.at += access.FAILURE_DECAY * (reviews.MAX_CONCURRENT + 1)
+    await harness.authorize(CallerCredentials(harness.token, peer="192.0.2.1"))
 
 
-async def test_the_same_bad_token_is_asked_about_once(entrance: Entrance) -> None:
+async def test_the_same_invalid_token_is_reviewed_once(harness: Harness) -> None:
     for _ in range(100):
-        assert await entrance.refusal(CallerCredentials(made_up(0))) == "UNAUTHENTICATED"
-    assert entrance.reviews() == 1
+        assert await harness.rejection_code(CallerCredentials(invalid_token(0))) == "UNAUTHENTICATED"
+    assert harness.review_count() == 1
 
 
-async def test_who_asks_for_everything_is_not_answered_for_ever(entrance: Entrance) -> None:
-    presented = CallerCredentials(entrance.token)
-    codes = [await entrance.refusal(presented, f"n-{number}") for number in range(100)]
+async def test_a_caller_with_too_many_denials_is_limited(harness: Harness) -> None:
+    credentials = CallerCredentials(harness.token)
+    codes = [await harness.rejection_code(credentials, f"n-{number}") for number in range(100)]
     assert codes == ["PERMISSION_DENIED"] * access.MAX_FAILURES + ["RESOURCE_EXHAUSTED"] * (100 - access.MAX_FAILURES)
-    assert entrance.reviews() == 1 + access.MAX_FAILURES
-    await entrance.admit(CallerCredentials(user="alice", groups=("video",)))  # another caller
+    assert harness.review_count() == 1 + access.MAX_FAILURES
+    await harness.authorize(CallerCredentials(user="alice", groups=("video",)))  # another caller
 
 
-async def test_so_many_reviews_at_once_and_the_rest_waits_its_turn(
-    entrance: Entrance, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_concurrent_reviews_are_limited(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reviews, "MAX_WAIT", 0.3)
     monkeypatch.setattr(reviews, "REVIEW_TIMEOUT", 3.0)
-    entrance.proxy.faults.extend(Stall() for _ in range(100))
+    harness.proxy.faults.extend(Stall() for _ in range(100))
 
-    async def try_one(number: int) -> str:
-        return await entrance.refusal(CallerCredentials(made_up(number), peer=str(number)))
+    async def send(number: int) -> str:
+        return await harness.rejection_code(CallerCredentials(invalid_token(number), peer=str(number)))
 
-    codes = await asyncio.gather(*(try_one(number) for number in range(40)))
+    codes = await asyncio.gather(*(send(number) for number in range(40)))
     assert (
         sorted(codes)
         == ["RESOURCE_EXHAUSTED"] * (40 - reviews.MAX_CONCURRENT) + ["UNAVAILABLE"] * reviews.MAX_CONCURRENT
     )
-    assert entrance.reviews() == reviews.MAX_CONCURRENT
-    entrance.proxy.faults.clear()
+    assert harness.review_count() == reviews.MAX_CONCURRENT
+    harness.proxy.faults.clear()
     monkeypatch.undo()
-    await entrance.admit(CallerCredentials(entrance.token))  # every turn was given back
+    await harness.authorize(CallerCredentials(harness.token))  # the limit was released after each review
 
 
-async def test_while_the_server_is_away_what_was_heard_holds(entrance: Entrance, client: Client) -> None:
-    other = CallerCredentials(await service_account_token(client, ObjectKey(entrance.namespace, "agent"), AUDIENCE))
-    await entrance.admit(CallerCredentials(entrance.token))
-    entrance.proxy.faults.extend(Refuse(500) for _ in range(3))
-    await entrance.admit(CallerCredentials(entrance.token))
-    assert await entrance.refusal(other) == "UNAVAILABLE"
-    assert await entrance.refusal(CallerCredentials(entrance.token), "theirs") == "UNAVAILABLE"
-    entrance.clock.at += access.ALLOWED_TTL
-    assert await entrance.refusal(CallerCredentials(entrance.token)) == "UNAVAILABLE"
-    await entrance.admit(other)  # that it was away is not held against anybody
-    await entrance.admit(CallerCredentials(entrance.token))
+async def test_cached_decisions_hold_while_the_api_server_is_unavailable(harness: Harness, client: Client) -> None:
+    other = CallerCredentials(await service_account_token(client, ObjectKey(harness.namespace, "agent"), AUDIENCE))
+    await harness.authorize(CallerCredentials(harness.token))
+    harness.proxy.faults.extend(Refuse(500) for _ in range(3))
+    await harness.authorize(CallerCredentials(harness.token))
+    assert await harness.rejection_code(other) == "UNAVAILABLE"
+    assert await harness.rejection_code(CallerCredentials(harness.token), "other-node") == "UNAVAILABLE"
+    harness.clock.at += access.ALLOWED_TTL
+    assert await harness.rejection_code(CallerCredentials(harness.token)) == "UNAVAILABLE"
+    await harness.authorize(other)  # an unavailable API server does not count as a failure of the caller
+    await harness.authorize(CallerCredentials(harness.token))
 
 
-async def test_no_token_is_ever_logged(entrance: Entrance, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = io.StringIO()
-    monkeypatch.setattr(logs._sink, "out", said)
+async def test_no_token_is_ever_logged(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(logs._sink, "out", out)
     monkeypatch.setattr(logs._sink, "rank", 0)
-    await entrance.refusal(CallerCredentials(made_up(1), peer="192.0.2.1"))
-    await entrance.refusal(CallerCredentials(entrance.token), "theirs")
-    entrance.proxy.faults.append(Refuse(500, body=f"what is {made_up(2)}?"))
-    await entrance.refusal(CallerCredentials(made_up(2)))
-    lines = said.getvalue()
-    assert "nobody's" in lines
-    assert "denied" in lines
-    assert "did not answer a review" in lines
-    assert not [token for token in (entrance.token, made_up(1), made_up(2)) if token.rpartition(".")[0] in lines]
+    await harness.rejection_code(CallerCredentials(invalid_token(1), peer="192.0.2.1"))
+    await harness.rejection_code(CallerCredentials(harness.token), "other-node")
+    harness.proxy.faults.append(Refuse(500, body=f"what is {invalid_token(2)}?"))
+    await harness.rejection_code(CallerCredentials(invalid_token(2)))
+    lines = out.getvalue()
+    assert "token rejected" in lines
+    assert "permission denied" in lines
+    assert "access review failed" in lines
+    assert not [
+        token for token in (harness.token, invalid_token(1), invalid_token(2)) if token.rpartition(".")[0] in lines
+    ]
 
 
-async def test_no_token_is_kept(entrance: Entrance) -> None:
-    await entrance.admit(CallerCredentials(entrance.token))
-    await entrance.refusal(CallerCredentials(made_up(1)))
-    kept = repr([list(cache._known.items()) for cache in (entrance.doors._users, entrance.doors._strangers)])
-    assert entrance.namespace in kept
-    assert entrance.token not in kept
-    assert made_up(1) not in kept
+async def test_no_token_is_stored(harness: Harness) -> None:
+    await harness.authorize(CallerCredentials(harness.token))
+    await harness.rejection_code(CallerCredentials(invalid_token(1)))
+    caches = (harness.access._users, harness.access._invalid_tokens)
+    stored = repr([list(cache._entries.items()) for cache in caches])
+    assert harness.namespace in stored
+    assert harness.token not in stored
+    assert invalid_token(1) not in stored
 
 
-async def test_insecure_doors_are_open() -> None:
-    caller = await InsecureAccess().admit(CallerCredentials("whatever"), "create", "vmafxjobs", "default")
+async def test_insecure_access_allows_every_call() -> None:
+    caller = await InsecureAccess().authorize(CallerCredentials("whatever"), "create", "vmafxjobs", "default")
     assert caller.user == "system:anonymous"

@@ -1,4 +1,4 @@
-"""The controller's HTTP API, by a real client on a real socket: what goes in, what comes out, what is refused."""
+"""The controller's HTTP API over a real socket: requests, replies and errors."""
 
 import json
 import ssl
@@ -19,13 +19,13 @@ from vmafx.controller import http_server
 from vmafx.devcluster.pki import Authority
 from vmafx.http import server
 from vmafx.http.address import ListenAddress
-from vmafx.http.errors import CallRefused, Code
+from vmafx.http.errors import Code, StatusError
 from vmafx.http.responses import ProbeRoutes, probe_response
 from vmafx.kube.errors import ConfigError, Unreachable
 from vmafx.wire import controller_pb2 as wire
 
 HERE = ListenAddress("127.0.0.1", 0)
-PAGES: ProbeRoutes = {"/healthz": probe_response(lambda: None), "/readyz": probe_response(lambda: "no cache")}
+PROBES: ProbeRoutes = {"/healthz": probe_response(lambda: None), "/readyz": probe_response(lambda: "no cache")}
 JSON = {"Content-Type": "application/json"}
 
 
@@ -33,28 +33,28 @@ class Site:
     def __init__(self, calls: ScriptedController, http: aiohttp.ClientSession) -> None:
         self.calls, self.http = calls, http
 
-    async def ask(self, method: str, path: str | URL, said: Any = None, **more: Any) -> tuple[int, Any]:
-        """The status, and the body as JSON."""
-        if said is not None:
-            more = {"data": said if isinstance(said, bytes) else json.dumps(said), "headers": JSON} | more
-        async with self.http.request(method, path, **more) as answer:
-            assert answer.headers["Content-Type"] == "application/json"
-            assert answer.headers["X-Content-Type-Options"] == "nosniff"
-            return answer.status, json.loads(await answer.read())
+    async def request(self, method: str, path: str | URL, body: Any = None, **options: Any) -> tuple[int, Any]:
+        """Return the status, and the body as JSON."""
+        if body is not None:
+            options = {"data": body if isinstance(body, bytes) else json.dumps(body), "headers": JSON} | options
+        async with self.http.request(method, path, **options) as response:
+            assert response.headers["Content-Type"] == "application/json"
+            assert response.headers["X-Content-Type-Options"] == "nosniff"
+            return response.status, json.loads(await response.read())
 
 
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
     calls = ScriptedController()
     async with (
-        server.serve_http(HERE, http_server.site(calls, PAGES)) as port,  # type: ignore[arg-type]
+        server.serve_http(HERE, http_server.site(calls, PROBES)) as port,  # type: ignore[arg-type]
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
     ):
         yield Site(calls, http)
 
 
 SESSION = {"sessionToken": "s"}
-SAID = [
+CALLS = [
     ("/v1/jobs", {"scoring": {"reference": "a"}, "name": "n"}, "SubmitJob",
      wire.SubmitJobRequest(scoring=wire.ScoringParams(reference="a"), name="n"), 201,
      {"jobId": "u-1", "namespace": "video", "name": "vj-1"}),
@@ -73,88 +73,90 @@ SAID = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("path", "said", "call", "asked", "status", "told"), SAID)
-async def test_calls(site: Site, path: str, said: Any, call: str, asked: Any, status: int, told: Any) -> None:
-    assert await site.ask("POST", path, said) == (status, told)
-    assert site.calls.received == [(call, asked, CallerCredentials(peer="127.0.0.1"))]
+@pytest.mark.parametrize(("path", "body", "call", "message", "status", "reply"), CALLS)
+async def test_a_post_is_a_call(
+    site: Site, path: str, body: Any, call: str, message: Any, status: int, reply: Any
+) -> None:
+    assert await site.request("POST", path, body) == (status, reply)
+    assert site.calls.received == [(call, message, CallerCredentials(peer="127.0.0.1"))]
 
 
-async def test_a_job_says_also_what_is_zero(site: Site) -> None:
-    status, told = await site.ask("GET", "/v1/jobs/u-1")
+async def test_a_job_includes_empty_fields(site: Site) -> None:
+    status, reply = await site.request("GET", "/v1/jobs/u-1")
     assert status == 200
-    assert (told["status"], told["assignedNode"], told["partialResults"]) == ("PENDING", "", [])
-    assert (told["createdAt"], told["features"], told["progress"]["frames"]) == ("1700000000", {"vmaf": 93.5}, "7")
-    assert "scoring" not in told  # what is absent is not there
+    assert (reply["status"], reply["assignedNode"], reply["partialResults"]) == ("PENDING", "", [])
+    assert (reply["createdAt"], reply["features"], reply["progress"]["frames"]) == ("1700000000", {"vmaf": 93.5}, "7")
+    assert "scoring" not in reply  # an absent message is left out
 
 
 @pytest.mark.parametrize("status", wire.JobStatus.values())
-async def test_only_a_completed_job_shows_a_score_even_one_of_zero(
+async def test_only_a_completed_job_has_a_score_even_if_it_is_zero(
     site: Site, status: "wire.JobStatus.ValueType"
 ) -> None:
     site.calls.answers["GetJob"] = wire.Job(id="u-1", status=status)
-    _, told = await site.ask("GET", "/v1/jobs/u-1")
-    assert (told["status"], told.get("finalScore")) == (
+    _, reply = await site.request("GET", "/v1/jobs/u-1")
+    assert (reply["status"], reply.get("finalScore")) == (
         wire.JobStatus.Name(status),
-        {"COMPLETED": 0.0}.get(told["status"]),
+        {"COMPLETED": 0.0}.get(reply["status"]),
     )
 
 
-async def test_the_job_that_an_agent_pulls_shows_no_score(site: Site) -> None:
-    _, told = await site.ask("POST", "/v1/nodes/video/gpu-1/pull", SESSION)
-    assert told["job"]["status"] == "RUNNING"
-    assert "finalScore" not in told["job"]
+async def test_the_job_that_an_agent_pulls_has_no_score(site: Site) -> None:
+    _, reply = await site.request("POST", "/v1/nodes/video/gpu-1/pull", SESSION)
+    assert reply["job"]["status"] == "RUNNING"
+    assert "finalScore" not in reply["job"]
     site.calls.answers["PullWork"] = wire.PullWorkResponse()
-    assert await site.ask("POST", "/v1/nodes/video/gpu-1/pull", SESSION) == (200, {"stopJobIds": []})
+    assert await site.request("POST", "/v1/nodes/video/gpu-1/pull", SESSION) == (200, {"stopJobIds": []})
 
 
-async def test_what_was_made_says_where_it_is(site: Site) -> None:
+async def test_a_submission_has_a_location_header(site: Site) -> None:
     site.calls.answers["SubmitJob"] = wire.SubmitJobResponse(job_id="u/1?")
-    async with site.http.post("/v1/jobs", json={}) as answer:
-        assert answer.headers["Location"] == "/v1/jobs/u%2F1%3F"
-    await site.ask("GET", "/v1/jobs/u%2F1%3F", allow_redirects=False)
+    async with site.http.post("/v1/jobs", json={}) as response:
+        assert response.headers["Location"] == "/v1/jobs/u%2F1%3F"
+    await site.request("GET", "/v1/jobs/u%2F1%3F", allow_redirects=False)
 
 
-async def test_pulling_takes_a_nodes_id_in_either_form(site: Site) -> None:
+async def test_a_node_id_in_a_path_may_have_a_plain_or_an_encoded_slash(site: Site) -> None:
     for path in ("/v1/nodes/video/gpu-1/pull", URL("/v1/nodes/video%2Fgpu-1/pull", encoded=True)):
-        status, told = await site.ask("POST", path, {**SESSION, "waitSeconds": 5})
-        assert (status, told["job"]["id"], told["job"]["status"]) == (200, "u-1-0", "RUNNING")
-    asked = [one.request for one in site.calls.received]
-    assert asked == [wire.PullWorkRequest(node_id="video/gpu-1", session_token="s", wait_seconds=5)] * 2
+        status, reply = await site.request("POST", path, {**SESSION, "waitSeconds": 5})
+        assert (status, reply["job"]["id"], reply["job"]["status"]) == (200, "u-1-0", "RUNNING")
+    requests = [call.request for call in site.calls.received]
+    assert requests == [wire.PullWorkRequest(node_id="video/gpu-1", session_token="s", wait_seconds=5)] * 2
 
 
 @pytest.mark.parametrize("code", get_args(Code))
-async def test_refusals(site: Site, code: Code) -> None:
-    site.calls.answers["GetJob"] = CallRefused(code, "so it is: ü\n")
-    status, told = await site.ask("GET", "/v1/jobs/x")
-    assert told == {"code": code, "message": "so it is: ü\n"}
-    usual = {"UNAUTHENTICATED": 401, "PERMISSION_DENIED": 403, "NOT_FOUND": 404, "RESOURCE_EXHAUSTED": 429}
+async def test_each_status_code_has_an_http_status(site: Site, code: Code) -> None:
+    site.calls.answers["GetJob"] = StatusError(code, "so it is: ü\n")
+    status, reply = await site.request("GET", "/v1/jobs/x")
+    assert reply == {"code": code, "message": "so it is: ü\n"}
+    caller = {"UNAUTHENTICATED": 401, "PERMISSION_DENIED": 403, "NOT_FOUND": 404, "RESOURCE_EXHAUSTED": 429}
     others = {"INTERNAL": 500, "UNAVAILABLE": 503, "ALREADY_EXISTS": 409, "ABORTED": 409}
-    assert status == (usual | others).get(code, 400)
+    assert status == (caller | others).get(code, 400)
 
 
-async def test_refusals_say_what_to_do_in_headers(site: Site) -> None:
+async def test_errors_have_the_headers_of_their_status(site: Site) -> None:
     for code, header in (("UNAUTHENTICATED", "WWW-Authenticate"), ("UNAVAILABLE", "Retry-After")):
-        site.calls.answers["GetJob"] = CallRefused(code, "")  # type: ignore[arg-type]
-        async with site.http.get("/v1/jobs/x") as answer:
-            assert answer.headers[header]
+        site.calls.answers["GetJob"] = StatusError(code, "")  # type: ignore[arg-type]
+        async with site.http.get("/v1/jobs/x") as response:
+            assert response.headers[header]
 
 
-async def test_the_api_server_away_is_nobodys_fault(site: Site) -> None:
+async def test_an_unreachable_api_server_is_unavailable(site: Site) -> None:
     site.calls.answers["GetJob"] = Unreachable("refused", sent=False)
-    status, told = await site.ask("GET", "/v1/jobs/x")
-    assert (status, told["code"]) == (503, "UNAVAILABLE")
+    status, reply = await site.request("GET", "/v1/jobs/x")
+    assert (status, reply["code"]) == (503, "UNAVAILABLE")
 
 
-async def test_what_nobody_foresaw_is_not_told(site: Site) -> None:
+async def test_the_details_of_an_unexpected_error_are_hidden(site: Site) -> None:
     site.calls.answers["GetJob"] = RuntimeError("the password is 1234")
-    assert await site.ask("GET", "/v1/jobs/x") == (
+    assert await site.request("GET", "/v1/jobs/x") == (
         500,
         {"code": "INTERNAL", "message": "internal error; the server's log has the details"},
     )
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("body", "message"),
     [
         ({"scorin": {}, "x": 1}, "unknown fields: scorin, x; SubmitJobRequest has scoring, namespace, name, spec"),
         ({"scoring": {"refrence": "a"}}, "unknown fields: scoring.refrence; ScoringParams has reference, distorted"),
@@ -166,32 +168,32 @@ async def test_what_nobody_foresaw_is_not_told(site: Site) -> None:
         ({"scoring": [{}]}, "scoring must be an object, not an array"),
         ({"scoring": {"reference": True}}, "scoring.reference must be a string, not a boolean"),
         ({"scoring": None}, None),
-        (b'{"name": "a", "name": "b"}', "'name' stands twice"),
-        (b'{"name": NaN}', "NaN is no JSON"),
+        (b'{"name": "a", "name": "b"}', "duplicate name 'name'"),
+        (b'{"name": NaN}', "NaN is not valid"),
         (b'{"name": "\\ud800"}', ""),
         (b"\xff\xfe", "not JSON"),
         (b"\xef\xbb\xbf{}", "not JSON"),
-        (b"[]", "not a JSON object but an array"),
-        (b"null", "not a JSON object but null"),
+        (b"[]", "must be a JSON object, not an array"),
+        (b"null", "must be a JSON object, not null"),
         (b"{", "not JSON"),
         (b"{} {}", "not JSON"),
         (b"1" * 5000, "not JSON"),
         (b'{"name":' * 17 + b"0" + b"}" * 17, "deeper than 16"),
         (b"[" * 500_000, "deeper than 16"),
-        (b'{"name":' + b'"' + b"[" * 50_000 + b'"}', None),  # in a string it is no depth
+        (b'{"name":' + b'"' + b"[" * 50_000 + b'"}', None),  # brackets in a string do not count
         (b'{"name":"' + b'\\"[' * 50 + b'"}', None),
-        (b'{"a":"' + b"[" * 20 + b'","b":"' + b'\\"' * 500_000, "not JSON"),  # a string without an end
+        (b'{"a":"' + b"[" * 20 + b'","b":"' + b'\\"' * 500_000, "not JSON"),  # an unterminated string
         (b"", None),
     ],
 )
-async def test_bodies(site: Site, said: Any, message: str | None) -> None:
-    status, told = await site.ask("POST", "/v1/jobs", said)
+async def test_a_body_is_validated(site: Site, body: Any, message: str | None) -> None:
+    status, reply = await site.request("POST", "/v1/jobs", body)
     if message is None:
         assert status == 201
     else:
-        assert (status, told["code"]) == (400, "INVALID_ARGUMENT")
-        assert message in told["message"]
-        assert len(told["message"]) < 300
+        assert (status, reply["code"]) == (400, "INVALID_ARGUMENT")
+        assert message in reply["message"]
+        assert len(reply["message"]) < 300
         assert site.calls.received == []
 
 
@@ -204,14 +206,14 @@ NUMBERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "value", "good"), NUMBERS)
-async def test_numbers(site: Site, name: str, value: Any, good: bool) -> None:
-    status, _ = await site.ask("POST", "/v1/nodes/n/results", {name: value})
-    assert status == (200 if good else 400)
+@pytest.mark.parametrize(("name", "value", "valid"), NUMBERS)
+async def test_numbers_are_validated(site: Site, name: str, value: Any, valid: bool) -> None:
+    status, _ = await site.request("POST", "/v1/nodes/n/results", {name: value})
+    assert status == (200 if valid else 400)
 
 
-async def test_a_number_too_large_is_refused(site: Site) -> None:
-    assert (await site.ask("POST", "/v1/nodes/n/results", b'{"score": 1e999}'))[0] == 400
+async def test_a_number_out_of_range_is_rejected(site: Site) -> None:
+    assert (await site.request("POST", "/v1/nodes/n/results", b'{"score": 1e999}'))[0] == 400
 
 
 NAMES = st.sampled_from(["scoring", "name", "reference", "labels"])
@@ -224,9 +226,9 @@ ANY = st.recursive(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(said=ANY | st.binary())
-async def test_no_body_breaks_it(site: Site, said: Any) -> None:
-    status, _ = await site.ask("POST", "/v1/jobs", said if isinstance(said, bytes) else json.dumps(said).encode())
+@given(body=ANY | st.binary())
+async def test_no_random_body_causes_an_internal_error(site: Site, body: Any) -> None:
+    status, _ = await site.request("POST", "/v1/jobs", body if isinstance(body, bytes) else json.dumps(body).encode())
     assert status in {201, 400}
 
 
@@ -235,24 +237,24 @@ async def test_no_body_breaks_it(site: Site, said: Any) -> None:
     [
         ({"Content-Type": "application/json; charset=UTF-8"}, 201),
         ({"Content-Type": "application/json; charset=latin-1"}, 415),
-        ({"Content-Type": "application/x-www-form-urlencoded"}, 415),  # as curl -d has it if nothing is said
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 415),  # the default of curl -d
         ({"Content-Type": "text/plain"}, 415),
         ({"Content-Type": ""}, 415),
         ({**JSON, "Content-Encoding": "gzip"}, 415),
         ({**JSON, "Content-Encoding": "identity"}, 201),
     ],
 )
-async def test_content_types(site: Site, headers: dict[str, str], status: int) -> None:
-    assert (await site.ask("POST", "/v1/jobs", b"{}", headers=headers))[0] == status
+async def test_a_body_must_be_plain_json_in_utf8(site: Site, headers: dict[str, str], status: int) -> None:
+    assert (await site.request("POST", "/v1/jobs", b"{}", headers=headers))[0] == status
 
 
-async def test_the_path_and_the_body_name_the_same(site: Site) -> None:
-    status, told = await site.ask("POST", "/v1/jobs/a/cancel", {"job_id": "b"})
-    assert (status, told["message"]) == (400, "job_id differs between the body and the path; leave it out of the body")
+async def test_a_field_must_not_differ_between_path_and_body(site: Site) -> None:
+    status, reply = await site.request("POST", "/v1/jobs/a/cancel", {"job_id": "b"})
+    assert (status, reply["message"]) == (400, "job_id differs between the body and the path; leave it out of the body")
 
 
 @pytest.mark.parametrize(
-    ("headers", "presented"),
+    ("headers", "credentials"),
     [
         ({}, CallerCredentials()),
         ({"Authorization": "Bearer abc"}, CallerCredentials("abc")),
@@ -261,9 +263,11 @@ async def test_the_path_and_the_body_name_the_same(site: Site) -> None:
         ({"X-Forwarded-For": "192.0.2.1", "X-Remote-User": "admin"}, CallerCredentials()),
     ],
 )
-async def test_who_asks(site: Site, headers: dict[str, str], presented: CallerCredentials) -> None:
-    await site.ask("GET", "/v1/jobs/x", headers=headers)
-    assert site.calls.received[0].presented == presented._replace(peer="127.0.0.1")
+async def test_credentials_come_from_the_authorization_header_only(
+    site: Site, headers: dict[str, str], credentials: CallerCredentials
+) -> None:
+    await site.request("GET", "/v1/jobs/x", headers=headers)
+    assert site.calls.received[0].presented == credentials._replace(peer="127.0.0.1")
 
 
 @pytest.mark.parametrize(
@@ -274,12 +278,12 @@ async def test_who_asks(site: Site, headers: dict[str, str], presented: CallerCr
         ([("Sec-Fetch-Site", "cross-site")], 403),
     ],
 )
-async def test_who_may_not_even_ask(site: Site, headers: Any, status: int) -> None:
-    assert (await site.ask("GET", "/v1/jobs/x", headers=headers))[0] == status
+async def test_a_request_with_bad_headers_reaches_no_call(site: Site, headers: Any, status: int) -> None:
+    assert (await site.request("GET", "/v1/jobs/x", headers=headers))[0] == status
     assert site.calls.received == []
 
 
-async def test_a_client_certificate_says_who_asks(tmp_path: Path) -> None:
+async def test_a_client_certificate_identifies_the_caller(tmp_path: Path) -> None:
     authority, calls = Authority(), ScriptedController()
     for name, content in (
         ("ca", (authority.certificate,)),
@@ -288,38 +292,38 @@ async def test_a_client_certificate_says_who_asks(tmp_path: Path) -> None:
         ("mallory", Authority().client("alice", "video")),
     ):
         (tmp_path / name).write_bytes(b"".join(content))
-    shown, ca = str(tmp_path / "server"), str(tmp_path / "ca")
-    ours = Certificates(shown, shown, ca).for_http()
-    for wrong in ((shown, ca, ca), (shown, shown, f"{shown}2"), (ca, ca, "")):
+    pair, ca = str(tmp_path / "server"), str(tmp_path / "ca")
+    server_tls = Certificates(pair, pair, ca).for_http()
+    for files in ((pair, ca, ca), (pair, pair, f"{pair}2"), (ca, ca, "")):
         with pytest.raises(ConfigError, match="cannot use"):
-            Certificates(*wrong)
+            Certificates(*files)
 
-    async def ask(port: int, who: str | None) -> int:
-        theirs = ssl.create_default_context(cafile=tmp_path / "ca")
-        if who:
-            theirs.load_cert_chain(tmp_path / who)
+    async def get(port: int, certificate: str | None) -> int:
+        client_tls = ssl.create_default_context(cafile=tmp_path / "ca")
+        if certificate:
+            client_tls.load_cert_chain(tmp_path / certificate)
         async with (
             aiohttp.ClientSession(f"https://127.0.0.1:{port}") as http,
-            http.get("/v1/jobs/x", ssl=theirs) as answer,
+            http.get("/v1/jobs/x", ssl=client_tls) as response,
         ):
-            return answer.status
+            return response.status
 
-    async with server.serve_http(HERE, http_server.site(calls, PAGES), ours) as port:  # type: ignore[arg-type]
-        assert await ask(port, "alice") == 200
-        assert await ask(port, None) == 200
+    async with server.serve_http(HERE, http_server.site(calls, PROBES), server_tls) as port:  # type: ignore[arg-type]
+        assert await get(port, "alice") == 200
+        assert await get(port, None) == 200
         with pytest.raises(aiohttp.ClientError):
-            await ask(port, "mallory")
-    asked = [one.presented for one in calls.received]
-    assert asked == [CallerCredentials("", "alice", ("video",), "127.0.0.1"), CallerCredentials(peer="127.0.0.1")]
+            await get(port, "mallory")
+    credentials = [call.presented for call in calls.received]
+    assert credentials == [CallerCredentials("", "alice", ("video",), "127.0.0.1"), CallerCredentials(peer="127.0.0.1")]
 
 
-async def test_pages_are_open(site: Site) -> None:
-    for path, status, said in (("/healthz", 200, "ok\n"), ("/readyz", 503, "no cache\n")):
-        async with site.http.get(path) as answer:
-            assert (answer.status, await answer.text()) == (status, said)
-            assert answer.headers["Server"] == "vmafx"
-        async with site.http.head(path) as answer:
-            assert answer.status == status
+async def test_probes_need_no_credentials(site: Site) -> None:
+    for path, status, text in (("/healthz", 200, "ok\n"), ("/readyz", 503, "no cache\n")):
+        async with site.http.get(path) as response:
+            assert (response.status, await response.text()) == (status, text)
+            assert response.headers["Server"] == "vmafx"
+        async with site.http.head(path) as response:
+            assert response.status == status
 
 
 @pytest.mark.parametrize(
@@ -335,69 +339,71 @@ async def test_pages_are_open(site: Site) -> None:
         ("POST", "/v1/nodes/a/b/c/pull", 404, None),
     ],
 )
-async def test_what_is_not_there(site: Site, method: str, path: str, status: int, allow: str | None) -> None:
-    async with site.http.request(method, path) as answer:
-        assert (answer.status, answer.headers.get("Allow")) == (status, allow)
+async def test_an_unknown_path_or_method_is_an_error(
+    site: Site, method: str, path: str, status: int, allow: str | None
+) -> None:
+    async with site.http.request(method, path) as response:
+        assert (response.status, response.headers.get("Allow")) == (status, allow)
         if method != "HEAD":
-            told = await answer.json()
-            assert set(told) == {"code", "message"}
+            reply = await response.json()
+            assert set(reply) == {"code", "message"}
             if allow:
-                assert told["message"] == f"{method} is not allowed here; use {allow.replace(',', ', ')}"
+                assert reply["message"] == f"{method} is not allowed here; use {allow.replace(',', ', ')}"
 
 
-async def test_streams_are_a_job_a_line(site: Site) -> None:
-    async with site.http.get("/v1/jobs?status=pending&status=RUNNING,FAILED") as answer:
-        assert (answer.status, answer.headers["Content-Type"]) == (200, "application/x-ndjson")
-        jobs = [json.loads(line) async for line in answer.content]
+async def test_a_stream_has_one_job_per_line(site: Site) -> None:
+    async with site.http.get("/v1/jobs?status=pending&status=RUNNING,FAILED") as response:
+        assert (response.status, response.headers["Content-Type"]) == (200, "application/x-ndjson")
+        jobs = [json.loads(line) async for line in response.content]
     assert [(job["id"], job["status"], job.get("finalScore")) for job in jobs] == [
         ("one", "PENDING", None),
         ("two", "COMPLETED", 93.25),
     ]
-    (asked,) = site.calls.received
-    assert list(asked.request.status_filter) == [wire.PENDING, wire.RUNNING, wire.FAILED]
+    (call,) = site.calls.received
+    assert list(call.request.status_filter) == [wire.PENDING, wire.RUNNING, wire.FAILED]
     assert site.calls.closed == 1
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
-        ("status=x", "status 'x' is none of PENDING, RUNNING, COMPLETED, FAILED, CANCELLED"),
+        ("status=x", "status 'x' is unknown; use one of PENDING, RUNNING, COMPLETED, FAILED, CANCELLED"),
         ("states=RUNNING", "unknown parameter 'states'; known: status"),
         ("status_filter=RUNNING", "unknown parameter 'status_filter'; known: status"),
     ],
 )
-async def test_parameters(site: Site, query: str, said: str) -> None:
-    status, told = await site.ask("GET", f"/v1/jobs?{query}")
+async def test_query_parameters_are_validated(site: Site, query: str, message: str) -> None:
+    status, reply = await site.request("GET", f"/v1/jobs?{query}")
     assert status == 400
-    assert told["message"].startswith(said)
+    assert reply["message"].startswith(message)
 
 
-async def test_a_stream_that_is_refused_has_a_status(site: Site) -> None:
+async def test_a_stream_that_fails_at_its_start_has_an_error_status(site: Site) -> None:
     async def jobs() -> AsyncGenerator[wire.Job]:
         if site:
-            raise CallRefused("PERMISSION_DENIED", "you may not")
+            raise StatusError("PERMISSION_DENIED", "you may not")
         yield wire.Job()
 
     site.calls.jobs = jobs
-    assert await site.ask("GET", "/v1/jobs") == (403, {"code": "PERMISSION_DENIED", "message": "you may not"})
+    assert await site.request("GET", "/v1/jobs") == (403, {"code": "PERMISSION_DENIED", "message": "you may not"})
 
 
 @pytest.mark.parametrize(
     ("error", "last"),
     [
-        (CallRefused("UNAVAILABLE", "gone"), {"code": "UNAVAILABLE", "message": "gone"}),
+        (StatusError("UNAVAILABLE", "gone"), {"code": "UNAVAILABLE", "message": "gone"}),
         (ValueError("secret"), {"code": "INTERNAL", "message": "internal error; the server's log has the details"}),
         (TimeoutError(), {"code": "DEADLINE_EXCEEDED", "message": "the request took too long; try again"}),
     ],
 )
-async def test_a_stream_that_fails_later_says_so_in_its_last_line(site: Site, error: Exception, last: Any) -> None:
+async def test_a_stream_that_fails_later_ends_with_the_error(site: Site, error: Exception, last: Any) -> None:
     async def jobs() -> AsyncGenerator[wire.Job]:
         yield wire.Job(id="one")
         raise error
 
     site.calls.jobs = jobs
-    async with site.http.get("/v1/jobs") as answer:
-        lines = [json.loads(line) async for line in answer.content]
+    async with site.http.get("/v1/jobs") as response:
+        lines = [json.loads(line) async for line in response.content]
     assert lines[0]["id"] == "one"
     assert lines[1:] == [last]
 

@@ -1,4 +1,4 @@
-"""The controller process and callers who are too many, or too slow: what they cost, and who is served all the same."""
+"""The controller process under load: streams that are not read, and a flood of invalid tokens."""
 
 import asyncio
 import re
@@ -23,57 +23,58 @@ from vmafx.kube import JOBS, Client, ObjectKey
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
 
-READERS, JOBS_THERE, FIRST, CHANGES = 20, 20, 80, 200
-LENGTH = 30_000  # characters in each change: many bytes by few writes
-SPARE = 16 << 20  # bytes: after the first changes, one reader alone gets more than 3 MB, all of them more than 70
+UNREAD_STREAMS, JOB_COUNT = 20, 20
+FIRST, CHANGES = 80, 200  # writes before the memory is measured, and in all
+LENGTH = 30_000  # characters in each change: many bytes with few writes
+MAX_GROWTH = 16 << 20  # bytes; the remaining changes are more than 3 MB for one stream, and 70 MB for all
 
 Stream = grpc.aio.UnaryStreamCall[wire.StreamJobsRequest, wire.Job]
 
 
 async def change(client: Client, keys: list[ObjectKey], first: int, last: int) -> None:
-    """Write so many versions, each with another message."""
-    turns = asyncio.Semaphore(16)
+    """Write the status of the jobs in turn, each time with another message."""
+    concurrency = asyncio.Semaphore(16)
 
     async def write(number: int) -> None:
-        async with turns:
-            said = f"{number} ".ljust(LENGTH, "x")
-            await client.patch_status(JOBS, keys[number % len(keys)], {"phase": "Failed", "message": said})
+        async with concurrency:
+            message = f"{number} ".ljust(LENGTH, "x")
+            await client.patch_status(JOBS, keys[number % len(keys)], {"phase": "Failed", "message": message})
 
     await asyncio.gather(*(write(number) for number in range(first, last)))
 
 
-async def followed(stub: VmafxControllerStub, count: int) -> Stream:
-    """A stream that has shown what there is."""
+async def open_stream(stub: VmafxControllerStub, count: int) -> Stream:
+    """A stream that has sent all existing jobs."""
     stream = stub.StreamJobs(wire.StreamJobsRequest())
     for _ in range(count):
         await stream.read()
     return stream
 
 
-async def test_who_does_not_read_costs_nothing(
+async def test_streams_that_are_not_read_take_no_memory(
     cluster: DevCluster, client: Client, namespace: str, tmp_path: Path
 ) -> None:
-    keys = [await submit(client, namespace, f"job-{one}", tmp_path) for one in range(JOBS_THERE)]
+    keys = [await submit(client, namespace, f"job-{one}", tmp_path) for one in range(JOB_COUNT)]
     with controllers(cluster, namespace, tmp_path) as (controller,):
         await controller.ready()
         async with controller_stub(controller.grpc) as stub:
-            reader, *streams = [await followed(stub, JOBS_THERE) for _ in range(1 + READERS)]
-            await change(client, keys, 0, FIRST)  # fills what buffers there are
-            await catches_up(reader, client, keys[0], "the first")  # so that the controller has seen to the others too
+            reader, *streams = [await open_stream(stub, JOB_COUNT) for _ in range(1 + UNREAD_STREAMS)]
+            await change(client, keys, 0, FIRST)  # fills the socket buffers
+            await read_until(reader, client, keys[0], "the first")  # the controller has sent them to all streams
             before = controller.resident()
             await change(client, keys, FIRST, CHANGES)
-            await catches_up(reader, client, keys[0], "the last but one")
-            assert controller.resident() - before < SPARE
-            asked = wire.GetJobRequest(job_id=(await client.get(JOBS, keys[0])).metadata.uid)
-            assert (await stub.GetJob(asked)).name == keys[0].name  # others are served
-            await catches_up(streams[0], client, keys[0], "the last")
-            assert controller.resident() - before < SPARE
+            await read_until(reader, client, keys[0], "the last but one")
+            assert controller.resident() - before < MAX_GROWTH
+            request = wire.GetJobRequest(job_id=(await client.get(JOBS, keys[0])).metadata.uid)
+            assert (await stub.GetJob(request)).name == keys[0].name  # other calls are served
+            await read_until(streams[0], client, keys[0], "the last")
+            assert controller.resident() - before < MAX_GROWTH
             for stream in (reader, *streams):
                 stream.cancel()
 
 
-async def catches_up(stream: Stream, client: Client, key: ObjectKey, message: str) -> None:
-    """It reads on at last, and hears of what happens now."""
+async def read_until(stream: Stream, client: Client, key: ObjectKey, message: str) -> None:
+    """Write a message, and read the stream until it arrives."""
     await client.patch_status(JOBS, key, {"message": message})
     async with asyncio.timeout(120):
         while True:
@@ -83,79 +84,79 @@ async def catches_up(stream: Stream, client: Client, key: ObjectKey, message: st
                 return
 
 
-def made_up(number: int) -> str:
-    """What only the server can tell from a token."""
+def invalid_token(number: int) -> str:
+    """A well-formed JWT that only the API server can recognize as invalid."""
     parts = (b'{"alg":"ES256"}', b'{"n":%d}' % number, b"signature")
     return ".".join(urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
 
 
-def reviewed(kubectl: Kubectl) -> int:
-    """How many tokens the API server was ever asked about."""
-    said = kubectl("get", "--raw", "/metrics").stdout
-    counts = re.findall(r'^apiserver_request_total\{.*resource="tokenreviews".*\} (\S+)$', said, re.MULTILINE)
+def token_review_count(kubectl: Kubectl) -> int:
+    """The TokenReviews that the API server has served."""
+    metrics = kubectl("get", "--raw", "/metrics").stdout
+    counts = re.findall(r'^apiserver_request_total\{.*resource="tokenreviews".*\} (\S+)$', metrics, re.MULTILINE)
     return int(sum(map(float, counts)))
 
 
-async def may_speak(client: Client, kubectl: Kubectl, namespace: str) -> str:
-    """The token of an agent that may."""
+async def authorized_agent_token(client: Client, kubectl: Kubectl, namespace: str) -> str:
+    """The token of an agent that may register the node `own-node`."""
     await create_account(client, ObjectKey(namespace, "agent"))
-    role = ["--verb=patch", "--resource=vmafxnodes.vmafx.dev/status", "--resource-name=ours"]
+    role = ["--verb=patch", "--resource=vmafxnodes.vmafx.dev/status", "--resource-name=own-node"]
     assert kubectl("create", "role", "agent", *role).returncode == 0
     bound = kubectl("create", "rolebinding", "agent", "--role=agent", f"--serviceaccount={namespace}:agent")
     assert bound.returncode == 0
-    may = ("auth", "can-i", "patch", "vmafxnodes.vmafx.dev/ours", "--subresource=status")
-    who = f"--as=system:serviceaccount:{namespace}:agent"
-    await eventually(lambda: kubectl(*may, who).stdout == "yes\n", "the server has seen the binding")
+    can_i = ("auth", "can-i", "patch", "vmafxnodes.vmafx.dev/own-node", "--subresource=status")
+    account = f"--as=system:serviceaccount:{namespace}:agent"
+    await eventually(lambda: kubectl(*can_i, account).stdout == "yes\n", "the server has seen the binding")
     return await service_account_token(client, ObjectKey(namespace, "agent"), AUDIENCE)
 
 
-async def test_a_flood_of_bad_tokens_reaches_nobody(
+async def test_a_flood_of_invalid_tokens_blocks_neither_the_api_server_nor_other_callers(
     cluster: DevCluster, client: Client, namespace: str, kubectl: Kubectl, tmp_path: Path
 ) -> None:
-    token = await may_speak(client, kubectl, namespace)
-    before, flood, served, began = reviewed(kubectl), 3000, 0, time.monotonic()
+    token = await authorized_agent_token(client, kubectl, namespace)
+    before, flood, served, started = token_review_count(kubectl), 3000, 0, time.monotonic()
     with controllers(cluster, namespace, tmp_path, "--auth", "token") as (controller,):
         await controller.ready()
-        flooding = asyncio.create_task(refusals(controller, flood))
+        flooding = asyncio.create_task(flood_with_invalid_tokens(controller, flood))
         async with (
             ReplicaProxy(controller.grpc, source="127.0.0.3") as elsewhere,
             controller_stub(elsewhere.port) as stub,
         ):
-            me = (("authorization", f"Bearer {token}"),)
+            metadata = (("authorization", f"Bearer {token}"),)
 
             async def registered() -> bool:
                 try:
-                    await stub.RegisterNode(wire.RegisterNodeRequest(name="ours"), metadata=me)
+                    await stub.RegisterNode(wire.RegisterNodeRequest(name="own-node"), metadata=metadata)
                 except grpc.aio.AioRpcError as error:
-                    if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:  # its turn did not come in time
+                    if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:  # its review did not start in time
                         raise
                     return False
                 return True
 
-            await eventually(registered, "a good caller is served")
+            await eventually(registered, "a valid caller is served")
             while not flooding.done():
-                await stub.RegisterNode(wire.RegisterNodeRequest(name="ours"), metadata=me)
+                await stub.RegisterNode(wire.RegisterNodeRequest(name="own-node"), metadata=metadata)
                 served += 1
-        refused = await flooding
+        codes = await flooding
     assert served > 0
-    assert sum(refused.values()) == flood
-    assert set(refused) <= {"UNAUTHENTICATED", "RESOURCE_EXHAUSTED"}
-    asked = reviewed(kubectl) - before
-    forgiven = (time.monotonic() - began) / FAILURE_DECAY
-    assert 1 < asked < MAX_FAILURES + MAX_CONCURRENT + 5 + forgiven
+    assert sum(codes.values()) == flood
+    assert set(codes) <= {"UNAUTHENTICATED", "RESOURCE_EXHAUSTED"}
+    reviews = token_review_count(kubectl) - before
+    expired = (time.monotonic() - started) / FAILURE_DECAY
+    assert 1 < reviews < MAX_FAILURES + MAX_CONCURRENT + 5 + expired
 
 
-async def refusals(controller: ControllerProcess, count: int) -> dict[str, int]:
-    """Calls with tokens that are all made up, many at once, and how they were refused."""
+async def flood_with_invalid_tokens(controller: ControllerProcess, count: int) -> dict[str, int]:
+    """Make concurrent calls with invalid tokens, and count their status codes."""
     codes: dict[str, int] = {}
-    turns = asyncio.Semaphore(64)
+    concurrency = asyncio.Semaphore(64)
     async with controller_stub(controller.grpc) as stub:
 
         async def call(number: int) -> None:
-            me = (("authorization", f"Bearer {made_up(number)}"),)
-            async with turns:
+            metadata = (("authorization", f"Bearer {invalid_token(number)}"),)
+            async with concurrency:
                 with pytest.raises(grpc.aio.AioRpcError) as error:
-                    await stub.RegisterNode(wire.RegisterNodeRequest(name="ours"), metadata=me)
+                    await stub.RegisterNode(wire.RegisterNodeRequest(name="own-node"), metadata=metadata)
             codes[error.value.code().name] = codes.get(error.value.code().name, 0) + 1
 
         await asyncio.gather(*map(call, range(count)))

@@ -1,4 +1,4 @@
-"""Clients and agents that know nothing of what we added, with the controller and the real API server."""
+"""Clients and agents of the original service, without the fields that vmafx added, on a real API server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ from vmafx.wire import controller_pb2 as wire
 
 
 class Clock:
-    """The controller's, which a test moves on."""
+    """The controller's clock, which tests advance."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
@@ -46,72 +46,72 @@ async def old(client: Client, namespace: str, tmp_path: Path, clock: Clock) -> A
         yield OldClient(compile_old_protocol(tmp_path), channel)
 
 
-async def joined(old: OldClient, client: Client, namespace: str) -> dict[str, str]:
+async def join(old: OldClient, client: Client, namespace: str) -> dict[str, str]:
     registered = await old.call("RegisterNode", name="old-box", capability={"gpu_vendor": "cpu", "concurrency": 2})
     await client.patch_status(NODES, ObjectKey(namespace, "old-box"), {"healthy": True})
     return {"node_id": registered.node_id, "session_token": registered.session_token}
 
 
-async def pulled(old: OldClient, me: dict[str, str]) -> Any:
-    """They ask again and again; an answer without a job means that there is none."""
+async def pull(old: OldClient, me: dict[str, str]) -> Any:
+    """Old agents poll: a reply without a job means that there is none."""
     while True:
-        answer = await old.call("PullWork", **me, capability={"gpu_vendor": "cpu", "concurrency": 2})
-        if answer.HasField("job"):
-            return answer.job
+        reply = await old.call("PullWork", **me, capability={"gpu_vendor": "cpu", "concurrency": 2})
+        if reply.HasField("job"):
+            return reply.job
 
 
-async def test_an_old_client_and_an_old_agent(old: OldClient, client: Client, namespace: str) -> None:
-    me = await joined(old, client, namespace)
+async def test_an_old_agent_scores_the_jobs_of_an_old_client(old: OldClient, client: Client, namespace: str) -> None:
+    me = await join(old, client, namespace)
     scoring = {"reference": "file:///a.mp4", "distorted": "file:///b.mp4"}
     submitted = [(await old.call("SubmitJob", scoring=scoring)).job_id for _ in range(2)]
     assert (await old.call("Heartbeat", **me, jobs_running=0)).ok
-    first, second = await pulled(old, me), await pulled(old, me)
+    first, second = await pull(old, me), await pull(old, me)
     assert {first.id, second.id} == {f"{uid}-0" for uid in submitted}  # each once
     assert (first.scoring.reference, first.scoring.model) == ("file:///a.mp4", "vmaf_v0.6.1")
     assert not (await old.call("PullWork", **me)).HasField("job")
     assert (await old.call("ReportResult", **me, job_id=first.id, partial_scores=[90.0, 91.0])).ok
     jobs = {job.metadata.uid: job for job in (await client.list(JOBS, namespace)).items}
     assert all(job.status.claimedAt is not None for job in jobs.values())
-    measures = {"vmaf": 90.5, "psnr_y": 40.25}
-    report = {"final": True, "score": 90.5, "features": measures}
+    features = {"vmaf": 90.5, "psnr_y": 40.25}
+    report = {"final": True, "score": 90.5, "features": features}
     assert (await old.call("ReportResult", **me, job_id=first.id, **report)).ok
     assert (await old.call("ReportResult", **me, job_id=second.id, final=True, error="the disk is full")).ok
     done = await old.call("GetJob", job_id=first.id)
     assert (done.id, done.status, done.final_score, done.assigned_node) == (first.id, 2, 90.5, "old-box")
     job = await client.get(JOBS, ObjectKey(namespace, jobs[first.id[:-2]].metadata.name))
-    assert {name: one.mean for name, one in job.status.metrics.items()} == measures
-    again = await client.get(JOBS, ObjectKey(namespace, jobs[second.id[:-2]].metadata.name))
-    assert (again.status.phase, again.status.failures) == ("Pending", 1)
-    assert "the disk is full" in (again.status.message or "")
+    assert {name: pooled.mean for name, pooled in job.status.metrics.items()} == features
+    retried = await client.get(JOBS, ObjectKey(namespace, jobs[second.id[:-2]].metadata.name))
+    assert (retried.status.phase, retried.status.failures) == ("Pending", 1)
+    assert "the disk is full" in (retried.status.message or "")
     assert (await old.call("CancelJob", job_id=second.id[:-2])).ok
 
 
-async def test_an_old_agent_with_a_bad_session_is_told_to_register_again(
+async def test_an_old_agent_with_an_invalid_session_has_to_register_again(
     old: OldClient, client: Client, namespace: str
 ) -> None:
-    me = await joined(old, client, namespace)
+    me = await join(old, client, namespace)
     assert not (await old.call("Heartbeat", **{**me, "session_token": "nonsense"})).ok
     assert not (await old.call("Heartbeat", **{**me, "node_id": "another"})).ok
 
 
-async def test_what_an_old_agent_never_got_is_handed_out_again(
+async def test_a_job_whose_reply_an_old_agent_never_got_can_be_claimed_again(
     old: OldClient, client: Client, namespace: str, clock: Clock
 ) -> None:
-    """Its answer was lost on the way: it runs nothing, and says so."""
-    me = await joined(old, client, namespace)
+    """The agent then reports that it runs no job."""
+    me = await join(old, client, namespace)
     await old.call("SubmitJob", scoring={"reference": "file:///a.mp4", "distorted": "file:///b.mp4"})
-    lost = await pulled(old, me)
+    lost = await pull(old, me)
     assert (await old.call("Heartbeat", **me, jobs_running=1)).ok
     clock.ahead += LOST_AFTER
-    assert not (await old.call("PullWork", **me)).HasField("job")  # it runs one
+    assert not (await old.call("PullWork", **me)).HasField("job")  # it reports a running job
     assert (await old.call("Heartbeat", **me, jobs_running=0)).ok
-    assert not (await old.call("PullWork", **me)).HasField("job")  # it may not have begun
+    assert not (await old.call("PullWork", **me)).HasField("job")  # it may not have started the job yet
     clock.ahead += LOST_AFTER
     async with asyncio.timeout(60):
-        assert (await pulled(old, me)).id == lost.id
+        assert (await pull(old, me)).id == lost.id
 
 
-async def test_an_old_client_follows_jobs(old: OldClient) -> None:
+async def test_an_old_client_streams_jobs(old: OldClient) -> None:
     submitted = await old.call("SubmitJob", scoring={"reference": "file:///a.mp4", "distorted": "file:///b.mp4"})
     async for job in old.stream("StreamJobs", status_filter=[wire.PENDING]):
         assert job.id == submitted.job_id

@@ -1,4 +1,4 @@
-"""`vmafx controller` as a process: its doors, by token and by certificate, its probes, and its end."""
+"""`vmafx controller` as a process: gRPC and HTTP, tokens and certificates, probes, metrics, and shutdown."""
 
 import asyncio
 import json
@@ -44,32 +44,32 @@ class Process(msgspec.Struct):
     http: int
     log: Path
 
-    def wait_for_log(self) -> list[dict[str, object]]:
+    def log_lines(self) -> list[dict[str, object]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
 
 @asynccontextmanager
 async def controller(cluster: DevCluster, folder: Path, *flags: str, scheme: str = "http") -> AsyncIterator[Process]:
     ports, log = (free_port(), free_port()), folder / "controller.log"
-    where = ["--grpc-address", f"127.0.0.1:{ports[0]}", "--http-address", f"127.0.0.1:{ports[1]}"]
+    addresses = ["--grpc-address", f"127.0.0.1:{ports[0]}", "--http-address", f"127.0.0.1:{ports[1]}"]
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
     with log.open("w") as out:
         process = await asyncio.create_subprocess_exec(
-            VMAFX, "controller", *where, *flags, env=environment, stdout=out, stderr=out
+            VMAFX, "controller", *addresses, *flags, env=environment, stdout=out, stderr=out
         )
     running = Process(process, *ports, log)
     try:
 
         async def ready() -> bool:
             assert process.returncode is None, log.read_text()
-            trust = ssl._create_unverified_context()  # noqa: S323 - it is only asked whether it is there
+            trust = ssl._create_unverified_context()  # noqa: S323 - only to wait until it is ready
             try:
-                answer = await fetch(f"{scheme}://127.0.0.1:{running.http}/readyz", trust=trust)
+                response = await fetch(f"{scheme}://127.0.0.1:{running.http}/readyz", trust=trust)
             except OSError:
                 return False
-            return answer.status == 200
+            return response.status == 200
 
-        await eventually(ready, "it is ready")
+        await eventually(ready, "the controller is ready")
         yield running
     finally:
         if process.returncode is None:
@@ -79,7 +79,7 @@ async def controller(cluster: DevCluster, folder: Path, *flags: str, scheme: str
 
 @pytest.fixture
 async def token(client: Client, namespace: str, kubectl: Kubectl) -> str:
-    """Of somebody who may hand in jobs in this namespace."""
+    """The token of a client that may submit jobs in the namespace."""
     assert kubectl("apply", "-f", str(ROOT / "config/rbac/caller-roles.yaml")).returncode == 0
     await create_account(client, ObjectKey(namespace, "encoder"))
     subject = f"--serviceaccount={namespace}:encoder"
@@ -87,33 +87,35 @@ async def token(client: Client, namespace: str, kubectl: Kubectl) -> str:
     return await service_account_token(client, ObjectKey(namespace, "encoder"), AUDIENCE)
 
 
-async def test_by_token_through_both_doors(cluster: DevCluster, namespace: str, token: str, tmp_path: Path) -> None:
+async def test_a_token_is_accepted_over_http_and_grpc(
+    cluster: DevCluster, namespace: str, token: str, tmp_path: Path
+) -> None:
     async with controller(cluster, tmp_path, "--namespace", namespace) as running:
         url = f"http://127.0.0.1:{running.http}/v1/jobs"
         headers = {"Content-Type": "application/json"}
         assert (await fetch(url, method="POST", headers=headers, body=BODY)).status == 401
         headers["Authorization"] = f"Bearer {token}"
 
-        answers: list[HttpResponse] = []
+        responses: list[HttpResponse] = []
 
-        async def admitted() -> bool:
-            answers.append(await fetch(url, method="POST", headers=headers, body=BODY))
-            return answers[-1].status != 403  # until the server has seen the binding
+        async def authorized() -> bool:
+            responses.append(await fetch(url, method="POST", headers=headers, body=BODY))
+            return responses[-1].status != 403
 
-        await eventually(admitted, "the binding is seen")
-        assert answers[-1].status == 201, answers[-1].body
-        uid = json.loads(answers[-1].body)["jobId"]
+        await eventually(authorized, "the API server has seen the binding")
+        assert responses[-1].status == 201, responses[-1].body
+        uid = json.loads(responses[-1].body)["jobId"]
         async with grpc.aio.insecure_channel(f"127.0.0.1:{running.grpc}") as channel:
-            stub, asked = VmafxControllerStub(channel), wire.GetJobRequest(job_id=uid)
+            stub, request = VmafxControllerStub(channel), wire.GetJobRequest(job_id=uid)
             with pytest.raises(grpc.aio.AioRpcError, match="UNAUTHENTICATED"):
-                await stub.GetJob(asked)
-            job = await stub.GetJob(asked, metadata=(("authorization", f"Bearer {token}"),))
+                await stub.GetJob(request)
+            job = await stub.GetJob(request, metadata=(("authorization", f"Bearer {token}"),))
             assert (job.id, job.status, job.namespace) == (uid, wire.PENDING, namespace)
             with pytest.raises(grpc.aio.AioRpcError, match="PERMISSION_DENIED"):
                 await stub.RegisterNode(
                     wire.RegisterNodeRequest(name="box"), metadata=(("authorization", f"Bearer {token}"),)
                 )
-            await looked_at_by_tools(channel)
+            await check_health_and_reflection(channel)
         metrics = (await fetch(f"http://127.0.0.1:{running.http}/metrics")).body.decode()
         assert 'vmafx_controller_calls_total{code="OK",method="GetJob"} 1.0' in metrics
         assert 'vmafx_controller_calls_total{code="PERMISSION_DENIED",method="RegisterNode"} 1.0' in metrics
@@ -122,41 +124,42 @@ async def test_by_token_through_both_doors(cluster: DevCluster, namespace: str, 
         assert len(named) == 9
         assert [name for name in named if f"# HELP {name} " not in metrics] == []
         assert token not in running.log.read_text()
-        said = running.wait_for_log()
-        refused = [(one["caller"], one["peer"], one["call"]) for one in said if one["msg"] == "a caller is refused"]
+        lines = running.log_lines()
+        rejected = [(line["caller"], line["peer"], line["call"]) for line in lines if line["msg"] == "call rejected"]
         account = f"system:serviceaccount:{namespace}:encoder"
-        assert ("unknown", "127.0.0.1", "SubmitJob") in refused
-        assert (account, "127.0.0.1", "RegisterNode") in refused or (account, "127.0.0.1", "SubmitJob") in refused
-        (serving,) = [one for one in said if one["msg"] == "serving"]
+        assert ("unknown", "127.0.0.1", "SubmitJob") in rejected
+        assert (account, "127.0.0.1", "RegisterNode") in rejected or (account, "127.0.0.1", "SubmitJob") in rejected
+        (serving,) = [line for line in lines if line["msg"] == "serving"]
         assert (serving["grpc"], serving["http"]) == (running.grpc, running.http)
-        assert len([one for one in said if "without TLS" in str(one["msg"])]) == 1
+        assert len([line for line in lines if "without TLS" in str(line["msg"])]) == 1
         running.process.send_signal(signal.SIGTERM)
         assert await running.process.wait() == 0
-        assert running.wait_for_log()[-1]["msg"] == "stopped"
+        assert running.log_lines()[-1]["msg"] == "stopped"
 
 
-async def looked_at_by_tools(channel: grpc.aio.Channel) -> None:
-    """What grpcurl and load balancers ask."""
+async def check_health_and_reflection(channel: grpc.aio.Channel) -> None:
+    """The calls of load balancers and grpcurl."""
     health: Any = health_pb2_grpc.HealthStub(channel)
     healthy = await health.Check(health_pb2.HealthCheckRequest(service="vmafx.controller.v1.VmafxController"))
     assert healthy.status == health_pb2.HealthCheckResponse.SERVING
-    asked = reflection_pb2.ServerReflectionRequest(list_services="")
-    tools: Any = reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[arg-type]
-    async for told in tools.ServerReflectionInfo(iter([asked])):
-        assert "vmafx.controller.v1.VmafxController" in [one.name for one in told.list_services_response.service]
+    request = reflection_pb2.ServerReflectionRequest(list_services="")
+    stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[arg-type]
+    async for reply in stub.ServerReflectionInfo(iter([request])):
+        services = [service.name for service in reply.list_services_response.service]
+        assert "vmafx.controller.v1.VmafxController" in services
         break
 
 
-def shown_at(port: int, protocol: str = "") -> bytes:
-    """The certificate that a new connection is shown."""
-    anybody = ssl._create_unverified_context()  # noqa: S323 - what it shows is looked at, not trusted
+def server_certificate(port: int, protocol: str = "") -> bytes:
+    """The certificate that the server presents to a new connection."""
+    context = ssl._create_unverified_context()  # noqa: S323 - the certificate is only compared
     if protocol:
-        anybody.set_alpn_protocols([protocol])
-    with socket.create_connection(("127.0.0.1", port)) as plain, anybody.wrap_socket(plain) as connection:
+        context.set_alpn_protocols([protocol])
+    with socket.create_connection(("127.0.0.1", port)) as plain, context.wrap_socket(plain) as connection:
         return connection.getpeercert(binary_form=True) or b""
 
 
-async def test_a_renewed_certificate_is_shown_from_the_next_connection_on(
+async def test_a_renewed_certificate_is_used_for_the_next_connection(
     cluster: DevCluster, namespace: str, tmp_path: Path
 ) -> None:
     authority, files = Authority(), (tmp_path / "server.crt", tmp_path / "server.key")
@@ -172,19 +175,19 @@ async def test_a_renewed_certificate_is_shown_from_the_next_connection_on(
     flags = ["--tls-cert", str(files[0]), "--tls-key", str(files[1]), "--auth", "insecure", "--namespace", namespace]
     async with controller(cluster, tmp_path, *flags, scheme="https") as running:
 
-        async def shown() -> tuple[bytes, bytes]:
+        async def presented() -> tuple[bytes, bytes]:
             ports = ((running.grpc, "h2"), (running.http, ""))
-            by_grpc, by_http = [await asyncio.to_thread(shown_at, *port) for port in ports]
+            by_grpc, by_http = [await asyncio.to_thread(server_certificate, *port) for port in ports]
             return by_grpc, by_http
 
-        assert await shown() == (first, first)
-        renew(files[0])  # and its key not yet
-        assert await shown() == (first, first)
+        assert await presented() == (first, first)
+        renew(files[0])  # without its key
+        assert await presented() == (first, first)
         second = renew(*files)
-        assert await shown() == (second, second)
+        assert await presented() == (second, second)
 
 
-async def test_by_certificate(
+async def test_a_client_certificate_is_required_and_accepted_over_grpc(
     cluster: DevCluster, client: Client, namespace: str, kubectl: Kubectl, tmp_path: Path
 ) -> None:
     authority = Authority()
@@ -197,59 +200,61 @@ async def test_by_certificate(
     flags = ["--tls-cert", str(tmp_path / "server.crt"), "--tls-key", str(tmp_path / "server.key")]
     flags += ["--client-ca", str(tmp_path / "ca.pem"), "--namespace", namespace]
     async with controller(cluster, tmp_path, *flags, scheme="https") as running:
-        assert not [one for one in running.wait_for_log() if "without TLS" in str(one["msg"])]
-        shown, its_key = authority.client("box", "agents")
-        mine = grpc.ssl_channel_credentials(authority.certificate, its_key, shown)
-        async with grpc.aio.secure_channel(f"127.0.0.1:{running.grpc}", mine) as channel:
+        assert not [line for line in running.log_lines() if "without TLS" in str(line["msg"])]
+        client_certificate, client_key = authority.client("box", "agents")
+        credentials = grpc.ssl_channel_credentials(authority.certificate, client_key, client_certificate)
+        async with grpc.aio.secure_channel(f"127.0.0.1:{running.grpc}", credentials) as channel:
             stub = VmafxControllerStub(channel)
 
             async def registered() -> bool:
                 try:
-                    answer = await stub.RegisterNode(wire.RegisterNodeRequest(name="box"))
+                    reply = await stub.RegisterNode(wire.RegisterNodeRequest(name="box"))
                 except grpc.aio.AioRpcError as error:
                     if error.code() != grpc.StatusCode.PERMISSION_DENIED:
                         raise
                     return False
-                return bool(answer.node_id == f"{namespace}/box")
+                return bool(reply.node_id == f"{namespace}/box")
 
-            await eventually(registered, "the binding is seen")
+            await eventually(registered, "the API server has seen the binding")
             with pytest.raises(grpc.aio.AioRpcError, match="PERMISSION_DENIED"):
                 await stub.SubmitJob(wire.SubmitJobRequest(scoring=CLIPS))
-        nobody = grpc.ssl_channel_credentials(authority.certificate)
-        async with grpc.aio.secure_channel(f"127.0.0.1:{running.grpc}", nobody) as channel:
-            with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):  # no handshake without one
+        without = grpc.ssl_channel_credentials(authority.certificate)
+        async with grpc.aio.secure_channel(f"127.0.0.1:{running.grpc}", without) as channel:
+            with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):  # the TLS handshake fails
                 await VmafxControllerStub(channel).RegisterNode(wire.RegisterNodeRequest(name="box"))
-        assert running.wait_for_log()  # and no line that is not ours, such as gRPC's
+        assert running.log_lines()  # all lines are JSON: gRPC's own log is off
 
 
 @pytest.mark.parametrize(
-    ("flags", "why"),
+    ("flags", "message"),
     [
         (
             ["--tls-cert", "nowhere.pem", "--tls-key", "nowhere.key"],
             "cannot use nowhere.pem, nowhere.key and no client CA",
         ),
-        (["--client-ca", __file__], "needs --tls-cert and --tls-key"),
-        (["--tls-cert", __file__], "go together"),
+        (["--client-ca", __file__], "needs TLS: set --tls-cert and --tls-key too"),
+        (["--tls-cert", __file__], "must be set together"),
     ],
 )
-async def test_what_cannot_work_is_said_at_once(cluster: DevCluster, flags: list[str], why: str) -> None:
+async def test_invalid_flags_end_the_process_with_an_error(cluster: DevCluster, flags: list[str], message: str) -> None:
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
     process = await asyncio.create_subprocess_exec(
         VMAFX, "controller", *flags, env=environment, stderr=asyncio.subprocess.PIPE
     )
-    _, said = await asyncio.wait_for(process.communicate(), 60)
+    _, stderr = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 1
-    assert why in said.decode()
+    assert message in stderr.decode()
 
 
-async def test_a_port_that_is_taken(cluster: DevCluster, namespace: str, tmp_path: Path) -> None:
+async def test_a_port_in_use_ends_the_process_with_an_error(
+    cluster: DevCluster, namespace: str, tmp_path: Path
+) -> None:
     async with controller(cluster, tmp_path, "--auth", "insecure", "--namespace", namespace) as running:
         environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
-        where = ["--grpc-address", f"127.0.0.1:{running.grpc}", "--http-address", "0", "--namespace", namespace]
+        flags = ["--grpc-address", f"127.0.0.1:{running.grpc}", "--http-address", "0", "--namespace", namespace]
         process = await asyncio.create_subprocess_exec(
-            VMAFX, "controller", *where, env=environment, stderr=asyncio.subprocess.PIPE
+            VMAFX, "controller", *flags, env=environment, stderr=asyncio.subprocess.PIPE
         )
-        _, said = await asyncio.wait_for(process.communicate(), 60)
+        _, stderr = await asyncio.wait_for(process.communicate(), 60)
         assert process.returncode == 1
-        assert "is the port taken?" in said.decode()
+        assert "is the port in use?" in stderr.decode()

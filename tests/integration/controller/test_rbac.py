@@ -1,4 +1,4 @@
-"""The controller's generated roles, enforced by the real server: enough for it and for those who call, and no more."""
+"""The generated roles of the controller and its callers on a real API server: sufficient, and no more than needed."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -19,7 +19,7 @@ from vmafx.auth.reviews import AUDIENCE
 from vmafx.controller import rbac
 from vmafx.controller.jobs import JobStreams
 from vmafx.generate.files import CALLER_ROLES, CONTROLLER_ROLES
-from vmafx.http.errors import CallRefused
+from vmafx.http.errors import StatusError
 from vmafx.kube import JOBS, NAMESPACES, NODES, Client, ObjectKey, Resource
 from vmafx.kube.errors import Forbidden
 from vmafx.kube.resources import UntypedObject
@@ -34,7 +34,7 @@ def secret(name: str) -> UntypedObject:
 
 @pytest.fixture
 async def controller(client: Client, namespace: str, kubectl: Kubectl) -> AsyncIterator[Client]:
-    """A client that may do exactly what the roles allow the controller."""
+    """A client with exactly the permissions of the controller's roles."""
     for path in (CONTROLLER_ROLES, CALLER_ROLES):
         assert kubectl("apply", "-f", str(ROOT / path)).returncode == 0
     await create_account(client, ObjectKey(namespace, "controller"))
@@ -56,26 +56,28 @@ async def controller(client: Client, namespace: str, kubectl: Kubectl) -> AsyncI
         yield controller
 
 
-async def test_it_can_hand_in_jobs_and_write_their_results(controller: Client, namespace: str) -> None:
+async def test_the_controller_can_create_jobs_and_write_their_status(controller: Client, namespace: str) -> None:
     key, _ = await make(controller, namespace)
     await controller.merge_patch(JOBS, key, {"spec": {"cancel": True}})
     await controller.patch_status(JOBS, key, {"phase": "Running"})
     assert [job.metadata.name for job in (await controller.list(JOBS, namespace)).items] == [key.name]
 
 
-async def test_it_can_register_nodes_and_tell_of_them(controller: Client, namespace: str) -> None:
+async def test_the_controller_can_register_nodes_and_record_events(controller: Client, namespace: str) -> None:
     node = await create_node(controller, namespace, "n")
     await controller.patch_status(NODES, node, {"agentSession": "s"})
-    about = EventSubject("vmafx.dev/v1", "VmafxNode", namespace, "n", "uid")
-    await EventRecorder(controller, "vmafx-controller", "me")._write(about, "Normal", "Registered", "Register", "")
+    subject = EventSubject("vmafx.dev/v1", "VmafxNode", namespace, "n", "uid")
+    await EventRecorder(controller, "vmafx-controller", "me")._write(subject, "Normal", "Registered", "Register", "")
 
 
-async def test_it_can_keep_its_key_and_see_no_other_secret(controller: Client, client: Client, namespace: str) -> None:
+async def test_the_controller_can_read_its_signing_key_and_no_other_secret(
+    controller: Client, client: Client, namespace: str
+) -> None:
     await controller.create(SECRETS, secret(rbac.SESSION_SECRET), namespace)
     await controller.get(SECRETS, ObjectKey(namespace, rbac.SESSION_SECRET))
-    await client.create(SECRETS, secret("theirs"), namespace)
+    await client.create(SECRETS, secret("other"), namespace)
     for call in (
-        controller.get(SECRETS, ObjectKey(namespace, "theirs")),
+        controller.get(SECRETS, ObjectKey(namespace, "other")),
         controller.list(SECRETS, namespace),
         controller.create(SECRETS, secret(rbac.SESSION_SECRET), "default"),
         controller.get(SECRETS, ObjectKey("default", rbac.SESSION_SECRET)),
@@ -84,18 +86,20 @@ async def test_it_can_keep_its_key_and_see_no_other_secret(controller: Client, c
             await call
 
 
-async def test_it_can_tell_whether_a_namespace_exists(controller: Client, client: Client, namespace: str) -> None:
-    async with aclosing(JobStreams(controller).jobs("nosuch")) as jobs:
-        with pytest.raises(CallRefused, match="'nosuch' does not exist"):
+async def test_the_controller_can_read_whether_a_namespace_exists(
+    controller: Client, client: Client, namespace: str
+) -> None:
+    async with aclosing(JobStreams(controller).watch("nosuch")) as jobs:
+        with pytest.raises(StatusError, match="'nosuch' does not exist"):
             await anext(jobs)
     with pytest.raises(Forbidden):
         await controller.list(NAMESPACES)
 
 
-async def test_without_the_right_to_read_namespaces_it_streams_all_the_same(
+async def test_streams_work_without_permission_to_read_namespaces(
     client: Client, namespace: str, kubectl: Kubectl
 ) -> None:
-    """As with a role from before the controller asked for it, or one that is bound in a single namespace."""
+    """As with a role of an older version, or one bound in a single namespace."""
     await create_account(client, ObjectKey(namespace, "older"))
     role = ["--verb=get,list,watch", "--resource=vmafxjobs.vmafx.dev"]
     assert kubectl("create", "role", "older", *role).returncode == 0
@@ -117,40 +121,42 @@ async def test_without_the_right_to_read_namespaces_it_streams_all_the_same(
         await eventually(bound, "the server has seen the binding")
         with pytest.raises(Forbidden):
             await older.get(NAMESPACES, ObjectKey("", namespace))
-        async with aclosing(JobStreams(older).jobs(namespace)) as jobs:
+        async with aclosing(JobStreams(older).watch(namespace)) as jobs:
             assert (await anext(jobs)).metadata.name == key.name
 
 
-async def test_it_can_do_no_more(controller: Client, client: Client, namespace: str) -> None:
+async def test_the_controller_cannot_delete_objects_or_change_nodes(
+    controller: Client, client: Client, namespace: str
+) -> None:
     key, _ = await make(client, namespace)
     node = await create_node(client, namespace, "n")
-    refused: tuple[Any, ...] = (
+    forbidden: tuple[Any, ...] = (
         controller.delete(JOBS, key),
         controller.delete(NODES, node),
         controller.merge_patch(NODES, node, {"spec": {"capacity": 9}}),
     )
-    for call in refused:
+    for call in forbidden:
         with pytest.raises(Forbidden):
             await call
 
 
-async def test_agents_and_clients_have_what_they_are_asked_for(
+async def test_the_roles_for_agents_and_clients_permit_their_calls(
     controller: Client, client: Client, namespace: str, kubectl: Kubectl
 ) -> None:
-    shown = {}
+    credentials = {}
     for name in ("agent", "client"):
         await create_account(client, ObjectKey(namespace, name))
         subject = f"--serviceaccount={namespace}:{name}"
         assert kubectl("create", "rolebinding", name, f"--clusterrole=vmafx-{name}", subject).returncode == 0
-        shown[name] = CallerCredentials(await service_account_token(client, ObjectKey(namespace, name), AUDIENCE))
+        credentials[name] = CallerCredentials(await service_account_token(client, ObjectKey(namespace, name), AUDIENCE))
     at = 0.0
-    guard = TokenAccess(controller, lambda: at)
+    control = TokenAccess(controller, lambda: at)
 
-    async def may(who: str, verb: str, resource: str, subresource: str = "") -> bool:
+    async def may(role: str, verb: str, resource: str, subresource: str = "") -> bool:
         try:
-            await guard.admit(shown[who], verb, resource, namespace, "x", subresource)
-        except CallRefused as refused:
-            if refused.code != "PERMISSION_DENIED":
+            await control.authorize(credentials[role], verb, resource, namespace, "x", subresource)
+        except StatusError as error:
+            if error.code != "PERMISSION_DENIED":
                 raise
             return False
         return True

@@ -20,7 +20,7 @@ from vmafx.controller import http_server
 from vmafx.devcluster import DevCluster
 from vmafx.http import server
 from vmafx.http.address import ListenAddress
-from vmafx.http.errors import CallRefused
+from vmafx.http.errors import StatusError
 from vmafx.kube import Client
 from vmafx.wire import controller_pb2 as wire
 
@@ -58,15 +58,15 @@ async def test_the_service_accounts_of_the_page_are_authorized(
         nonlocal now
         now += access.ALLOWED_TTL
         try:
-            await guard.admit(CallerCredentials(encoder), "create", "vmafxjobs", "default")
-            await guard.admit(CallerCredentials(gpu), "patch", "vmafxnodes", "default", "gpu-1", "status")
-        except CallRefused:
+            await guard.authorize(CallerCredentials(encoder), "create", "vmafxjobs", "default")
+            await guard.authorize(CallerCredentials(gpu), "patch", "vmafxnodes", "default", "gpu-1", "status")
+        except StatusError:
             return False
         return True
 
     await eventually(authorized, "the API server has seen the role bindings")
-    with pytest.raises(CallRefused, match="may not patch"):
-        await guard.admit(CallerCredentials(gpu), "patch", "vmafxnodes", "default", "gpu-2", "status")
+    with pytest.raises(StatusError, match="may not patch"):
+        await guard.authorize(CallerCredentials(gpu), "patch", "vmafxnodes", "default", "gpu-2", "status")
 
 
 async def test_the_curl_example() -> None:

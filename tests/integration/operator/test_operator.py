@@ -171,7 +171,7 @@ def test_the_operator_logs_by_level_and_stops_on_sigterm(cluster: DevCluster, na
     ("flags", "variables", "error"),
     [
         (["--log-level", "loud"], {}, "--log-level: 'loud' is not one of debug, info, warn, error"),
-        (["--metrics-bind-address", "here"], {}, "'here' is no address: use :8081"),
+        (["--metrics-bind-address", "here"], {}, "'here' is not an address: use :8081"),
         (
             [],
             {"VMAFX_OPERATOR_LEADER_ELECT": "maybe"},

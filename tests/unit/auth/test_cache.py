@@ -1,4 +1,4 @@
-"""What is kept of answers, for how long, and of how many."""
+"""Caches with expiry, the limit on failures, and the address that it counts by."""
 
 import pytest
 
@@ -13,42 +13,42 @@ class Clock:
         return self.at
 
 
-def test_an_answer_is_forgotten_when_its_time_is_over() -> None:
+def test_an_entry_expires() -> None:
     clock = Clock()
-    recent: ExpiringCache[str, int] = ExpiringCache(10, clock)
-    recent.put("a", 1, until=5.0)
+    cache: ExpiringCache[str, int] = ExpiringCache(10, clock)
+    cache.put("a", 1, until=5.0)
     clock.at = 4.9
-    assert recent.get("a") == 1
+    assert cache.get("a") == 1
     clock.at = 5.0
-    assert recent.get("a") is None
+    assert cache.get("a") is None
 
 
-def test_the_one_that_nobody_wants_makes_room() -> None:
-    recent: ExpiringCache[str, int] = ExpiringCache(2, Clock())
-    recent.put("a", 1, until=5.0)
-    recent.put("b", 2, until=5.0)
-    assert recent.get("a") == 1
-    recent.put("c", 3, until=5.0)
-    assert [recent.get(key) for key in "abc"] == [1, None, 3]
+def test_a_full_cache_evicts_the_least_recently_used_entry() -> None:
+    cache: ExpiringCache[str, int] = ExpiringCache(2, Clock())
+    cache.put("a", 1, until=5.0)
+    cache.put("b", 2, until=5.0)
+    assert cache.get("a") == 1
+    cache.put("c", 3, until=5.0)
+    assert [cache.get(key) for key in "abc"] == [1, None, 3]
 
 
-def test_strikes_are_forgiven_one_by_one() -> None:
+def test_failures_expire_one_by_one() -> None:
     clock = Clock()
-    strikes: FailureLimiter[str] = FailureLimiter(3, 10.0, clock, keys_most=10)
+    limiter: FailureLimiter[str] = FailureLimiter(3, 10.0, clock, max_keys=10)
     for _ in range(3):
-        assert not strikes.out("a")
-        strikes.strike("a")
-    assert strikes.out("a")
-    assert not strikes.out("b")
+        assert not limiter.is_limited("a")
+        limiter.record("a")
+    assert limiter.is_limited("a")
+    assert not limiter.is_limited("b")
     clock.at = 10.0
-    assert not strikes.out("a")
-    strikes.strike("a")
-    assert strikes.out("a")
+    assert not limiter.is_limited("a")
+    limiter.record("a")
+    assert limiter.is_limited("a")
     clock.at = 1000.0
     for _ in range(3):
-        assert not strikes.out("a")
-        strikes.strike("a")
-    assert strikes.out("a")
+        assert not limiter.is_limited("a")
+        limiter.record("a")
+    assert limiter.is_limited("a")
 
 
 @pytest.mark.parametrize(
@@ -67,5 +67,5 @@ def test_strikes_are_forgiven_one_by_one() -> None:
         ("", ""),
     ],
 )
-def test_limits_count_by_address(peer: str, host: str) -> None:
+def test_the_host_of_a_peer_is_its_address_without_port(peer: str, host: str) -> None:
     assert host_of(peer) == host

@@ -1,4 +1,4 @@
-"""Session tokens: read by whoever has the key, and by nobody else's making."""
+"""Session tokens: any replica with the key verifies them, and no other token is accepted."""
 
 import jwt
 import pytest
@@ -13,12 +13,12 @@ SESSION = Session(ObjectKey("video", "n" * 63), "0" * 32, 1_799_999_999.25)
 CLAIMS = {"namespace": "video", "node": "gpu-1", "session": "s", "iat": 1.5}
 
 
-def test_every_replica_reads_what_another_made() -> None:
-    token = Sessions(KEY).token(SESSION)
+def test_a_token_is_verified_with_the_same_key_only() -> None:
+    token = Sessions(KEY).sign(SESSION)
     assert len(token) <= MAX_TOKEN
-    assert Sessions(KEY).read(token) == SESSION
-    assert Sessions(OTHER).read(token) is None
-    assert Sessions(KEY).read(jwt.encode(CLAIMS, KEY, ALGORITHM)) == Session(ObjectKey("video", "gpu-1"), "s", 1.5)
+    assert Sessions(KEY).verify(token) == SESSION
+    assert Sessions(OTHER).verify(token) is None
+    assert Sessions(KEY).verify(jwt.encode(CLAIMS, KEY, ALGORITHM)) == Session(ObjectKey("video", "gpu-1"), "s", 1.5)
 
 
 @pytest.mark.parametrize(
@@ -35,13 +35,13 @@ def test_every_replica_reads_what_another_made() -> None:
         jwt.encode(CLAIMS | {"more": "x" * MAX_TOKEN}, KEY, ALGORITHM),
     ],
 )
-def test_what_is_no_token_of_ours_is_nobodys(token: str) -> None:
-    assert Sessions(KEY).read(token) is None
+def test_an_invalid_token_has_no_session(token: str) -> None:
+    assert Sessions(KEY).verify(token) is None
 
 
 @given(st.text(max_size=200), st.integers(0, 400))
-def test_whatever_is_sent_is_read_or_not_and_never_an_error(text: str, at: int) -> None:
-    token = Sessions(KEY).token(SESSION)
-    assert Sessions(KEY).read(text) is None
+def test_no_random_token_raises_an_error(text: str, at: int) -> None:
+    token = Sessions(KEY).sign(SESSION)
+    assert Sessions(KEY).verify(text) is None
     changed = token[: at % len(token)] + ("A" if token[at % len(token)] != "A" else "B") + token[at % len(token) + 1 :]
-    assert Sessions(KEY).read(changed) in (None, SESSION)  # the last character has bits that say nothing
+    assert Sessions(KEY).verify(changed) in (None, SESSION)  # the last character has unused bits

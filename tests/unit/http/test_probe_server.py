@@ -1,4 +1,4 @@
-"""Probes and metrics by real sockets, on both event loops: what callers may expect, and what none can do to us."""
+"""Probes and metrics over real sockets, on asyncio's event loop and on uvloop."""
 
 import asyncio
 import io
@@ -11,7 +11,7 @@ import uvloop
 from prometheus_client import CollectorRegistry, Gauge
 
 from vmafx import logs
-from vmafx.http import probe_server as server
+from vmafx.http import probe_server
 from vmafx.http.address import ListenAddress
 from vmafx.http.probe_server import serve_probes
 from vmafx.http.responses import Response, metrics_response, probe_response
@@ -23,19 +23,19 @@ OK = {"/healthz": probe_response(lambda: None)}
 pytestmark = pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 
 
-class Answer(NamedTuple):
+class RawResponse(NamedTuple):
     status: int
     headers: dict[str, str]
     body: str
 
 
-class Caller:
-    """Says bytes and reads answers. Leaves no connection behind."""
+class RawClient:
+    """One connection that sends raw bytes and parses responses."""
 
     def __init__(self, port: int) -> None:
         self._port = port
 
-    async def __aenter__(self) -> "Caller":
+    async def __aenter__(self) -> "RawClient":
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
         return self
 
@@ -44,36 +44,36 @@ class Caller:
         with suppress(ConnectionError):
             await self._writer.wait_closed()
 
-    async def says(self, data: bytes) -> None:
+    async def send(self, data: bytes) -> None:
         self._writer.write(data)
         await self._writer.drain()
 
-    async def hears(self, *, body: bool = True) -> Answer:
+    async def receive(self, *, body: bool = True) -> RawResponse:
         first, *lines = (await self._reader.readuntil(b"\r\n\r\n")).decode().removesuffix("\r\n\r\n").split("\r\n")
         headers = dict(line.split(": ", 1) for line in lines)
         length = int(headers["Content-Length"]) if body else 0
-        return Answer(int(first.split()[1]), headers, (await self._reader.readexactly(length)).decode())
+        return RawResponse(int(first.split()[1]), headers, (await self._reader.readexactly(length)).decode())
 
-    async def asks(self, data: bytes = GET, *, body: bool = True) -> Answer:
-        await self.says(data)
-        return await self.hears(body=body)
+    async def request(self, data: bytes = GET, *, body: bool = True) -> RawResponse:
+        await self.send(data)
+        return await self.receive(body=body)
 
-    async def ended(self) -> bool:
-        """True once the server ended it in good order, without another word."""
+    async def is_closed(self) -> bool:
+        """True once the server has closed the connection gracefully and sent nothing more."""
         return await self._reader.read() == b""
 
-    async def cut_off(self) -> bool:
-        """The same, in whatever order."""
+    async def is_disconnected(self) -> bool:
+        """True once the server has closed or reset the connection."""
         try:
-            return await self.ended()
+            return await self.is_closed()
         except ConnectionError:
             return True
 
 
-def on(loop: Callable[[], asyncio.AbstractEventLoop], work: Callable[[], Awaitable[Any]]) -> None:
+def run_on(loop: Callable[[], asyncio.AbstractEventLoop], scenario: Callable[[], Awaitable[Any]]) -> None:
     async def run() -> None:
         async with asyncio.timeout(20):
-            await work()
+            await scenario()
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(run())
@@ -82,52 +82,52 @@ def on(loop: Callable[[], asyncio.AbstractEventLoop], work: Callable[[], Awaitab
 def test_probes_say_what_is_missing(loop: Any) -> None:
     missing: list[str | None] = ["caches not synced: jobs", None]
 
-    async def work() -> None:
-        async with serve_probes(HERE, {"/readyz": probe_response(missing.pop)}) as port, Caller(port) as caller:
+    async def scenario() -> None:
+        async with serve_probes(HERE, {"/readyz": probe_response(missing.pop)}) as port, RawClient(port) as client:
             ask = b"GET /readyz?verbose=1 HTTP/1.1\r\nHost: x\r\n\r\n"
-            ready, waiting = await caller.asks(ask), await caller.asks(ask)  # over one connection
+            ready, waiting = await client.request(ask), await client.request(ask)  # over one connection
             assert (ready.status, ready.body) == (200, "ok\n")
             assert ready.headers["Content-Type"] == "text/plain; charset=utf-8"
             assert (waiting.status, waiting.body) == (503, "caches not synced: jobs\n")
 
-    on(loop, work)
+    run_on(loop, scenario)
 
 
 def test_metrics_are_prometheus_text(loop: Any) -> None:
     registry = CollectorRegistry()
-    Gauge("pages", "Pages there are.", registry=registry).set(2)
+    Gauge("pages", "Number of pages.", registry=registry).set(2)
 
-    async def work() -> None:
-        async with serve_probes(HERE, {"/metrics": metrics_response(registry)}) as port, Caller(port) as caller:
-            answer = await caller.asks(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert answer.headers["Content-Type"].startswith("text/plain; version=")
-            assert answer.body == "# HELP pages Pages there are.\n# TYPE pages gauge\npages 2.0\n"
+    async def scenario() -> None:
+        async with serve_probes(HERE, {"/metrics": metrics_response(registry)}) as port, RawClient(port) as client:
+            response = await client.request(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert response.headers["Content-Type"].startswith("text/plain; version=")
+            assert response.body == "# HELP pages Number of pages.\n# TYPE pages gauge\npages 2.0\n"
 
-    on(loop, work)
+    run_on(loop, scenario)
 
 
-def test_nowhere_and_everywhere(loop: Any) -> None:
-    async def work() -> None:
+def test_without_an_address_it_does_not_listen_and_without_a_host_on_all_interfaces(loop: Any) -> None:
+    async def scenario() -> None:
         async with serve_probes(None, OK) as port:
             assert port == 0
         async with serve_probes(ListenAddress(None, 0), OK) as port:
             assert port > 0
 
-    on(loop, work)
+    run_on(loop, scenario)
 
 
-def test_head_has_the_length_and_no_body(loop: Any) -> None:
-    async def work() -> None:
-        async with serve_probes(HERE, OK) as port, Caller(port) as caller:
-            answer = await caller.asks(b"HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n", body=False)
-            assert answer.headers["Content-Length"] == "3"
-            assert (await caller.asks()).body == "ok\n"  # nothing lies between the two answers
+def test_a_head_response_has_the_length_and_no_body(loop: Any) -> None:
+    async def scenario() -> None:
+        async with serve_probes(HERE, OK) as port, RawClient(port) as client:
+            response = await client.request(b"HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n", body=False)
+            assert response.headers["Content-Length"] == "3"
+            assert (await client.request()).body == "ok\n"  # no stray bytes between the two responses
 
-    on(loop, work)
+    run_on(loop, scenario)
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "kept"),
+    ("sent", "status", "keep_alive"),
     [
         (b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", 404, True),
         (b"GET http://x/healthz HTTP/1.1\r\nHost: x\r\n\r\n", 200, True),
@@ -143,7 +143,7 @@ def test_head_has_the_length_and_no_body(loop: Any) -> None:
         (b"GET /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", 413, False),
         (b"GET /healthz HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", 400, False),
         (b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n", 405, False),
-        (b"GET /healthz HTTP/1.1\r\nX: " + b"x" * server.MAX_HEADER_BYTES + b"\r\n\r\n", 431, False),
+        (b"GET /healthz HTTP/1.1\r\nX: " + b"x" * probe_server.MAX_HEADER_BYTES + b"\r\n\r\n", 431, False),
         (b"GET /" + b"x" * 999_999, 431, False),
         (b"\r\n" * 9_999, 431, False),
         (b"\x16\x03\x01\x02\x00\x01\x00", 400, False),
@@ -155,150 +155,150 @@ def test_head_has_the_length_and_no_body(loop: Any) -> None:
         (GET + b"\x00", 200, False),
     ],
 )  # fmt: skip
-def test_every_request_gets_one_answer(loop: Any, asked: bytes, status: int, kept: bool) -> None:
-    async def work() -> None:
-        async with serve_probes(HERE, OK) as port, Caller(port) as caller:
-            answer = await caller.asks(asked)
-            assert answer.status == status
-            assert answer.headers.get("Allow") == ("GET, HEAD" if status == 405 else None)
-            assert answer.headers["Connection"] == ("keep-alive" if kept else "close")
-            if kept:
-                assert (await caller.asks()).body == "ok\n"
+def test_every_request_gets_one_response(loop: Any, sent: bytes, status: int, keep_alive: bool) -> None:
+    async def scenario() -> None:
+        async with serve_probes(HERE, OK) as port, RawClient(port) as client:
+            response = await client.request(sent)
+            assert response.status == status
+            assert response.headers.get("Allow") == ("GET, HEAD" if status == 405 else None)
+            assert response.headers["Connection"] == ("keep-alive" if keep_alive else "close")
+            if keep_alive:
+                assert (await client.request()).body == "ok\n"
             else:
-                assert await caller.ended()
+                assert await client.is_closed()
 
-    on(loop, work)
+    run_on(loop, scenario)
 
 
-def test_a_request_may_come_in_parts_and_be_as_long_as_allowed(loop: Any) -> None:
-    async def work() -> None:
-        async with serve_probes(HERE, OK) as port, Caller(port) as caller:
+def test_a_request_can_arrive_in_parts_and_be_as_long_as_the_limit(loop: Any) -> None:
+    async def scenario() -> None:
+        async with serve_probes(HERE, OK) as port, RawClient(port) as client:
             start, end = b"GET /healthz HTTP/1.1\r\nX: ", b"\r\n\r\n"
-            longest = start + b"x" * (server.MAX_HEADER_BYTES - len(start) - len(end)) + end
+            longest = start + b"x" * (probe_server.MAX_HEADER_BYTES - len(start) - len(end)) + end
             for _ in range(2):
-                assert (await caller.asks(longest)).status == 200
+                assert (await client.request(longest)).status == 200
             for byte in GET:
-                await caller.says(bytes([byte]))
+                await client.send(bytes([byte]))
                 await asyncio.sleep(0)
-            assert (await caller.hears()).body == "ok\n"
-            assert (await caller.asks(longest[:-4] + b"x" + end)).status == 431
+            assert (await client.receive()).body == "ok\n"
+            assert (await client.request(longest[:-4] + b"x" + end)).status == 431
 
-    on(loop, work)
+    run_on(loop, scenario)
 
 
-def test_a_page_that_fails_does_not_take_the_others_with_it(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_page_does_not_affect_the_others(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> Response:
-        raise RuntimeError("of all things")
+        raise RuntimeError("broken page")
 
-    async def work() -> None:
-        async with serve_probes(HERE, {**OK, "/metrics": fails}) as port, Caller(port) as caller:
-            answer = await caller.asks(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert answer.status == 500
-            assert "of all things" not in answer.body
-            assert (await caller.asks()).body == "ok\n"
+    async def scenario() -> None:
+        async with serve_probes(HERE, {**OK, "/metrics": fails}) as port, RawClient(port) as client:
+            response = await client.request(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert response.status == 500
+            assert "broken page" not in response.body
+            assert (await client.request()).body == "ok\n"
 
-    said = io.StringIO()
-    monkeypatch.setattr(logs._sink, "out", said)
-    on(loop, work)
-    assert "RuntimeError: of all things" in said.getvalue()
+    out = io.StringIO()
+    monkeypatch.setattr(logs._sink, "out", out)
+    run_on(loop, scenario)
+    assert "RuntimeError: broken page" in out.getvalue()
 
 
 @pytest.mark.parametrize(
-    ("said", "limit"),
+    ("sent", "limit"),
     [
         (b"", "REQUEST_TIMEOUT"),
         (b"GET /healthz HT", "REQUEST_TIMEOUT"),
         (GET, "MAX_IDLE"),
     ],
 )
-def test_who_says_nothing_or_not_all_is_hung_up_on(
-    loop: Any, said: bytes, limit: str, monkeypatch: pytest.MonkeyPatch
+def test_an_idle_or_incomplete_request_times_out(
+    loop: Any, sent: bytes, limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work() -> None:
+    async def scenario() -> None:
         for name in ("REQUEST_TIMEOUT", "MAX_IDLE"):
-            monkeypatch.setattr(server, name, 3600.0)
-        async with serve_probes(HERE, OK) as port, Caller(port) as caller:
-            assert (await caller.asks()).status == 200
-            monkeypatch.setattr(server, limit, 0.1)
-            async with Caller(port) as slow:
-                await slow.says(said)
-                if said.startswith(GET):
-                    await slow.hears()
-                assert await slow.cut_off()
-            assert (await caller.asks()).status == 200  # came before the limit did
+            monkeypatch.setattr(probe_server, name, 3600.0)
+        async with serve_probes(HERE, OK) as port, RawClient(port) as client:
+            assert (await client.request()).status == 200
+            monkeypatch.setattr(probe_server, limit, 0.1)
+            async with RawClient(port) as slow:
+                await slow.send(sent)
+                if sent.startswith(GET):
+                    await slow.receive()
+                assert await slow.is_disconnected()
+            assert (await client.request()).status == 200  # connected before the limit was lowered
 
-    on(loop, work)
+    run_on(loop, scenario)
 
 
-def test_dripping_a_request_does_not_buy_time(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "REQUEST_TIMEOUT", 0.2)
+def test_a_slowly_sent_request_times_out(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe_server, "REQUEST_TIMEOUT", 0.2)
 
-    async def work() -> None:
-        async with serve_probes(HERE, OK) as port, Caller(port) as slow:
+    async def scenario() -> None:
+        async with serve_probes(HERE, OK) as port, RawClient(port) as slow:
 
             async def drip() -> None:
-                await slow.says(b"GET /healthz HTTP/1.1\r\nX: ")
+                await slow.send(b"GET /healthz HTTP/1.1\r\nX: ")
                 while True:
-                    await slow.says(b"x")
+                    await slow.send(b"x")
                     await asyncio.sleep(0.01)
 
             dripping = asyncio.create_task(drip())
-            assert await slow.cut_off()
+            assert await slow.is_disconnected()
             dripping.cancel()
             await asyncio.gather(dripping, return_exceptions=True)
 
-    on(loop, work)
+    run_on(loop, scenario)
 
 
-def test_answers_that_nobody_reads_do_not_pile_up(loop: Any) -> None:
-    made = 0
+def test_unread_responses_do_not_accumulate(loop: Any) -> None:
+    built = 0
 
     def big() -> Response:
-        nonlocal made
-        made += 1
+        nonlocal built
+        built += 1
         return Response(200, "text/plain", b"x" * (1 << 20))
 
-    async def work() -> None:
-        async with serve_probes(HERE, {**OK, "/big": big}) as port, Caller(port) as deaf, Caller(port) as other:
-            deaf._writer.transport.pause_reading()  # type: ignore[attr-defined]
+    async def scenario() -> None:
+        async with serve_probes(HERE, {**OK, "/big": big}) as port, RawClient(port) as unread, RawClient(port) as other:
+            unread._writer.transport.pause_reading()  # type: ignore[attr-defined]
             for _ in range(100):
-                deaf._writer.write(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
-                assert (await other.asks()).status == 200
-            assert 0 < made < 50  # what the sockets hold, and one more
+                unread._writer.write(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert (await other.request()).status == 200
+            assert 0 < built < 50  # as many as fit into the socket buffers, and one more
 
-    on(loop, work)
-
-
-def test_one_caller_too_many_takes_the_place_of_the_quietest(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
-
-    async def work() -> None:
-        async with serve_probes(HERE, OK) as port, Caller(port) as first:
-            async with Caller(port) as second:
-                assert [(await caller.asks()).status for caller in (first, second, first)] == [200, 200, 200]
-                async with Caller(port) as third:
-                    assert (await third.asks()).status == 200
-                    assert await second.cut_off()
-                    assert (await first.asks()).status == 200
-            async with Caller(port) as fourth:  # in the third's place
-                assert (await fourth.asks()).status == 200
-                assert (await first.asks()).status == 200
-
-    on(loop, work)
+    run_on(loop, scenario)
 
 
-def test_the_end_ends_all_connections_at_once(loop: Any) -> None:
-    async def work() -> None:
+def test_one_connection_too_many_closes_the_least_recently_used(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe_server, "MAX_CONNECTIONS", 2)
+
+    async def scenario() -> None:
+        async with serve_probes(HERE, OK) as port, RawClient(port) as first:
+            async with RawClient(port) as second:
+                assert [(await client.request()).status for client in (first, second, first)] == [200, 200, 200]
+                async with RawClient(port) as third:
+                    assert (await third.request()).status == 200
+                    assert await second.is_disconnected()
+                    assert (await first.request()).status == 200
+            async with RawClient(port) as fourth:  # replaces the third
+                assert (await fourth.request()).status == 200
+                assert (await first.request()).status == 200
+
+    run_on(loop, scenario)
+
+
+def test_stopping_the_server_closes_all_connections(loop: Any) -> None:
+    async def scenario() -> None:
         async with serve_probes(HERE, OK) as port:
-            idle, halfway = await Caller(port).__aenter__(), await Caller(port).__aenter__()
-            await idle.asks()
-            await halfway.asks()
-            await halfway.says(b"GET /hea")
-        assert await idle.cut_off()
-        assert await halfway.cut_off()
+            idle, halfway = await RawClient(port).__aenter__(), await RawClient(port).__aenter__()
+            await idle.request()
+            await halfway.request()
+            await halfway.send(b"GET /hea")
+        assert await idle.is_disconnected()
+        assert await halfway.is_disconnected()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
-        for caller in (idle, halfway):
-            await caller.__aexit__()
+        for client in (idle, halfway):
+            await client.__aexit__()
 
-    on(loop, work)
+    run_on(loop, scenario)

@@ -1,4 +1,4 @@
-"""Uploads by real sockets: what arrives, each limit at and one beyond it, and that hostile callers leave nothing."""
+"""Uploads over real sockets: what arrives, each limit and one beyond it, and that hostile clients leave no files."""
 
 import asyncio
 import hashlib
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.support.raw_http import Answer, RawCaller, raw_caller
 from tests.support.waiting import eventually
 from vmafx.http.address import ListenAddress
-from vmafx.http.errors import CallRefused
+from vmafx.http.errors import StatusError
 from vmafx.http.limits import ServerLimits, UploadLimits
 from vmafx.http.request import HttpRequest
 from vmafx.http.responses import JsonStream, Response, json_response
@@ -31,11 +31,11 @@ HERE = ListenAddress("127.0.0.1", 0)
 SERVER = ServerLimits(linger_seconds=0.1)
 BIG = bytes(range(256)) * 4096 + b"end"  # a megabyte, in several blocks
 FORM = {"Content-Type": "multipart/form-data; boundary=b"}
-Inside = Callable[[], Awaitable[None]]
+OnReceived = Callable[[], Awaitable[None]]
 
 
-def seen(upload: UploadedFile) -> dict[str, Any]:
-    """What a handler finds, after checking what must hold of any file."""
+def describe(upload: UploadedFile) -> dict[str, Any]:
+    """Check what must hold for every file, and describe it for the reply."""
     content = os.pread(upload.fd, upload.size + 1, 0)
     assert len(content) == upload.size
     assert upload.sha256 == hashlib.sha256(content).hexdigest()
@@ -45,33 +45,33 @@ def seen(upload: UploadedFile) -> dict[str, Any]:
 
 
 class Store:
-    """A server that takes uploads, and the folder that it stages them in."""
+    """Handlers that receive uploads into a folder."""
 
     def __init__(self, folder: Path, **limits: Any) -> None:
         self.folder = folder
         self.limits = UploadLimits(**{"folder": str(folder), "reserve_bytes": 0, **limits})
-        self.begun = asyncio.Event()  # a handler reads a body
-        self.inside: Inside | None = None  # what a handler does while it has the files
+        self.started = asyncio.Event()  # a handler has begun to read a body
+        self.on_received: OnReceived | None = None  # called while the handler has the files
         self.port = 0
 
     def open_files(self) -> list[str]:
-        """What this process holds open of the folder, and what the folder lists."""
+        """The files in the folder that this process has open, and those that the folder lists."""
         links = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]  # noqa: PTH115
         return [link for link in links if link.startswith(str(self.folder))] + os.listdir(self.folder)  # noqa: PTH208
 
     async def file(self, request: HttpRequest) -> Response:
-        self.begun.set()
+        self.started.set()
         async with receive_file(request, self.limits) as upload:
-            if self.inside is not None:
-                await self.inside()
-            return json_response(json.dumps(seen(upload)).encode())
+            if self.on_received is not None:
+                await self.on_received()
+            return json_response(json.dumps(describe(upload)).encode())
 
     async def form(self, request: HttpRequest) -> Response:
-        self.begun.set()
+        self.started.set()
         async with receive_form(request, self.limits) as form:
-            if self.inside is not None:
-                await self.inside()
-            files = {name: seen(upload) for name, upload in form.files.items()}
+            if self.on_received is not None:
+                await self.on_received()
+            files = {name: describe(upload) for name, upload in form.files.items()}
             return json_response(json.dumps({"fields": form.fields, "files": files}).encode())
 
     async def progress(self, request: HttpRequest) -> JsonStream:
@@ -99,18 +99,18 @@ class Store:
             return await caller.answer()
 
     async def is_clean(self) -> bool:
-        await eventually(lambda: self.open_files() == [], "nothing is left of an upload", every=0.01)
+        await eventually(lambda: self.open_files() == [], "no file of an upload is left", every=0.01)
         return True
 
 
 @asynccontextmanager
-async def store(folder: Path, server: ServerLimits = SERVER, **limits: Any) -> AsyncIterator[Store]:
-    made = Store(folder, **limits)
-    paths = {"/file": made.file, "/form": made.form, "/progress": made.progress}
+async def serving(folder: Path, server: ServerLimits = SERVER, **limits: Any) -> AsyncIterator[Store]:
+    store = Store(folder, **limits)
+    paths = {"/file": store.file, "/form": store.form, "/progress": store.progress}
     site = Site([HttpRoute("POST", path, handler) for path, handler in paths.items()])  # type: ignore[arg-type]
-    async with asyncio.timeout(120), serve_http(HERE, site, limits=server) as made.port:
-        yield made
-        assert await made.is_clean()
+    async with asyncio.timeout(120), serve_http(HERE, site, limits=server) as store.port:
+        yield store
+        assert await store.is_clean()
 
 
 def part(name: str, content: bytes, more: str = "", headers: str = "") -> bytes:
@@ -138,32 +138,32 @@ CHUNKED = "Transfer-Encoding: chunked"
 
 
 @pytest.mark.parametrize("content", [b"", b"x", BIG[:BLOCK_SIZE], BIG], ids=len)
-async def test_a_body_is_a_file(tmp_path: Path, content: bytes) -> None:
-    async with store(tmp_path) as there:
-        status, said = await there.ask("/file", content, {"Content-Type": "video/mp4"})
-    assert (status, said["size"], said["type"]) == (200, len(content), "video/mp4")
-    assert said["sha256"] == hashlib.sha256(content).hexdigest()
+async def test_a_body_is_received_as_a_file(tmp_path: Path, content: bytes) -> None:
+    async with serving(tmp_path) as store:
+        status, reply = await store.ask("/file", content, {"Content-Type": "video/mp4"})
+    assert (status, reply["size"], reply["type"]) == (200, len(content), "video/mp4")
+    assert reply["sha256"] == hashlib.sha256(content).hexdigest()
 
 
-async def test_a_form_has_fields_and_files(tmp_path: Path) -> None:
+async def test_a_form_is_received_as_fields_and_files(tmp_path: Path) -> None:
     data = aiohttp.FormData()
     data.add_field("model", "vmaf_4k ü")
     data.add_field("reference", io.BytesIO(BIG), filename="clip.mp4", content_type="video/mp4")
     data.add_field("distorted", b"", filename="")
-    async with store(tmp_path) as there:
-        status, said = await there.ask("/form", data)
-    assert (status, said["fields"]) == (200, {"model": "vmaf_4k ü"})
-    assert said["files"]["reference"] == {
+    async with serving(tmp_path) as store:
+        status, reply = await store.ask("/form", data)
+    assert (status, reply["fields"]) == (200, {"model": "vmaf_4k ü"})
+    assert reply["files"]["reference"] == {
         "size": len(BIG), "sha256": hashlib.sha256(BIG).hexdigest(), "name": "clip.mp4", "type": "video/mp4",
     }  # fmt: skip
-    assert said["files"]["distorted"]["size"] == 0
+    assert reply["files"]["distorted"]["size"] == 0
 
 
-async def test_a_file_name_is_only_to_be_shown(tmp_path: Path) -> None:
-    async with store(tmp_path) as there:
-        _, said = await there.parts(part("f", b"", '; filename="../../etc/pässwd\x1b[1m\t%22"'))
-        _, long = await there.parts(part("f", b"", f'; filename="{"x" * 300}"'))
-    assert said["files"]["f"]["name"] == '../../etc/pässwd [1m "'
+async def test_a_file_name_is_safe_to_print_and_limited_in_length(tmp_path: Path) -> None:
+    async with serving(tmp_path) as store:
+        _, reply = await store.parts(part("f", b"", '; filename="../../etc/pässwd\x1b[1m\t%22"'))
+        _, long = await store.parts(part("f", b"", f'; filename="{"x" * 300}"'))
+    assert reply["files"]["f"]["name"] == '../../etc/pässwd [1m "'
     assert len(long["files"]["f"]["name"]) == 255
 
 
@@ -172,34 +172,34 @@ async def test_a_file_name_is_only_to_be_shown(tmp_path: Path) -> None:
     content=st.lists(st.sampled_from([b"\r", b"\n", b"--", b"b", b"--b", b"\r\n", b"\r\n--", b"x" * 70])).map(b"".join),
     size=st.integers(1, 40),
 )
-async def test_a_file_is_whole_wherever_the_pieces_break(tmp_path: Path, content: bytes, size: int) -> None:
+async def test_a_file_is_complete_however_the_body_is_split(tmp_path: Path, content: bytes, size: int) -> None:
     if b"\r\n--b" in b"\r\n" + content:
         return  # that would be the boundary
     whole = form(file_part("f", content), part("g", b"1"))
     pieces = [chunk(whole[at : at + size]) for at in range(0, len(whole), size)]
-    async with store(tmp_path) as there:
-        answer = await there.raw(head("/form", MULTIPART, CHUNKED), *pieces, b"0\r\n\r\n")
+    async with serving(tmp_path) as store:
+        answer = await store.raw(head("/form", MULTIPART, CHUNKED), *pieces, b"0\r\n\r\n")
     assert (answer.status, answer.json()["fields"]) == (200, {"g": "1"})
     assert answer.json()["files"]["f"]["sha256"] == hashlib.sha256(content).hexdigest()
 
 
-async def test_the_files_have_no_name_and_go_with_the_context(tmp_path: Path) -> None:
-    async with store(tmp_path) as there:
+async def test_the_files_have_no_name_and_are_closed_with_the_context(tmp_path: Path) -> None:
+    async with serving(tmp_path) as store:
         held: list[str] = []
 
         async def look() -> None:
             assert os.listdir(tmp_path) == []  # noqa: PTH208
-            held.extend(there.open_files())
+            held.extend(store.open_files())
 
-        there.inside = look
-        await there.parts(file_part("a", b"1"), file_part("b", BIG))
+        store.on_received = look
+        await store.parts(file_part("a", b"1"), file_part("b", BIG))
         assert len(held) == 2
 
 
-async def test_a_stream_may_receive_and_tell_how_it_goes(tmp_path: Path) -> None:
+async def test_a_stream_can_receive_a_file_and_report_progress(tmp_path: Path) -> None:
     async with (
-        store(tmp_path) as there,
-        aiohttp.ClientSession(f"http://127.0.0.1:{there.port}") as http,
+        serving(tmp_path) as store,
+        aiohttp.ClientSession(f"http://127.0.0.1:{store.port}") as http,
         http.post("/progress", data=io.BytesIO(BIG)) as answer,
     ):
         assert [json.loads(line) async for line in answer.content] == [{"state": "receiving"}, {"size": len(BIG)}]
@@ -228,34 +228,34 @@ LIMITS: list[tuple[dict[str, Any], bytes, bytes]] = [
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
 @pytest.mark.parametrize(("limits", "at", "beyond"), LIMITS, ids=[next(iter(limits)) for limits, _, _ in LIMITS])
-async def test_each_limit_at_and_one_beyond(
+async def test_a_form_at_each_limit_is_accepted_and_one_beyond_is_rejected(
     tmp_path: Path, limits: dict[str, Any], at: bytes, beyond: bytes, chunked: bool
 ) -> None:
-    async with store(tmp_path, **limits) as there:
+    async with serving(tmp_path, **limits) as store:
         for body, wanted in ((at, 200), (beyond, 413)):
             how = CHUNKED if chunked else f"Content-Length: {len(body)}"
-            answer = await there.raw(head("/form", MULTIPART, how), chunk(body) + b"0\r\n\r\n" if chunked else body)
+            answer = await store.raw(head("/form", MULTIPART, how), chunk(body) + b"0\r\n\r\n" if chunked else body)
             assert answer.status == wanted
         assert (answer.json()["code"], answer.headers["connection"]) == ("INVALID_ARGUMENT", "close")
 
 
 @pytest.mark.parametrize("limits", [{"file_bytes": 1000}, {"total_bytes": 1000}])
 @pytest.mark.parametrize("size", [1000, 1001])
-async def test_a_body_is_a_file_of_limited_size(tmp_path: Path, limits: dict[str, Any], size: int) -> None:
-    async with store(tmp_path, **limits) as there:
-        by_length = await there.raw(head("/file", f"Content-Length: {size}"), b"x" * size)
-        in_chunks = await there.raw(head("/file", CHUNKED), chunk(b"x" * 999), chunk(b"x" * (size - 999)), b"0\r\n\r\n")
+async def test_the_size_of_a_body_is_limited(tmp_path: Path, limits: dict[str, Any], size: int) -> None:
+    async with serving(tmp_path, **limits) as store:
+        by_length = await store.raw(head("/file", f"Content-Length: {size}"), b"x" * size)
+        in_chunks = await store.raw(head("/file", CHUNKED), chunk(b"x" * 999), chunk(b"x" * (size - 999)), b"0\r\n\r\n")
     assert by_length.status == in_chunks.status == (200 if size == 1000 else 413)
 
 
-async def test_names_have_a_length_and_stand_once(tmp_path: Path) -> None:
-    async with store(tmp_path, name_characters=5) as there:
-        assert (await there.parts(part("a" * 5, b"")))[0] == 200
+async def test_names_of_parts_are_limited_in_length_and_unique(tmp_path: Path) -> None:
+    async with serving(tmp_path, name_characters=5) as store:
+        assert (await store.parts(part("a" * 5, b"")))[0] == 200
         for name in ("a" * 6, "", "a\tb", "\x1b[1m"):
-            assert (await there.parts(part(name, b"")))[0] == 400
-        for twice in ((part("a", b""), part("a", b"")), (part("a", b""), file_part("a", b""))):
-            status, said = await there.parts(*twice)
-            assert (status, said["message"]) == (400, "the part 'a' stands twice in the form")
+            assert (await store.parts(part(name, b"")))[0] == 400
+        for duplicates in ((part("a", b""), part("a", b"")), (part("a", b""), file_part("a", b""))):
+            status, reply = await store.parts(*duplicates)
+            assert (status, reply["message"]) == (400, "the form has more than one part 'a'")
 
 
 @pytest.mark.parametrize(
@@ -271,30 +271,30 @@ async def test_names_have_a_length_and_stand_once(tmp_path: Path) -> None:
         ("multipart/form-data" + '; x="' * 1000, 415),
     ],
 )
-async def test_a_form_says_that_it_is_one(tmp_path: Path, content_type: str, status: int) -> None:
-    async with store(tmp_path) as there:
-        got, _ = await there.ask("/form", form(part("a", b"")), {"Content-Type": content_type})
+async def test_the_content_type_of_a_form_is_checked(tmp_path: Path, content_type: str, status: int) -> None:
+    async with serving(tmp_path) as store:
+        got, _ = await store.ask("/form", form(part("a", b"")), {"Content-Type": content_type})
     assert got == status
 
 
-async def test_a_boundary_is_ascii(tmp_path: Path) -> None:
-    async with store(tmp_path) as there:
-        asked = head("/form", "Content-Length: 0", 'Content-Type: multipart/form-data; boundary="?"')
-        assert (await there.raw(asked.replace(b"?", b"\xff"))).status == 415
+async def test_a_boundary_must_be_ascii(tmp_path: Path) -> None:
+    async with serving(tmp_path) as store:
+        request = head("/form", "Content-Length: 0", 'Content-Type: multipart/form-data; boundary="?"')
+        assert (await store.raw(request.replace(b"?", b"\xff"))).status == 415
 
 
-async def test_no_body_is_decompressed(tmp_path: Path) -> None:
-    async with store(tmp_path) as there:
+async def test_a_compressed_body_is_rejected(tmp_path: Path) -> None:
+    async with serving(tmp_path) as store:
         for path in ("/file", "/form"):
             headers = ["Content-Length: 2", "Content-Encoding: gzip", MULTIPART]
-            assert (await there.raw(head(path, *headers), b"xx")).status == 415
+            assert (await store.raw(head(path, *headers), b"xx")).status == 415
 
 
 @pytest.mark.parametrize(
     "body",
     [
         b"",
-        b"nothing of the kind",
+        b"not a form",
         b"--b",
         b"--b\r\n",
         form(part("a", b""))[:-4],  # without its end
@@ -305,15 +305,15 @@ async def test_no_body_is_decompressed(tmp_path: Path) -> None:
         form(part("a", b"x", headers="Content-Length: -1\r\n")),
         form(part("a", b"x", headers="Broken\r\n")),
         form(part("a", b"x", headers="\xff: x\r\n")),
-        form(part("a", b"\xff")),  # a field that is no text
+        form(part("a", b"\xff")),  # a field that is not UTF-8
         form(file_part("f", BIG)).replace(b"--b--", b"--c--"),
     ],
 )
-async def test_what_is_no_form_is_refused(tmp_path: Path, body: bytes) -> None:
-    async with store(tmp_path) as there:
-        status, said = await there.ask("/form", body, FORM)
-        assert (status, said["code"]) == (400, "INVALID_ARGUMENT")
-        assert len(said["message"]) < 200
+async def test_a_malformed_form_is_rejected(tmp_path: Path, body: bytes) -> None:
+    async with serving(tmp_path) as store:
+        status, reply = await store.ask("/form", body, FORM)
+        assert (status, reply["code"]) == (400, "INVALID_ARGUMENT")
+        assert len(reply["message"]) < 200
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
@@ -325,13 +325,13 @@ async def test_what_is_no_form_is_refused(tmp_path: Path, body: bytes) -> None:
         | st.binary(max_size=8)
     ).map(b"".join)
 )
-async def test_no_form_breaks_it(tmp_path: Path, body: bytes) -> None:
-    async with store(tmp_path, parts=3, part_header_bytes=50) as there:
-        assert (await there.ask("/form", body, FORM))[0] in {200, 400, 413}
+async def test_no_random_form_causes_an_internal_error(tmp_path: Path, body: bytes) -> None:
+    async with serving(tmp_path, parts=3, part_header_bytes=50) as store:
+        assert (await store.ask("/form", body, FORM))[0] in {200, 400, 413}
 
 
-async def sends_until_answered(caller: RawCaller, data: bytes) -> Answer:
-    """Goes on sending, whatever the server says or does, until it says something."""
+async def send_until_response(caller: RawCaller, data: bytes) -> Answer:
+    """Keep sending until the server responds."""
 
     async def send() -> None:
         while True:
@@ -351,36 +351,36 @@ async def sends_until_answered(caller: RawCaller, data: bytes) -> Answer:
         ("/file", b""),
         ("/form", b"--b\r\n" + file_part("f", b"")),
         ("/form", b"--b\r\n" + part("a", b"")),
-        ("/form", b"--b\r\nX: "),  # a header without an end
-        ("/form", b"--b--\r\n"),  # and what comes after the form
-        ("/form", b""),  # or before it
+        ("/form", b"--b\r\nX: "),  # an endless header
+        ("/form", b"--b--\r\n"),  # data after the end of the form
+        ("/form", b""),  # data before its start
     ],
 )
-async def test_a_body_without_an_end_is_cut_off(tmp_path: Path, path: str, first: bytes) -> None:
-    async with store(tmp_path, total_bytes=5 << 20) as there, raw_caller(there.port) as caller:
+async def test_an_endless_body_is_rejected_and_the_connection_closed(tmp_path: Path, path: str, first: bytes) -> None:
+    async with serving(tmp_path, total_bytes=5 << 20) as store, raw_caller(store.port) as caller:
         await caller.send(head(path, MULTIPART, CHUNKED) + (chunk(first) if first else b""))
-        answer = await sends_until_answered(caller, chunk(b"x" * 65536))
+        answer = await send_until_response(caller, chunk(b"x" * 65536))
         assert (answer.status, answer.headers["connection"]) == (413, "close")
         assert await caller.is_closed()
 
 
-async def test_ten_thousand_parts_are_cut_off(tmp_path: Path) -> None:
-    async with store(tmp_path) as there, raw_caller(there.port) as caller:
+async def test_ten_thousand_parts_are_rejected(tmp_path: Path) -> None:
+    async with serving(tmp_path) as store, raw_caller(store.port) as caller:
         await caller.send(head("/form", MULTIPART, CHUNKED))
         parts = b"".join(b"--b\r\n" + file_part(f"f{n}", b"") + b"\r\n" for n in range(10_000))
         await caller.send(chunk(parts))
         assert (await caller.answer()).status == 413
 
 
-async def test_who_stalls_is_not_waited_for(tmp_path: Path) -> None:
-    async with store(tmp_path, stall_seconds=0.1) as there:
+async def test_a_stalled_upload_times_out(tmp_path: Path) -> None:
+    async with serving(tmp_path, stall_seconds=0.1) as store:
         for path, first in (("/file", b""), ("/file", b"x"), ("/form", b"--b\r\n" + file_part("f", b"x"))):
-            answer = await there.raw(head(path, MULTIPART, "Content-Length: 1000") + first)
-            assert (answer.status, answer.json()["message"]) == (408, "the body comes too slowly")
+            answer = await store.raw(head(path, MULTIPART, "Content-Length: 1000") + first)
+            assert (answer.status, answer.json()["message"]) == (408, "the body arrives too slowly")
 
 
-async def test_who_drips_is_not_waited_for(tmp_path: Path) -> None:
-    async with store(tmp_path, stall_seconds=3600, block_seconds=0.3) as there, raw_caller(there.port) as caller:
+async def test_a_very_slow_upload_times_out(tmp_path: Path) -> None:
+    async with serving(tmp_path, stall_seconds=3600, block_seconds=0.3) as store, raw_caller(store.port) as caller:
         await caller.send(head("/file", CHUNKED))
 
         async def drip() -> None:
@@ -394,117 +394,116 @@ async def test_who_drips_is_not_waited_for(tmp_path: Path) -> None:
         await asyncio.wait({dripping})
 
 
-def test_each_block_has_its_own_time() -> None:
-    pace = UploadRate(UploadLimits(stall_seconds=30, block_seconds=60))
-    assert pace.patience() == 30  # for the first byte
-    pace.came(BLOCK_SIZE - 1, 40)
-    assert pace.patience() == 20  # for the rest of the block
-    pace.came(1, 15)
-    assert pace.patience() == 30  # of a new one
-    pace.came(10 * BLOCK_SIZE, 29)
-    assert pace.patience() == 30
+def test_each_block_has_its_own_timeout() -> None:
+    rate = UploadRate(UploadLimits(stall_seconds=30, block_seconds=60))
+    assert rate.timeout() == 30  # for the first byte
+    rate.received(BLOCK_SIZE - 1, 40)
+    assert rate.timeout() == 20  # for the rest of the block
+    rate.received(1, 15)
+    assert rate.timeout() == 30  # for a new block
+    rate.received(10 * BLOCK_SIZE, 29)
+    assert rate.timeout() == 30
 
 
 @pytest.mark.parametrize(
     ("path", "body"),
     [("/file", BIG), ("/form", b"--b\r\n" + file_part("a", BIG) + b"\r\n--b\r\n" + file_part("b", BIG))],
 )
-@pytest.mark.parametrize("polite", [False, True])
-async def test_who_leaves_in_the_middle_leaves_nothing(tmp_path: Path, path: str, body: bytes, polite: bool) -> None:
-    async with store(tmp_path) as there, raw_caller(there.port) as caller:
+@pytest.mark.parametrize("graceful", [False, True])
+async def test_an_upload_cut_short_leaves_no_files(tmp_path: Path, path: str, body: bytes, graceful: bool) -> None:
+    async with serving(tmp_path) as store, raw_caller(store.port) as caller:
         await caller.send(head(path, MULTIPART, "Content-Length: 99999999") + body)
-        await eventually(there.open_files, "the upload is on its way", every=0.01)
-        if polite:
+        await eventually(store.open_files, "the upload has started", every=0.01)
+        if graceful:
             caller.writer.close()
         else:
             await caller.hang_up()
-        assert await there.is_clean()
+        assert await store.is_clean()
 
 
-async def test_a_length_that_is_too_short_makes_no_second_request(tmp_path: Path) -> None:
-    async with store(tmp_path) as there, raw_caller(there.port) as caller:
+async def test_data_after_a_body_is_not_taken_for_a_request(tmp_path: Path) -> None:
+    async with serving(tmp_path) as store, raw_caller(store.port) as caller:
         await caller.send(head("/file", "Content-Length: 3") + b"abc")
         assert (await caller.answer()).json()["size"] == 3
         await caller.send(b"def\r\n\r\n")
-        assert (await caller.answer(body=False)).status == 400  # it is no request
+        assert (await caller.answer(body=False)).status == 400  # not an HTTP request
         assert await caller.is_closed()
 
 
-async def test_what_is_not_in_chunks_is_no_file(tmp_path: Path) -> None:
-    """aiohttp does not say so to who reads the body already; then it ends as any other stall."""
-    async with store(tmp_path, stall_seconds=0.1) as there, raw_caller(there.port) as caller:
+async def test_malformed_chunks_end_the_upload(tmp_path: Path) -> None:
+    """400, or 408 if the handler is already reading: aiohttp does not report the error to it then."""
+    async with serving(tmp_path, stall_seconds=0.1) as store, raw_caller(store.port) as caller:
         await caller.send(head("/file", CHUNKED) + chunk(b"abc"))
-        await there.begun.wait()
+        await store.started.wait()
         await caller.send(b"no chunk\r\n")
         assert (await caller.answer()).status in {400, 408}
         assert await caller.is_closed()
 
 
-@pytest.mark.parametrize("error", [RuntimeError(), CallRefused("ABORTED", ""), OSError()])
-async def test_a_handler_that_fails_leaves_nothing(tmp_path: Path, error: Exception) -> None:
+@pytest.mark.parametrize("error", [RuntimeError(), StatusError("ABORTED", ""), OSError()])
+async def test_a_failed_handler_leaves_no_files(tmp_path: Path, error: Exception) -> None:
     async def fail() -> None:
         raise error
 
-    async with store(tmp_path) as there:
-        there.inside = fail
-        status, _ = await there.parts(file_part("a", BIG))
+    async with serving(tmp_path) as store:
+        store.on_received = fail
+        status, _ = await store.parts(file_part("a", BIG))
         assert status in {500, 409}
-        assert there.open_files() == []
+        assert store.open_files() == []
 
 
-async def test_a_caller_who_leaves_while_the_files_are_used_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_client_that_disconnects_during_the_handler_leaves_no_files(tmp_path: Path) -> None:
     in_use = asyncio.Event()
 
     async def forever() -> None:
         in_use.set()
         await asyncio.Event().wait()
 
-    async with store(tmp_path) as there, raw_caller(there.port) as caller:
-        there.inside = forever
+    async with serving(tmp_path) as store, raw_caller(store.port) as caller:
+        store.on_received = forever
         await caller.send(head("/file", "Content-Length: 3") + b"abc")
         await in_use.wait()
-        assert there.open_files()
+        assert store.open_files()
         await caller.hang_up()
-        assert await there.is_clean()
+        assert await store.is_clean()
 
 
-async def test_the_end_of_the_server_is_the_end_of_uploads(tmp_path: Path) -> None:
-    """Its caller stays, and would send more."""
-    there = Store(tmp_path)
-    site = Site([HttpRoute("POST", "/file", there.file)])
-    async with AsyncExitStack() as caller_stays:
-        async with asyncio.timeout(120), serve_http(HERE, site, limits=ServerLimits(stop_seconds=0.1)) as there.port:
-            caller = await caller_stays.enter_async_context(raw_caller(there.port))
+async def test_stopping_the_server_ends_uploads_of_connected_clients(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    site = Site([HttpRoute("POST", "/file", store.file)])
+    async with AsyncExitStack() as stays_connected:
+        async with asyncio.timeout(120), serve_http(HERE, site, limits=ServerLimits(stop_seconds=0.1)) as store.port:
+            caller = await stays_connected.enter_async_context(raw_caller(store.port))
             await caller.send(head("/file", CHUNKED) + chunk(BIG))
-            await eventually(there.open_files, "the upload is on its way", every=0.01)
-        assert there.open_files() == []
+            await eventually(store.open_files, "the upload has started", every=0.01)
+        assert store.open_files() == []
 
 
-async def test_the_reserve_of_the_disk_is_left(tmp_path: Path) -> None:
+async def test_uploads_leave_the_disk_reserve_free(tmp_path: Path) -> None:
     free = shutil.disk_usage(tmp_path).free
-    async with store(tmp_path, reserve_bytes=free + (1 << 40)) as there:
+    async with serving(tmp_path, reserve_bytes=free + (1 << 40)) as store:
         for path, data in (("/file", b"x"), ("/form", form(file_part("f", b"x")))):
-            status, said = await there.ask(path, data, FORM)
-            assert (status, said["code"]) == (507, "RESOURCE_EXHAUSTED")
-        assert (await there.parts(part("a", b"x")))[0] == 200  # which takes no room
+            status, reply = await store.ask(path, data, FORM)
+            assert (status, reply["code"]) == (507, "RESOURCE_EXHAUSTED")
+        assert (await store.parts(part("a", b"x")))[0] == 200  # a field takes no disk space
 
 
-async def test_what_will_not_fit_is_refused_before_it_comes(tmp_path: Path) -> None:
+async def test_an_upload_larger_than_the_disk_is_rejected_before_its_body(tmp_path: Path) -> None:
     length = shutil.disk_usage(tmp_path).total + 1
-    async with store(tmp_path, file_bytes=2 * length, total_bytes=2 * length) as there:
-        assert (await there.raw(head("/file", f"Content-Length: {length}"))).status == 507
+    async with serving(tmp_path, file_bytes=2 * length, total_bytes=2 * length) as store:
+        assert (await store.raw(head("/file", f"Content-Length: {length}"))).status == 507
 
 
-async def test_a_folder_that_is_gone_is_the_servers_fault(tmp_path: Path) -> None:
-    async with store(tmp_path) as there:
-        there.limits = msgspec.structs.replace(there.limits, folder=str(tmp_path / "gone"))
-        assert (await there.ask("/file", b"x"))[0] == 500
+async def test_a_missing_folder_is_an_internal_error(tmp_path: Path) -> None:
+    async with serving(tmp_path) as store:
+        store.limits = msgspec.structs.replace(store.limits, folder=str(tmp_path / "gone"))
+        assert (await store.ask("/file", b"x"))[0] == 500
 
 
-async def test_the_caller_is_asked_for_the_body_only_when_it_may_come(tmp_path: Path) -> None:
-    async with store(tmp_path, file_bytes=1000) as there:
+async def test_continue_is_sent_only_for_an_acceptable_length(tmp_path: Path) -> None:
+    async with serving(tmp_path, file_bytes=1000) as store:
         for size, statuses in ((1000, [100, 200]), (1001, [413])):
-            async with raw_caller(there.port) as caller:
+            async with raw_caller(store.port) as caller:
                 await caller.send(head("/file", f"Content-Length: {size}", "Expect: 100-continue"))
                 for status in statuses:
                     assert (await caller.answer()).status == status

@@ -1,4 +1,4 @@
-"""Those who already speak to a controller are understood: the same names, numbers, types and bytes."""
+"""Compatibility with existing clients and agents: the same names, numbers, types and bytes."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.support.old_client import OldProtocol, compile_old_protocol
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire import controller_pb2_grpc as calls
 
-OURS_FROM = 100  # fields with these numbers and above are ours to add
+FIRST_NEW_NUMBER = 100  # fields that vmafx added to the original service
 
 
 @pytest.fixture(scope="module")
@@ -23,30 +23,30 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> OldProtocol:
     return compile_old_protocol(tmp_path_factory.mktemp("spoken"))
 
 
-def ours() -> descriptor_pb2.FileDescriptorProto:
+def current() -> descriptor_pb2.FileDescriptorProto:
     file = descriptor_pb2.FileDescriptorProto()
     wire.DESCRIPTOR.CopyToProto(file)
     return file
 
 
 def shape(message: descriptor_pb2.DescriptorProto) -> dict[int, tuple[Any, ...]]:
-    """Each field's number, with its name, type and label; those of a map's entries under the map's own number."""
+    """Each field's number with its name, type and label; a map field includes the shape of its entries."""
     entries = {one.name: shape(one) for one in message.nested_type}
     return {
         field.number: (field.name, field.type, field.label, field.type_name, field.proto3_optional,
                        entries.get(field.type_name.rpartition(".")[2]))
         for field in message.field
-        if field.number < OURS_FROM
+        if field.number < FIRST_NEW_NUMBER
     }  # fmt: skip
 
 
-def test_messages_and_fields(spoken: OldProtocol) -> None:
-    theirs = {one.name: shape(one) for one in spoken.file.message_type}
-    assert {one.name: shape(one) for one in ours().message_type if one.name in theirs} == theirs
+def test_messages_have_the_original_fields(spoken: OldProtocol) -> None:
+    original = {one.name: shape(one) for one in spoken.file.message_type}
+    assert {one.name: shape(one) for one in current().message_type if one.name in original} == original
 
 
-def test_states(spoken: OldProtocol) -> None:
-    for file in (spoken.file, ours()):
+def test_job_states_have_the_original_numbers(spoken: OldProtocol) -> None:
+    for file in (spoken.file, current()):
         (states,) = file.enum_type
         assert (states.name, [(one.number, one.name) for one in states.value]) == (
             "JobStatus",
@@ -54,8 +54,8 @@ def test_states(spoken: OldProtocol) -> None:
         )
 
 
-def test_calls(spoken: OldProtocol) -> None:
-    def of(file: descriptor_pb2.FileDescriptorProto) -> dict[str, tuple[Any, ...]]:
+def test_calls_have_the_original_types(spoken: OldProtocol) -> None:
+    def methods(file: descriptor_pb2.FileDescriptorProto) -> dict[str, tuple[Any, ...]]:
         (service,) = file.service
         return {
             f"/{file.package}.{service.name}/{one.name}": (
@@ -64,9 +64,9 @@ def test_calls(spoken: OldProtocol) -> None:
             for one in service.method
         }  # fmt: skip
 
-    theirs, here = of(spoken.file), of(ours())
-    assert {path: here.get(path) for path in theirs} == theirs
-    assert "/vmafx.controller.v1.VmafxController/GetJob" in here
+    original, now = methods(spoken.file), methods(current())
+    assert {path: now.get(path) for path in original} == original
+    assert "/vmafx.controller.v1.VmafxController/GetJob" in now
 
 
 TEXT = st.text(max_size=20)
@@ -90,7 +90,7 @@ RESULTS = st.fixed_dictionaries(
 
 
 @given(job=JOBS, capability=CAPABILITY, result=RESULTS, states=st.lists(st.integers(0, 4)))
-def test_bytes(
+def test_messages_serialize_to_the_original_bytes(
     spoken: OldProtocol, job: dict[str, Any], capability: dict[str, Any], result: dict[str, Any], states: list[int]
 ) -> None:
     samples: dict[str, dict[str, Any]] = {
@@ -104,14 +104,14 @@ def test_bytes(
         "CancelJobResponse": {"ok": result["final"], "message": result["error"]},
     }
     for name, fields in samples.items():
-        theirs = spoken.message(name)(**fields).SerializeToString(deterministic=True)
+        original = spoken.message(name)(**fields).SerializeToString(deterministic=True)
         kind: type[Message] = getattr(wire, name)
-        assert kind(**fields).SerializeToString(deterministic=True) == theirs
-        assert kind.FromString(theirs).SerializeToString(deterministic=True) == theirs
+        assert kind(**fields).SerializeToString(deterministic=True) == original
+        assert kind.FromString(original).SerializeToString(deterministic=True) == original
 
 
 class Server(calls.VmafxControllerServicer):
-    """Enough of a controller to be spoken to."""
+    """A minimal controller."""
 
     async def GetJob(self, request: wire.GetJobRequest, _context: object) -> wire.Job:  # noqa: N802
         return wire.Job(id=request.job_id, status=wire.COMPLETED, final_score=93.25, partial_results=[1.5, 2.5])
@@ -128,16 +128,21 @@ async def test_an_old_client_is_served(spoken: OldProtocol, tmp_path: Path) -> N
     calls.add_VmafxControllerServicer_to_server(Server(), server)  # type: ignore[abstract]
     server.add_insecure_port(address)
     await server.start()
-    path, job = "/vmafx.controller.v1.VmafxController", spoken.message("Job")
+    path, message = "/vmafx.controller.v1.VmafxController", spoken.message("Job")
     one, many = spoken.message("GetJobRequest"), spoken.message("StreamJobsRequest")
-    told: Any
+    reply: Any
     try:
         async with grpc.aio.insecure_channel(address) as channel:
-            get = channel.unary_unary(f"{path}/GetJob", one.SerializeToString, job.FromString)
-            told = await get(one(job_id="j-1"), timeout=60)
-            assert (told.id, told.status, told.final_score, list(told.partial_results)) == ("j-1", 2, 93.25, [1.5, 2.5])
-            stream = channel.unary_stream(f"{path}/StreamJobs", many.SerializeToString, job.FromString)
-            told = [each async for each in stream(many(status_filter=[1, 4]), timeout=60)]
-            assert [each.status for each in told] == [1, 4]
+            get = channel.unary_unary(f"{path}/GetJob", one.SerializeToString, message.FromString)
+            reply = await get(one(job_id="j-1"), timeout=60)
+            assert (reply.id, reply.status, reply.final_score, list(reply.partial_results)) == (
+                "j-1",
+                2,
+                93.25,
+                [1.5, 2.5],
+            )
+            stream = channel.unary_stream(f"{path}/StreamJobs", many.SerializeToString, message.FromString)
+            reply = [job async for job in stream(many(status_filter=[1, 4]), timeout=60)]
+            assert [job.status for job in reply] == [1, 4]
     finally:
         await server.stop(None)

@@ -104,7 +104,7 @@ STATES: dict[str, tuple[JobReply, str, tuple[str, str, str], str]] = {
     ),
     "garbage": (
         b"\xff\xff\xff\xff",
-        "Pending", WAITS, "an invalid reply about job garbage-1: its answer to GetJob cannot be read",
+        "Pending", WAITS, "an invalid reply about job garbage-1: the reply to GetJob could not be decoded",
     ),
     "empty": (b"", "Pending", WAITS, "it is about another job, ''"),
     "unknown": (

@@ -265,7 +265,7 @@ def scored(score: float = 90.0) -> Object:
     ],
 )
 def test_each_kind_of_job_has_its_expected_end(
-    kind: Plannable, last: Object | None, deleted: bool, wrong: str | None
+    kind: Plannable, last: Object | None, deleted: bool, error: str | None
 ) -> None:
     found = job_errors(PlannedJob("job-0000", kind, (), ()), last, 90.0, deleted=deleted)
-    assert (wrong in found[0]) if wrong else found == []
+    assert (error in found[0]) if error else found == []

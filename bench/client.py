@@ -55,7 +55,7 @@ async def sample_event(client: Client) -> dict[str, Any]:
     }
     key = ObjectKey("default", "sample")
     await client.patch_status(JOBS, key, status)
-    sent = await client.get(JOBS.seen_as(dict), key)
+    sent = await client.get(JOBS.decoded_as(dict), key)
     event = {"type": "MODIFIED", "object": sent}
     sent["metadata"]["annotations"] = {"note": ""}
     sent["metadata"]["annotations"]["note"] = "x" * (EVENT_BYTES - len(orjson.dumps(event)))
@@ -194,7 +194,9 @@ async def measure_patches(kubeconfig: Path) -> dict[str, float]:
 
         def patch(number: int) -> Any:
             status = {"phase": "Running", "assignedNode": f"node-{number}", "attempts": number}
-            return ours.patch_status(JOBS.seen_as(JobView), ObjectKey("default", f"patched-{number % AT_ONCE}"), status)
+            return ours.patch_status(
+                JOBS.decoded_as(JobView), ObjectKey("default", f"patched-{number % AT_ONCE}"), status
+            )
 
         def their_patch(number: int) -> Any:
             status = {"phase": "Running", "assignedNode": f"node-{number}", "attempts": number}

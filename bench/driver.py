@@ -35,7 +35,7 @@ class Pod(msgspec.Struct):
     metadata: ObjectMeta
 
 
-POD = PODS.seen_as(Pod)
+POD = PODS.decoded_as(Pod)
 
 
 class _Status(ApiModel):
@@ -135,7 +135,7 @@ class Driver:
         await self._kubelet.patch_status(POD, ObjectKey(NAMESPACE, pod.metadata.name), status)
 
     async def _follow_jobs(self, version: str) -> None:
-        watch = self._watching.watch(JOBS.seen_as(_Outcome), NAMESPACE, version=version)
+        watch = self._watching.watch(JOBS.decoded_as(_Outcome), NAMESPACE, version=version)
         async with aclosing(aiter(watch)) as batches:
             async for batch in batches:
                 now = time.perf_counter()

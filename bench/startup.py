@@ -54,7 +54,7 @@ from vmafx.operator.job.pod_cache import PodView
 
 CONTESTANTS = (OURS, GO, GO_UNFINISHED, KOPF)
 GOALS_FROM = 50_000  # finished jobs
-POD = PODS.seen_as(PodView)
+POD = PODS.decoded_as(PodView)
 FIRST, WAITING = ObjectKey(NAMESPACE, "job-000000"), ObjectKey(NAMESPACE, "waiting")
 
 
@@ -125,7 +125,7 @@ async def all_served(cluster: DevCluster, count: int) -> None:
     async with asyncio.timeout(READY_WITHIN), Client(load_config(cluster.kubeconfig)) as client:
         while True:
             with suppress(ServerError):  # its cache is still behind etcd
-                if len((await client.list(JOBS.seen_as(JobView), NAMESPACE)).items) >= count:
+                if len((await client.list(JOBS.decoded_as(JobView), NAMESPACE)).items) >= count:
                     return
             await asyncio.sleep(1)
 

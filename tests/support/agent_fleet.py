@@ -132,7 +132,7 @@ class AgentFleet:
 
     async def report(self, key: ObjectKey, **answer: Any) -> None:
         """Write what a controller writes with a result."""
-        job = await self.client.get(JOBS.seen_as(JobView), key)
+        job = await self.client.get(JOBS.decoded_as(JobView), key)
         result = AttemptResult(job.status.controllerJobID or "", **answer)
         changes = ends.status_after(job, outcome_of(job, result), self.now())
         await self.client.patch_status(JOBS, key, changes, version=job.metadata.resourceVersion)

@@ -92,11 +92,11 @@ class Kubelet:
     async def _renew_lease(self) -> None:
         """Renew the lease of the Kubernetes node; without it, the node would lose its Pods."""
         lease = {"metadata": {"name": self.node}, "spec": {"holderIdentity": self.node, "leaseDurationSeconds": 40}}
-        await _retry(lambda: self._client.create(LEASES.seen_as(dict), lease, "kube-node-lease"))
+        await _retry(lambda: self._client.create(LEASES.decoded_as(dict), lease, "kube-node-lease"))
         while True:
             renewed = {"spec": {"renewTime": micro_time()}}
             key = ObjectKey("kube-node-lease", self.node)
-            await _retry(lambda: self._client.merge_patch(LEASES.seen_as(dict), key, renewed))  # noqa: B023
+            await _retry(lambda: self._client.merge_patch(LEASES.decoded_as(dict), key, renewed))  # noqa: B023
             await asyncio.sleep(LEASE_INTERVAL)
 
     async def _watch(self) -> None:

@@ -40,7 +40,7 @@ Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 FINISHED = ("Succeeded", "Failed")
 
 MUTABLE = frozenset({"suspend", "cancel", "priority", "ttlSecondsAfterFinished"})
-NAME_MAX = 52  # a Pod name, which is also a label value, is the job's name and the number of the attempt
+MAX_JOB_NAME = 52  # a Pod name, which is also a label value, is the job's name and the number of the attempt
 
 
 class VmafxJobSpec(ScoringSpec):
@@ -175,7 +175,7 @@ def _immutable(name: str) -> Rule:
     return Rule(
         check=f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})",
         message=f"{name} is immutable; create a new job instead",
-        keeps=name,
+        immutable_field=name,
     )
 
 
@@ -202,8 +202,8 @@ class VmafxJob(CustomObject, kw_only=True, tag_field="kind", tag="VmafxJob"):
     )
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            check=f"size(self.metadata.name) <= {NAME_MAX}",
-            message=f"metadata.name must have at most {NAME_MAX} characters, because Pods are named after the job",
+            check=f"size(self.metadata.name) <= {MAX_JOB_NAME}",
+            message=f"metadata.name must have at most {MAX_JOB_NAME} characters, because Pods are named after the job",
         ),
         Rule(
             check="!has(oldSelf.status) || !has(oldSelf.status.phase) || !(oldSelf.status.phase in "

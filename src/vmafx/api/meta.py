@@ -22,7 +22,7 @@ class Rule(ApiModel):
 
     check: str
     message: str
-    keeps: str = ""  # the field that the rule makes immutable, if any
+    immutable_field: str = ""  # the field that the rule makes immutable, if any
 
 
 _SERVICE_NAME_MAX = 40  # leaves room for a suffix, such as -trainer and a hash

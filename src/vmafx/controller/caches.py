@@ -27,7 +27,7 @@ class ControllerCaches(NamedTuple):
 def make_caches(client: Client, namespace: str) -> ControllerCaches:
     indexes = {BY_UID: lambda job: (job.metadata.uid,), BY_NODE: _node_index}
     return ControllerCaches(
-        jobs_informer(client, namespace, indexes), Informer(client, NODES.seen_as(NodeView), namespace=namespace)
+        jobs_informer(client, namespace, indexes), Informer(client, NODES.decoded_as(NodeView), namespace=namespace)
     )
 
 

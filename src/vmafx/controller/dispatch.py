@@ -15,7 +15,7 @@ from vmafx.kube import JOBS, Client, ObjectKey
 from vmafx.kube.errors import Conflict, KubeError, NotFound
 from vmafx.runtime.store import ObjectChange
 
-JOB_VIEW = JOBS.seen_as(JobView)
+JOB_VIEW = JOBS.decoded_as(JobView)
 LOST_AFTER = 60.0  # seconds after which an old agent that claimed a job and still reports none has lost it
 MAX_IDLE_SESSIONS = 10_000
 MAX_LOOKUPS = 16  # jobs looked up in the Kubernetes API per call; the next call checks the others

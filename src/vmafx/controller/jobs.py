@@ -25,7 +25,7 @@ MAX_SPEC = 1 << 16  # bytes
 MAX_STREAMS = 100  # open at the same time
 SCAN_INTERVAL = 10.0  # seconds, at least, between two scans of all jobs
 MAX_REMEMBERED = 100_000  # keys of jobs outside the cache
-UNTYPED = JOBS.seen_as(dict)
+UNTYPED = JOBS.decoded_as(dict)
 
 
 class _JobMeta(msgspec.Struct):
@@ -126,7 +126,7 @@ class ClientJobs:
                 return self._remembered[uid]
             if self._scanned_at is not None and loop_time() - self._scanned_at < SCAN_INTERVAL:
                 return None
-            async for page in self._client.pages(JOBS.seen_as(_JobHead), self._caches.jobs.namespace):
+            async for page in self._client.pages(JOBS.decoded_as(_JobHead), self._caches.jobs.namespace):
                 for job in page.items:
                     key = ObjectKey(job.metadata.namespace, job.metadata.name)
                     self._remember(job.metadata.uid, key)

@@ -20,7 +20,7 @@ from vmafx.kube import NODES, Client, ObjectKey
 from vmafx.kube.errors import AlreadyExists, BadRequest, Conflict, Invalid, KubeError, NotFound
 from vmafx.text import one_line
 
-NODE_VIEW = NODES.seen_as(NodeView)
+NODE_VIEW = NODES.decoded_as(NodeView)
 HEARTBEAT_WRITE_INTERVAL = 20.0  # seconds, at least, between two writes of a node's heartbeat
 HEARTBEAT_TIMEOUT = 8.0  # seconds for all requests of a heartbeat to the API server; the agent's timeout is 10
 PROBLEM_TTL = 30.0  # seconds that a failed write is reported; connected agents cause the next write sooner

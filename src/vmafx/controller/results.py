@@ -22,7 +22,7 @@ from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.store import ObjectChange
 
-JOB_VIEW = JOBS.seen_as(JobView)
+JOB_VIEW = JOBS.decoded_as(JobView)
 PROGRESS_WRITE_INTERVAL = 20.0  # seconds, at least, between two writes of a job's progress
 MAX_TRIES = 8
 

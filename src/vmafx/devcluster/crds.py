@@ -39,7 +39,7 @@ async def install_crds(client: Client) -> list[str]:
     waiting = list(names)
     while waiting:
         waiting = [
-            name for name in waiting if not _established(await client.get(CRDS.seen_as(_Crd), ObjectKey("", name)))
+            name for name in waiting if not _established(await client.get(CRDS.decoded_as(_Crd), ObjectKey("", name)))
         ]
         if waiting and time.monotonic() > deadline:
             raise ComponentFailed(f"{', '.join(waiting)} were not established within {ESTABLISHED_TIMEOUT:.0f} s")

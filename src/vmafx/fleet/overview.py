@@ -10,6 +10,7 @@ import msgspec
 
 from vmafx.api.job import FINISHED
 from vmafx.clock import utc_now
+from vmafx.fleet.errors import FleetError
 from vmafx.fleet.queue import JobQueue, QueueRow, make_queue, read_durations
 from vmafx.fleet.reader import UNFINISHED_PHASES, FleetJob, FleetNode, FleetReader
 from vmafx.fleet.rows import JobRow, NodeRow, ObjectRow, job_row, key_of, node_row
@@ -258,7 +259,7 @@ class LiveOverview:
                     await asyncio.gather(self._jobs.refresh(), self._nodes.refresh())
                     await self._read_ended()
                 self.outage = None
-            except KubeError as error:
+            except (KubeError, FleetError) as error:
                 self.outage = str(error)
             except TimeoutError:
                 self.outage = f"no response within {PING_TIMEOUT:.0f} s"

@@ -43,8 +43,8 @@ class FleetNode(NodeView):
     status: FleetNodeStatus = FleetNodeStatus()
 
 
-FLEET_JOBS = JOBS.seen_as(FleetJob)
-FLEET_NODES = NODES.seen_as(FleetNode)
+FLEET_JOBS = JOBS.decoded_as(FleetJob)
+FLEET_NODES = NODES.decoded_as(FleetNode)
 
 
 class FleetReader:

@@ -9,14 +9,14 @@ from urllib.parse import unquote
 
 import msgspec
 
-from vmafx.api.job import NAME_MAX, VmafxJob, VmafxJobSpec
+from vmafx.api.job import MAX_JOB_NAME, VmafxJob, VmafxJobSpec
 from vmafx.api.meta import ObjectMeta
 from vmafx.fleet.errors import JobRejected, NameTaken, explain_errors
 from vmafx.kube import JOBS, Client
 from vmafx.kube.errors import Unreachable
 from vmafx.kube.resources import UntypedObject
 
-UNTYPED_JOBS = JOBS.seen_as(dict)
+UNTYPED_JOBS = JOBS.decoded_as(dict)
 SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: no vowels, so no words
 MAX_NAME_TRIES = 5
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -27,7 +27,7 @@ def job_name_for(distorted: str) -> str:
     stem = Path(unquote(re.split(r"[?#]", distorted, maxsplit=1)[0])).stem
     safe = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")
     suffix = "".join(secrets.choice(SUFFIX_ALPHABET) for _ in range(5))
-    return f"{safe[: NAME_MAX - 6].strip('-') or 'job'}-{suffix}"
+    return f"{safe[: MAX_JOB_NAME - 6].strip('-') or 'job'}-{suffix}"
 
 
 def model_uri(text: str) -> str:

@@ -119,7 +119,7 @@ def _mutable(kind: type[CustomObject]) -> str:
 def _immutable(struct: type) -> set[str]:
     """The fields that cannot be changed after creation."""
     rules: tuple[Rule, ...] = getattr(struct, "rules", ())
-    return {rule.keeps for rule in rules if rule.keeps}
+    return {rule.immutable_field for rule in rules if rule.immutable_field}
 
 
 def _columns(columns: Iterable[Column]) -> str:
@@ -246,7 +246,8 @@ def _number(value: float) -> str:
 def _validation(rules: Sequence[Rule]) -> list[str]:
     """The messages of CEL rules; those that differ only in the name of the field are listed once, with FIELD."""
     messages = dict.fromkeys(
-        rule.message.replace(rule.keeps, "FIELD", 1) if rule.keeps else rule.message for rule in rules
+        rule.message.replace(rule.immutable_field, "FIELD", 1) if rule.immutable_field else rule.message
+        for rule in rules
     )
     return ["", "Validation messages:", "", *(f"- {message}" for message in messages)] if messages else []
 

@@ -17,4 +17,4 @@ def jobs_informer(
     client: Client, namespace: str, indexes: Mapping[str, Indexer[JobView]] | None = None
 ) -> Informer[JobView]:
     """Unfinished jobs of one namespace, or of all. Finished jobs are not listed: they would slow down each start."""
-    return Informer(client, JOBS.seen_as(JobView), namespace=namespace, indexes=indexes, keep=UNFINISHED)
+    return Informer(client, JOBS.decoded_as(JobView), namespace=namespace, indexes=indexes, keep=UNFINISHED)

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from vmafx.api.meta import MetaView
-from vmafx.kube.errors import UnreadableAnswer
+from vmafx.kube.errors import UnreadableResponse
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ def decode(body: bytes, model: type[T]) -> T:
         return msgspec.json.decode(body, type=model)
     except msgspec.DecodeError as error:
         name = getattr(model, "__name__", model)
-        raise UnreadableAnswer(f"the server's response is not a {name}: {error}") from error
+        raise UnreadableResponse(f"the server's response is not a {name}: {error}") from error
 
 
 def decode_page(body: bytes, model: type[T]) -> ListPage[T]:

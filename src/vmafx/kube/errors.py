@@ -4,7 +4,7 @@
     ├── ConfigError             the kubeconfig or service account is missing, invalid or expired
     ├── Unreachable             no response: connection refused, reset or timed out
     │   └── Untrusted           the server's certificate is not trusted
-    ├── UnreadableAnswer        the response does not match the expected type
+    ├── UnreadableResponse      the response does not match the expected type
     ├── UnknownKind             the server does not serve this kind
     └── ApiError                the server rejected the request
         ├── BadRequest          400  malformed, or has unknown fields
@@ -51,7 +51,7 @@ class Untrusted(Unreachable):
         super().__init__(message, sent=False)
 
 
-class UnreadableAnswer(KubeError):
+class UnreadableResponse(KubeError):
     """The response does not match the expected type."""
 
 

@@ -55,7 +55,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
         path = f"{self.collection(key.namespace)}/{quote(key.name, safe='')}"
         return f"{path}/{subresource}" if subresource else path
 
-    def seen_as(self, view: type[V]) -> "Resource[V]":
+    def decoded_as(self, view: type[V]) -> "Resource[V]":
         """The same resource, decoded into another type, such as a view with fewer fields."""
         return Resource(self.group, self.version, self.plural, self.kind, view, self.namespaced)
 

@@ -23,7 +23,7 @@ from vmafx.kube.errors import (
     Status,
     TooManyRequests,
     Unreachable,
-    UnreadableAnswer,
+    UnreadableResponse,
     Untrusted,
     error_for,
 )
@@ -106,7 +106,7 @@ def decode_events(lines: bytes, decoder: Decoder) -> list[Any]:
     except msgspec.ValidationError:
         return [_decode_one(line, decoder) for line in lines.splitlines() if line]
     except msgspec.DecodeError as error:
-        raise UnreadableAnswer(f"invalid watch event: {error}") from error
+        raise UnreadableResponse(f"invalid watch event: {error}") from error
 
 
 def _decode_one(line: bytes, decoder: Decoder) -> Any:
@@ -116,7 +116,7 @@ def _decode_one(line: bytes, decoder: Decoder) -> Any:
         try:
             envelope = msgspec.json.decode(line, type=_Envelope)
         except msgspec.DecodeError:
-            raise UnreadableAnswer(f"invalid watch event: {error}") from error
+            raise UnreadableResponse(f"invalid watch event: {error}") from error
         return unreadable_object(envelope.object, error, deleted=envelope.type == "DELETED")
 
 
@@ -143,7 +143,7 @@ class Watch(Generic[T]):
                     async for batch in batches:
                         events += len(batch)
                         yield batch
-            except (Unreachable, UnreadableAnswer, ServerError, TooManyRequests) as failure:
+            except (Unreachable, UnreadableResponse, ServerError, TooManyRequests) as failure:
                 if isinstance(failure, Untrusted) or not self.version:
                     raise
                 error = failure

@@ -48,7 +48,7 @@ class OperatorContext(msgspec.Struct, kw_only=True, eq=False, dict=True):
     def nodes(self) -> Informer[NodeView]:
         """All nodes, indexed by namespace."""
         indexes = {BY_NAMESPACE: lambda node: (node.metadata.namespace,)}
-        nodes = Informer(self.client, NODES.seen_as(NodeView), namespace=self.namespace, indexes=indexes)
+        nodes = Informer(self.client, NODES.decoded_as(NodeView), namespace=self.namespace, indexes=indexes)
         self.manager.add_informer(nodes, fresh=True)
         return nodes
 

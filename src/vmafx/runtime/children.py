@@ -116,7 +116,7 @@ def child_informer(client: Client, resource: Resource[Any], namespace: str, fiel
     """The cache of one kind of children: all objects managed by `field_manager`, indexed by owner."""
     indexes = {BY_OWNER: lambda child: (controlling_owner(child.metadata),)}
     labels = f"{MANAGED_BY}={field_manager}"
-    return Informer(client, resource.seen_as(Child), namespace=namespace, labels=labels, indexes=indexes)
+    return Informer(client, resource.decoded_as(Child), namespace=namespace, labels=labels, indexes=indexes)
 
 
 class Children(Generic[T]):

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from vmafx.backoff import Backoff
 from vmafx.kube import Client, ObjectKey, Resource
 from vmafx.kube.decoding import UnreadableObject
-from vmafx.kube.errors import Expired, Invalid, KubeError, NotFound, UnreadableAnswer
+from vmafx.kube.errors import Expired, Invalid, KubeError, NotFound, UnreadableResponse
 from vmafx.kube.watch import Added, Bookmark, Deleted, Event, Modified
 from vmafx.logs import log
 from vmafx.runtime.store import Indexer, ObjectChange, Store
@@ -145,7 +145,7 @@ class Informer(Generic[T]):
     async def _read_unlisted(self) -> None:
         """Find out which objects of the store were deleted, and which the field selector excludes from the list."""
         for key in [key for key in self.store if key not in self._listed]:
-            with suppress(NotFound, UnreadableAnswer):  # an unreadable object was logged when the list was read
+            with suppress(NotFound, UnreadableResponse):  # an unreadable object was logged when the list was read
                 item = await self._client.get(self.resource, key)
                 (self._listed if self._filter.keeps(item) else self._rejected)[key] = item
 

@@ -39,7 +39,7 @@ class CallError(Exception):
         self.code = code
 
     @property
-    def silent(self) -> bool:
+    def unreachable(self) -> bool:
         """Whether the server did not reply."""
         return self.code in UNREACHABLE_CODES
 

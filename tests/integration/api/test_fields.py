@@ -27,7 +27,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def untyped(kind: type[CustomObject]) -> Resource[UntypedObject]:
-    return resource_for(kind).seen_as(dict)
+    return resource_for(kind).decoded_as(dict)
 
 
 async def create(client: Client, namespace: str, kind: type[CustomObject], spec: Json) -> UntypedObject:

@@ -19,12 +19,12 @@ from vmafx.kube.errors import (
     Invalid,
     NotFound,
     UnknownKind,
-    UnreadableAnswer,
+    UnreadableResponse,
 )
 from vmafx.kube.watch import Added, Deleted, Event, Modified, Watch
 
 SPEC = VmafxJobSpec(reference="file:///a.mp4", distorted="file:///b.mp4")
-SLIM = JOBS.seen_as(JobView)
+SLIM = JOBS.decoded_as(JobView)
 
 
 class PickySpec(msgspec.Struct):
@@ -186,15 +186,15 @@ async def test_a_name_cannot_change_the_url(client: Client, namespace: str) -> N
 async def test_an_unreadable_object_does_not_fail_a_list(client: Client, namespace: str) -> None:
     await make(client, namespace, "unreadable")
     await make(client, namespace, "readable", nodeSelector={"a": "b"})
-    listed = await client.list(JOBS.seen_as(Picky), namespace)
+    listed = await client.list(JOBS.decoded_as(Picky), namespace)
     assert [job.metadata.name for job in listed.items] == ["readable"]
     assert [(item.metadata.name, "nodeSelector" in item.error) for item in listed.unreadable] == [("unreadable", True)]
 
 
 async def test_an_object_that_does_not_match_its_type_raises_where_and_why(client: Client, namespace: str) -> None:
     key, _ = await make(client, namespace)
-    with pytest.raises(UnreadableAnswer, match=r"not a Mismatch: Expected `int`, got `object` - at `\$.spec`"):
-        await client.get(JOBS.seen_as(Mismatch), key)
+    with pytest.raises(UnreadableResponse, match=r"not a Mismatch: Expected `int`, got `object` - at `\$.spec`"):
+        await client.get(JOBS.decoded_as(Mismatch), key)
 
 
 async def test_requests_are_counted_like_client_go_does(
@@ -259,7 +259,7 @@ async def test_an_unreadable_object_does_not_end_a_watch(client: Client, namespa
     key, _ = await make(client, namespace, "unreadable")
     await make(client, namespace, "readable", nodeSelector={"a": "b"})
 
-    watch = client.watch(JOBS.seen_as(Picky), namespace, version=listed.metadata.resourceVersion)
+    watch = client.watch(JOBS.decoded_as(Picky), namespace, version=listed.metadata.resourceVersion)
     unreadable, readable = await take(watch, 2)  # type: ignore[arg-type]
     assert isinstance(unreadable, UnreadableObject)
     assert unreadable.metadata.name == key.name

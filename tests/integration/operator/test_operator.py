@@ -30,7 +30,7 @@ async def controller() -> AsyncIterator[Controller]:
 
 async def create_node(client: Client, namespace: str, name: str, heartbeat: str | None = None) -> ObjectKey:
     body: UntypedObject = {"apiVersion": "vmafx.dev/v1", "kind": "VmafxNode", "metadata": {"name": name}}
-    await client.create(NODES.seen_as(dict), {**body, "spec": {"gpuVendor": "cpu"}}, namespace)
+    await client.create(NODES.decoded_as(dict), {**body, "spec": {"gpuVendor": "cpu"}}, namespace)
     key = ObjectKey(namespace, name)
     if heartbeat:
         await client.patch_status(NODES, key, {"lastHeartbeat": heartbeat})
@@ -38,7 +38,7 @@ async def create_node(client: Client, namespace: str, name: str, heartbeat: str 
 
 
 async def status_of(client: Client, key: ObjectKey) -> UntypedObject:
-    status: UntypedObject = (await client.get(NODES.seen_as(dict), key)).get("status", {})
+    status: UntypedObject = (await client.get(NODES.decoded_as(dict), key)).get("status", {})
     return status
 
 
@@ -238,7 +238,7 @@ async def test_a_suspended_leader_that_lost_its_lease_exits_when_it_resumes(
             await eventually(healthy, "the first has written the health of the node")
             first.process.send_signal(signal.SIGSTOP)
             await eventually(second.leads, "the second leads")  # the lease has expired
-            before = await client.get(NODES.seen_as(dict), node)
+            before = await client.get(NODES.decoded_as(dict), node)
             first.process.send_signal(signal.SIGCONT)
             await eventually(lambda: first.process.poll() is not None, "the first ends")
             assert first.process.returncode == 1
@@ -247,7 +247,7 @@ async def test_a_suspended_leader_that_lost_its_lease_exits_when_it_resumes(
             holder = (await client.get(LEASES, ObjectKey(namespace, LEASE))).spec.holderIdentity
             assert second.leads()
             assert holder
-            assert (await client.get(NODES.seen_as(dict), node))["status"] == before["status"]
+            assert (await client.get(NODES.decoded_as(dict), node))["status"] == before["status"]
 
 
 def test_a_leader_that_stops_releases_its_lease(

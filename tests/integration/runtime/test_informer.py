@@ -229,7 +229,7 @@ async def test_an_unreadable_object_does_not_block_a_relist(client: Client, name
     unreadable = await make(client, namespace, "unreadable")
     readable = await make(client, namespace, "readable", nodeSelector={"a": "b"})
     keep: StoreFilter[Any] = StoreFilter(lambda _: True, "status.phase!=Failed")
-    informer: Informer[Any] = Informer(client, JOBS.seen_as(Picky), namespace=namespace, keep=keep)
+    informer: Informer[Any] = Informer(client, JOBS.decoded_as(Picky), namespace=namespace, keep=keep)
     informer.store.put(*unreadable)
     async with running(informer) as listener:
         assert list(informer.store) == [readable[0]]

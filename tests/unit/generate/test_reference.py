@@ -103,7 +103,7 @@ class ThingSpec(ApiModel):
     parts: Annotated[tuple[Part, ...], Meta(max_length=4), doc("Its parts.")] = ()
     share: Annotated[float, Meta(gt=0, lt=1), doc("Its share.")] = 0.5
 
-    rules: ClassVar[tuple[Rule, ...]] = (Rule("true", "link cannot be changed", keeps="link"),)
+    rules: ClassVar[tuple[Rule, ...]] = (Rule("true", "link cannot be changed", immutable_field="link"),)
 
 
 class ThingStatus(ApiModel):

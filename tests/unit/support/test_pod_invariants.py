@@ -192,17 +192,17 @@ INVALID: dict[str, Callable[[], list[Change]]] = {
         ("job", None), ("pod", pod())
     ),
     "for attempt 0 of a job that is Running after 2 placements, and stays": lambda: [
-        *tried_again(("pod", pod()), ("pod", pod(says="?")), failures=1)[:-3],
+        *tried_again(("pod", pod()), ("pod", pod(message="?")), failures=1)[:-3],
         Change(99, "pod", "x", None, pod(uid="x")),
     ],
     "is one of 2 Pods of an attempt: ['p', 'q']": lambda: [*GOOD[:4], Change(9, "pod", "q", None, pod(uid="q"))],
     "its Pod reported [80.0]": lambda: placed(("pod", pod()), ("pod", pod(0, 80.0)), ("job", succeeded())),
     "its Pod reported None": lambda: placed(("pod", pod()), ("job", succeeded()), ("pod", pod(0, 90.0))),
     "has score 90.0; its Pod reported None": lambda: placed(  # what it says is of another attempt
-        ("pod", pod()), ("pod", pod(says='{"id": "u1-7", "score": 90.0}')), ("job", succeeded())
+        ("pod", pod()), ("pod", pod(message='{"id": "u1-7", "score": 90.0}')), ("job", succeeded())
     ),
     "failed as BadInput; its Pod reported ['nothing']": lambda: placed(
-        ("pod", pod()), ("pod", pod(says="?")), ("job", failed("BadInput"))
+        ("pod", pod()), ("pod", pod(message="?")), ("job", failed("BadInput"))
     ),
     "failed (BadInput) although": lambda: placed(("pod", pod()), ("pod", pod(0, 90.0)), ("job", failed("BadInput"))),
     "failed (RetriesExhausted) although its Pod reported a score": lambda: placed(
@@ -211,7 +211,7 @@ INVALID: dict[str, Callable[[], list[Change]]] = {
     "failed (tried again) although": lambda: tried_again(("pod", pod()), ("pod", pod(0, 90.0)), failures=1),
     "counts 1 failures, allowed are [0]": lambda: tried_again(("pod", pod()), ("pod", evicted()), failures=1),
     "counts 0 failures, allowed are [1]": lambda: tried_again(
-        ("pod", pod()), ("pod", pod(says="?")), failures=None
+        ("pod", pod()), ("pod", pod(message="?")), failures=None
     ),
     "counts 0 failures, allowed are []": lambda: tried_again(("pod", pod()), failures=None),  # it still runs
     "counts 1 failures, allowed are []": lambda: placed(("job", again(failures=1))),  # it never had a Pod

@@ -21,7 +21,7 @@ from vmafx.runtime.store import ObjectChange
 from vmafx.scheduling.requirements import NamespacedName
 from vmafx.scheduling.scheduler import Scheduler
 
-NODE_VIEW = NODES.seen_as(NodeView)
+NODE_VIEW = NODES.decoded_as(NodeView)
 NODE_WRITE_INTERVAL = 5.0  # seconds
 COUNT_INTERVAL = 60.0  # seconds between checks whether a recount is needed
 HEALTH = ("healthy", "unhealthy", "cordoned")
@@ -84,7 +84,7 @@ class FinishedCounter:
     async def _count(self) -> None:
         with self._total.recount(), self._failed.recount():
             total = await self._client.count(JOBS, self._jobs.namespace)
-            failed, version, resource = 0, "", JOBS.seen_as(_MetaOnly)
+            failed, version, resource = 0, "", JOBS.decoded_as(_MetaOnly)
             async for page in self._client.pages(resource, self._jobs.namespace, fields="status.phase=Failed"):
                 failed, version = failed + len(page.items), page.metadata.resourceVersion
             self._total.set(total.number, total.version)

@@ -129,7 +129,7 @@ def pods_informer(client: Client, jobs: Informer[JobView]) -> Informer[PodView]:
 
     keep: StoreFilter[PodView] = StoreFilter(is_kept, UNFINISHED.fields)  # Pods and jobs have the same phases
     indexes = {BY_JOB: job_keys}
-    resource = PODS.seen_as(PodView)
+    resource = PODS.decoded_as(PodView)
     return Informer(client, resource, namespace=jobs.namespace, labels=JOB_LABEL, indexes=indexes, keep=keep)
 
 

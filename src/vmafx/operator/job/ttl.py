@@ -13,7 +13,7 @@ from vmafx.kube.errors import Conflict, KubeError, NotFound
 from vmafx.logs import log
 from vmafx.runtime.store import ObjectChange
 
-JOB_VIEW = JOBS.seen_as(JobView)
+JOB_VIEW = JOBS.decoded_as(JobView)
 PAGE_INTERVAL = 0.2  # seconds between pages of the initial list, to spare the API server
 RETRY_AFTER = 30.0  # seconds
 MAX_STALE_ENTRIES = 1000  # in the heap, beyond the number of scheduled deletions

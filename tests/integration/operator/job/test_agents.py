@@ -181,7 +181,7 @@ async def test_a_lost_agent_is_acted_on_after_a_restart_unless_a_heartbeat_arriv
         key = await running_on(agents, "a")
         await agents.agent("b")
         await agents.settled()
-    node = await client.get(NODES.seen_as(NodeView), ObjectKey(namespace, "a"))
+    node = await client.get(NODES.decoded_as(NodeView), ObjectKey(namespace, "a"))
     since = node.status.lastHeartbeat
     assert since is not None
     message = f"no heartbeat since {since.isoformat().replace('+00:00', 'Z')}; its jobs move to other nodes"

@@ -98,7 +98,7 @@ def spec_of(bad_clips: Path, changes: dict[str, Any]) -> dict[str, Any]:
 async def submit_spec(client: Client, namespace: str, name: str, spec: dict[str, Any]) -> ObjectKey:
     """Create a job as kubectl would: only the API server validates it."""
     body: UntypedObject = {"apiVersion": "vmafx.dev/v1", "kind": "VmafxJob", "metadata": {"name": name}, "spec": spec}
-    await client.create(JOBS.seen_as(dict), body, namespace)
+    await client.create(JOBS.decoded_as(dict), body, namespace)
     return ObjectKey(namespace, name)
 
 
@@ -226,7 +226,7 @@ async def assert_no_secret(client: Client, key: ObjectKey) -> None:
         return [one for one in (await client.list(EVENTS, key.namespace)).items if one["regarding"]["name"] == key.name]
 
     await eventually(events, "there is an event")
-    job = await client.get(JOBS.seen_as(dict), key)
+    job = await client.get(JOBS.decoded_as(dict), key)
     (pod,) = (await client.list(PODS, key.namespace)).items
     assert json.loads(pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"])
     for value in (job["status"], await events(), pod["status"], pod["metadata"]):

@@ -339,7 +339,7 @@ async def test_a_pod_that_was_created_and_deleted_unseen_fails_the_attempt(
     key, pod = await submit(client, namespace, "lost", clips), ObjectKey(namespace, "lost-0")
     uid = (await client.get(JOBS, key)).metadata.uid
     placed = {"phase": "Running", "assignedNode": "pool", "controllerJobID": f"{uid}-0", "attempts": 1}
-    job = await client.patch_status(JOBS.seen_as(JobView), key, placed)
+    job = await client.patch_status(JOBS.decoded_as(JobView), key, placed)
     operator_context = context(client, namespace)
     reconciler = JobReconciler(operator_context, defaults(JobSettings, worker_image="worker:1"))
     watching = [asyncio.create_task(informer.run()) for informer in (operator_context.jobs, operator_context.nodes)]

@@ -55,7 +55,7 @@ async def test_a_pod_node_is_stale_without_heartbeats_and_unhealthy_without_a_co
         agents.controller.status = 204
         await agents.pass_time(30)
         assert await ready() == ("HeartbeatStale", "Healthy")
-        node = await client.get(NODES.seen_as(dict), ObjectKey(namespace, "stale"))
+        node = await client.get(NODES.decoded_as(dict), ObjectKey(namespace, "stale"))
         assert node["status"]["lastHeartbeat"] == young
 
         # Events report a stale agent and a healthy node, but not an unreachable controller.

@@ -38,7 +38,7 @@ class ExternalController:
         except CallError as error:
             if error.code is grpc.StatusCode.NOT_FOUND:
                 return ExternalReply("NOT_FOUND")
-            return NO_REPLY if error.silent else ExternalReply("INVALID", one_line(str(error)))
+            return NO_REPLY if error.unreachable else ExternalReply("INVALID", one_line(str(error)))
         return decode_reply(reply, job)
 
     async def _stop(self, job: str) -> PollResult:
@@ -48,7 +48,7 @@ class ExternalController:
         except CallError as error:
             if error.code is grpc.StatusCode.NOT_FOUND:  # nothing to stop
                 return PollResult(stopped=True)
-            return PollResult(NO_REPLY) if error.silent else PollResult(refusal=one_line(str(error)))
+            return PollResult(NO_REPLY) if error.unreachable else PollResult(refusal=one_line(str(error)))
         return (
             PollResult(stopped=True) if reply.ok else PollResult(refusal=one_line(reply.message) or "no reason given")
         )

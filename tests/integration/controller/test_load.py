@@ -24,9 +24,9 @@ from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
 
 UNREAD_STREAMS, JOB_COUNT = 20, 20
-FIRST, CHANGES = 80, 200  # writes before the memory is measured, and in all
+FIRST, CHANGES = 120, 360  # writes before the memory is measured, and in all
 LENGTH = 30_000  # characters in each change: many bytes with few writes
-MAX_GROWTH = 16 << 20  # bytes; the remaining changes are more than 3 MB for one stream, and 70 MB for all
+MAX_GROWTH = 32 << 20  # bytes; the remaining changes are 7 MB for one stream, and 140 MB for all
 
 Stream = grpc.aio.UnaryStreamCall[wire.StreamJobsRequest, wire.Job]
 

@@ -13,6 +13,8 @@ Roles, one process each
     controller/      the gRPC and HTTP service for clients and agents
     agent/           scores jobs on a machine that is not a Kubernetes node
     worker/          scores one attempt, as a Pod's container or an agent's child process
+
+Behind the commands
     fleet/           jobs, nodes and the queue as commands show them; job submission
     devcluster/      etcd and kube-apiserver on this machine, for `vmafx dev` and the tests
 

@@ -85,7 +85,7 @@ class WidgetReconciler:
         caches = [context.children(kind) for kind in (CONFIG_MAPS, SERVICES)]
         self.children = Children(context.client, FIELD_MANAGER, self.widgets, caches)
         self.status = StatusWriter(context.client, self.widgets)
-        self.loop = ReconcileLoop("widget", self.reconcile, context.metrics, workers=context.workers)
+        self.loop = ReconcileLoop("widget", self.reconcile, context.metrics, max_concurrent=context.max_concurrent)
         self.loop.watches(self.widgets, when=self.status.needs_reconcile)
         for cache in caches:
             self.loop.owns(cache, WIDGETS.kind)

@@ -229,7 +229,11 @@ class Agent:
         except WorkerInterrupted:
             if held.id not in self._interrupted:
                 self._interrupted.append(held.id)
-                log.warn("worker was stopped; the controller assigns the job again", job=held.id, name=held.name)
+                log.warn(
+                    "worker was stopped by another process; the agent will pull the job again",
+                    job=held.id,
+                    name=held.name,
+                )
                 return
             result = AttemptResult(
                 held.id, fault="NodeFault", message="the worker was stopped twice, and not by the agent"

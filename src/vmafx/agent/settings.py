@@ -14,7 +14,7 @@ from vmafx.settings import Setting, Settings, at_least, one_of, parse_bool
 PROGRAM = "vmafx agent"
 ABOUT = """Run jobs of a vmafx controller on this machine: registers a VmafxNode, pulls jobs, reports their results.
 
-Each setting is a flag or an environment variable; flags win.
+Each setting is a flag, an environment variable, or both; the flag takes precedence.
 Exit codes: 0 stopped on request, 1 cannot continue, 2 wrong settings."""
 DRAIN = 30  # seconds; shorter than systemd's TimeoutStopSec, and than the operator waits for a job to be taken
 MAX_LABEL = 63

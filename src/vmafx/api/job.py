@@ -154,7 +154,7 @@ class VmafxJobStatus(ApiModel):
         schema(x_kubernetes_list_type="set"),
         doc("VmafxNodes on which an attempt failed. They are used again only if no other node fits."),
     ] = ()
-    claimedAt: Annotated[Time | None, doc("Time when an agent pulled the current attempt.")] = None
+    claimedAt: Annotated[Time | None, doc("Time of the agent's first report about the current attempt.")] = None
     progress: Annotated[
         JobProgress | None,
         doc("Progress of the current attempt. Set only on nodes with runtime Agent, and removed if the job fails."),

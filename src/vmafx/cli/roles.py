@@ -34,7 +34,7 @@ def controller(context: typer.Context) -> None:
 
 
 def agent(context: typer.Context) -> None:
-    """Run an agent, which scores jobs on this machine, inside or outside the cluster."""
+    """Run an agent, which scores jobs on a machine outside the cluster."""
     _silence_grpc()
     from vmafx.agent.main import main as run  # noqa: PLC0415 - `vmafx --help` does not need it
 

@@ -9,8 +9,8 @@ from vmafx.settings import Setting, Settings, one_of
 PROGRAM = "vmafx controller"
 ABOUT = """Serve clients and agents over gRPC and HTTP.
 
-Each setting is a flag or an environment variable; flags take precedence. The controller is stateless: run any number of
-replicas."""
+Each setting is a flag, an environment variable, or both; the flag takes precedence. The controller is
+stateless: run any number of replicas."""
 
 
 def _parse_grpc_address(text: str) -> ListenAddress:
@@ -55,15 +55,15 @@ class ControllerSettings(Settings):
         flag="--namespace", variable="VMAFX_CONTROLLER_NAMESPACE", metavar="NAME",
     )]
     kubeconfig: Annotated[str, Setting(
-        "Path of the kubeconfig (default: $KUBECONFIG, the Pod's service account, or ~/.kube/config).",
+        "Path to a kubeconfig (default: $KUBECONFIG, then the Pod's service account, then ~/.kube/config).",
         flag="--kubeconfig", metavar="FILE",
     )]
     log_level: Annotated[LogLevel, Setting(
-        "Lowest level to log: debug, info, warn or error.", default="info",
+        "Minimum level to log: debug, info, warn or error.", default="info",
         flag="--log-level", variable="VMAFX_LOG_LEVEL", parse=one_of(*LEVELS), metavar="LEVEL",
     )]
     log_format: Annotated[LogFormat, Setting(
-        "Format of the log: json or console.", default="json",
+        "Log format: json or console.", default="json",
         flag="--log-format", variable="VMAFX_CONTROLLER_LOG_FORMAT", parse=one_of("json", "console"), metavar="FORMAT",
     )]
     # fmt: on

@@ -49,7 +49,7 @@ def _log_outcome(job: JobView, outcome: Outcome) -> None:
     status = job.status
     fields: dict[str, Any] = {"job": str(ObjectKey(job.metadata.namespace, job.metadata.name))}
     if status.assignedNode:
-        fields |= {"node": status.assignedNode, "attempt": status.attempts}
+        fields |= {"node": status.assignedNode, "attempt": status.attempts - 1}
     match outcome:
         case Succeed(result):
             log.info("job succeeded", **fields, score=result.score, frames=result.frames)

@@ -30,8 +30,8 @@ def uid_of(attempt: str) -> str:
 
 def is_external(job: JobView) -> bool:
     """Whether an external controller runs the job: its controllerJobID is not the id of one of its attempts."""
-    uid, _, attempt = (job.status.controllerJobID or "").rpartition("-")
-    return bool(job.status.controllerJobID) and not (uid == job.metadata.uid and attempt.isdecimal())
+    attempt = job.status.controllerJobID or ""
+    return bool(attempt) and uid_of(attempt) != job.metadata.uid
 
 
 def is_current_attempt(job: JobView, attempt: str, node: ObjectKey) -> bool:
@@ -51,7 +51,7 @@ def attempt_spec(job: JobView, attempt: int) -> AttemptSpec:
     return AttemptSpec(**scoring, id=attempt_id(job, attempt))
 
 
-class SchedulingGate(NamedTuple):
+class QueueGate(NamedTuple):
     """What keeps a pending job out of the queue. `after`: seconds until it opens by itself, or None."""
 
     reason: GateReason
@@ -59,23 +59,23 @@ class SchedulingGate(NamedTuple):
     after: float | None = None
 
 
-def scheduling_gate(job: JobView, now: datetime) -> SchedulingGate | None:
+def queue_gate(job: JobView, now: datetime) -> QueueGate | None:
     """The gate of a pending job; None if the job is in the queue."""
     if job.spec.cancel:
-        return SchedulingGate("Cancelled", "cancelled; waiting for the operator to stop it")
+        return QueueGate("Cancelled", "cancelled; waiting for the operator to end it")
     if job.spec.suspend:
-        return SchedulingGate("Suspended", "suspended; set spec.suspend to false to let it run")
+        return QueueGate("Suspended", "suspended; set spec.suspend to false to let it run")
     if (left := deadline_left(job, now)) is not None and left <= 0:
-        return SchedulingGate("DeadlineExceeded", "deadline exceeded; waiting for the operator to stop it")
+        return QueueGate("DeadlineExceeded", "deadline exceeded; waiting for the operator to end it")
     if job.status.assignedNode:
-        return SchedulingGate("Placed", f"placed on {job.status.assignedNode}; waiting for the operator to start it")
+        return QueueGate("Placed", f"placed on {job.status.assignedNode}; waiting for the operator to start it")
     if is_external(job):
-        return SchedulingGate("AwaitingScheduler", f"an external controller runs it, as {job.status.controllerJobID}")
+        return QueueGate("AwaitingScheduler", f"an external controller runs it, as {job.status.controllerJobID}")
     if job.spec.schedulerName != DEFAULT_SCHEDULER:
-        return SchedulingGate("AwaitingScheduler", f"waiting for scheduler {job.spec.schedulerName} to place it")
+        return QueueGate("AwaitingScheduler", f"waiting for scheduler {job.spec.schedulerName} to place it")
     if (delay := _retry_delay_left(job, now)) > 0:
         scheduled = scheduled_condition(job)
-        return SchedulingGate("Retrying", (scheduled.message if scheduled else "") or "waiting to retry", delay)
+        return QueueGate("Retrying", (scheduled.message if scheduled else "") or "waiting to retry", delay)
     return None
 
 

@@ -24,14 +24,14 @@ reconcilers belong in runtime/.
 from vmafx.kube.client import Client
 from vmafx.kube.config import Config, load_config
 from vmafx.kube.core import CRDS, NAMESPACES
-from vmafx.kube.resources import JOBS, NODES, SERVICES, TRAININGS, ObjectKey, Resource
+from vmafx.kube.resources import INFERENCE_SERVICES, JOBS, NODES, TRAININGS, ObjectKey, Resource
 
 __all__ = [
     "CRDS",
+    "INFERENCE_SERVICES",
     "JOBS",
     "NAMESPACES",
     "NODES",
-    "SERVICES",
     "TRAININGS",
     "Client",
     "Config",

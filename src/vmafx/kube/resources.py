@@ -68,7 +68,7 @@ def resource_for(kind: type[K]) -> Resource[K]:
 JOBS = resource_for(VmafxJob)
 NODES = resource_for(VmafxNode)
 TRAININGS = resource_for(VmafxModelTraining)
-SERVICES = resource_for(ZerfooInferenceService)
+INFERENCE_SERVICES = resource_for(ZerfooInferenceService)
 
 
 class _APIResource(msgspec.Struct):

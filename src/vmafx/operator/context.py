@@ -33,7 +33,7 @@ class OperatorContext(msgspec.Struct, kw_only=True, eq=False, dict=True):
     metrics: Metrics
     events: EventRecorder
     namespace: str = ""  # the namespace to watch; empty for all
-    workers: int = 1  # concurrent reconciliations per kind
+    max_concurrent: int = 1  # concurrent reconciliations per kind
     now: Callable[[], datetime] = utc_now
     clock: Callable[[], float] = loop_time
 

@@ -9,7 +9,7 @@ from vmafx.settings import Setting, Settings, at_least, one_of, parse_bool
 PROGRAM = "vmafx-operator"
 ABOUT = """Run the operator, which reconciles the kinds of vmafx.dev.
 
-Each setting has a flag or an environment variable; the flag takes precedence. Probes are served at /healthz and
+Each setting is a flag, an environment variable, or both; the flag takes precedence. Probes are served at /healthz and
 /readyz, metrics at /metrics."""
 
 
@@ -52,7 +52,7 @@ class OperatorSettings(Settings):
         "Path to a kubeconfig (default: $KUBECONFIG, then the Pod's service account, then ~/.kube/config).",
         flag="--kubeconfig", metavar="FILE",
     )]
-    workers: Annotated[int, Setting(
+    max_concurrent: Annotated[int, Setting(
         "Maximum number of concurrent reconciliations per kind.", default="32",
         flag="--max-concurrent-reconciles", variable="VMAFX_OPERATOR_MAX_CONCURRENT_RECONCILES", parse=at_least(1),
         metavar="N",

@@ -2,8 +2,8 @@
 
 A candidate takes a lease that has no holder, or whose holder has not renewed it for the lease duration. The candidate
 measures that on its own monotonic clock: clocks of different machines are never compared. The leader renews the lease
-every `retry_period`; if it fails to for `renew_deadline`, it has lost the lease and must exit, some seconds before
-another candidate may take it.
+every `retry_period`. A leader that cannot renew for `renew_deadline` has lost the lease and must exit, some seconds
+before another candidate may take it.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ class LeaderElection:
                     await self._write(LeaseSpec("", 1, micro_time(), micro_time(), self._lease.spec.leaseTransitions))
                     self._log.info("released the lease")
         except (KubeError, TimeoutError) as error:
-            self._log.warn("could not release the lease, it will expire", error=str(error))
+            self._log.warn("could not release the lease, it will expire", error=str(error) or "timed out")
 
     def _lost(self, reason: str) -> LeaseLost:
         self._status.set(0)

@@ -58,13 +58,13 @@ class ReconcileLoop:
         reconcile: ReconcileFunction,
         metrics: Metrics,
         *,
-        workers: int = 1,
+        max_concurrent: int = 1,
         timeout: float = RECONCILE_TIMEOUT,
     ) -> None:
         self.name = name
-        self._reconcile, self._workers, self._timeout = reconcile, workers, timeout
+        self._reconcile, self._max_concurrent, self._timeout = reconcile, max_concurrent, timeout
         self.queue: WorkQueue[ObjectKey] = WorkQueue(metrics.queue(name))
-        self._metrics = metrics.reconcile_loop(name, workers)
+        self._metrics = metrics.reconcile_loop(name, max_concurrent)
         self._log = log.bind(loop=name)
         self._running = False
         self._sources: list[Callable[[], None]] = []
@@ -112,7 +112,7 @@ class ReconcileLoop:
         for enqueue_all in self._sources:
             enqueue_all()
         async with asyncio.TaskGroup() as group:
-            for number in range(self._workers):
+            for number in range(self._max_concurrent):
                 group.create_task(self._work(is_leader), name=f"{self.name}-{number}")
 
     async def _work(self, is_leader: Callable[[], bool]) -> None:

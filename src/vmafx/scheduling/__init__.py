@@ -10,7 +10,7 @@
 Cost of a placement, or of a job that is added or removed: logarithmic in jobs and nodes, and linear in the number of
 groups that the node fits. Groups that select labels which the node lacks cost nothing, nor do excluded nodes, unless
 the first jobs of a group exclude all free nodes. The first job of a new group visits every node with the labels that it
-selects. The cause why jobs wait is computed once per group, and again when one of its nodes changes. Memory grows with
+selects. Why jobs wait is computed once per group, and again when one of its nodes changes. Memory grows with
 the jobs and nodes that exist, not with their history. The result does not depend on the order in which jobs and nodes
 were added, so a restart changes nothing.
 """

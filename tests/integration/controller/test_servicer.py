@@ -227,12 +227,12 @@ async def test_a_result_is_logged_and_recorded_as_an_event_once(
         assert await agent.scored(attempts["good"])
         assert await agent.report(attempts["good"], final=True, score=90.0, name="good")  # repeated
         assert logged("job", f"{namespace}/good") == [
-            ("job placed", {"node": "box", "attempt": 1}),
-            ("job succeeded", {"node": "box", "attempt": 1, "score": 90.0, "frames": 6}),
+            ("job placed", {"node": "box", "attempt": 0}),
+            ("job succeeded", {"node": "box", "attempt": 0, "score": 90.0, "frames": 6}),
         ]
         assert logged("job", f"{namespace}/broken")[:2] == [
-            ("job placed", {"node": "box", "attempt": 1}),
-            ("attempt failed, will retry", {"node": "box", "attempt": 1, "error": "NodeFault: the disk is full"}),
+            ("job placed", {"node": "box", "attempt": 0}),
+            ("attempt failed, will retry", {"node": "box", "attempt": 0, "error": "NodeFault: the disk is full"}),
         ]
 
         async def has_events() -> bool:

@@ -32,7 +32,7 @@ def run_loop(
             times.append(round(loop_time() - start, 3))
             return await reconcile(key)
 
-        loop = ReconcileLoop("c", timed, metrics, workers=2, timeout=5.0)
+        loop = ReconcileLoop("c", timed, metrics, max_concurrent=2, timeout=5.0)
         working = asyncio.create_task(loop.run())
         loop.queue.add(KEY)
         await asyncio.sleep(seconds)
@@ -54,7 +54,7 @@ def test_every_metric_exists_from_the_start() -> None:
         return ReconcileResult.done()
 
     async def scenario() -> None:
-        ReconcileLoop("c", succeed, metrics, workers=3)
+        ReconcileLoop("c", succeed, metrics, max_concurrent=3)
 
     run(scenario())
     for outcome in ("success", "requeue", "requeue_after", "error"):

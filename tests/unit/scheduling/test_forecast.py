@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.scheduling.test_scheduler import NODES, OFFERS, SimpleScheduler, requests
 from vmafx.api.job import JobProgress, JobSpecView, JobStatusView, JobView
 from vmafx.api.meta import Condition, MetaView
-from vmafx.jobs.state import scheduling_gate
+from vmafx.jobs.state import queue_gate
 from vmafx.operator.job.decide import decide
 from vmafx.operator.job.steps import Enqueue, KeepPending
 from vmafx.scheduling.durations import MAX_SAMPLES, Durations, JobClass, JobDuration
@@ -313,7 +313,7 @@ def test_the_forecast_and_the_operator_agree_on_which_jobs_are_in_the_queue(
     one: JobView, reason: str | None, after: float | None
 ) -> None:
     step = decide(one, NOW)
-    gate = scheduling_gate(one, NOW)
+    gate = queue_gate(one, NOW)
     if reason is None:
         assert (step, gate) == (Enqueue(), None)
     else:
@@ -326,12 +326,12 @@ def test_the_forecast_and_the_operator_agree_on_which_jobs_are_in_the_queue(
 
 def test_a_job_that_another_controller_runs_is_not_in_the_queue() -> None:
     one = job(controllerJobID="external")
-    assert scheduling_gate(one, NOW) == ("AwaitingScheduler", "an external controller runs it, as external", None)
+    assert queue_gate(one, NOW) == ("AwaitingScheduler", "an external controller runs it, as external", None)
 
 
 def test_cancelled_and_placed_jobs_wait_for_the_operator() -> None:
     for one, reason in ((job({"cancel": True}), "Cancelled"), (job(assignedNode="n"), "Placed")):
-        gate = scheduling_gate(one, NOW)
+        gate = queue_gate(one, NOW)
         assert gate is not None
         assert (gate.reason, gate.after) == (reason, None)
 

@@ -11,7 +11,7 @@ from vmafx.api.job import FINISHED, JobView
 from vmafx.api.node import NodeView, Runtime
 from vmafx.jobs.attempt import decode_result
 from vmafx.jobs.outcome import Fail, Retry, Suspend, deadline_exceeded, failed_attempt, outcome_of
-from vmafx.jobs.state import attempt_id, deadline_left, scheduled_condition, scheduling_gate
+from vmafx.jobs.state import attempt_id, deadline_left, queue_gate, scheduled_condition
 from vmafx.operator.job.external.decide import ExternalState, decide_external
 from vmafx.operator.job.pod_cache import ContainerTerminated, PodView
 from vmafx.operator.job.steps import (
@@ -30,7 +30,7 @@ from vmafx.operator.job.steps import (
 from vmafx.operator.node.decide import heartbeat_text, is_lost, readiness
 from vmafx.scheduling.scheduler import POD_ONLY
 
-START_TIMEOUT = timedelta(minutes=10)  # from the creation of a Pod to its start
+START_TIMEOUT = timedelta(minutes=10)  # for the Pod to be created, and then to start once it is not gated
 START_TIMEOUT_MINUTES = START_TIMEOUT // timedelta(minutes=1)
 START_GRACE = timedelta(seconds=30)  # after which status.message says what delays the Pod
 END_TIMEOUT = timedelta(seconds=30)  # beyond the Pod's own termination grace period
@@ -47,9 +47,9 @@ class Observation(msgspec.Struct, frozen=True):
     pod              the Pod with the name of the current attempt's Pod; may belong to another owner
     pod_seen         this process has seen the current attempt's Pod
     pod_created_ago  seconds since this process created that Pod; None if it did not
-    watched_since    when this process became leader, or last failed to reach the API server. What happened before is
-                     known only from what was written
-    external          the state reported by the external controller that has the job, if any
+    watched_since    when this process became leader, or last failed to reach the API server. Earlier events
+                     are known only from the status of objects
+    external         the state reported by the external controller that has the job, if any
     """
 
     node: NodeView | None = None
@@ -73,7 +73,7 @@ def decide(job: JobView, now: datetime, observed: Observation = NO_OBSERVATION) 
 
 
 def _decide_pending(job: JobView, now: datetime, observed: Observation) -> Step:
-    left, gate = deadline_left(job, now), scheduling_gate(job, now)
+    left, gate = deadline_left(job, now), queue_gate(job, now)
     if gate is None:
         return Enqueue(left) if observed.placement is None else _place(job, observed.placement, observed.node)
     match gate.reason:
@@ -111,7 +111,11 @@ def _decide_running(job: JobView, now: datetime, observed: Observation) -> Step:
         return deadline_exceeded(job)
     if not is_own_attempt(job):  # another scheduler set the phase, with or without a node
         name = job.status.assignedNode
-        return _place(job, name, observed.node) if name else Retry("it was Running without a node", failed=False)
+        return (
+            _place(job, name, observed.node)
+            if name
+            else Retry("its phase was Running, but it had neither a node nor an attempt", failed=False)
+        )
     runtime = attempt_runtime(job, observed)
     if runtime == "Agent" or observed.node is not None:  # a Pod keeps running without its VmafxNode
         node = _usable_node(job, observed.node, runtime)

@@ -34,7 +34,7 @@ REASONS = (
         "Scheduled",
         "False",
         "AwaitingScheduler",
-        "The job waits for the scheduler named by `schedulerName`, or for the external controller that has it.",
+        "The job waits for the scheduler named by `schedulerName`, or for an external controller to start it.",
     ),
     ConditionReason(
         "Scheduled", "False", "Retrying", "An attempt ended without a result; the next one starts after a delay."

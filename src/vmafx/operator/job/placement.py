@@ -6,7 +6,7 @@ from datetime import datetime
 
 from vmafx.api.job import FINISHED, JobView
 from vmafx.api.node import NodeView
-from vmafx.jobs.state import scheduling_gate
+from vmafx.jobs.state import queue_gate
 from vmafx.kube import ObjectKey
 from vmafx.runtime.store import ObjectChange
 from vmafx.scheduling.requirements import NamespacedName, PendingCause, Requirements, job_request, node_offer
@@ -62,7 +62,7 @@ class Placer:
 
     def update(self, key: ObjectKey, job: JobView) -> None:
         """Put a pending job into the queue, or take it out if it is gated."""
-        queued = job.metadata.deletionTimestamp is None and scheduling_gate(job, self._now()) is None
+        queued = job.metadata.deletionTimestamp is None and queue_gate(job, self._now()) is None
         if queued and key in self._placements:
             return
         if queued:
@@ -117,9 +117,9 @@ class Placer:
     def _check_reasons(self, namespace: str) -> None:
         self._checks_pending.discard(namespace)
         before, now = self._reasons.get(namespace, {}), dict[Requirements, str]()
-        for terms, why, jobs in self.scheduler.pending_groups(namespace):
-            now[terms] = why.reason
-            if before.get(terms) != why.reason:
+        for requirements, cause, jobs in self.scheduler.pending_groups(namespace):
+            now[requirements] = cause.reason
+            if before.get(requirements) != cause.reason:
                 for job in jobs:
                     self._requeue_low(ObjectKey(*job))
         self._reasons[namespace] = now

@@ -53,7 +53,7 @@ class PodCreator:
         except (BadRequest, Invalid) as error:  # caused by the node's podTemplate, so a retry would fail too
             return failed_attempt(job, f"the API server rejected its Pod: {error}")
         except Forbidden as error:  # a quota, an admission policy or a missing permission
-            message = f"the API server does not allow its Pod: {error}"
+            message = f"creating its Pod was forbidden (quota, admission policy or permission): {error}"
             return self._blocked(job, memory, message, 0.0, FORBIDDEN_RETRY_INTERVAL)
         was_blocked, memory.pod_created_at = memory.blocked_reported, loop_time()
         memory.blocked_since, memory.blocked_reported = None, False
@@ -63,7 +63,11 @@ class PodCreator:
         """The Pod of a deleted job with the same name that still terminates, or one unrelated to vmafx."""
         name = pod_name(job, job.status.attempts - 1)
         return self._blocked(
-            job, memory, f"a Pod {name} exists that does not belong to it", NAME_GRACE, RECHECK_INTERVAL
+            job,
+            memory,
+            f"a Pod named {name} already exists and is not controlled by this job",
+            NAME_GRACE,
+            RECHECK_INTERVAL,
         )
 
     def _blocked(

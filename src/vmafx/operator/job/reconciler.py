@@ -57,7 +57,7 @@ class JobReconciler:
         client, jobs, nodes = context.client, context.jobs, context.nodes
         self._client, self._jobs, self._events, self._now = client, jobs, context.events, context.now
         self.pods = pods_informer(client, jobs)
-        self.loop = ReconcileLoop("vmafxjob", self.reconcile, context.metrics, workers=context.workers)
+        self.loop = ReconcileLoop("vmafxjob", self.reconcile, context.metrics, max_concurrent=context.max_concurrent)
         self._memory, self._status = JobMemories(), StatusWriter(client, jobs)
         self._metrics = JobMetrics(context.metrics)
         self._outcomes = OutcomeWriter(self._write, context.events, self._metrics, context.now)
@@ -171,7 +171,7 @@ class JobReconciler:
     async def _place(self, key: ObjectKey, job: JobView, node: NodeView) -> ReconcileResult:
         """Write the placement, then create the Pod: the write makes sure that only one attempt is current.
 
-        For an agent the write is all: its echo from the watch starts the wait for the agent's claim.
+        For an agent that is all: the watch event of this write starts the next reconciliation, which awaits its claim.
         """
         now = self._now()
         placed = await self._write(job, status.placed_status(job, node, now))
@@ -181,7 +181,7 @@ class JobReconciler:
         if (memory := self._memory.get(key)) is not None:
             memory.unplaceable_since = None
         self._metrics.record_placement(job, now)
-        log.info("job placed", job=str(key), node=node.metadata.name, attempt=placed.status.attempts)
+        log.info("job placed", job=str(key), node=node.metadata.name, attempt=placed.status.attempts - 1)
         if node.spec.runtime == "Agent":
             return ReconcileResult.done()
         self._status.ignore_echo(key)

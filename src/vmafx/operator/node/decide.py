@@ -5,9 +5,10 @@ which a node is stale. So a heartbeat is dated by when it arrives, on the operat
 is a sign of life. Only a heartbeat older than this process is compared with the wall clock.
 
 - If the controller's clock is behind, such a node is stale when the operator starts, and gets no new jobs until its
-  next heartbeat, ten seconds later. Its running jobs stay, since a lost agent takes a minute without a heartbeat.
+  next heartbeat is written, at most 30 seconds later. Its running jobs stay, because an agent counts as lost only
+  after a minute without a heartbeat.
 - If it is ahead, the heartbeat counts as new, and the node is stale a minute later.
-- A heartbeat that arrives late, because the watch was interrupted, keeps its node for up to a minute too long.
+- A heartbeat that arrives late, because the watch was interrupted, keeps its node healthy for up to a minute too long.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -100,7 +101,7 @@ def assess(node: NodeView, probe: ControllerProbe, record: HeartbeatRecord, cloc
         certain = record.certain_in(clock) <= 0 and probe.ok_for(clock) >= MIN_CONTROLLER_UPTIME
         return lost if lost is not None and certain else stale
     if not probe.ok:
-        return NodeHealth(False, "ControllerUnreachable", f"the controller does not answer: {probe.detail}")
+        return NodeHealth(False, "ControllerUnreachable", f"the health check of the controller failed: {probe.detail}")
     if node.status.draining:
         return NodeHealth(True, "Draining", _draining_message(node.status.assignedJobs))
     cordoned = "; cordoned: it gets no new jobs (spec.unschedulable is true)" if node.spec.unschedulable else ""

@@ -23,7 +23,12 @@ REASONS = (
     ConditionReason(
         "Ready", "False", "Draining", "The agent is shutting down: it finishes its jobs and takes no new ones."
     ),
-    ConditionReason("Ready", "False", "ControllerUnreachable", "The namespace's controller does not answer."),
+    ConditionReason(
+        "Ready",
+        "False",
+        "ControllerUnreachable",
+        "The health check of the namespace's controller failed; `message` has the error.",
+    ),
     ConditionReason("Ready", "False", "HeartbeatStale", "The agent has sent no heartbeat for a minute."),
     ConditionReason(
         "Ready",

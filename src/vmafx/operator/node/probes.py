@@ -20,7 +20,7 @@ DEFAULT_ADDRESS = "http://vmafx-controller.{namespace}.svc.cluster.local:8080"
 
 
 class ControllerProber:
-    """Keeps the latest probe of each namespace's controller. Calls `changed` when one turns up or down."""
+    """Keeps the latest probe of each namespace's controller. Calls `changed` when one starts or stops answering."""
 
     def __init__(
         self,
@@ -82,5 +82,7 @@ class ControllerProber:
         self._latest[namespace] = probe = msgspec.structs.replace(probe, at=started).following(previous)
         if previous is None or previous.ok != probe.ok:
             if not probe.ok:
-                log.warn("controller does not answer", namespace=namespace, detail=probe.detail)
+                log.warn("controller health check failed", namespace=namespace, error=probe.detail)
+            elif previous is not None:
+                log.info("controller health check passes again", namespace=namespace)
             self._changed(namespace)

@@ -35,7 +35,7 @@ MAX_CONCURRENT_WRITES = 4  # all nodes are written at a start: a connection for 
 
 
 class NodeReconciler:
-    """Reconciles a node when it changes, when its namespace's controller turns up or down, and when time runs out."""
+    """Reconciles a node when it changes, when its controller starts or stops answering, and when a check is due."""
 
     def __init__(self, context: OperatorContext, settings: NodeSettings) -> None:
         self._client, self._nodes, self._jobs, self._events = (
@@ -45,7 +45,7 @@ class NodeReconciler:
         self._heartbeats: dict[ObjectKey, HeartbeatRecord] = {}
         self._status = StatusWriter(context.client, context.nodes)
         self._write_slots = asyncio.Semaphore(MAX_CONCURRENT_WRITES)
-        self.loop = ReconcileLoop("vmafxnode", self.reconcile, context.metrics, workers=context.workers)
+        self.loop = ReconcileLoop("vmafxnode", self.reconcile, context.metrics, max_concurrent=context.max_concurrent)
         self.prober = ControllerProber(
             settings.controller_address, self._namespaces, self._requeue_namespace, context.clock
         )
@@ -94,7 +94,9 @@ class NodeReconciler:
         heartbeat = {"heartbeat": heartbeat_text(node)} if node.status.lastHeartbeat is not None else {}
         write(text, node=str(ObjectKey(meta.namespace, meta.name)), reason=health.reason, **heartbeat)
         subject = EventSubject(API_VERSION, NODES.kind, meta.namespace, meta.name, meta.uid)
-        self._events.emit(subject, "Normal" if health.healthy else "Warning", health.reason, "Judge", health.message)
+        self._events.emit(
+            subject, "Normal" if health.healthy else "Warning", health.reason, "CheckHealth", health.message
+        )
 
     def _record_heartbeat(self, change: ObjectChange[NodeView]) -> None:
         """Also on replicas that do not lead: a new leader then knows how long each agent has been silent."""

@@ -98,9 +98,9 @@ async def test_the_jobs_of_a_lost_agent_move_to_another_node(
     assert [message for message, _ in logged("node", f"{namespace}/a")] == ["agent lost", "node healthy"]
     assert logged("node", f"{namespace}/a")[0][1] == {"reason": "AgentLost", "heartbeat": since}
     assert logged("job", str(key)) == [
-        ("job placed", {"node": "a", "attempt": 1}),
-        ("attempt failed, will retry", {"node": "a", "attempt": 1, "error": event[1]}),
-        ("job placed", {"node": "b", "attempt": 2}),
+        ("job placed", {"node": "a", "attempt": 0}),
+        ("attempt failed, will retry", {"node": "a", "attempt": 0, "error": event[1]}),
+        ("job placed", {"node": "b", "attempt": 1}),
     ]
 
 

@@ -239,7 +239,7 @@ async def test_a_cancelled_job_ends_even_if_its_controller_stays_down(
     key = await submit_external(client, namespace, "late", cancel=True)
     async with mirroring(client, elsewhere, namespace):
         await reaches(
-            client, key, lambda job: "to stop it, which does not answer" in message_of(job), "its message says so"
+            client, key, lambda job: "to stop it; it does not answer" in message_of(job), "its message says so"
         )
         job = await reaches(client, key, phase("Failed"), "it ends")
     assert condition(job, "Failed") == ("True", "Cancelled")
@@ -257,7 +257,7 @@ async def test_a_suspended_job_is_stopped_at_its_controller_and_can_be_placed_ag
         await elsewhere.stop()
         await client.merge_patch(JOBS, key, {"spec": {"suspend": True}})
         job = await reaches(
-            client, key, lambda job: "to stop it, which does not answer" in message_of(job), "its controller is down"
+            client, key, lambda job: "to stop it; it does not answer" in message_of(job), "its controller is down"
         )
         assert condition(job, "Scheduled") == ("False", "Suspending")
         assert job.status.controllerJobID == "pause-1"  # kept until the stop is confirmed

@@ -213,7 +213,7 @@ async def test_a_forbidden_pod_is_retried(timed_fleet: Fleet, client: Client, na
     await eventually(counted, "the quota holds")
     key = await timed_fleet.submit("limited", retryLimit=0)
     job = await reaches(client, key, lambda one: bool(one.status.message), "its message says why")
-    assert "the API server does not allow its Pod: " in (job.status.message or "")
+    assert "creating its Pod was forbidden (quota, admission policy or permission): " in (job.status.message or "")
     assert "exceeded quota: none" in (job.status.message or "")
     assert (job.status.phase, job.status.failures) == ("Running", 0)
     await eventually(lambda: timed_fleet.events("limited"), "an event reports it")
@@ -233,7 +233,8 @@ async def test_a_pod_that_stays_forbidden_fails_the_attempt(timed_fleet: Fleet, 
     await client.merge_patch(JOBS, key, {"spec": {"priority": 1}})  # triggers a reconciliation
     job = await reaches(client, key, phase("Failed"), "it fails")
     assert (job.status.message or "").startswith(
-        "its Pod could not be created within 10 minutes: the API server does not allow its Pod: "
+        "its Pod could not be created within 10 minutes: creating its Pod was forbidden"
+        " (quota, admission policy or permission): "
     )
 
 
@@ -265,11 +266,12 @@ async def test_a_pod_name_in_use_is_waited_for_and_then_fails_the_attempt(
     )
     timed_fleet.ahead = timedelta(seconds=31)
     job = await reaches(client, key, lambda one: bool(one.status.message), "its message says why")
-    assert job.status.message == "a Pod web-0 exists that does not belong to it; retrying"
+    assert job.status.message == "a Pod named web-0 already exists and is not controlled by this job; retrying"
     timed_fleet.ahead = timedelta(minutes=11)
     job = await reaches(client, key, phase("Failed"), "it fails")
     assert job.status.message == (
-        "its Pod could not be created within 10 minutes: a Pod web-0 exists that does not belong to it"
+        "its Pod could not be created within 10 minutes: a Pod named web-0 already exists and is not controlled"
+        " by this job"
     )
 
 

@@ -411,7 +411,7 @@ def test_a_placement_records_its_runtime_and_time() -> None:
             assert (written.reason, written.lastTransitionTime) == (reason, NOW)
 
 
-CANCELLED = ExternalIntent(Fail("Cancelled", "cancelled while an external controller had it"))
+CANCELLED = ExternalIntent(Fail("Cancelled", "cancelled while an external controller was running it"))
 LATE = ExternalIntent(Fail("DeadlineExceeded", "not finished within 60 s of its start"), 0.0)
 
 

@@ -9,7 +9,7 @@ from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.client import CallError, ControllerClient, Endpoint
 
 CALL_TIMEOUT = 5.0  # seconds
-CHANNEL_OPTIONS = (("grpc.enable_http_proxy", 0),)  # controllers are inside the cluster; a proxy is for the way out
+CHANNEL_OPTIONS = (("grpc.enable_http_proxy", 0),)  # external controllers are inside the cluster
 NO_REPLY = ExternalReply("NO_REPLY")
 STATES: dict[int, ReplyState] = {
     wire.PENDING: "PENDING",

@@ -8,7 +8,7 @@ import msgspec
 from vmafx.api.job import JobView
 from vmafx.jobs.attempt import AttemptResult
 from vmafx.jobs.outcome import Fail, Succeed, Suspend, deadline_exceeded
-from vmafx.jobs.state import deadline_left
+from vmafx.jobs.state import deadline_left, scheduled_condition
 from vmafx.operator.job.steps import KeepPending, MirrorExternal, NoAction, Step
 from vmafx.text import one_line
 
@@ -65,7 +65,7 @@ class ExternalState(msgspec.Struct, frozen=True):
 def external_intent(job: JobView, now: datetime) -> ExternalIntent:
     left = deadline_left(job, now)
     if job.spec.cancel:
-        return ExternalIntent(Fail("Cancelled", "cancelled while an external controller had it"))
+        return ExternalIntent(Fail("Cancelled", "cancelled while an external controller was running it"))
     return ExternalIntent(deadline_exceeded(job) if left is not None and left <= 0 else None, left)
 
 
@@ -116,7 +116,7 @@ def _decide_end(job: JobView, end: Fail, controller: str, polled: PollResult, st
     if left <= 0:
         return Fail(end.reason, f"{end.message}; {controller} does not answer and may still be running it")
     if polled.reply.state == "NO_REPLY":
-        message = f"{end.message}; waiting for {controller} to stop it, which does not answer"
+        message = f"{end.message}; waiting for {controller} to stop it; it does not answer, retrying"
         return MirrorExternal(_current_phase(job), message, left)
     return NoAction(left)
 
@@ -125,7 +125,7 @@ def _suspending_message(controller: str, polled: PollResult) -> str:
     if polled.refusal:
         return f"cannot be suspended: {controller} refused to stop it: {polled.refusal}"
     if polled.reply.state == "NO_REPLY":
-        return f"waiting for {controller} to stop it, which does not answer; retrying"
+        return f"waiting for {controller} to stop it; it does not answer, retrying"
     return f"waiting for {controller} to stop it"
 
 
@@ -145,7 +145,7 @@ def _mirror(job: JobView, reply: ExternalReply, controller: str, deadline: float
                 "changed or cleared"
             )
         case "NO_REPLY":
-            message = f"{controller}, which has {remote}, does not answer; retrying"
+            message = f"{controller} does not answer about {remote}; retrying"
         case _:
             message = f"{controller} sent an invalid reply about {remote}: {reply.detail}; retrying"
     return MirrorExternal(phase, message, deadline)
@@ -157,4 +157,5 @@ def _current_phase(job: JobView) -> Literal["Pending", "Running"]:
 
 
 def _is_suspending(job: JobView) -> bool:
-    return any(one.type == "Scheduled" and one.reason == "Suspending" for one in job.status.conditions)
+    scheduled = scheduled_condition(job)
+    return scheduled is not None and scheduled.reason == "Suspending"

@@ -91,7 +91,7 @@ class PolledJob(msgspec.Struct, eq=False):
 
     job: str  # its id at that controller
     result: PollResult = PollResult()
-    stop_since: float | None = None  # when the controller was first to be asked to stop the job
+    stop_since: float | None = None  # when a stop was first requested
     for_good: bool = False  # the stop is an end, not a suspension
     urgent: bool = True  # poll at once
 
@@ -114,7 +114,10 @@ class ControllerPoller:
         return polled
 
     def stop(self, polled: PolledJob, *, for_good: bool) -> float:
-        """Ask the controller to stop a job, and again if a suspension became an end; the seconds since."""
+        """Have the next poll ask the controller to stop the job; returns the seconds since the first such request.
+
+        A change between suspension and end counts as a new request.
+        """
         if polled.stop_since is None or polled.for_good != for_good:
             polled.stop_since, polled.for_good, polled.urgent = loop_time(), for_good, True
             polled.result = msgspec.structs.replace(polled.result, refusal="")

@@ -170,7 +170,7 @@ def test_the_job_is_requeued_for_its_deadline() -> None:
             20.0,
             MirrorExternal(
                 "Running",
-                "cancelled; waiting for the controller at c:1 to stop it, which does not answer",
+                "cancelled; waiting for the controller at c:1 to stop it; it does not answer, retrying",
                 STOP_TIMEOUT - 20,
             ),
         ),
@@ -210,7 +210,7 @@ def test_a_suspension_that_is_refused_or_unanswered_says_so() -> None:
         "Suspending", "cannot be suspended: the controller at c:1 refused to stop it: not yours"
     )
     assert step_for(recorded, "NO_REPLY") == KeepPending(
-        "Suspending", "waiting for the controller at c:1 to stop it, which does not answer; retrying"
+        "Suspending", "waiting for the controller at c:1 to stop it; it does not answer, retrying"
     )
     assert step_for(recorded, ExternalReply("COMPLETED", score=1.0), refusal="done") == Succeed(
         AttemptResult("j-7", 1.0)

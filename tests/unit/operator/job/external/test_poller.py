@@ -28,7 +28,7 @@ from vmafx.operator.job.steps import KeepPending, MirrorExternal, NoAction, Step
 from vmafx.runtime.store import ObjectChange
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-CANCELLED = Fail("Cancelled", "cancelled while an external controller had it")
+CANCELLED = Fail("Cancelled", "cancelled while an external controller was running it")
 
 
 class Controllers:

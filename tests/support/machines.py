@@ -161,12 +161,12 @@ class Machine:
 
     def names(self) -> dict[str, str]:
         """Names of the jobs of all attempts that it started."""
-        return {one["job"]: one["name"] for life in self._lives for one in life.log if one["msg"] == "taken"}
+        return {one["attempt"]: one["job"] for life in self._lives for one in life.log if one["msg"] == "taken"}
 
     def log_entries(self) -> list[AgentLogEntry]:
         words: tuple[What, ...] = ("taken", "scored", "not scored")
         return [
-            AgentLogEntry(self.name, one["job"], what, one.get("score"))
+            AgentLogEntry(self.name, one["attempt"], what, one.get("score"))
             for life in self._lives
             for one in life.log
             for what in words

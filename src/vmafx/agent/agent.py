@@ -1,7 +1,7 @@
 """The agent's loops: send heartbeats, pull work, run a worker for each job, report results.
 
 An attempt is held from the pull until its result is accepted or rejected. Every heartbeat and pull lists the held
-attempts: the controller assigns an attempt that is not listed again.
+attempts: the controller sends an attempt that is not listed again.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ class Agent:
         async with asyncio.TaskGroup() as group:
             self._group = group
             for done in self._spool.read():
-                log.info("found an unreported result", job=done.id, name=done.name)
+                log.info("found an unreported result", job=done.name, attempt=done.id)
                 self._hold(HeldAttempt(done.id, done.name, finished=True), self._report_result(done))
             loops = [group.create_task(loop) for loop in (self._registration.run(), self._send_heartbeats())]
             pulling = group.create_task(self._pull_work())
@@ -100,8 +100,8 @@ class Agent:
             await self._wait_until_drain_reported(stop_now)
             for held in self._held.values():
                 kept = "result not reported; it is kept for the next start"
-                lost = "job stopped before it finished; the controller assigns it again"
-                log.warn(kept if held.finished else lost, job=held.id, name=held.name)
+                lost = "job stopped before it finished; it will be placed again"
+                log.warn(kept if held.finished else lost, job=held.name, attempt=held.id)
                 self._cancel(held)
             for task in loops:
                 task.cancel()
@@ -215,9 +215,9 @@ class Agent:
     def _take(self, job: wire.Job) -> bool:
         """Start the job; False if it has no ID, or is held or ended already."""
         if not job.id or job.id in self._held or job.id in self._ended:
-            log.debug("controller sent invalid work", job=job.id)
+            log.debug("controller sent invalid work", attempt=job.id)
             return False
-        log.info("taken", job=job.id, name=job.name)
+        log.info("taken", job=job.name, attempt=job.id)
         held = HeldAttempt(job.id, job.name)
         threads = threads_per_job(self._cores, self._capability.concurrency)
         self._hold(held, self._run_attempt(held, controller_link.worker_task(job, self._backend, threads)))
@@ -230,18 +230,18 @@ class Agent:
             if held.id not in self._interrupted:
                 self._interrupted.append(held.id)
                 log.warn(
-                    "worker was stopped by another process; the agent will pull the job again",
-                    job=held.id,
-                    name=held.name,
+                    "worker was stopped; the agent will pull the job again",
+                    job=held.name,
+                    attempt=held.id,
                 )
                 return
             result = AttemptResult(
                 held.id, fault="NodeFault", message="the worker was stopped twice, and not by the agent"
             )
         if result.fault is None:
-            log.info("scored", job=held.id, name=held.name, score=result.score, frames=result.frames)
+            log.info("scored", job=held.name, attempt=held.id, score=result.score, frames=result.frames)
         else:
-            log.warn("not scored", job=held.id, name=held.name, fault=result.fault, why=result.message)
+            log.warn("not scored", job=held.name, attempt=held.id, fault=result.fault, error=result.message)
         done = SpooledResult(held.id, held.name, result)
         try:
             self._spool.put(done)
@@ -273,7 +273,7 @@ class Agent:
             except SessionRejected:
                 self._heartbeat_now.set()
             except ControllerError as error:
-                log.debug("cannot report progress", job=held.id, error=str(error))
+                log.debug("cannot report progress", attempt=held.id, error=str(error))
             else:
                 if not ok:
                     self._stop([held.id])
@@ -290,16 +290,16 @@ class Agent:
             except SessionRejected:
                 self._heartbeat_now.set()
             except InvalidRequest as error:
-                log.error("the controller cannot read the result; it is dropped", job=done.id, why=str(error))
+                log.error("the controller cannot read the result; it is dropped", attempt=done.id, error=str(error))
                 ok = False
                 break
             except ControllerError as error:
-                outage.failed(error, job=done.id)
+                outage.failed(error, attempt=done.id)
             else:
                 outage.recovered()
                 break
             await asyncio.sleep(retries.next())
-        log.info("reported" if ok else "result rejected: the attempt has ended", job=done.id)
+        log.info("reported" if ok else "result rejected: the attempt has ended", attempt=done.id)
         self._ended.append(done.id)
         self._spool.drop(done.id)
 
@@ -321,7 +321,7 @@ class Agent:
             held = self._held.get(attempt)
             if held is not None and not held.stopping:
                 write = log.debug if held.finished else log.info  # it may have ended by the result reported from here
-                write("job stopped: the attempt has ended", job=held.id, name=held.name)
+                write("job stopped: the attempt has ended", job=held.name, attempt=held.id)
                 self._spool.drop(attempt)
                 self._cancel(held)
 

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with locked_state_folder(settings.state):
             asyncio.run(run(settings))
     except AgentExit as end:
-        log.error("agent exits", why=str(end))
+        log.error("agent exits", error=str(end))
         sys.exit(end.code)
 
 

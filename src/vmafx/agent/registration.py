@@ -44,7 +44,7 @@ class Registration:
     def lose(self, session: AgentSession, why: object) -> None:
         """Give up a session that was rejected, unless it has been replaced since."""
         if session == self._session:
-            log.warn("session rejected; registering again", why=str(why))
+            log.warn("session rejected; registering again", error=str(why))
             self._session = None
             self._notify()
 
@@ -69,11 +69,11 @@ class Registration:
         except (ControllerRefused, SessionRejected) as error:
             log.error(
                 "registration refused; retrying",
-                name=self._request.name, why=str(error), advice=ADVICE[type(error)],
+                name=self._request.name, error=str(error), advice=ADVICE[type(error)],
             )  # fmt: skip
             return False
         except TokenUnavailable as error:
-            log.error("no token to register with; retrying", why=str(error))
+            log.error("no token to register with; retrying", error=str(error))
             return False
         except ControllerError as error:
             log.warn("controller unreachable; retrying", error=str(error))

@@ -39,7 +39,7 @@ class ResultSpool:
         try:
             self._path(attempt).unlink(missing_ok=True)
         except OSError as error:
-            log.warn("cannot delete a reported result", job=attempt, error=error.strerror)
+            log.warn("cannot delete a reported result", attempt=attempt, error=error.strerror)
 
     def read(self) -> list[SpooledResult]:
         """The stored results, oldest first. A damaged file is renamed; the oldest beyond MAX_SPOOLED are deleted."""
@@ -55,7 +55,7 @@ class ResultSpool:
             else:
                 found.append(done)
         for done in found[:-MAX_SPOOLED]:
-            log.warn("too many unreported results; the oldest is deleted", job=done.id, name=done.name)
+            log.warn("too many unreported results; the oldest is deleted", job=done.name, attempt=done.id)
             self.drop(done.id)
         return found[-MAX_SPOOLED:]
 

@@ -106,7 +106,7 @@ class DemoCluster:
             entry = msgspec.json.decode(line, type=dict[str, Any])
         except msgspec.DecodeError:
             return line
-        return ": ".join(str(entry[name]) for name in ("msg", "error", "why") if name in entry)
+        return ": ".join(str(entry[name]) for name in ("msg", "error") if name in entry)
 
 
 def _answers(url: str) -> bool:

@@ -112,7 +112,7 @@ class HostHardware:
         if any(os.access(file, os.R_OK | os.W_OK) for file in found):
             return Device(vendor, len(cards), _describe(len(cards), name))
         why = "permission denied; is this user in the group render?" if found else "its driver offers no compute device"
-        log.warn("GPU not used", gpu=name, why=why)
+        log.warn("GPU not used", gpu=name, error=why)
         return None
 
     async def _apple(self) -> Device | None:
@@ -136,7 +136,9 @@ class HostHardware:
             async with asyncio.timeout(COMMAND_TIMEOUT + KILL_TIMEOUT):
                 code, out, err = await run_command([program, *command[1:]], within=COMMAND_TIMEOUT)
         except (TimeoutError, SpawnFailed) as error:
-            log.warn("device tool failed", tool=program, why=str(error) or f"no answer within {COMMAND_TIMEOUT:.0f} s")
+            log.warn(
+                "device tool failed", tool=program, error=str(error) or f"no answer within {COMMAND_TIMEOUT:.0f} s"
+            )
             return ""
         if code:
             log.warn("device tool failed", tool=program, code=code, output=one_line(out or err))

@@ -53,7 +53,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
     if result.fault is None:
         log.info("scored", score=result.score, frames=result.frames)
     else:
-        log.error("not scored", fault=result.fault, why=result.message)
+        log.error("not scored", fault=result.fault, error=result.message)
     try:
         settings.answer.write_bytes(encode_result(result))
     except OSError as error:

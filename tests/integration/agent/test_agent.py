@@ -104,7 +104,7 @@ async def test_a_worker_that_gets_sigterm_is_not_a_failure(
         await running.wait_for_log("worker was stopped")
         await eventually(lambda: controller.results, "the job is scored again")
         assert controller.results["uid-0"].fault is None
-        assert [one["job"] for one in running.log if one["msg"] == "taken"] == ["uid-0", "uid-0"]
+        assert [one["attempt"] for one in running.log if one["msg"] == "taken"] == ["uid-0", "uid-0"]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ async def test_a_result_whose_response_is_lost_is_reported_again(
         await eventually(lambda: "uid-1" in controller.results, "the other job is scored")
         pulls = len(controller.calls("PullWork"))
         await eventually(lambda: len(controller.calls("PullWork")) > pulls + 1, "the first was assigned again")
-        assert [one["job"] for one in running.log if one["msg"] == "taken"] == ["uid-0", "uid-1"]
+        assert [one["attempt"] for one in running.log if one["msg"] == "taken"] == ["uid-0", "uid-1"]
 
 
 async def test_an_ended_attempt_is_stopped_and_frees_its_slot(
@@ -303,7 +303,7 @@ async def test_a_machine_that_cannot_score_does_not_register(controller: MemoryC
         controller.address, tmp_path / "state", none, variables={"VMAFX_FFMPEG_BIN": "/nowhere"}
     ) as running:
         assert await running.ended() == 1
-    assert "this machine cannot score" in running.log[-1]["why"]
+    assert "this machine cannot score" in running.log[-1]["error"]
     assert controller.received == []
     broken = {"VMAFX_FFMPEG_BIN": "/bin/true", "PATH": os.environ["PATH"]}
     with pytest.raises(NodeFault):

@@ -80,7 +80,7 @@ async def test_of_two_agents_with_one_name_the_older_exits(shared: ScenarioClust
         await eventually(older.exits, "the older agent exits")
         assert older.exits() == [2]
         await older.wait_for_log("agent exits")  # its last line may be read after its exit
-        why = older.life.log[-1]["why"]
+        why = older.life.log[-1]["error"]
         assert "another agent has registered as" in why
         assert "--name" in why
         shared.assert_scored(await fleet.finished(key), "machine", attempts=1, failures=0)

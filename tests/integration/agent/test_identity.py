@@ -26,7 +26,7 @@ async def test_a_superseded_agent_exits_and_says_what_to_do(
         assert (
             len(controller.calls("RegisterNode")) == 1
         )  # else two agents of one name would replace each other forever
-    why = running.log[-1]["why"]
+    why = running.log[-1]["error"]
     assert "another agent has registered as default/machine" in why
     assert "--name" in why
 
@@ -61,7 +61,7 @@ async def test_a_missing_token_file_is_logged_until_it_is_back(
         assert "--token-file" in running.log[-1]["advice"]
         token.unlink()
         await running.wait_for_log("no token to register with")
-        assert running.log[-1]["why"] == f"the token file {token} cannot be read: No such file or directory"
+        assert running.log[-1]["error"] == f"the token file {token} cannot be read: No such file or directory"
         assert not running.has_logged("controller unreachable")
         controller.refusals.clear()
         token.write_text("second")
@@ -100,7 +100,7 @@ async def test_a_second_agent_in_the_same_state_folder_exits(
         await first.wait_for_log("registered")
         async with agent(controller.address, tmp_path, speed, "--name", "other") as second:
             assert await second.ended() == 1
-        assert f"another agent (process {first.process.pid}) uses {tmp_path}" in second.log[-1]["why"]
+        assert f"another agent (process {first.process.pid}) uses {tmp_path}" in second.log[-1]["error"]
         assert len(controller.calls("RegisterNode")) == 1
 
 
@@ -113,7 +113,7 @@ async def test_unusable_certificates_end_the_agent_at_once(speed: Path, tmp_path
     for flags in (files.flags, ("--ca", __file__), ("--ca", "/none"), ("--cert", str(files.cert))):
         async with agent("localhost:1", tmp_path / "state", speed, *flags, tls=True) as running:
             assert await running.ended() == 2
-        assert "--" in running.log[-1]["why"] or "/none" in running.log[-1]["why"]
+        assert "--" in running.log[-1]["error"] or "/none" in running.log[-1]["error"]
 
 
 class Certificates:
@@ -164,7 +164,7 @@ async def test_a_refused_registration_is_logged_and_retried(
     async with agent(controller.address, tmp_path, speed) as running:
         await running.wait_for_log("registration refused")
         assert running.log[-1]["level"] == "error"
-        assert running.log[-1]["why"] == f"{code.name}: so it [31mis"
+        assert running.log[-1]["error"] == f"{code.name}: so it [31mis"
         assert "--name" in running.log[-1]["advice"]
         controller.refusals.clear()
         await running.wait_for_log("registered")

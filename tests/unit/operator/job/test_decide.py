@@ -449,7 +449,7 @@ def test_a_job_set_to_running_by_another_scheduler_is_placed_on_its_node_or_queu
         "NoNodes", "there is no VmafxNode n"
     )
     assert step_for(running({"cancel": True}, controllerJobID=None)) == Fail("Cancelled", "cancelled while it ran")
-    queued = Retry("it was Running without a node", failed=False)
+    queued = Retry("its phase was Running, but it had neither a node nor an attempt", failed=False)
     assert step_for(running(controllerJobID=None, assignedNode=None), pod_seen=False) == queued
 
 

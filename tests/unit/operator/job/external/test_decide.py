@@ -89,12 +89,12 @@ def step_for(one: JobView, reply: ReplyState | ExternalReply, intent: ExternalIn
         (
             job(),
             ExternalReply("NO_REPLY"),
-            MirrorExternal("Pending", f"{CONTROLLER}, which has job j-7, does not answer; retrying"),
+            MirrorExternal("Pending", f"{CONTROLLER} does not answer about job j-7; retrying"),
         ),
         (
             job("Running"),
             ExternalReply("NO_REPLY"),
-            MirrorExternal("Running", f"{CONTROLLER}, which has job j-7, does not answer; retrying"),
+            MirrorExternal("Running", f"{CONTROLLER} does not answer about job j-7; retrying"),
         ),
         (
             job("Running"),

@@ -15,10 +15,10 @@ from vmafx.fleet.queue import JobQueue, QueueRow, make_queue, read_durations
 from vmafx.fleet.reader import UNFINISHED_PHASES, FleetJob, FleetNode, FleetReader
 from vmafx.fleet.rows import JobRow, NodeRow, ObjectRow, job_row, key_of, node_row
 from vmafx.fleet.watch import LiveCaches, LiveQueue, jobs_informer, nodes_informer
+from vmafx.jobs.state import placed_at
 from vmafx.kube import Client, ObjectKey
 from vmafx.kube.errors import KubeError
 from vmafx.runtime.store import ObjectChange
-from vmafx.scheduling.forecast import attempt_start
 
 MAX_REMEMBERED = 10_000  # ended jobs
 MAX_ENDED_ROWS = 50
@@ -160,7 +160,7 @@ def make_overview(
 
 
 def _running_row(job: FleetJob, now: datetime) -> RunningRow:
-    status, progress, started = job.status, job.status.progress, attempt_start(job)
+    status, progress, started = job.status, job.status.progress, placed_at(job)
     total = progress.totalFrames if progress else 0
     return RunningRow(
         namespace=job.metadata.namespace,

@@ -5,7 +5,7 @@ from typing import get_args
 
 from vmafx.api.job import JobView
 from vmafx.jobs.outcome import Fail, FailureReason, Outcome, Retry, Succeed, Suspend
-from vmafx.jobs.state import scheduled_condition
+from vmafx.jobs.state import placed_at
 from vmafx.meters import Counters, Histograms
 from vmafx.runtime.metrics import Metrics
 
@@ -50,7 +50,7 @@ class JobMetrics:
                 self._succeeded.inc()
                 self._attempts["succeeded"].inc()
                 self._frames.inc(result.frames or 0)
-                self._run_time.observe(max(0.0, (now - _placed_at(job, now)).total_seconds()))
+                self._run_time.observe(max(0.0, (now - (placed_at(job) or now)).total_seconds()))
             case Fail(reason):
                 self._failed[reason].inc()
                 if job.status.phase == "Running":
@@ -60,9 +60,3 @@ class JobMetrics:
                 self._attempts["failed" if outcome.failed else "disrupted"].inc()
             case Suspend() if job.status.phase == "Running":
                 self._attempts["suspended"].inc()
-
-
-def _placed_at(job: JobView, now: datetime) -> datetime:
-    """When the current attempt was placed: the last transition of the Scheduled condition."""
-    scheduled = scheduled_condition(job)
-    return scheduled.lastTransitionTime if scheduled is not None else now

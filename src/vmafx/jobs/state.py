@@ -97,5 +97,13 @@ def _retry_delay_left(job: JobView, now: datetime) -> float:
     return min(delay, delay - (now - scheduled.lastTransitionTime).total_seconds())  # the clock may have been set back
 
 
+def placed_at(job: JobView) -> datetime | None:
+    """When the current or last attempt was placed; the first start if no condition shows it."""
+    scheduled = scheduled_condition(job)
+    if scheduled is not None and scheduled.status == "True":
+        return scheduled.lastTransitionTime
+    return job.status.startedAt
+
+
 def scheduled_condition(job: JobView) -> Condition | None:
     return find_condition(job.status.conditions, "Scheduled")

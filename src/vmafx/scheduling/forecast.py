@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from vmafx.api.job import JobProgress, JobView
-from vmafx.jobs.state import queue_gate, scheduled_condition
+from vmafx.jobs.state import placed_at, queue_gate
 from vmafx.scheduling.durations import Durations, JobDuration, job_class
 from vmafx.scheduling.requirements import (
     JobRequest,
@@ -180,23 +180,15 @@ def running_job(
         return RunningJob(name, node, max(progress.totalFrames - progress.frames, 0) / progress.fps)
     if offer is None:
         return RunningJob(name, node)
-    started = attempt_start(job)
+    started = placed_at(job)
     elapsed = max((now - started).total_seconds(), 0.0) if started else 0.0
     return RunningJob(name, node, durations.remaining(job_request(job).requirements, offer, elapsed))
 
 
 def job_duration(job: JobView, offer: NodeOffer) -> JobDuration | None:
     """The duration of a finished job on its node, `offer`; None if its status does not show it."""
-    started, ended = attempt_start(job), job.status.finishedAt
+    started, ended = placed_at(job), job.status.finishedAt
     if started is None or ended is None:
         return None
     kind = job_class(job_request(job).requirements, offer)
     return JobDuration(kind, ended.timestamp(), (ended - started).total_seconds())
-
-
-def attempt_start(job: JobView) -> datetime | None:
-    """When the last attempt was placed; the first start if no condition shows it."""
-    scheduled = scheduled_condition(job)
-    if scheduled is not None and scheduled.status == "True":
-        return scheduled.lastTransitionTime
-    return job.status.startedAt

@@ -11,7 +11,7 @@ from vmafx.api.job import FINISHED, JobView
 from vmafx.api.node import NodeView, Runtime
 from vmafx.jobs.attempt import decode_result
 from vmafx.jobs.outcome import Fail, Retry, Suspend, deadline_exceeded, failed_attempt, outcome_of
-from vmafx.jobs.state import attempt_id, deadline_left, queue_gate, scheduled_condition
+from vmafx.jobs.state import attempt_id, deadline_left, placed_at, queue_gate, scheduled_condition
 from vmafx.operator.job.external.decide import ExternalState, decide_external
 from vmafx.operator.job.pod_cache import ContainerTerminated, PodView
 from vmafx.operator.job.steps import (
@@ -177,9 +177,9 @@ def _claimable_since(job: JobView, node: NodeView, watched_since: datetime | Non
     """
     if node.status.healthy is not True:
         return None
-    placed, ready = scheduled_condition(job), readiness(node)
+    ready = readiness(node)
     times = (
-        placed.lastTransitionTime if placed is not None and placed.status == "True" else job.status.startedAt,
+        placed_at(job),
         ready.lastTransitionTime if ready is not None and ready.status == "True" else None,
         watched_since,
     )

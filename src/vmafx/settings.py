@@ -8,6 +8,7 @@ The attribute is the setting's name. Flags override variables. `docs/environment
 
 import argparse
 import os
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, dataclass_transform, get_type_hints
 
@@ -68,7 +69,12 @@ def parse(
     A setting that two groups inherit from the same class has one flag and one value.
     """
     settings = dict.fromkeys(setting for group in groups for setting in declared(group).values())
-    parser = _Parser(prog=program, description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    variables = [setting for setting in settings if setting.variable and not setting.flag]
+    listed = "\n".join(f"  {setting.variable}\n{_wrapped(setting)}" for setting in variables)
+    epilog = f"environment variables without a flag:\n{listed}" if variables else None
+    parser = _Parser(
+        prog=program, description=about, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for setting in settings:
         if setting.flag:
             options: dict[str, Any] = {"nargs": "?", "const": "true"} if setting.switch else {}
@@ -124,6 +130,19 @@ def at_least(minimum: int) -> Callable[[str], int]:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}; see `{self.prog} --help`\n")
+
+
+def _wrapped(setting: Setting) -> str:
+    """The description of a variable, laid out like that of a flag."""
+    text = setting.text + (f" (default {setting.default})" if setting.default else "")
+    return textwrap.fill(
+        text,
+        width=78,
+        initial_indent=" " * 24,
+        subsequent_indent=" " * 24,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
 
 
 def _help(setting: Setting) -> str:

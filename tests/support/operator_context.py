@@ -15,5 +15,5 @@ def context(client: Client, namespace: str, metrics: Metrics | None = None, **pa
     manager = Manager(metrics, probes=None, metrics_at=None, election=None)
     events = EventRecorder(client, "vmafx-operator", "test")
     manager.in_background(events.run)
-    options: dict[str, Any] = {"namespace": namespace, "workers": 8} | parts
+    options: dict[str, Any] = {"namespace": namespace, "max_concurrent": 8} | parts
     return OperatorContext(client=client, manager=manager, metrics=metrics, events=events, **options)

@@ -58,7 +58,7 @@ def test_the_settings_of_a_group_are_listed_by_name() -> None:
     assert [one.flag for one in declared(Right).values()] == ["--place", "--quick", ""]
 
 
-def test_help_lists_the_flags_of_all_groups(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_flags_and_variables_of_all_groups(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         parse([Left, Right], "program", "About it.", ["--help"], {})
     assert end.value.code == 0
@@ -66,7 +66,8 @@ def test_help_lists_the_flags_of_all_groups(capsys: pytest.CaptureFixture[str]) 
     assert page.count("--place TEXT") == 2  # in the usage line and in the list
     assert "How many. [COUNT] (default 3)" in page
     assert "--quick" in page
-    assert "ONLY" not in page
+    assert "environment variables without a flag:\n  ONLY\n" in page
+    assert page.endswith("A variable alone. (default x)\n")
 
 
 def test_an_invalid_value_exits_with_code_2_and_one_line(capsys: pytest.CaptureFixture[str]) -> None:

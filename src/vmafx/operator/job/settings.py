@@ -13,7 +13,8 @@ class JobSettings(Settings):
 
     # fmt: off
     external_controller: Annotated[str, Setting(
-        "gRPC address of the external controller to poll; {namespace} stands for the job's namespace.",
+        "gRPC address of the external controller that runs jobs with a controllerJobID of its own; {namespace} stands "
+        "for the job's namespace.",
         default=poller.DEFAULT_ADDRESS, variable="VMAFX_CONTROLLER_GRPC_ADDR", parse=poller.parse_address,
     )]
     worker_image: Annotated[str, Setting(

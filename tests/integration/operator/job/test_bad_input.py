@@ -155,7 +155,7 @@ def test_bad_input_fails_in_one_attempt_and_says_which_part_and_why(finished: Fi
 
 @pytest.mark.parametrize(
     ("status", "reason"),
-    [(404, "there is no such file; check the URL"), (403, "no permission"), (401, "no permission")],
+    [(404, "file not found; check the URL"), (403, "permission denied"), (401, "permission denied")],
 )
 @pytest.mark.parametrize("part", ["reference", "distorted", "model"])
 async def test_a_clip_that_the_web_server_refuses_fails_the_job(
@@ -167,7 +167,7 @@ async def test_a_clip_that_the_web_server_refuses_fails_the_job(
         job = await reaches(client, key, phase("Failed"), "it fails")
     assert condition(job, "Failed") == ("True", "BadInput")
     assert job.status.message is not None
-    assert job.status.message.startswith(f"{part}: cannot fetch {url}: the server says {status}, {reason}")
+    assert job.status.message.startswith(f"{part}: cannot fetch {url}: the server answered {status}, {reason}")
     assert (kubelet.started, job.status.score) == (["refused-0"], None)
 
 
@@ -182,7 +182,7 @@ async def test_a_file_outside_the_allowed_folders_fails_the_job(
             job = await reaches(client, key, phase("Failed"), "it fails")
             assert condition(job, "Failed") == ("True", "BadInput")
             messages.append((job.status.message or "").replace(uri, "X"))
-        assert set(messages) == {"distorted: X lies outside the folders that VMAFX_MEDIA_ROOTS allows"}
+        assert set(messages) == {"distorted: X is outside the folders that VMAFX_MEDIA_ROOTS allows"}
     assert kubelet.started == ["job-0-0", "job-1-0", "job-2-0"]
 
 

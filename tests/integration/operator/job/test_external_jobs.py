@@ -187,7 +187,7 @@ async def test_no_job_is_lost_while_its_controller_is_down(
     async with mirroring(client, elsewhere, namespace):
         for key, stays in ((waiting, "Pending"), (working, "Running")):
             job = await reaches(
-                client, key, lambda job: "does not answer; retrying" in message_of(job), "its message says so"
+                client, key, lambda job: "does not answer about job" in message_of(job), "its message says so"
             )
             assert job.status.phase == stays
         await elsewhere.start()

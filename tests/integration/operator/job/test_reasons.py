@@ -75,7 +75,7 @@ SCENARIOS = {
     "placed": Scenario("Placed", "on node-0", runs=False),
     "placed-with-agent": Scenario("PlacedWithAgent", "on node-0", nodes=(AGENT,), session="s"),
     "scored": Scenario("Scored", r"VMAF \d+\.\d{3}"),
-    "bad-model": Scenario("BadInput", "model: there is no model 'vmaf_v9'; there are", {"model": "vmaf_v9"}),
+    "bad-model": Scenario("BadInput", "model: there is no model 'vmaf_v9'; use", {"model": "vmaf_v9"}),
     "given-up": Scenario("RetriesExhausted", "the worker exited with code 1", {"retryLimit": 0}, result=NO_RESULT),
     "too-late": Scenario("DeadlineExceeded", "not finished within 1 s of", {"activeDeadlineSeconds": 1}, runs=False),
     "cancelled": Scenario("Cancelled", "cancelled before it ran", {"cancel": True}),

@@ -192,7 +192,7 @@ async def test_the_commands_of_the_jobs_page(site: Site) -> None:
     assert "cpu-pool" in overview
     assert "first-job" in overview
     described = await site.run(describe.replace("NAME", "first-job"))
-    assert re.search(r"Reason: +Sited\n +Status: +True\n +Type: +Scheduled", described)
+    assert re.search(r"Reason: +Placed\n +Status: +True\n +Type: +Scheduled", described)
     assert re.search(r"Reason: +Scored\n +Status: +True\n +Type: +Complete", described)
 
     await site.run("kubectl delete vmjob first-job")

@@ -6,7 +6,10 @@ import msgspec
 
 
 class FeatureStatistics(msgspec.Struct, frozen=True):
-    """A feature pooled over all frames. `percentiles` has the keys p1 to p99; 95 % of the frames exceed p5."""
+    """A feature pooled over all frames. `percentiles` has p1, p5, p10, p25, p50, p75, p90, p95 and p99.
+
+    95 % of the frames exceed p5.
+    """
 
     mean: float
     harmonicMean: float

@@ -184,7 +184,7 @@ def _report_outcomes(
     json: bool,
     threshold: float | None,
 ) -> int:
-    """Write the reports and print the scores; returns the highest exit code of all clips."""
+    """Writes the reports and prints the scores; returns the highest exit code of all clips."""
     codes, below = [0], []
     for outcome, name in zip(outcomes, names, strict=False):
         if isinstance(outcome, ClipFailed):

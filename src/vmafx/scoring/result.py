@@ -77,3 +77,8 @@ class Progress(msgspec.Struct, frozen=True):
     total: int | None = None
     fps: float = 0.0
     eta: float | None = None
+
+    @property
+    def activity(self) -> str:
+        """The stage as shown to people; the values of `stage` are part of the API."""
+        return {"fetching": "downloading", "reading": "probing"}.get(self.stage, self.stage)

@@ -51,7 +51,9 @@ class ScoreProgress:
         if self._bars.disable:
             self._print_line(number, update)
             return
-        speed = f"{update.fps:.1f} fps" if update.stage == "scoring" else update.stage
+        speed = f"{update.fps:.1f} fps" if update.stage == "scoring" else update.activity
+        if update.stage == "fetching":
+            speed = "MiB downloaded"
         divisor = 1 << 20 if update.stage == "fetching" else 1
         total = None if update.total is None else max(update.total, update.done) / divisor
         self._bars.update(self._task(number), completed=update.done // divisor, total=total, speed=speed)

@@ -29,8 +29,9 @@ from vmafx.scoring.result import FeatureStatistics, ScoreResult
 from vmafx.scoring.score import Scorer
 from vmafx.settings import from_environ
 
-EXIT_BELOW_FLOOR, EXIT_BAD_INPUT, EXIT_ENGINE = 1, 2, 3
+EXIT_BELOW_THRESHOLD, EXIT_BAD_INPUT, EXIT_ENGINE = 1, 2, 3
 RESULTS, EXECUTION = "Results", "Execution"
+THREADS_HELP = "Threads per clip (default: VMAFX_THREADS, or 0: all cores, shared by the clips scored at once)."
 ERRORS: tuple[type[Exception], ...] = ()  # `score` maps each error to its own exit code
 # Columns of the table, with the terminal width from which on they fit; narrower terminals get fewer columns.
 MIN_WIDTHS = {"mean": 0, "harmonic": 84, "min": 36, "p5": 47, "median": 58, "p95": 69, "max": 75}
@@ -38,7 +39,7 @@ SHOWN_FEATURES = ("vmaf", "psnr_y", "psnr_cb", "psnr_cr", "ssim", "ms_ssim", "ps
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command(context_settings=HELP)(with_scoring_flags(score))
+    app.command(context_settings=HELP)(with_scoring_flags(score, THREADS_HELP))
 
 
 class BatchOptions(msgspec.Struct, frozen=True):
@@ -99,7 +100,12 @@ def score(
     ] = None,
     parallel: Annotated[
         int,
-        typer.Option(min=0, metavar="N", help="Clips to score at once (0: one per core).", rich_help_panel=EXECUTION),
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Clips to score at once (0: one per core; with --threads N, one per N cores).",
+            rich_help_panel=EXECUTION,
+        ),
     ] = 0,
     cache: Annotated[
         bool, typer.Option("--cache/--no-cache", help="Reuse cached results.", rich_help_panel=EXECUTION)
@@ -114,11 +120,11 @@ def score(
 
     Exit codes: 0 scored, 1 below --fail-under, 2 bad input, 3 the engine or this machine failed.
     """
-    reports = report or []
+    report_paths = report or []
     names = [display_name(name) for name in distorted]
     try:
-        settings = from_environ(ReportSettings)
-        reports = [resolve_path(path, settings) for path in reports]  # fails before clips are scored, not after
+        settings = from_environ(ReportSettings)  # a bad path fails before clips are scored, not after
+        report_paths = [resolve_path(path, settings) for path in report_paths]
         chosen = msgspec.structs.asdict(flags.options())
         if flags.threads is None:
             chosen["threads"] = OptionSettings.from_environ(os.environ).threads
@@ -138,16 +144,16 @@ def score(
         policy = MediaPolicy.from_environ(os.environ)
         if allow_private:
             policy = msgspec.structs.replace(policy, private=True)
-        batch = BatchOptions(cache, parallel, pictures=worst if any(map(shows_pictures, reports)) else 0)
+        batch = BatchOptions(cache, parallel, pictures=worst if any(map(shows_pictures, report_paths)) else 0)
         with ScoreProgress(names, quiet=quiet or json) as progress:
-            run = _score(reference_source, distorted_sources, options, policy, batch, progress)
-            outcomes = asyncio.run(run)
+            scoring = _score(reference_source, distorted_sources, options, policy, batch, progress)
+            outcomes = asyncio.run(scoring)
     except ScoringError as error:  # concerns all clips
         typer.echo(_error_line(error), err=True)
         outcomes, fail_under = [ClipFailed(error)], None
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
-    raise typer.Exit(_report_outcomes(outcomes, names, reports, json=json, floor=fail_under))
+    raise typer.Exit(_report_outcomes(outcomes, names, report_paths, json=json, threshold=fail_under))
 
 
 async def _score(
@@ -171,39 +177,41 @@ async def _score(
 
 
 def _report_outcomes(
-    outcomes: list[ClipScored | ClipFailed], names: list[str], reports: list[Path], *, json: bool, floor: float | None
+    outcomes: list[ClipScored | ClipFailed],
+    names: list[str],
+    report_paths: list[Path],
+    *,
+    json: bool,
+    threshold: float | None,
 ) -> int:
-    """Write the reports and print the scores; returns the highest exit code of all clips."""
+    """Writes the reports and prints the scores; returns the highest exit code of all clips."""
     codes, below = [0], []
     for outcome, name in zip(outcomes, names, strict=False):
         if isinstance(outcome, ClipFailed):
             codes.append(_exit_code(outcome.error))  # the error was printed when the clip failed
-        elif floor is not None and outcome.report.result.score < floor:
-            below.append(f"{name} {_format_below(outcome.report.result.score, floor)}")
+        elif threshold is not None and outcome.report.result.score < threshold:
+            below.append(f"{name} {_format_below(outcome.report.result.score, threshold)}")
     scored = [outcome for outcome in outcomes if isinstance(outcome, ClipScored)]
-    codes.append(_write_reports(reports, scored) if scored else 0)
+    codes.append(_write_reports(report_paths, scored) if scored else 0)
     try:
         if json:
             typer.echo(scores_as_json(outcomes, names))
         elif scored:
             print_scores([outcome.report.result for outcome in scored])
-    except OSError as error:  # must not end with the exit code of a score below the floor
+    except OSError as error:  # must not end with the exit code of a score below the threshold
         typer.echo(f"error: cannot print the result: {error.strerror}", err=True)
         return EXIT_ENGINE
     if below:
-        typer.echo(
-            f"{len(below)} of {len(outcomes)} {'is' if len(below) == 1 else 'are'} below "
-            f"{floor:.10g}: {', '.join(below)}",
-            err=True,
-        )
-        codes.append(EXIT_BELOW_FLOOR)
+        clips = "1 clip" if len(outcomes) == 1 else f"{len(outcomes)} clips"
+        typer.echo(f"VMAF below {threshold:.10g}: {', '.join(below)} ({len(below)} of {clips})", err=True)
+        codes.append(EXIT_BELOW_THRESHOLD)
     return max(codes)
 
 
-def _format_below(score: float, floor: float) -> str:
-    """The score with as many digits as show that it is below the floor."""
+def _format_below(score: float, threshold: float) -> str:
+    """The score with as many digits as show that it is below the threshold."""
     short = f"{score:.3f}"
-    return short if float(short) < floor else repr(score)
+    return short if float(short) < threshold else repr(score)
 
 
 def _write_reports(paths: list[Path], scored: list[ClipScored]) -> int:
@@ -222,8 +230,12 @@ def _write_reports(paths: list[Path], scored: list[ClipScored]) -> int:
 
 def _error_line(error: ScoringError, name: str = "") -> str:
     """One line: what happened, and what to do."""
-    remedy = f"; {error.remedy}" if isinstance(error, BadInput) and error.remedy else ""
-    return f"error: {name + ': ' if name else ''}{' '.join(str(error).split())}{remedy}"
+    remedy = _remedy(error)
+    return f"error: {name + ': ' if name else ''}{' '.join(str(error).split())}{'; ' + remedy if remedy else ''}"
+
+
+def _remedy(error: ScoringError) -> str:
+    return error.remedy if isinstance(error, BadInput) else ""
 
 
 def _exit_code(error: ScoringError) -> int:
@@ -244,7 +256,10 @@ def scores_as_json(outcomes: Sequence[ClipScored | ClipFailed], names: Sequence[
 def _document(outcome: ClipScored | ClipFailed, name: str) -> object:
     if isinstance(outcome, ClipScored):
         return outcome.report.result
-    return {"distorted": {"uri": name}, "error": {"kind": type(outcome.error).__name__, "message": str(outcome.error)}}
+    error = {"kind": type(outcome.error).__name__, "message": str(outcome.error)}
+    if remedy := _remedy(outcome.error):
+        error["remedy"] = remedy
+    return {"distorted": {"uri": name}, "error": error}
 
 
 def print_scores(results: Sequence[ScoreResult]) -> None:
@@ -254,10 +269,13 @@ def print_scores(results: Sequence[ScoreResult]) -> None:
         for note in result.notes:
             console.print(Text(f"note: {note}", style="yellow"))
         frames = "1 frame" if result.frames == 1 else f"{result.frames:,} frames"
-        speed = "cached" if result.cached else f"{result.fps:.1f} fps"
+        scored = f"{result.pooling} of {frames}"
+        details = f"{scored}, cached; {result.model}"
+        if not result.cached:
+            details = f"{scored}; {result.model}; scored at {result.fps:.1f} fps"
         console.print(
             Text(f"VMAF {result.score:.3f}", style="bold"),
-            Text(f"({result.pooling} of {frames}, {speed}; {result.model})"),
+            Text(f"({details})"),
         )
     if len(results) > 1:
         console.print(_ranking_table(results))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import msgspec
 import typer
 
-from vmafx.api.scoring import DEFAULT_MODEL, Feature, PixelFormat, RawFormat, ScoringOptions
+from vmafx.api.scoring import DEFAULT_MODEL, MAX_THREADS, Feature, PixelFormat, RawFormat, ScoringOptions
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.media.uri import display_name
 from vmafx.scoring.request import check_options
@@ -20,6 +20,7 @@ CONTAINER_EXTENSIONS = (
 )  # fmt: skip
 SCORING, RAW_VIDEO = "Scoring", "Raw video"
 _DEFAULT = ScoringOptions()
+_FLAGS = {"subsample": "--subsample", "pooling": "--pool", "features": "--feature", "threads": "--threads"}
 
 _option = functools.partial(typer.Option, rich_help_panel=SCORING)
 _raw_option = functools.partial(typer.Option, rich_help_panel=RAW_VIDEO)
@@ -50,9 +51,7 @@ class ScoringFlags(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = _DEFAULT.pooling
     subsample: Annotated[int, _option(metavar="N", help="Score every Nth frame only.")] = _DEFAULT.subsample
-    threads: Annotated[
-        int | None, _option(metavar="N", help="Threads per clip, 0 for all cores (default: VMAFX_THREADS, or 0).")
-    ] = None
+    threads: int | None = None  # each command has its own help text
 
     size: Annotated[str, _raw_option(metavar="WxH", help="Frame size of raw clips.")] = ""
     pix_fmt: Annotated[str, _raw_option(metavar="FORMAT", help="Pixel format of raw clips (default: yuv420p).")] = ""
@@ -66,10 +65,12 @@ class ScoringFlags(msgspec.Struct, frozen=True, kw_only=True):
 
     def options(self) -> ScoringOptions:
         """The options as a job has them; BadInput for values that a job could not have."""
+        if self.threads is not None and not 0 <= self.threads <= MAX_THREADS:
+            raise BadInput("options", f"--threads must be 0 to {MAX_THREADS}, not {self.threads}")
         values = {name: getattr(self, name) for name in ScoringOptions.__struct_fields__}
         values |= {"features": _parse_features(self.features or []), "threads": self.threads or None}
         options = ScoringOptions(**values)
-        check_options(options)
+        check_options(options, _FLAGS)
         return options
 
     def formats(self, reference: str, distorted: Sequence[str]) -> list[RawFormat | None]:
@@ -77,32 +78,35 @@ class ScoringFlags(msgspec.Struct, frozen=True, kw_only=True):
 
         A format applies to the clips with a raw extension; if none has one, to all.
         """
-        reference_format = _raw_format(self.size, self.pix_fmt, self.fps)
-        distorted_format = _raw_format(
-            self.distorted_size or self.size, self.distorted_pix_fmt or self.pix_fmt, self.fps
-        )
+        size, pix_fmt = ("--size", self.size), ("--pix-fmt", self.pix_fmt)
+        distorted_size = ("--distorted-size", self.distorted_size) if self.distorted_size else size
+        distorted_pix_fmt = ("--distorted-pix-fmt", self.distorted_pix_fmt) if self.distorted_pix_fmt else pix_fmt
+        reference_format = _raw_format(size, pix_fmt, self.fps)
+        distorted_format = _raw_format(distorted_size, distorted_pix_fmt, self.fps)
         clips = [(reference, reference_format), *((name, distorted_format) for name in distorted)]
         by_extension = any(_has_extension(name, RAW_EXTENSIONS) for name, _ in clips)
         formats = [
             raw_format if not by_extension or _has_extension(name, RAW_EXTENSIONS) else None
             for name, raw_format in clips
         ]
-        for (name, _), raw_format in zip(clips, formats, strict=True):
+        for number, ((name, _), raw_format) in enumerate(zip(clips, formats, strict=True)):
             if raw_format is not None and _has_extension(name, CONTAINER_EXTENSIONS):
-                problem = f"--size makes vmafx read {display_name(name)} as raw video"
-                raise BadInput("options", f"{problem}; omit it for container files, which have a header")
+                option, _ = distorted_size if number else size
+                problem = f"{option} is for raw video, but {display_name(name)} is a container file; omit it"
+                raise BadInput("options", problem)
             if raw_format is None and _has_extension(name, (".yuv",)):
                 problem = "a .yuv clip has no header"
                 raise BadInput("options", f"{problem}; specify its --size, such as 1920x1080, and its --pix-fmt")
-        if (self.distorted_size or self.distorted_pix_fmt) and not any(formats[1:]):
-            problem = "--distorted-size and --distorted-pix-fmt are for raw video, but no distorted clip is raw"
-            raise BadInput("options", problem)
+        given = [option for option, value in (distorted_size, distorted_pix_fmt) if value and "distorted" in option]
+        if given and not any(formats[1:]):
+            raise BadInput("options", f"{_are(given)} for raw video, but no distorted clip is raw")
         return formats
 
 
-def with_scoring_flags(command: Callable[..., None]) -> Callable[..., None]:
+def with_scoring_flags(command: Callable[..., None], threads_help: str) -> Callable[..., None]:
     """The command with its parameter `flags` replaced by one option per field of ScoringFlags."""
     signature, hints = inspect.signature(command), get_type_hints(ScoringFlags, include_extras=True)
+    hints["threads"] = Annotated[int | None, _option(metavar="N", help=threads_help)]
     options = [
         inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
@@ -139,20 +143,29 @@ def _parse_features(texts: Sequence[str]) -> tuple[Feature, ...]:
     return msgspec.convert(tuple(dict.fromkeys(names)), tuple[Feature, ...])
 
 
-def _raw_format(size: str, pix_fmt: str, fps: float | None) -> RawFormat | None:
-    if not size:
-        if pix_fmt or fps is not None:
-            raise BadInput("options", "--pix-fmt and --fps are for raw video, which also needs --size")
+def _raw_format(size: tuple[str, str], pix_fmt: tuple[str, str], fps: float | None) -> RawFormat | None:
+    """`size` and `pix_fmt` are the option that applies and its value."""
+    (size_option, size_text), (pix_fmt_option, pixel_format) = size, pix_fmt
+    if not size_text:
+        given = [pix_fmt_option] if pixel_format else []
+        given += [] if fps is None else ["--fps"]
+        if given:
+            raise BadInput("options", f"{_are(given)} for raw video, which also needs {size_option}")
         return None
-    pix_fmt = pix_fmt or "yuv420p"
-    width, height = parse_size(size, "--size")
-    if pix_fmt not in get_args(PixelFormat):
-        raise BadInput("options", f"unknown --pix-fmt {pix_fmt!r}; choose from {', '.join(get_args(PixelFormat))}")
-    fields = {"width": width, "height": height, "pixelFormat": pix_fmt, "frameRate": fps}
+    pixel_format = pixel_format or "yuv420p"
+    width, height = parse_size(size_text, size_option)
+    if pixel_format not in get_args(PixelFormat):
+        known = ", ".join(get_args(PixelFormat))
+        raise BadInput("options", f"unknown {pix_fmt_option} {pixel_format!r}; choose from {known}")
+    fields = {"width": width, "height": height, "pixelFormat": pixel_format, "frameRate": fps}
     try:
         return msgspec.convert(fields, RawFormat)
     except msgspec.ValidationError as error:
-        raise BadInput("options", f"--size {size} --fps {fps}: {error}") from error
+        raise BadInput("options", f"{size_option} {size_text} --fps {fps}: {error}") from error
+
+
+def _are(options: Sequence[str]) -> str:
+    return f"{' and '.join(options)} {'is' if len(options) == 1 else 'are'}"
 
 
 def _has_extension(name: str, extensions: tuple[str, ...]) -> bool:

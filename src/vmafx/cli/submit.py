@@ -27,11 +27,12 @@ from vmafx.scoring.models import BUILT_IN
 
 EXIT_USAGE, EXIT_TIMEOUT = 2, 1
 JOB = "Job"
+THREADS_HELP = "Threads of the worker (default, or 0: the worker's VMAFX_THREADS, or all its CPUs)."
 ERRORS = cluster.ERRORS
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command(context_settings=HELP)(with_scoring_flags(submit))
+    app.command(context_settings=HELP)(with_scoring_flags(submit, THREADS_HELP))
 
 
 class SubmitOptions(msgspec.Struct, frozen=True):
@@ -81,7 +82,11 @@ def submit(
         ),
     ] = None,
     backend: Annotated[
-        Backend | None, typer.Option(help="Hardware to score on (default: any).", rich_help_panel=JOB)
+        Backend | None,
+        typer.Option(
+            help="Place the job only on nodes with this hardware (default: any). Scores are computed on the CPU.",
+            rich_help_panel=JOB,
+        ),
     ] = None,
     node_selector: Annotated[
         list[str] | None,

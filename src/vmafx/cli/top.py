@@ -32,7 +32,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Print the fleet once and exit.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one snapshot and exit.")] = False,
     sort: Annotated[
         Literal["name", "busy", "fps"], typer.Option(help="Sort order of nodes and running jobs.")
     ] = "name",
@@ -42,9 +42,9 @@ def top(
     kubeconfig: cluster.KubeconfigOption = "",
     context: cluster.ContextOption = "",
 ) -> None:
-    """Show a live view of the fleet: nodes, running jobs, the queue and ended jobs.
+    """Show a live view of the fleet: nodes, running jobs, the queue and finished jobs.
 
-    Keys: q quits, s changes the sort order. If the output is not a terminal, or TERM is dumb, it is printed once.
+    Keys: q quits, s changes the sort order. If the output is not a terminal, or TERM is dumb, one snapshot is printed.
     """
 
     async def work(client: Client, where: str) -> None:

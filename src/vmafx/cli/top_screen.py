@@ -1,4 +1,4 @@
-"""The screen of `vmafx top`: panels of nodes, running, waiting and ended jobs, fitted to the terminal."""
+"""The screen of `vmafx top`: panels of nodes, running, waiting and finished jobs, fitted to the terminal."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -36,7 +36,7 @@ QUEUE = Columns(
     texts=("REASON",),
     optional=("PRIORITY", "POSITION"),
 )
-ENDED = Columns(
+FINISHED_JOBS = Columns(
     heads=("JOB", "PHASE", "SCORE", "FRAMES", "NODE", "TIME", "MESSAGE"),
     names=("JOB",),
     texts=("MESSAGE",),
@@ -63,7 +63,7 @@ def render(
         _nodes_panel(overview, all_namespaces),
         _running_panel(overview, all_namespaces),
         _queue_panel(overview, all_namespaces),
-        _ended_panel(overview),
+        _finished_panel(overview),
     ]
     header = [*_header(overview), *notes]
     row_counts = [len(panel.rows) for panel in panels]
@@ -162,14 +162,14 @@ def _queue_panel(overview: FleetOverview, all_namespaces: bool) -> Panel:
     return Panel(f"Queue ({len(rows):,})", QUEUE, rows, "no waiting jobs", len(rows))
 
 
-def _ended_panel(overview: FleetOverview) -> Panel:
-    rows = [_ended_cells(row) for row in overview.ended]
+def _finished_panel(overview: FleetOverview) -> Panel:
+    rows = [_finished_cells(row) for row in overview.ended]
     total = sum(overview.phases[phase] for phase in FINISHED)
-    title = f"Ended ({total:,}{'' if overview.whole else '+'})"
-    return Panel(title, ENDED, rows, "no ended jobs", total, order="latest")
+    title = f"Finished ({total:,}{'' if overview.whole else '+'})"
+    return Panel(title, FINISHED_JOBS, rows, "no finished jobs", total, order="latest")
 
 
-def _ended_cells(row: JobRow) -> list[Text]:
+def _finished_cells(row: JobRow) -> list[Text]:
     took = None if row.started is None or row.finished is None else (row.finished - row.started).total_seconds()
     message = f"{row.reason}: {row.message}" if row.reason and row.message else row.message
     score = _plain("-" if row.score is None else f"{row.score:.2f}", "bold")

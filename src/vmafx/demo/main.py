@@ -86,7 +86,7 @@ def next_steps(output: Path) -> list[str]:
     clips = _short(output / CLIPS)
     folder = "" if output == Path("demo").absolute() else f" --output {_short(output)}"
     return [
-        f"open {_short(output / PAGE)}",
+        f"xdg-open {_short(output / PAGE)}",
         f"{_vmafx()} score {clips}/{REFERENCE} {clips}/av1.mp4 --report report.html",
         f"{_vmafx()} demo --keep{folder}     # keeps the cluster running, for kubectl and `vmafx top`",
     ]

@@ -1,7 +1,6 @@
 """Reports as HTML, JSON or CSV files; the extension of the file name selects the format."""
 
 import csv
-import errno
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,16 +13,21 @@ import msgspec
 
 from vmafx.atomic_write import write_atomic
 from vmafx.reports.page import html
-from vmafx.scoring.errors import BadInput, NodeFault
+from vmafx.scoring.errors import DISK_ERRORS, BadInput, NodeFault
 from vmafx.scoring.pictures import FramePair
 from vmafx.scoring.result import Report
 from vmafx.settings import Setting, Settings
 
 FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes such a cell for a formula
 OUTPUT_DIR = "VMAFX_OUTPUT_DIR"
-DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 
 Renderer = Callable[[Sequence[Report], Mapping[str, Sequence[FramePair]]], bytes]
+
+RENDERERS: dict[str, Renderer] = {
+    ".html": lambda reports, pictures: html(reports, pictures).encode(),
+    ".json": lambda reports, _: json_report(reports),
+    ".csv": lambda reports, _: csv_report(reports).encode(errors="backslashreplace"),
+}
 
 
 class ReportSettings(Settings):
@@ -70,15 +74,8 @@ def _cell(uri: str) -> str:
     return f"'{uri}" if uri.startswith(FORMULA_PREFIXES) else uri
 
 
-RENDERERS: dict[str, Renderer] = {
-    ".html": lambda reports, pictures: html(reports, pictures).encode(),
-    ".json": lambda reports, _: json_report(reports),
-    ".csv": lambda reports, _: csv_report(reports).encode(errors="backslashreplace"),
-}
-
-
 def resolve_path(path: Path, settings: ReportSettings) -> Path:
-    """The path that a report is written to; raise BadInput if `write_report` would."""
+    """The path that a report is written to; raises BadInput if `write_report` would."""
     folder = settings.output_dir
     if folder is not None and not path.is_absolute():
         if not folder.is_dir():
@@ -90,11 +87,11 @@ def resolve_path(path: Path, settings: ReportSettings) -> Path:
 
 
 def check_path(path: Path) -> None:
-    """Raise BadInput if `write_report` would, before the clips are scored."""
+    """Raises BadInput if `write_report` would, before the clips are scored."""
     _renderer(path)
     with _os_errors(path):
         if not path.parent.is_dir():
-            raise BadInput("options", f"the report's folder {path.parent} does not exist")
+            raise BadInput("options", f"the report's folder {path.parent} does not exist; create it")
         if path.is_dir():
             raise BadInput("options", f"the report cannot be written: {path} is a folder")
     if not os.access(path.parent, os.W_OK | os.X_OK):
@@ -102,7 +99,7 @@ def check_path(path: Path) -> None:
 
 
 def write_report(path: Path, reports: Sequence[Report], pictures: Mapping[str, Sequence[FramePair]] = {}) -> None:
-    """Write `path` as HTML, JSON or CSV by its extension, replacing an existing file."""
+    """Writes `path` as HTML, JSON or CSV by its extension, replacing an existing file."""
     check_path(path)
     content = _renderer(path)(reports, pictures)
     with _os_errors(path):
@@ -122,17 +119,16 @@ def shows_pictures(name: str | Path) -> bool:
 
 @contextmanager
 def _os_errors(path: Path) -> Iterator[None]:
-    """Raise NodeFault for a full disk, BadInput for any other OSError."""
+    """Raises NodeFault for errors of the disk, BadInput for any other OSError."""
     try:
         yield
     except OSError as error:
         message = f"the report {path} cannot be written: {error.strerror}"
-        raise (NodeFault(message) if error.errno in DISK_FULL else BadInput("options", message)) from error
+        raise (NodeFault(message) if error.errno in DISK_ERRORS else BadInput("options", message)) from error
 
 
 def _renderer(path: Path) -> Renderer:
     try:
         return RENDERERS[path.suffix.lower()]
     except KeyError:
-        endings = ", ".join(RENDERERS)
-        raise BadInput("options", f"the report {path} must end in one of {endings}") from None
+        raise BadInput("options", f"the name of report {path} must end in .html, .json or .csv") from None

@@ -47,7 +47,7 @@ def _overview(reports: Sequence[Report], names: Sequence[str], anchors: Mapping[
         tag("header", tag("h2", f"{len(reports)} clips"), tag("p", tag("bdi", reference), class_="against")),
         tag("div", _overview_table(reports, names, anchors, budget), class_="panel"),
         _curves([reports[index] for index in anchors], [names[index] for index in anchors], budget.points),
-        _omission_note(len(reports), len(anchors)),
+        _omitted_clips_note(len(reports), len(anchors)),
         id="overview",
     )
 
@@ -95,7 +95,7 @@ def _curves(reports: Sequence[Report], names: Sequence[str], points: int) -> Htm
     return figure("VMAF per frame", drawing, downsampling_note(longest) if longest.buckets else None)
 
 
-def _omission_note(clips: int, shown: int) -> Html | None:
+def _omitted_clips_note(clips: int, shown: int) -> Html | None:
     if shown == clips:
         return None
     note = f"Curves and sections: the {shown} clips with the lowest scores. CSV and JSON reports have all clips."

@@ -7,6 +7,7 @@ from vmafx.reports.markup import Html, tag
 from vmafx.reports.page import document
 
 TITLE = "Rate and quality"
+CAVEAT = "Fast presets, chosen for a short demo; not a comparison of codecs."
 SUBTITLE = "VMAF against bitrate in kbit/s; up and to the left is better"
 
 
@@ -20,7 +21,7 @@ def rate_quality_html(points: Sequence[RatePoint], reference: str) -> str:
             tag("h2", f"VMAF of {len(points)} encodes"),
             tag("p", "Reference: ", tag("bdi", reference), class_="against"),
         ),
-        figure(TITLE, drawing, f"{SUBTITLE}."),
+        figure(TITLE, drawing, f"{SUBTITLE}. {CAVEAT}"),
         tag("div", _table(points), class_="panel"),
     )
     return document(f"{TITLE}: {len(points)} encodes", TITLE, section)

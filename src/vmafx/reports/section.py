@@ -1,4 +1,4 @@
-"""The section of one clip: score, statistics, curves, worst frames, and facts about the run and the clips."""
+"""The section of one clip: score, statistics, curves, worst frames, and facts about the scoring and the clips."""
 
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ def section(report: Report, name: str, anchor: str, pictures: Sequence[FramePair
         "section",
         tag("header", tag("h2", tag("bdi", name)), _clip_lines(result)),
         _notes(result.notes),
-        tag("div", _score(report), _key_figures(report), _run_facts(result), class_="hero panel"),
+        tag("div", _score(report), _key_figures(report), _scoring_facts(result), class_="hero panel"),
         _curve(report, pictures, budget.points),
         tag("div", _histogram(report), _statistics(result, "Statistics", _main_features(result)), class_="pair"),
         _extra_charts(report, budget),
@@ -86,14 +86,14 @@ def _key_figures(report: Report) -> Html:
     return tag("dl", *tiles, class_="tiles")
 
 
-def _run_facts(result: ScoreResult) -> Html:
+def _scoring_facts(result: ScoreResult) -> Html:
     frames = f"{result.frames:,}" + (f", every {formatting.ordinal(result.subsample)}" if result.subsample > 1 else "")
     facts = {
         "Model": result.model,
         "Pooling": formatting.pooling(result.pooling),
         "Frames scored": frames,
         "Scored at": f"{formatting.size(result.width, result.height)}, {result.pixelFormat}",
-        "Speed": "cached result" if result.cached else f"{formatting.number(result.fps, 1)} fps",
+        "Scoring speed": "cached result" if result.cached else f"{formatting.number(result.fps, 1)} fps",
         "Engine": f"libvmaf {result.engine.libvmaf}, ffmpeg {result.engine.ffmpeg}",
     }
     pairs = (tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items())
@@ -156,7 +156,9 @@ def _main_features(result: ScoreResult) -> list[str]:
 
 def _extra_charts(report: Report, budget: Budget) -> Html | None:
     columns = extras(report)
-    return _omission_note() if columns and not budget.extras else _small_charts(report, columns, budget.small_points)
+    return (
+        _omitted_charts_note() if columns and not budget.extras else _small_charts(report, columns, budget.small_points)
+    )
 
 
 def _small_charts(report: Report, columns: Sequence[str], points: int) -> Html | None:
@@ -184,7 +186,7 @@ def _small_chart(report: Report, column: str, points: int) -> Html:
     return figure(title, draw(chart), "; ".join(filter(None, (known.hint, omitted))), heading="h4")
 
 
-def _omission_note() -> Html:
+def _omitted_charts_note() -> Html:
     text = "Charts of further features are omitted because of the number of clips; a CSV report has all values."
     return tag("p", text, class_="muted")
 
@@ -211,11 +213,11 @@ def _frame_pair(result: ScoreResult, picture: FramePair) -> Html:
 def _clip_table(result: ScoreResult) -> Html:
     """Both clips side by side; rows whose values should be equal are marked if they differ."""
     reference, distorted = result.reference, result.distorted
-    expected, actual = _clip_facts(reference), _clip_facts(distorted)
+    expected, actual = _comparable_facts(reference), _comparable_facts(distorted)
     rows = [
         _clip_row("Clip", tag("bdi", reference.uri), tag("bdi", distorted.uri)),
         *(_clip_row(name, expected[name], actual[name], differ=expected[name] != actual[name]) for name in expected),
-        _clip_row("Container", reference.container, distorted.container),
+        _clip_row("Demuxer", reference.container, distorted.container),
         _clip_row("Codec", reference.codec, distorted.codec),
         _clip_row("SHA-256", _digest(reference), _digest(distorted)),
     ]
@@ -224,7 +226,7 @@ def _clip_table(result: ScoreResult) -> Html:
     return tag("div", table, class_="wide", tabindex=0, role="region", aria_label="The two clips")
 
 
-def _clip_facts(clip: ClipFacts) -> dict[str, str]:
+def _comparable_facts(clip: ClipFacts) -> dict[str, str]:
     length = f" ({formatting.clock(clip.frames / clip.frameRate)})" if clip.frameRate else ""
     return {
         "Size": formatting.size(clip.width, clip.height),
@@ -247,7 +249,7 @@ def _elementary_features(report: Report, budget: Budget) -> Html | None:
     columns = [column for column in elementary(report) if column in report.result.features]
     if not columns:
         return None
-    curves = _small_charts(report, columns, budget.small_points) if budget.elementary else _omission_note()
+    curves = _small_charts(report, columns, budget.small_points) if budget.elementary else _omitted_charts_note()
     content = (_statistics(report.result, "Elementary features", columns), curves)
     return tag(
         "details",

@@ -7,6 +7,8 @@ from functools import partial
 
 import msgspec
 
+from vmafx.api.scoring import MAX_THREADS
+from vmafx.cores import usable_cores
 from vmafx.scoring.errors import ScoringError
 from vmafx.scoring.ffmpeg import ProbedClip
 from vmafx.scoring.pictures import FramePair
@@ -32,6 +34,12 @@ class ClipFailed(msgspec.Struct, frozen=True):
     error: ScoringError
 
 
+def divide_cores(cores: int, clips: int, parallel: int, threads: int | None) -> tuple[int, int]:
+    """The number of clips to score at once and the threads of each, where 0 and None are not set."""
+    parallel = min(parallel or max(1, cores // (threads or 1)), clips)
+    return parallel, threads or min(max(1, cores // parallel), MAX_THREADS)
+
+
 class _Shared:
     """What the clips of a batch share: the reference, and semaphores for open, probed and scored clips."""
 
@@ -47,7 +55,9 @@ class _Shared:
 
 
 class BatchScorer:
-    """Scores `parallel` clips at a time, which share the cores, and takes pictures of the `worst` frames of each.
+    """Scores `parallel` clips at a time, and takes pictures of the `worst` frames of each.
+
+    Clips scored at once share the cores, as `divide_cores` says.
 
     Local clips are all probed first, so that bad ones fail early. A remote clip is downloaded when it is scored, to
     save disk space.
@@ -68,9 +78,7 @@ class BatchScorer:
         Raises ScoringError if the reference or the options are bad.
         """
         check_options(self._options)
-        cores = self._options.thread_count()
-        parallel = min(self._parallel or cores, len(distorted))
-        threads = self._options.threads or max(1, cores // parallel)
+        parallel, threads = divide_cores(usable_cores(), len(distorted), self._parallel, self._options.threads)
         options = msgspec.structs.replace(self._options, threads=threads)
         outcomes: list[asyncio.Task[ClipScored | ClipFailed]] = []
         async with self._scorer.open(reference, "reference", lambda progress: listener(0, progress)) as opened:

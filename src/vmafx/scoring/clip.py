@@ -25,6 +25,7 @@ FILE_DEMUXERS = (
     "tmv", "ty", "v210", "v210x", "vc1test", "viv", "vividas", "vmd", "wc3movie", "webm", "wsvqa", "wtv", "wv",
     "xmv", "yop", "yuv4mpegpipe",
 )  # fmt: skip
+ASPECT_RATIO_TOLERANCE = 0.02  # a larger difference means that a clip was cropped or stretched
 CONTAINER_DEMUXERS = (*FILE_DEMUXERS, *STREAM_DEMUXERS, *(f"{name}_pipe" for name in IMAGE_DEMUXERS))
 WITHOUT_TIMESTAMPS = frozenset(STREAM_DEMUXERS) | {f"{name}_pipe" for name in IMAGE_DEMUXERS}
 
@@ -56,6 +57,10 @@ class Clip(msgspec.Struct, frozen=True, kw_only=True):
     video_streams: int = 1
 
     @property
+    def is_raw(self) -> bool:
+        return self.container == "rawvideo"
+
+    @property
     def aspect_ratio(self) -> float:
         """Display aspect ratio: width to height."""
         return self.width * self.pixel_aspect / self.height
@@ -65,6 +70,7 @@ class ProbeRefusal(msgspec.Struct, frozen=True):
     """The prober's answer for a clip that cannot be read or exceeds a limit."""
 
     why: str
+    remedy: str = ""  # names flags of `vmafx score`
 
 
 class ProbeTask(msgspec.Struct, frozen=True):

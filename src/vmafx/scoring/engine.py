@@ -104,10 +104,13 @@ async def _query(path: str, flag: str) -> str:
         with spawn_errors_as_node_fault():
             code, out, err = await run_command([path, "-hide_banner", flag])
     except TimeoutError as error:
-        raise NodeFault(f"`{path} {flag}` did not finish within a minute") from error
+        raise NodeFault(
+            f"{path} is not a working ffmpeg: `{path} {flag}` did not finish within a minute; {REMEDY}"
+        ) from error
     if code:
         lines = (err or out).strip().splitlines()
         raise NodeFault(
-            f"`{path} {flag}` failed with {exit_description(code)}: {lines[-1] if lines else 'no error message'}"
+            f"{path} is not a working ffmpeg: `{path} {flag}` failed with {exit_description(code)}:"
+            f" {lines[-1] if lines else 'no error message'}; {REMEDY}"
         )
     return out

@@ -6,12 +6,15 @@ ScoringError
 └── NodeFault      this machine failed: no ffmpeg, disk full, out of memory, no network; another machine may succeed
 """
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
 from vmafx.process.child import SpawnFailed
 
+# Errors in writing a file that are faults of the machine, not of the given path.
+DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
 InputPart = Literal["reference", "distorted", "model", "options"]
 
 

@@ -33,7 +33,7 @@ class ProbedClip(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """The input of one ffmpeg run."""
+    """The input of one ffmpeg process."""
 
     reference: ProbedClip
     distorted: ProbedClip
@@ -44,12 +44,12 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class FfmpegResult(msgspec.Struct):
-    """The outcome of one ffmpeg run."""
+    """The outcome of one ffmpeg process."""
 
     exit_code: int = 0
-    reference: int = 0  # frames
-    distorted: int = 0  # frames
-    scored: int = 0  # frames
+    reference_frames: int = 0
+    distorted_frames: int = 0
+    scored_frames: int = 0
     seconds: float = 0.0
     log: FfmpegLog = msgspec.field(default_factory=FfmpegLog)
     libvmaf_log: bytes = b""
@@ -149,18 +149,18 @@ async def _count_frames(
                 chunk = await reader.read(1 << 16)
         except TimeoutError as error:
             raise EngineFailure(
-                f"ffmpeg stalled after {outcome.scored} frames: no frame within {STALL_TIMEOUT:.0f} s"
+                f"ffmpeg stalled after {outcome.scored_frames} frames: no frame within {STALL_TIMEOUT:.0f} s"
             ) from error
         if not chunk:
             return
-        outcome.distorted += chunk.count(b"d")
-        outcome.reference += chunk.count(b"r")
-        if max(outcome.distorted, outcome.reference) > limits.frames:
-            part: InputPart = "distorted" if outcome.distorted > limits.frames else "reference"
+        outcome.distorted_frames += chunk.count(b"d")
+        outcome.reference_frames += chunk.count(b"r")
+        if max(outcome.distorted_frames, outcome.reference_frames) > limits.frames:
+            part: InputPart = "distorted" if outcome.distorted_frames > limits.frames else "reference"
             raise BadInput(part, f"it has more than {limits.frames:,} frames, which is the limit")
         if new := chunk.count(b"s"):
-            outcome.scored += new
-            on_scored(outcome.scored)
+            outcome.scored_frames += new
+            on_scored(outcome.scored_frames)
 
 
 async def decode_alone(engine: Engine, probed: ProbedClip, chain: str, limits: ClipLimits) -> FfmpegLog:

@@ -6,9 +6,10 @@ from collections import deque
 
 import msgspec
 
+from vmafx.scoring.clip import ASPECT_RATIO_TOLERANCE
+
 MAX_LINES, MAX_LINE_LENGTH = 40, 500
 CHUNK_SIZE, MAX_PENDING = 1 << 16, 1 << 17  # characters
-ASPECT_RATIO_TOLERANCE = 0.02
 # Messages of decoders and demuxers, not of filters, encoders and muxers.
 DAMAGE_PATTERN = re.compile(
     r"\[(?!Parsed_|fc#|out#|vost#|graph |AVFilterGraph|libvmaf)[^\]]+ @ 0x[0-9a-f]+\] "

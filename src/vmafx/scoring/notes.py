@@ -17,7 +17,7 @@ def full_range_of(clip: Clip) -> bool | None:
     """
     if clip.chroma == "rgb":
         return True
-    if clip.full_range is None and clip.container != "rawvideo" and clip.chroma != "gray":
+    if clip.full_range is None and not clip.is_raw and clip.chroma != "gray":
         return False
     return clip.full_range
 
@@ -47,13 +47,9 @@ def _rate(clip: Clip) -> Fraction:
 
 def _size_notes(reference: Clip, distorted: Clip, options: ScoreOptions) -> Iterator[str]:
     width, height = options.size or (reference.width, reference.height)
-    if options.size:
-        yield f"both clips were scaled to {width}x{height}"
-    elif (distorted.width, distorted.height) != (width, height):
-        yield (
-            f"the distorted clip ({distorted.width}x{distorted.height}) was scaled to the reference's"
-            f" {width}x{height}, bicubic"
-        )
+    for part, clip in (("reference", reference), ("distorted", distorted)):
+        if (clip.width, clip.height) != (width, height):
+            yield f"the {part} clip ({clip.width}x{clip.height}) was scaled to {width}x{height}, bicubic"
     if options.model.startswith("vmaf_v0.6.1") and height > 1440:
         yield f"{options.model} is made for 1080p; for 2160p use vmaf_4k_v0.6.1, or compare at 1920x1080"
     if options.model.startswith("vmaf_4k") and height <= 1440:
@@ -64,6 +60,9 @@ def _colour_notes(
     reference: Clip, distorted: Clip, options: ScoreOptions, pixel_format: str, matrix: str
 ) -> Iterator[str]:
     clips = (reference, distorted)
+    for part, clip in (("reference", reference), ("distorted", distorted)):
+        if clip.chroma != "rgb" and (clip.chroma, clip.bit_depth) != _chroma_and_depth(pixel_format):
+            yield f"the {part} clip ({clip.pixel_format}) was converted to {pixel_format}"
     ranges = {full_range_of(clip) for clip in clips if clip.chroma != "rgb"}
     if ranges == {True, False}:
         yield "one clip is full-range and the other limited-range; the distorted clip was converted"
@@ -79,6 +78,12 @@ def _colour_notes(
         yield f"{highest} bit was compared as {pixel_format}, the most that {', '.join(options.features)} supports"
     if "ciede" in options.features and "444" in {clip.chroma for clip in clips} and "444" not in pixel_format:
         yield f"4:4:4 was compared as {pixel_format}, because ciede does not support 4:4:4"
+
+
+def _chroma_and_depth(pixel_format: str) -> tuple[str, int]:
+    """Of a planar YUV format: yuv420p10le is 420 with 10 bits."""
+    chroma, _, depth = pixel_format.removeprefix("yuv").removesuffix("le").partition("p")
+    return chroma, int(depth or 8)
 
 
 def _drift_note(reference: Clip, distorted: Clip) -> str | None:

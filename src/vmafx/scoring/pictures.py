@@ -12,7 +12,7 @@ from vmafx.scoring.ffmpeg import ProbedClip, input_arguments
 from vmafx.scoring.request import ClipLimits
 
 MAX_WIDTH = 640
-JPEG_END = b"\xff\xd9"  # only at the end of a JPEG: in its data, 0xff is followed by 0
+JPEG_END = b"\xff\xd9"  # only at the end: in entropy-coded data, 0xff is followed by 0x00 or a restart marker
 PICTURE_TIMEOUT = 3600.0  # seconds
 
 

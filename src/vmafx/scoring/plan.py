@@ -1,14 +1,14 @@
 """From two clips and the options to one filter graph. Refuses pairs whose score would be misleading. No I/O.
 
 Frames are paired by number, never by timestamp: containers round timestamps differently, so ffmpeg would pair a frame
-with its neighbour. The same ffmpeg run that scores the clips also counts their frames.
+with its neighbour. The ffmpeg process that scores the clips also counts their frames.
 """
 
 from fractions import Fraction
 
 import msgspec
 
-from vmafx.scoring.clip import Clip
+from vmafx.scoring.clip import ASPECT_RATIO_TOLERANCE, Clip
 from vmafx.scoring.errors import BadInput, InputPart
 from vmafx.scoring.libvmaf import libvmaf_features
 from vmafx.scoring.notes import MATRICES, comparison_notes, full_range_of
@@ -19,7 +19,7 @@ MS_SSIM_MIN_SIZE = 176
 CAMBI_WIDTHS = range(320, 4097)
 MAX_BIT_DEPTH = {"cambi": 10, "psnr_hvs": 12}  # above, libvmaf crashes or omits the feature
 MAX_BT601_HEIGHT = 576  # untagged video up to this height is taken as BT.601
-ASPECT_RATIO_TOLERANCE, FRAME_RATE_TOLERANCE = 0.02, 0.005
+FRAME_RATE_TOLERANCE = 0.005
 # The number of packets can differ from that of frames, so only large differences are refused before decoding.
 PACKET_TOLERANCE, MIN_PACKET_DIFFERENCE = 0.1, 10
 MAX_REPEATS = 250  # of one frame to fill a gap: ffmpeg holds the repeated frames in memory
@@ -74,35 +74,50 @@ def make_plan(reference: Clip, distorted: Clip, options: ScoreOptions, limits: C
     return Plan(width, height, pixel_format, target.chain(reference), target.chain(distorted), expected, notes)
 
 
-def check_counts(reference: int, distorted: int, options: ScoreOptions) -> None:
-    """Raises BadInput if the numbers of frames differ and `shortest` is off."""
-    if reference == distorted or options.shortest:
+def check_counts(
+    reference_frames: int, distorted_frames: int, options: ScoreOptions, *, variable_rate: bool, damaged: bool = False
+) -> None:
+    """Raises BadInput if the numbers of frames differ and `shortest` is off. `damaged`: decoding reported errors."""
+    if reference_frames == distorted_frames or options.shortest:
         return
-    remedy = "use --shortest to score only the frames that both have"
-    if not options.conform:
-        remedy += ", or --conform if their frame rates differ"
-    raise BadInput("distorted", f"it has {distorted:,} frames, but the reference has {reference:,}", remedy)
+    why = f"it has {distorted_frames:,} frames, but the reference has {reference_frames:,}"
+    if damaged:
+        raise BadInput("distorted", f"{why}: frames were lost in decoding; a score would compare shifted frames")
+    remedy = "use --shortest only if frames are missing at the end"
+    if variable_rate and not options.conform:
+        remedy += ", or --conform, because the frame rate is variable"
+    raise BadInput("distorted", why, remedy)
 
 
-def damaged(part: InputPart, errors: int) -> BadInput:
-    count = "1 error" if errors == 1 else f"{errors:,} errors"
-    return BadInput(part, f"it is damaged or truncated ({count})", "use --damaged to score it as it decodes")
+def has_variable_rate(reference: Clip, distorted: Clip) -> bool:
+    return not (reference.constant_rate and distorted.constant_rate)
+
+
+def damage_error(part: InputPart, found: str) -> BadInput:
+    why = f"ffmpeg reported {found}: the clip is damaged or truncated"
+    return BadInput(part, why, "use --damaged to score it as it decodes")
+
+
+def counted(count: int, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _check_damage(reference: Clip, distorted: Clip, options: ScoreOptions) -> None:
     parts: tuple[tuple[InputPart, Clip], ...] = (("reference", reference), ("distorted", distorted))
     for part, clip in parts:
         if clip.corrupt_packets and not options.damaged:
-            raise damaged(part, clip.corrupt_packets)
+            raise damage_error(part, counted(clip.corrupt_packets, "corrupt packet"))
 
 
 def _common_rate(reference: Clip, distorted: Clip, options: ScoreOptions) -> str | None:
     """The frame rate to convert both clips to; None to leave the frames as they are."""
     if options.conform:
         if reference.frame_rate is None or distorted.frame_rate is None:
-            unknown = "reference" if reference.frame_rate is None else "distorted clip"
+            name, clip = ("reference", reference) if reference.frame_rate is None else ("distorted clip", distorted)
             raise BadInput(
-                "options", f"--conform needs the frame rate of the {unknown}, but the file does not state it"
+                "options",
+                f"--conform needs the frame rate of the {name}, but the file does not state it",
+                "set it with --fps" if clip.is_raw else "",
             )
         return reference.frame_rate
     if reference.frame_rate and distorted.frame_rate and reference.constant_rate and distorted.constant_rate:
@@ -111,7 +126,8 @@ def _common_rate(reference: Clip, distorted: Clip, options: ScoreOptions) -> str
             raise BadInput(
                 "distorted",
                 f"its frame rate is {float(second):.5g} fps, but the reference has {float(first):.5g} fps",
-                "use --conform to convert it to the reference's frame rate",
+                "use --conform to convert both to the reference's frame rate; repeated or dropped frames then affect"
+                f" the score{', or correct --fps' if reference.is_raw or distorted.is_raw else ''}",
             )
     return None
 
@@ -127,7 +143,11 @@ def _check_sizes(reference: Clip, distorted: Clip, options: ScoreOptions, limits
             "use --scale-to to compare at a larger size",
         )
     if "ms_ssim" in options.features and min(width, height) < MS_SSIM_MIN_SIZE:
-        raise BadInput("options", f"ms_ssim needs {MS_SSIM_MIN_SIZE}x{MS_SSIM_MIN_SIZE} or more, not {width}x{height}")
+        raise BadInput(
+            "options",
+            f"ms_ssim needs {MS_SSIM_MIN_SIZE}x{MS_SSIM_MIN_SIZE} or more, not {width}x{height}",
+            "use --scale-to to compare at a larger size",
+        )
     if "cambi" in options.features and width not in CAMBI_WIDTHS:
         raise BadInput(
             "options",
@@ -213,7 +233,7 @@ def _expected_frames(reference: Clip, distorted: Clip, options: ScoreOptions) ->
         return _conformed_frames(reference, distorted, options)
     packets = [clip.packets for clip in (reference, distorted) if clip.codec not in CODECS_WITH_HIDDEN_FRAMES]
     if len(packets) == 2:
-        _check_estimates(packets[0], packets[1], options)
+        _check_estimates(packets[0], packets[1], options, variable_rate=has_variable_rate(reference, distorted))
     return min(packets) if packets else None
 
 
@@ -225,11 +245,11 @@ def _conformed_frames(reference: Clip, distorted: Clip, options: ScoreOptions) -
         if clip.longest_frame * rate > MAX_REPEATS:
             raise BadInput(part, f"one of its frames lasts {clip.longest_frame:.0f} s, too long for --conform")
     first, second = (round(clip.duration * rate) for clip in (reference, distorted))
-    _check_estimates(first, second, options)
+    _check_estimates(first, second, options, variable_rate=has_variable_rate(reference, distorted))
     return min(first, second)
 
 
-def _check_estimates(reference: int, distorted: int, options: ScoreOptions) -> None:
+def _check_estimates(reference: int, distorted: int, options: ScoreOptions, *, variable_rate: bool) -> None:
     tolerance = max(MIN_PACKET_DIFFERENCE, PACKET_TOLERANCE * max(reference, distorted))
     if abs(reference - distorted) > tolerance:
-        check_counts(reference, distorted, options)
+        check_counts(reference, distorted, options, variable_rate=variable_rate)

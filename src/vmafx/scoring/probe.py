@@ -28,14 +28,19 @@ async def probe_clip(opened: OpenedMedia, source: Source, part: InputPart, limit
             with spawn_errors_as_node_fault():
                 code, out, err = await run_command(command, [file.fileno()], within=timeout)
         except TimeoutError as error:
-            raise NodeFault(f"probing {opened.display_name} took more than {timeout:.0f} s") from error
+            raise NodeFault(
+                f"probing {opened.display_name} took more than {timeout:.0f} s; the disk may be too slow, or the clip"
+                " is damaged"
+            ) from error
     if code < 0:
-        raise BadInput(part, f"it crashed the prober ({exit_description(code)}): the clip is damaged or malicious")
+        why = f"reading it crashed ffmpeg's libraries ({exit_description(code)}): the clip is damaged or malicious"
+        raise BadInput(part, why)
     if code or not out:
         raise NodeFault(f"the prober failed: {(err.strip() or exit_description(code)).splitlines()[-1]}")
     fields = msgspec.json.decode(out)
     if "why" in fields:
-        raise BadInput(part, f"{opened.display_name}: {msgspec.convert(fields, ProbeRefusal).why}")
+        refusal = msgspec.convert(fields, ProbeRefusal)
+        raise BadInput(part, f"{opened.display_name}: {refusal.why}", refusal.remedy)
     return msgspec.convert(fields, Clip)
 
 
@@ -46,7 +51,7 @@ def _check_raw_size(opened: OpenedMedia, raw: RawFormat, part: InputPart) -> Non
     if remainder or not frames:
         raise BadInput(
             part,
-            f"its {opened.size:,} bytes are {opened.size / frame_bytes:.2f} frames of"
-            f" {raw.width}x{raw.height} {raw.pixelFormat}; check size and pixel format",
-            "set them with --size and --pix-fmt",
+            f"its {opened.size:,} bytes are not a whole number of {raw.width}x{raw.height} {raw.pixelFormat} frames"
+            f" ({opened.size / frame_bytes:.2f})",
+            "check --size and --pix-fmt",
         )

@@ -25,8 +25,8 @@ from vmafx.scoring.clip import CONTAINER_DEMUXERS, WITHOUT_TIMESTAMPS, Clip, Pro
 
 MAX_PACKETS_TO_FIRST_FRAME = 500
 MIN_PACKETS_FOR_RATE = 4
-USUAL_RATES = (*map(Fraction, (12, 15, 24, 25, 30, 48, 50, 60, 90, 100, 120)),
-               *(Fraction(rate * 1000, 1001) for rate in (24, 30, 48, 60, 120)))  # fmt: skip
+STANDARD_RATES = (*map(Fraction, (12, 15, 24, 25, 30, 48, 50, 60, 90, 100, 120)),
+                  *(Fraction(rate * 1000, 1001) for rate in (24, 30, 48, 60, 120)))  # fmt: skip
 RATE_TOLERANCE = 3e-4  # smaller than the difference between 24 and 23.976
 MIN_GAP = 0.5  # frames
 MAX_GAPS = 200
@@ -50,8 +50,11 @@ def main() -> None:
         answer = out_of_memory
     except (av.FFmpegError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        hint = ": it is not a video or it is truncated; for raw video, set its size and pixel format"
-        answer = ProbeRefusal(f"ffmpeg cannot read it ({reason}){'' if task.raw else hint}")
+        why = f"ffmpeg cannot read it ({reason})"
+        answer = ProbeRefusal(why)
+        if task.raw is None:
+            causes = "it is not a video, it is truncated, or its format is not supported"
+            answer = ProbeRefusal(f"{why}: {causes}", "for raw video, use --size and --pix-fmt")
     except OSError as error:
         if error.errno != errno.ENOMEM:  # raised by imports that PyAV makes on first use
             raise
@@ -113,7 +116,7 @@ def probe(task: ProbeTask) -> Clip:
 
 
 def _video_streams(streams: Any) -> list[VideoStream]:
-    """The video streams without cover pictures; the default stream first."""
+    """The video streams without attached pictures (cover art); the default stream first."""
     disposition = av.stream.Disposition
     found = [stream for stream in streams if not stream.disposition & disposition.attached_pic]
     if not found:
@@ -206,8 +209,8 @@ def _frame_rate(stream: VideoStream, container: str, raw: RawFormat | None, pack
 
 
 def _snap_rate(rate: Fraction) -> Fraction:
-    """The usual rate next to `rate`, if there is one: containers round timestamps, and the rate with them."""
-    return next((usual for usual in USUAL_RATES if abs(rate / usual - 1) < RATE_TOLERANCE), rate)
+    """The standard frame rate next to `rate`, if there is one: containers round timestamps, and the rate with them."""
+    return next((standard for standard in STANDARD_RATES if abs(rate / standard - 1) < RATE_TOLERANCE), rate)
 
 
 def _is_constant(durations: list[int]) -> bool:

@@ -54,9 +54,9 @@ class ScoreOptions(ScoringOptions, kw_only=True):
     model: str = DEFAULT_MODEL
     size: tuple[int, int] | None = None  # compare both clips at this size instead of the reference's
     shortest: bool = False  # score only the frames that both clips have
-    conform: bool = False  # convert the distorted clip to the reference's frame rate
+    conform: bool = False  # convert both clips to the reference's frame rate
     stretch: bool = False  # compare clips of different aspect ratios
-    damaged: bool = False  # score a damaged distorted clip as it decodes
+    damaged: bool = False  # score damaged clips as they decode
 
     @classmethod
     def of(cls, spec: ScoringSpec, threads: int | None = None) -> Self:
@@ -68,15 +68,15 @@ class ScoreOptions(ScoringOptions, kw_only=True):
         return self.threads or min(usable_cores(), MAX_THREADS)
 
 
-def check_options(options: ScoringOptions) -> None:
-    """Raises BadInput for a value outside the limits of the API."""
+def check_options(options: ScoringOptions, flags: Mapping[str, str] = {}) -> None:
+    """Raises BadInput for a value outside the limits of the API; it names the field, or its flag if `flags` has one."""
     for name, declared in _OPTION_TYPES.items():
         value = getattr(options, name)
         try:
             msgspec.convert(value, declared)
         except msgspec.ValidationError as error:
             limits = expected(field_schema(ScoringOptions, name)) or str(error)
-            raise BadInput("options", f"{name} {limits}, not {value!r}") from error
+            raise BadInput("options", f"{flags.get(name, name)} {limits}, not {value!r}") from error
 
 
 class ClipLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,10 @@ import msgspec
 
 
 class FeatureStatistics(msgspec.Struct, frozen=True):
-    """A feature pooled over all frames. `percentiles` has the keys p1 to p99; 95 % of the frames exceed p5."""
+    """A feature pooled over all frames. `percentiles` has p1, p5, p10, p25, p50, p75, p90, p95 and p99.
+
+    95 % of the frames exceed p5.
+    """
 
     mean: float
     harmonicMean: float
@@ -74,3 +77,8 @@ class Progress(msgspec.Struct, frozen=True):
     total: int | None = None
     fps: float = 0.0
     eta: float | None = None
+
+    @property
+    def activity(self) -> str:
+        """The stage as shown to people; the values of `stage` are part of the API."""
+        return {"fetching": "downloading", "reading": "probing"}.get(self.stage, self.stage)

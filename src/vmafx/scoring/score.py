@@ -25,7 +25,7 @@ from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.uri import SCHEMES, locate
 from vmafx.scoring.models import can_load_model, open_model
 from vmafx.scoring.pictures import FramePair, take_pictures
-from vmafx.scoring.plan import check_counts, damaged, make_plan
+from vmafx.scoring.plan import check_counts, counted, damage_error, has_variable_rate, make_plan
 from vmafx.scoring.pooling import pool, summary
 from vmafx.scoring.probe import probe_clip
 from vmafx.scoring.request import ClipLimits, ScoreOptions, Source, check_options
@@ -139,7 +139,7 @@ class Scorer:
             comparison = Comparison(reference, distorted, plan, options, model, self._limits)
             outcome = await run_ffmpeg(self._engine, comparison, _scoring_progress(plan.expected, listener))
             await self._check_outcome(comparison, outcome)
-            report = _report(comparison, outcome, decode_log(outcome.libvmaf_log), self._engine, key)
+            report = _build_report(comparison, outcome, decode_log(outcome.libvmaf_log), self._engine, key)
             if self._cache:
                 self._cache.put(report)
             return report
@@ -169,10 +169,16 @@ class Scorer:
         if log.changes or (log.errors and not options.damaged):
             await self._check_reference(comparison)
             if log.errors and not options.damaged:
-                raise damaged("distorted", log.errors)
+                raise damage_error("distorted", counted(log.errors, "decoding error"))
             if change := next((change for change in log.changes_of(0) if not change.size_only), None):
-                raise _format_changes("distorted", change)
-        check_counts(outcome.reference, outcome.distorted, options)
+                raise _format_change_error("distorted", change)
+        check_counts(
+            outcome.reference_frames,
+            outcome.distorted_frames,
+            options,
+            variable_rate=has_variable_rate(comparison.reference.clip, comparison.distorted.clip),
+            damaged=log.errors > 0,
+        )
         folder = tempfile.gettempdir()
         if not outcome.libvmaf_log.rstrip().endswith(b"}") and shutil.disk_usage(folder).free < MIN_FREE_SPACE:
             raise NodeFault(f"the disk of {folder} is full: libvmaf could not write its log")
@@ -181,9 +187,9 @@ class Scorer:
         """Decodes the reference alone: in the log of two clips, a message may be about either, or forged by one."""
         log = await decode_alone(self._engine, comparison.reference, comparison.plan.reference, comparison.limits)
         if log.errors and not comparison.options.damaged:
-            raise damaged("reference", log.errors)
+            raise damage_error("reference", counted(log.errors, "decoding error"))
         if log.changes:
-            raise _format_changes("reference", log.changes[0])
+            raise _format_change_error("reference", log.changes[0])
 
     async def _diagnose(self, comparison: Comparison, outcome: FfmpegResult) -> ScoringError:
         """The reason for a non-zero exit code of ffmpeg."""
@@ -191,15 +197,21 @@ class Scorer:
             return NodeFault(missing)
         model, failed = comparison.model, f"ffmpeg failed with {exit_description(outcome.exit_code)}"
         if model.fd is not None and not await can_load_model(self._engine, model.argument, [model.fd]):
-            return BadInput("model", f"libvmaf cannot load {model.name}: it fails on any clip")
-        out_of_memory = any("Cannot allocate memory" in line for line in outcome.log.lines)
-        if outcome.exit_code == -signal.SIGKILL or out_of_memory:
+            return BadInput(
+                "model",
+                f"libvmaf cannot score with the model {model.name}, not even two generated frames; check that the file"
+                " is a VMAF model for this libvmaf",
+            )
+        if outcome.exit_code == -signal.SIGKILL:
+            return NodeFault(f"{failed}: probably killed because this machine or its cgroup ran out of memory")
+        if any("Cannot allocate memory" in line for line in outcome.log.lines):
             return NodeFault(f"{failed}: this machine does not have enough memory")
         return EngineFailure(f"{failed}: {outcome.log.last_line()}")
 
 
-def _format_changes(part: InputPart, change: FormatChange) -> BadInput:
-    return BadInput(part, f"its frame format changes within the clip, {change.description}; re-encode it to one format")
+def _format_change_error(part: InputPart, change: FormatChange) -> BadInput:
+    why = f"its pixel format, colour range or size changes within the clip, {change.description}"
+    return BadInput(part, f"{why}; re-encode it to one format")
 
 
 async def run_both(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
@@ -224,16 +236,19 @@ def _scoring_progress(expected: int | None, listener: ProgressListener) -> Calla
     return on_scored
 
 
-def _report(comparison: Comparison, outcome: FfmpegResult, log: LibvmafLog, engine: Engine, key: str) -> Report:
+def _build_report(comparison: Comparison, outcome: FfmpegResult, log: LibvmafLog, engine: Engine, key: str) -> Report:
     options, plan = comparison.options, comparison.plan
-    if outcome.scored != min(outcome.reference, outcome.distorted):
-        raise EngineFailure(f"ffmpeg scored {outcome.scored} of {outcome.distorted} frames")
-    numbers, values = columns(log, outcome.scored, options.subsample, options.features)
+    reference_frames, distorted_frames = outcome.reference_frames, outcome.distorted_frames
+    common = min(reference_frames, distorted_frames)
+    if outcome.scored_frames != common:
+        raise EngineFailure(f"ffmpeg scored {outcome.scored_frames} of {common} frames")
+    numbers, values = columns(log, outcome.scored_frames, options.subsample, options.features)
     notes = list(plan.notes)
-    if options.shortest and outcome.reference != outcome.distorted:
-        notes.append(f"the reference has {outcome.reference:,} frames, the distorted clip {outcome.distorted:,}")
+    if options.shortest and reference_frames != distorted_frames:
+        lengths = f"the reference has {reference_frames:,}, the distorted clip {distorted_frames:,}"
+        notes.append(f"only the first {common:,} frames were scored: {lengths}")
     if outcome.log.errors:
-        notes.append(f"a clip is damaged: ffmpeg reported {outcome.log.errors:,} errors while decoding")
+        notes.append(f"one of the clips is damaged: ffmpeg reported {counted(outcome.log.errors, 'decoding error')}")
     if changes := outcome.log.changes_of(0):
         notes.append(f"the distorted clip changes its frame size, {changes[0].description}")
     result = ScoreResult(
@@ -241,10 +256,10 @@ def _report(comparison: Comparison, outcome: FfmpegResult, log: LibvmafLog, engi
         pooling=options.pooling,
         model=comparison.model.name,
         frames=len(numbers),
-        fps=round(outcome.scored / outcome.seconds, 2),
+        fps=round(outcome.scored_frames / outcome.seconds, 2),
         features={name: summary(column) for name, column in values.items()},
-        reference=_clip_facts(comparison.reference, outcome.reference, options),
-        distorted=_clip_facts(comparison.distorted, outcome.distorted, options),
+        reference=_clip_facts(comparison.reference, reference_frames, options),
+        distorted=_clip_facts(comparison.distorted, distorted_frames, options),
         width=plan.width,
         height=plan.height,
         pixelFormat=plan.pixel_format,
@@ -262,7 +277,7 @@ def _clip_facts(probed: ProbedClip, frames: int, options: ScoreOptions) -> ClipF
     return ClipFacts(
         uri=probed.opened.display_name,
         digest=f"sha256:{probed.digest}",
-        container=clip.container.partition(",")[0],
+        container=clip.container,
         codec=clip.codec,
         width=clip.width,
         height=clip.height,

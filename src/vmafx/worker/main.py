@@ -48,12 +48,12 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
     try:
         result = asyncio.run(_run(settings, environ))
     except asyncio.CancelledError:
-        log.warn("stopped")
+        log.warn("stopped by a signal")
         return STOP_EXIT_CODE
     if result.fault is None:
         log.info("scored", score=result.score, frames=result.frames)
     else:
-        log.error("not scored", fault=result.fault, error=result.message)
+        log.error("scoring failed", fault=result.fault, error=result.message)
     try:
         settings.answer.write_bytes(encode_result(result))
     except OSError as error:

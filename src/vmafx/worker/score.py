@@ -97,7 +97,7 @@ def _listener(file: BinaryIO | None) -> ProgressListener:
         now = time.monotonic()
         if now - logged >= LOG_INTERVAL:
             logged = now
-            log.info(progress.stage, done=progress.done, total=progress.total, fps=round(progress.fps, 2))
+            log.info(progress.activity, done=progress.done, total=progress.total, fps=round(progress.fps, 2))
         last = progress.stage == "scoring" and progress.done == progress.total  # its fps is that of the whole clip
         if file is not None and (last or now - written >= WRITE_INTERVAL):
             written = now

@@ -201,7 +201,7 @@ async def test_a_missing_namespace_is_noted(
         ("jobs", "-o", "json"): "[]\n",
         ("queue",): "0 waiting, 0 running; no node accepts jobs\n",
         ("nodes",): "no nodes found in namespace nons\n",
-        ("top", "--once"): "no ended jobs\n",
+        ("top", "--once"): "no finished jobs\n",
     }.items():
         done = await vmafx.run(*command, "-n", "nons")
         assert (done.returncode, done.stderr) == (0, note), command

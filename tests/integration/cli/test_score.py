@@ -60,7 +60,7 @@ def test_the_table_has_a_row_per_feature(run_vmafx: Run) -> None:
     assert done.returncode == 0
     lines = [line.split() for line in done.stdout.splitlines()]
     assert [row[1] for row in lines if row and row[0] == "│"] == ["vmaf", "psnr_y", "psnr_cb", "psnr_cr", "ssim"]
-    assert "(mean of 12 frames, " in done.stdout
+    assert "(mean of 12 frames; vmaf_v0.6.1; scored at " in done.stdout
     assert done.stderr == ""
     assert (
         "(mean of 12 frames, cached; "
@@ -95,6 +95,12 @@ def test_json_output_of_several_clips_is_a_list(run_vmafx: Run) -> None:
     all_of_them = json.loads(run_vmafx("score", "none.mkv", "poor.mp4", "good.mp4", "--json").stdout)
     assert [one["error"]["message"][:9] for one in all_of_them] == ["reference"] * 2
     assert some.stderr.startswith("error: none.mp4: distorted: there is no file")
+    short = json.loads(run_vmafx("score", "reference.mkv", "short.mp4", "--json").stdout)["error"]
+    assert short == {
+        "kind": "BadInput",
+        "message": "distorted: it has 6 frames, but the reference has 12",
+        "remedy": "use --shortest only if frames are missing at the end",
+    }
 
 
 async def test_the_progress_bar_of_a_bad_clip_shows_refused(score_clips: Path, tmp_path: Path) -> None:
@@ -118,25 +124,25 @@ def test_each_failure_has_its_exit_code_and_one_line(run_vmafx: Run, score_clips
     assert run_vmafx("score", "reference.mkv", "good.mp4", "--fail-under", "90").returncode == 0
     poor = json.loads(run_vmafx("score", "reference.mkv", "poor.mp4", "--json").stdout)["score"]
     one = run_vmafx("score", "reference.mkv", "poor.mp4", "--fail-under", "90")
-    assert (one.returncode, one.stderr) == (1, f"1 of 1 is below 90: poor.mp4 {poor:.3f}\n")
+    assert (one.returncode, one.stderr) == (1, f"VMAF below 90: poor.mp4 {poor:.3f} (1 of 1 clip)\n")
     for form in ((), ("--json",)):
         some = run_vmafx("score", "reference.mkv", "poor.mp4", "good.mp4", "poor.mp4", "--fail-under", "90", *form)
         assert (some.returncode, some.stderr.splitlines()[-1]) == (
-            1, f"2 of 3 are below 90: poor.mp4 {poor:.3f}, poor.mp4 {poor:.3f}",
+            1, f"VMAF below 90: poor.mp4 {poor:.3f}, poor.mp4 {poor:.3f} (2 of 3 clips)",
         )  # fmt: skip
     barely = run_vmafx("score", "reference.mkv", "poor.mp4", "--fail-under", str(poor + 1e-6))
-    assert (barely.returncode, barely.stderr.split()[-1]) == (1, str(poor))
+    assert (barely.returncode, barely.stderr.split()[4]) == (1, str(poor))
     for arguments, message in {
         ("none.mkv", "good.mp4"): "error: reference: there is no file none.mkv",
         ("reference.mkv", "short.mp4"): "error: distorted: it has 6 frames, but the reference has 12; use"
-        " --shortest to score only the frames that both have, or --conform if their frame rates differ",
+        " --shortest only if frames are missing at the end\n",
         ("reference.mkv", "good.mp4", "--model", "x"): "error: model: there is no model 'x'",
         (
             "reference.mkv",
             "good.mp4",
             "--pool",
             "most",
-        ): "error: options: pooling must be mean, harmonic_mean,",
+        ): "error: options: --pool must be mean, harmonic_mean,",
         ("reference.mkv", "good.mp4", "--feature", "x"): "error: options: unknown feature x; choose from psnr,",
         ("reference.mkv", "good.mp4", "--scale-to", "big"): "error: options: --scale-to 'big' is not a size",
         (
@@ -145,8 +151,18 @@ def test_each_failure_has_its_exit_code_and_one_line(run_vmafx: Run, score_clips
         ): "error: distorted: cannot fetch http://10.0.0.1/a.mp4: it resolves"
         " or redirects to a private, loopback or link-local address; set VMAFX_MEDIA_ALLOW_PRIVATE=true to allow that;"
         " for this command only, use --allow-private",
-        ("reference.mkv", "good.mp4", "--report", "a.pdf"): "error: options: the report a.pdf must end in one of",
-        ("reference.mkv", "good.mp4", "--report", "no/a.csv"): "error: options: the report's folder no does not exist",
+        (
+            "reference.mkv",
+            "good.mp4",
+            "--report",
+            "a.pdf",
+        ): "error: options: the name of report a.pdf must end in .html,",
+        (
+            "reference.mkv",
+            "good.mp4",
+            "--report",
+            "no/a.csv",
+        ): "error: options: the report's folder no does not exist",
         (
             "a.yuv",
             "b.yuv",
@@ -155,13 +171,13 @@ def test_each_failure_has_its_exit_code_and_one_line(run_vmafx: Run, score_clips
             "--pix-fmt",
             "nv12",
         ): "error: options: unknown --pix-fmt 'nv12'; choose from",
-        ("reference.mkv", "good.mp4", "--pix-fmt", "yuv420p"): "error: options: --pix-fmt and --fps are for raw video",
+        ("reference.mkv", "good.mp4", "--pix-fmt", "yuv420p"): "error: options: --pix-fmt is for raw video",
         (
             "reference.mkv",
             "good.mp4",
             "--size",
             "256x144",
-        ): "error: options: --size makes vmafx read reference.mkv as raw video; omit it",
+        ): "error: options: --size is for raw video, but reference.mkv is a container file; omit it",
         (
             "a.yuv",
             "good.mp4",
@@ -169,12 +185,12 @@ def test_each_failure_has_its_exit_code_and_one_line(run_vmafx: Run, score_clips
             "256x144",
             "--distorted-size",
             "128x72",
-        ): "error: options: --distorted-size and --distorted-pix-fmt are for raw video, but no distorted clip is raw",
+        ): "error: options: --distorted-size is for raw video, but no distorted clip is raw",
         ("a.yuv", "good.mp4"): "error: options: a .yuv clip has no header; specify its --size, such as 1920x1080",
         ("", "good.mp4"): "error: reference: the name is empty; give a path or a URI",
         ("reference.mkv", "good.mp4", "--fail-under", "nan"): "error: options: --fail-under nan is not a finite number",
-        ("reference.mkv", "good.mp4", "--threads", "9999"): "error: options: threads must be 1 to 128, not 9999",
-        ("reference.mkv", "good.mp4", "--subsample", "0"): "error: options: subsample must be 1 to 1000, not 0",
+        ("reference.mkv", "good.mp4", "--threads", "9999"): "error: options: --threads must be 0 to 128, not 9999",
+        ("reference.mkv", "good.mp4", "--subsample", "0"): "error: options: --subsample must be 1 to 1000, not 0",
         ("reference.mkv", "good.mp4", "--scale-to", "9999x9999"): "error: options: 9999x9999 is more than the limit",
     }.items():
         done = run_vmafx("score", *arguments)
@@ -218,7 +234,7 @@ def test_environment_variables_set_models_reports_and_threads(
     assert other.startswith("error: model: there is no model 'other'; use vmaf_v0.6.1,")
     assert other.endswith(f"in VMAFX_MODEL_DIR ({models})\n")
     missing = run_vmafx(*pair, "--report", "out.json", **variables)
-    assert missing.stderr.startswith(f"error: options: VMAFX_OUTPUT_DIR names {reports}, which is no folder; make it")
+    assert missing.stderr.startswith(f"error: options: VMAFX_OUTPUT_DIR is {reports}, which is not a folder; create it")
     reports.mkdir()
     absolute = tmp_path / "absolute.csv"
     done = run_vmafx(*pair, "--report", "out.json", "--report", str(absolute), **variables)

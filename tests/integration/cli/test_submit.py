@@ -201,7 +201,7 @@ async def test_every_option_sets_its_field(vmafx: Vmafx, client: Client, namespa
         (("a.mp4", "s3://b/c"), "error: 'a.mp4' is a relative path, but jobs run on other machines; use a URI"),
         (
             ("s3://b/a.MKV?v=1", "s3://b/c.webm", "--size", "64x48"),
-            "error: options: --size makes vmafx read s3://b/a.MKV as raw video; omit it",
+            "error: options: --size is for raw video, but s3://b/a.MKV is a container file; omit it",
         ),
         (("s3://b/a", "s3://b/c", "--report", "r.json"), "error: 'r.json' is a relative path"),
         (("s3://b/a", "s3://b/c.yuv"), "error: options: a .yuv clip has no header; specify its --size"),
@@ -211,7 +211,7 @@ async def test_every_option_sets_its_field(vmafx: Vmafx, client: Client, namespa
         (("s3://b/a", "s3://b/c", "--timeout", "5"), "error: options: --timeout requires --wait"),
         (("s3://b/a", "s3://b/c", "--label", "x"), "error: options: --label 'x' is not KEY=VALUE; use e.g. rack=a"),
         (("s3://b/a", "s3://b/c", "--pool", "most"), "must be mean, harmonic_mean, min, max, median or a percentile"),
-        (("s3://b/a", "s3://b/c", "--threads", "129"), "error: options: threads must be 1 to 128, not 129"),
+        (("s3://b/a", "s3://b/c", "--threads", "129"), "error: options: --threads must be 0 to 128, not 129"),
         (("s3://b/a", "s3://b/ c"), "must be a URI with a scheme and no spaces"),
         (("s3://b/a", "s3://b/c", "--name", "A_B"), "a lowercase RFC 1123 subdomain must consist of"),
         (("s3://b/a", "s3://b/c", "--name", "x" * 53), "metadata.name must have at most 52 characters"),

@@ -98,7 +98,7 @@ async def test_a_smaller_clip_is_scaled_to_the_reference(tmp_path: Path) -> None
     ffmpeg("-i", small, "-vf", "scale=256:144:flags=bicubic", "-c:v", "ffv1", back)
     report = await score(reference, small)
     assert_agreement(report, list(clip.planes), list(luma(back)))
-    assert report.result.notes == ("the distorted clip (128x72) was scaled to the reference's 256x144, bicubic",)
+    assert report.result.notes == ("the distorted clip (128x72) was scaled to 256x144, bicubic",)
     assert (report.result.width, report.result.height) == SIZE
 
 
@@ -112,7 +112,7 @@ async def test_both_clips_are_scaled_to_a_requested_size(tmp_path: Path) -> None
     assert_agreement(report, list(luma(large[0])), list(luma(large[1])))
 
 
-async def test_sound_and_cover_pictures_are_ignored(tmp_path: Path) -> None:
+async def test_sound_and_attached_pictures_are_ignored(tmp_path: Path) -> None:
     clip = scene()
     reference = lossless(clip, tmp_path / "reference.mkv")
     ffmpeg("-f", "lavfi", "-i", "color=red:s=64x64:d=0.04", "-frames:v", "1", tmp_path / "cover.png")

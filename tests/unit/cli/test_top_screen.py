@@ -78,13 +78,13 @@ def test_a_panel_on_a_low_terminal_has_at_least_one_row_or_is_left_out(height: i
 def test_the_title_of_a_cut_panel_has_the_number_of_rows() -> None:
     ended = [ended_job(f"ended-{number}", number) for number in range(60)]
     overview = overview_of([job(f"waiting-{number}") for number in range(9)], [node("n")], ended_jobs(*ended))
-    assert "Ended (60)  the latest 50" in render_lines(overview)
+    assert "Finished (60)  the latest 50" in render_lines(overview)
     low = render_lines(overview, 24)
     assert "Queue (9)  the first 4" in low
-    assert "Ended (60)  the latest 4" in low
+    assert "Finished (60)  the latest 4" in low
     assert "Queue (9)  the first one" in render_lines(overview, 18)
-    assert "Ended (60+)  the latest 50" in render_lines(overview_of([], [], ended_jobs(*ended, whole=False)))
-    assert "Ended (2)" in render_lines(FLEET)
+    assert "Finished (60+)  the latest 50" in render_lines(overview_of([], [], ended_jobs(*ended, whole=False)))
+    assert "Finished (2)" in render_lines(FLEET)
 
 
 @given(st.integers(1, 60), st.integers(20, 200), st.integers(0, 30))

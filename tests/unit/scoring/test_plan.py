@@ -121,10 +121,57 @@ def test_different_numbers_of_frames_are_refused(reference: int, distorted: int,
         assert large_difference
         assert not shortest
     try:
-        check_counts(reference, distorted, options)
+        check_counts(reference, distorted, options, variable_rate=False)
         assert shortest or reference == distorted
     except BadInput:
         assert not shortest
+
+
+def remedy(reference: Clip, distorted: Clip, options: ScoreOptions | None = None) -> str:
+    with pytest.raises(BadInput) as error:
+        make_plan(reference, distorted, options or ScoreOptions())
+    return error.value.remedy
+
+
+def test_conform_is_suggested_only_for_a_variable_frame_rate() -> None:
+    shortest = "use --shortest only if frames are missing at the end"
+    assert remedy(CLIP, clip(packets=200)) == shortest
+    variable = clip(packets=200, constant_rate=False)
+    assert remedy(CLIP, variable) == f"{shortest}, or --conform, because the frame rate is variable"
+
+
+def test_frames_lost_in_decoding_are_refused_without_a_remedy() -> None:
+    with pytest.raises(BadInput, match="frames were lost in decoding; a score would compare shifted frames") as error:
+        check_counts(20, 19, ScoreOptions(damaged=True), variable_rate=False, damaged=True)
+    assert error.value.remedy == ""
+    check_counts(20, 19, ScoreOptions(damaged=True, shortest=True), variable_rate=False, damaged=True)
+
+
+def test_the_remedy_for_a_raw_clip_names_fps() -> None:
+    raw = clip(container="rawvideo", frame_rate="30")
+    assert remedy(CLIP, clip(frame_rate="30")).endswith("then affect the score")
+    assert remedy(CLIP, raw).endswith("then affect the score, or correct --fps")
+    unknown = clip(container="rawvideo", frame_rate=None)
+    assert remedy(CLIP, unknown, ScoreOptions(conform=True)) == "set it with --fps"
+    assert remedy(CLIP, clip(container="h264", frame_rate=None), ScoreOptions(conform=True)) == ""
+
+
+def test_the_remedy_for_a_clip_too_small_for_ms_ssim_is_scale_to() -> None:
+    small = clip(width=160, height=90)
+    assert "--scale-to" in remedy(small, small, ScoreOptions(features=("ms_ssim",)))
+
+
+def test_notes_name_the_clip_whose_pixel_format_or_size_is_converted() -> None:
+    deep = clip(pixel_format="yuv444p10le", chroma="444", bit_depth=10)
+    assert make_plan(CLIP, deep, ScoreOptions()).notes == (
+        "the reference clip (yuv420p) was converted to yuv420p10le",
+        "the distorted clip (yuv444p10le) was converted to yuv420p10le",
+    )
+    assert make_plan(CLIP, clip(pixel_format="nv12"), ScoreOptions()).notes == ()
+    small = clip(width=1280, height=720)
+    assert make_plan(CLIP, small, ScoreOptions(size=(1280, 720))).notes == (
+        "the reference clip (1920x1080) was scaled to 1280x720, bicubic",
+    )
 
 
 def test_packets_of_hidden_frames_are_not_counted() -> None:
@@ -132,8 +179,10 @@ def test_packets_of_hidden_frames_are_not_counted() -> None:
 
 
 def test_corrupt_packets_are_refused() -> None:
-    assert refusal(clip(corrupt_packets=1), CLIP).startswith("reference: it is damaged or truncated (1 error)")
-    assert "3 errors" in refusal(CLIP, clip(corrupt_packets=3))
+    assert refusal(clip(corrupt_packets=1), CLIP).startswith(
+        "reference: ffmpeg reported 1 corrupt packet: the clip is damaged"
+    )
+    assert "3 corrupt packets" in refusal(CLIP, clip(corrupt_packets=3))
     assert make_plan(CLIP, clip(corrupt_packets=3), ScoreOptions(damaged=True))
 
 
@@ -145,7 +194,7 @@ def test_notes_name_conversions_and_limitations() -> None:
     assert "vmaf_v0.6.1 is made for 1080p" in notes(large, large)
     assert "vmaf_4k_v0.6.1 is made for 2160p" in notes(CLIP, CLIP, model="vmaf_4k_v0.6.1")
     assert notes(large, large, model="vmaf_4k_v0.6.1") == ""
-    assert "scaled to the reference's" in notes(CLIP, clip(width=1280, height=720))
+    assert notes(CLIP, clip(width=1280, height=720)) == "the distorted clip (1280x720) was scaled to 1920x1080, bicubic"
     assert "scaled to 1280x720" in notes(CLIP, CLIP, size=(1280, 720))
     assert "HDR (PQ)" in notes(clip(transfer=16), CLIP)
     assert "interlaced" in notes(CLIP, clip(interlaced=True))

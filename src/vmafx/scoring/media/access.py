@@ -3,7 +3,7 @@
 import hashlib
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from io import FileIO
 
@@ -12,7 +12,7 @@ import msgspec
 from vmafx.scoring.errors import InputPart
 from vmafx.scoring.media.local import local_file
 from vmafx.scoring.media.policy import MediaPolicy
-from vmafx.scoring.media.staging import StagedFile
+from vmafx.scoring.media.staging import FetchProgress, StagedFile
 from vmafx.scoring.media.uri import SCHEMES, locate
 from vmafx.tasks import in_thread
 
@@ -34,7 +34,7 @@ class OpenedMedia(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def open_media(
-    uri: str, part: InputPart, policy: MediaPolicy, progress: Callable[[int, int | None], None] | None = None
+    uri: str, part: InputPart, policy: MediaPolicy, progress: FetchProgress | None = None
 ) -> AsyncIterator[OpenedMedia]:
     """Opens a clip; a remote one is downloaded first. `progress` is called with the bytes received and the total."""
     location = locate(uri, part)

@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vmafx.atomic_write import write_atomic
-from vmafx.scoring.errors import BadInput, InputPart, NodeFault, ScoringError
+from vmafx.scoring.errors import DISK_ERRORS, BadInput, InputPart, NodeFault, ScoringError
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.uri import Location
 from vmafx.tasks import in_thread
 
 _NO_SUCH_FILE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 _NO_PERMISSION = {errno.EACCES, errno.EPERM}
-_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 _FILE_TYPES = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -48,7 +47,7 @@ def _open(location: Location, part: InputPart, policy: MediaPolicy) -> int:
         status = os.fstat(path_fd)
         if not stat.S_ISREG(status.st_mode):
             file_type = _FILE_TYPES.get(stat.S_IFMT(status.st_mode), "a special file")
-            raise BadInput(part, f"{location.display_name} is {file_type}; a clip must be a regular file")
+            raise BadInput(part, f"{location.display_name} is {file_type}; it must be a regular file")
         if status.st_size == 0:
             raise BadInput(part, f"{location.display_name} is empty")
         policy.check_size(status.st_size, location.display_name, part)
@@ -92,4 +91,4 @@ def _write(location: Location, content: bytes, policy: MediaPolicy) -> None:
         write_atomic(folder / path.name, content)
     except OSError as error:
         why = f"output {location.display_name} cannot be written: {error.strerror}"
-        raise (NodeFault(why) if error.errno in _DISK_ERRORS else BadInput("options", why)) from None
+        raise (NodeFault(why) if error.errno in DISK_ERRORS else BadInput("options", why)) from None

@@ -15,7 +15,7 @@ from vmafx.hardware.devices import Device
 from vmafx.jobs.attempt import AttemptSpec
 from vmafx.jobs.worker_process import WorkerRunner, WorkerTask
 from vmafx.logs import log
-from vmafx.process.child import run_command
+from vmafx.process.child import exit_description, run_command
 from vmafx.scoring import engine
 from vmafx.scoring.errors import NodeFault, spawn_errors_as_node_fault
 
@@ -81,4 +81,4 @@ async def _make_clip(ffmpeg: str, clip: Path, quality: str) -> None:
     with spawn_errors_as_node_fault():
         code, _, errors = await run_command(command, within=MEASURE_TIMEOUT)
     if code:
-        raise NodeFault(f"ffmpeg cannot create the test clip: {errors[-500:]}")
+        raise NodeFault(f"ffmpeg cannot create the test clip: {errors.strip()[-500:] or exit_description(code)}")

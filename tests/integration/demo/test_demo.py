@@ -108,6 +108,6 @@ async def test_a_failed_role_is_reported_in_one_line_with_its_last_log_line(tmp_
     async with demo(tmp_path / "output", scratch, VMAFX_FFMPEG_BIN="/bin/false") as process:
         _, errors = await process.communicate()
     assert process.returncode == 1
-    assert errors.startswith(b"error: `vmafx agent` exited; its last log line: agent exits: this machine cannot score")
+    assert errors.startswith(b"error: `vmafx agent` exited; its last log line: this machine cannot score")
     assert len(errors.splitlines()) == 1
     assert leftovers(scratch) == []

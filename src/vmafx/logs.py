@@ -12,9 +12,12 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import msgspec
+
+if TYPE_CHECKING:
+    import asyncio
 
 LogLevel = Literal["debug", "info", "warn", "error"]
 LogFormat = Literal["json", "console"]
@@ -30,7 +33,7 @@ class Sampler:
         self._summarize, self._clock = summarize, clock
         self._lines: dict[str, int] = {}  # per message
         self._ends = float("-inf")
-        self._timer_set = False
+        self._timer: asyncio.TimerHandle | None = None  # ends a window in which lines were suppressed
 
     def admits(self, text: str) -> bool:
         now = self._clock()
@@ -38,26 +41,28 @@ class Sampler:
             self.close()
             self._ends = now + WINDOW
         lines = self._lines[text] = self._lines.get(text, 0) + 1
-        if lines > BURST and not self._timer_set:
-            self._timer_set = True
-            _call_later(self._ends - now, self.close)
+        if lines > BURST and self._timer is None:
+            self._timer = _call_later(self._ends - now, self.close)
         return lines <= BURST
 
     def close(self) -> None:
         """End the window and write a summary of each message that it suppressed."""
+        if self._timer is not None:
+            self._timer.cancel()
         lines, self._lines = self._lines, {}
-        self._ends, self._timer_set = float("-inf"), False
-        for text, number in tuple(lines.items()):
+        self._ends, self._timer = float("-inf"), None
+        for text, number in lines.items():
             if number > BURST:
                 self._summarize(text, number - BURST)
 
 
-def _call_later(seconds: float, call: Callable[[], None]) -> None:
-    """Does nothing without an event loop in this thread: then the first line after the window ends it."""
+def _call_later(seconds: float, call: Callable[[], None]) -> "asyncio.TimerHandle | None":
+    """None without an event loop in this thread: then the first line after the window ends it."""
     import asyncio  # noqa: PLC0415 - commands that log little start faster
 
     with suppress(RuntimeError):
-        asyncio.get_running_loop().call_later(seconds, call)
+        return asyncio.get_running_loop().call_later(seconds, call)
+    return None
 
 
 class _Sink:

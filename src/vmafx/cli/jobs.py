@@ -13,9 +13,9 @@ from vmafx.cli.options import HELP
 from vmafx.cli.tables import Columns, duration, elapsed
 from vmafx.clock import utc_now
 from vmafx.fleet.reader import ALL_PHASES, FleetJob, FleetReader
-from vmafx.fleet.rows import JobRow, deleted_row, job_row, key_of
-from vmafx.fleet.watch import LiveCaches, jobs_informer
-from vmafx.kube import Client
+from vmafx.fleet.rows import JobRow, deleted_row, job_row
+from vmafx.fleet.watch import LiveCaches, fleet_jobs_informer
+from vmafx.kube import Client, key_of
 from vmafx.runtime.informer import Informer
 from vmafx.runtime.store import ObjectChange
 
@@ -66,7 +66,7 @@ def jobs(
         printer, reader = ListingPrinter(COLUMNS, output, all_namespaces=all_namespaces), FleetReader(client, where)
         named = await reader.named_jobs(selected)  # fails if one does not exist, also before a watch
         if watch:
-            informer = jobs_informer(client, where, phases, selector, selected)
+            informer = fleet_jobs_informer(client, where, phases, selector, selected)
             async with LiveCaches(client, informer, labels=selector) as caches:
                 if not informer.store.values():
                     await cluster.note_missing_namespace(client, where)

@@ -16,7 +16,7 @@ from vmafx.cli.cluster import OutputFormat
 from vmafx.cli.tables import Columns, TableLayout, as_json, as_yaml, cell
 from vmafx.cli.terminal import can_redraw, until_pipe_closes
 from vmafx.fleet.watch import LiveCaches
-from vmafx.kube import ObjectKey
+from vmafx.kube import ObjectKey, key_of
 from vmafx.kube.decoding import UnreadableObject
 from vmafx.runtime.store import ObjectChange
 
@@ -140,5 +140,5 @@ class ListingPrinter:
 def warn_unreadable(unreadable: Iterable[UnreadableObject]) -> None:
     """Note each object that could not be decoded; another version of vmafx may have written it."""
     for item in unreadable:
-        name = cell(str(ObjectKey(item.metadata.namespace, item.metadata.name)))
+        name = cell(str(key_of(item)))
         typer.echo(f"note: {name} is not shown, since it cannot be decoded: {cell(item.error)}", err=True)

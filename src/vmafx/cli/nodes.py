@@ -14,9 +14,9 @@ from vmafx.cli.options import HELP
 from vmafx.cli.tables import Columns, duration, elapsed
 from vmafx.clock import utc_now
 from vmafx.fleet.reader import RUNNING, FleetJob, FleetNode, FleetReader
-from vmafx.fleet.rows import NodeRow, key_of, node_row
-from vmafx.fleet.watch import LiveCaches, jobs_informer, nodes_informer
-from vmafx.kube import Client, ObjectKey
+from vmafx.fleet.rows import NodeRow, node_row
+from vmafx.fleet.watch import LiveCaches, fleet_jobs_informer, fleet_nodes_informer
+from vmafx.kube import Client, ObjectKey, key_of
 
 ERRORS = cluster.ERRORS
 COLUMNS = Columns(
@@ -54,7 +54,10 @@ def nodes(
         printer, reader = ListingPrinter(COLUMNS, output, all_namespaces=all_namespaces), FleetReader(client, where)
         named = await reader.named_nodes(selected)  # fails if one does not exist, also before a watch
         if watch:
-            nodes_cache, running_cache = nodes_informer(client, where), jobs_informer(client, where, RUNNING)
+            nodes_cache, running_cache = (
+                fleet_nodes_informer(client, where),
+                fleet_jobs_informer(client, where, RUNNING),
+            )
             async with LiveCaches(client, nodes_cache, running_cache) as caches:
                 if not nodes_cache.store.values():
                     await cluster.note_missing_namespace(client, where)

@@ -13,7 +13,7 @@ from vmafx.cli.tables import Columns, cell, duration, elapsed
 from vmafx.clock import utc_now
 from vmafx.fleet.queue import JobQueue, QueueRow, QueueSummary, left_row, read_queue
 from vmafx.fleet.reader import UNFINISHED_PHASES, FleetReader
-from vmafx.fleet.watch import LiveCaches, LiveQueue, jobs_informer, nodes_informer
+from vmafx.fleet.watch import LiveCaches, LiveQueue, fleet_jobs_informer, fleet_nodes_informer
 from vmafx.kube import Client
 
 ERRORS = cluster.ERRORS
@@ -50,7 +50,7 @@ def queue(
     async def work(client: Client, where: str) -> None:
         printer, reader = ListingPrinter(COLUMNS, output, all_namespaces=all_namespaces), FleetReader(client, where)
         if watch:
-            jobs, nodes = jobs_informer(client, where, UNFINISHED_PHASES), nodes_informer(client, where)
+            jobs, nodes = fleet_jobs_informer(client, where, UNFINISHED_PHASES), fleet_nodes_informer(client, where)
             async with LiveCaches(client, jobs, nodes) as caches:
                 if not jobs.store.values():
                     await cluster.note_missing_namespace(client, where)

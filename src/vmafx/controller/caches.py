@@ -31,10 +31,6 @@ def make_caches(client: Client, namespace: str) -> ControllerCaches:
     )
 
 
-def key_of(job: JobView) -> ObjectKey:
-    return ObjectKey(job.metadata.namespace, job.metadata.name)
-
-
 def node_of(job: JobView) -> ObjectKey | None:
     """The node of a running job."""
     if job.status.phase != "Running" or not job.status.assignedNode:

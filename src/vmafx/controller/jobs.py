@@ -10,12 +10,12 @@ import msgspec
 
 from vmafx.api.job import FINISHED, JobView, VmafxJob
 from vmafx.clock import loop_time
-from vmafx.controller.caches import ControllerCaches, key_of
+from vmafx.controller.caches import ControllerCaches
 from vmafx.controller.errors import invalid_object, namespace_not_found
 from vmafx.controller.messages import is_cancelled
 from vmafx.http.errors import StatusError
 from vmafx.jobs.state import uid_of
-from vmafx.kube import JOBS, NAMESPACES, Client, ObjectKey
+from vmafx.kube import JOBS, NAMESPACES, Client, ObjectKey, key_of
 from vmafx.kube.errors import AlreadyExists, BadRequest, Conflict, Expired, Forbidden, Invalid, NotFound
 from vmafx.kube.resources import UntypedObject
 from vmafx.kube.watch import Added, Modified
@@ -105,7 +105,7 @@ class ClientJobs:
             return True, "cancellation was requested already; the job is about to end"
         patch = {"metadata": {"uid": job.metadata.uid}, "spec": {"cancel": True}}
         try:
-            await self._client.merge_patch(UNTYPED, ObjectKey(job.metadata.namespace, job.metadata.name), patch)
+            await self._client.merge_patch(UNTYPED, key_of(job), patch)
         except (NotFound, Conflict) as error:
             raise _job_not_found(job.metadata.uid) from error
         return True, ""
@@ -128,7 +128,7 @@ class ClientJobs:
                 return None
             async for page in self._client.pages(JOBS.decoded_as(_JobHead), self._caches.jobs.namespace):
                 for job in page.items:
-                    key = ObjectKey(job.metadata.namespace, job.metadata.name)
+                    key = key_of(job)
                     self._remember(job.metadata.uid, key)
                     if job.metadata.uid in uids:
                         return key

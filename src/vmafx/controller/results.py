@@ -8,7 +8,7 @@ import msgspec
 
 from vmafx.api.job import JobProgress, JobView
 from vmafx.clock import loop_time, utc_now
-from vmafx.controller.caches import ControllerCaches, key_of
+from vmafx.controller.caches import ControllerCaches
 from vmafx.controller.sessions import Session
 from vmafx.http.errors import StatusError
 from vmafx.jobs.attempt import AttemptResult
@@ -16,7 +16,7 @@ from vmafx.jobs.metrics import JobMetrics
 from vmafx.jobs.outcome import failed_attempt, outcome_of
 from vmafx.jobs.outcome_writer import OutcomeWriter
 from vmafx.jobs.state import is_current_attempt, uid_of
-from vmafx.kube import JOBS, Client, ObjectKey
+from vmafx.kube import JOBS, Client, ObjectKey, key_of
 from vmafx.kube.errors import Conflict, Invalid, NotFound
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.metrics import Metrics

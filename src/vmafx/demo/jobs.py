@@ -18,7 +18,7 @@ from vmafx.demo.clips import ENCODES, REFERENCE
 from vmafx.demo.cluster import NAMESPACE
 from vmafx.demo.progress import DemoError
 from vmafx.fleet.rows import JobRow, job_row
-from vmafx.fleet.watch import LiveCaches, jobs_informer
+from vmafx.fleet.watch import LiveCaches, fleet_jobs_informer
 from vmafx.kube import Client, load_config
 
 SCORED_TIMEOUT = 180.0  # seconds
@@ -54,7 +54,7 @@ async def watch_until_scored(
     `check` raises if a process that the jobs need has exited.
     """
     async with Client(load_config(kubeconfig)) as client:
-        jobs = jobs_informer(client, NAMESPACE)
+        jobs = fleet_jobs_informer(client, NAMESPACE)
         rows: list[JobRow] = []
         try:
             async with asyncio.timeout(SCORED_TIMEOUT), LiveCaches(client, jobs) as live:

@@ -13,10 +13,10 @@ from vmafx.clock import utc_now
 from vmafx.fleet.errors import FleetError
 from vmafx.fleet.queue import JobQueue, QueueRow, make_queue, read_durations
 from vmafx.fleet.reader import UNFINISHED_PHASES, FleetJob, FleetNode, FleetReader
-from vmafx.fleet.rows import JobRow, NodeRow, ObjectRow, job_row, key_of, node_row
-from vmafx.fleet.watch import LiveCaches, LiveQueue, jobs_informer, nodes_informer
+from vmafx.fleet.rows import JobRow, NodeRow, ObjectRow, job_row, node_row
+from vmafx.fleet.watch import LiveCaches, LiveQueue, fleet_jobs_informer, fleet_nodes_informer
 from vmafx.jobs.state import placed_at
-from vmafx.kube import Client, ObjectKey
+from vmafx.kube import Client, ObjectKey, key_of
 from vmafx.kube.errors import KubeError
 from vmafx.runtime.store import ObjectChange
 
@@ -217,7 +217,10 @@ class LiveOverview:
     def __init__(self, client: Client, namespace: str) -> None:
         self.outage: str | None = None
         self._client, self._namespace = client, namespace
-        self._jobs, self._nodes = jobs_informer(client, namespace, UNFINISHED_PHASES), nodes_informer(client, namespace)
+        self._jobs, self._nodes = (
+            fleet_jobs_informer(client, namespace, UNFINISHED_PHASES),
+            fleet_nodes_informer(client, namespace),
+        )
         self._caches = LiveCaches(client, self._jobs, self._nodes)
         self._ended = EndedJobs()
 

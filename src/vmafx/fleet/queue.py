@@ -8,8 +8,9 @@ from typing import get_args
 import msgspec
 
 from vmafx.fleet.reader import UNFINISHED_PHASES, FleetJob, FleetNode, FleetReader
-from vmafx.fleet.rows import ObjectRow, key_of
+from vmafx.fleet.rows import ObjectRow
 from vmafx.jobs.state import GateReason, queue_gate
+from vmafx.kube import key_of
 from vmafx.scheduling.durations import Durations, JobDuration
 from vmafx.scheduling.forecast import JobForecast, forecast, job_duration, running_job, waiting_job
 from vmafx.scheduling.requirements import NamespacedName, NodeOffer, node_offer

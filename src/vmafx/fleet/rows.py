@@ -59,10 +59,6 @@ class NodeRow(ObjectRow, frozen=True, kw_only=True):
     message: str | None = None
 
 
-def key_of(item: FleetJob | FleetNode) -> ObjectKey:
-    return ObjectKey(item.metadata.namespace, item.metadata.name)
-
-
 def job_row(job: FleetJob) -> JobRow:
     status = job.status
     condition = _condition(status.conditions, PHASE_CONDITIONS.get(status.phase, ""))

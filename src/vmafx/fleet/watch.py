@@ -27,7 +27,7 @@ FIRST_POLL_AFTER, POLL_INTERVAL = 1.0, 5.0  # seconds; most jobs are placed befo
 POLL_PAUSE = 20.0  # times as long as the last poll took, since each reads the whole queue
 
 
-def jobs_informer(
+def fleet_jobs_informer(
     client: Client, namespace: str, phases: Collection[Phase] = ALL_PHASES, labels: str = "", names: Sequence[str] = ()
 ) -> Informer[FleetJob]:
     """An informer of jobs in these phases, with these names if any are given.
@@ -43,7 +43,7 @@ def jobs_informer(
     return Informer(client, FLEET_JOBS, namespace=namespace, labels=labels, keep=StoreFilter(wanted, fields))
 
 
-def nodes_informer(client: Client, namespace: str) -> Informer[FleetNode]:
+def fleet_nodes_informer(client: Client, namespace: str) -> Informer[FleetNode]:
     return Informer(client, FLEET_NODES, namespace=namespace)
 
 

@@ -8,7 +8,7 @@ from vmafx.api.job import JobView
 from vmafx.api.meta import API_VERSION
 from vmafx.jobs.metrics import JobMetrics
 from vmafx.jobs.outcome import Fail, Outcome, Retry, Succeed, Suspend, failed_attempt, status_after
-from vmafx.kube import JOBS, ObjectKey
+from vmafx.kube import JOBS, key_of
 from vmafx.kube.errors import Invalid
 from vmafx.logs import log
 from vmafx.runtime.events import EventRecorder, EventSubject
@@ -47,7 +47,7 @@ class OutcomeWriter:
 def _log_outcome(job: JobView, outcome: Outcome) -> None:
     """One line with all facts, so that no reader of the log has to look up the job."""
     status = job.status
-    fields: dict[str, Any] = {"job": str(ObjectKey(job.metadata.namespace, job.metadata.name))}
+    fields: dict[str, Any] = {"job": str(key_of(job))}
     if status.assignedNode:
         fields |= {"node": status.assignedNode, "attempt": status.attempts - 1}
     match outcome:

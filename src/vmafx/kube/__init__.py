@@ -24,7 +24,7 @@ reconcilers belong in runtime/.
 from vmafx.kube.client import Client
 from vmafx.kube.config import Config, load_config
 from vmafx.kube.core import CRDS, NAMESPACES
-from vmafx.kube.resources import INFERENCE_SERVICES, JOBS, NODES, TRAININGS, ObjectKey, Resource
+from vmafx.kube.resources import INFERENCE_SERVICES, JOBS, NODES, TRAININGS, ObjectKey, Resource, key_of
 
 __all__ = [
     "CRDS",
@@ -37,5 +37,6 @@ __all__ = [
     "Config",
     "ObjectKey",
     "Resource",
+    "key_of",
     "load_config",
 ]

@@ -1,6 +1,6 @@
 """Resources of the API server: their URL paths, the type of their objects, and discovery."""
 
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -25,6 +25,25 @@ class ObjectKey(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class _Meta(Protocol):
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
+
+class HasMetadata(Protocol):
+    """Any object, or view of one, with the metadata that identifies it."""
+
+    @property
+    def metadata(self) -> _Meta: ...
+
+
+def key_of(item: HasMetadata) -> ObjectKey:
+    """The key of an object."""
+    return ObjectKey(item.metadata.namespace, item.metadata.name)
 
 
 class Resource(msgspec.Struct, Generic[T], frozen=True):

@@ -19,7 +19,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from vmafx.api.meta import ObjectMeta
-from vmafx.kube import Client, ObjectKey, Resource
+from vmafx.kube import Client, ObjectKey, Resource, key_of
 from vmafx.kube.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
 from vmafx.kube.resources import UntypedObject
 from vmafx.runtime.informer import Informer
@@ -217,7 +217,7 @@ class Children(Generic[T]):
     async def _prune(self, owner_uid: str, kept: set[tuple[_Kind, ObjectKey]]) -> None:
         for kind, informer in self._informers.items():
             for child in tuple(informer.store.by(BY_OWNER, owner_uid)):
-                key = ObjectKey(child.metadata.namespace, child.metadata.name)
+                key = key_of(child)
                 if (kind, key) not in kept and child.metadata.deletionTimestamp is None:
                     with suppress(Conflict, NotFound):  # already deleted, or replaced
                         await self._client.delete(informer.resource, key, uid=child.metadata.uid)

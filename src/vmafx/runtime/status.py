@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from vmafx.kube import Client, ObjectKey
+from vmafx.kube import Client, ObjectKey, key_of
 from vmafx.kube.errors import Conflict, NotFound
 from vmafx.runtime.informer import Informer
 from vmafx.runtime.store import ObjectChange
@@ -57,7 +57,7 @@ class StatusWriter(Generic[T]):
         """
         if not changes:
             return about
-        key = ObjectKey(about.metadata.namespace, about.metadata.name)
+        key = key_of(about)
         version = about.metadata.resourceVersion
         try:
             new = await self._client.patch_status(self._informer.resource, key, changes, version=version)

@@ -8,7 +8,7 @@ from vmafx.api.job import JobProgress
 from vmafx.fleet.overview import MAX_REMEMBERED, EndedJobs, FleetOverview, make_overview, sort_overview
 from vmafx.fleet.queue import make_queue
 from vmafx.fleet.reader import FleetJob, FleetNode
-from vmafx.fleet.rows import key_of
+from vmafx.kube import key_of
 from vmafx.runtime.store import ObjectChange
 
 

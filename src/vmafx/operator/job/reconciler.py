@@ -12,7 +12,7 @@ from vmafx.api.node import NodeView
 from vmafx.jobs.metrics import JobMetrics
 from vmafx.jobs.outcome import Outcome
 from vmafx.jobs.outcome_writer import OutcomeWriter, emit_event
-from vmafx.kube import ObjectKey
+from vmafx.kube import ObjectKey, key_of
 from vmafx.kube.core import PODS
 from vmafx.kube.errors import Conflict, NotFound, ServerError, Unreachable
 from vmafx.logs import log
@@ -239,9 +239,7 @@ class JobReconciler:
         self.loop.queue.add(key, low=True)
 
     def _jobs_on(self, node: NodeView) -> list[ObjectKey]:
-        meta = node.metadata
-        jobs = self._jobs.store.by(BY_NODE, ObjectKey(meta.namespace, meta.name))
-        return [ObjectKey(job.metadata.namespace, job.metadata.name) for job in jobs]
+        return [key_of(job) for job in self._jobs.store.by(BY_NODE, key_of(node))]
 
     def _job_changed(self, change: ObjectChange[JobView]) -> None:
         key, job = change.key, change.new

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from vmafx.api.job import FINISHED, JobView
-from vmafx.kube import JOBS, Client, ObjectKey
+from vmafx.kube import JOBS, Client, ObjectKey, key_of
 from vmafx.kube.errors import Conflict, KubeError, NotFound
 from vmafx.logs import log
 from vmafx.runtime.store import ObjectChange
@@ -73,7 +73,7 @@ class FinishedJobCleaner:
                 try:
                     async for page in self._client.pages(JOB_VIEW, self._namespace, fields=fields):
                         for job in page.items:
-                            self._schedule(ObjectKey(job.metadata.namespace, job.metadata.name), job)
+                            self._schedule(key_of(job), job)
                         await asyncio.sleep(PAGE_INTERVAL)
                     break
                 except KubeError as error:

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from vmafx.api.meta import API_VERSION
 from vmafx.api.node import NodeView
-from vmafx.kube import NODES, ObjectKey
+from vmafx.kube import NODES, ObjectKey, key_of
 from vmafx.kube.errors import Conflict, NotFound
 from vmafx.logs import log
 from vmafx.operator.context import BY_NAMESPACE, BY_NODE, OperatorContext
@@ -92,7 +92,7 @@ class NodeReconciler:
             text = "agent lost" if lost else "node unhealthy"
         write = log.warn if lost else log.info
         heartbeat = {"heartbeat": heartbeat_text(node)} if node.status.lastHeartbeat is not None else {}
-        write(text, node=str(ObjectKey(meta.namespace, meta.name)), reason=health.reason, **heartbeat)
+        write(text, node=str(key_of(node)), reason=health.reason, **heartbeat)
         subject = EventSubject(API_VERSION, NODES.kind, meta.namespace, meta.name, meta.uid)
         self._events.emit(
             subject, "Normal" if health.healthy else "Warning", health.reason, "CheckHealth", health.message

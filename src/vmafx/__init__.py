@@ -22,6 +22,7 @@ Domain
     hardware/        the devices of a machine, and how fast they score
     scheduling/      which job runs on which node: pure, in memory
     jobs/            the life of a job: attempts, their outcomes, the status that is written
+    inference/       model serving with canaries: children, split, status; also as a library
     auth/            authentication and authorization of callers
     reports/         scores as HTML, CSV and JSON, with charts
     scoring/         VMAF by ffmpeg and libvmaf: clips by URI, probing, limits, results

@@ -87,9 +87,10 @@ ModelName = Annotated[
         max_length=2048,
     ),
 ]
+POSITIVE_DURATION = "duration(self) > duration('0s')"
 _GO_DURATION = r"^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+\Z"
 _positive_duration = with_message(
-    "must be a duration greater than zero, such as 10s, 1m30s or 500ms", extra_rule="duration(self) > duration('0s')"
+    "must be a duration greater than zero, such as 10s, 1m30s or 500ms", extra_rule=POSITIVE_DURATION
 )
 _DurationText = Annotated[str, Meta(pattern=_GO_DURATION, max_length=32)]
 Duration = Annotated[_DurationText, _positive_duration]
@@ -97,21 +98,23 @@ DurationOrNanoseconds = Annotated[Annotated[int, Meta(ge=1, le=INT53_MAX)] | _Du
 
 # At most two digits of exponent: with ten, the server takes minutes to evaluate the quantity.
 _AMOUNT = r"[0-9]+(\.[0-9]+)?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?"
-_GREATER_THAN_ZERO = "quantity(self).isGreaterThan(quantity('0'))"
+IS_QUANTITY = "isQuantity(self)"
+POSITIVE_QUANTITY = "quantity(self).isGreaterThan(quantity('0'))"
+POSITIVE_QUANTITY_OR_EMPTY = f"(self == '' || {POSITIVE_QUANTITY})"
 _QuantityText = Annotated[str, Meta(pattern=rf"^{_AMOUNT}\Z", max_length=32)]
 Quantity = Annotated[
     Annotated[int, Meta(ge=0, le=INT53_MAX)] | _QuantityText,
-    with_message("must be a quantity, such as 500m, 4 or 16Gi", extra_rule="isQuantity(self)"),
+    with_message("must be a quantity, such as 500m, 4 or 16Gi", extra_rule=IS_QUANTITY),
 ]
 PositiveQuantity = Annotated[
     Annotated[int, Meta(ge=1, le=INT53_MAX)] | _QuantityText,
-    with_message("must be a quantity greater than zero, such as 500m, 4 or 16Gi", extra_rule=_GREATER_THAN_ZERO),
+    with_message("must be a quantity greater than zero, such as 500m, 4 or 16Gi", extra_rule=POSITIVE_QUANTITY),
 ]
 PositiveQuantityOrNone = Annotated[
     Annotated[int, Meta(ge=1, le=INT53_MAX)] | Annotated[str, Meta(pattern=rf"^({_AMOUNT})?\Z", max_length=32)],
     with_message(
         "must be a quantity greater than zero, such as 500m, 4 or 16Gi, or empty for none",
-        extra_rule=f"(self == '' || {_GREATER_THAN_ZERO})",
+        extra_rule=POSITIVE_QUANTITY_OR_EMPTY,
     ),
 ]
 

@@ -1,5 +1,6 @@
 """ZerfooInferenceService: serves a model over HTTP, with an optional canary."""
 
+from itertools import pairwise
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
@@ -32,6 +33,7 @@ from vmafx.api.meta import (
     Rule,
     Scale,
 )
+from vmafx.api.units import nanoseconds
 
 Replicas = Annotated[int, Meta(ge=0, le=1000), schema(format="int32")]
 Correlation = Annotated[float, Meta(ge=-1, le=1)]
@@ -51,22 +53,42 @@ class ResourceSpec(ApiModel):
 
     cpu: Annotated[PositiveQuantityOrNone | None, doc("CPUs, such as 4 or 500m. If unset, no limit.")] = None
     memory: Annotated[PositiveQuantityOrNone | None, doc("Memory, such as 16Gi. If unset, no limit.")] = None
-    gpuMemory: Annotated[PositiveQuantityOrNone | None, doc("GPU memory, such as 24Gi. If unset, no limit.")] = None
+    gpuMemory: Annotated[
+        PositiveQuantityOrNone | None,
+        doc("GPU memory that a Kubernetes node must have to run a replica, such as 24Gi. If unset, any amount."),
+    ] = None
+
+
+def _as_duration(field: str) -> str:
+    """A CEL expression for a field that is a duration or a number of nanoseconds."""
+    return f"(type({field}) == int ? duration(string({field}) + 'ns') : duration({field}))"
 
 
 class HealthCheckSpec(ApiModel):
-    """Liveness and readiness probe of each replica."""
+    """Readiness, liveness and startup probes of each replica."""
 
     path: Annotated[
         str, pattern(r"^/[^\x00-\x20\x7f]*\Z", "must be a path that starts with /, such as /healthz", max_length=1024),
         doc("HTTP path of the probe. Defaults to /healthz."),
     ] = "/healthz"  # fmt: skip
     interval: Annotated[
-        DurationOrNanoseconds, doc("Time between probes, as a duration or integer nanoseconds. Defaults to 10s.")
+        DurationOrNanoseconds,
+        doc("Time between probes, as a duration or integer nanoseconds; rounded up to whole seconds. Defaults to 10s."),
     ] = "10s"
     timeout: Annotated[
-        DurationOrNanoseconds, doc("Timeout of a probe, as a duration or integer nanoseconds. Defaults to 2s.")
+        DurationOrNanoseconds,
+        doc("Timeout of a probe, as a duration or integer nanoseconds; rounded up to whole seconds. Defaults to 2s."),
     ] = "2s"
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            # The server also checks the default, before it has the defaults of the fields.
+            check="!has(self.timeout) || !has(self.interval) || "
+            f"{_as_duration('self.timeout')} <= {_as_duration('self.interval')}",
+            message="timeout must be less than or equal to interval",
+            holds=lambda health: nanoseconds(health.timeout) <= nanoseconds(health.interval),
+        ),
+    )
 
 
 class CanaryStep(ApiModel):
@@ -96,15 +118,16 @@ class CanarySpec(ApiModel):
 
     modelRef: Annotated[ModelRef, doc("Model of the canary.")]
     weight: Annotated[
-        Percent, doc("Percentage of requests that the canary receives, after the last step if there are steps.")
+        Percent, doc("Percentage of requests that the canary receives. With 0, it runs without receiving any.")
     ] = 0
     steps: Annotated[
         tuple[CanaryStep, ...],
         Meta(max_length=16),
-        doc("Steps of the rollout, in order. If unset, the canary receives weight at once."),
+        doc("Steps of the rollout, in order. Not supported yet: the canary receives weight at once."),
     ] = ()
     gates: Annotated[
-        CanaryGates | None, doc("Conditions that the canary must meet for the rollout to continue. If unset, none.")
+        CanaryGates | None,
+        doc("Conditions that the canary must meet for the rollout to continue. Not supported yet: none is checked."),
     ] = None
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -112,10 +135,12 @@ class CanarySpec(ApiModel):
             check="!has(self.steps) || (self.steps.map(s, s.weight).isSorted() && "
             "self.steps.all(a, self.steps.exists_one(b, b.weight == a.weight)))",
             message="steps must have strictly increasing weights, such as 5, 25, 50",
+            holds=lambda canary: all(a.weight < b.weight for a, b in pairwise(canary.steps)),
         ),
         Rule(
             check="!has(self.steps) || self.steps.all(s, s.weight <= self.weight)",
             message="steps must have weights less than or equal to the weight of the canary",
+            holds=lambda canary: all(step.weight <= canary.weight for step in canary.steps),
         ),
     )
 
@@ -124,7 +149,12 @@ class ZerfooInferenceServiceSpec(ApiModel):
     """Desired state of a ZerfooInferenceService: the model, its replicas and their resources."""
 
     modelRef: Annotated[ModelRef, doc("Model to serve, such as llama3-8b-q4.")]
-    replicas: Annotated[int, Meta(ge=1, le=1000), schema(format="int32"), doc("Number of replicas. Defaults to 1.")] = 1
+    replicas: Annotated[
+        int,
+        Meta(ge=1, le=1000),
+        schema(format="int32"),
+        doc("Number of replicas. With autoscaling, the number to start with. Defaults to 1."),
+    ] = 1
     minReplicas: Annotated[
         Replicas, doc("Minimum number of replicas for autoscaling. Defaults to 0, which disables autoscaling.")
     ] = 0
@@ -132,26 +162,39 @@ class ZerfooInferenceServiceSpec(ApiModel):
         Replicas, doc("Maximum number of replicas for autoscaling. Ignored if minReplicas is 0.")
     ] = 0
     resources: Annotated[ResourceSpec | None, doc("Resource requests and limits of each replica.")] = None
-    gpuVendor: Annotated[Vendor | None, doc("Vendor of the GPU that each replica needs, or cpu for none.")] = None
+    gpuVendor: Annotated[
+        Vendor | None,
+        doc("Vendor of the GPU that each replica requests, or cpu for none. If unset, none is requested."),
+    ] = None
     port: Annotated[
         int, Meta(ge=1, le=65535), schema(format="int32"), doc("Port that the replicas listen on. Defaults to 8080.")
     ] = 8080
     canary: Annotated[
         CanarySpec | None, doc("Second model that receives a part of the requests. If unset, there is no canary.")
     ] = None
-    healthCheck: Annotated[HealthCheckSpec, doc("Liveness and readiness probe of each replica.")] = HealthCheckSpec()
-    image: Annotated[Image | None, doc("Image of the replicas. If unset, the default serving image.")] = None
+    healthCheck: Annotated[HealthCheckSpec, doc("Readiness, liveness and startup probes of each replica.")] = (
+        HealthCheckSpec()
+    )
+    image: Annotated[Image | None, doc("Image of the replicas. If unset, VMAFX_SERVING_IMAGE of the operator.")] = None
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             check="self.minReplicas == 0 || self.minReplicas <= self.maxReplicas",
             message="maxReplicas must be greater than or equal to minReplicas, unless minReplicas is 0",
+            holds=lambda spec: spec.minReplicas == 0 or spec.minReplicas <= spec.maxReplicas,
         ),
         Rule(
             check="!has(self.canary) || self.canary.modelRef != self.modelRef",
             message="canary.modelRef must be different from modelRef",
+            holds=lambda spec: spec.canary is None or spec.canary.modelRef != spec.modelRef,
         ),
     )
+
+    def validate(self) -> None:
+        """Raise InvalidSpec if the API server would reject this spec."""
+        from vmafx.api import validation  # noqa: PLC0415 - unused by the operator, whose specs the server validated
+
+        validation.validate(self, "spec")
 
 
 class ZerfooInferenceServiceStatus(ApiModel):
@@ -160,14 +203,20 @@ class ZerfooInferenceServiceStatus(ApiModel):
     ready: Annotated[bool, doc("Whether all desired replicas serve the desired model.")] = False
     replicas: Annotated[SmallCount, doc("Number of running replicas, including those of the canary.")] = 0
     message: Annotated[Message | None, doc("Details of the current state, in plain text.")] = None
-    url: Annotated[Url | None, doc("URL of the service inside the cluster.")] = None
+    url: Annotated[Url | None, doc("URL of the service: at the gateway if there is one, else inside the cluster.")] = (
+        None
+    )
     canaryReplicas: Annotated[SmallCount, doc("Number of running replicas of the canary.")] = 0
     canaryWeight: Annotated[
-        Percent | None, doc("Percentage of requests that the canary receives. Unset without a canary.")
+        Percent | None,
+        doc("Percentage of requests that the canary receives, as achieved. Unset without a canary."),
     ] = None
     selector: Annotated[Url | None, doc("Label selector of the replicas, for autoscaling.")] = None
     observedGeneration: Annotated[Generation, doc("Most recent metadata.generation that the status is based on.")] = 0
-    conditions: Annotated[Conditions, doc("Conditions of the service: Ready.")] = ()
+    conditions: Annotated[
+        Conditions,
+        doc("Conditions of the service: Ready, Available, Progressing, Degraded, Schedulable, CanaryHonoured."),
+    ] = ()
 
 
 class ZerfooInferenceService(CustomObject, kw_only=True, tag_field="kind", tag="ZerfooInferenceService"):
@@ -192,12 +241,15 @@ class ZerfooInferenceService(CustomObject, kw_only=True, tag_field="kind", tag="
 
 
 class InferenceStatusView(ApiModel):
-    """The status fields that a reconciler needs."""
+    """The status, without validation."""
 
     ready: bool = False
     replicas: int = 0
+    message: str | None = None
+    url: str | None = None
     canaryReplicas: int = 0
     canaryWeight: int | None = None
+    selector: str | None = None
     observedGeneration: int = 0
     conditions: tuple[Condition, ...] = ()
 

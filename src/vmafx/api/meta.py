@@ -1,7 +1,8 @@
 """What all kinds share: metadata, conditions, and the declaration of a kind."""
 
+from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal, dataclass_transform
+from typing import Annotated, Any, ClassVar, Literal, dataclass_transform
 
 from msgspec import Meta, Struct, field
 
@@ -23,6 +24,7 @@ class Rule(ApiModel):
     check: str
     message: str
     immutable_field: str = ""  # the field that the rule makes immutable, if any
+    holds: Callable[[Any], bool] | None = None  # the same check in Python, for kinds that validation.py validates
 
 
 _SERVICE_NAME_MAX = 40  # leaves room for a suffix, such as -trainer and a hash
@@ -147,6 +149,6 @@ class ConditionReason(ApiModel):
     """A status and reason that a condition can have, and what they mean."""
 
     condition: str
-    status: Literal["True", "False"]
+    status: Literal["True", "False", "Unknown"]
     reason: str
     text: str

@@ -55,11 +55,22 @@ class AccessReview(ApiModel):
 CRDS: Resource[UntypedObject] = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", dict, namespaced=False
 )
+DEPLOYMENTS: Resource[UntypedObject] = Resource("apps", "v1", "deployments", "Deployment", dict)
 EVENTS: Resource[UntypedObject] = Resource("events.k8s.io", "v1", "events", "Event", dict)
+GATEWAYS: Resource[UntypedObject] = Resource("gateway.networking.k8s.io", "v1", "gateways", "Gateway", dict)
+HPAS: Resource[UntypedObject] = Resource(
+    "autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", dict
+)
+HTTP_ROUTES: Resource[UntypedObject] = Resource("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute", dict)
 LEASES: Resource[Lease] = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
 NAMESPACES: Resource[UntypedObject] = Resource("", "v1", "namespaces", "Namespace", dict, namespaced=False)
+KUBERNETES_NODES: Resource[UntypedObject] = Resource("", "v1", "nodes", "Node", dict, namespaced=False)
+POD_DISRUPTION_BUDGETS: Resource[UntypedObject] = Resource(
+    "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", dict
+)
 PODS: Resource[UntypedObject] = Resource("", "v1", "pods", "Pod", dict)
 SECRETS: Resource[UntypedObject] = Resource("", "v1", "secrets", "Secret", dict)
+SERVICES: Resource[UntypedObject] = Resource("", "v1", "services", "Service", dict)
 TOKEN_REVIEWS: Resource[TokenReview] = Resource(
     "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", TokenReview, namespaced=False
 )

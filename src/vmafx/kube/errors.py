@@ -87,9 +87,11 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class ApiError(KubeError):
-    """The server rejected the request; `status` is its response body."""
+    """The server rejected the request; `status` is its response body, or its message."""
 
-    def __init__(self, status: Status, retry_after: float | None = None) -> None:
+    def __init__(self, status: Status | str, retry_after: float | None = None) -> None:
+        if isinstance(status, str):
+            status = Status(message=status)
         super().__init__(status.message or f"HTTP {status.code} {status.reason}".strip())
         self.status = status
         self.retry_after = retry_after

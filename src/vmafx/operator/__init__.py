@@ -10,5 +10,6 @@ context.py   what a kind is set up with: client, manager, shared caches
 kind.py      what a kind declares: settings, permissions, reasons, set-up
 kinds.py     the kinds that the operator reconciles
 job/         VmafxJob: placement, Pods, retries, results
+inference/   ZerfooInferenceService: Deployments, Services, autoscalers, routes
 node/        VmafxNode: health, and deletion of abandoned nodes
 """

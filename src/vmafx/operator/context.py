@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from vmafx.api.hardware import HARDWARE
 from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
 from vmafx.clock import loop_time, utc_now
@@ -34,6 +35,7 @@ class OperatorContext(msgspec.Struct, kw_only=True, eq=False, dict=True):
     events: EventRecorder
     namespace: str = ""  # the namespace to watch; empty for all
     max_concurrent: int = 1  # concurrent reconciliations per kind
+    intel_device: str = HARDWARE["intel"].resource or ""  # the resource that a Pod requests to get an Intel GPU
     now: Callable[[], datetime] = utc_now
     clock: Callable[[], float] = loop_time
 
@@ -52,11 +54,15 @@ class OperatorContext(msgspec.Struct, kw_only=True, eq=False, dict=True):
         self.manager.add_informer(nodes, fresh=True)
         return nodes
 
-    def children(self, resource: Resource[Any]) -> Informer[Child]:
-        """The objects of this resource that the operator created for an owner: one cache, shared by all kinds."""
+    def children(self, resource: Resource[Any], *, optional: bool = False) -> Informer[Child]:
+        """The objects of this resource that the operator created for an owner: one cache, shared by all kinds.
+
+        With `optional`, the server may not have the resource.
+        """
         kind = (resource.api_version, resource.kind)
         if kind not in self._children:
-            self._children[kind] = child_informer(self.client, resource, self.namespace, FIELD_MANAGER)
+            cache = child_informer(self.client, resource, self.namespace, FIELD_MANAGER, optional=optional)
+            self._children[kind] = cache
             self.manager.add_informer(self._children[kind])
         return self._children[kind]
 

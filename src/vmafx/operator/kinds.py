@@ -1,6 +1,7 @@
 """The kinds that the operator reconciles, and the permissions it needs for leader election."""
 
 from vmafx.api.rbac import Permission
+from vmafx.operator.inference.kind import INFERENCE
 from vmafx.operator.job.kind import JOB
 from vmafx.operator.node.kind import NODE
 
@@ -14,4 +15,4 @@ LEADER_ELECTION_PERMISSIONS = (
     ),
 )
 
-RECONCILED_KINDS = (JOB, NODE)
+RECONCILED_KINDS = (JOB, NODE, INFERENCE)

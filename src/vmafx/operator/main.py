@@ -51,7 +51,7 @@ async def run(parsed: ParsedSettings, stop: asyncio.Event) -> None:
         manager.in_background(events.run)
         context = OperatorContext(
             client=client, manager=manager, metrics=metrics, events=events,
-            namespace=settings.namespace, max_concurrent=settings.max_concurrent,
+            namespace=settings.namespace, max_concurrent=settings.max_concurrent, intel_device=settings.intel_device,
         )  # fmt: skip
         for kind in RECONCILED_KINDS:
             kind.set_up(context, parsed.read(kind.settings))

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from vmafx.api.hardware import HARDWARE
 from vmafx.http.address import ListenAddress
 from vmafx.logs import LEVELS, LogFormat, LogLevel
 from vmafx.settings import Setting, Settings, at_least, one_of, parse_bool
@@ -56,5 +57,9 @@ class OperatorSettings(Settings):
         "Maximum number of concurrent reconciliations per kind.", default="32",
         flag="--max-concurrent-reconciles", variable="VMAFX_OPERATOR_MAX_CONCURRENT_RECONCILES", parse=at_least(1),
         metavar="N",
+    )]
+    intel_device: Annotated[str, Setting(
+        "Resource name of an Intel GPU; gpu.intel.com/xe for the xe driver.",
+        default=HARDWARE["intel"].resource or "", variable="VMAFX_INTEL_DEVICE",
     )]
     # fmt: on

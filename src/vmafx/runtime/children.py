@@ -1,19 +1,27 @@
 """The children of an owner: objects that a reconciler applies, keeps as declared, and deletes when no longer declared.
 
     declared, absent                            applied, which creates it
-    declared, present, controlled by owner      applied again if it or its declaration changed
+    declared, present, controlled by owner      applied again if its declared fields or its declaration changed
     declared, present, being deleted            waited for, whoever controls it
     declared, present, not controlled by owner  a failure: an existing object is never adopted
     controlled by owner, not declared           deleted
 
 Server-side apply owns exactly the declared fields: fields that others add stay, changes that others make to declared
 fields are reverted. Children carry an owner reference, so that the garbage collector deletes them with their owner; an
-owner that is being deleted gets no new children.
+owner that is being deleted gets no new children. They also carry a digest of their declaration: after a restart, a
+child that is as declared is not applied again.
+
+A field can belong to another controller, such as the replicas of a Deployment to an autoscaler. It is declared as an
+initial value: the child is created with it, and from then on the field is not ours. If it was, it is handed over first:
+the server resets a field to its default when its only owner drops it, so the live value is applied with a field manager
+of its own before the declaration drops it.
 """
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -22,12 +30,14 @@ from vmafx.api.meta import ObjectMeta
 from vmafx.kube import Client, ObjectKey, Resource, key_of
 from vmafx.kube.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
 from vmafx.kube.resources import UntypedObject
-from vmafx.runtime.informer import Informer
+from vmafx.runtime.informer import Informer, OptionalInformer
 from vmafx.runtime.store import ObjectChange
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
+DECLARATION = "vmafx.dev/declaration"  # annotation of a child: the digest of its declaration
 BY_OWNER = "owner"
 _Kind = tuple[str, str]  # apiVersion and kind
+ChildName = tuple[str, str]  # kind and name
 
 
 class Child(msgspec.Struct, frozen=True):
@@ -79,7 +89,7 @@ class ChildFailure(NamedTuple):
 class SyncResult(msgspec.Struct, frozen=True):
     """The live children, by kind and name; None for one that failed, or waits for an object to be deleted."""
 
-    children: dict[tuple[str, str], Child | None] = {}
+    children: dict[ChildName, Child | None] = {}
     failures: tuple[ChildFailure, ...] = ()
 
     @property
@@ -88,11 +98,28 @@ class SyncResult(msgspec.Struct, frozen=True):
         return None not in self.children.values()
 
 
-class _Applied(msgspec.Struct, frozen=True):
-    """A child as it was last declared, and the declared fields as the server stored them (with defaults)."""
+class _Applied(msgspec.Struct):
+    """What was last applied of a child: digests, since the bodies of thousands of children would take much memory."""
 
-    body: UntypedObject
-    stored: Any
+    declared: str  # of the declaration
+    stored: str  # of the declared fields as the server stored them, with defaults
+    newer: Child | None = None  # the child as applied, until the cache has it
+
+
+class _ManagedFields(msgspec.Struct, frozen=True):
+    manager: str = ""
+    operation: str = ""
+    fieldsV1: dict[str, Any] = {}
+
+
+class _ManagedMeta(msgspec.Struct, frozen=True):
+    managedFields: tuple[_ManagedFields, ...] = ()
+
+
+class _ManagedView(msgspec.Struct, frozen=True):
+    """An object's field managers, which the cache does not keep."""
+
+    metadata: _ManagedMeta
 
 
 def owner_reference(resource: Resource[Any], name: str, uid: str) -> UntypedObject:
@@ -112,11 +139,17 @@ def controlling_owner(meta: ObjectMeta) -> str:
     return next((reference.uid for reference in meta.ownerReferences if reference.controller), "")
 
 
-def child_informer(client: Client, resource: Resource[Any], namespace: str, field_manager: str) -> Informer[Child]:
-    """The cache of one kind of children: all objects managed by `field_manager`, indexed by owner."""
+def child_informer(
+    client: Client, resource: Resource[Any], namespace: str, field_manager: str, *, optional: bool = False
+) -> Informer[Child]:
+    """The cache of one kind of children: all objects managed by `field_manager`, indexed by owner.
+
+    With `optional`, the server may not have the kind.
+    """
     indexes = {BY_OWNER: lambda child: (controlling_owner(child.metadata),)}
+    make = OptionalInformer if optional else Informer
     labels = f"{MANAGED_BY}={field_manager}"
-    return Informer(client, resource.decoded_as(Child), namespace=namespace, labels=labels, indexes=indexes)
+    return make(client, resource.decoded_as(Child), namespace=namespace, labels=labels, indexes=indexes)
 
 
 class Children(Generic[T]):
@@ -131,9 +164,21 @@ class Children(Generic[T]):
         }
         self._applied: dict[str, dict[tuple[_Kind, ObjectKey], _Applied]] = {}  # by the owner's uid
         owners.on_change(self._forget_deleted_owner)
+        for informer in self._informers.values():
+            informer.on_change(partial(self._forget_deleted_child, informer.resource))
 
-    async def sync(self, owner: T, declared: Iterable[UntypedObject]) -> SyncResult:
-        """Make the owner have exactly the declared children.
+    def find(self, owner: T, resource: Resource[Any], name: str) -> Child | None:
+        """The child of this name as known from the cache or the last sync, if the owner controls it."""
+        child = self._known(owner, (resource.api_version, resource.kind), ObjectKey(owner.metadata.namespace, name))
+        return child if child is not None and controlling_owner(child.metadata) == owner.metadata.uid else None
+
+    async def sync(
+        self,
+        owner: T,
+        declared: Iterable[UntypedObject],
+        initial: Mapping[ChildName, UntypedObject] | None = None,
+    ) -> SyncResult:
+        """Make the owner have exactly the declared children; `initial` has the initial values of fields not owned.
 
         A child that the server rejects, or whose name is taken, does not block the others. Other errors, such as a
         server that does not respond, are raised.
@@ -141,7 +186,7 @@ class Children(Generic[T]):
         if owner.metadata.deletionTimestamp is not None:
             return SyncResult()
         meta = owner.metadata
-        children: dict[tuple[str, str], Child | None] = {}
+        children: dict[ChildName, Child | None] = {}
         failures: list[ChildFailure] = []
         kept: set[tuple[_Kind, ObjectKey]] = set()
         for body in declared:
@@ -150,7 +195,7 @@ class Children(Generic[T]):
             kept.add((kind, key))
             children[kind[1], key.name] = None
             try:
-                child = await self._sync_child(owner, kind, key, body)
+                child = await self._sync_child(owner, kind, key, body, (initial or {}).get((kind[1], key.name)))
             except (BadRequest, Conflict, Forbidden, Invalid) as error:
                 failures.append(ChildFailure(kind[1], key.name, "Refused", str(error)))
                 continue
@@ -167,12 +212,27 @@ class Children(Generic[T]):
         if change.old is not None and (change.new is None or change.new.metadata.uid != change.old.metadata.uid):
             self._applied.pop(change.old.metadata.uid, None)
 
+    def _forget_deleted_child(self, resource: Resource[Any], change: ObjectChange[Child]) -> None:
+        if change.new is None and change.old is not None:
+            applied = self._applied.get(controlling_owner(change.old.metadata), {})
+            applied.pop(((resource.api_version, resource.kind), change.key), None)
+
+    def _known(self, owner: T, kind: _Kind, key: ObjectKey) -> Child | None:
+        """The child from the cache, or as it was last applied if the cache is older."""
+        cached = self._informers[kind].store.get(key)
+        applied = self._applied.get(owner.metadata.uid, {}).get((kind, key))
+        if applied is not None and applied.newer is not None:
+            if cached is None or _version(cached) < _version(applied.newer):
+                return applied.newer
+            applied.newer = None
+        return cached
+
     async def _sync_child(
-        self, owner: T, kind: _Kind, key: ObjectKey, body: UntypedObject
+        self, owner: T, kind: _Kind, key: ObjectKey, body: UntypedObject, initial: UntypedObject | None
     ) -> Child | ChildFailure | None:
-        """The child, applied if necessary; None while an object of its name is being deleted."""
+        """The child, applied if necessary; None while it has to wait for another change of an object of its name."""
         informer, uid = self._informers[kind], owner.metadata.uid
-        live = informer.store.get(key) or await self._find(informer.resource, key)
+        live = self._known(owner, kind, key) or await self._find(informer.resource, key)
         if live is not None and live.metadata.deletionTimestamp is not None:
             return None
         if live is not None and controlling_owner(live.metadata) != uid:
@@ -181,18 +241,30 @@ class Children(Generic[T]):
                 f"{self._owners.resource.kind} {owner.metadata.name}"
             )
             return ChildFailure(kind[1], key.name, "NameTaken", message)
-        applied_children = self._applied.setdefault(uid, {})
+        applied_children, declared = self._applied.setdefault(uid, {}), _digest(body)
         applied = applied_children.get((kind, key))
-        if (
-            live is not None
-            and applied is not None
-            and applied.body == body
-            and _declared_fields(live, body) == applied.stored
-        ):
-            return live
+        if live is not None:
+            stored = _digest(_stored_fields(live, body))
+            if applied is None and self._is_as_declared(live, body, declared):
+                applied = applied_children[kind, key] = _Applied(declared, stored)
+            if applied is not None and (applied.declared, applied.stored) == (declared, stored):
+                return live
+        if initial is not None:
+            if live is None:
+                live, owned = await self._apply(owner, informer.resource, key, _merged(body, initial), None), True
+            else:
+                owned = await self._owns(informer.resource, key, initial)
+            if owned and not await self._hand_over(informer.resource, live, initial):
+                return None
         new = await self._apply(owner, informer.resource, key, body, live)
-        applied_children[kind, key] = _Applied(body, _declared_fields(new, body))
+        applied_children[kind, key] = _Applied(declared, _digest(_stored_fields(new, body)), new)
         return new
+
+    def _is_as_declared(self, live: Child, body: UntypedObject, declared: str) -> bool:
+        """Whether this declaration was the last one applied, and its fields still have the declared values."""
+        if live.metadata.annotations.get(DECLARATION) != declared:
+            return False
+        return bool(_stored_fields(live, body) == {**_declared_fields(body), "managed": self._field_manager})
 
     async def _apply(
         self, owner: T, resource: Resource[Child], key: ObjectKey, body: UntypedObject, live: Child | None
@@ -201,11 +273,32 @@ class Children(Generic[T]):
         reference = owner_reference(self._owners.resource, owner.metadata.name, owner.metadata.uid)
         meta = {**body["metadata"], "namespace": key.namespace, "ownerReferences": [reference]}
         meta["labels"] = {**meta.get("labels", {}), MANAGED_BY: self._field_manager}
+        meta["annotations"] = {**meta.get("annotations", {}), DECLARATION: _digest(body)}
         if live is not None:
             meta["uid"] = live.metadata.uid
         return await self._client.apply(
             resource, key, {**body, "metadata": meta}, manager=self._field_manager, force=live is not None
         )
+
+    async def _owns(self, resource: Resource[Child], key: ObjectKey, fields: UntypedObject) -> bool:
+        """Whether the last declaration that was applied, perhaps by an earlier process, has one of the fields."""
+        view = await self._client.get(resource.decoded_as(_ManagedView), key)
+        return any(
+            entry.manager == self._field_manager and entry.operation == "Apply" and _manages(entry.fieldsV1, fields)
+            for entry in view.metadata.managedFields
+        )
+
+    async def _hand_over(self, resource: Resource[Child], live: Child, fields: UntypedObject) -> bool:
+        """Apply the live values of the fields with another manager; False if the child was changed meanwhile."""
+        key, meta = key_of(live), live.metadata
+        unchanged = {"name": key.name, "uid": meta.uid, "resourceVersion": meta.resourceVersion}
+        values = _project({name: getattr(live, name) for name in fields}, fields)
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": unchanged, **values}
+        try:
+            await self._client.apply(resource, key, body, manager=f"{self._field_manager}-hand-over", force=True)
+        except Conflict:
+            return False
+        return True
 
     async def _find(self, resource: Resource[Child], key: ObjectKey) -> Child | None:
         """Read an object that is not in the cache: too new, not managed by this process, or without its label."""
@@ -230,14 +323,41 @@ def _check_fields(body: UntypedObject) -> None:
         raise TypeError(f"changes to {', '.join(sorted(unwatched))} of a child are not watched; add it to Child")
 
 
-def _declared_fields(live: Child, body: UntypedObject) -> Any:
-    """The values that a live object has for the declared fields."""
+def _digest(body: UntypedObject) -> str:
+    return hashlib.blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=8).hexdigest()
+
+
+def _merged(body: UntypedObject, other: UntypedObject) -> UntypedObject:
+    both = {name: _merged(body[name], value) for name, value in other.items() if isinstance(body.get(name), dict)}
+    return {**body, **other, **both}
+
+
+def _manages(managed: Any, fields: UntypedObject) -> bool:
+    """Whether a manager's fields (fieldsV1) include one of `fields`."""
+    return any(
+        f"f:{name}" in managed and (not isinstance(value, dict) or _manages(managed[f"f:{name}"], value))
+        for name, value in fields.items()
+    )
+
+
+def _declared_fields(body: UntypedObject) -> UntypedObject:
+    """The declared fields, without those that identify the object."""
     meta = body["metadata"]
-    declared = {name: value for name, value in body.items() if name not in {"apiVersion", "kind", "metadata"}}
-    declared["metadata"] = {name: meta[name] for name in ("labels", "annotations") if name in meta}
+    fields = {name: value for name, value in body.items() if name not in {"apiVersion", "kind", "metadata"}}
+    fields["metadata"] = {name: meta[name] for name in ("labels", "annotations") if name in meta}
+    return fields
+
+
+def _stored_fields(live: Child, body: UntypedObject) -> UntypedObject:
+    """The values that a live object has for the declared fields, and its managed-by label."""
+    declared = _declared_fields(body)
     values = {name: getattr(live, name) for name in declared if name != "metadata"}
     values["metadata"] = {"labels": live.metadata.labels, "annotations": live.metadata.annotations}
-    return _project(values, declared) | {"managed": live.metadata.labels.get(MANAGED_BY)}
+    return {**_project(values, declared), "managed": live.metadata.labels.get(MANAGED_BY)}
+
+
+def _version(child: Child) -> int:
+    return int(child.metadata.resourceVersion or 0)
 
 
 def _project(live: Any, declared: Any) -> Any:

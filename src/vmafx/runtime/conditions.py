@@ -1,8 +1,8 @@
 """The conditions of an object's status, as `kubectl wait --for=condition=...` reads them. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -31,6 +31,15 @@ class Conditioned(Protocol):
     def status(self) -> _Status: ...
 
 
+class NewCondition(NamedTuple):
+    """A condition as a reconciler decides it, without times."""
+
+    type: str
+    status: Truth
+    reason: str
+    message: str
+
+
 def find_condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
     return next((condition for condition in conditions if condition.type == kind), None)
 
@@ -49,6 +58,22 @@ def with_condition(
     if old.status == status and not restart:
         new = msgspec.structs.replace(new, lastTransitionTime=old.lastTransitionTime)
     return [new if condition is old else condition for condition in about.status.conditions]
+
+
+def with_conditions(
+    about: Conditioned, wanted: Iterable[NewCondition], owned: Container[str], now: datetime
+) -> tuple[Condition, ...]:
+    """The conditions of `about`, with those of the types in `owned` replaced by `wanted`; others stay.
+
+    A lastTransitionTime changes only with its status.
+    """
+    conditions = [condition for condition in about.status.conditions if condition.type not in owned]
+    for new in wanted:
+        old = find_condition(about.status.conditions, new.type)
+        since = old.lastTransitionTime if old is not None and old.status == new.status else now
+        message = new.message[:MAX_MESSAGE]
+        conditions.append(Condition(new.type, new.status, since, new.reason, message, about.metadata.generation))
+    return tuple(conditions)
 
 
 def has_condition(about: Conditioned, kind: str, status: Truth, reason: str, message: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from vmafx.backoff import Backoff
 from vmafx.kube import Client, ObjectKey, Resource
 from vmafx.kube.decoding import UnreadableObject
-from vmafx.kube.errors import Expired, Invalid, KubeError, NotFound, UnreadableResponse
+from vmafx.kube.errors import Expired, Forbidden, Invalid, KubeError, NotFound, UnreadableResponse
 from vmafx.kube.watch import Added, Bookmark, Deleted, Event, Modified
 from vmafx.logs import log
 from vmafx.runtime.store import Indexer, ObjectChange, Store
@@ -24,6 +24,7 @@ from vmafx.runtime.store import Indexer, ObjectChange, Store
 T = TypeVar("T")
 ChangeHandler = Callable[[ObjectChange[T]], None]
 BACKOFF = Backoff(0.2, 30.0)
+AVAILABILITY_CHECK_INTERVAL = 30.0  # seconds between attempts to list an unavailable optional resource
 
 
 class InformerState(enum.Enum):
@@ -223,6 +224,29 @@ class Informer(Generic[T]):
     def _notify(self, change: ObjectChange[T]) -> None:
         for handler in self._handlers:
             handler(change)
+
+
+class OptionalInformer(Informer[T]):
+    """An informer of a resource that the server may not have, or that this process may not read.
+
+    It is then synced with an empty store, and `unavailable` has the error, until the resource can be listed.
+    """
+
+    unavailable: KubeError | None = None
+
+    async def _list_pages(self) -> None:
+        await super()._list_pages()
+        self.unavailable = None
+
+    async def _recover(self, error: KubeError, failures: int) -> None:
+        if not isinstance(error, Forbidden | NotFound):
+            await super()._recover(error, failures)
+            return
+        if self.unavailable is None:
+            self._log.info("optional resource is not available", error=str(error))
+        self.unavailable = error
+        self._finish_list()
+        await asyncio.sleep(AVAILABILITY_CHECK_INTERVAL)
 
 
 def _key(item: Any) -> ObjectKey:

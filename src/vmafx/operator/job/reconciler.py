@@ -24,6 +24,7 @@ from vmafx.operator.job.external.poller import ExternalJobs
 from vmafx.operator.job.gather import Gatherer
 from vmafx.operator.job.memory import JobMemories, JobMemory
 from vmafx.operator.job.placement import Placer
+from vmafx.operator.job.pod import PodSettings
 from vmafx.operator.job.pod_cache import BY_JOB, PodView, job_key, job_keys, pods_informer
 from vmafx.operator.job.pod_creator import PodBlocked, PodCreated, PodCreator
 from vmafx.operator.job.settings import JobSettings
@@ -63,7 +64,9 @@ class JobReconciler:
         self._outcomes = OutcomeWriter(self._write, context.events, self._metrics, context.now)
         self._placer = Placer(context.now, self._requeue, self._requeue_low)
         self._external = ExternalJobs(settings.external_controller, self._requeue)
-        self._creator = PodCreator(client, self.pods, settings.pod(), context.now)
+        self._creator = PodCreator(
+            client, self.pods, PodSettings(settings.worker_image, context.intel_device), context.now
+        )
         self._gatherer = Gatherer(client, nodes, self.pods, self._placer, self._external, self._memory, context.now)
         self._cleaner = FinishedJobCleaner(client, jobs.namespace, context.now)
         self._finished = FinishedCounter(client, jobs)

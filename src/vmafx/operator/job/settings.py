@@ -2,9 +2,7 @@
 
 from typing import Annotated
 
-from vmafx.api.hardware import HARDWARE
 from vmafx.operator.job.external import poller
-from vmafx.operator.job.pod import PodSettings
 from vmafx.settings import Setting, Settings
 
 
@@ -21,11 +19,4 @@ class JobSettings(Settings):
         "Image of worker Pods, unless their VmafxNode has spec.image.",
         default="vmafx:latest", variable="VMAFX_WORKER_IMAGE",
     )]
-    intel_device: Annotated[str, Setting(
-        "Resource name of an Intel GPU; gpu.intel.com/xe for the xe driver.",
-        default=HARDWARE["intel"].resource or "", variable="VMAFX_INTEL_DEVICE",
-    )]
     # fmt: on
-
-    def pod(self) -> PodSettings:
-        return PodSettings(self.worker_image, self.intel_device)

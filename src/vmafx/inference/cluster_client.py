@@ -1,0 +1,110 @@
+"""KubeClient over a real API server."""
+
+from typing import Any
+
+import msgspec
+
+from vmafx.api.validation import InvalidSpec
+from vmafx.inference import manifests
+from vmafx.inference.children import HPA, SERVICE_LABEL, Deployment, Service, ServiceRef
+from vmafx.inference.live import env_value, live_deployment
+from vmafx.inference.manifests import Manifest, ServingOptions
+from vmafx.kube import Client, ObjectKey
+from vmafx.kube.core import DEPLOYMENTS, HPAS, SERVICES
+
+DEPLOYMENT_ANNOTATION = "vmafx.dev/deployment"  # the Deployment as it was written: a manifest does not tell all of it
+
+
+class ClusterKubeClient:
+    """Implements KubeClient and DeletingKubeClient. Objects are plain: no owner, so call `Reconciler.delete`.
+
+    Replicas are written only where they differ from the live number, so that an autoscaler keeps its decision.
+    """
+
+    def __init__(self, client: Client, options: ServingOptions | None = None) -> None:
+        self._client, self._options = client, options or ServingOptions()
+
+    async def get_deployment(self, namespace: str, name: str) -> Deployment:
+        found = await self._client.get(DEPLOYMENTS, ObjectKey(namespace, name))
+        meta, spec = found["metadata"], found["spec"]
+        live = live_deployment(meta["generation"], spec, found.get("status"))
+        written = meta.get("annotations", {}).get(DEPLOYMENT_ANNOTATION)
+        base = msgspec.json.decode(written, type=Deployment) if written else Deployment(name, namespace, 1, "")
+        image = spec["template"]["spec"]["containers"][0]["image"]
+        return msgspec.structs.replace(
+            base,
+            replicas=live.replicas,
+            modelRef=live.modelRef,
+            port=int(env_value(spec, "PORT") or base.port),
+            image=base.image if image == (base.image or self._options.image) else image,
+            readyReplicas=live.ready if live.settled and live.updated == live.current == live.replicas else 0,
+        )
+
+    async def create_deployment(self, deployment: Deployment) -> None:
+        await self._client.create(DEPLOYMENTS, self._deployment(deployment), deployment.namespace)
+
+    async def update_deployment(self, deployment: Deployment) -> None:
+        key = ObjectKey(deployment.namespace, deployment.name)
+        manifest = self._deployment(deployment)
+        live = await self._client.get(DEPLOYMENTS, key)
+        if live["spec"]["replicas"] == deployment.replicas:
+            del manifest["spec"]["replicas"]
+        manifest["spec"]["template"]["spec"].setdefault("affinity", None)
+        await self._client.merge_patch(DEPLOYMENTS, key, manifest)
+
+    async def delete_deployment(self, namespace: str, name: str) -> None:
+        await self._client.delete(DEPLOYMENTS, ObjectKey(namespace, name))
+
+    async def get_service(self, namespace: str, name: str) -> Service:
+        found = await self._client.get(SERVICES, ObjectKey(namespace, name))
+        weights = found["metadata"].get("annotations", {}).get(manifests.WEIGHTS_ANNOTATION, "")
+        return Service(name, namespace, found["spec"].get("selector", {}), manifests.parse_weights(weights))
+
+    async def create_service(self, service: Service) -> None:
+        manifest = manifests.service_manifest(service, _ref_of_service(service))
+        await self._client.create(SERVICES, manifest, service.namespace)
+
+    async def update_service(self, service: Service) -> None:
+        manifest = manifests.service_manifest(service, _ref_of_service(service))
+        manifest["metadata"].setdefault("annotations", {manifests.WEIGHTS_ANNOTATION: None})
+        # A merge patch keeps what it does not name; a selector is replaced as a whole.
+        live = await self._client.get(SERVICES, ObjectKey(service.namespace, service.name))
+        dropped = {name: None for name in live["spec"].get("selector", {}) if name not in service.selector}
+        manifest["spec"]["selector"] = {**service.selector, **dropped}
+        await self._client.merge_patch(SERVICES, ObjectKey(service.namespace, service.name), manifest)
+
+    async def delete_service(self, namespace: str, name: str) -> None:
+        await self._client.delete(SERVICES, ObjectKey(namespace, name))
+
+    async def get_hpa(self, namespace: str, name: str) -> HPA:
+        spec: dict[str, Any] = (await self._client.get(HPAS, ObjectKey(namespace, name)))["spec"]
+        return HPA(name, namespace, spec["scaleTargetRef"]["name"], spec.get("minReplicas", 1), spec["maxReplicas"])
+
+    async def create_hpa(self, hpa: HPA) -> None:
+        await self._client.create(
+            HPAS, manifests.hpa_manifest(hpa, _ref_of_deployment(hpa.namespace, hpa.targetRef)), hpa.namespace
+        )
+
+    async def update_hpa(self, hpa: HPA) -> None:
+        manifest = manifests.hpa_manifest(hpa, _ref_of_deployment(hpa.namespace, hpa.targetRef))
+        await self._client.merge_patch(HPAS, ObjectKey(hpa.namespace, hpa.name), manifest)
+
+    async def delete_hpa(self, namespace: str, name: str) -> None:
+        await self._client.delete(HPAS, ObjectKey(namespace, name))
+
+    def _deployment(self, deployment: Deployment) -> Manifest:
+        if not (deployment.image or self._options.image):
+            raise InvalidSpec(("spec.image: must be set, because no default image is configured",))
+        ref = _ref_of_deployment(deployment.namespace, deployment.name)
+        manifest = manifests.deployment_manifest(deployment, ref, self._options, owned=True)
+        written = msgspec.json.encode(msgspec.structs.replace(deployment, readyReplicas=None)).decode()
+        manifest["metadata"]["annotations"] = {DEPLOYMENT_ANNOTATION: written}
+        return manifest
+
+
+def _ref_of_deployment(namespace: str, name: str) -> ServiceRef:
+    return ServiceRef(namespace, name.rpartition("-")[0])
+
+
+def _ref_of_service(service: Service) -> ServiceRef:
+    return ServiceRef(service.namespace, service.selector[SERVICE_LABEL])

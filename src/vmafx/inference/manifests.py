@@ -1,0 +1,185 @@
+"""The Kubernetes manifests of a service's children. Pure.
+
+Values have the form in which the server stores them, so that an applied child equals its manifest.
+"""
+
+from typing import Any
+
+import msgspec
+
+from vmafx.api.hardware import HARDWARE
+from vmafx.api.inference import HealthCheckSpec, ResourceSpec
+from vmafx.api.units import nanoseconds
+from vmafx.inference.children import (
+    HPA,
+    SERVICE_LABEL,
+    TRACK_LABEL,
+    Deployment,
+    Service,
+    ServiceRef,
+    WeightedTarget,
+)
+from vmafx.inference.gpu import GpuDemand, GpuOptions
+
+CONTAINER, PORT_NAME, SERVICE_PORT = "server", "http", 80
+WEIGHTS_ANNOTATION = "vmafx.dev/weights"
+TARGET_CPU_UTILIZATION = 80  # percent of the CPU request
+STARTUP_SECONDS = 600  # for loading a model, before the liveness probe counts
+DRAIN_SECONDS = 5  # between the deletion of a Pod and SIGTERM: proxies stop sending requests to it meanwhile
+TERMINATION_GRACE = 60  # seconds
+SERVER_UID = 65532
+SCRATCH = "/scratch"  # the root filesystem is read-only
+Manifest = dict[str, Any]
+
+
+class ServingOptions(msgspec.Struct, frozen=True):
+    """What all services have in common: the default image, and the names of GPU resources and labels."""
+
+    image: str = ""
+    gpu: GpuOptions = GpuOptions()
+
+
+def labels(selector: dict[str, str]) -> dict[str, str]:
+    """The labels of a child, whose Pods have the labels of `selector`."""
+    return {"app.kubernetes.io/name": "vmafx-inference", **selector}
+
+
+def deployment_manifest(deployment: Deployment, ref: ServiceRef, options: ServingOptions, *, owned: bool) -> Manifest:
+    """Without `owned`, it has no replicas: they belong to an autoscaler."""
+    selector = ref.selector("canary" if deployment.name == ref.deployment("canary") else "primary")
+    spec: Manifest = {
+        "selector": {"matchLabels": selector},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"}},
+        "template": {"metadata": {"labels": labels(selector)}, "spec": _pod_spec(deployment, options)},
+    }
+    if owned:
+        spec["replicas"] = deployment.replicas
+    return _manifest("apps/v1", "Deployment", deployment.name, selector, spec)
+
+
+def service_manifest(service: Service, ref: ServiceRef) -> Manifest:
+    ports = [{"name": PORT_NAME, "port": SERVICE_PORT, "protocol": "TCP", "targetPort": PORT_NAME}]
+    # The Service that people call keeps its labels when its selector moves from track to track.
+    own = ref.selector() if service.name == ref.service else service.selector
+    manifest = _manifest("v1", "Service", service.name, own, {"selector": service.selector, "ports": ports})
+    if service.weights:
+        manifest["metadata"]["annotations"] = {WEIGHTS_ANNOTATION: weights_text(service.weights)}
+    return manifest
+
+
+def hpa_manifest(hpa: HPA, ref: ServiceRef) -> Manifest:
+    utilization = {"type": "Utilization", "averageUtilization": TARGET_CPU_UTILIZATION}
+    spec = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": hpa.targetRef},
+        "minReplicas": hpa.minReplicas,
+        "maxReplicas": hpa.maxReplicas,
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": utilization}}],
+    }
+    return _manifest("autoscaling/v2", "HorizontalPodAutoscaler", hpa.name, ref.selector(), spec)
+
+
+def budget_manifest(deployment: Deployment, ref: ServiceRef) -> Manifest:
+    """A PodDisruptionBudget, so that draining nodes takes one replica at a time."""
+    selector = ref.selector("canary" if deployment.name == ref.deployment("canary") else "primary")
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": selector}}
+    return _manifest("policy/v1", "PodDisruptionBudget", deployment.name, selector, spec)
+
+
+def weights_text(weights: tuple[WeightedTarget, ...]) -> str:
+    """Weights as text, such as model-primary=90,model-canary=10."""
+    return ",".join(f"{target.deploymentName}={target.weight}" for target in weights)
+
+
+def parse_weights(text: str) -> tuple[WeightedTarget, ...]:
+    """The weights of a Service's annotation; none if it is not valid."""
+    try:
+        pairs = [part.split("=") for part in text.split(",") if part]
+        return tuple(WeightedTarget(name, int(weight)) for name, weight in pairs)
+    except ValueError:
+        return ()
+
+
+def whole_seconds(duration: int | str) -> int:
+    """A duration in seconds, rounded up: probes take no fractions."""
+    return -(-nanoseconds(duration) // 10**9)
+
+
+def rounding_notes(health: HealthCheckSpec) -> list[str]:
+    """What a user should know about durations that were rounded up."""
+    return [
+        f"healthCheck.{name} {value}{'' if isinstance(value, str) else 'ns'} is rounded up to {whole_seconds(value)}s"
+        for name, value in (("interval", health.interval), ("timeout", health.timeout))
+        if nanoseconds(value) % 10**9
+    ]
+
+
+def _pod_spec(deployment: Deployment, options: ServingOptions) -> Manifest:
+    spec: Manifest = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": TERMINATION_GRACE,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": SERVER_UID,
+            "runAsGroup": SERVER_UID,
+            "fsGroup": SERVER_UID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumes": [{"name": "scratch", "emptyDir": {}}],
+        "containers": [_container(deployment, options)],
+    }
+    if (demand := GpuDemand.of(deployment.gpuVendor, deployment.resources.gpuMemory)) is not None:
+        spec["affinity"] = {"nodeAffinity": demand.affinity(options.gpu)}
+    return spec
+
+
+def _container(deployment: Deployment, options: ServingOptions) -> Manifest:
+    env = {"PORT": str(deployment.port), "MODEL_REF": deployment.modelRef, "HOME": SCRATCH, "TMPDIR": SCRATCH}
+    if deployment.gpuVendor is not None:
+        env["VMAFX_BACKEND"] = HARDWARE[deployment.gpuVendor].backend
+    return {
+        "name": CONTAINER,
+        "image": deployment.image or options.image,
+        # The kubelet expands $(NAME) in values; $$ stands for $.
+        "env": [{"name": name, "value": value.replace("$", "$$")} for name, value in env.items()],
+        "ports": [{"name": PORT_NAME, "containerPort": deployment.port, "protocol": "TCP"}],
+        "resources": _resources(deployment, options.gpu),
+        "volumeMounts": [{"name": "scratch", "mountPath": SCRATCH}],
+        "lifecycle": {"preStop": {"sleep": {"seconds": DRAIN_SECONDS}}},
+        **_probes(deployment.healthCheck),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+
+
+def _resources(deployment: Deployment, gpu: GpuOptions) -> Manifest:
+    """Requests equal limits."""
+    wanted: ResourceSpec = deployment.resources
+    amounts = {name: str(value) for name, value in (("cpu", wanted.cpu), ("memory", wanted.memory)) if value}
+    if (device := gpu.resource(deployment.gpuVendor)) is not None:
+        amounts[device] = "1"
+    return {"limits": amounts, "requests": amounts} if amounts else {}
+
+
+def _probes(health: HealthCheckSpec) -> Manifest:
+    """The same request thrice: ready to serve, still alive, and started at all, which may take long."""
+    probe = {
+        "httpGet": {"path": health.path, "port": PORT_NAME, "scheme": "HTTP"},
+        "periodSeconds": whole_seconds(health.interval),
+        "timeoutSeconds": whole_seconds(health.timeout),
+    }
+    tries = max(STARTUP_SECONDS // whole_seconds(health.interval), 3)
+    return {"readinessProbe": probe, "livenessProbe": probe, "startupProbe": {**probe, "failureThreshold": tries}}
+
+
+def _manifest(api_version: str, kind: str, name: str, selector: dict[str, str], spec: Manifest) -> Manifest:
+    own = {label: selector[label] for label in (SERVICE_LABEL, TRACK_LABEL) if label in selector}
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": name, "labels": labels(own)},
+        "spec": spec,
+    }

@@ -1,0 +1,145 @@
+"""The Gateway that splits the requests of services, and the HTTPRoute of each service.
+
+A Gateway is used only if the operator is told its name: routes make services reachable from wherever it listens.
+"""
+
+from typing import Any
+
+import msgspec
+
+from vmafx.api.meta import ApiModel, MetaView
+from vmafx.inference.children import DesiredChildren, ServiceRef
+from vmafx.inference.manifests import SERVICE_PORT, labels
+from vmafx.inference.status import Route
+from vmafx.kube import Client, ObjectKey
+from vmafx.kube.core import GATEWAYS, HTTP_ROUTES
+from vmafx.runtime.children import Child
+from vmafx.runtime.informer import Informer, OptionalInformer
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class GatewayRef(msgspec.Struct, frozen=True):
+    """The name of a Gateway, and of one of its listeners or an empty string for all."""
+
+    namespace: str
+    name: str
+    listener: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> "GatewayRef | None":
+        if not text:
+            return None
+        parts = text.split("/")
+        if len(parts) not in {2, 3} or not all(parts):
+            raise ValueError(f"{text!r} is not NAMESPACE/NAME or NAMESPACE/NAME/LISTENER")
+        return cls(*parts)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Listener(ApiModel):
+    name: str = ""
+    port: int = 80
+    protocol: str = "HTTP"
+
+
+class GatewaySpecView(ApiModel):
+    listeners: tuple[Listener, ...] = ()
+
+
+class GatewayView(ApiModel):
+    """The fields of a Gateway that the operator reads."""
+
+    metadata: MetaView
+    spec: GatewaySpecView = GatewaySpecView()
+
+
+class ServingGateway:
+    """The Gateway of the settings, if the cluster has it."""
+
+    def __init__(self, client: Client, ref: GatewayRef, domain: str) -> None:
+        self.ref, self._domain = ref, domain
+        self.gateways: Informer[GatewayView] = OptionalInformer(
+            client, GATEWAYS.decoded_as(GatewayView), namespace=ref.namespace
+        )
+
+    @property
+    def exists(self) -> bool:
+        return self._gateway is not None
+
+    @property
+    def _gateway(self) -> GatewayView | None:
+        return self.gateways.store.get(ObjectKey(self.ref.namespace, self.ref.name))
+
+    def host(self, service: ServiceRef) -> str:
+        return f"{service.name}.{service.namespace}.{self._domain}"
+
+    def url(self, service: ServiceRef) -> str:
+        """The URL of a service, at the first listener that serves HTTP."""
+        listeners = self._gateway.spec.listeners if self._gateway is not None else ()
+        for listener in listeners:
+            scheme = listener.protocol.lower()
+            if scheme in DEFAULT_PORTS and self.ref.listener in {"", listener.name}:
+                port = "" if listener.port == DEFAULT_PORTS[scheme] else f":{listener.port}"
+                return f"{scheme}://{self.host(service)}{port}"
+        return f"http://{self.host(service)}"
+
+    def route_manifest(self, service: ServiceRef, desired: DesiredChildren) -> dict[str, Any]:
+        """The HTTPRoute that sends requests for the service's host to its tracks by weight."""
+        parent = {
+            "group": GATEWAYS.group,
+            "kind": GATEWAYS.kind,
+            "namespace": self.ref.namespace,
+            "name": self.ref.name,
+        }
+        if self.ref.listener:
+            parent["sectionName"] = self.ref.listener
+        shares = {service.track_service("primary"): 100 - desired.weight}
+        if desired.canary in {"active", "promoting"}:
+            shares[service.track_service("canary")] = desired.weight
+        backends = [
+            {"group": "", "kind": "Service", "name": name, "port": SERVICE_PORT, "weight": share}
+            for name, share in shares.items()
+        ]
+        return {
+            "apiVersion": HTTP_ROUTES.api_version,
+            "kind": HTTP_ROUTES.kind,
+            "metadata": {"name": service.name, "labels": labels(service.selector())},
+            "spec": {"parentRefs": [parent], "hostnames": [self.host(service)], "rules": [{"backendRefs": backends}]},
+        }
+
+    def route(self, service: ServiceRef, child: Child | None) -> Route:
+        """The route as the gateway's controller reports it."""
+        url = self.url(service)
+        if child is None or not is_settled(child):
+            return Route(url)
+        conditions = [condition for parent in _parents(child) for condition in parent.get("conditions", ())]
+        refused = [
+            condition.get("message") or condition.get("reason", "")
+            for condition in conditions
+            if condition["type"] in {"Accepted", "ResolvedRefs"} and condition["status"] == "False"
+        ]
+        accepted = any(condition["type"] == "Accepted" and condition["status"] == "True" for condition in conditions)
+        return Route(url, accepted and not refused, "; ".join(refused) or "the gateway gives no reason")
+
+
+def is_settled(route: Child) -> bool:
+    """Whether a gateway's controller has seen the latest version of the route."""
+    return any(
+        condition["type"] == "Accepted" and condition.get("observedGeneration", 0) >= route.metadata.generation
+        for parent in _parents(route)
+        for condition in parent.get("conditions", ())
+    )
+
+
+def sends_to(route: Child, service: str) -> bool:
+    """Whether the route has a Service as a backend, or had one in the version that a gateway may still use."""
+    backends = [backend["name"] for rule in route.spec.get("rules", ()) for backend in rule.get("backendRefs", ())]
+    return service in backends or not is_settled(route)
+
+
+def _parents(route: Child) -> list[dict[str, Any]]:
+    parents: list[dict[str, Any]] = (route.status or {}).get("parents") or []
+    return parents

@@ -1,0 +1,84 @@
+"""Which Kubernetes nodes have the GPUs that services need.
+
+Nodes are watched only once a service needs a GPU: on a large cluster that is a lot to read for nothing.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from vmafx.api.meta import ApiModel
+from vmafx.inference.gpu import GpuDemand, GpuOptions
+from vmafx.kube import Client, Resource
+from vmafx.kube.core import KUBERNETES_NODES
+from vmafx.runtime.conditions import NewCondition
+from vmafx.runtime.informer import OptionalInformer
+
+
+class NodeMetaView(ApiModel):
+    name: str
+    namespace: str = ""
+    resourceVersion: str = ""
+    labels: Any = None
+
+
+class GpuNodes:
+    """The nodes of the cluster, with only the labels and resources that tell about GPUs."""
+
+    def __init__(self, client: Client, options: GpuOptions, changed: Callable[[], None]) -> None:
+        self._options, self._wanted = options, asyncio.Event()
+        self._nodes: OptionalInformer[Any] = OptionalInformer(client, _view(options))
+        self._changed = changed
+        self._nodes.on_change(lambda _: changed())
+
+    async def run(self) -> None:
+        """Watch the nodes as soon as `condition` was asked for the first time."""
+        await self._wanted.wait()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._nodes.run())
+            await self._nodes.synced.wait()
+            self._changed()
+
+    def condition(self, demand: GpuDemand | None) -> NewCondition | None:
+        """The Schedulable condition of a service; None if it needs no GPU, or the nodes are not known yet."""
+        if demand is None:
+            return None
+        self._wanted.set()
+        if not self._nodes.synced.is_set():
+            return None
+        if self._nodes.unavailable is not None:
+            message = f"cannot check whether a node has {demand}: the operator may not list nodes"
+            return NewCondition("Schedulable", "Unknown", "NodesForbidden", message)
+        fitting = sum(
+            demand.fits(_present(node.metadata.labels), _present(node.status.allocatable), self._options)
+            for node in self._nodes.store.values()
+        )
+        if not fitting:
+            message = f"none of the {len(self._nodes.store)} Kubernetes nodes has {demand}"
+            return NewCondition("Schedulable", "False", "NoMatchingNode", message)
+        nodes = "1 Kubernetes node has" if fitting == 1 else f"{fitting} Kubernetes nodes have"
+        return NewCondition("Schedulable", "True", "NodeFound", f"{nodes} {demand}")
+
+
+def _view(options: GpuOptions) -> Resource[Any]:
+    """Nodes decoded into Structs that have a field for each label and resource of interest, and skip all others."""
+    keys = [*(label.key for label in options.memory_labels.values()), "kubernetes.io/os"]
+    resources = [name for vendor in options.memory_labels if (name := options.resource(vendor))]
+    labels, allocatable = _picked("GpuLabels", keys), _picked("GpuResources", resources)
+    meta = msgspec.defstruct("GpuNodeMeta", [("labels", labels, labels())], bases=(NodeMetaView,), frozen=True)
+    status = msgspec.defstruct("GpuNodeStatus", [("allocatable", allocatable, allocatable())], frozen=True)
+    node = msgspec.defstruct("GpuNode", [("metadata", meta), ("status", status, status())], frozen=True)
+    return KUBERNETES_NODES.decoded_as(node)
+
+
+def _picked(name: str, keys: list[str]) -> type[msgspec.Struct]:
+    """A Struct with a text field for each key of an object."""
+    fields = [(f"field_{number}", str, msgspec.field(default="", name=key)) for number, key in enumerate(keys)]
+    return msgspec.defstruct(name, fields, frozen=True, omit_defaults=True)
+
+
+def _present(picked: msgspec.Struct) -> dict[str, str]:
+    """The fields that the object had, by key."""
+    return msgspec.to_builtins(picked)  # type: ignore[no-any-return]

@@ -1,0 +1,49 @@
+"""Settings of the operator for inference services."""
+
+from typing import Annotated
+
+from vmafx.api.hardware import Vendor
+from vmafx.inference.gpu import GpuOptions, MemoryLabel
+from vmafx.inference.manifests import ServingOptions
+from vmafx.operator.inference.gateway import GatewayRef
+from vmafx.settings import Setting, Settings
+
+
+class InferenceSettings(Settings):
+    """Serving images, gateway, GPU labels."""
+
+    # fmt: off
+    serving_image: Annotated[str, Setting(
+        "Image of inference services, unless they have spec.image. It serves MODEL_REF over HTTP at PORT.",
+        variable="VMAFX_SERVING_IMAGE",
+    )]
+    gateway: Annotated[GatewayRef | None, Setting(
+        "Gateway that routes requests to inference services and splits them by weight, as NAMESPACE/NAME or "
+        "NAMESPACE/NAME/LISTENER (default: none; the numbers of replicas make the split).",
+        variable="VMAFX_SERVING_GATEWAY", parse=GatewayRef.parse,
+    )]
+    domain: Annotated[str, Setting(
+        "Domain of inference services at the gateway: the host of a service is NAME.NAMESPACE.DOMAIN.",
+        default="inference.local", variable="VMAFX_SERVING_DOMAIN",
+    )]
+    nvidia_memory: Annotated[MemoryLabel, Setting(
+        "Node label that states the memory of an NVIDIA GPU, and its unit: 1 (bytes), Mi, or G for text such as 64G.",
+        default="nvidia.com/gpu.memory=Mi", variable="VMAFX_NVIDIA_MEMORY_LABEL", parse=MemoryLabel.parse,
+    )]
+    amd_memory: Annotated[MemoryLabel, Setting(
+        "The same for an AMD GPU.",
+        default="amd.com/gpu.vram=G", variable="VMAFX_AMD_MEMORY_LABEL", parse=MemoryLabel.parse,
+    )]
+    intel_memory: Annotated[MemoryLabel, Setting(
+        "The same for an Intel GPU.",
+        default="gpu.intel.com/memory.max=1", variable="VMAFX_INTEL_MEMORY_LABEL", parse=MemoryLabel.parse,
+    )]
+    # fmt: on
+
+    def options(self, intel_device: str) -> ServingOptions:
+        memory: dict[Vendor, MemoryLabel] = {
+            "nvidia": self.nvidia_memory,
+            "amd": self.amd_memory,
+            "intel": self.intel_memory,
+        }
+        return ServingOptions(self.serving_image, GpuOptions(intel_device, memory))

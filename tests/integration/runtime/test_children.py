@@ -170,7 +170,7 @@ async def test_fields_that_others_add_to_a_child_stay(widgets: Widgets) -> None:
     child = await widgets.get(CONFIG_MAPS)
     assert child is not None
     assert child["data"] == {"text": "bye", "other": "x"}
-    assert child["metadata"]["annotations"] == {"note": "y"}
+    assert child["metadata"]["annotations"]["note"] == "y"
 
 
 async def test_a_child_that_is_as_declared_is_not_written_again(widgets: Widgets, registry: CollectorRegistry) -> None:

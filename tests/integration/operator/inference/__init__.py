@@ -1,0 +1,1 @@
+"""Inference services on a real control plane."""

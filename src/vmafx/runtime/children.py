@@ -36,6 +36,7 @@ from vmafx.runtime.store import ObjectChange
 MANAGED_BY = "app.kubernetes.io/managed-by"
 DECLARATION = "vmafx.dev/declaration"  # annotation of a child: the digest of its declaration
 BY_OWNER = "owner"
+HAND_OVER_TRIES = 5  # the status of a new child may change often
 _Kind = tuple[str, str]  # apiVersion and kind
 ChildName = tuple[str, str]  # kind and name
 
@@ -289,16 +290,19 @@ class Children(Generic[T]):
         )
 
     async def _hand_over(self, resource: Resource[Child], live: Child, fields: UntypedObject) -> bool:
-        """Apply the live values of the fields with another manager; False if the child was changed meanwhile."""
-        key, meta = key_of(live), live.metadata
-        unchanged = {"name": key.name, "uid": meta.uid, "resourceVersion": meta.resourceVersion}
-        values = _project({name: getattr(live, name) for name in fields}, fields)
-        body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": unchanged, **values}
-        try:
-            await self._client.apply(resource, key, body, manager=f"{self._field_manager}-hand-over", force=True)
-        except Conflict:
-            return False
-        return True
+        """Apply the live values of the fields with another manager; False if the child keeps changing meanwhile."""
+        key, uid = key_of(live), live.metadata.uid
+        for _ in range(HAND_OVER_TRIES):
+            unchanged = {"name": key.name, "uid": uid, "resourceVersion": live.metadata.resourceVersion}
+            values = _project({name: getattr(live, name) for name in fields}, fields)
+            body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": unchanged, **values}
+            try:
+                await self._client.apply(resource, key, body, manager=f"{self._field_manager}-hand-over", force=True)
+            except Conflict:
+                live = await self._client.get(resource, key)
+            else:
+                return True
+        return False
 
     async def _find(self, resource: Resource[Child], key: ObjectKey) -> Child | None:
         """Read an object that is not in the cache: too new, not managed by this process, or without its label."""

@@ -20,7 +20,7 @@ from tests.support.widgets import (
     reconciling,
 )
 from vmafx.api.meta import MetaView
-from vmafx.kube import Client, ObjectKey, Resource
+from vmafx.kube import Client, ObjectKey, Resource, key_of
 from vmafx.kube.errors import NotFound
 from vmafx.kube.resources import UntypedObject
 from vmafx.operator.context import FIELD_MANAGER
@@ -395,3 +395,107 @@ async def test_an_object_is_not_stale_if_the_watch_was_faster_than_the_response(
     cache.put(msgspec.structs.replace(old, metadata=meta))
     assert await writer.write(old, {"text": "y"}) is not None
     assert not writer.is_stale(key, old)
+
+
+DEPLOYMENTS: Resource[UntypedObject] = Resource("apps", "v1", "deployments", "Deployment", dict)
+LABELS = {"app": "x"}
+
+
+def deployment(*, replicas: int | None = None, image: str = "i:1") -> UntypedObject:
+    template = {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "c", "image": image}]}}
+    spec: UntypedObject = {"selector": {"matchLabels": LABELS}, "template": template}
+    if replicas is not None:
+        spec["replicas"] = replicas
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
+
+
+INITIAL: dict[tuple[str, str], UntypedObject] = {("Deployment", "d"): {"spec": {"replicas": 4}}}
+
+
+def deployments_of(client: Client, owner: Widget, kind: type[Children[Widget]] = Children) -> Children[Widget]:
+    """Children of a process that has just started, and has only the owner in its caches."""
+    owners: Informer[Widget] = Informer(client, WIDGETS, namespace=owner.metadata.namespace)
+    owners.store.put(key_of(owner), owner)
+    cache = child_informer(client, DEPLOYMENTS, owner.metadata.namespace, FIELD_MANAGER)
+    return kind(client, FIELD_MANAGER, owners, [cache])
+
+
+async def live_replicas(client: Client, namespace: str) -> tuple[int, bool]:
+    """The replicas of the Deployment, and whether our manager owns them."""
+    found = await client.get(DEPLOYMENTS, ObjectKey(namespace, "d"))
+    entries = {(one["manager"], one["operation"]): one["fieldsV1"] for one in found["metadata"]["managedFields"]}
+    return found["spec"]["replicas"], "f:replicas" in entries[FIELD_MANAGER, "Apply"].get("f:spec", {})
+
+
+@pytest.fixture
+async def owner(client: Client, namespace: str) -> Widget:
+    await install(client)
+    body = {"apiVersion": WIDGETS.api_version, "kind": WIDGETS.kind, "metadata": {"name": "w"}, "spec": {"text": "x"}}
+    return await client.create(WIDGETS, body, namespace)
+
+
+async def scale(client: Client, namespace: str, replicas: int) -> None:
+    await client.merge_patch(DEPLOYMENTS, ObjectKey(namespace, "d"), {"spec": {"replicas": replicas}}, "scale")
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_field_is_handed_over_with_its_live_value(
+    restarted: bool, client: Client, namespace: str, owner: Widget
+) -> None:
+    """The server resets a field that its only owner drops: it must have another owner first."""
+    children = deployments_of(client, owner)
+    await children.sync(owner, [deployment(replicas=3)])
+    assert await live_replicas(client, namespace) == (3, True)
+    if restarted:
+        children = deployments_of(client, owner)
+    await children.sync(owner, [deployment()], INITIAL)
+    assert await live_replicas(client, namespace) == (3, False)
+    await scale(client, namespace, 7)
+    await children.sync(owner, [deployment(image="i:2")], INITIAL)
+    assert await live_replicas(client, namespace) == (7, False)
+    await children.sync(owner, [deployment(replicas=2)])
+    assert await live_replicas(client, namespace) == (2, True)
+
+
+async def test_a_child_is_created_with_the_initial_value(client: Client, namespace: str, owner: Widget) -> None:
+    await deployments_of(client, owner).sync(owner, [deployment()], INITIAL)
+    assert await live_replicas(client, namespace) == (4, False)
+
+
+async def test_a_hand_over_does_not_overwrite_a_concurrent_change(
+    client: Client, namespace: str, owner: Widget
+) -> None:
+    class ScaledMeanwhile(Children[Widget]):
+        async def _owns(self, resource: Resource[Child], key: ObjectKey, fields: UntypedObject) -> bool:
+            await scale(client, namespace, 9)
+            return await super()._owns(resource, key, fields)
+
+    await deployments_of(client, owner).sync(owner, [deployment(replicas=3)])
+    await deployments_of(client, owner, ScaledMeanwhile).sync(owner, [deployment()], INITIAL)
+    assert await live_replicas(client, namespace) == (9, False)
+
+
+async def test_children_as_applied_are_known_before_the_cache_has_them(
+    client: Client, namespace: str, owner: Widget, registry: CollectorRegistry
+) -> None:
+    children = deployments_of(client, owner)  # its cache never runs
+    await children.sync(owner, [deployment(replicas=3)])
+    patched = patch_count(registry)
+    await children.sync(owner, [deployment(replicas=3)])
+    assert patch_count(registry) == patched
+    found = children.find(owner, DEPLOYMENTS, "d")
+    assert found is not None
+    assert found.spec["replicas"] == 3
+
+
+@pytest.mark.parametrize("drift", [False, True])
+async def test_after_a_restart_only_children_that_drifted_are_written(
+    drift: bool, client: Client, namespace: str, owner: Widget, registry: CollectorRegistry
+) -> None:
+    await deployments_of(client, owner).sync(owner, [deployment(replicas=3)])
+    if drift:
+        await scale(client, namespace, 5)
+    patched = patch_count(registry)
+    await deployments_of(client, owner).sync(owner, [deployment(replicas=3)])
+    assert patch_count(registry) - patched == int(drift)
+    assert await live_replicas(client, namespace) == (3, True)

@@ -10,22 +10,34 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.conftest import Kubectl
 from tests.integration.devcluster.test_cluster import QUICK
 from tests.integration.kube.test_client import SLIM, Picky, make
 from tests.support.faults import compact_etcd, kill, start
 from tests.support.proxy import CutStream, Delay, FaultyProxy, LoseRequest, Refuse, Stall
+from tests.support.tokens import bearing, service_account_token
 from tests.support.waiting import eventually
+from tests.support.widgets import DEFINITION
 from vmafx.api.job import JobSpecView, JobView
 from vmafx.api.meta import MetaView, ObjectMeta
 from vmafx.devcluster import DevCluster, crds
 from vmafx.jobs.cache import UNFINISHED, jobs_informer
 from vmafx.kube import JOBS, Client, ObjectKey, Resource, load_config
-from vmafx.kube.errors import KubeError
+from vmafx.kube.core import CRDS
+from vmafx.kube.errors import Forbidden, KubeError, NotFound
+from vmafx.kube.resources import UntypedObject
 from vmafx.kube.watch import Added, Bookmark, Deleted, Modified
-from vmafx.runtime.informer import Informer, StoreFilter
+from vmafx.runtime import informer as informer_module
+from vmafx.runtime.informer import Informer, OptionalInformer, StoreFilter
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.reconcile import ReconcileLoop, ReconcileResult
 from vmafx.runtime.store import ObjectChange
+
+
+class Gadget(msgspec.Struct, frozen=True):
+    """A kind that no server has at first."""
+
+    metadata: MetaView
 
 
 class Listener:
@@ -337,3 +349,47 @@ async def test_after_a_compaction_an_informer_relists_and_reports_deletions(own_
                 proxy.faults.clear()
                 await settled(informer, listener, client)
                 assert {key.name for key in listener.known} == {"kept", "new"}
+
+
+async def test_an_optional_resource_may_be_missing_appear_and_vanish(
+    client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(informer_module, "AVAILABILITY_CHECK_INTERVAL", 0.05)
+    group = f"{namespace}.example.com"
+    gadgets: Resource[UntypedObject] = Resource(group, "v1", "gadgets", "Gadget", dict)
+    names = {"kind": "Gadget", "listKind": "GadgetList", "plural": "gadgets", "singular": "gadget"}
+    definition = {
+        **DEFINITION, "metadata": {"name": f"gadgets.{group}"},
+        "spec": {**DEFINITION["spec"], "group": group, "names": names},
+    }  # fmt: skip
+    informer = OptionalInformer(client, gadgets.decoded_as(Gadget), namespace=namespace)
+    running = asyncio.create_task(informer.run())
+    try:
+        await asyncio.wait_for(informer.synced.wait(), 60)
+        assert isinstance(informer.unavailable, NotFound)
+        assert len(informer.store) == 0
+        await client.create(CRDS, definition)
+        await eventually(lambda: informer.unavailable is None, "the resource is available")
+        body = {"apiVersion": f"{group}/v1", "kind": "Gadget", "metadata": {"name": "g"}}
+        await client.create(gadgets, body, namespace)
+        await eventually(lambda: informer.store.get(ObjectKey(namespace, "g")), "the object is in the store")
+        await client.delete(CRDS, ObjectKey("", definition["metadata"]["name"]))
+        await eventually(lambda: informer.unavailable is not None, "the resource has vanished")
+        assert len(informer.store) == 0
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_an_optional_resource_may_be_forbidden(client: Client, namespace: str, kubectl: Kubectl) -> None:
+    kubectl("create", "serviceaccount", "nobody")
+    token = await service_account_token(client, ObjectKey(namespace, "nobody"))
+    async with Client(bearing(token, client.config)) as nobody:
+        informer = OptionalInformer(nobody, JOBS.decoded_as(JobView), namespace=namespace)
+        running = asyncio.create_task(informer.run())
+        try:
+            await asyncio.wait_for(informer.synced.wait(), 60)
+            assert isinstance(informer.unavailable, Forbidden)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)

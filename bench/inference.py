@@ -10,7 +10,8 @@ PodDisruptionBudget; with --autoscaled also a HorizontalPodAutoscaler.
 - restart: the operator is stopped and started again beside the existing services. Nothing should be written.
 - CPU: user and kernel time of the operator, in each phase and until it is idle; for a restart, since its start.
 - writes and reads: requests counted by the API server, less those of the driver (api_requests.py). Writes of status are
-  all writes of the service itself. Reads of Services are not counted, because the API server has its own.
+  all writes of the service itself. Reads of Services are not counted, because the API server has its own. It also
+  writes an event now and then, when its repair of cluster IPs sees a Service before its address.
 - reconciliations: from the metrics of the operator.
 - other programs: CPU used by neither the operator nor the control plane nor the driver while services are created. Runs
   in which that exceeds 10 % of the machine are excluded from the medians.

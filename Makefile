@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint format crd proto bench bench-start bench-load bench-agents bench-client bench-scoring clean
+.PHONY: help setup demo test soak lint format crd proto bench bench-start bench-load bench-agents bench-inference bench-client bench-scoring clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,10 @@ bench-load: setup ## benchmark the operator's CPU time and latency per job (14 m
 bench-agents: setup ## benchmark jobs on agents, and 1000 idle agents (5 minutes)
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m bench.agents $(ARGS)
+
+bench-inference: setup ## benchmark 1000 inference services with canaries: create, resync, restart (10 minutes)
+	@$(BIN)/vmafx dev fetch
+	@$(BIN)/python -m bench.inference $(ARGS)
 
 bench-scoring: setup ## benchmark `vmafx score` against plain ffmpeg, at 1080p and 2160p (20 minutes)
 	@$(BIN)/python bench/scoring.py $(ARGS)

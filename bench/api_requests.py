@@ -30,10 +30,10 @@ def request_counts(config: Config) -> RequestCounts:
     counts: RequestCounts = Counter()
     for line in _LINE.finditer(text):
         labels = dict(_LABEL.findall(line["labels"]))
-        if labels["resource"] in RESOURCES:
-            counts[labels["verb"], labels["resource"]] += int(float(line["count"]))
+        counts[labels["verb"], labels["resource"]] += int(float(line["count"]))
     return counts
 
 
 def total(counts: RequestCounts, verbs: tuple[str, ...], *resources: str) -> int:
+    """The requests for these resources, or for those of jobs."""
     return sum(counts[verb, resource] for verb in verbs for resource in resources or RESOURCES)

@@ -6,6 +6,7 @@ import compileall
 import hashlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,9 +14,10 @@ import tarfile
 import tempfile
 import time
 import venv
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import aiohttp
@@ -39,14 +41,16 @@ READY_WITHIN = 300.0
 # A process is idle if it uses less than this share of a core for IDLE_SECONDS.
 IDLE_SHARE, SERVER_IDLE_SHARE = 0.05, 0.15
 IDLE_SECONDS = 3.0
+_RECONCILES = re.compile(r"^controller_runtime_reconcile_total\{[^}]*\} (\S+)$", re.MULTILINE)
 
 
 class Contestant(NamedTuple):
-    """How an operator is started, and the port of its readiness probe."""
+    """How an operator is started, and the ports of its readiness probe and its metrics."""
 
     command: list[str]
     variables: dict[str, str]
     port: int
+    metrics: int
 
 
 def contestant(name: str) -> Contestant:
@@ -56,18 +60,19 @@ def contestant(name: str) -> Contestant:
         compiled(HERE.parent / "src")
         operator = Path(sys.executable).with_name("vmafx-operator")
         flags = [f"--health-probe-bind-address=127.0.0.1:{port}", f"--metrics-bind-address=127.0.0.1:{metrics}"]
-        return Contestant([str(operator), *flags, "--log-level=warn"], {}, port)
+        return Contestant([str(operator), *flags, "--log-level=warn"], {}, port, metrics)
     variables = {"PROBE_ADDR": f"127.0.0.1:{port}", "METRICS_ADDR": f"127.0.0.1:{metrics}"}
     if name.startswith(REVISION):
         code = "from vmafx.operator.start import main; main()"
         flags = [f"--health-probe-bind-address=127.0.0.1:{port}", f"--metrics-bind-address=127.0.0.1:{metrics}"]
         source = compiled(export(name.removeprefix(REVISION)) / "src")
-        return Contestant([sys.executable, "-c", code, *flags, "--log-level=warn"], {"PYTHONPATH": str(source)}, port)
+        command = [sys.executable, "-c", code, *flags, "--log-level=warn"]
+        return Contestant(command, {"PYTHONPATH": str(source)}, port, metrics)
     if name == KOPF:
-        return Contestant([str(build_kopf()), str(HERE / "peer-kopf" / "peer.py")], variables, port)
+        return Contestant([str(build_kopf()), str(HERE / "peer-kopf" / "peer.py")], variables, port, metrics)
     if name == GO_UNFINISHED:
         variables["ONLY_UNFINISHED"] = "1"
-    return Contestant([str(build_go())], variables, port)
+    return Contestant([str(build_go())], variables, port, metrics)
 
 
 def in_turns(names: list[str], number: int) -> list[str]:
@@ -203,9 +208,10 @@ async def controller() -> AsyncIterator[str]:
 class Operator:
     """A running contestant."""
 
-    def __init__(self, name: str, port: int, process: asyncio.subprocess.Process, log: Path) -> None:
+    def __init__(self, name: str, started: Contestant, process: asyncio.subprocess.Process, log: Path) -> None:
         self.started = time.perf_counter()
-        self.pid, self._name, self._port, self._process, self._log = process.pid, name, port, process, log
+        self.pid, self._name, self._process, self._log = process.pid, name, process, log
+        self._port, self._metrics = started.port, started.metrics
 
     async def ready(self) -> float:
         """Wait for its readiness probe; return the seconds since its start."""
@@ -217,6 +223,24 @@ class Operator:
                 self.check()
                 await asyncio.sleep(0.005)
         return time.perf_counter() - self.started
+
+    async def reconciliations(self) -> int:
+        """The number of reconciliations so far, of all kinds, from its metrics."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{self._metrics}/metrics") as response,
+        ):
+            text = await response.text()
+        return sum(int(float(count)) for count in _RECONCILES.findall(text))
+
+    async def wait_until(self, done: Callable[[], Awaitable[bool]], within: float) -> None:
+        """Wait until `done`, while the operator runs, for at most `within` seconds."""
+        deadline = time.perf_counter() + within
+        while not await done():
+            self.check()
+            if time.perf_counter() > deadline:
+                self.fail(f"did not finish within {within:.0f} s")
+            await asyncio.sleep(0.1)
 
     def check(self) -> None:
         if self._process.returncode is not None:
@@ -236,19 +260,23 @@ async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
 
 
 @asynccontextmanager
-async def running(name: str, cluster: DevCluster, controller: str) -> AsyncIterator[Operator]:
-    """Run a contestant."""
-    command, variables, port = contestant(name)
+async def running(
+    name: str, cluster: DevCluster, controller: str, variables: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[Operator]:
+    """Run a contestant, with these environment variables besides its own."""
+    started = contestant(name)
     settings = {"KUBECONFIG": str(cluster.kubeconfig), "VMAFX_CONTROLLER_HTTP_ADDR": controller}
-    environment = {**os.environ, **variables, **settings}
+    environment = {**os.environ, **started.variables, **settings, **variables}
     log = cluster.folder / "operator.log"
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=descriptor, stderr=descriptor)
+        process = await asyncio.create_subprocess_exec(
+            *started.command, env=environment, stdout=descriptor, stderr=descriptor
+        )
     finally:
         os.close(descriptor)
     try:
-        yield Operator(name, port, process, log)
+        yield Operator(name, started, process, log)
     finally:
         if process.returncode is None:
             process.terminate()
@@ -259,8 +287,8 @@ async def running(name: str, cluster: DevCluster, controller: str) -> AsyncItera
             await process.wait()
 
 
-async def wait_until_idle(pid: int, share: float = IDLE_SHARE) -> None:
-    """Wait until the process has used less than this share of a core for IDLE_SECONDS."""
+async def wait_until_idle(pid: int, share: float = IDLE_SHARE) -> float:
+    """Wait until the process has used less than this share of a core for IDLE_SECONDS; return since when."""
     since, before = time.perf_counter(), cpu_seconds(pid)
     while time.perf_counter() - since < IDLE_SECONDS:
         await asyncio.sleep(0.5)
@@ -268,6 +296,7 @@ async def wait_until_idle(pid: int, share: float = IDLE_SHARE) -> None:
         if now - before > share * 0.5:
             since = time.perf_counter()
         before = now
+    return since
 
 
 def log(text: str) -> None:

@@ -23,7 +23,6 @@ first, as the fence that invalidates all other attempts.
 import argparse
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 
 import msgspec
 import uvloop
@@ -97,7 +96,7 @@ async def _run(cluster: DevCluster, name: str, load: Load) -> Run:
         async with running(name, cluster, address) as operator, Driver(config, load.jobs) as driver:
             servers = servers_of(cluster)
             await operator.ready()
-            await _wait_until(lambda: all_healthy(client), operator)
+            await operator.wait_until(lambda: all_healthy(client), WITHIN)
             await wait_until_idle(operator.pid)
             for pid in servers:
                 await wait_until_idle(pid, SERVER_IDLE_SHARE)
@@ -111,7 +110,7 @@ async def _measure(config: Config, operator: Operator, driver: Driver, load: Loa
     before, sent_before = await asyncio.to_thread(request_counts, config), driver.sent()
     window, started = Window(operator.pid, servers), time.perf_counter()
     await driver.create(load.rate)
-    await _wait_until(driver.all_done, operator)
+    await operator.wait_until(driver.all_done, WITHIN)
     await asyncio.sleep(TAIL)
     cpu, served = window.operator_s(), window.servers_s()
     foreign, peak = window.foreign_share(), memory_mib(operator.pid, "VmHWM")
@@ -132,15 +131,6 @@ async def _measure(config: Config, operator: Operator, driver: Driver, load: Loa
         reads=total(requests, READS) / load.jobs,
         foreign=foreign,
     )
-
-
-async def _wait_until(done: Callable[[], Awaitable[bool]], operator: Operator) -> None:
-    deadline = time.perf_counter() + WITHIN
-    while not await done():
-        operator.check()
-        if time.perf_counter() > deadline:
-            operator.fail(f"did not finish within {WITHIN:.0f} s")
-        await asyncio.sleep(0.1)
 
 
 def percentile(share: float, values: list[float]) -> float:

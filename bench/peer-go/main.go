@@ -1,8 +1,9 @@
 // The Go anchor: what the benchmarks ask of an operator, on controller-runtime and tuned as its users would.
 //
-// One controller writes the health of nodes (nodes.go), one runs jobs as Pods (jobs.go). No client-side rate limit, typed
-// objects, Pods cached by label and sent as protobuf, managedFields stripped from the caches, merge patches, and no
-// reconcile on the controllers' own status writes.
+// One controller writes the health of nodes (nodes.go), one runs jobs as Pods (jobs.go), and with INFERENCE=1 one runs
+// inference services as Deployments (inference.go). No client-side rate limit, typed objects, children cached by label and
+// sent as protobuf, managedFields stripped from the caches, merge patches, and no reconcile on the controllers' own status
+// writes.
 package main
 
 import (
@@ -13,7 +14,10 @@ import (
 	"time"
 
 	"go.uber.org/zap/zapcore"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,6 +30,9 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 )
+
+// withInference: the other benchmarks run without services, and so without their caches.
+var withInference = os.Getenv("INFERENCE") != ""
 
 func must(err error) {
 	if err != nil {
@@ -43,12 +50,19 @@ func caches() cache.Options {
 		unfinished := fields.ParseSelectorOrDie("status.phase!=Succeeded,status.phase!=Failed")
 		byObject[&VmafxJob{}] = cache.ByObject{Field: unfinished}
 	}
+	if withInference {
+		inferenceCaches(byObject)
+	}
 	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: byObject}
 }
 
 // readyWhenSynced makes every informer before readiness is asked, or "synced" would be true of none.
 func readyWhenSynced(mgr ctrl.Manager) {
-	for _, object := range []client.Object{&VmafxJob{}, &VmafxNode{}, &corev1.Pod{}} {
+	objects := []client.Object{&VmafxJob{}, &VmafxNode{}, &corev1.Pod{}}
+	if withInference {
+		objects = append(append(objects, &ZerfooInferenceService{}), inferenceChildren()...)
+	}
+	for _, object := range objects {
 		_, err := mgr.GetCache().GetInformer(context.Background(), object, cache.BlockUntilSynced(false))
 		must(err)
 	}
@@ -66,7 +80,11 @@ func main() {
 	ctrl.SetLogger(zap.New(zap.Level(zapcore.WarnLevel)))
 	scheme := runtime.NewScheme()
 	must(addToScheme(scheme))
-	must(corev1.AddToScheme(scheme))
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, appsv1.AddToScheme, autoscalingv2.AddToScheme, policyv1.AddToScheme,
+	} {
+		must(add(scheme))
+	}
 	config := ctrl.GetConfigOrDie()
 	config.QPS = -1
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
@@ -87,5 +105,9 @@ func main() {
 		Owns(&corev1.Pod{}, builder.WithPredicates(endedPods)).
 		WithOptions(workers).
 		Complete(&jobReconciler{Client: mgr.GetClient(), places: newPlaces()}))
+	if withInference {
+		services := &inferenceReconciler{Client: mgr.GetClient(), image: os.Getenv("VMAFX_SERVING_IMAGE")}
+		must(services.setUp(mgr, workers))
+	}
 	must(mgr.Start(ctrl.SetupSignalHandler()))
 }

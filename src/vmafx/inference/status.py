@@ -11,6 +11,7 @@ from vmafx.inference.manifests import rounding_notes
 from vmafx.inference.traffic import MAX_MISS, achieved_weight
 from vmafx.runtime.conditions import NewCondition
 
+WAITS_FOR_REPLICAS = ("CanaryNotReady", "PrimaryNotReady")  # reasons of CanaryHonoured
 CONDITIONS = ("Ready", "Available", "Progressing", "Degraded", "Schedulable", "CanaryHonoured")
 
 
@@ -216,8 +217,8 @@ def _message(state: ServiceState, conditions: list[NewCondition]) -> str:
         parts.append(by_type["Degraded"].message)
     if by_type["Progressing"].status == "True" or by_type["Available"].status == "False":
         parts.append(by_type["Progressing" if by_type["Progressing"].status == "True" else "Available"].message)
-    honoured = by_type.get("CanaryHonoured")
-    if honoured is not None and honoured.status == "False":
+    honoured, told = by_type.get("CanaryHonoured"), by_type["Progressing"].status == "True"
+    if honoured is not None and honoured.status == "False" and not (told and honoured.reason in WAITS_FOR_REPLICAS):
         parts.append(honoured.message)
     if not parts:
         parts.append(by_type["Available"].message)

@@ -11,7 +11,7 @@ from vmafx.inference import manifests
 from vmafx.inference.children import DesiredChildren, LiveState, ServiceRef, Track, desired_children
 from vmafx.inference.gpu import GpuDemand
 from vmafx.inference.live import canary_weight, live_deployment
-from vmafx.inference.status import CONDITIONS, Decision, Problem, Route, ServiceState, decide_status
+from vmafx.inference.status import CONDITIONS, WAITS_FOR_REPLICAS, Decision, Problem, Route, ServiceState, decide_status
 from vmafx.kube import INFERENCE_SERVICES, ObjectKey, key_of
 from vmafx.kube.core import DEPLOYMENTS, HPAS, HTTP_ROUTES, POD_DISRUPTION_BUDGETS, SERVICES
 from vmafx.kube.resources import UntypedObject
@@ -156,7 +156,7 @@ class InferenceReconciler:
             if old is not None and (old.status, old.reason) == (new.status, new.reason):
                 continue
             bad = {"Degraded": "True", "CanaryHonoured": "False"}.get(new.type) == new.status
-            if bad and new.reason not in {"CanaryNotReady", "PrimaryNotReady", "RoutePending"}:
+            if bad and new.reason not in {*WAITS_FOR_REPLICAS, "RoutePending"}:
                 log.warn("service degraded", service=str(key_of(service)), reason=new.reason, error=new.message)
                 self._events.emit(subject, "Warning", new.reason, "Reconcile", new.message)
             elif new.type == "Ready" and new.status == "True":

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 from tests.support.operator_context import context
@@ -88,7 +89,7 @@ class WidgetReconciler:
         self.loop = ReconcileLoop("widget", self.reconcile, context.metrics, max_concurrent=context.max_concurrent)
         self.loop.watches(self.widgets, when=self.status.needs_reconcile)
         for cache in caches:
-            self.loop.owns(cache, WIDGETS.kind)
+            self.loop.owns(cache, WIDGETS.kind, when=partial(self.children.needs_reconcile, cache.resource))
         self.reconciled = 0
 
     async def reconcile(self, key: ObjectKey) -> ReconcileResult:
@@ -111,7 +112,7 @@ def _status(widget: Widget, synced: SyncResult) -> dict[str, Any]:
         reason, message = synced.failures[0].reason, "; ".join(one.message for one in synced.failures)
     config = synced.children.get(("ConfigMap", widget.metadata.name))
     wanted = {
-        "text": config.data.get("text") if config is not None else None,
+        "text": config["data"].get("text") if config is not None else None,
         "observedGeneration": widget.metadata.generation,
         "conditions": tuple(with_condition(widget, "Ready", ready, reason, message, utc_now())),
     }

@@ -26,7 +26,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from vmafx.api.meta import ObjectMeta
+from vmafx.api.meta import ApiModel, OwnerReference
 from vmafx.kube import Client, ObjectKey, Resource, key_of
 from vmafx.kube.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
 from vmafx.kube.resources import UntypedObject
@@ -41,20 +41,48 @@ _Kind = tuple[str, str]  # apiVersion and kind
 ChildName = tuple[str, str]  # kind and name
 
 
-class Child(msgspec.Struct, frozen=True):
-    """An object of any kind, as the cache keeps it: every field that a declaration may set, and its status."""
+class ChildMeta(ApiModel):
+    """The fields of metav1.ObjectMeta that the cache keeps."""
 
-    metadata: ObjectMeta
-    spec: Any = None
-    data: Any = None
-    binaryData: Any = None
-    immutable: Any = None
-    type: Any = None
-    rules: Any = None
-    roleRef: Any = None
-    subjects: Any = None
-    automountServiceAccountToken: Any = None
-    status: Any = None
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""
+    generation: int = 0
+    deletionTimestamp: datetime | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    ownerReferences: tuple[OwnerReference, ...] = ()
+
+
+class Child(msgspec.Struct, frozen=True):
+    """An object of any kind, as the cache keeps it: every field that a declaration may set, and its status.
+
+    The fields are kept as JSON, because as dictionaries they would take several times the memory: `child["spec"]`
+    decodes one.
+    """
+
+    metadata: ChildMeta
+    spec: msgspec.Raw = msgspec.Raw()
+    data: msgspec.Raw = msgspec.Raw()
+    binaryData: msgspec.Raw = msgspec.Raw()
+    immutable: msgspec.Raw = msgspec.Raw()
+    type: msgspec.Raw = msgspec.Raw()
+    rules: msgspec.Raw = msgspec.Raw()
+    roleRef: msgspec.Raw = msgspec.Raw()
+    subjects: msgspec.Raw = msgspec.Raw()
+    automountServiceAccountToken: msgspec.Raw = msgspec.Raw()
+    status: msgspec.Raw = msgspec.Raw()
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__[1:]:
+            if raw := getattr(self, name):  # a view of the response, which would keep all of it in memory
+                msgspec.structs.force_setattr(self, name, raw.copy())
+
+    def __getitem__(self, field: str) -> Any:
+        """The value of a field; None if the object does not have it."""
+        raw = getattr(self, field)
+        return msgspec.json.decode(raw) if raw else None
 
 
 class _OwnerMeta(Protocol):
@@ -66,6 +94,11 @@ class _OwnerMeta(Protocol):
     def uid(self) -> str: ...
     @property
     def deletionTimestamp(self) -> datetime | None: ...  # noqa: N802 - its name on the wire
+
+
+class _Owned(Protocol):
+    @property
+    def ownerReferences(self) -> tuple[OwnerReference, ...]: ...  # noqa: N802 - its name on the wire
 
 
 class Owner(Protocol):
@@ -104,6 +137,8 @@ class _Applied(msgspec.Struct):
 
     declared: str  # of the declaration
     stored: str  # of the declared fields as the server stored them, with defaults
+    version: int  # the resourceVersion that the last apply led to
+    verified: int  # the last resourceVersion in which the declared fields were seen as stored
     newer: Child | None = None  # the child as applied, until the cache has it
 
 
@@ -135,7 +170,7 @@ def owner_reference(resource: Resource[Any], name: str, uid: str) -> UntypedObje
     }
 
 
-def controlling_owner(meta: ObjectMeta) -> str:
+def controlling_owner(meta: _Owned) -> str:
     """The uid of the owner that controls the object, or an empty string."""
     return next((reference.uid for reference in meta.ownerReferences if reference.controller), "")
 
@@ -166,7 +201,7 @@ class Children(Generic[T]):
         self._applied: dict[str, dict[tuple[_Kind, ObjectKey], _Applied]] = {}  # by the owner's uid
         owners.on_change(self._forget_deleted_owner)
         for informer in self._informers.values():
-            informer.on_change(partial(self._forget_deleted_child, informer.resource))
+            informer.on_change(partial(self._on_child_change, informer.resource))
 
     def find(self, owner: T, resource: Resource[Any], name: str) -> Child | None:
         """The child of this name as known from the cache or the last sync, if the owner controls it."""
@@ -213,72 +248,105 @@ class Children(Generic[T]):
         if change.old is not None and (change.new is None or change.new.metadata.uid != change.old.metadata.uid):
             self._applied.pop(change.old.metadata.uid, None)
 
-    def _forget_deleted_child(self, resource: Resource[Any], change: ObjectChange[Child]) -> None:
-        if change.new is None and change.old is not None:
-            applied = self._applied.get(controlling_owner(change.old.metadata), {})
-            applied.pop(((resource.api_version, resource.kind), change.key), None)
+    def needs_reconcile(self, resource: Resource[Any], change: ObjectChange[Child]) -> bool:
+        """A predicate for `ReconcileLoop.owns(when=...)`: false for the watch event of an apply of our own."""
+        applied = self._applied_as(resource, change.new) if change.new is not None else None
+        return applied is None or change.new is None or _version(change.new) > applied.version
+
+    def _on_child_change(self, resource: Resource[Any], change: ObjectChange[Child]) -> None:
+        """Forget a child that was deleted, and the child as it was applied as soon as the cache has it."""
+        if change.new is not None:
+            applied = self._applied_as(resource, change.new)
+            if applied is not None and _version(change.new) >= applied.version:
+                applied.newer = None
+        elif change.old is not None:
+            applied_children = self._applied.get(controlling_owner(change.old.metadata), {})
+            applied_children.pop(((resource.api_version, resource.kind), change.key), None)
+
+    def _applied_as(self, resource: Resource[Any], child: Child) -> _Applied | None:
+        kind = (resource.api_version, resource.kind)
+        return self._applied.get(controlling_owner(child.metadata), {}).get((kind, key_of(child)))
 
     def _known(self, owner: T, kind: _Kind, key: ObjectKey) -> Child | None:
         """The child from the cache, or as it was last applied if the cache is older."""
         cached = self._informers[kind].store.get(key)
         applied = self._applied.get(owner.metadata.uid, {}).get((kind, key))
-        if applied is not None and applied.newer is not None:
-            if cached is None or _version(cached) < _version(applied.newer):
-                return applied.newer
-            applied.newer = None
-        return cached
+        newer = applied.newer if applied is not None else None
+        return newer if newer is not None and (cached is None or _version(cached) < _version(newer)) else cached
 
     async def _sync_child(
         self, owner: T, kind: _Kind, key: ObjectKey, body: UntypedObject, initial: UntypedObject | None
     ) -> Child | ChildFailure | None:
         """The child, applied if necessary; None while it has to wait for another change of an object of its name."""
-        informer, uid = self._informers[kind], owner.metadata.uid
-        live = self._known(owner, kind, key) or await self._find(informer.resource, key)
-        if live is not None and live.metadata.deletionTimestamp is not None:
+        resource, declared = self._informers[kind].resource, _digest(body)
+        live, created = self._known(owner, kind, key), False
+        if live is None:
+            merged = body if initial is None else _merged(body, initial)
+            live, created = await self._create(owner, resource, key, merged)
+        if live is None or live.metadata.deletionTimestamp is not None:
             return None
-        if live is not None and controlling_owner(live.metadata) != uid:
+        if controlling_owner(live.metadata) != owner.metadata.uid:
             message = (
                 f"{kind[1]} {key.name} already exists and is not controlled by "
                 f"{self._owners.resource.kind} {owner.metadata.name}"
             )
             return ChildFailure(kind[1], key.name, "NameTaken", message)
-        applied_children, declared = self._applied.setdefault(uid, {}), _digest(body)
+        applied_children = self._applied.setdefault(owner.metadata.uid, {})
         applied = applied_children.get((kind, key))
-        if live is not None:
-            stored = _digest(_stored_fields(live, body))
-            if applied is None and self._is_as_declared(live, body, declared):
-                applied = applied_children[kind, key] = _Applied(declared, stored)
-            if applied is not None and (applied.declared, applied.stored) == (declared, stored):
-                return live
+        if not created and self._is_as_applied(live, body, declared, applied):
+            applied_children[kind, key] = applied or _as_applied(live, body, declared)
+            return live
         if initial is not None:
-            if live is None:
-                live, owned = await self._apply(owner, informer.resource, key, _merged(body, initial), None), True
-            else:
-                owned = await self._owns(informer.resource, key, initial)
-            if owned and not await self._hand_over(informer.resource, live, initial):
+            owned = created or await self._owns(resource, key, initial)
+            if owned and not await self._hand_over(resource, live, initial):
                 return None
-        new = await self._apply(owner, informer.resource, key, body, live)
-        applied_children[kind, key] = _Applied(declared, _digest(_stored_fields(new, body)), new)
-        return new
+        if not created or initial is not None:
+            live = await self._apply(owner, resource, key, body, live.metadata.uid)
+        applied_children[kind, key] = _as_applied(live, body, declared, newer=True)
+        return live
 
-    def _is_as_declared(self, live: Child, body: UntypedObject, declared: str) -> bool:
-        """Whether this declaration was the last one applied, and its fields still have the declared values."""
-        if live.metadata.annotations.get(DECLARATION) != declared:
+    def _is_as_applied(self, live: Child, body: UntypedObject, declared: str, applied: _Applied | None) -> bool:
+        """Whether this declaration was the last one applied, and its fields have the values that they had then.
+
+        After a restart, they must have the declared values.
+        """
+        if applied is None:
+            if live.metadata.annotations.get(DECLARATION) != declared:
+                return False
+            return bool(_stored_fields(live, body) == {**_declared_fields(body), "managed": self._field_manager})
+        if applied.declared != declared:
             return False
-        return bool(_stored_fields(live, body) == {**_declared_fields(body), "managed": self._field_manager})
+        if applied.verified != _version(live):
+            if _digest(_stored_fields(live, body)) != applied.stored:
+                return False
+            applied.verified = _version(live)
+        return True
 
-    async def _apply(
-        self, owner: T, resource: Resource[Child], key: ObjectKey, body: UntypedObject, live: Child | None
-    ) -> Child:
-        """Apply the child, with force only if it exists: an object that was created meanwhile is not overwritten."""
+    async def _create(
+        self, owner: T, resource: Resource[Child], key: ObjectKey, body: UntypedObject
+    ) -> tuple[Child | None, bool]:
+        """Create a child, if no object has its name; else read that object, which the cache does not have.
+
+        It is too new for the cache, not managed by this process, or without its label.
+        """
+        try:
+            return await self._apply(owner, resource, key, body, ""), True
+        except Conflict:
+            try:
+                return await self._client.get(resource, key), False
+            except NotFound:
+                return None, False
+
+    async def _apply(self, owner: T, resource: Resource[Child], key: ObjectKey, body: UntypedObject, uid: str) -> Child:
+        """Apply the child with this uid; without one, create it."""
         reference = owner_reference(self._owners.resource, owner.metadata.name, owner.metadata.uid)
         meta = {**body["metadata"], "namespace": key.namespace, "ownerReferences": [reference]}
         meta["labels"] = {**meta.get("labels", {}), MANAGED_BY: self._field_manager}
         meta["annotations"] = {**meta.get("annotations", {}), DECLARATION: _digest(body)}
-        if live is not None:
-            meta["uid"] = live.metadata.uid
+        # No object has the resourceVersion 1: the server creates an object with it, but does not change one.
+        meta |= {"uid": uid} if uid else {"resourceVersion": "1"}
         return await self._client.apply(
-            resource, key, {**body, "metadata": meta}, manager=self._field_manager, force=live is not None
+            resource, key, {**body, "metadata": meta}, manager=self._field_manager, force=bool(uid)
         )
 
     async def _owns(self, resource: Resource[Child], key: ObjectKey, fields: UntypedObject) -> bool:
@@ -294,7 +362,7 @@ class Children(Generic[T]):
         key, uid = key_of(live), live.metadata.uid
         for _ in range(HAND_OVER_TRIES):
             unchanged = {"name": key.name, "uid": uid, "resourceVersion": live.metadata.resourceVersion}
-            values = _project({name: getattr(live, name) for name in fields}, fields)
+            values = _project({name: live[name] for name in fields}, fields)
             body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": unchanged, **values}
             try:
                 await self._client.apply(resource, key, body, manager=f"{self._field_manager}-hand-over", force=True)
@@ -303,13 +371,6 @@ class Children(Generic[T]):
             else:
                 return True
         return False
-
-    async def _find(self, resource: Resource[Child], key: ObjectKey) -> Child | None:
-        """Read an object that is not in the cache: too new, not managed by this process, or without its label."""
-        try:
-            return await self._client.get(resource, key)
-        except NotFound:
-            return None
 
     async def _prune(self, owner_uid: str, kept: set[tuple[_Kind, ObjectKey]]) -> None:
         for kind, informer in self._informers.items():
@@ -329,6 +390,11 @@ def _check_fields(body: UntypedObject) -> None:
 
 def _digest(body: UntypedObject) -> str:
     return hashlib.blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=8).hexdigest()
+
+
+def _as_applied(live: Child, body: UntypedObject, declared: str, *, newer: bool = False) -> _Applied:
+    version = _version(live)
+    return _Applied(declared, _digest(_stored_fields(live, body)), version, version, live if newer else None)
 
 
 def _merged(body: UntypedObject, other: UntypedObject) -> UntypedObject:
@@ -355,7 +421,7 @@ def _declared_fields(body: UntypedObject) -> UntypedObject:
 def _stored_fields(live: Child, body: UntypedObject) -> UntypedObject:
     """The values that a live object has for the declared fields, and its managed-by label."""
     declared = _declared_fields(body)
-    values = {name: getattr(live, name) for name in declared if name != "metadata"}
+    values = {name: live[name] for name in declared if name != "metadata"}
     values["metadata"] = {"labels": live.metadata.labels, "annotations": live.metadata.annotations}
     return {**_project(values, declared), "managed": live.metadata.labels.get(MANAGED_BY)}
 

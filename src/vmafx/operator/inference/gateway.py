@@ -136,10 +136,10 @@ def is_settled(route: Child) -> bool:
 
 def sends_to(route: Child, service: str) -> bool:
     """Whether the route has a Service as a backend, or had one in the version that a gateway may still use."""
-    backends = [backend["name"] for rule in route.spec.get("rules", ()) for backend in rule.get("backendRefs", ())]
+    backends = [backend["name"] for rule in route["spec"].get("rules", ()) for backend in rule.get("backendRefs", ())]
     return service in backends or not is_settled(route)
 
 
 def _parents(route: Child) -> list[dict[str, Any]]:
-    parents: list[dict[str, Any]] = (route.status or {}).get("parents") or []
+    parents: list[dict[str, Any]] = (route["status"] or {}).get("parents") or []
     return parents

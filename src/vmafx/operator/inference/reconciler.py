@@ -1,6 +1,7 @@
 """The ZerfooInferenceService reconciler: gathers what is live, applies the children, writes the status."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -8,7 +9,7 @@ import msgspec
 from vmafx.api.inference import InferenceView
 from vmafx.api.meta import API_VERSION
 from vmafx.inference import manifests
-from vmafx.inference.children import DesiredChildren, LiveState, ServiceRef, Track, desired_children
+from vmafx.inference.children import DesiredChildren, LiveDeployment, LiveState, ServiceRef, Track, desired_children
 from vmafx.inference.gpu import GpuDemand
 from vmafx.inference.live import canary_weight, live_deployment
 from vmafx.inference.status import CONDITIONS, WAITS_FOR_REPLICAS, Decision, Problem, Route, ServiceState, decide_status
@@ -57,7 +58,8 @@ class InferenceReconciler:
         )
         self.loop.watches(self.services, when=self._status.needs_reconcile)
         for cache in (*caches, self._routes):
-            self.loop.owns(cache, INFERENCE_SERVICES.kind)
+            changed = partial(self._children.needs_reconcile, cache.resource)
+            self.loop.owns(cache, INFERENCE_SERVICES.kind, when=changed)
         self.gateway: ServingGateway | None = None
         if settings.gateway is not None:
             self.gateway = ServingGateway(context.client, settings.gateway, settings.domain)
@@ -101,8 +103,8 @@ class InferenceReconciler:
         called = self._children.find(service, SERVICES, ref.service)
         route = self._children.find(service, HTTP_ROUTES, ref.name)
         live = LiveState(
-            primary=live_deployment(primary.metadata.generation, primary.spec, primary.status) if primary else None,
-            canary=live_deployment(canary.metadata.generation, canary.spec, canary.status) if canary else None,
+            primary=_live(primary),
+            canary=_live(canary),
             weight=canary_weight(called.metadata.annotations, ref.deployment("canary")) if called is not None else 0,
             routed_to_canary=route is not None and sends_to(route, ref.track_service("canary")),
         )
@@ -167,6 +169,12 @@ class InferenceReconciler:
         for service in self.services.store.values():
             if _gpu_demand(service) is not None:
                 self.loop.queue.add(key_of(service))
+
+
+def _live(deployment: Child | None) -> LiveDeployment | None:
+    if deployment is None:
+        return None
+    return live_deployment(deployment.metadata.generation, deployment["spec"], deployment["status"])
 
 
 def _gpu_demand(service: InferenceView) -> GpuDemand | None:

@@ -102,7 +102,7 @@ class WidgetReconciler:
         if not synced.complete:
             return ReconcileResult.after(RETRY_AFTER)
         self.status.ignore_echo(key)
-        return ReconcileResult.done()
+        return ReconcileResult.retry() if synced.outdated else ReconcileResult.done()
 
 
 def _status(widget: Widget, synced: SyncResult) -> dict[str, Any]:

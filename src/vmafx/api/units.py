@@ -2,6 +2,7 @@
 
 import re
 from decimal import Decimal
+from functools import lru_cache
 
 _NANOSECONDS = {
     "ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9,
@@ -12,6 +13,7 @@ _DECIMAL_SUFFIXES = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12,
 _BINARY_SUFFIXES = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
+@lru_cache(256)
 def nanoseconds(duration: int | str) -> int:
     """A duration, such as 1m30s, in nanoseconds; an integer is a number of nanoseconds already."""
     if isinstance(duration, int):

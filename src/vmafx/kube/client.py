@@ -1,6 +1,7 @@
 """The client: one method per verb, typed by the resource it is called with."""
 
 from collections.abc import AsyncGenerator, Sequence
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 from urllib.parse import urlencode
 
@@ -133,7 +134,7 @@ class Client:
         subresource: str = "",
     ) -> T:
         """Server-side apply. Raises Conflict if another manager owns a field of `body`; `force` takes it over."""
-        query = f"{STRICT}&{urlencode({'fieldManager': manager, 'force': str(force).lower()})}"
+        query = _apply_query(manager, force)
         return await self._patch(
             resource, key, APPLY_PATCH, msgspec.json.encode(body), query, subresource, idempotent=True
         )
@@ -175,6 +176,11 @@ class Client:
     ) -> T:  # fmt: skip
         request = ApiRequest("PATCH", resource.path(key, subresource), query, body, content_type, idempotent)
         return decode(await self._transport.call(request), resource.model)
+
+
+@lru_cache(16)
+def _apply_query(manager: str, force: bool) -> str:
+    return f"{STRICT}&{urlencode({'fieldManager': manager, 'force': str(force).lower()})}"
 
 
 def _selectors(labels: str, fields: str) -> dict[str, str]:

@@ -125,6 +125,7 @@ class SyncResult(msgspec.Struct, frozen=True):
 
     children: dict[ChildName, Child | None] = {}
     failures: tuple[ChildFailure, ...] = ()
+    outdated: bool = False  # a child changed again while it was applied: reconcile the owner again
 
     @property
     def complete(self) -> bool:
@@ -135,10 +136,9 @@ class SyncResult(msgspec.Struct, frozen=True):
 class _Applied(msgspec.Struct):
     """What was last applied of a child: digests, since the bodies of thousands of children would take much memory."""
 
-    declared: str  # of the declaration
-    stored: str  # of the declared fields as the server stored them, with defaults
+    declared: str  # digest of the declaration
+    content: int  # hash of the child's content when its declared fields were last as declared
     version: int  # the resourceVersion that the last apply led to
-    verified: int  # the last resourceVersion in which the declared fields were seen as stored
     newer: Child | None = None  # the child as applied, until the cache has it
 
 
@@ -199,6 +199,8 @@ class Children(Generic[T]):
             (informer.resource.api_version, informer.resource.kind): informer for informer in informers
         }
         self._applied: dict[str, dict[tuple[_Kind, ObjectKey], _Applied]] = {}  # by the owner's uid
+        self._in_flight: dict[tuple[_Kind, ObjectKey], int] = {}  # applies, and the latest version seen meanwhile
+        self._outdated: set[str] = set()  # owners with a child that changed again while it was applied
         owners.on_change(self._forget_deleted_owner)
         for informer in self._informers.values():
             informer.on_change(partial(self._on_child_change, informer.resource))
@@ -240,9 +242,11 @@ class Children(Generic[T]):
             else:
                 children[kind[1], key.name] = child
         await self._prune(meta.uid, kept)
+        outdated = meta.uid in self._outdated
+        self._outdated.discard(meta.uid)
         if self._owners.store.get(ObjectKey(meta.namespace, meta.name)) is None:  # deleted during the sync
             self._applied.pop(meta.uid, None)
-        return SyncResult(children, tuple(failures))
+        return SyncResult(children, tuple(failures), outdated)
 
     def _forget_deleted_owner(self, change: ObjectChange[T]) -> None:
         if change.old is not None and (change.new is None or change.new.metadata.uid != change.old.metadata.uid):
@@ -250,8 +254,14 @@ class Children(Generic[T]):
 
     def needs_reconcile(self, resource: Resource[Any], change: ObjectChange[Child]) -> bool:
         """A predicate for `ReconcileLoop.owns(when=...)`: false for the watch event of an apply of our own."""
-        applied = self._applied_as(resource, change.new) if change.new is not None else None
-        return applied is None or change.new is None or _version(change.new) > applied.version
+        if change.new is None:
+            return True
+        version, flight = _version(change.new), ((resource.api_version, resource.kind), change.key)
+        if flight in self._in_flight:  # the watch may be faster than the response
+            self._in_flight[flight] = version
+            return False
+        applied = self._applied_as(resource, change.new)
+        return applied is None or version > applied.version
 
     def _on_child_change(self, resource: Resource[Any], change: ObjectChange[Child]) -> None:
         """Forget a child that was deleted, and the child as it was applied as soon as the cache has it."""
@@ -293,8 +303,8 @@ class Children(Generic[T]):
             return ChildFailure(kind[1], key.name, "NameTaken", message)
         applied_children = self._applied.setdefault(owner.metadata.uid, {})
         applied = applied_children.get((kind, key))
-        if not created and self._is_as_applied(live, body, declared, applied):
-            applied_children[kind, key] = applied or _as_applied(live, body, declared)
+        if not created and self._is_as_declared(live, body, declared, applied):
+            applied_children[kind, key] = applied or _Applied(declared, _content(live), _version(live))
             return live
         if initial is not None:
             owned = created or await self._owns(resource, key, initial)
@@ -302,24 +312,23 @@ class Children(Generic[T]):
                 return None
         if not created or initial is not None:
             live = await self._apply(owner, resource, key, body, live.metadata.uid)
-        applied_children[kind, key] = _as_applied(live, body, declared, newer=True)
+        applied_children[kind, key] = _Applied(declared, _content(live), _version(live), newer=live)
         return live
 
-    def _is_as_applied(self, live: Child, body: UntypedObject, declared: str, applied: _Applied | None) -> bool:
-        """Whether this declaration was the last one applied, and its fields have the values that they had then.
+    def _is_as_declared(self, live: Child, body: UntypedObject, declared: str, applied: _Applied | None) -> bool:
+        """Whether this declaration was the last one applied, and its fields still have the declared values.
 
-        After a restart, they must have the declared values.
+        The server may have stored another form of a value, such as 1Gi for 1024Mi: then the child is applied again
+        when another of its fields has changed, to be sure.
         """
-        if applied is None:
-            if live.metadata.annotations.get(DECLARATION) != declared:
-                return False
-            return bool(_stored_fields(live, body) == {**_declared_fields(body), "managed": self._field_manager})
-        if applied.declared != declared:
+        if declared != (live.metadata.annotations.get(DECLARATION) if applied is None else applied.declared):
             return False
-        if applied.verified != _version(live):
-            if _digest(_stored_fields(live, body)) != applied.stored:
-                return False
-            applied.verified = _version(live)
+        if applied is not None and applied.content == _content(live):
+            return True
+        if _live_fields(live, body) != {**_declared_fields(body), "managed": self._field_manager}:
+            return False
+        if applied is not None:
+            applied.content = _content(live)
         return True
 
     async def _create(
@@ -345,9 +354,17 @@ class Children(Generic[T]):
         meta["annotations"] = {**meta.get("annotations", {}), DECLARATION: _digest(body)}
         # No object has the resourceVersion 1: the server creates an object with it, but does not change one.
         meta |= {"uid": uid} if uid else {"resourceVersion": "1"}
-        return await self._client.apply(
-            resource, key, {**body, "metadata": meta}, manager=self._field_manager, force=bool(uid)
-        )
+        flight, seen = ((resource.api_version, resource.kind), key), 0
+        self._in_flight[flight] = 0
+        try:
+            child = await self._client.apply(
+                resource, key, {**body, "metadata": meta}, manager=self._field_manager, force=bool(uid)
+            )
+        finally:
+            seen = self._in_flight.pop(flight)
+        if seen > _version(child):
+            self._outdated.add(owner.metadata.uid)
+        return child
 
     async def _owns(self, resource: Resource[Child], key: ObjectKey, fields: UntypedObject) -> bool:
         """Whether the last declaration that was applied, perhaps by an earlier process, has one of the fields."""
@@ -392,11 +409,6 @@ def _digest(body: UntypedObject) -> str:
     return hashlib.blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=8).hexdigest()
 
 
-def _as_applied(live: Child, body: UntypedObject, declared: str, *, newer: bool = False) -> _Applied:
-    version = _version(live)
-    return _Applied(declared, _digest(_stored_fields(live, body)), version, version, live if newer else None)
-
-
 def _merged(body: UntypedObject, other: UntypedObject) -> UntypedObject:
     both = {name: _merged(body[name], value) for name, value in other.items() if isinstance(body.get(name), dict)}
     return {**body, **other, **both}
@@ -418,12 +430,19 @@ def _declared_fields(body: UntypedObject) -> UntypedObject:
     return fields
 
 
-def _stored_fields(live: Child, body: UntypedObject) -> UntypedObject:
+def _live_fields(live: Child, body: UntypedObject) -> UntypedObject:
     """The values that a live object has for the declared fields, and its managed-by label."""
     declared = _declared_fields(body)
     values = {name: live[name] for name in declared if name != "metadata"}
     values["metadata"] = {"labels": live.metadata.labels, "annotations": live.metadata.annotations}
     return {**_project(values, declared), "managed": live.metadata.labels.get(MANAGED_BY)}
+
+
+def _content(live: Child) -> int:
+    """A hash of everything in a child that a declaration may set."""
+    meta = live.metadata
+    fields = [bytes(getattr(live, name)) for name in live.__struct_fields__[1:-1]]  # without metadata and status
+    return hash((*fields, *meta.labels.items(), *meta.annotations.items()))
 
 
 def _version(child: Child) -> int:

@@ -94,7 +94,7 @@ class InferenceReconciler:
         if not synced.complete or (self.gateway is not None and self.gateway.exists and not before.routed):
             return ReconcileResult.after(RETRY_AFTER)
         self._status.ignore_echo(key)
-        return ReconcileResult.done()
+        return ReconcileResult.retry() if synced.outdated else ReconcileResult.done()
 
     def _gather(self, service: InferenceView, ref: ServiceRef) -> Gathered:
         """What is live, from the caches and, where they are older, from the last sync."""

@@ -9,7 +9,7 @@ SHELL := /bin/bash
 .PHONY: help setup demo test soak lint format crd proto bench bench-start bench-load bench-agents bench-inference bench-client bench-scoring clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/.ready ## install vmafx and its development tools in .venv
 

@@ -5,13 +5,14 @@ from typing import Self
 
 from tests.support.chaos import NAMESPACE, NODE_OUTAGE, ChaosContext, cordon, persist
 from tests.support.chaos_plan import Fault
-from tests.support.kubelet import PODS, Kubelet
+from tests.support.kubelet import Kubelet
 from tests.support.machines import AgentLogEntry
 from tests.support.operator_process import Controller
 from vmafx.api.job import FINISHED, VmafxJob
 from vmafx.api.meta import ObjectMeta
 from vmafx.api.node import VmafxNode, VmafxNodeSpec
 from vmafx.kube import JOBS, NODES, ObjectKey
+from vmafx.kube.core import PODS
 from vmafx.operator.job.pod_cache import JOB_LABEL
 
 CAPACITY = {"small": 1, "middle": 2, "large": 3}  # of each node

@@ -8,22 +8,16 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
-from vmafx.clock import micro_time
-from vmafx.kube import Client, ObjectKey, Resource
-from vmafx.kube.core import LEASES
-from vmafx.kube.errors import Conflict, Invalid, KubeError, NotFound
+from tests.support.pod_runner import PodRunner
+from vmafx.kube import Client
 from vmafx.kube.resources import UntypedObject
-from vmafx.kube.watch import Added, Deleted, Modified
 
-PODS: Resource[UntypedObject] = Resource("", "v1", "pods", "Pod", dict)
 VMAFX = str(Path(sys.executable).with_name("vmafx"))
-MACHINES: Resource[UntypedObject] = Resource("", "v1", "nodes", "Node", dict, namespaced=False)
-RETRY_AFTER, KILL_AFTER, LEASE_INTERVAL = 0.2, 0.3, 10.0  # seconds
+KILL_AFTER = 0.3  # seconds
 
 Fate = Literal["killed", "oom", "evicted", "empty", "garbage", "stuck"]
 
@@ -58,103 +52,32 @@ ENDS: dict[Fate, End] = {
 }
 
 
-class Kubelet:
+class Kubelet(PodRunner):
     """Runs the Pods of a namespace. Use as an async context manager."""
 
     def __init__(self, client: Client, namespace: str, folder: Path) -> None:
-        self._client, self._namespace, self._folder = client, namespace, folder
-        self.node = f"kubelet-{namespace}"
-        self._running: dict[str, asyncio.Task[None]] = {}
-        self._ending: dict[str, asyncio.Task[None]] = {}
-        self._stopped: dict[str, asyncio.Event] = {}
+        super().__init__(client, namespace, f"kubelet-{namespace}")
+        self._folder = folder
         self.started: list[str] = []
         self.hold = asyncio.Event()  # while cleared, Pods are not started
         self.hold.set()
         self.answers: dict[str, tuple[int, str]] = {}  # by Pod: exit code and message, instead of running the worker
         self.fate: Callable[[str], Fate | None] = lambda _: None  # the fault of a Pod
 
-    async def __aenter__(self) -> Self:
-        await _retry(lambda: self._client.create(MACHINES, {"metadata": {"name": self.node}}))
-        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "it is a test"}
-        await _retry(lambda: self._client.patch_status(MACHINES, ObjectKey("", self.node), {"conditions": [ready]}))
-        self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._renew_lease())]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for stopped in self._stopped.values():
-            stopped.set()
-        tasks = [*self._tasks, *self._running.values(), *self._ending.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await _retry(lambda: self._client.delete(MACHINES, ObjectKey("", self.node)))
-
-    async def _renew_lease(self) -> None:
-        """Renew the lease of the Kubernetes node; without it, the node would lose its Pods."""
-        lease = {"metadata": {"name": self.node}, "spec": {"holderIdentity": self.node, "leaseDurationSeconds": 40}}
-        await _retry(lambda: self._client.create(LEASES.decoded_as(dict), lease, "kube-node-lease"))
-        while True:
-            renewed = {"spec": {"renewTime": micro_time()}}
-            key = ObjectKey("kube-node-lease", self.node)
-            await _retry(lambda: self._client.merge_patch(LEASES.decoded_as(dict), key, renewed))  # noqa: B023
-            await asyncio.sleep(LEASE_INTERVAL)
-
-    async def _watch(self) -> None:
-        while True:
-            try:
-                await self._follow()
-            except KubeError:
-                await asyncio.sleep(RETRY_AFTER)
-
-    async def _follow(self) -> None:
-        page = await self._client.list(PODS, self._namespace)
-        for one in page.items:
-            self._on_pod(one)
-        for uid in self._stopped.keys() - {one["metadata"]["uid"] for one in page.items}:
-            self._stopped[uid].set()
-        watch = self._client.watch(PODS, self._namespace, version=page.metadata.resourceVersion)
-        async with aclosing(aiter(watch)) as batches:
-            async for batch in batches:
-                for event in batch:
-                    if isinstance(event, Added | Modified):
-                        self._on_pod(event.object)
-                    elif isinstance(event, Deleted) and (stopped := self._stopped.get(event.object["metadata"]["uid"])):
-                        stopped.set()
-
-    def _on_pod(self, pod: UntypedObject) -> None:
-        uid = pod["metadata"]["uid"]
-        if pod["metadata"].get("deletionTimestamp"):
-            if uid not in self._ending:
-                self._ending[uid] = asyncio.create_task(self._terminate(pod))
-        elif uid not in self._running and pod.get("status", {}).get("phase", "Pending") == "Pending":
-            self._stopped[uid] = asyncio.Event()
-            self._running[uid] = asyncio.create_task(self._run(pod, self._stopped[uid]))
-
-    async def _terminate(self, pod: UntypedObject) -> None:
-        """Terminate a Pod that is being deleted: stop its worker, report its end, remove the Pod."""
-        uid = pod["metadata"]["uid"]
-        if task := self._running.get(uid):
-            self._stopped[uid].set()
-            await asyncio.gather(task, return_exceptions=True)
-        await _retry(lambda: self._client.delete(PODS, _key(pod), uid=uid, grace_seconds=0))
-
-    async def _run(self, pod: UntypedObject, stopped: asyncio.Event) -> None:
+    async def run(self, pod: UntypedObject, stopped: asyncio.Event) -> None:
         name = pod["metadata"]["name"]
-        binding = {"metadata": {"name": name}, "target": {"apiVersion": "v1", "kind": "Node", "name": self.node}}
-        path = Resource("", "v1", f"pods/{name}/binding", "Binding", dict)
-        await _retry(lambda: self._client.create(path, binding, self._namespace))
         fate = self.fate(name)
         if fate == "stuck" or not await _wait_unless(stopped, self.hold):
             return
         self.started.append(name)
-        await self._report(pod, {"phase": "Running"})
+        await self.report(pod, {"phase": "Running"})
         if name in self.answers:
             end = End(*self.answers[name])
         elif fate in ENDS:
             end = ENDS[fate]
         else:
             end = await self._work(pod, stopped, killed=fate == "killed")
-        await self._report(pod, end.status())
+        await self.report(pod, end.status())
 
     async def _work(self, pod: UntypedObject, stopped: asyncio.Event, *, killed: bool) -> End:
         (container,) = pod["spec"]["containers"]
@@ -176,10 +99,6 @@ class Kubelet:
             await process.wait()
         return End(code if code >= 0 else 128 - code, answer.read_text() if answer.exists() else "")
 
-    async def _report(self, pod: UntypedObject, status: dict[str, Any]) -> None:
-        patch = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
-        await _retry(lambda: self._client.merge_patch(PODS, _key(pod), patch, "status"))
-
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
     if process.returncode is None:
@@ -195,20 +114,3 @@ async def _wait_unless(stopped: asyncio.Event, wanted: asyncio.Event) -> bool:
         for task in waiting:
             task.cancel()
     return not stopped.is_set()
-
-
-async def _retry(call: Callable[[], Awaitable[object]]) -> None:
-    """Retry while the API server is down; give up if the Pod is deleted or replaced."""
-    while True:
-        try:
-            await call()
-        except (NotFound, Conflict, Invalid):
-            return
-        except KubeError:
-            await asyncio.sleep(RETRY_AFTER)
-        else:
-            return
-
-
-def _key(pod: UntypedObject) -> ObjectKey:
-    return ObjectKey(pod["metadata"]["namespace"], pod["metadata"]["name"])

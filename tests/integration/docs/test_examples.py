@@ -14,13 +14,14 @@ import pytest
 import yaml
 
 from tests.support.fleet import allow_pods, condition, phase, reaches
-from tests.support.kubelet import PODS, Kubelet
+from tests.support.kubelet import Kubelet
 from tests.support.project import ROOT
 from tests.support.video import ffmpeg, lossless, scene
 from tests.support.waiting import eventually
 from vmafx.devcluster import DevCluster
 from vmafx.devcluster.cluster import free_port
 from vmafx.kube import JOBS, NODES, Client, ObjectKey, Resource
+from vmafx.kube.core import PODS
 from vmafx.kube.errors import AlreadyExists
 from vmafx.kube.resources import UntypedObject
 

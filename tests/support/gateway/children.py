@@ -12,6 +12,7 @@ SERVICES: Resource[UntypedObject] = Resource("", "v1", "services", "Service", di
 HTTP_ROUTES: Resource[UntypedObject] = Resource("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute", dict)
 SERVICE_LABEL = "vmafx.dev/service"
 MANAGER = "gateway-trial"
+PORT = 9000  # not 8080, on which Envoy Gateway serves metrics on all addresses
 PRE_STOP_SECONDS = 5
 
 Track = Literal["primary", "canary"]
@@ -57,7 +58,7 @@ def deployment(name: str, track: Track, replicas: int) -> dict[str, Any]:
     container = {
         "name": "server",
         "image": "model-server",
-        "ports": [{"name": "http", "containerPort": 8080}],
+        "ports": [{"name": "http", "containerPort": PORT}],
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
     }
     return {

@@ -9,7 +9,7 @@ import base64
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,10 @@ class GatewayProcesses:
         """Start it in a root folder of its own, since it reads its certificates from /certs."""
         variables = {"KUBECONFIG": str(self._kubeconfig)}
         command = [str(self._files.binary), "certgen", "--disable-topology-injector"]
-        await asyncio.to_thread(subprocess.run, command, env={**os.environ, **variables}, check=True)
+        with (self._folder / "logs" / "certgen.log").open("wb") as log:
+            await asyncio.to_thread(
+                subprocess.run, command, env={**os.environ, **variables}, stdout=log, stderr=log, check=True
+            )
         root = self._folder / "root"
         await self._write_secret("envoy-gateway", root / "certs")
         shutil.copy(self._kubeconfig, root / "kubeconfig")
@@ -150,7 +153,7 @@ class GatewayProcesses:
     def _start(self, name: str, command: list[str], **variables: str) -> None:
         self._started.append(process.start_component(name, command, self._folder, tethered=True, variables=variables))
 
-    async def _wait(self, holds: Any, what: str) -> None:
+    async def _wait(self, holds: Callable[[], Awaitable[object]], what: str) -> None:
         """Wait for an async condition; a process that ends meanwhile is an error."""
         deadline = asyncio.get_running_loop().time() + READY_TIMEOUT
         while not await holds():

@@ -1,7 +1,7 @@
 """A trial of weighted routing with a real gateway: `python -m tests.support.gateway.trial OUT.json`.
 
-Run it with the prefix of network.isolation(). It starts a control plane, Envoy Gateway, Envoy and backends, sends
-requests through Envoy while the weight of the canary changes, and writes what it counted.
+Run it with the prefix of network.isolation(), after fetch_binaries. It starts a control plane, Envoy Gateway, Envoy and
+backends, sends requests through Envoy while the weight of the canary changes, and writes what it counted.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.support.gateway.build import find_envoy_gateway
+from tests.support.gateway.build import EnvoyGatewayFiles, find_envoy_gateway
 from tests.support.gateway.children import ServiceChildren
 from tests.support.gateway.load import Counts, Load
 from tests.support.gateway.network import bring_up_loopback
@@ -21,10 +21,12 @@ from tests.support.gateway.processes import GATEWAY, HTTP_PORT, GatewayProcesses
 from tests.support.serving_kubelet import ServingKubelet
 from tests.support.waiting import eventually
 from vmafx.devcluster import ClusterOptions, DevCluster
+from vmafx.devcluster.binaries import find_binaries
 from vmafx.devcluster.components import SCHEDULER
 from vmafx.devcluster.progress import PlainProgress
 from vmafx.kube import NAMESPACES, Client, load_config
 
+OPTIONS = ClusterOptions(without=frozenset({SCHEDULER}), tethered=True)
 REQUESTS = 20_000
 FIRST_WEIGHT, SECOND_WEIGHT = 10, 50  # percent of the canary
 AROUND = 2_000  # requests before and after a change, at least
@@ -40,6 +42,12 @@ class TrialResult(msgspec.Struct):
     first: Counts  # REQUESTS at FIRST_WEIGHT
     change: Counts  # while the weight changed from the first to the second
     second: Counts  # REQUESTS at SECOND_WEIGHT
+
+
+def fetch_binaries() -> EnvoyGatewayFiles:
+    """Download or build what the trial runs; inside its network namespace, that is not possible."""
+    find_binaries(OPTIONS.names(), PlainProgress())
+    return find_envoy_gateway(PlainProgress())
 
 
 async def serve(host: str, set_weight: SetWeight) -> TrialResult:
@@ -71,9 +79,8 @@ async def _applied(load: Load, weight: int) -> bool:
 
 
 async def trial(folder: Path) -> TrialResult:
-    files = find_envoy_gateway(PlainProgress())
-    options = ClusterOptions(without=frozenset({SCHEDULER}), tethered=True)
-    with DevCluster(folder / "cluster", options) as cluster:
+    files = fetch_binaries()
+    with DevCluster(folder / "cluster", OPTIONS) as cluster:
         async with Client(load_config(cluster.kubeconfig)) as client:
             gateway = GatewayProcesses(files, client, cluster.kubeconfig, folder / "gateway")
             try:
@@ -90,7 +97,7 @@ async def _serve_by_hand(client: Client) -> TrialResult:
     children = ServiceChildren("speech", "models", GATEWAY, "models.example.com")
     await client.create(NAMESPACES, {"metadata": {"name": children.namespace}})
     async with ServingKubelet(client, children.namespace, serve=True):
-        await children.apply(client, {"primary": 3, "canary": 1}, FIRST_WEIGHT)
+        await children.apply(client, {"primary": 3, "canary": 1})
         return await serve(children.host, lambda weight: children.set_weight(client, weight))
 
 

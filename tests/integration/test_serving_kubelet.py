@@ -5,14 +5,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.gateway.children import DEPLOYMENTS, SERVICES, deployment, service
+from tests.support.gateway.children import DEPLOYMENTS, SERVICES, deployment, ready_endpoints, service
 from tests.support.serving_kubelet import ServingKubelet
 from tests.support.waiting import eventually
-from vmafx.kube import Client, ObjectKey, Resource
+from vmafx.kube import Client, ObjectKey
 from vmafx.kube.core import PODS
 from vmafx.kube.resources import UntypedObject
-
-SLICES: Resource[UntypedObject] = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", dict)
 
 
 @pytest.fixture
@@ -45,10 +43,8 @@ class Model:
     async def pods(self) -> list[UntypedObject]:
         return (await self.client.list(PODS, self.key.namespace)).items
 
-    async def endpoints(self) -> set[str]:
-        slices = (await self.client.list(SLICES, self.key.namespace)).items
-        endpoints = [one for found in slices for one in found.get("endpoints") or ()]
-        return {one["addresses"][0] for one in endpoints if one["conditions"]["ready"]}
+    async def has_endpoints(self, addresses: set[str]) -> bool:
+        return await ready_endpoints(self.client, self.key) == addresses
 
 
 async def expect(model: Model, *counts: int) -> None:
@@ -64,7 +60,7 @@ async def test_a_deployment_becomes_available_scales_and_rolls(client: Client, n
     await model.create(2)
     await expect(model, 2, 2, 2)
     first = {pod["status"]["podIP"] for pod in await model.pods()}
-    await eventually(lambda: _equal(model, first), "the Pods are endpoints of the Service")
+    await eventually(lambda: model.has_endpoints(first), "the Pods are endpoints of the Service")
 
     await model.patch({"replicas": 3})
     await expect(model, 3, 3, 3)
@@ -76,7 +72,7 @@ async def test_a_deployment_becomes_available_scales_and_rolls(client: Client, n
     (pod,) = await model.pods()
     assert pod["metadata"]["annotations"] == {"model": "v2"}
     assert pod["status"]["podIP"] not in first
-    await eventually(lambda: _equal(model, {pod["status"]["podIP"]}), "the new Pod is the only endpoint")
+    await eventually(lambda: model.has_endpoints({pod["status"]["podIP"]}), "the new Pod is the only endpoint")
 
 
 async def test_a_pod_is_ready_when_the_test_says_so(client: Client, namespace: str, kubelet: ServingKubelet) -> None:
@@ -97,8 +93,4 @@ async def test_a_pod_is_ready_when_the_test_says_so(client: Client, namespace: s
     kubelet.ready = lambda _: False
     await kubelet.reevaluate()
     await expect(model, 1, 0, 1)
-    await eventually(lambda: _equal(model, set()), "an unready Pod is no ready endpoint")
-
-
-async def _equal(model: Model, addresses: set[str]) -> bool:
-    return await model.endpoints() == addresses
+    await eventually(lambda: model.has_endpoints(set()), "an unready Pod is no ready endpoint")

@@ -39,22 +39,32 @@ def _build_one(go: Path, name: str, folder: Path, progress: ProgressReporter, po
     started = time.monotonic()
     progress.step(f"[{position}] {name}: downloading modules and compiling")
     flags = f"-s -w -X k8s.io/component-base/version.gitVersion={paths.kubernetes_version()}"
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        output = Path(scratch) / name
-        command = [str(go), "build", "-v", "-trimpath", "-ldflags", flags, "-o", str(output), PACKAGES[name]]
+    errors = go_build(go, PACKAGES[name], paths.SOURCES, folder / name, progress, flags)
+    if errors is not None:
+        raise BinariesUnavailable(f"cannot build {name}: {_reason(errors)}")
+    progress.step(f"[{position}] {name}: done in {duration(time.monotonic() - started)}")
+
+
+def go_build(
+    go: Path, package: str, sources: Path, output: Path, progress: ProgressReporter, flags: str = "-s -w"
+) -> list[str] | None:
+    """Build a package of the module in `sources` into the file `output`; returns what go printed if that failed."""
+    with tempfile.TemporaryDirectory(dir=output.parent) as scratch:
+        part = Path(scratch) / output.name
+        command = [str(go), "build", "-v", "-trimpath", "-ldflags", flags, "-o", str(part), package]
         environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-buildvcs=false -mod=readonly"}
         with subprocess.Popen(
-            command, cwd=paths.SOURCES, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            command, cwd=sources, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         ) as process:
             try:
-                errors = _follow(process, name, progress)
+                errors = _follow(process, output.name, progress)
             except BaseException:
                 process.kill()
                 raise
         if process.returncode != 0:
-            raise BinariesUnavailable(f"cannot build {name}: {_reason(errors)}")
-        output.replace(folder / name)
-    progress.step(f"[{position}] {name}: done in {duration(time.monotonic() - started)}")
+            return errors
+        part.replace(output)
+    return None
 
 
 def _follow(process: "subprocess.Popen[str]", name: str, progress: ProgressReporter) -> list[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 import msgspec
 
@@ -9,6 +10,7 @@ from vmafx.api import KINDS
 from vmafx.api.crd import definition
 from vmafx.devcluster.errors import ComponentFailed
 from vmafx.kube import CRDS, Client, ObjectKey
+from vmafx.kube.resources import UntypedObject
 
 FIELD_MANAGER = "vmafx-crd"
 ESTABLISHED_TIMEOUT = 30.0  # seconds
@@ -29,9 +31,13 @@ class _Crd(msgspec.Struct):
 
 async def install_crds(client: Client) -> list[str]:
     """Apply the CRDs of all kinds and wait until each is established; returns their names."""
+    return await apply_crds(client, [definition(kind) for kind in KINDS])
+
+
+async def apply_crds(client: Client, definitions: Sequence[UntypedObject]) -> list[str]:
+    """Apply CRDs and wait until each is established; returns their names."""
     names = []
-    for kind in KINDS:
-        body = definition(kind)
+    for body in definitions:
         name = body["metadata"]["name"]
         await client.apply(CRDS, ObjectKey("", name), body, manager=FIELD_MANAGER, force=True)
         names.append(name)

@@ -1,0 +1,41 @@
+"""A real gateway, Envoy Gateway with Envoy, splits requests by the weights of an HTTPRoute."""
+
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from tests.support.gateway.network import isolation
+from tests.support.gateway.trial import FIRST_WEIGHT, REQUESTS, SECOND_WEIGHT, TrialResult, fetch_binaries
+from tests.support.project import ROOT
+
+pytestmark = pytest.mark.timeout(900)  # building Envoy Gateway takes 6 minutes on 2 cores, once
+TOLERANCE = 2.0  # points; a random split stays within five standard deviations
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> TrialResult:
+    folder = tmp_path_factory.mktemp("trial")
+    prefix = isolation()
+    if prefix is None:
+        pytest.skip("this machine does not allow network namespaces")
+    fetch_binaries()
+    command = [*prefix, sys.executable, "-m", "tests.support.gateway.trial", str(folder / "out.json")]
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert [path.name for path in folder.iterdir()] == ["out.json"]
+    return msgspec.json.decode((folder / "out.json").read_bytes(), type=TrialResult)
+
+
+def test_requests_are_split_by_weight(result: TrialResult) -> None:
+    for counts, weight in ((result.first, FIRST_WEIGHT), (result.second, SECOND_WEIGHT)):
+        assert counts.total == REQUESTS
+        assert counts.percent("canary") == pytest.approx(weight, abs=TOLERANCE)
+
+
+def test_no_request_fails_while_the_weight_changes(result: TrialResult) -> None:
+    assert result.change.tracks.keys() == {"primary", "canary"}
+    assert (result.first.failed, result.change.failed, result.second.failed) == ({}, {}, {})

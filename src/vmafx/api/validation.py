@@ -123,6 +123,8 @@ def _accepts(kind: types.Type, value: Any) -> bool:
     match kind:
         case types.Metadata():
             return _accepts(kind.type, value)
+        case types.UnionType():
+            return any(_accepts(part, value) for part in kind.types)
         case types.StructType():
             return isinstance(value, kind.cls)
         case types.IntType() | types.FloatType() if isinstance(value, bool):

@@ -19,7 +19,7 @@ from vmafx.api.fields import (
 )
 from vmafx.api.meta import ApiModel, Rule
 from vmafx.api.schema import struct_fields
-from vmafx.api.units import nanoseconds, quantity
+from vmafx.api.units import MAX_NANOSECONDS, nanoseconds, quantity
 
 
 class InvalidSpec(ValueError):
@@ -32,7 +32,7 @@ class InvalidSpec(ValueError):
 
 # The CEL expressions that follow a pattern, in Python.
 _EXTRA_CHECKS: dict[str, Callable[[str], bool]] = {
-    POSITIVE_DURATION: lambda text: nanoseconds(text) > 0,
+    POSITIVE_DURATION: lambda text: 0 < nanoseconds(text) <= MAX_NANOSECONDS,
     IS_QUANTITY: lambda text: quantity(text) is not None,
     POSITIVE_QUANTITY: lambda text: quantity(text) > 0,
     POSITIVE_QUANTITY_OR_EMPTY: lambda text: not text or quantity(text) > 0,

@@ -103,9 +103,10 @@ def _metadata_problems(value: Any, kind: types.Metadata, path: str) -> Iterator[
 def _scalar_problems(value: Any, kind: types.Type, path: str) -> Iterator[str]:
     match kind:
         case types.LiteralType() if value not in kind.values:
-            yield f"{path}: Unsupported value: {value!r}: supported values: {', '.join(map(repr, kind.values))}"
+            supported = ", ".join(f'"{one}"' for one in kind.values)
+            yield f'{path}: Unsupported value: "{value}": supported values: {supported}'
         case types.IntType() | types.FloatType():
-            if kind.ge is not None and value < kind.ge:
+            if kind.ge is not None and not value >= kind.ge:  # also refuses NaN
                 yield f"{path}: should be greater than or equal to {kind.ge}"
             if kind.le is not None and value > kind.le:
                 yield f"{path}: should be less than or equal to {kind.le}"

@@ -37,7 +37,10 @@ class ClusterKubeClient:
             modelRef=live.modelRef,
             port=int(env_value(spec, "PORT") or base.port),
             image=base.image if image == (base.image or self._options.image) else image,
-            readyReplicas=live.ready if live.settled and live.updated == live.current == live.replicas else 0,
+            readyReplicas=live.ready,
+            currentReplicas=live.current,
+            updatedReplicas=live.updated if live.settled else 0,  # else the status is about an older version
+            problem=live.problem,
         )
 
     async def create_deployment(self, deployment: Deployment) -> None:
@@ -97,7 +100,7 @@ class ClusterKubeClient:
             raise InvalidSpec(("spec.image: must be set, because no default image is configured",))
         ref = _ref_of_deployment(deployment.namespace, deployment.name)
         manifest = manifests.deployment_manifest(deployment, ref, self._options, owned=True)
-        written = msgspec.json.encode(msgspec.structs.replace(deployment, readyReplicas=None)).decode()
+        written = msgspec.json.encode(deployment.wanted).decode()
         manifest["metadata"]["annotations"] = {DEPLOYMENT_ANNOTATION: written}
         return manifest
 

@@ -86,7 +86,7 @@ class Reconciler:
         live = await _find(client.get_deployment, wanted.namespace, wanted.name)
         if live is None:
             await _create(wanted, client.create_deployment, client.update_deployment)
-        elif msgspec.structs.replace(live, readyReplicas=None) != wanted:
+        elif live.wanted != wanted:
             await client.update_deployment(wanted)
 
     async def _put(
@@ -140,9 +140,10 @@ def _observed(deployment: Deployment | None) -> LiveDeployment | None:
         modelRef=deployment.modelRef,
         replicas=replicas,
         ready=ready or 0,
-        current=replicas,
-        updated=replicas,
+        current=replicas if deployment.currentReplicas is None else deployment.currentReplicas,
+        updated=replicas if deployment.updatedReplicas is None else deployment.updatedReplicas,
         settled=ready is not None,
+        problem=deployment.problem,
     )
 
 

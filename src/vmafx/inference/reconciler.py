@@ -64,7 +64,14 @@ class Reconciler:
         live = await self._live(ref)
         if any(track is not None and not track.settled for track in (live.primary, live.canary)):
             problems.append(Problem("ReadinessUnknown", "the client does not report ready replicas"))
-        state = ServiceState(ref=ref, spec=service.spec, desired=desired, live=live, problems=tuple(problems))
+        state = ServiceState(
+            ref=ref,
+            spec=service.spec,
+            desired=desired,
+            live=live,
+            problems=tuple(problems),
+            pending=desired_children(ref, service.spec, live) != desired,  # the next call has something to do
+        )
         status = decide_status(state).status
         return msgspec.structs.replace(status, observedGeneration=service.metadata.generation)
 

@@ -5,6 +5,7 @@ written differs.
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -115,7 +116,7 @@ class Reconciler:
         for name in {ref.hpa(track) for track in TRACKS} - kept:
             if await _find(self._client.get_hpa, ref.namespace, name) is not None:
                 if isinstance(self._client, DeletingKubeClient):
-                    await self._client.delete_hpa(ref.namespace, name)
+                    await _delete(self._client.delete_hpa, ref.namespace, name)
                 else:
                     left.append(f"HPA {name}")
         return sorted(left)
@@ -126,12 +127,12 @@ class Reconciler:
         for name in {ref.service, *(ref.track_service(track) for track in TRACKS)} - services:
             if await _find(self._client.get_service, ref.namespace, name) is not None:
                 if isinstance(self._client, DeletingKubeClient):
-                    await self._client.delete_service(ref.namespace, name)
+                    await _delete(self._client.delete_service, ref.namespace, name)
                 else:
                     left.append(f"Service {name}")
         for name in {ref.deployment(track) for track in TRACKS} - deployments:
             if await _find(self._client.get_deployment, ref.namespace, name) is not None:
-                await self._client.delete_deployment(ref.namespace, name)
+                await _delete(self._client.delete_deployment, ref.namespace, name)
         return sorted(left)
 
 
@@ -166,3 +167,8 @@ async def _create(wanted: T, create: Callable[[T], Awaitable[None]], update: Cal
         await create(wanted)
     except AlreadyExists:  # created meanwhile
         await update(wanted)
+
+
+async def _delete(delete: Callable[[str, str], Awaitable[None]], namespace: str, name: str) -> None:
+    with suppress(NotFound):  # deleted meanwhile
+        await delete(namespace, name)

@@ -7,6 +7,7 @@ import msgspec
 from vmafx.api.validation import InvalidSpec
 from vmafx.inference import manifests
 from vmafx.inference.children import HPA, SERVICE_LABEL, Deployment, Service, ServiceRef
+from vmafx.inference.gpu import PREFERRED, REQUIRED
 from vmafx.inference.live import env_value, live_deployment
 from vmafx.inference.manifests import Manifest, ServingOptions
 from vmafx.kube import Client, ObjectKey
@@ -18,7 +19,8 @@ DEPLOYMENT_ANNOTATION = "vmafx.dev/deployment"  # the Deployment as it was writt
 class ClusterKubeClient:
     """Implements KubeClient and DeletingKubeClient. Objects are plain: no owner, so call `Reconciler.delete`.
 
-    Replicas are written only where they differ from the live number, so that an autoscaler keeps its decision.
+    Replicas are written only where they differ from the live number, so that an autoscaler keeps its decision. Raises
+    InvalidSpec if neither the service nor the options have an image.
     """
 
     def __init__(self, client: Client, options: ServingOptions | None = None) -> None:
@@ -52,7 +54,12 @@ class ClusterKubeClient:
         live = await self._client.get(DEPLOYMENTS, key)
         if live["spec"]["replicas"] == deployment.replicas:
             del manifest["spec"]["replicas"]
-        manifest["spec"]["template"]["spec"].setdefault("affinity", None)
+        # A merge patch keeps what it does not name.
+        pod = manifest["spec"]["template"]["spec"]
+        if "affinity" in pod:
+            pod["affinity"]["nodeAffinity"] = {REQUIRED: None, PREFERRED: None, **pod["affinity"]["nodeAffinity"]}
+        else:
+            pod["affinity"] = None
         await self._client.merge_patch(DEPLOYMENTS, key, manifest)
 
     async def delete_deployment(self, namespace: str, name: str) -> None:

@@ -4,6 +4,7 @@ import re
 from decimal import Decimal
 from functools import lru_cache
 
+MAX_NANOSECONDS = 2**63 - 1  # Go cannot represent longer durations
 _NANOSECONDS = {
     "ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9,
 }  # fmt: skip
@@ -15,13 +16,16 @@ _BINARY_SUFFIXES = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 @lru_cache(256)
 def nanoseconds(duration: int | str) -> int:
-    """A duration, such as 1m30s, in nanoseconds; an integer is a number of nanoseconds already."""
+    """A duration, such as 1m30s, in nanoseconds; an integer is a number of nanoseconds already.
+
+    As in Go, fractions of a nanosecond are dropped from each part.
+    """
     if isinstance(duration, int):
         return duration
     parts = _DURATION_PART.findall(duration)
     if not parts or "".join(number + unit for number, unit in parts) != duration:
         raise ValueError(f"{duration!r} is not a duration, such as 10s, 1m30s or 500ms")
-    return int(sum(Decimal(number) * _NANOSECONDS[unit] for number, unit in parts))
+    return sum(int(Decimal(number) * _NANOSECONDS[unit]) for number, unit in parts)
 
 
 def quantity(text: int | str) -> Decimal:

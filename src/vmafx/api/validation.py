@@ -19,7 +19,7 @@ from vmafx.api.fields import (
 )
 from vmafx.api.meta import ApiModel, Rule
 from vmafx.api.schema import struct_fields
-from vmafx.api.units import nanoseconds, quantity
+from vmafx.api.units import MAX_NANOSECONDS, nanoseconds, quantity
 
 
 class InvalidSpec(ValueError):
@@ -32,7 +32,7 @@ class InvalidSpec(ValueError):
 
 # The CEL expressions that follow a pattern, in Python.
 _EXTRA_CHECKS: dict[str, Callable[[str], bool]] = {
-    POSITIVE_DURATION: lambda text: nanoseconds(text) > 0,
+    POSITIVE_DURATION: lambda text: 0 < nanoseconds(text) <= MAX_NANOSECONDS,
     IS_QUANTITY: lambda text: quantity(text) is not None,
     POSITIVE_QUANTITY: lambda text: quantity(text) > 0,
     POSITIVE_QUANTITY_OR_EMPTY: lambda text: not text or quantity(text) > 0,
@@ -103,9 +103,10 @@ def _metadata_problems(value: Any, kind: types.Metadata, path: str) -> Iterator[
 def _scalar_problems(value: Any, kind: types.Type, path: str) -> Iterator[str]:
     match kind:
         case types.LiteralType() if value not in kind.values:
-            yield f"{path}: Unsupported value: {value!r}: supported values: {', '.join(map(repr, kind.values))}"
+            supported = ", ".join(f'"{one}"' for one in kind.values)
+            yield f'{path}: Unsupported value: "{value}": supported values: {supported}'
         case types.IntType() | types.FloatType():
-            if kind.ge is not None and value < kind.ge:
+            if kind.ge is not None and not value >= kind.ge:  # also refuses NaN
                 yield f"{path}: should be greater than or equal to {kind.ge}"
             if kind.le is not None and value > kind.le:
                 yield f"{path}: should be less than or equal to {kind.le}"
@@ -123,6 +124,8 @@ def _accepts(kind: types.Type, value: Any) -> bool:
     match kind:
         case types.Metadata():
             return _accepts(kind.type, value)
+        case types.UnionType():
+            return any(_accepts(part, value) for part in kind.types)
         case types.StructType():
             return isinstance(value, kind.cls)
         case types.IntType() | types.FloatType() if isinstance(value, bool):

@@ -30,7 +30,7 @@ class WeightedTarget(ApiModel):
 
 
 class Deployment(ApiModel):
-    """The replicas that serve one model. `readyReplicas` is observed: None if it is not known."""
+    """The replicas that serve one model. The last four fields are observed: None if they are not known."""
 
     name: str
     namespace: str
@@ -42,6 +42,14 @@ class Deployment(ApiModel):
     port: int = 8080
     gpuVendor: Vendor | None = None
     readyReplicas: int | None = None
+    currentReplicas: int | None = None  # that exist, of any version
+    updatedReplicas: int | None = None  # of the latest version
+    problem: str = ""  # why it makes no progress
+
+    @property
+    def wanted(self) -> "Deployment":
+        """The Deployment without what is observed."""
+        return msgspec.structs.replace(self, readyReplicas=None, currentReplicas=None, updatedReplicas=None, problem="")
 
 
 class Service(ApiModel):

@@ -7,6 +7,7 @@ import msgspec
 from vmafx.api.validation import InvalidSpec
 from vmafx.inference import manifests
 from vmafx.inference.children import HPA, SERVICE_LABEL, Deployment, Service, ServiceRef
+from vmafx.inference.gpu import PREFERRED, REQUIRED
 from vmafx.inference.live import env_value, live_deployment
 from vmafx.inference.manifests import Manifest, ServingOptions
 from vmafx.kube import Client, ObjectKey
@@ -18,7 +19,8 @@ DEPLOYMENT_ANNOTATION = "vmafx.dev/deployment"  # the Deployment as it was writt
 class ClusterKubeClient:
     """Implements KubeClient and DeletingKubeClient. Objects are plain: no owner, so call `Reconciler.delete`.
 
-    Replicas are written only where they differ from the live number, so that an autoscaler keeps its decision.
+    Replicas are written only where they differ from the live number, so that an autoscaler keeps its decision. Raises
+    InvalidSpec if neither the service nor the options have an image.
     """
 
     def __init__(self, client: Client, options: ServingOptions | None = None) -> None:
@@ -37,7 +39,10 @@ class ClusterKubeClient:
             modelRef=live.modelRef,
             port=int(env_value(spec, "PORT") or base.port),
             image=base.image if image == (base.image or self._options.image) else image,
-            readyReplicas=live.ready if live.settled and live.updated == live.current == live.replicas else 0,
+            readyReplicas=live.ready,
+            currentReplicas=live.current,
+            updatedReplicas=live.updated if live.settled else 0,  # else the status is about an older version
+            problem=live.problem,
         )
 
     async def create_deployment(self, deployment: Deployment) -> None:
@@ -49,7 +54,12 @@ class ClusterKubeClient:
         live = await self._client.get(DEPLOYMENTS, key)
         if live["spec"]["replicas"] == deployment.replicas:
             del manifest["spec"]["replicas"]
-        manifest["spec"]["template"]["spec"].setdefault("affinity", None)
+        # A merge patch keeps what it does not name.
+        pod = manifest["spec"]["template"]["spec"]
+        if "affinity" in pod:
+            pod["affinity"]["nodeAffinity"] = {REQUIRED: None, PREFERRED: None, **pod["affinity"]["nodeAffinity"]}
+        else:
+            pod["affinity"] = None
         await self._client.merge_patch(DEPLOYMENTS, key, manifest)
 
     async def delete_deployment(self, namespace: str, name: str) -> None:
@@ -97,7 +107,7 @@ class ClusterKubeClient:
             raise InvalidSpec(("spec.image: must be set, because no default image is configured",))
         ref = _ref_of_deployment(deployment.namespace, deployment.name)
         manifest = manifests.deployment_manifest(deployment, ref, self._options, owned=True)
-        written = msgspec.json.encode(msgspec.structs.replace(deployment, readyReplicas=None)).decode()
+        written = msgspec.json.encode(deployment.wanted).decode()
         manifest["metadata"]["annotations"] = {DEPLOYMENT_ANNOTATION: written}
         return manifest
 

@@ -8,7 +8,7 @@ The operator's settings can name other labels, as `key=unit`. Pure.
 """
 
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import Any, Literal
 
 import msgspec
@@ -40,9 +40,10 @@ class MemoryLabel(msgspec.Struct, frozen=True):
 
     def expression(self, memory: Decimal) -> dict[str, Any]:
         """The node selector requirement for at least `memory` bytes."""
-        needed = -(-int(memory.to_integral_value()) // DIVISORS[self.unit])
+        needed = int((memory / DIVISORS[self.unit]).to_integral_value(ROUND_CEILING))
         if self.unit == "G":
-            return {"key": self.key, "operator": "In", "values": [f"{size}G" for size in SIZES if size >= needed]}
+            sizes = [needed, *(size for size in SIZES if size > needed)]  # never none: the server refuses that
+            return {"key": self.key, "operator": "In", "values": [f"{size}G" for size in sizes]}
         return {"key": self.key, "operator": "Gt", "values": [str(needed - 1)]}
 
     def has(self, labels: Mapping[str, str], memory: Decimal) -> bool:

@@ -5,6 +5,7 @@ written differs.
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -64,7 +65,14 @@ class Reconciler:
         live = await self._live(ref)
         if any(track is not None and not track.settled for track in (live.primary, live.canary)):
             problems.append(Problem("ReadinessUnknown", "the client does not report ready replicas"))
-        state = ServiceState(ref=ref, spec=service.spec, desired=desired, live=live, problems=tuple(problems))
+        state = ServiceState(
+            ref=ref,
+            spec=service.spec,
+            desired=desired,
+            live=live,
+            problems=tuple(problems),
+            pending=desired_children(ref, service.spec, live) != desired,  # the next call has something to do
+        )
         status = decide_status(state).status
         return msgspec.structs.replace(status, observedGeneration=service.metadata.generation)
 
@@ -86,7 +94,7 @@ class Reconciler:
         live = await _find(client.get_deployment, wanted.namespace, wanted.name)
         if live is None:
             await _create(wanted, client.create_deployment, client.update_deployment)
-        elif msgspec.structs.replace(live, readyReplicas=None) != wanted:
+        elif live.wanted != wanted:
             await client.update_deployment(wanted)
 
     async def _put(
@@ -108,7 +116,7 @@ class Reconciler:
         for name in {ref.hpa(track) for track in TRACKS} - kept:
             if await _find(self._client.get_hpa, ref.namespace, name) is not None:
                 if isinstance(self._client, DeletingKubeClient):
-                    await self._client.delete_hpa(ref.namespace, name)
+                    await _delete(self._client.delete_hpa, ref.namespace, name)
                 else:
                     left.append(f"HPA {name}")
         return sorted(left)
@@ -119,12 +127,12 @@ class Reconciler:
         for name in {ref.service, *(ref.track_service(track) for track in TRACKS)} - services:
             if await _find(self._client.get_service, ref.namespace, name) is not None:
                 if isinstance(self._client, DeletingKubeClient):
-                    await self._client.delete_service(ref.namespace, name)
+                    await _delete(self._client.delete_service, ref.namespace, name)
                 else:
                     left.append(f"Service {name}")
         for name in {ref.deployment(track) for track in TRACKS} - deployments:
             if await _find(self._client.get_deployment, ref.namespace, name) is not None:
-                await self._client.delete_deployment(ref.namespace, name)
+                await _delete(self._client.delete_deployment, ref.namespace, name)
         return sorted(left)
 
 
@@ -140,9 +148,10 @@ def _observed(deployment: Deployment | None) -> LiveDeployment | None:
         modelRef=deployment.modelRef,
         replicas=replicas,
         ready=ready or 0,
-        current=replicas,
-        updated=replicas,
+        current=replicas if deployment.currentReplicas is None else deployment.currentReplicas,
+        updated=replicas if deployment.updatedReplicas is None else deployment.updatedReplicas,
         settled=ready is not None,
+        problem=deployment.problem,
     )
 
 
@@ -158,3 +167,8 @@ async def _create(wanted: T, create: Callable[[T], Awaitable[None]], update: Cal
         await create(wanted)
     except AlreadyExists:  # created meanwhile
         await update(wanted)
+
+
+async def _delete(delete: Callable[[str, str], Awaitable[None]], namespace: str, name: str) -> None:
+    with suppress(NotFound):  # deleted meanwhile
+        await delete(namespace, name)

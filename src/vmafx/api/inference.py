@@ -55,7 +55,9 @@ class ResourceSpec(ApiModel):
     memory: Annotated[PositiveQuantityOrNone | None, doc("Memory, such as 16Gi. If unset, no limit.")] = None
     gpuMemory: Annotated[
         PositiveQuantityOrNone | None,
-        doc("GPU memory that a Kubernetes node must have to run a replica, such as 24Gi. If unset, any amount."),
+        doc(
+            "GPU memory that a Kubernetes node must have, by its label, to run a replica, such as 22Gi. If unset, any."
+        ),
     ] = None
 
 
@@ -175,7 +177,7 @@ class ZerfooInferenceServiceSpec(ApiModel):
     healthCheck: Annotated[HealthCheckSpec, doc("Readiness, liveness and startup probes of each replica.")] = (
         HealthCheckSpec()
     )
-    image: Annotated[Image | None, doc("Image of the replicas. If unset, VMAFX_SERVING_IMAGE of the operator.")] = None
+    image: Annotated[Image | None, doc("Image of the replicas. If unset, the operator's VMAFX_SERVING_IMAGE.")] = None
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -209,9 +211,9 @@ class ZerfooInferenceServiceStatus(ApiModel):
     canaryReplicas: Annotated[SmallCount, doc("Number of running replicas of the canary.")] = 0
     canaryWeight: Annotated[
         Percent | None,
-        doc("Percentage of requests that the canary receives, as achieved. Unset without a canary."),
+        doc("Percentage of requests that the canary actually receives. Unset without a canary."),
     ] = None
-    selector: Annotated[Url | None, doc("Label selector of the replicas, for autoscaling.")] = None
+    selector: Annotated[Url | None, doc("Label selector of the replicas, for the scale subresource.")] = None
     observedGeneration: Annotated[Generation, doc("Most recent metadata.generation that the status is based on.")] = 0
     conditions: Annotated[
         Conditions,

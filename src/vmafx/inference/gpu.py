@@ -21,6 +21,7 @@ DIVISORS: dict[Unit, int] = {"1": 1, "Mi": 1 << 20, "G": 1 << 30}
 # Affinity cannot compare text such as 64G: every size that counts as enough is named.
 SIZES = (4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 72, 80, 96, 128, 141, 144, 160, 180, 192, 256, 288,
          320, 384, 432, 512, 576, 768, 1024)  # fmt: skip
+VENDOR_NAMES: dict[Vendor, str] = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel", "apple": "Apple"}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -89,7 +90,7 @@ class GpuDemand(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         parts = [
-            f"a GPU of {self.vendor}" if self.vendor else "a GPU",
+            f"an {VENDOR_NAMES[self.vendor]} GPU" if self.vendor else "a GPU",
             f"{self.memory} of memory" if self.memory else "",
         ]
         return " with ".join(part for part in parts if part)

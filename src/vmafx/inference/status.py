@@ -185,7 +185,7 @@ def _canary_honoured(state: ServiceState, canary: CanarySpec, weight: int) -> Ne
     if canary.steps or canary.gates is not None:
         fields = (("canary.steps", canary.steps), ("canary.gates", canary.gates))
         ignored = " and ".join(name for name, given in fields if given)
-        note = f"{ignored} are not supported yet: the canary gets its weight at once"
+        note = f"{ignored} are not supported yet: the canary receives its weight at once"
         return NewCondition("CanaryHonoured", "False", reason or "StepsNotSupported", "; ".join([note, message]))
     return NewCondition("CanaryHonoured", "True" if honoured else "False", reason or "Honoured", message)
 
@@ -193,11 +193,11 @@ def _canary_honoured(state: ServiceState, canary: CanarySpec, weight: int) -> Ne
 def _weight_reached(state: ServiceState, canary: CanarySpec, weight: int) -> tuple[str, str]:
     """The reason why the weight is not honoured, empty if it is, and a message."""
     wanted, live = canary.weight, state.live.canary
-    got = f"the canary receives {weight} % of the requests, {wanted} % are wanted"
+    got = f"the canary receives {weight} % of the requests, its weight is {wanted}"
     if state.route is not None and not state.route.accepted:
         if state.route.accepted is None:
             return "RoutePending", f"the gateway has not accepted the route yet; {got}"
-        return "RouteNotAccepted", f"the gateway does not accept the route: {state.route.message}; {got}"
+        return "RouteNotAccepted", f"the gateway rejects the route: {state.route.message}; {got}"
     if abs(weight - wanted) <= MAX_MISS and state.desired.weight == wanted:
         return "", got
     if live is None or live.ready < live.replicas or state.desired.weight != wanted:
@@ -205,7 +205,7 @@ def _weight_reached(state: ServiceState, canary: CanarySpec, weight: int) -> tup
     primary = state.live.primary
     if primary is not None and primary.ready < primary.replicas:
         return "PrimaryNotReady", f"{_describe('primary', primary)}; {got}"
-    advice = "without a gateway the split follows the numbers of replicas: use more replicas, or a gateway"
+    advice = "without a gateway, requests are split by the number of replicas: use more replicas, or a gateway"
     return "WeightMissed", f"{got}; {advice}"
 
 

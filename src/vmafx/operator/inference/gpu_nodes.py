@@ -49,14 +49,14 @@ class GpuNodes:
         if not self._nodes.synced.is_set():
             return None
         if self._nodes.unavailable is not None:
-            message = f"cannot check whether a node has {demand}: the operator may not list nodes"
+            message = f"cannot check whether a node has {demand}: the operator is not allowed to list nodes"
             return NewCondition("Schedulable", "Unknown", "NodesForbidden", message)
         fitting = sum(
             demand.fits(_present(node.metadata.labels), _present(node.status.allocatable), self._options)
             for node in self._nodes.store.values()
         )
         if not fitting:
-            message = f"none of the {len(self._nodes.store)} Kubernetes nodes has {demand}"
+            message = f"no Kubernetes node has {demand} (nodes checked: {len(self._nodes.store)})"
             return NewCondition("Schedulable", "False", "NoMatchingNode", message)
         nodes = "1 Kubernetes node has" if fitting == 1 else f"{fitting} Kubernetes nodes have"
         return NewCondition("Schedulable", "True", "NodeFound", f"{nodes} {demand}")

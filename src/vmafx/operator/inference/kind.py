@@ -25,11 +25,11 @@ PERMISSIONS = (
     Permission(group="", resources=("nodes",), verbs=READ),
 )
 _OTHER_REASONS = (
-    ConditionReason("Available", "True", "ReplicasReady", "Requests are answered: a replica that gets them is ready."),
-    ConditionReason("Available", "False", "NoReplicaReady", "No replica that gets requests is ready."),
+    ConditionReason("Available", "True", "ReplicasReady", "A replica that receives requests is ready."),
+    ConditionReason("Available", "False", "NoReplicaReady", "No replica that receives requests is ready."),
     ConditionReason("Progressing", "True", "RollingOut", "Replicas are being started, updated or stopped."),
     ConditionReason(
-        "Progressing", "True", "Promoting", "The primary gets the canary's model; the canary serves until it has it."
+        "Progressing", "True", "Promoting", "The canary serves until all replicas of the primary have its model."
     ),
     ConditionReason(
         "Progressing", "True", "RetiringCanary", "The gateway may still send requests to the removed canary."
@@ -40,28 +40,43 @@ _OTHER_REASONS = (
         "Progressing", "False", "RolloutStuck", "A Deployment makes no progress; `message` has its reason."
     ),
     ConditionReason("Degraded", "False", "AsExpected", "Nothing needs attention."),
-    ConditionReason("Degraded", "True", "NoImage", "Neither the service nor the operator names a serving image."),
-    ConditionReason("Degraded", "True", "NameTaken", "A child cannot be created: an object of its name exists."),
-    ConditionReason("Degraded", "True", "Refused", "The API server refuses a child; `message` has its reason."),
+    ConditionReason(
+        "Degraded", "True", "NoImage", "Neither `spec.image` nor VMAFX_SERVING_IMAGE of the operator is set."
+    ),
+    ConditionReason("Degraded", "True", "NameTaken", "A child cannot be created: another object already has its name."),
+    ConditionReason("Degraded", "True", "Refused", "The API server rejects a child; `message` has its reason."),
     ConditionReason("Degraded", "True", "RolloutStuck", "A Deployment makes no progress; `message` has its reason."),
     ConditionReason("Degraded", "True", "CannotScale", "Autoscaling needs `resources.cpu`."),
     ConditionReason("Degraded", "True", "NoMatchingNode", "No Kubernetes node has the GPU that each replica needs."),
     ConditionReason("Schedulable", "True", "NodeFound", "A Kubernetes node has the GPU that each replica needs."),
-    ConditionReason("Schedulable", "False", "NoMatchingNode", "No Kubernetes node has that GPU."),
-    ConditionReason("Schedulable", "Unknown", "NodesForbidden", "The operator may not list nodes, so it cannot tell."),
-    ConditionReason("CanaryHonoured", "True", "Honoured", "The canary receives its weight, within 5 points."),
     ConditionReason(
-        "CanaryHonoured", "False", "CanaryNotReady", "The canary gets its weight once enough of its replicas are ready."
+        "Schedulable", "False", "NoMatchingNode", "No Kubernetes node has the GPU that each replica needs."
     ),
     ConditionReason(
-        "CanaryHonoured", "False", "PrimaryNotReady", "Not all replicas of the primary are ready, so the split is off."
+        "Schedulable", "Unknown", "NodesForbidden", "The operator is not allowed to list Kubernetes nodes."
     ),
     ConditionReason(
-        "CanaryHonoured", "False", "WeightMissed", "The numbers of replicas cannot make the split within 5 points."
+        "CanaryHonoured", "True", "Honoured", "The canary receives its weight, within 5 percentage points."
+    ),
+    ConditionReason(
+        "CanaryHonoured", "False", "CanaryNotReady", "The canary receives its weight once its replicas are ready."
+    ),
+    ConditionReason(
+        "CanaryHonoured",
+        "False",
+        "PrimaryNotReady",
+        "Not all replicas of the primary are ready, so the canary receives more than its weight.",
+    ),
+    ConditionReason(
+        "CanaryHonoured", "False", "WeightMissed", "No number of replicas gives the weight within 5 percentage points."
     ),
     ConditionReason("CanaryHonoured", "False", "RoutePending", "The gateway has not accepted the route yet."),
-    ConditionReason("CanaryHonoured", "False", "RouteNotAccepted", "The gateway refuses the route; see `message`."),
-    ConditionReason("CanaryHonoured", "False", "StepsNotSupported", "`canary.steps` and `gates` are not acted on yet."),
+    ConditionReason(
+        "CanaryHonoured", "False", "RouteNotAccepted", "The gateway rejects the route; `message` has its reason."
+    ),
+    ConditionReason(
+        "CanaryHonoured", "False", "StepsNotSupported", "`canary.steps` and `canary.gates` are not supported yet."
+    ),
 )
 _NOT_BLOCKING = {"CannotScale", "NoMatchingNode"}
 # A service is not ready for the reason of another condition.

@@ -78,7 +78,9 @@ class InferenceReconciler:
             synced = await self._children.sync(service, bodies, initial)
             problems += [Problem(failure.reason, failure.message) for failure in synced.failures]
         else:
-            problems.append(Problem("NoImage", "set spec.image, or VMAFX_SERVING_IMAGE of the operator"))
+            problems.append(
+                Problem("NoImage", "there is no image: set spec.image, or VMAFX_SERVING_IMAGE of the operator")
+            )
         after = self._gather(service, ref)
         state = ServiceState(
             ref=ref,

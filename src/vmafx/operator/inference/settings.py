@@ -14,12 +14,12 @@ class InferenceSettings(Settings):
 
     # fmt: off
     serving_image: Annotated[str, Setting(
-        "Image of inference services, unless they have spec.image. It serves MODEL_REF over HTTP at PORT.",
+        "Image of inference services without spec.image. It must serve the model MODEL_REF over HTTP on the port PORT.",
         variable="VMAFX_SERVING_IMAGE",
     )]
     gateway: Annotated[GatewayRef | None, Setting(
         "Gateway that routes requests to inference services and splits them by weight, as NAMESPACE/NAME or "
-        "NAMESPACE/NAME/LISTENER (default: none; the numbers of replicas make the split).",
+        "NAMESPACE/NAME/LISTENER (default: none; requests are split by the number of replicas).",
         variable="VMAFX_SERVING_GATEWAY", parse=GatewayRef.parse,
     )]
     domain: Annotated[str, Setting(
@@ -27,7 +27,8 @@ class InferenceSettings(Settings):
         default="inference.local", variable="VMAFX_SERVING_DOMAIN",
     )]
     nvidia_memory: Annotated[MemoryLabel, Setting(
-        "Node label that states the memory of an NVIDIA GPU, and its unit: 1 (bytes), Mi, or G for text such as 64G.",
+        "Label of Kubernetes nodes with the memory of an NVIDIA GPU, as LABEL=UNIT; the unit is 1 (bytes), Mi (MiB) "
+        "or G (text such as 64G).",
         default="nvidia.com/gpu.memory=Mi", variable="VMAFX_NVIDIA_MEMORY_LABEL", parse=MemoryLabel.parse,
     )]
     amd_memory: Annotated[MemoryLabel, Setting(

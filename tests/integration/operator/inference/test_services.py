@@ -138,7 +138,7 @@ async def test_a_weight_that_replicas_cannot_make_is_reported(services: Serving)
     await services.until("CanaryHonoured", "False", reason="WeightMissed")
     status = (await services.service()).status
     assert status.canaryWeight == 50
-    assert "50 % of the requests, 10 % are wanted" in (status.message or "")
+    assert "50 % of the requests, its weight is 10" in (status.message or "")
 
 
 async def test_steps_and_gates_are_reported_as_not_supported(services: Serving) -> None:

@@ -118,6 +118,7 @@ class LiveState(msgspec.Struct, frozen=True):
     primary: LiveDeployment | None = None
     canary: LiveDeployment | None = None
     weight: int = 0  # of the canary, in force
+    canary_reachable: bool = True  # False while a gateway would find no endpoints of the canary
     routed_to_canary: bool = False  # a gateway may still send requests to the canary
 
 
@@ -160,7 +161,7 @@ def desired_children(
             count = max(live.canary.replicas if live.canary is not None else count, least)
         if phase == "retiring" and live.canary is not None:
             count = live.canary.replicas
-        ready = live.canary.ready if live.canary is not None else 0
+        ready = live.canary.ready if live.canary is not None and live.canary_reachable else 0
         weight = weight_in_force(wanted, live.weight, ready, count, by_replicas=split == "replicas")
         deployments.append(_deployment(ref, spec, "canary", model, count))
         services.append(Service(ref.track_service("canary"), ref.namespace, ref.selector("canary")))

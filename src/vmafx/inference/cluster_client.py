@@ -56,6 +56,7 @@ class ClusterKubeClient:
             del manifest["spec"]["replicas"]
         # A merge patch keeps what it does not name.
         pod = manifest["spec"]["template"]["spec"]
+        pod.setdefault("tolerations", None)
         if "affinity" in pod:
             pod["affinity"]["nodeAffinity"] = {REQUIRED: None, PREFERRED: None, **pod["affinity"]["nodeAffinity"]}
         else:

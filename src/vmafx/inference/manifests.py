@@ -25,6 +25,7 @@ CONTAINER, PORT_NAME, SERVICE_PORT = "server", "http", 80
 WEIGHTS_ANNOTATION = "vmafx.dev/weights"
 TARGET_CPU_UTILIZATION = 80  # percent of the CPU request
 STARTUP_SECONDS = 600  # for loading a model, before the liveness probe counts
+PROGRESS_DEADLINE = 2 * STARTUP_SECONDS  # for a rollout to make progress: images of models are large
 DRAIN_SECONDS = 5  # between the deletion of a Pod and SIGTERM: proxies stop sending requests to it meanwhile
 TERMINATION_GRACE = 60  # seconds
 SERVER_UID = 65532
@@ -49,6 +50,7 @@ def deployment_manifest(deployment: Deployment, ref: ServiceRef, options: Servin
     selector = ref.selector("canary" if deployment.name == ref.deployment("canary") else "primary")
     spec: Manifest = {
         "selector": {"matchLabels": selector},
+        "progressDeadlineSeconds": PROGRESS_DEADLINE,
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"}},
         "template": {"metadata": {"labels": labels(selector)}, "spec": _pod_spec(deployment, options)},
     }
@@ -130,6 +132,9 @@ def _pod_spec(deployment: Deployment, options: ServingOptions) -> Manifest:
     }
     if (demand := GpuDemand.of(deployment.gpuVendor, deployment.resources.gpuMemory)) is not None:
         spec["affinity"] = {"nodeAffinity": demand.affinity(options.gpu)}
+    if (device := options.gpu.resource(deployment.gpuVendor)) is not None:
+        # By convention, the taint that keeps other Pods off GPU nodes has the name of their resource.
+        spec["tolerations"] = [{"key": device, "operator": "Exists", "effect": "NoSchedule"}]
     return spec
 
 

@@ -11,7 +11,7 @@ from vmafx.inference.manifests import rounding_notes
 from vmafx.inference.traffic import MAX_MISS, achieved_weight
 from vmafx.runtime.conditions import NewCondition
 
-WAITS_FOR_REPLICAS = ("CanaryNotReady", "PrimaryNotReady")  # reasons of CanaryHonoured
+WAITING = ("CanaryNotReady", "PrimaryNotReady", "RoutePending")  # reasons of CanaryHonoured that pass
 CONDITIONS = ("Ready", "Available", "Progressing", "Degraded", "Schedulable", "CanaryHonoured")
 
 
@@ -92,6 +92,8 @@ def _problems(state: ServiceState) -> Iterable[Problem]:
     if spec.minReplicas and not (spec.resources and spec.resources.cpu):
         message = "autoscaling needs resources.cpu: utilization is a percentage of the CPU request"
         yield Problem("CannotScale", message, blocking=False)
+    if state.route is not None and state.route.accepted is False:
+        yield Problem("RouteNotAccepted", f"the gateway rejects the route: {state.route.message}")
     if state.schedulable is not None and state.schedulable.status == "False":
         yield Problem("NoMatchingNode", state.schedulable.message, blocking=False)
 
@@ -117,19 +119,20 @@ def _progress(state: ServiceState) -> NewCondition:
     unfinished = [
         _describe(name, track) for name, track in _tracks(state) if track is None or not _finished(state, name, track)
     ]
-    stuck = any(track is not None and track.problem for _, track in _tracks(state))
-    if stuck:
+    if any(track is not None and track.problem for _, track in _tracks(state)):
         return NewCondition("Progressing", "False", "RolloutStuck", "; ".join(unfinished) or "a rollout is stuck")
-    if state.desired.canary == "promoting":
-        message = "the canary serves until all replicas of the primary have its model"
-        return NewCondition("Progressing", "True", "Promoting", "; ".join([message, *unfinished]))
-    if unfinished:
-        return NewCondition("Progressing", "True", "RollingOut", "; ".join(unfinished))
-    if state.desired.canary == "retiring":
-        message = "waiting for the gateway to stop sending requests to the canary"
-        return NewCondition("Progressing", "True", "RetiringCanary", message)
-    if state.pending:
-        return NewCondition("Progressing", "True", "Applying", "not all children are applied yet")
+    phase, route = state.desired.canary, state.route
+    under_way = {
+        "Promoting": "the canary serves until all replicas of the primary have its model" * (phase == "promoting"),
+        "RollingOut": "; ".join(unfinished),
+        "RetiringCanary": "waiting for the gateway to stop sending requests to the canary" * (phase == "retiring"),
+        "RoutePending": "the gateway has not accepted the route yet" * (route is not None and route.accepted is None),
+        "Applying": "not all children are applied yet" * state.pending,
+    }
+    reasons = [reason for reason, message in under_way.items() if message]
+    if reasons:
+        message = "; ".join(message for message in under_way.values() if message)
+        return NewCondition("Progressing", "True", reasons[0], message)
     return NewCondition("Progressing", "False", "Complete", "all replicas are up to date and ready")
 
 
@@ -197,7 +200,7 @@ def _weight_reached(state: ServiceState, canary: CanarySpec, weight: int) -> tup
     if state.route is not None and not state.route.accepted:
         if state.route.accepted is None:
             return "RoutePending", f"the gateway has not accepted the route yet; {got}"
-        return "RouteNotAccepted", f"the gateway rejects the route: {state.route.message}; {got}"
+        return "RouteNotAccepted", f"the gateway rejects the route; {got}"
     if abs(weight - wanted) <= MAX_MISS and state.desired.weight == wanted:
         return "", got
     if live is None or live.ready < live.replicas or state.desired.weight != wanted:
@@ -218,8 +221,10 @@ def _message(state: ServiceState, conditions: list[NewCondition]) -> str:
     if by_type["Progressing"].status == "True" or by_type["Available"].status == "False":
         parts.append(by_type["Progressing" if by_type["Progressing"].status == "True" else "Available"].message)
     honoured, told = by_type.get("CanaryHonoured"), by_type["Progressing"].status == "True"
-    if honoured is not None and honoured.status == "False" and not (told and honoured.reason in WAITS_FOR_REPLICAS):
+    if honoured is not None and honoured.status == "False" and not (told and honoured.reason in WAITING):
         parts.append(honoured.message)
     if not parts:
         parts.append(by_type["Available"].message)
+        if honoured is not None:
+            parts.append(honoured.message)
     return "; ".join([*parts, *rounding_notes(state.spec.healthCheck)])

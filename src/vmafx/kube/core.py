@@ -52,10 +52,28 @@ class AccessReview(ApiModel):
     status: AccessStatus = AccessStatus()
 
 
+class EndpointConditions(ApiModel):
+    ready: bool = False
+
+
+class Endpoint(ApiModel):
+    conditions: EndpointConditions = EndpointConditions()
+
+
+class EndpointSlice(ApiModel):
+    """discovery.k8s.io/v1 EndpointSlice."""
+
+    metadata: ObjectMeta
+    endpoints: tuple[Endpoint, ...] | None = None
+
+
 CRDS: Resource[UntypedObject] = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", dict, namespaced=False
 )
 DEPLOYMENTS: Resource[UntypedObject] = Resource("apps", "v1", "deployments", "Deployment", dict)
+ENDPOINT_SLICES: Resource[EndpointSlice] = Resource(
+    "discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", EndpointSlice
+)
 EVENTS: Resource[UntypedObject] = Resource("events.k8s.io", "v1", "events", "Event", dict)
 GATEWAYS: Resource[UntypedObject] = Resource("gateway.networking.k8s.io", "v1", "gateways", "Gateway", dict)
 HPAS: Resource[UntypedObject] = Resource(

@@ -3,6 +3,7 @@
     declared, absent                            applied, which creates it
     declared, present, controlled by owner      applied again if its declared fields or its declaration changed
     declared, present, being deleted            waited for, whoever controls it
+    declared, present, of a deleted namesake    waited for: the garbage collector deletes it
     declared, present, not controlled by owner  a failure: an existing object is never adopted
     controlled by owner, not declared           deleted
 
@@ -296,6 +297,8 @@ class Children(Generic[T]):
         if live is None or live.metadata.deletionTimestamp is not None:
             return None
         if controlling_owner(live.metadata) != owner.metadata.uid:
+            if self._awaits_collection(live, owner):
+                return None
             message = (
                 f"{kind[1]} {key.name} already exists and is not controlled by "
                 f"{self._owners.resource.kind} {owner.metadata.name}"
@@ -314,6 +317,14 @@ class Children(Generic[T]):
             live = await self._apply(owner, resource, key, body, live.metadata.uid)
         applied_children[kind, key] = _Applied(declared, _content(live), _version(live), newer=live)
         return live
+
+    def _awaits_collection(self, live: Child, owner: T) -> bool:
+        """Whether the object is the child of a deleted owner with this name: the garbage collector deletes it."""
+        return any(
+            reference.controller
+            and (reference.kind, reference.name) == (self._owners.resource.kind, owner.metadata.name)
+            for reference in live.metadata.ownerReferences
+        )
 
     def _is_as_declared(self, live: Child, body: UntypedObject, declared: str, applied: _Applied | None) -> bool:
         """Whether this declaration was the last one applied, and its fields still have the declared values.

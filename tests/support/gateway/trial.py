@@ -1,7 +1,8 @@
 """A trial of weighted routing with a real gateway: `python -m tests.support.gateway.trial OUT.json`.
 
-Run it with the prefix of network.isolation(), after fetch_binaries. It starts a control plane, Envoy Gateway, Envoy and
-backends, sends requests through Envoy while the weight of the canary changes, and writes what it counted.
+Run it with the prefix of network.isolation(), after fetch_binaries. It starts a control plane, vmafx-operator, Envoy
+Gateway, Envoy and backends, sends requests through Envoy while an inference service gets a canary, which gets more
+weight and is promoted, and writes what it counted.
 """
 
 import asyncio
@@ -10,17 +11,19 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from tests.support.gateway.build import EnvoyGatewayFiles, find_envoy_gateway
-from tests.support.gateway.children import ServiceChildren
 from tests.support.gateway.load import Counts, Load
 from tests.support.gateway.network import bring_up_loopback
 from tests.support.gateway.processes import GATEWAY, HTTP_PORT, GatewayProcesses
+from tests.support.operator_process import operator
+from tests.support.serving import Serving
 from tests.support.serving_kubelet import ServingKubelet
 from tests.support.waiting import eventually
-from vmafx.devcluster import ClusterOptions, DevCluster
+from vmafx.devcluster import ClusterOptions, DevCluster, crds
 from vmafx.devcluster.binaries import find_binaries
 from vmafx.devcluster.components import SCHEDULER
 from vmafx.devcluster.progress import PlainProgress
@@ -32,16 +35,17 @@ FIRST_WEIGHT, SECOND_WEIGHT = 10, 50  # percent of the canary
 AROUND = 2_000  # requests before and after a change, at least
 PROBES = 200  # requests that show whether a weight is applied
 LOG_LINES = 40
-
-SetWeight = Callable[[int], Awaitable[None]]
+NAME, NAMESPACE, DOMAIN = "speech", "models", "models.example.com"
+PORT = 9000  # of the backends; not 8080, on which Envoy Gateway serves metrics on all addresses
 
 
 class TrialResult(msgspec.Struct):
     """What OUT.json holds."""
 
+    url: str  # in the status
     first: Counts  # REQUESTS at FIRST_WEIGHT
-    change: Counts  # while the weight changed from the first to the second
     second: Counts  # REQUESTS at SECOND_WEIGHT
+    changes: dict[str, Counts]  # by what changed: requests that were sent meanwhile
 
 
 def fetch_binaries() -> EnvoyGatewayFiles:
@@ -50,55 +54,77 @@ def fetch_binaries() -> EnvoyGatewayFiles:
     return find_envoy_gateway(PlainProgress())
 
 
-async def serve(host: str, set_weight: SetWeight) -> TrialResult:
-    """Send requests to `host` through the gateway; `set_weight` changes the percentage of the canary."""
-    load = Load(host, HTTP_PORT)
-    await set_weight(FIRST_WEIGHT)
-    await eventually(lambda: _applied(load, FIRST_WEIGHT), "the gateway applies the first weight")
-    first = await load.send(REQUESTS)
-    _show("first weight", first)
+class Trial:
+    """An inference service behind the gateway, and requests to it."""
 
-    async with load.running() as change:
-        await eventually(lambda: change.total > AROUND, "requests are running")
-        started = time.monotonic()
-        await set_weight(SECOND_WEIGHT)
-        await eventually(lambda: _applied(load, SECOND_WEIGHT), "the gateway applies the second weight")
-        seconds, changed = time.monotonic() - started, change.total
-        await eventually(lambda: change.total > changed + AROUND, "requests are running")
-    _show(f"weight change, applied after {seconds:.1f} s", change)
+    def __init__(self, services: Serving) -> None:
+        self._services, self._load = services, Load(f"{NAME}.{NAMESPACE}.{DOMAIN}", HTTP_PORT)
+        self._changes: dict[str, Counts] = {}
 
-    second = await load.send(REQUESTS)
-    _show("second weight", second)
-    return TrialResult(first, change, second)
+    async def run(self) -> TrialResult:
+        await self._services.create(NAME, modelRef="model:1", replicas=3, port=PORT)
+        await self._services.until("Ready", name=NAME)
+        await eventually(lambda: self._split(0), "the gateway routes to the primary")
+        url = (await self._services.service(NAME)).status.url or ""
+        await self._change("canary added", self._set_weight(FIRST_WEIGHT), lambda: self._split(FIRST_WEIGHT))
+        first = await self._load.send(REQUESTS)
+        _show("first weight", first)
+        await self._change("weight raised", self._set_weight(SECOND_WEIGHT), lambda: self._split(SECOND_WEIGHT))
+        second = await self._load.send(REQUESTS)
+        _show("second weight", second)
+        await self._change("canary promoted", self._promote(), lambda: self._split(0))
+        await self._change("canary added again", self._set_weight(FIRST_WEIGHT), lambda: self._split(FIRST_WEIGHT))
+        await self._change("canary aborted", self._abort(), lambda: self._split(0))
+        return TrialResult(url, first, second, self._changes)
 
+    async def _set_weight(self, weight: int) -> None:
+        canary = {"modelRef": "model:2" if not self._changes.get("canary promoted") else "model:3", "weight": weight}
+        await self._services.change(NAME, canary=canary)
+        await self._services.until("CanaryHonoured", name=NAME)
 
-async def _applied(load: Load, weight: int) -> bool:
-    """Whether a few requests are split about as the weight says, none failing."""
-    counts = await load.send(PROBES)
-    return not counts.failed and abs(counts.percent("canary") - weight) < 10
+    async def _promote(self) -> None:
+        await self._services.change(NAME, modelRef="model:2", canary=None)
+        await self._services.until("Ready", name=NAME)
+
+    async def _abort(self) -> None:
+        await self._services.change(NAME, canary=None)
+        await self._services.until("Ready", name=NAME)
+
+    async def _change(self, what: str, change: Any, applied: Callable[[], Awaitable[bool]]) -> None:
+        """Make a change while requests are sent, and until it is applied and a while after."""
+        async with self._load.running() as counts:
+            await eventually(lambda: counts.total > AROUND, "requests are running")
+            started = time.monotonic()
+            await change
+            await eventually(applied, f"the gateway applies: {what}")
+            seconds, changed = time.monotonic() - started, counts.total
+            await eventually(lambda: counts.total > changed + AROUND, "requests are running")
+        self._changes[what] = counts
+        _show(f"{what}, applied after {seconds:.1f} s", counts)
+
+    async def _split(self, weight: int) -> bool:
+        """Whether a few requests are split about as the weight says, none failing."""
+        counts = await self._load.send(PROBES)
+        return not counts.failed and abs(counts.percent("canary") - weight) < min(10, weight or 1)
 
 
 async def trial(folder: Path) -> TrialResult:
     files = fetch_binaries()
     with DevCluster(folder / "cluster", OPTIONS) as cluster:
         async with Client(load_config(cluster.kubeconfig)) as client:
+            await crds.install_crds(client)
+            await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
             gateway = GatewayProcesses(files, client, cluster.kubeconfig, folder / "gateway")
+            variables = {"VMAFX_SERVING_GATEWAY": str(GATEWAY), "VMAFX_SERVING_DOMAIN": DOMAIN}
             try:
-                async with gateway.running():
-                    return await _serve_by_hand(client)
+                async with gateway.running(), ServingKubelet(client, NAMESPACE, serve=True) as kubelet:
+                    with operator(cluster, NAMESPACE, folder, **variables):
+                        return await Trial(Serving(client, NAMESPACE, kubelet)).run()
             except BaseException:
-                for name, text in gateway.logs().items():
+                logs = gateway.logs() | {path.name: path.read_text() for path in folder.glob("operator-*.log")}
+                for name, text in logs.items():
                     _print(f"--- {name}", *text.splitlines()[-LOG_LINES:])
                 raise
-
-
-async def _serve_by_hand(client: Client) -> TrialResult:
-    """A service whose children this process creates."""
-    children = ServiceChildren("speech", "models", GATEWAY, "models.example.com")
-    await client.create(NAMESPACES, {"metadata": {"name": children.namespace}})
-    async with ServingKubelet(client, children.namespace, serve=True):
-        await children.apply(client, {"primary": 3, "canary": 1})
-        return await serve(children.host, lambda weight: children.set_weight(client, weight))
 
 
 def _show(phase: str, counts: Counts) -> None:

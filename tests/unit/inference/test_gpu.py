@@ -55,11 +55,11 @@ def demand(vendor: Vendor | None, memory: int | str | None) -> GpuDemand:
 @pytest.mark.parametrize(
     ("vendor", "memory", "text"),
     [
-        ("nvidia", None, "a GPU of nvidia"),
-        ("nvidia", "24Gi", "a GPU of nvidia with 24Gi of memory"),
+        ("nvidia", None, "an NVIDIA GPU"),
+        ("nvidia", "24Gi", "an NVIDIA GPU with 24Gi of memory"),
         (None, "24Gi", "a GPU with 24Gi of memory"),
         (None, 25769803776, "a GPU with 25769803776 of memory"),
-        ("apple", None, "a GPU of apple"),
+        ("apple", None, "an Apple GPU"),
     ],
 )
 def test_a_demand_reads_as_a_phrase(vendor: Vendor | None, memory: int | str | None, text: str) -> None:

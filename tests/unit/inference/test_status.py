@@ -23,7 +23,7 @@ from vmafx.runtime.conditions import NewCondition
 
 URL = "http://m.media.inference.local"
 ROUTED = Route(URL, accepted=True)
-NO_NODE = NewCondition("Schedulable", "False", "NoMatchingNode", "none of the 3 Kubernetes nodes has a GPU of nvidia")
+NO_NODE = NewCondition("Schedulable", "False", "NoMatchingNode", "no Kubernetes node has an NVIDIA GPU")
 
 
 def decide(wanted: ZerfooInferenceServiceSpec, state: LiveState, split: Split = "replicas", **more: Any) -> Decision:
@@ -185,7 +185,9 @@ def test_a_canary_that_gets_its_weight() -> None:
     assert honoured(decision) == ("True", "Honoured")
     assert (decision.fields["canaryWeight"], decision.fields["canaryReplicas"]) == (25, 1)
     assert (decision.fields["ready"], decision.fields["replicas"]) == (True, 4)
-    assert message(decision) == "3 of 3 replicas of the primary are ready"
+    assert message(decision) == (
+        "3 of 3 replicas of the primary are ready; the canary receives 25 % of the requests, its weight is 25"
+    )
 
 
 @pytest.mark.parametrize("canary", [None, live(NEW, 1, ready=0)])
@@ -193,7 +195,8 @@ def test_a_canary_that_is_not_ready_gets_no_requests(canary: LiveDeployment | No
     decision = decide(spec(canary=25), LiveState(live(), canary))
     assert honoured(decision) == ("False", "CanaryNotReady")
     assert decision.fields["canaryWeight"] == 0
-    assert "the canary receives 0 % of the requests, 25 % are wanted" in message(decision)
+    told = next(one.message for one in decision.conditions if one.type == "CanaryHonoured")
+    assert "the canary receives 0 % of the requests, its weight is 25" in told
 
 
 def test_a_canary_whose_weight_waits_for_more_replicas() -> None:

@@ -87,7 +87,11 @@ class ServingGateway:
         return f"http://{self.host(service)}"
 
     def route_manifest(self, service: ServiceRef, desired: DesiredChildren) -> dict[str, Any]:
-        """The HTTPRoute that sends requests for the service's host to its tracks by weight."""
+        """The HTTPRoute that sends requests for the service's host to its tracks by weight.
+
+        A canary without requests is left out: a gateway may reject all requests of a route with a backend that has no
+        endpoints.
+        """
         parent = {
             "group": GATEWAYS.group,
             "kind": GATEWAYS.kind,
@@ -97,7 +101,7 @@ class ServingGateway:
         if self.ref.listener:
             parent["sectionName"] = self.ref.listener
         shares = {service.track_service("primary"): 100 - desired.weight}
-        if desired.canary in {"active", "promoting"}:
+        if desired.weight:
             shares[service.track_service("canary")] = desired.weight
         backends = [
             {"group": "", "kind": "Service", "name": name, "port": SERVICE_PORT, "weight": share}

@@ -22,6 +22,7 @@ PERMISSIONS = (
     Permission(group="policy", resources=("poddisruptionbudgets",), verbs=APPLY),
     Permission(group="gateway.networking.k8s.io", resources=("httproutes",), verbs=APPLY),
     Permission(group="gateway.networking.k8s.io", resources=("gateways",), verbs=READ),
+    Permission(group="discovery.k8s.io", resources=("endpointslices",), verbs=("list",)),
     Permission(group="", resources=("nodes",), verbs=READ),
 )
 _OTHER_REASONS = (
@@ -34,6 +35,7 @@ _OTHER_REASONS = (
     ConditionReason(
         "Progressing", "True", "RetiringCanary", "The gateway may still send requests to the removed canary."
     ),
+    ConditionReason("Progressing", "True", "RoutePending", "The gateway has not accepted the route yet."),
     ConditionReason("Progressing", "True", "Applying", "Not all children are applied yet."),
     ConditionReason("Progressing", "False", "Complete", "All replicas are up to date and ready."),
     ConditionReason(
@@ -46,6 +48,13 @@ _OTHER_REASONS = (
     ConditionReason("Degraded", "True", "NameTaken", "A child cannot be created: another object already has its name."),
     ConditionReason("Degraded", "True", "Refused", "The API server rejects a child; `message` has its reason."),
     ConditionReason("Degraded", "True", "RolloutStuck", "A Deployment makes no progress; `message` has its reason."),
+    ConditionReason("Degraded", "True", "RouteNotAccepted", "The gateway rejects the route; `message` has its reason."),
+    ConditionReason(
+        "Degraded",
+        "True",
+        "GatewayNotFound",
+        "The Gateway of VMAFX_SERVING_GATEWAY, or the Gateway API, is missing; requests are split by replicas.",
+    ),
     ConditionReason("Degraded", "True", "CannotScale", "Autoscaling needs `resources.cpu`."),
     ConditionReason("Degraded", "True", "NoMatchingNode", "No Kubernetes node has the GPU that each replica needs."),
     ConditionReason("Schedulable", "True", "NodeFound", "A Kubernetes node has the GPU that each replica needs."),
@@ -78,7 +87,7 @@ _OTHER_REASONS = (
         "CanaryHonoured", "False", "StepsNotSupported", "`canary.steps` and `canary.gates` are not supported yet."
     ),
 )
-_NOT_BLOCKING = {"CannotScale", "NoMatchingNode"}
+_NOT_BLOCKING = {"CannotScale", "GatewayNotFound", "NoMatchingNode"}
 # A service is not ready for the reason of another condition.
 REASONS = (
     ConditionReason("Ready", "True", "Ready", "All replicas are up to date and ready."),

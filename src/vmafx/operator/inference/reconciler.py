@@ -12,9 +12,9 @@ from vmafx.inference import manifests
 from vmafx.inference.children import DesiredChildren, LiveDeployment, LiveState, ServiceRef, Track, desired_children
 from vmafx.inference.gpu import GpuDemand
 from vmafx.inference.live import canary_weight, live_deployment
-from vmafx.inference.status import CONDITIONS, WAITS_FOR_REPLICAS, Decision, Problem, Route, ServiceState, decide_status
+from vmafx.inference.status import CONDITIONS, WAITING, Decision, Problem, ServiceState, decide_status
 from vmafx.kube import INFERENCE_SERVICES, ObjectKey, key_of
-from vmafx.kube.core import DEPLOYMENTS, HPAS, HTTP_ROUTES, POD_DISRUPTION_BUDGETS, SERVICES
+from vmafx.kube.core import DEPLOYMENTS, ENDPOINT_SLICES, HPAS, HTTP_ROUTES, POD_DISRUPTION_BUDGETS, SERVICES
 from vmafx.kube.resources import UntypedObject
 from vmafx.logs import log
 from vmafx.operator.context import FIELD_MANAGER, OperatorContext
@@ -28,6 +28,7 @@ from vmafx.runtime.informer import Informer, OptionalInformer
 from vmafx.runtime.reconcile import ReconcileLoop, ReconcileResult
 from vmafx.runtime.status import StatusWriter, changed_fields
 
+ENDPOINTS_CHECK_INTERVAL = 0.5  # seconds
 RETRY_AFTER = 5.0  # seconds, while a child is blocked or a kind of the Gateway API is missing
 
 
@@ -37,6 +38,8 @@ class Gathered(msgspec.Struct, frozen=True):
     live: LiveState
     route: Child | None = None
     routed: bool = False  # a gateway splits the requests
+    routed_now: bool = False  # the primary has endpoints: the route can be created
+    reachable: bool = True  # no ready track lacks endpoints
 
 
 class InferenceReconciler:
@@ -70,9 +73,9 @@ class InferenceReconciler:
         if service is None or service.metadata.deletionTimestamp is not None or self._status.must_wait(key, service):
             return ReconcileResult.done()
         ref, spec = ServiceRef(*key), service.spec
-        before = self._gather(service, ref)
+        before = await self._with_endpoints(ref, self._gather(service, ref))
         desired = desired_children(ref, spec, before.live, "route" if before.routed else "replicas")
-        synced, problems = SyncResult(), list[Problem]()
+        synced, problems = SyncResult(), self._gateway_problems(before)
         if spec.image or self._options.image:
             bodies, initial = self._declare(service, ref, desired, before)
             synced = await self._children.sync(service, bodies, initial)
@@ -87,16 +90,20 @@ class InferenceReconciler:
             spec=spec,
             desired=desired,
             live=after.live,
-            route=self._route(ref, after),
+            route=self.gateway.route(ref, after.route) if self.gateway is not None and before.routed else None,
             problems=tuple(problems),
             pending=not synced.complete,
             schedulable=self.nodes.condition(_gpu_demand(service)),
         )
         await self._write_status(service, decide_status(state))
-        if not synced.complete or (self.gateway is not None and self.gateway.exists and not before.routed):
-            return ReconcileResult.after(RETRY_AFTER)
+        if not synced.complete or not before.reachable or (self._has_gateway and not before.routed):
+            return ReconcileResult.after(RETRY_AFTER if before.reachable else ENDPOINTS_CHECK_INTERVAL)
         self._status.ignore_echo(key)
         return ReconcileResult.retry() if synced.outdated else ReconcileResult.done()
+
+    @property
+    def _has_gateway(self) -> bool:
+        return self.gateway is not None and self.gateway.exists
 
     def _gather(self, service: InferenceView, ref: ServiceRef) -> Gathered:
         """What is live, from the caches and, where they are older, from the last sync."""
@@ -111,12 +118,37 @@ class InferenceReconciler:
             routed_to_canary=route is not None and sends_to(route, ref.track_service("canary")),
         )
         routable = isinstance(self._routes, OptionalInformer) and self._routes.unavailable is None
-        return Gathered(live, route, self.gateway is not None and self.gateway.exists and routable)
+        return Gathered(live, route, self._has_gateway and routable)
 
-    def _route(self, ref: ServiceRef, gathered: Gathered) -> Route | None:
-        if self.gateway is None or not gathered.routed:
-            return None
-        return self.gateway.route(ref, gathered.route)
+    async def _with_endpoints(self, ref: ServiceRef, gathered: Gathered) -> Gathered:
+        """Look for endpoints of a track that is ready but not in the route yet.
+
+        Ready replicas may not be endpoints yet, and a gateway that finds none may reject requests for a while.
+        """
+        live = gathered.live
+        if not gathered.routed:
+            return gathered
+        if gathered.route is None and live.primary is not None and live.primary.ready:
+            reachable = await self._endpoints(ref, "primary")
+            return msgspec.structs.replace(gathered, routed_now=reachable, reachable=reachable)
+        if live.weight == 0 and live.canary is not None and live.canary.ready:
+            reachable = await self._endpoints(ref, "canary")
+            live = msgspec.structs.replace(live, canary_reachable=reachable)
+            return msgspec.structs.replace(gathered, live=live, reachable=reachable)
+        return gathered
+
+    async def _endpoints(self, ref: ServiceRef, track: Track) -> bool:
+        """Whether the Service of a track has an endpoint."""
+        labels = f"kubernetes.io/service-name={ref.track_service(track)}"
+        slices = await self._context.client.list(ENDPOINT_SLICES, ref.namespace, labels=labels)
+        return any(endpoint.conditions.ready for found in slices.items for endpoint in found.endpoints or ())
+
+    def _gateway_problems(self, gathered: Gathered) -> list[Problem]:
+        if self.gateway is None or gathered.routed:
+            return []
+        what = f"Gateway {self.gateway.ref}" if not self.gateway.exists else "HTTPRoutes"
+        message = f"cannot find {what}: requests are split by the number of replicas"
+        return [Problem("GatewayNotFound", message, blocking=False)]
 
     def _declare(
         self, service: InferenceView, ref: ServiceRef, desired: DesiredChildren, gathered: Gathered
@@ -126,7 +158,7 @@ class InferenceReconciler:
         Requests leave a track before its replicas do: Services and the route come first, removals last.
         """
         bodies = [manifests.service_manifest(child, ref) for child in desired.services]
-        if self.gateway is not None and gathered.routed:
+        if self.gateway is not None and gathered.routed and (gathered.route is not None or gathered.routed_now):
             bodies.append(self.gateway.route_manifest(ref, desired))
         initial: dict[ChildName, UntypedObject] = {}
         for deployment in desired.deployments:
@@ -148,7 +180,9 @@ class InferenceReconciler:
             "observedGeneration": service.metadata.generation,
             "conditions": conditions,
         }
-        if await self._status.write(service, changed_fields(service.status, wanted)) is not None:
+        # The first status has all fields: `kubectl get` shows nothing for one that is absent.
+        changes = changed_fields(service.status, wanted) if service.status.observedGeneration else wanted
+        if await self._status.write(service, changes) is not None:
             self._report(service, decision.conditions)
 
     def _report(self, service: InferenceView, conditions: Iterable[NewCondition]) -> None:
@@ -160,7 +194,7 @@ class InferenceReconciler:
             if old is not None and (old.status, old.reason) == (new.status, new.reason):
                 continue
             bad = {"Degraded": "True", "CanaryHonoured": "False"}.get(new.type) == new.status
-            if bad and new.reason not in {*WAITS_FOR_REPLICAS, "RoutePending"}:
+            if bad and new.reason not in WAITING:
                 log.warn("service degraded", service=str(key_of(service)), reason=new.reason, error=new.message)
                 self._events.emit(subject, "Warning", new.reason, "Reconcile", new.message)
             elif new.type == "Ready" and new.status == "True":

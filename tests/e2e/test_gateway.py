@@ -11,7 +11,7 @@ from tests.support.gateway.network import isolation
 from tests.support.gateway.trial import FIRST_WEIGHT, REQUESTS, SECOND_WEIGHT, TrialResult, fetch_binaries
 from tests.support.project import ROOT
 
-pytestmark = pytest.mark.timeout(900)  # building Envoy Gateway takes 6 minutes on 2 cores, once
+pytestmark = pytest.mark.timeout(900)  # building Envoy Gateway takes 5 to 10 minutes, once
 TOLERANCE = 2.0  # points; a random split stays within five standard deviations
 
 

@@ -41,7 +41,9 @@ def find_envoy_gateway(progress: ProgressReporter) -> EnvoyGatewayFiles:
     with paths.folder_lock(found.folder):
         if not found.binary.exists():
             go = tools.go(progress)
-            progress.step(f"building Envoy Gateway {_version()} from source: only once; takes 6 minutes on 2 cores")
+            progress.step(
+                f"building Envoy Gateway {_version()} from source: only once; takes 5 to 10 minutes on 2 cores"
+            )
             started = time.monotonic()
             (found.folder / "crds.json").write_bytes(msgspec.json.encode(_read_crds(go)))
             errors = go_build(go, f"{MODULE}/cmd/envoy-gateway", SOURCES, found.binary, progress)

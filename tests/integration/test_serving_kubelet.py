@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.gateway.children import DEPLOYMENTS, SERVICES, deployment, ready_endpoints, service
 from tests.support.serving_kubelet import ServingKubelet
+from tests.support.serving_manifests import deployment, ready_endpoints, service
 from tests.support.waiting import eventually
 from vmafx.kube import Client, ObjectKey
-from vmafx.kube.core import PODS
+from vmafx.kube.core import DEPLOYMENTS, PODS, SERVICES
 from vmafx.kube.resources import UntypedObject
 
 

@@ -87,11 +87,13 @@ def service_body(name: str = "m", **spec: Any) -> UntypedObject:
 
 
 @asynccontextmanager
-async def serving(client: Client, namespace: str, **settings: Any) -> AsyncIterator[Serving]:
+async def serving(
+    client: Client, namespace: str, *, kubelet_client: Client | None = None, **settings: Any
+) -> AsyncIterator[Serving]:
     """Run the reconciler of services, and a kubelet for their Pods."""
     made, stop = context(client, namespace), asyncio.Event()
     set_up(made, defaults(InferenceSettings, **settings))
-    async with ServingKubelet(client, namespace) as kubelet:
+    async with ServingKubelet(kubelet_client or client, namespace) as kubelet:
         running = asyncio.create_task(made.manager.run(stop))
         try:
             await eventually(lambda: made.manager.not_ready() is None, "the caches are synced", every=0.02)

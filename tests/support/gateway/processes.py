@@ -19,12 +19,11 @@ import envoy
 import msgspec
 
 from tests.support.gateway.build import EnvoyGatewayFiles
-from tests.support.gateway.children import DEPLOYMENTS
 from tests.support.serving_kubelet import ServingKubelet
 from vmafx.devcluster import process
 from vmafx.devcluster.crds import apply_crds
 from vmafx.kube import NAMESPACES, Client, ObjectKey, Resource
-from vmafx.kube.core import SECRETS
+from vmafx.kube.core import DEPLOYMENTS, GATEWAYS, SECRETS
 from vmafx.kube.resources import UntypedObject
 
 NAMESPACE = "envoy-gateway-system"
@@ -52,7 +51,6 @@ CONFIG_MAPS: Resource[UntypedObject] = Resource("", "v1", "configmaps", "ConfigM
 CLASSES: Resource[UntypedObject] = Resource(
     "gateway.networking.k8s.io", "v1", "gatewayclasses", "GatewayClass", dict, namespaced=False
 )
-GATEWAYS: Resource[UntypedObject] = Resource("gateway.networking.k8s.io", "v1", "gateways", "Gateway", dict)
 PROXIES: Resource[UntypedObject] = Resource("gateway.envoyproxy.io", "v1alpha1", "envoyproxies", "EnvoyProxy", dict)
 
 

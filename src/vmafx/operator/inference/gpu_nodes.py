@@ -15,6 +15,7 @@ from vmafx.kube import Client, Resource
 from vmafx.kube.core import KUBERNETES_NODES
 from vmafx.runtime.conditions import NewCondition
 from vmafx.runtime.informer import OptionalInformer
+from vmafx.runtime.store import ObjectChange
 
 
 class NodeMetaView(ApiModel):
@@ -31,7 +32,8 @@ class GpuNodes:
         self._options, self._wanted = options, asyncio.Event()
         self._nodes: OptionalInformer[Any] = OptionalInformer(client, _view(options))
         self._changed = changed
-        self._nodes.on_change(lambda _: changed())
+        self._fitting: dict[GpuDemand, int] = {}  # number of nodes, by demand; nodes change rarely
+        self._nodes.on_change(self._on_change)
 
     async def run(self) -> None:
         """Watch the nodes as soon as `condition` was asked for the first time."""
@@ -40,6 +42,13 @@ class GpuNodes:
             group.create_task(self._nodes.run())
             await self._nodes.synced.wait()
             self._changed()
+
+    def _on_change(self, change: ObjectChange[Any]) -> None:
+        """Nodes report their health all the time; only a change of their GPUs matters."""
+        if _gpus(change.old) != _gpus(change.new):
+            self._fitting.clear()
+            if self._nodes.synced.is_set():
+                self._changed()
 
     def condition(self, demand: GpuDemand | None) -> NewCondition | None:
         """The Schedulable condition of a service; None if it needs no GPU, or the nodes are not known yet."""
@@ -51,15 +60,16 @@ class GpuNodes:
         if self._nodes.unavailable is not None:
             message = f"cannot check whether a node has {demand}: the operator is not allowed to list nodes"
             return NewCondition("Schedulable", "Unknown", "NodesForbidden", message)
-        fitting = sum(
-            demand.fits(_present(node.metadata.labels), _present(node.status.allocatable), self._options)
-            for node in self._nodes.store.values()
-        )
+        fitting = self._fitting.get(demand)
+        if fitting is None:
+            nodes = [_gpus(node) for node in self._nodes.store.values()]
+            fitting = sum(demand.fits(labels, allocatable, self._options) for labels, allocatable in nodes)
+            self._fitting[demand] = fitting
         if not fitting:
             message = f"no Kubernetes node has {demand} (nodes checked: {len(self._nodes.store)})"
             return NewCondition("Schedulable", "False", "NoMatchingNode", message)
-        nodes = "1 Kubernetes node has" if fitting == 1 else f"{fitting} Kubernetes nodes have"
-        return NewCondition("Schedulable", "True", "NodeFound", f"{nodes} {demand}")
+        found = "1 Kubernetes node has" if fitting == 1 else f"{fitting} Kubernetes nodes have"
+        return NewCondition("Schedulable", "True", "NodeFound", f"{found} {demand}")
 
 
 def _view(options: GpuOptions) -> Resource[Any]:
@@ -79,6 +89,8 @@ def _picked(name: str, keys: list[str]) -> type[msgspec.Struct]:
     return msgspec.defstruct(name, fields, frozen=True, omit_defaults=True)
 
 
-def _present(picked: msgspec.Struct) -> dict[str, str]:
-    """The fields that the object had, by key."""
-    return msgspec.to_builtins(picked)  # type: ignore[no-any-return]
+def _gpus(node: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """The labels and resources of a node that tell about GPUs, by name."""
+    if node is None:
+        return {}, {}
+    return msgspec.to_builtins(node.metadata.labels), msgspec.to_builtins(node.status.allocatable)

@@ -113,6 +113,28 @@ REFUSED = (
 )  # fmt: skip
 
 
+# Changes to the smallest spec after which it is still valid.
+ACCEPTED: tuple[dict[str, Any], ...] = (
+    {},
+    {"replicas": 1000, "port": 65535, "gpuVendor": "amd"},
+    {"minReplicas": 2, "maxReplicas": 2},
+    {"minReplicas": 0, "maxReplicas": 5},
+    {"maxReplicas": 0, "replicas": 3},
+    {"resources": {}},
+    {"resources": {"cpu": "", "memory": "16Gi"}},
+    {"resources": {"cpu": 4, "gpuMemory": "24e9"}},
+    {"resources": {"cpu": "0.1", "memory": "1e-3"}},
+    {"canary": {"modelRef": "other"}},
+    {"canary": {"modelRef": "other", "weight": 100}},
+    {"canary": {"modelRef": "other", "weight": 5, "steps": [{"weight": 5, "pause": 1}]}},
+    {"canary": {"modelRef": "other", "gates": {"maxErrorRate": 0, "maxLatencyP99": "1s", "minCorrelation": -1}}},
+    {"healthCheck": {"path": "/", "interval": "1m", "timeout": "60s"}},
+    {"healthCheck": {"interval": 2_000_000_000, "timeout": "2s"}},
+    {"healthCheck": {"interval": "2s", "timeout": 2_000_000_000}},
+    {"healthCheck": {"interval": "1h", "timeout": "0.5µs"}},
+)
+
+
 def unvalidated_spec(spec: dict[str, Any]) -> ZerfooInferenceServiceSpec:
     """The spec as a Struct, however invalid: what a program that builds Structs may pass."""
     made: ZerfooInferenceServiceSpec = _struct(ZerfooInferenceServiceSpec, spec)
@@ -138,52 +160,69 @@ def _value(kind: types.Type, value: Any) -> Any:
     return value
 
 
-# Mostly valid values, so that a spec with many fields is often accepted.
-_models = st.sampled_from(["llama3-8b-q4", "other", "registry.example.com/vmaf:3", "x" * 512, "", "a b", "x" * 513])
-_durations = (
-    st.integers(-1, 20).map(lambda number: f"{number}s")
-    | st.integers(0, 3000).map(lambda number: f"{number}ms")
-    | st.integers(0, 20 * SECOND)
-    | st.from_regex(r"\A([0-9]{1,4}(\.[0-9]{1,3})?(ns|us|µs|ms|s|m|h)){1,2}\Z")
-    | st.sampled_from(["2562047h47m16.854775807s", "2562047h47m16.854775808s", "9999999999h", "", "1", "1h1", "1.s"])
-)
-_quantities = (
-    st.from_regex(r"\A[0-9]{1,4}(\.[0-9]{1,3})?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?\Z")
-    | st.integers(0, 2**53)
-    | st.sampled_from(["", "4", "500m", "16Gi", "0", "0Gi", "0.0e5", ".5", "5.", "+1", "-1", "1Mb", "9" * 32, "9" * 33])
-)
-_replicas = st.integers(1, 5) | st.integers(-1, 1001)
-_weights = st.integers(0, 100) | st.sampled_from([-1, 101])
+def _mostly(valid: st.SearchStrategy[Any], other: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Valid values, and one in ten that may not be, so that a spec with many fields is often accepted."""
+    return st.integers(0, 9).flatmap(lambda number: valid if number else other)
 
 
 def _fields(**optional: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional=optional)
 
 
-_steps_given = st.lists(st.integers(0, 100), max_size=3).map(lambda weights: _steps(*weights))
+def _durations(least: int, most: int) -> st.SearchStrategy[int | str]:
+    seconds = st.integers(least, most)
+    valid = (
+        seconds.map(lambda number: f"{number}s")
+        | seconds.map(lambda number: number * SECOND)
+        | st.integers(least * 1000, most * 1000).map(lambda number: f"{number}ms")
+        | st.floats(least, most).map(lambda number: f"{number:.9f}s")
+    )
+    other = (
+        st.from_regex(r"\A([0-9]{1,4}(\.[0-9]{1,3})?(ns|us|µs|ms|s|m|h)){1,2}\Z")
+        | st.integers(-1, 2**53)
+        | st.sampled_from(["2562047h47m16.854775807s", "2562047h47m16.854775808s", "", "0s", "-1s", "1", "1h1", "1.s"])
+    )
+    return _mostly(valid, other)
+
+
+_models = _mostly(
+    st.sampled_from(["other", "registry.example.com/vmaf:3", "x" * 512]),
+    st.sampled_from(["llama3-8b-q4", "", "a b", "-a", "x" * 513]),
+)
+_quantities = _mostly(
+    st.sampled_from(["", "4", "500m", "16Gi", 4])
+    | st.from_regex(r"\A[1-9][0-9]{0,3}(\.[0-9]{1,3})?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?\Z"),
+    st.sampled_from(["0", 0, "0Gi", "0.0e5", ".5", "5.", "+1", "-1", "1Mb", "1e100", "9" * 32, "9" * 33]),
+)
+_weights = _mostly(st.integers(0, 100), st.sampled_from([-1, 101]))
+_steps_given = st.lists(st.integers(0, 100), max_size=3, unique=True)
 _canaries = st.fixed_dictionaries(
     {"modelRef": _models},
     optional={
         "weight": _weights,
-        "steps": _steps_given.map(lambda steps: sorted(steps, key=lambda step: step["weight"])) | _steps_given,
-        "gates": _fields(minRequests=st.integers(-1, 100), maxErrorRate=st.floats(-0.1, 1.1), maxLatencyP99=_durations),
+        "steps": _mostly(_steps_given.map(sorted), _steps_given).map(lambda weights: _steps(*weights)),
+        "gates": _fields(
+            minRequests=_mostly(st.integers(0, 100), st.just(-1)),
+            maxErrorRate=_mostly(st.floats(0, 1), st.floats(-0.1, 1.1)),
+            maxLatencyP99=_durations(0, 3),
+        ),
     },
 )
 SPECS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
-    {"modelRef": st.just("llama3-8b-q4") | _models},
+    {"modelRef": _mostly(st.just("llama3-8b-q4"), _models)},
     optional={
-        "replicas": _replicas,
-        "minReplicas": _replicas,
-        "maxReplicas": _replicas,
+        "replicas": _mostly(st.integers(1, 1000), st.sampled_from([-1, 0, 1001])),
+        "minReplicas": _mostly(st.integers(0, 5), st.sampled_from([-1, 1001])),
+        "maxReplicas": _mostly(st.integers(5, 1000), st.integers(0, 5)),
         "resources": _fields(cpu=_quantities, memory=_quantities, gpuMemory=_quantities),
-        "gpuVendor": st.sampled_from(["nvidia", "amd", "intel", "apple", "cpu", "voodoo"]),
-        "port": st.integers(1, 65535) | st.sampled_from([0, 65536]),
+        "gpuVendor": _mostly(st.sampled_from(["nvidia", "amd", "intel", "apple", "cpu"]), st.just("voodoo")),
+        "port": _mostly(st.integers(1, 65535), st.sampled_from([0, 65536])),
         "canary": _canaries,
         "healthCheck": _fields(
-            path=st.sampled_from(["/", "/healthz", "/ready?deep=1", "healthz", "", "/a b"]),
-            interval=_durations,
-            timeout=_durations,
+            path=_mostly(st.sampled_from(["/", "/healthz", "/ready?deep=1"]), st.sampled_from(["healthz", "", "/a b"])),
+            interval=_durations(5, 20),
+            timeout=_durations(1, 6),
         ),
-        "image": st.sampled_from(["registry.example.com/serving:1", "", "x" * 1025]),
+        "image": _mostly(st.just("registry.example.com/serving:1"), st.sampled_from(["", "x" * 1025])),
     },
 )

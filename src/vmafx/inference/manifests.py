@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from vmafx.api.fields import INT32_MAX
 from vmafx.api.hardware import HARDWARE
 from vmafx.api.inference import HealthCheckSpec, ResourceSpec
 from vmafx.api.units import nanoseconds
@@ -102,8 +103,8 @@ def parse_weights(text: str) -> tuple[WeightedTarget, ...]:
 
 
 def whole_seconds(duration: int | str) -> int:
-    """A duration in seconds, rounded up: probes take no fractions."""
-    return -(-nanoseconds(duration) // 10**9)
+    """A duration in seconds, rounded up: probes take no fractions, and 68 years at most."""
+    return min(-(-nanoseconds(duration) // 10**9), INT32_MAX)
 
 
 def rounding_notes(health: HealthCheckSpec) -> list[str]:

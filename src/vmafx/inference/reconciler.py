@@ -44,7 +44,7 @@ class Reconciler:
         """Create, update and delete children as necessary, and return the status of the service.
 
         Call it again until the status is ready, and whenever something may have changed: a canary gets its weight once
-        it is ready, for example. Raises InvalidSpec before it changes anything.
+        it is ready, for example. Raises InvalidSpec, before any call, if the spec is not valid.
         """
         service.spec.validate()
         ref = _ref(service)

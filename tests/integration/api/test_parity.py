@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.integration.api.test_fields import on_server, untyped
-from tests.support.inference_specs import REFUSED, SMALLEST, SPECS, Refused, unvalidated_spec
+from tests.support.inference_specs import ACCEPTED, REFUSED, SMALLEST, SPECS, Refused, unvalidated_spec
 from vmafx.api import ZerfooInferenceService
 from vmafx.api.inference import ZerfooInferenceServiceSpec
 from vmafx.api.meta import API_VERSION
@@ -28,6 +28,11 @@ async def test_the_server_refuses_what_the_library_refuses(client: Client, case:
         await send(client, SMALLEST | case.change)
     causes = raised.value.status.details.causes
     assert any(cause.field == case.field and case.message in cause.message for cause in causes), causes
+
+
+@pytest.mark.parametrize("spec", ACCEPTED)
+async def test_the_server_accepts_what_the_library_accepts(client: Client, spec: dict[str, Any]) -> None:
+    await send(client, SMALLEST | spec)
 
 
 @settings(on_server, max_examples=200)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from msgspec import Meta
 
-from tests.support.inference_specs import REFUSED, SMALLEST, SPECS, Refused, unvalidated_spec
+from tests.support.inference_specs import ACCEPTED, REFUSED, SMALLEST, SPECS, Refused, unvalidated_spec
 from vmafx.api.crd import definition
 from vmafx.api.fields import PositiveQuantity, Quantity
 from vmafx.api.inference import (
@@ -58,28 +58,7 @@ def _messages(schema: Any) -> list[str]:
     return [message for part in schema for message in _messages(part)] if isinstance(schema, list) else []
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {},
-        {"replicas": 1000, "port": 65535, "gpuVendor": "amd"},
-        {"minReplicas": 2, "maxReplicas": 2},
-        {"minReplicas": 0, "maxReplicas": 5},
-        {"maxReplicas": 0, "replicas": 3},
-        {"resources": {}},
-        {"resources": {"cpu": "", "memory": "16Gi"}},
-        {"resources": {"cpu": 4, "gpuMemory": "24e9"}},
-        {"resources": {"cpu": "0.1", "memory": "1e-3"}},
-        {"canary": {"modelRef": "other"}},
-        {"canary": {"modelRef": "other", "weight": 100}},
-        {"canary": {"modelRef": "other", "weight": 5, "steps": [{"weight": 5, "pause": 1}]}},
-        {"canary": {"modelRef": "other", "gates": {"maxErrorRate": 0, "maxLatencyP99": "1s", "minCorrelation": -1}}},
-        {"healthCheck": {"path": "/", "interval": "1m", "timeout": "60s"}},
-        {"healthCheck": {"interval": 2_000_000_000, "timeout": "2s"}},
-        {"healthCheck": {"interval": "2s", "timeout": 2_000_000_000}},
-        {"healthCheck": {"interval": "1h", "timeout": "0.5µs"}},
-    ],
-)
+@pytest.mark.parametrize("spec", ACCEPTED)
 def test_a_spec_that_the_server_accepts_is_accepted(spec: dict[str, Any]) -> None:
     unvalidated_spec(SMALLEST | spec).validate()
 

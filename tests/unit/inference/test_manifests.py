@@ -140,6 +140,7 @@ def test_gpu_memory_is_an_affinity() -> None:
         (1_500_000_000, 1, 2, 1, 300),
         ("1ns", "1ns", 1, 1, 600),
         ("1h", "30m", 3600, 1800, 3),
+        ("2562047h", "1h", 2**31 - 1, 3600, 3),  # the server would drop the higher bits
     ],
 )
 def test_probes_take_whole_seconds_rounded_up(

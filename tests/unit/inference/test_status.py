@@ -199,6 +199,11 @@ def test_a_canary_that_is_not_ready_gets_no_requests(canary: LiveDeployment | No
     assert "the canary receives 0 % of the requests, its weight is 25" in told
 
 
+def test_a_small_weight_is_not_honoured_by_no_requests_at_all() -> None:
+    decision = decide(spec(canary=3), LiveState(live(), live(NEW, 1, ready=0)))
+    assert honoured(decision) == ("False", "CanaryNotReady")
+
+
 def test_a_canary_whose_weight_waits_for_more_replicas() -> None:
     decision = decide(spec(canary=100), LiveState(live(), live(NEW, 3, ready=2), weight=25))
     assert honoured(decision) == ("False", "CanaryNotReady")

@@ -1,0 +1,1 @@
+"""The inference library on a real control plane, without the operator."""

@@ -14,6 +14,7 @@ from vmafx.api.fields import Duration, PositiveQuantity, PositiveQuantityOrNone
 from vmafx.api.meta import CustomObject
 from vmafx.api.pod import VOLUME_SOURCES, EnvSource, EnvVar, Volume
 from vmafx.api.schema import struct_fields
+from vmafx.api.units import nanoseconds
 
 Json = Any
 Path = tuple[str | int, ...]
@@ -222,6 +223,9 @@ def fit(kind: type[CustomObject], value: Json) -> Json:
 def _fit_service(value: Json) -> None:
     low, high = sorted((value.get("minReplicas", 0), value.get("maxReplicas", 0)))
     value |= {"minReplicas": low, "maxReplicas": high if low else 0}
+    if health := value.get("healthCheck"):
+        times = [health.pop("timeout", "2s"), health.pop("interval", "10s")]
+        health["timeout"], health["interval"] = sorted(times, key=nanoseconds)
     if canary := value.get("canary"):
         if canary["modelRef"] == value["modelRef"]:
             canary["modelRef"] += "x"

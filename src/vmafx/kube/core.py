@@ -56,7 +56,7 @@ class EndpointConditions(ApiModel):
     ready: bool = False
 
 
-class Endpoint(ApiModel):
+class SliceEndpoint(ApiModel):
     conditions: EndpointConditions = EndpointConditions()
 
 
@@ -64,7 +64,7 @@ class EndpointSlice(ApiModel):
     """discovery.k8s.io/v1 EndpointSlice."""
 
     metadata: ObjectMeta
-    endpoints: tuple[Endpoint, ...] | None = None
+    endpoints: tuple[SliceEndpoint, ...] | None = None
 
 
 CRDS: Resource[UntypedObject] = Resource(

@@ -1,9 +1,10 @@
 """Serves a model with a canary from a program of your own: the inference library, without the operator.
 
-    python examples/embed_inference.py --namespace default
+    python examples/embed_inference.py --image registry.example.com/serving:1
 
-It uses the cluster of the current kubeconfig. It starts a model with a canary that gets a quarter of the requests,
-raises that to a half, promotes the canary, and deletes everything again.
+The image answers HTTP requests at the port $PORT, with the model $MODEL_REF (docs/inference.md). The program uses
+the cluster of the current kubeconfig: it starts a model with a canary that gets a quarter of the requests, raises that
+to a half, promotes the canary, and deletes everything again.
 """
 
 import argparse
@@ -25,15 +26,13 @@ from vmafx.inference import (
 from vmafx.kube import Client, load_config
 from vmafx.kube.errors import KubeError
 
-# Any image that answers HTTP requests at the port $PORT. A real one loads the model $MODEL_REF.
-IMAGE = "us-docker.pkg.dev/google-samples/containers/gke/hello-app:1.0"
 POLL = 1.0  # seconds
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Serve a model with a canary, promote the canary, clean up.")
     parser.add_argument("--namespace", default="default", help="namespace of the service (default: %(default)s)")
-    parser.add_argument("--image", default=IMAGE, help="image of the replicas (default: %(default)s)")
+    parser.add_argument("--image", required=True, help="image of the replicas")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for each step (default: %(default)s)")
     return parser.parse_args()
 

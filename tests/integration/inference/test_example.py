@@ -21,7 +21,7 @@ EXAMPLE = ROOT / "examples" / "embed_inference.py"
 
 async def start(kubeconfig: Path, *arguments: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable, str(EXAMPLE), *arguments,
+        sys.executable, str(EXAMPLE), "--image", "registry.example.com/serving:1", *arguments,
         env={**os.environ, "KUBECONFIG": str(kubeconfig)},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip

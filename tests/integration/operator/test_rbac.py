@@ -10,11 +10,12 @@ from tests.integration.kube.test_client import make
 from tests.integration.operator.test_operator import create_node
 from tests.support.fleet import allow_pods
 from tests.support.project import ROOT
+from tests.support.serving import serving
 from tests.support.tokens import bearing, service_account_token
 from tests.support.waiting import eventually, until
 from vmafx.generate.files import OPERATOR_ROLES
 from vmafx.kube import JOBS, NODES, Client, ObjectKey, Resource
-from vmafx.kube.core import EVENTS, LEASES
+from vmafx.kube.core import EVENTS, HPAS, LEASES
 from vmafx.kube.errors import Forbidden, NotFound
 from vmafx.kube.resources import UntypedObject
 from vmafx.operator.kinds import LEASE_NAME
@@ -24,6 +25,7 @@ from vmafx.runtime.metrics import Metrics
 
 PODS: Resource[UntypedObject] = Resource("", "v1", "pods", "Pod", dict)
 SECRETS: Resource[UntypedObject] = Resource("", "v1", "secrets", "Secret", dict)
+CANARY = {"modelRef": "model:2", "weight": 50}
 
 
 @pytest.fixture
@@ -63,6 +65,20 @@ async def test_the_operator_can_run_a_job_as_a_pod(operator: Client, client: Cli
     assert len((await operator.list(JOBS)).items) >= 1
     await operator.delete(PODS, ObjectKey(namespace, f"{key.name}-0"))
     await operator.delete(JOBS, key)
+
+
+async def test_the_operator_can_run_a_service(operator: Client, client: Client, namespace: str) -> None:
+    """Everything that it creates, changes, hands over and deletes for one."""
+    async with serving(operator, namespace, kubelet_client=client) as services:
+        services.client = client
+        await services.create(replicas=2, resources={"cpu": "1"}, gpuVendor="nvidia", canary=CANARY)
+        await services.until("CanaryHonoured")
+        await services.until("Schedulable", "False")
+        await services.change(minReplicas=2, maxReplicas=3)
+        await services.until("Ready")
+        await services.change(minReplicas=0, maxReplicas=0, canary=None)
+        await services.until("Ready")
+        assert await services.names(HPAS) == []
 
 
 async def test_the_operator_cannot_do_more_than_it_needs(operator: Client, client: Client, namespace: str) -> None:

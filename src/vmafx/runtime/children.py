@@ -19,6 +19,7 @@ of its own before the declaration drops it.
 """
 
 import hashlib
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -79,6 +80,12 @@ class Child(msgspec.Struct, frozen=True):
         for name in self.__struct_fields__[1:]:
             if raw := getattr(self, name):  # a view of the response, which would keep all of it in memory
                 msgspec.structs.force_setattr(self, name, raw.copy())
+        # Siblings have the same labels and owner.
+        for label, value in self.metadata.labels.items():
+            self.metadata.labels[label] = sys.intern(value)
+        for reference in self.metadata.ownerReferences:
+            for name in reference.__struct_fields__[:4]:
+                msgspec.structs.force_setattr(reference, name, sys.intern(getattr(reference, name)))
 
     def __getitem__(self, field: str) -> Any:
         """The value of a field; None if the object does not have it."""
@@ -315,7 +322,9 @@ class Children(Generic[T]):
                 return None
         if not created or initial is not None:
             live = await self._apply(owner, resource, key, body, live.metadata.uid)
-        applied_children[kind, key] = _Applied(declared, _content(live), _version(live), newer=live)
+        cached = self._informers[kind].store.get(key)
+        newer = live if cached is None or _version(cached) < _version(live) else None
+        applied_children[kind, key] = _Applied(declared, _content(live), _version(live), newer)
         return live
 
     def _awaits_collection(self, live: Child, owner: T) -> bool:

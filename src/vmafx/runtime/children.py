@@ -19,7 +19,6 @@ of its own before the declaration drops it.
 """
 
 import hashlib
-import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -80,12 +79,6 @@ class Child(msgspec.Struct, frozen=True):
         for name in self.__struct_fields__[1:]:
             if raw := getattr(self, name):  # a view of the response, which would keep all of it in memory
                 msgspec.structs.force_setattr(self, name, raw.copy())
-        # Siblings have the same labels and owner.
-        for label, value in self.metadata.labels.items():
-            self.metadata.labels[label] = sys.intern(value)
-        for reference in self.metadata.ownerReferences:
-            for name in reference.__struct_fields__[:4]:
-                msgspec.structs.force_setattr(reference, name, sys.intern(getattr(reference, name)))
 
     def __getitem__(self, field: str) -> Any:
         """The value of a field; None if the object does not have it."""
@@ -299,8 +292,8 @@ class Children(Generic[T]):
         resource, declared = self._informers[kind].resource, _digest(body)
         live, created = self._known(owner, kind, key), False
         if live is None:
-            merged = body if initial is None else _merged(body, initial)
-            live, created = await self._create(owner, resource, key, merged)
+            first = body if initial is None else _merged(body, initial)
+            live, created = await self._create(owner, resource, key, first, _digest(first))
         if live is None or live.metadata.deletionTimestamp is not None:
             return None
         if controlling_owner(live.metadata) != owner.metadata.uid:
@@ -321,7 +314,7 @@ class Children(Generic[T]):
             if owned and not await self._hand_over(resource, live, initial):
                 return None
         if not created or initial is not None:
-            live = await self._apply(owner, resource, key, body, live.metadata.uid)
+            live = await self._apply(owner, resource, key, body, declared, live.metadata.uid)
         cached = self._informers[kind].store.get(key)
         newer = live if cached is None or _version(cached) < _version(live) else None
         applied_children[kind, key] = _Applied(declared, _content(live), _version(live), newer)
@@ -352,26 +345,34 @@ class Children(Generic[T]):
         return True
 
     async def _create(
-        self, owner: T, resource: Resource[Child], key: ObjectKey, body: UntypedObject
+        self, owner: T, resource: Resource[Child], key: ObjectKey, body: UntypedObject, declared: str
     ) -> tuple[Child | None, bool]:
         """Create a child, if no object has its name; else read that object, which the cache does not have.
 
         It is too new for the cache, not managed by this process, or without its label.
         """
         try:
-            return await self._apply(owner, resource, key, body, ""), True
+            return await self._apply(owner, resource, key, body, declared), True
         except Conflict:
             try:
                 return await self._client.get(resource, key), False
             except NotFound:
                 return None, False
 
-    async def _apply(self, owner: T, resource: Resource[Child], key: ObjectKey, body: UntypedObject, uid: str) -> Child:
+    async def _apply(
+        self,
+        owner: T,
+        resource: Resource[Child],
+        key: ObjectKey,
+        body: UntypedObject,
+        declared: str,
+        uid: str = "",
+    ) -> Child:
         """Apply the child with this uid; without one, create it."""
         reference = owner_reference(self._owners.resource, owner.metadata.name, owner.metadata.uid)
         meta = {**body["metadata"], "namespace": key.namespace, "ownerReferences": [reference]}
         meta["labels"] = {**meta.get("labels", {}), MANAGED_BY: self._field_manager}
-        meta["annotations"] = {**meta.get("annotations", {}), DECLARATION: _digest(body)}
+        meta["annotations"] = {**meta.get("annotations", {}), DECLARATION: declared}
         # No object has the resourceVersion 1: the server creates an object with it, but does not change one.
         meta |= {"uid": uid} if uid else {"resourceVersion": "1"}
         flight, seen = ((resource.api_version, resource.kind), key), 0

@@ -1,8 +1,9 @@
 """Writes the status of one kind: only the fields that changed, and only if nothing else changed the object.
 
 StatusWriter remembers each write until the cache shows it: a reconciler that decided on the older object would repeat
-the write (`must_wait`). The watch event of a write that leaves nothing to do need not requeue its object
-(`ignore_echo`).
+the write (`must_wait`). The watch event of a write that leaves nothing to do need not requeue its object: the
+reconciler says so after the write (`ignore_echo`) or, since the event may arrive before the response, with it
+(`write_last`).
 """
 
 from collections.abc import Mapping
@@ -48,7 +49,32 @@ class StatusWriter(Generic[T]):
     def __init__(self, client: Client, informer: Informer[T]) -> None:
         self._client, self._informer = client, informer
         self._writes: dict[ObjectKey, _Write] = {}
+        self._last: dict[ObjectKey, int] = {}  # last writes in flight, and the latest version seen meanwhile
+        self._outdated: set[ObjectKey] = set()  # objects that changed again during a last write
         informer.on_change(self._forget_deleted)
+
+    async def write_last(self, about: T, changes: Mapping[str, Any]) -> T | None:
+        """Like `write`, for a write that leaves nothing to do: its watch event does not requeue the object.
+
+        If the object changed again meanwhile, `is_outdated` is true: reconcile it again.
+        """
+        key = key_of(about)
+        self._last[key] = 0
+        new = None
+        try:
+            new = await self.write(about, changes)
+        finally:
+            seen = self._last.pop(key)
+        if seen > (_version(new) if new is not None else 0):
+            self._outdated.add(key)
+        self.ignore_echo(key)
+        return new
+
+    def is_outdated(self, key: ObjectKey) -> bool:
+        """Whether the object changed again during its last write; false when asked again."""
+        outdated = key in self._outdated
+        self._outdated.discard(key)
+        return outdated
 
     async def write(self, about: T, changes: Mapping[str, Any]) -> T | None:
         """Patch the status; return the new object, or `about` itself if there are no changes.
@@ -92,6 +118,9 @@ class StatusWriter(Generic[T]):
 
     def needs_reconcile(self, change: ObjectChange[T]) -> bool:
         """A predicate for `ReconcileLoop.watches(when=...)`: false for the watch event of a write to be ignored."""
+        if change.new is not None and change.key in self._last:
+            self._last[change.key] = _version(change.new)
+            return False
         write = self._writes.get(change.key)
         if write is None or change.new is None or not write.echo_ignored:
             return True
@@ -101,6 +130,7 @@ class StatusWriter(Generic[T]):
     def _forget_deleted(self, change: ObjectChange[T]) -> None:
         if self._informer.store.get(change.key) is None:
             self._writes.pop(change.key, None)
+            self._outdated.discard(change.key)
 
 
 def changed_fields(status: object, desired: Mapping[str, Any]) -> dict[str, Any]:

@@ -96,10 +96,11 @@ class InferenceReconciler:
             schedulable=self.nodes.condition(_gpu_demand(service)),
         )
         await self._write_status(service, decide_status(state))
+        if self._status.is_outdated(key) or synced.outdated:
+            return ReconcileResult.retry()
         if not synced.complete or not before.reachable or (self._has_gateway and not before.routed):
             return ReconcileResult.after(RETRY_AFTER if before.reachable else ENDPOINTS_CHECK_INTERVAL)
-        self._status.ignore_echo(key)
-        return ReconcileResult.retry() if synced.outdated else ReconcileResult.done()
+        return ReconcileResult.done()
 
     @property
     def _has_gateway(self) -> bool:
@@ -182,7 +183,7 @@ class InferenceReconciler:
         }
         # The first status has all fields: `kubectl get` shows nothing for one that is absent.
         changes = changed_fields(service.status, wanted) if service.status.observedGeneration else wanted
-        if await self._status.write(service, changes) is not None:
+        if await self._status.write_last(service, changes) is not None:
             self._report(service, decision.conditions)
 
     def _report(self, service: InferenceView, conditions: Iterable[NewCondition]) -> None:

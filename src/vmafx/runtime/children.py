@@ -30,7 +30,7 @@ from vmafx.api.meta import ObjectMeta
 from vmafx.kube import Client, ObjectKey, Resource, key_of
 from vmafx.kube.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
 from vmafx.kube.resources import UntypedObject
-from vmafx.runtime.informer import Informer, OptionalInformer
+from vmafx.runtime.informer import Informer, InformerState, OptionalInformer
 from vmafx.runtime.store import ObjectChange
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -88,7 +88,7 @@ class ChildFailure(NamedTuple):
 
 
 class SyncResult(msgspec.Struct, frozen=True):
-    """The live children, by kind and name; None for one that failed, or waits for an object to be deleted."""
+    """The live children, by kind and name; None for one that failed, or has to wait or could not be deleted."""
 
     children: dict[ChildName, Child | None] = {}
     failures: tuple[ChildFailure, ...] = ()
@@ -164,6 +164,7 @@ class Children(Generic[T]):
             (informer.resource.api_version, informer.resource.kind): informer for informer in informers
         }
         self._applied: dict[str, dict[tuple[_Kind, ObjectKey], _Applied]] = {}  # by the owner's uid
+        self._deleted: set[str] = set()  # uids of children that were deleted, until the caches show it
         owners.on_change(self._forget_deleted_owner)
         for informer in self._informers.values():
             informer.on_change(partial(self._forget_deleted_child, informer.resource))
@@ -204,7 +205,8 @@ class Children(Generic[T]):
                 failures.append(child)
             else:
                 children[kind[1], key.name] = child
-        await self._prune(meta.uid, kept)
+        for name in await self._prune(meta.uid, kept):
+            children[name] = None
         if self._owners.store.get(ObjectKey(meta.namespace, meta.name)) is None:  # deleted during the sync
             self._applied.pop(meta.uid, None)
         return SyncResult(children, tuple(failures))
@@ -214,19 +216,33 @@ class Children(Generic[T]):
             self._applied.pop(change.old.metadata.uid, None)
 
     def _forget_deleted_child(self, resource: Resource[Any], change: ObjectChange[Child]) -> None:
-        if change.new is None and change.old is not None:
-            applied = self._applied.get(controlling_owner(change.old.metadata), {})
-            applied.pop(((resource.api_version, resource.kind), change.key), None)
+        if change.old is None or (change.new is not None and change.new.metadata.uid == change.old.metadata.uid):
+            return
+        self._deleted.discard(change.old.metadata.uid)
+        applied = self._applied.get(controlling_owner(change.old.metadata), {})
+        name = (resource.api_version, resource.kind), change.key
+        entry = applied.get(name)
+        if entry is not None and (entry.newer is None or entry.newer.metadata.uid == change.old.metadata.uid):
+            del applied[name]
 
     def _known(self, owner: T, kind: _Kind, key: ObjectKey) -> Child | None:
-        """The child from the cache, or as it was last applied if the cache is older."""
+        """The child from the cache, or as it was last applied or deleted if the cache is older."""
         cached = self._informers[kind].store.get(key)
+        if cached is not None and cached.metadata.uid in self._deleted:
+            cached = None
         applied = self._applied.get(owner.metadata.uid, {}).get((kind, key))
         if applied is not None and applied.newer is not None:
-            if cached is None or _version(cached) < _version(applied.newer):
+            if not self._has_seen(kind, applied.newer) and (
+                cached is None or _version(cached) < _version(applied.newer)
+            ):
                 return applied.newer
             applied.newer = None
         return cached
+
+    def _has_seen(self, kind: _Kind, child: Child) -> bool:
+        """Whether the cache is newer than the child. If it has no such child, then the child was deleted since."""
+        informer = self._informers[kind]
+        return informer.state is InformerState.WATCHING and int(informer.version or 0) >= _version(child)
 
     async def _sync_child(
         self, owner: T, kind: _Kind, key: ObjectKey, body: UntypedObject, initial: UntypedObject | None
@@ -311,14 +327,25 @@ class Children(Generic[T]):
         except NotFound:
             return None
 
-    async def _prune(self, owner_uid: str, kept: set[tuple[_Kind, ObjectKey]]) -> None:
+    async def _prune(self, owner_uid: str, kept: set[tuple[_Kind, ObjectKey]]) -> list[ChildName]:
+        """Delete the other children; return those that could not be deleted yet."""
+        refused: list[ChildName] = []
         for kind, informer in self._informers.items():
             for child in tuple(informer.store.by(BY_OWNER, owner_uid)):
-                key = key_of(child)
-                if (kind, key) not in kept and child.metadata.deletionTimestamp is None:
-                    with suppress(Conflict, NotFound):  # already deleted, or replaced
-                        await self._client.delete(informer.resource, key, uid=child.metadata.uid)
-                    self._applied.get(owner_uid, {}).pop((kind, key), None)
+                key, uid = key_of(child), child.metadata.uid
+                if (kind, key) in kept or child.metadata.deletionTimestamp is not None or uid in self._deleted:
+                    continue
+                try:
+                    with suppress(NotFound):
+                        await self._client.delete(informer.resource, key, uid=uid)
+                except Conflict:  # replaced, which the cache will show, or an obstacle of which no event may tell
+                    refused.append((kind[1], key.name))
+                    continue
+                self._applied.get(owner_uid, {}).pop((kind, key), None)
+                cached = informer.store.get(key)
+                if cached is not None and cached.metadata.uid == uid:
+                    self._deleted.add(uid)
+        return refused
 
 
 def _check_fields(body: UntypedObject) -> None:

@@ -79,8 +79,8 @@ def autoscaled_replicas(change: Change, cluster: Cluster) -> Violations:
     before = change.old["spec"]["replicas"] if change.old is not None else now
     if before != now and not any(subresource == "scale" for _, subresource in managers):
         yield f"its replicas went from {before} to {now} by {managers}"
-    if (FIELD_MANAGER, "") in managers:
-        yield "the operator owns its replicas although it has an autoscaler"
+    if change.old is not None and (FIELD_MANAGER, "") in set(managers) - set(_managers_of_replicas(change.old)):
+        yield "the operator takes its replicas although it has an autoscaler"
 
 
 def no_gap(change: Change, cluster: Cluster) -> Violations:

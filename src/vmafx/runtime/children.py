@@ -36,7 +36,7 @@ from vmafx.runtime.store import ObjectChange
 MANAGED_BY = "app.kubernetes.io/managed-by"
 DECLARATION = "vmafx.dev/declaration"  # annotation of a child: the digest of its declaration
 BY_OWNER = "owner"
-HAND_OVER_TRIES = 5  # the status of a new child may change often
+CONFLICT_TRIES = 5  # the status of a child may change often
 _Kind = tuple[str, str]  # apiVersion and kind
 ChildName = tuple[str, str]  # kind and name
 
@@ -273,7 +273,9 @@ class Children(Generic[T]):
                 owned = await self._owns(informer.resource, key, initial)
             if owned and not await self._hand_over(informer.resource, live, initial):
                 return None
-        new = await self._apply(owner, informer.resource, key, body, live)
+        new = await self._apply_unless_stale(owner, informer.resource, key, body, live)
+        if new is None:
+            return None
         applied_children[kind, key] = _Applied(declared, _digest(_stored_fields(new, body)), new)
         return new
 
@@ -283,16 +285,39 @@ class Children(Generic[T]):
             return False
         return bool(_stored_fields(live, body) == {**_declared_fields(body), "managed": self._field_manager})
 
+    async def _apply_unless_stale(
+        self, owner: T, resource: Resource[Child], key: ObjectKey, body: UntypedObject, live: Child | None
+    ) -> Child | None:
+        """Apply the child, unless another process has applied another declaration since `live` was read.
+
+        A former leader may be stopped in the middle of a sync and continue while its successor works.
+        """
+        if live is None:
+            return await self._apply(owner, resource, key, body, live)
+        uid, known = live.metadata.uid, {live.metadata.annotations.get(DECLARATION), _digest(body)}
+        for _ in range(CONFLICT_TRIES):
+            try:
+                return await self._apply(owner, resource, key, body, live)
+            except Conflict:
+                found = await self._find(resource, key)
+            if found is None or found.metadata.uid != uid or found.metadata.annotations.get(DECLARATION) not in known:
+                return None
+            live = found
+        return None
+
     async def _apply(
         self, owner: T, resource: Resource[Child], key: ObjectKey, body: UntypedObject, live: Child | None
     ) -> Child:
-        """Apply the child, with force only if it exists: an object that was created meanwhile is not overwritten."""
+        """Apply the child. If it exists, with force, and only to the version that is known; else without force.
+
+        An object that was created or changed meanwhile is not overwritten: Conflict.
+        """
         reference = owner_reference(self._owners.resource, owner.metadata.name, owner.metadata.uid)
         meta = {**body["metadata"], "namespace": key.namespace, "ownerReferences": [reference]}
         meta["labels"] = {**meta.get("labels", {}), MANAGED_BY: self._field_manager}
         meta["annotations"] = {**meta.get("annotations", {}), DECLARATION: _digest(body)}
         if live is not None:
-            meta["uid"] = live.metadata.uid
+            meta |= {"uid": live.metadata.uid, "resourceVersion": live.metadata.resourceVersion}
         return await self._client.apply(
             resource, key, {**body, "metadata": meta}, manager=self._field_manager, force=live is not None
         )
@@ -308,7 +333,7 @@ class Children(Generic[T]):
     async def _hand_over(self, resource: Resource[Child], live: Child, fields: UntypedObject) -> bool:
         """Apply the live values of the fields with another manager; False if the child keeps changing meanwhile."""
         key, uid = key_of(live), live.metadata.uid
-        for _ in range(HAND_OVER_TRIES):
+        for _ in range(CONFLICT_TRIES):
             unchanged = {"name": key.name, "uid": uid, "resourceVersion": live.metadata.resourceVersion}
             values = _project({name: getattr(live, name) for name in fields}, fields)
             body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": unchanged, **values}

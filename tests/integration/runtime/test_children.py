@@ -498,7 +498,7 @@ async def test_after_a_restart_only_children_that_drifted_are_written(
         await scale(client, namespace, 5)
     patched = patch_count(registry)
     await deployments_of(client, owner).sync(owner, [deployment(replicas=3)])
-    assert patch_count(registry) - patched == int(drift)
+    assert (patch_count(registry) > patched) == drift  # more than once if its status changes meanwhile
     assert await live_replicas(client, namespace) == (3, True)
 
 
@@ -551,3 +551,14 @@ async def test_a_deletion_that_conflicts_is_tried_again(client: Client, namespac
         assert (await children.sync(owner, [])).complete
         with pytest.raises(NotFound):
             await client.get(CONFIG_MAPS, key)
+
+
+async def test_a_late_apply_of_an_older_declaration_is_rejected(client: Client, namespace: str, owner: Widget) -> None:
+    """A former leader, which was stopped in the middle of a sync, must not undo what its successor did."""
+    former, _ = config_maps_of(client, owner)
+    await former.sync(owner, [config("c", data={"text": "one"})])
+    leader, _ = config_maps_of(client, owner)
+    await leader.sync(owner, [config("c", data={"text": "two"})])
+    late = await former.sync(owner, [config("c", data={"text": "late"})])
+    assert (late.complete, late.failures) == (False, ())
+    assert (await client.get(CONFIG_MAPS, ObjectKey(namespace, "c")))["data"] == {"text": "two"}

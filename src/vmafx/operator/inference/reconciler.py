@@ -27,7 +27,7 @@ from vmafx.runtime.informer import Informer, OptionalInformer
 from vmafx.runtime.reconcile import ReconcileLoop, ReconcileResult
 from vmafx.runtime.status import StatusWriter, changed_fields
 
-RETRY_AFTER = 5.0  # seconds, while a child is blocked or a kind of the Gateway API is missing
+RETRY_AFTER = 5.0  # seconds, while a child is blocked, a kind of the Gateway API is missing or a status is refused
 
 
 class Gathered(msgspec.Struct, frozen=True):
@@ -88,8 +88,12 @@ class InferenceReconciler:
             pending=not synced.complete,
             schedulable=self.nodes.condition(_gpu_demand(service)),
         )
-        await self._write_status(service, decide_status(state))
-        if not synced.complete or (self.gateway is not None and self.gateway.exists and not before.routed):
+        written = await self._write_status(service, decide_status(state))
+        if (
+            not written
+            or not synced.complete
+            or (self.gateway is not None and self.gateway.exists and not before.routed)
+        ):
             return ReconcileResult.after(RETRY_AFTER)
         self._status.ignore_echo(key)
         return ReconcileResult.done()
@@ -137,15 +141,18 @@ class InferenceReconciler:
         bodies += [manifests.hpa_manifest(hpa, ref) for hpa in desired.hpas]
         return bodies, initial
 
-    async def _write_status(self, service: InferenceView, decision: Decision) -> None:
+    async def _write_status(self, service: InferenceView, decision: Decision) -> bool:
+        """Whether the status is as decided; not if the service was changed or deleted since it was read."""
         conditions = with_conditions(service, decision.conditions, CONDITIONS, self._context.now())
         wanted: dict[str, Any] = {
             **decision.fields,
             "observedGeneration": service.metadata.generation,
             "conditions": conditions,
         }
-        if await self._status.write(service, changed_fields(service.status, wanted)) is not None:
-            self._report(service, decision.conditions)
+        if await self._status.write(service, changed_fields(service.status, wanted)) is None:
+            return False
+        self._report(service, decision.conditions)
+        return True
 
     def _report(self, service: InferenceView, conditions: Iterable[NewCondition]) -> None:
         """Log and emit an event when the service becomes ready or stops being so, or a problem appears."""

@@ -119,7 +119,7 @@ async def killed_api_server(run: ServingChaos, folder: Path, rng: random.Random)
 
     async def disturb(edited: asyncio.Event) -> None:
         nonlocal kills
-        while not edited.is_set() and kills < MAX_FAULTS // 2:
+        while not edited.is_set() and kills < MAX_FAULTS // 3:
             await asyncio.sleep(rng.uniform(0.5, 3))
             command = await asyncio.to_thread(kill, run.cluster, APISERVER)
             await asyncio.to_thread(start, run.cluster, APISERVER, command)

@@ -1,6 +1,7 @@
 """`make soak`: hundreds of jobs under injected faults; then all invariants are checked on the whole history.
 
-Unless --runtime is pod, the long scenarios of agents (several minutes) run first.
+Unless --runtime is pod, the long scenarios of agents (several minutes) run first. With --runtime serving, inference
+services are edited under faults instead; --jobs is the number of edits.
 
 The same seed gives the same plan: the same jobs, edits and faults in the same order. Their timing varies, so a failed
 run may have to be repeated a few times to fail again.
@@ -8,6 +9,7 @@ run may have to be repeated a few times to fail again.
 
 import argparse
 import asyncio
+import random
 import sys
 import tempfile
 import time
@@ -20,6 +22,9 @@ from tests.support.chaos_agents import ChaosAgentFleet
 from tests.support.chaos_plan import Fault, make_plan
 from tests.support.chaos_pods import ChaosPodFleet
 from tests.support.scenarios import run_all, scenario_cluster
+from tests.support.serving_chaos import ServingChaos, serving_cluster
+from tests.support.serving_faults import SERVING_FAULTS
+from tests.support.serving_plan import make_services
 from vmafx.devcluster import ClusterOptions, DevCluster
 from vmafx.devcluster.components import SCHEDULER
 
@@ -30,7 +35,19 @@ AGENTS: dict[Fault, float] = {
     "kill agent": 2.0, "kill controller": 2.0, "kill worker": 1.5, "cut connections": 1.0, "kill controllers": 0.6,
     "stop agent": 0.6, "delete agent": 0.8, "cordon agent": 0.6, "lose agent": 0.4, "freeze agent": 0.4,
 }  # fmt: skip
+SERVICES, EDITS = 4, 10  # of each round with inference services
 FAULTS = {"pod": CONTROL_PLANE | POD_NODES, "agent": CONTROL_PLANE | AGENTS, "both": CONTROL_PLANE | POD_NODES | AGENTS}
+
+
+async def run_services(seed: int, edits: int, log: Callable[[str], None]) -> None:
+    """Edits of inference services under every kind of fault, in rounds of a few dozen edits."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with serving_cluster(Path(folder)) as shared:
+            for number in range(max(1, edits // (SERVICES * EDITS))):
+                fault = list(SERVING_FAULTS)[number % len(SERVING_FAULTS)]
+                run = ServingChaos(shared, f"{fault}-{number}", make_services(seed + number, SERVICES, EDITS))
+                await SERVING_FAULTS[fault](run, Path(folder), random.Random(seed + number))
+                log(f"{fault}, seed {seed + number}: no violation in {run.changes} changes")
 
 
 async def run_scenarios(log: Callable[[str], None]) -> None:
@@ -41,19 +58,26 @@ async def run_scenarios(log: Callable[[str], None]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runtime", choices=FAULTS, default="both", help="where jobs run (default: both)")
+    parser.add_argument(
+        "--runtime", choices=[*FAULTS, "serving"], default="both", help="where jobs run (default: both)"
+    )
     parser.add_argument("--jobs", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--within", type=float, default=3600.0, help="timeout in seconds")
     arguments = parser.parse_args()
-    shares = FAULTS[arguments.runtime]
-    faults = Counter({fault: max(1, round(arguments.jobs * share / 100)) for fault, share in shares.items()})
-    plan, started = make_plan(arguments.seed, arguments.jobs, faults), time.monotonic()
-    fleets: list[Fleet] = [ChaosPodFleet()] if arguments.runtime != "agent" else []
-    fleets += [ChaosAgentFleet(arguments.seed)] if arguments.runtime != "pod" else []
+    started = time.monotonic()
 
     def log(text: str) -> None:
         print(f"{time.monotonic() - started:6.0f} s  {text}", flush=True)
+
+    if arguments.runtime == "serving":
+        asyncio.run(run_services(arguments.seed, arguments.jobs, log))
+        return
+    shares = FAULTS[arguments.runtime]
+    faults = Counter({fault: max(1, round(arguments.jobs * share / 100)) for fault, share in shares.items()})
+    plan = make_plan(arguments.seed, arguments.jobs, faults)
+    fleets: list[Fleet] = [ChaosPodFleet()] if arguments.runtime != "agent" else []
+    fleets += [ChaosAgentFleet(arguments.seed)] if arguments.runtime != "pod" else []
 
     if arguments.runtime != "pod":
         asyncio.run(run_scenarios(log))

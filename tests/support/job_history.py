@@ -1,11 +1,12 @@
-"""The history of all jobs, Pods and nodes, read from etcd; invariants.py checks it.
+"""The history of jobs, Pods, nodes or inference services, read from etcd; invariants.py checks it, and
+serving_invariants.py that of services.
 
 etcd keeps every version of every object until it is compacted. A watch from the first revision on returns all of them
 in order, even if the API server was killed in between and its own watches missed some.
 """
 
 import base64
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
@@ -21,11 +22,19 @@ FOLDERS: dict[str, "Kind"] = {
     "/registry/vmafx.dev/vmafxjobs/": "job",
     "/registry/vmafx.dev/vmafxnodes/": "node",
 }
+SERVING_FOLDERS: dict[str, "Kind"] = {
+    "/registry/pods/": "pod",
+    "/registry/deployments/": "deployment",
+    "/registry/replicasets/": "replica set",
+    "/registry/services/specs/": "service",
+    "/registry/horizontalpodautoscalers/": "autoscaler",
+    "/registry/vmafx.dev/zerfooinferenceservices/": "inference service",
+}
 END_KEY = "/registry0"  # sorts after all keys of the API server
 MAX_LINE_BYTES = 1 << 26
 ENDED = ("Succeeded", "Failed")
 
-Kind = Literal["job", "pod", "node"]
+Kind = Literal["job", "pod", "node", "inference service", "deployment", "replica set", "service", "autoscaler"]
 Object = dict[str, Any]
 
 
@@ -39,15 +48,15 @@ class Change(NamedTuple):
     new: Object | None
 
 
-async def read(cluster: DevCluster, namespace: str) -> list[Change]:
-    """All changes of the jobs, Pods and nodes of a namespace until now."""
+async def read(cluster: DevCluster, namespace: str, folders: Mapping[str, Kind] = FOLDERS) -> list[Change]:
+    """All changes of the objects of a namespace until now."""
     socket = aiohttp.UnixConnector(str(cluster.folder / "client:0"))
     changes: list[Change] = []
     async with aiohttp.ClientSession(connector=socket, read_bufsize=MAX_LINE_BYTES) as session:
         async for event in _events(session):
             key = base64.b64decode(event["kv"]["key"]).decode()
             folder, _, name = key.rpartition("/")
-            kind = FOLDERS.get(folder.removesuffix(namespace)) if folder.endswith(f"/{namespace}") else None
+            kind = folders.get(folder.removesuffix(namespace)) if folder.endswith(f"/{namespace}") else None
             if kind is not None:
                 revision = int(event["kv"]["mod_revision"])
                 changes.append(Change(revision, kind, name, _value(event.get("prev_kv")), _value(event["kv"])))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Self
 
 import aiohttp
@@ -44,12 +45,21 @@ class Stall:
     """Neither forward nor reply until the client gives up."""
 
 
+Fault = Refuse | LoseRequest | LoseAnswer | CutStream | Delay | Stall
+
+
 class FaultyProxy:
-    """Applies `faults` in order, one per request (None: no fault); then all requests pass."""
+    """Applies `faults` in order, one per request (None: no fault); then those that `choose` returns.
+
+    While `streaming` is cleared, watches deliver no events: they arrive late.
+    """
 
     def __init__(self, behind: Config) -> None:
         self._behind = behind
-        self.faults: deque[Refuse | LoseRequest | LoseAnswer | CutStream | Delay | Stall | None] = deque()
+        self.faults: deque[Fault | None] = deque()
+        self.choose: Callable[[web.Request], Fault | None] = lambda _: None
+        self.streaming = asyncio.Event()
+        self.streaming.set()
         self.seen: list[str] = []
         self.open = 0  # requests in progress
         self._arrived = asyncio.Condition()
@@ -98,7 +108,7 @@ class FaultyProxy:
         async with self._arrived:
             self.seen.append(request.method)
             self._arrived.notify_all()
-        fault = self.faults.popleft() if self.faults else None
+        fault = self.faults.popleft() if self.faults else self.choose(request)
         match fault:
             case Refuse():
                 return web.Response(status=fault.status, headers=fault.headers, text=fault.body)
@@ -124,6 +134,8 @@ class FaultyProxy:
         await response.prepare(request)
         passed = 0
         async for chunk in answer.content.iter_any():
+            if "watch" in request.query:
+                await self.streaming.wait()
             if cut_after is not None and passed + len(chunk) > cut_after:
                 await response.write(chunk[: cut_after - passed])
                 return self._hang_up(request)

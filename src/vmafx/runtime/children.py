@@ -31,13 +31,13 @@ from vmafx.api.meta import ApiModel, OwnerReference
 from vmafx.kube import Client, ObjectKey, Resource, key_of
 from vmafx.kube.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
 from vmafx.kube.resources import UntypedObject
-from vmafx.runtime.informer import Informer, OptionalInformer
+from vmafx.runtime.informer import Informer, InformerState, OptionalInformer
 from vmafx.runtime.store import ObjectChange
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 DECLARATION = "vmafx.dev/declaration"  # annotation of a child: the digest of its declaration
 BY_OWNER = "owner"
-HAND_OVER_TRIES = 5  # the status of a new child may change often
+CONFLICT_TRIES = 5  # the status of a child may change often
 _Kind = tuple[str, str]  # apiVersion and kind
 ChildName = tuple[str, str]  # kind and name
 
@@ -122,7 +122,7 @@ class ChildFailure(NamedTuple):
 
 
 class SyncResult(msgspec.Struct, frozen=True):
-    """The live children, by kind and name; None for one that failed, or waits for an object to be deleted."""
+    """The live children, by kind and name; None for one that failed, or has to wait or could not be deleted."""
 
     children: dict[ChildName, Child | None] = {}
     failures: tuple[ChildFailure, ...] = ()
@@ -200,6 +200,7 @@ class Children(Generic[T]):
             (informer.resource.api_version, informer.resource.kind): informer for informer in informers
         }
         self._applied: dict[str, dict[tuple[_Kind, ObjectKey], _Applied]] = {}  # by the owner's uid
+        self._deleted: set[str] = set()  # uids of children that were deleted, until the caches show it
         self._in_flight: dict[tuple[_Kind, ObjectKey], int] = {}  # applies, and the latest version seen meanwhile
         self._outdated: set[str] = set()  # owners with a child that changed again while it was applied
         owners.on_change(self._forget_deleted_owner)
@@ -242,7 +243,8 @@ class Children(Generic[T]):
                 failures.append(child)
             else:
                 children[kind[1], key.name] = child
-        await self._prune(meta.uid, kept)
+        for name in await self._prune(meta.uid, kept):
+            children[name] = None
         outdated = meta.uid in self._outdated
         self._outdated.discard(meta.uid)
         if self._owners.store.get(ObjectKey(meta.namespace, meta.name)) is None:  # deleted during the sync
@@ -266,24 +268,35 @@ class Children(Generic[T]):
 
     def _on_child_change(self, resource: Resource[Any], change: ObjectChange[Child]) -> None:
         """Forget a child that was deleted, and the child as it was applied as soon as the cache has it."""
-        if change.new is not None:
-            applied = self._applied_as(resource, change.new)
-            if applied is not None and _version(change.new) >= applied.version:
+        old, new = change.old, change.new
+        if new is not None:
+            applied = self._applied_as(resource, new)
+            if applied is not None and _version(new) >= applied.version:
                 applied.newer = None
-        elif change.old is not None:
-            applied_children = self._applied.get(controlling_owner(change.old.metadata), {})
-            applied_children.pop(((resource.api_version, resource.kind), change.key), None)
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._deleted.discard(old.metadata.uid)
+            applied = self._applied_as(resource, old)
+            if applied is not None and (applied.newer is None or applied.newer.metadata.uid == old.metadata.uid):
+                kind = (resource.api_version, resource.kind)
+                del self._applied[controlling_owner(old.metadata)][kind, change.key]
 
     def _applied_as(self, resource: Resource[Any], child: Child) -> _Applied | None:
         kind = (resource.api_version, resource.kind)
         return self._applied.get(controlling_owner(child.metadata), {}).get((kind, key_of(child)))
 
     def _known(self, owner: T, kind: _Kind, key: ObjectKey) -> Child | None:
-        """The child from the cache, or as it was last applied if the cache is older."""
-        cached = self._informers[kind].store.get(key)
+        """The child from the cache, or as it was last applied or deleted if the cache is older."""
+        informer = self._informers[kind]
+        cached = informer.store.get(key)
+        if cached is not None and cached.metadata.uid in self._deleted:
+            cached = None
         applied = self._applied.get(owner.metadata.uid, {}).get((kind, key))
         newer = applied.newer if applied is not None else None
-        return newer if newer is not None and (cached is None or _version(cached) < _version(newer)) else cached
+        if newer is None or (cached is not None and _version(cached) >= _version(newer)):
+            return cached
+        # A cache that is newer than the child and does not have it: the child was deleted since.
+        seen = informer.state is InformerState.WATCHING and int(informer.version or 0) >= _version(newer)
+        return cached if seen else newer
 
     async def _sync_child(
         self, owner: T, kind: _Kind, key: ObjectKey, body: UntypedObject, initial: UntypedObject | None
@@ -294,11 +307,9 @@ class Children(Generic[T]):
         if live is None:
             first = body if initial is None else _merged(body, initial)
             live, created = await self._create(owner, resource, key, first, _digest(first))
-        if live is None or live.metadata.deletionTimestamp is not None:
+        if live is None or self._is_being_deleted(live, owner):
             return None
         if controlling_owner(live.metadata) != owner.metadata.uid:
-            if self._awaits_collection(live, owner):
-                return None
             message = (
                 f"{kind[1]} {key.name} already exists and is not controlled by "
                 f"{self._owners.resource.kind} {owner.metadata.name}"
@@ -309,24 +320,29 @@ class Children(Generic[T]):
         if not created and self._is_as_declared(live, body, declared, applied):
             applied_children[kind, key] = applied or _Applied(declared, _content(live), _version(live))
             return live
-        if initial is not None:
-            owned = created or await self._owns(resource, key, initial)
-            if owned and not await self._hand_over(resource, live, initial):
-                return None
-        if not created or initial is not None:
-            live = await self._apply(owner, resource, key, body, declared, live.metadata.uid)
-        cached = self._informers[kind].store.get(key)
-        newer = live if cached is None or _version(cached) < _version(live) else None
-        applied_children[kind, key] = _Applied(declared, _content(live), _version(live), newer)
-        return live
+        new: Child | None = live
+        if initial is not None and (created or await self._owns(resource, key, initial)):
+            new = await self._hand_over(resource, live, initial)
+        if new is not None and (not created or initial is not None):
+            new = await self._apply_unless_stale(owner, resource, key, body, declared, new)
+        if new is not None:
+            cached = self._informers[kind].store.get(key)
+            newer = new if cached is None or _version(cached) < _version(new) else None
+            applied_children[kind, key] = _Applied(declared, _content(new), _version(new), newer)
+        return new
 
-    def _awaits_collection(self, live: Child, owner: T) -> bool:
-        """Whether the object is the child of a deleted owner with this name: the garbage collector deletes it."""
-        return any(
+    def _is_being_deleted(self, live: Child, owner: T) -> bool:
+        """Whether an object of the child's name will be gone soon.
+
+        The children of a deleted owner with the same name have no deletionTimestamp before the garbage collector comes.
+        """
+        namesake = any(
             reference.controller
+            and reference.uid != owner.metadata.uid
             and (reference.kind, reference.name) == (self._owners.resource.kind, owner.metadata.name)
             for reference in live.metadata.ownerReferences
         )
+        return namesake or live.metadata.deletionTimestamp is not None
 
     def _is_as_declared(self, live: Child, body: UntypedObject, declared: str, applied: _Applied | None) -> bool:
         """Whether this declaration was the last one applied, and its fields still have the declared values.
@@ -354,10 +370,32 @@ class Children(Generic[T]):
         try:
             return await self._apply(owner, resource, key, body, declared), True
         except Conflict:
+            return await self._find(resource, key), False
+
+    async def _apply_unless_stale(
+        self, owner: T, resource: Resource[Child], key: ObjectKey, body: UntypedObject, declared: str, live: Child
+    ) -> Child | None:
+        """Apply the child, unless another process has applied another declaration since `live` was read.
+
+        A former leader may be stopped in the middle of a sync and continue while its successor works.
+        """
+        uid, known = live.metadata.uid, {live.metadata.annotations.get(DECLARATION), declared}
+        for _ in range(CONFLICT_TRIES):
             try:
-                return await self._client.get(resource, key), False
-            except NotFound:
-                return None, False
+                return await self._apply(owner, resource, key, body, declared, live)
+            except Conflict:
+                found = await self._find(resource, key)
+            if found is None or found.metadata.uid != uid or found.metadata.annotations.get(DECLARATION) not in known:
+                return None
+            live = found
+        return None
+
+    async def _find(self, resource: Resource[Child], key: ObjectKey) -> Child | None:
+        """Read an object that the cache does not have, or has in an older version."""
+        try:
+            return await self._client.get(resource, key)
+        except NotFound:
+            return None
 
     async def _apply(
         self,
@@ -366,20 +404,22 @@ class Children(Generic[T]):
         key: ObjectKey,
         body: UntypedObject,
         declared: str,
-        uid: str = "",
+        live: Child | None = None,
     ) -> Child:
-        """Apply the child with this uid; without one, create it."""
+        """Apply the child to the version that is known, or create it. Raises Conflict if it has changed or exists."""
         reference = owner_reference(self._owners.resource, owner.metadata.name, owner.metadata.uid)
         meta = {**body["metadata"], "namespace": key.namespace, "ownerReferences": [reference]}
         meta["labels"] = {**meta.get("labels", {}), MANAGED_BY: self._field_manager}
         meta["annotations"] = {**meta.get("annotations", {}), DECLARATION: declared}
-        # No object has the resourceVersion 1: the server creates an object with it, but does not change one.
-        meta |= {"uid": uid} if uid else {"resourceVersion": "1"}
+        if live is not None:
+            meta |= {"uid": live.metadata.uid, "resourceVersion": live.metadata.resourceVersion}
+        else:  # no object has this version: the server creates one with it, but does not change one
+            meta["resourceVersion"] = "1"
         flight, seen = ((resource.api_version, resource.kind), key), 0
         self._in_flight[flight] = 0
         try:
             child = await self._client.apply(
-                resource, key, {**body, "metadata": meta}, manager=self._field_manager, force=bool(uid)
+                resource, key, {**body, "metadata": meta}, manager=self._field_manager, force=live is not None
             )
         finally:
             seen = self._in_flight.pop(flight)
@@ -395,29 +435,40 @@ class Children(Generic[T]):
             for entry in view.metadata.managedFields
         )
 
-    async def _hand_over(self, resource: Resource[Child], live: Child, fields: UntypedObject) -> bool:
-        """Apply the live values of the fields with another manager; False if the child keeps changing meanwhile."""
+    async def _hand_over(self, resource: Resource[Child], live: Child, fields: UntypedObject) -> Child | None:
+        """Apply the live values of the fields with another manager; None if the child keeps changing meanwhile."""
         key, uid = key_of(live), live.metadata.uid
-        for _ in range(HAND_OVER_TRIES):
+        for _ in range(CONFLICT_TRIES):
             unchanged = {"name": key.name, "uid": uid, "resourceVersion": live.metadata.resourceVersion}
             values = _project({name: live[name] for name in fields}, fields)
             body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": unchanged, **values}
             try:
-                await self._client.apply(resource, key, body, manager=f"{self._field_manager}-hand-over", force=True)
+                return await self._client.apply(
+                    resource, key, body, manager=f"{self._field_manager}-hand-over", force=True
+                )
             except Conflict:
                 live = await self._client.get(resource, key)
-            else:
-                return True
-        return False
+        return None
 
-    async def _prune(self, owner_uid: str, kept: set[tuple[_Kind, ObjectKey]]) -> None:
+    async def _prune(self, owner_uid: str, kept: set[tuple[_Kind, ObjectKey]]) -> list[ChildName]:
+        """Delete the other children; return those that could not be deleted yet."""
+        refused: list[ChildName] = []
         for kind, informer in self._informers.items():
             for child in tuple(informer.store.by(BY_OWNER, owner_uid)):
-                key = key_of(child)
-                if (kind, key) not in kept and child.metadata.deletionTimestamp is None:
-                    with suppress(Conflict, NotFound):  # already deleted, or replaced
-                        await self._client.delete(informer.resource, key, uid=child.metadata.uid)
-                    self._applied.get(owner_uid, {}).pop((kind, key), None)
+                key, uid = key_of(child), child.metadata.uid
+                if (kind, key) in kept or child.metadata.deletionTimestamp is not None or uid in self._deleted:
+                    continue
+                try:
+                    with suppress(NotFound):
+                        await self._client.delete(informer.resource, key, uid=uid)
+                except Conflict:  # replaced, which the cache will show, or an obstacle of which no event may tell
+                    refused.append((kind[1], key.name))
+                    continue
+                self._applied.get(owner_uid, {}).pop((kind, key), None)
+                cached = informer.store.get(key)
+                if cached is not None and cached.metadata.uid == uid:
+                    self._deleted.add(uid)
+        return refused
 
 
 def _check_fields(body: UntypedObject) -> None:

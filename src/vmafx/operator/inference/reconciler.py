@@ -29,7 +29,7 @@ from vmafx.runtime.reconcile import ReconcileLoop, ReconcileResult
 from vmafx.runtime.status import StatusWriter, changed_fields
 
 ENDPOINTS_CHECK_INTERVAL = 0.5  # seconds
-RETRY_AFTER = 5.0  # seconds, while a child is blocked or a kind of the Gateway API is missing
+RETRY_AFTER = 5.0  # seconds, while a child is blocked, a kind of the Gateway API is missing or a status is refused
 
 
 class Gathered(msgspec.Struct, frozen=True):
@@ -95,11 +95,13 @@ class InferenceReconciler:
             pending=not synced.complete,
             schedulable=self.nodes.condition(_gpu_demand(service)),
         )
-        await self._write_status(service, decide_status(state))
+        written = await self._write_status(service, decide_status(state))
         if self._status.is_outdated(key) or synced.outdated:
             return ReconcileResult.retry()
-        if not synced.complete or not before.reachable or (self._has_gateway and not before.routed):
-            return ReconcileResult.after(RETRY_AFTER if before.reachable else ENDPOINTS_CHECK_INTERVAL)
+        if not before.reachable:
+            return ReconcileResult.after(ENDPOINTS_CHECK_INTERVAL)
+        if not written or not synced.complete or (self._has_gateway and not before.routed):
+            return ReconcileResult.after(RETRY_AFTER)
         return ReconcileResult.done()
 
     @property
@@ -174,7 +176,8 @@ class InferenceReconciler:
         bodies += [manifests.hpa_manifest(hpa, ref) for hpa in desired.hpas]
         return bodies, initial
 
-    async def _write_status(self, service: InferenceView, decision: Decision) -> None:
+    async def _write_status(self, service: InferenceView, decision: Decision) -> bool:
+        """Whether the status is as decided; not if the service was changed or deleted since it was read."""
         conditions = with_conditions(service, decision.conditions, CONDITIONS, self._context.now())
         wanted: dict[str, Any] = {
             **decision.fields,
@@ -183,8 +186,10 @@ class InferenceReconciler:
         }
         # The first status has all fields: `kubectl get` shows nothing for one that is absent.
         changes = changed_fields(service.status, wanted) if service.status.observedGeneration else wanted
-        if await self._status.write_last(service, changes) is not None:
-            self._report(service, decision.conditions)
+        if await self._status.write_last(service, changes) is None:
+            return False
+        self._report(service, decision.conditions)
+        return True
 
     def _report(self, service: InferenceView, conditions: Iterable[NewCondition]) -> None:
         """Log and emit an event when the service becomes ready or stops being so, or a problem appears."""

@@ -4,10 +4,12 @@ import json
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from tests.conftest import Kubectl
-from tests.support.serving import IMAGE, Serving
-from vmafx.kube import INFERENCE_SERVICES, ObjectKey
+from tests.support.proxy import Fault, FaultyProxy, Refuse
+from tests.support.serving import IMAGE, Serving, serving
+from vmafx.kube import INFERENCE_SERVICES, Client, ObjectKey
 from vmafx.kube.core import DEPLOYMENTS, HPAS, POD_DISRUPTION_BUDGETS, PODS, SERVICES
 from vmafx.operator.context import FIELD_MANAGER
 from vmafx.runtime.children import MANAGED_BY
@@ -257,6 +259,26 @@ async def test_a_service_without_an_image_says_so(services: Serving) -> None:
     await services.create(image=None)
     await services.until("Degraded", reason="NoImage")
     assert await services.names(DEPLOYMENTS) == []
+
+
+async def test_a_refused_status_is_written_later(client: Client, namespace: str) -> None:
+    """Even if no event follows the conflict."""
+
+    def conflict(request: web.Request) -> Fault | None:
+        about = f"{INFERENCE_SERVICES.path(ObjectKey(namespace, 'm'))}/status"
+        return Refuse(409) if request.path == about else None
+
+    async def complete() -> bool:
+        found = await services.get(DEPLOYMENTS, "m-primary")
+        return found is not None and found.get("status", {}).get("availableReplicas") == 1
+
+    async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
+        proxy.choose = conflict
+        async with serving(through, namespace) as services:
+            await services.create()
+            await services.eventually(complete, "the Deployment is complete")
+            proxy.choose = lambda _: None
+            await services.until("Ready")
 
 
 def scale_path(services: Serving) -> str:

@@ -3,7 +3,7 @@
     declared, absent                            applied, which creates it
     declared, present, controlled by owner      applied again if its declared fields or its declaration changed
     declared, present, being deleted            waited for, whoever controls it
-    declared, present, of a deleted namesake    waited for: the garbage collector deletes it
+    declared, present, of a deleted namesake    deleted, then applied: the garbage collector may take long
     declared, present, not controlled by owner  a failure: an existing object is never adopted
     controlled by owner, not declared           deleted
 
@@ -307,7 +307,10 @@ class Children(Generic[T]):
         if live is None:
             first = body if initial is None else _merged(body, initial)
             live, created = await self._create(owner, resource, key, first, _digest(first))
-        if live is None or self._is_being_deleted(live, owner):
+        if live is None or live.metadata.deletionTimestamp is not None:
+            return None
+        if self._belongs_to_namesake(live, owner):
+            await self._delete_of_namesake(resource, live, owner)
             return None
         if controlling_owner(live.metadata) != owner.metadata.uid:
             message = (
@@ -331,18 +334,23 @@ class Children(Generic[T]):
             applied_children[kind, key] = _Applied(declared, _content(new), _version(new), newer)
         return new
 
-    def _is_being_deleted(self, live: Child, owner: T) -> bool:
-        """Whether an object of the child's name will be gone soon.
-
-        The children of a deleted owner with the same name have no deletionTimestamp before the garbage collector comes.
-        """
-        namesake = any(
+    def _belongs_to_namesake(self, live: Child, owner: T) -> bool:
+        """Whether the object is the child of an earlier owner, or a later one, of the same kind and name."""
+        return any(
             reference.controller
             and reference.uid != owner.metadata.uid
             and (reference.kind, reference.name) == (self._owners.resource.kind, owner.metadata.name)
             for reference in live.metadata.ownerReferences
         )
-        return namesake or live.metadata.deletionTimestamp is not None
+
+    async def _delete_of_namesake(self, resource: Resource[Child], live: Child, owner: T) -> None:
+        """Delete the child of an earlier owner, instead of waiting for the garbage collector, which may take long."""
+        current = await self._client.get(
+            self._owners.resource, ObjectKey(owner.metadata.namespace, owner.metadata.name)
+        )
+        if current.metadata.uid == owner.metadata.uid:  # else the owner that we know is the earlier one
+            with suppress(Conflict, NotFound):
+                await self._client.delete(resource, key_of(live), uid=live.metadata.uid)
 
     def _is_as_declared(self, live: Child, body: UntypedObject, declared: str, applied: _Applied | None) -> bool:
         """Whether this declaration was the last one applied, and its fields still have the declared values.

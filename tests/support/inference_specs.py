@@ -55,6 +55,13 @@ REFUSED = (
         "canary.modelRef differs", _canary(modelRef="llama3-8b-q4"), "spec",
         "canary.modelRef must be different from modelRef",
     ),
+    *(
+        Refused(
+            f"gpuMemory with {vendor}", {"gpuVendor": vendor, "resources": {"gpuMemory": memory}}, "spec",
+            "resources.gpuMemory must be unset if gpuVendor is cpu or apple",
+        )
+        for vendor, memory in (("cpu", "1Gi"), ("apple", 1024))
+    ),
     Refused("weight >= 0", _canary(weight=-1), "spec.canary.weight", "should be greater than or equal to 0"),
     Refused("weight <= 100", _canary(weight=101), "spec.canary.weight", "should be less than or equal to 100"),
     Refused("path is set", _health(path=""), "spec.healthCheck.path", PATH),
@@ -117,6 +124,7 @@ REFUSED = (
 ACCEPTED: tuple[dict[str, Any], ...] = (
     {},
     {"replicas": 1000, "port": 65535, "gpuVendor": "amd"},
+    {"gpuVendor": "cpu", "resources": {"gpuMemory": ""}},
     {"minReplicas": 2, "maxReplicas": 2},
     {"minReplicas": 0, "maxReplicas": 5},
     {"maxReplicas": 0, "replicas": 3},

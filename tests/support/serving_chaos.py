@@ -172,8 +172,10 @@ class ServingChaos:
                 (kind.kind, name): (owner(one), _child_state(one)) for name, one in (await self._by_name(kind)).items()
             }
         pods = (await self._by_name(PODS)).values()
-        found["Pods", ""] = sorted({pod["metadata"]["labels"][SERVICE_LABEL] for pod in pods})
         alive = [service for service in self._services if service.spec is not None]
+        # Those of a deleted service belong to ReplicaSets, not to the operator: the garbage collector takes its time.
+        serving = {pod["metadata"]["labels"][SERVICE_LABEL] for pod in pods}
+        found["Pods", ""] = [service.name for service in alive if service.name in serving]
         wanted: State = {("Pods", ""): [service.name for service in alive]}
         for service in alive:
             if service.name in services:
@@ -184,13 +186,22 @@ class ServingChaos:
         self, name: str, spec: dict[str, Any], live: UntypedObject, deployments: dict[str, UntypedObject]
     ) -> State:
         uid, autoscaled, canary = live["metadata"]["uid"], bool(spec.get("minReplicas")), spec.get("canary")
-        primary = (
-            deployments.get(f"{name}-primary", {"spec": spec})["spec"]["replicas"] if autoscaled else spec["replicas"]
-        )
+        weight = canary["weight"] if canary else 0
+
+        def live_replicas(track: str) -> int:
+            found: int = deployments.get(f"{name}-{track}", {"spec": spec})["spec"]["replicas"]
+            return found
+
+        primary = live_replicas("primary") if autoscaled else spec["replicas"]
         tracks = {"primary": (spec["modelRef"], primary)}
+        # While a canary has requests, the primary keeps its replicas: its autoscaler does not scale it down.
+        scaled = {"primary": min(primary, spec["maxReplicas"]) if weight else spec["minReplicas"]} if autoscaled else {}
         if canary:
-            tracks["canary"] = canary["modelRef"], canary_replicas(primary, canary["weight"])
-        selected = {0: "primary", 100: "canary"}.get(canary["weight"] if canary else 0)
+            count = canary_replicas(primary, weight)
+            if autoscaled and weight == 100:
+                scaled["canary"], count = min(count, spec["maxReplicas"]), live_replicas("canary")
+            tracks["canary"] = canary["modelRef"], count
+        selected = {0: "primary", 100: "canary"}.get(weight)
         selector = {SERVICE_LABEL: name} | ({TRACK_LABEL: selected} if selected else {})
         wanted: State = {
             ("service", name): ("True", live["metadata"]["generation"], spec["modelRef"]),
@@ -200,10 +211,10 @@ class ServingChaos:
             child = f"{name}-{track}"
             wanted["Deployment", child] = uid, model, replicas, True
             wanted["Service", child] = uid, {SERVICE_LABEL: name, TRACK_LABEL: track}
-            if (spec["minReplicas"] if autoscaled and track == "primary" else replicas) > 1:
+            if track in scaled or replicas > 1:
                 wanted["PodDisruptionBudget", child] = uid, None
-        if autoscaled:
-            wanted["HorizontalPodAutoscaler", f"{name}-primary-hpa"] = uid, (spec["minReplicas"], spec["maxReplicas"])
+            if track in scaled:
+                wanted["HorizontalPodAutoscaler", f"{child}-hpa"] = uid, (scaled[track], spec["maxReplicas"])
         return wanted
 
     async def _by_name(self, kind: Resource[UntypedObject]) -> dict[str, UntypedObject]:

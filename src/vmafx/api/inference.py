@@ -190,6 +190,15 @@ class ZerfooInferenceServiceSpec(ApiModel):
             message="canary.modelRef must be different from modelRef",
             holds=lambda spec: spec.canary is None or spec.canary.modelRef != spec.modelRef,
         ),
+        Rule(
+            check="!has(self.gpuVendor) || !(self.gpuVendor in ['cpu', 'apple']) || !has(self.resources) || "
+            "!has(self.resources.gpuMemory) || "
+            "(type(self.resources.gpuMemory) == string && self.resources.gpuMemory == '')",
+            message="resources.gpuMemory must be unset if gpuVendor is cpu or apple: no node label states it for them",
+            holds=lambda spec: (
+                spec.gpuVendor not in {"cpu", "apple"} or not (spec.resources or ResourceSpec()).gpuMemory
+            ),
+        ),
     )
 
     def validate(self) -> None:

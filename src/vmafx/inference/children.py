@@ -84,6 +84,9 @@ class ServiceRef(msgspec.Struct, frozen=True):
     def service(self) -> str:
         return f"{self.name}-svc"
 
+    def track_of(self, deployment: str) -> Track:
+        return "canary" if deployment == self.deployment("canary") else "primary"
+
     def track_service(self, track: Track) -> str:
         return f"{self.name}-{track}"
 
@@ -121,6 +124,9 @@ class LiveState(msgspec.Struct, frozen=True):
     canary_reachable: bool = True  # False while a gateway would find no endpoints of the canary
     routed_to_canary: bool = False  # a gateway may still send requests to the canary
 
+    def track(self, track: Track) -> LiveDeployment | None:
+        return self.canary if track == "canary" else self.primary
+
 
 CanaryPhase = Literal["none", "active", "promoting", "retiring"]
 
@@ -150,19 +156,22 @@ def desired_children(
     autoscaled = spec.minReplicas > 0
     primaries = _primary_replicas(spec, live.primary)
     deployments = [_deployment(ref, spec, "primary", spec.modelRef, primaries)]
-    hpas = [_hpa(ref, spec, "primary", spec.minReplicas)] if autoscaled else []
     services = [Service(ref.track_service("primary"), ref.namespace, ref.selector("primary"))]
+    hpas: list[HPA] = []
+    if autoscaled:
+        # Requests may come back from the canary at any time: until then the primary keeps its replicas.
+        shared = phase != "none" and (wanted or live.weight)
+        hpas.append(_hpa(ref, spec, "primary", primaries if shared else spec.minReplicas))
     weight = 0
     if phase != "none":
         count = canary_replicas(primaries, wanted) if split == "replicas" else canary_share(primaries, wanted)
-        if split == "route" and autoscaled:
-            least = canary_share(spec.minReplicas, wanted)
-            hpas.append(_hpa(ref, spec, "canary", least))
-            count = max(live.canary.replicas if live.canary is not None else count, least)
         if phase == "retiring" and live.canary is not None:
             count = live.canary.replicas
         ready = live.canary.ready if live.canary is not None and live.canary_reachable else 0
         weight = weight_in_force(wanted, live.weight, ready, count, by_replicas=split == "replicas")
+        if autoscaled and (split == "route" or weight == 100):
+            hpas.append(_hpa(ref, spec, "canary", count))
+            count = max(live.canary.replicas, count) if live.canary is not None else count
         deployments.append(_deployment(ref, spec, "canary", model, count))
         services.append(Service(ref.track_service("canary"), ref.namespace, ref.selector("canary")))
     return DesiredChildren(
@@ -211,6 +220,8 @@ def _deployment(
 
 
 def _hpa(ref: ServiceRef, spec: ZerfooInferenceServiceSpec, track: Track, least: int) -> HPA:
+    """An autoscaler that keeps at least `least` replicas, within the limits of the spec."""
+    least = min(max(least, 1), spec.maxReplicas)
     return HPA(ref.hpa(track), ref.namespace, ref.deployment(track), least, spec.maxReplicas)
 
 

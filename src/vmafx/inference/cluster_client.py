@@ -9,9 +9,11 @@ from vmafx.inference import manifests
 from vmafx.inference.children import HPA, SERVICE_LABEL, Deployment, Service, ServiceRef
 from vmafx.inference.gpu import PREFERRED, REQUIRED
 from vmafx.inference.live import env_value, live_deployment
-from vmafx.inference.manifests import Manifest, ServingOptions
-from vmafx.kube import Client, ObjectKey
+from vmafx.inference.manifests import CONTAINER, Manifest, ServingOptions
+from vmafx.kube import Client, ObjectKey, Resource
 from vmafx.kube.core import DEPLOYMENTS, HPAS, SERVICES
+from vmafx.kube.errors import AlreadyExists
+from vmafx.kube.resources import UntypedObject
 
 DEPLOYMENT_ANNOTATION = "vmafx.dev/deployment"  # the Deployment as it was written: a manifest does not tell all of it
 
@@ -27,12 +29,12 @@ class ClusterKubeClient:
         self._client, self._options = client, options or ServingOptions()
 
     async def get_deployment(self, namespace: str, name: str) -> Deployment:
-        found = await self._client.get(DEPLOYMENTS, ObjectKey(namespace, name))
+        found = await self._get(DEPLOYMENTS, namespace, name)
         meta, spec = found["metadata"], found["spec"]
         live = live_deployment(meta["generation"], spec, found.get("status"))
         written = meta.get("annotations", {}).get(DEPLOYMENT_ANNOTATION)
         base = msgspec.json.decode(written, type=Deployment) if written else Deployment(name, namespace, 1, "")
-        image = spec["template"]["spec"]["containers"][0]["image"]
+        image = next(one["image"] for one in spec["template"]["spec"]["containers"] if one["name"] == CONTAINER)
         return msgspec.structs.replace(
             base,
             replicas=live.replicas,
@@ -67,7 +69,7 @@ class ClusterKubeClient:
         await self._client.delete(DEPLOYMENTS, ObjectKey(namespace, name))
 
     async def get_service(self, namespace: str, name: str) -> Service:
-        found = await self._client.get(SERVICES, ObjectKey(namespace, name))
+        found = await self._get(SERVICES, namespace, name)
         weights = found["metadata"].get("annotations", {}).get(manifests.WEIGHTS_ANNOTATION, "")
         return Service(name, namespace, found["spec"].get("selector", {}), manifests.parse_weights(weights))
 
@@ -88,7 +90,7 @@ class ClusterKubeClient:
         await self._client.delete(SERVICES, ObjectKey(namespace, name))
 
     async def get_hpa(self, namespace: str, name: str) -> HPA:
-        spec: dict[str, Any] = (await self._client.get(HPAS, ObjectKey(namespace, name)))["spec"]
+        spec: dict[str, Any] = (await self._get(HPAS, namespace, name))["spec"]
         return HPA(name, namespace, spec["scaleTargetRef"]["name"], spec.get("minReplicas", 1), spec["maxReplicas"])
 
     async def create_hpa(self, hpa: HPA) -> None:
@@ -103,11 +105,18 @@ class ClusterKubeClient:
     async def delete_hpa(self, namespace: str, name: str) -> None:
         await self._client.delete(HPAS, ObjectKey(namespace, name))
 
+    async def _get(self, resource: Resource[UntypedObject], namespace: str, name: str) -> UntypedObject:
+        """Raises AlreadyExists for an object that is not a child of a service: it is neither changed nor deleted."""
+        found = await self._client.get(resource, ObjectKey(namespace, name))
+        if SERVICE_LABEL not in found["metadata"].get("labels", {}):
+            raise AlreadyExists(f"{resource.kind} {name} already exists and does not belong to an inference service")
+        return found
+
     def _deployment(self, deployment: Deployment) -> Manifest:
         if not (deployment.image or self._options.image):
             raise InvalidSpec(("spec.image: must be set, because no default image is configured",))
         ref = _ref_of_deployment(deployment.namespace, deployment.name)
-        manifest = manifests.deployment_manifest(deployment, ref, self._options, owned=True)
+        manifest = manifests.deployment_manifest(deployment, ref, self._options, with_replicas=True)
         written = msgspec.json.encode(deployment.wanted).decode()
         manifest["metadata"]["annotations"] = {DEPLOYMENT_ANNOTATION: written}
         return manifest

@@ -95,6 +95,11 @@ class GpuDemand(msgspec.Struct, frozen=True):
         ]
         return " with ".join(part for part in parts if part)
 
+    def devices(self, options: GpuOptions) -> list[str]:
+        """The resources of the GPUs that meet the demand."""
+        vendors = options.memory_labels if self.vendor is None else [self.vendor]
+        return [device for vendor in vendors if (device := options.resource(vendor)) is not None]
+
     def affinity(self, options: GpuOptions) -> dict[str, Any]:
         """Memory is required, as far as labels state it. A vendor alone is preferred: its resource decides."""
         labels = self._labels(options)

@@ -1,11 +1,7 @@
 """Reads Deployments, Services and HPAs as the API server returns them. Pure."""
 
-from typing import Any
-
 from vmafx.inference.children import LiveDeployment
-from vmafx.inference.manifests import CONTAINER, WEIGHTS_ANNOTATION, parse_weights
-
-Manifest = dict[str, Any]
+from vmafx.inference.manifests import CONTAINER, WEIGHTS_ANNOTATION, Manifest, parse_weights
 
 
 def live_deployment(generation: int, spec: Manifest, status: Manifest | None) -> LiveDeployment:

@@ -46,16 +46,18 @@ def labels(selector: dict[str, str]) -> dict[str, str]:
     return {"app.kubernetes.io/name": "vmafx-inference", **selector}
 
 
-def deployment_manifest(deployment: Deployment, ref: ServiceRef, options: ServingOptions, *, owned: bool) -> Manifest:
-    """Without `owned`, it has no replicas: they belong to an autoscaler."""
-    selector = ref.selector("canary" if deployment.name == ref.deployment("canary") else "primary")
+def deployment_manifest(
+    deployment: Deployment, ref: ServiceRef, options: ServingOptions, *, with_replicas: bool
+) -> Manifest:
+    """Without replicas if they belong to an autoscaler."""
+    selector = ref.selector(ref.track_of(deployment.name))
     spec: Manifest = {
         "selector": {"matchLabels": selector},
         "progressDeadlineSeconds": PROGRESS_DEADLINE,
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"}},
         "template": {"metadata": {"labels": labels(selector)}, "spec": _pod_spec(deployment, options)},
     }
-    if owned:
+    if with_replicas:
         spec["replicas"] = deployment.replicas
     return _manifest("apps/v1", "Deployment", deployment.name, selector, spec)
 
@@ -83,8 +85,11 @@ def hpa_manifest(hpa: HPA, ref: ServiceRef) -> Manifest:
 
 def budget_manifest(deployment: Deployment, ref: ServiceRef) -> Manifest:
     """A PodDisruptionBudget, so that draining nodes takes one replica at a time."""
-    selector = ref.selector("canary" if deployment.name == ref.deployment("canary") else "primary")
-    spec = {"maxUnavailable": 1, "selector": {"matchLabels": selector}}
+    selector = ref.selector(ref.track_of(deployment.name))
+    # Replicas that are not ready do not protect anything: they may be evicted.
+    spec = {
+        "maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow", "selector": {"matchLabels": selector},
+    }  # fmt: skip
     return _manifest("policy/v1", "PodDisruptionBudget", deployment.name, selector, spec)
 
 
@@ -133,9 +138,10 @@ def _pod_spec(deployment: Deployment, options: ServingOptions) -> Manifest:
     }
     if (demand := GpuDemand.of(deployment.gpuVendor, deployment.resources.gpuMemory)) is not None:
         spec["affinity"] = {"nodeAffinity": demand.affinity(options.gpu)}
-    if (device := options.gpu.resource(deployment.gpuVendor)) is not None:
         # By convention, the taint that keeps other Pods off GPU nodes has the name of their resource.
-        spec["tolerations"] = [{"key": device, "operator": "Exists", "effect": "NoSchedule"}]
+        spec["tolerations"] = [
+            {"key": device, "operator": "Exists", "effect": "NoSchedule"} for device in demand.devices(options.gpu)
+        ]
     return spec
 
 

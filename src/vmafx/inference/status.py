@@ -1,16 +1,17 @@
 """The status of a ZerfooInferenceService, decided from its children. Pure."""
 
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from vmafx.api.inference import CanarySpec, ZerfooInferenceServiceSpec, ZerfooInferenceServiceStatus
-from vmafx.inference.children import DesiredChildren, LiveDeployment, LiveState, ServiceRef
+from vmafx.inference.children import DesiredChildren, LiveDeployment, LiveState, ServiceRef, Track
 from vmafx.inference.manifests import rounding_notes
 from vmafx.inference.traffic import MAX_MISS, achieved_weight
 from vmafx.runtime.conditions import NewCondition
 
+MAX_STATUS_MESSAGE = 4096  # characters
 WAITING = ("CanaryNotReady", "PrimaryNotReady", "RoutePending")  # reasons of CanaryHonoured that pass
 CONDITIONS = ("Ready", "Available", "Progressing", "Degraded", "Schedulable", "CanaryHonoured")
 
@@ -37,7 +38,7 @@ class ServiceState(msgspec.Struct, frozen=True):
     ref: ServiceRef
     spec: ZerfooInferenceServiceSpec
     desired: DesiredChildren
-    live: LiveState
+    live: LiveState  # after the desired children were applied
     route: Route | None = None
     problems: tuple[Problem, ...] = ()
     pending: bool = False  # a child is not applied yet
@@ -85,10 +86,14 @@ def decide_status(state: ServiceState) -> Decision:
 
 def _problems(state: ServiceState) -> Iterable[Problem]:
     """Problems that the spec and the Deployments show by themselves."""
-    for name, track in _tracks(state):
+    spec = state.spec
+    for name in _tracks(state):
+        track = state.live.track(name)
         if track is not None and track.problem:
             yield Problem("RolloutStuck", f"{name}: {track.problem}")
-    spec = state.spec
+        if track is not None and not track.replicas and spec.minReplicas:
+            message = f"{name}: its Deployment was scaled to 0, which turns its autoscaler off: scale it to 1 or more"
+            yield Problem("ScaledToZero", message)
     if spec.minReplicas and not (spec.resources and spec.resources.cpu):
         message = "autoscaling needs resources.cpu: utilization is a percentage of the CPU request"
         yield Problem("CannotScale", message, blocking=False)
@@ -98,56 +103,59 @@ def _problems(state: ServiceState) -> Iterable[Problem]:
         yield Problem("NoMatchingNode", state.schedulable.message, blocking=False)
 
 
-def _tracks(state: ServiceState) -> list[tuple[str, LiveDeployment | None]]:
-    """The Deployments that should exist."""
-    tracks = [("primary", state.live.primary)]
-    return tracks if state.desired.canary == "none" else [*tracks, ("canary", state.live.canary)]
+def _tracks(state: ServiceState) -> tuple[Track, ...]:
+    """The tracks that should exist."""
+    return ("primary",) if state.desired.canary == "none" else ("primary", "canary")
 
 
 def _available(state: ServiceState) -> NewCondition:
-    """Whether requests are answered: the track that receives them, or one of them, has a ready replica."""
-    serving = "canary" if state.desired.weight == 100 else "primary"
-    track = state.live.canary if serving == "canary" else state.live.primary
-    if track is not None and track.ready:
-        message = f"{track.ready} of {track.replicas} replicas of the {serving} are ready"
-        return NewCondition("Available", "True", "ReplicasReady", message)
-    return NewCondition("Available", "False", "NoReplicaReady", f"no replica of the {serving} is ready")
+    """Whether requests are answered: a track that receives them has a ready replica.
+
+    Where both share a Service, either will do: it sends requests to ready replicas only.
+    """
+    tracks: tuple[Track, ...] = ("canary",) if state.live.weight == 100 else ("primary",)
+    if state.route is None and 0 < state.live.weight < 100:
+        tracks = ("primary", "canary")
+    for name in tracks:
+        track = state.live.track(name)
+        if track is not None and track.ready:
+            message = f"{track.ready} of {track.replicas} replicas of the {name} are ready"
+            return NewCondition("Available", "True", "ReplicasReady", message)
+    return NewCondition("Available", "False", "NoReplicaReady", f"no replica of the {' or the '.join(tracks)} is ready")
 
 
 def _progress(state: ServiceState) -> NewCondition:
     """Whether the children are on the way to what is desired."""
-    unfinished = [
-        _describe(name, track) for name, track in _tracks(state) if track is None or not _finished(state, name, track)
-    ]
-    if any(track is not None and track.problem for _, track in _tracks(state)):
+    unfinished = [_describe(name, state.live.track(name)) for name in _tracks(state) if not _finished(state, name)]
+    if any(track is not None and track.problem for track in map(state.live.track, _tracks(state))):
         return NewCondition("Progressing", "False", "RolloutStuck", "; ".join(unfinished) or "a rollout is stuck")
-    phase, route = state.desired.canary, state.route
-    under_way = {
-        "Promoting": "the canary serves until all replicas of the primary have its model" * (phase == "promoting"),
-        "RollingOut": "; ".join(unfinished),
-        "RetiringCanary": "waiting for the gateway to stop sending requests to the canary" * (phase == "retiring"),
-        "RoutePending": "the gateway has not accepted the route yet" * (route is not None and route.accepted is None),
-        "Applying": "not all children are applied yet" * state.pending,
-    }
-    reasons = [reason for reason, message in under_way.items() if message]
-    if reasons:
-        message = "; ".join(message for message in under_way.values() if message)
-        return NewCondition("Progressing", "True", reasons[0], message)
+    under_way: list[tuple[str, str]] = []
+    if state.desired.canary == "promoting":
+        under_way.append(("Promoting", "the canary serves until all replicas of the primary have its model"))
+    if unfinished:
+        under_way.append(("RollingOut", "; ".join(unfinished)))
+    if state.desired.canary == "retiring":
+        under_way.append(("RetiringCanary", "waiting for the gateway to stop sending requests to the canary"))
+    if state.route is not None and state.route.accepted is None:
+        under_way.append(("RoutePending", "the gateway has not accepted the route yet"))
+    if state.pending:
+        under_way.append(("Applying", "not all children are applied yet"))
+    if under_way:
+        return NewCondition("Progressing", "True", under_way[0][0], "; ".join(message for _, message in under_way))
     return NewCondition("Progressing", "False", "Complete", "all replicas are up to date and ready")
 
 
-def _finished(state: ServiceState, name: str, track: LiveDeployment) -> bool:
+def _finished(state: ServiceState, name: Track) -> bool:
     """Whether a Deployment is complete, with the model and the replicas that are desired now."""
-    wanted = next(one for one in state.desired.deployments if one.name == state.ref.deployment(_track(name)))
+    wanted = next(one for one in state.desired.deployments if one.name == state.ref.deployment(name))
+    track = state.live.track(name)
+    if track is None or not track.replicas:
+        return False
     counted = state.desired.hpa_of(wanted) is not None or track.replicas == wanted.replicas
     return track.complete and counted and track.modelRef == wanted.modelRef
 
 
-def _track(name: str) -> Literal["primary", "canary"]:
-    return "canary" if name == "canary" else "primary"
-
-
-def _describe(name: str, track: LiveDeployment | None) -> str:
+def _describe(name: Track, track: LiveDeployment | None) -> str:
     if track is None:
         return f"{name}: not created yet"
     text = f"{name}: {track.ready} of {track.replicas} replicas are ready"
@@ -175,10 +183,10 @@ def _ready(ready: bool, available: NewCondition, progress: NewCondition, problem
 def _achieved(state: ServiceState) -> int:
     """The percentage of requests that the canary receives."""
     if state.route is not None:
-        return state.desired.weight if state.route.accepted else 0
+        return state.live.weight if state.route.accepted else 0
     primary, canary = state.live.primary, state.live.canary
     return achieved_weight(
-        state.desired.weight, primary.ready if primary is not None else 0, canary.ready if canary is not None else 0
+        state.live.weight, primary.ready if primary is not None else 0, canary.ready if canary is not None else 0
     )
 
 
@@ -195,19 +203,18 @@ def _canary_honoured(state: ServiceState, canary: CanarySpec, weight: int) -> Ne
 
 def _weight_reached(state: ServiceState, canary: CanarySpec, weight: int) -> tuple[str, str]:
     """The reason why the weight is not honoured, empty if it is, and a message."""
-    wanted, live = canary.weight, state.live.canary
+    wanted = canary.weight
     got = f"the canary receives {weight} % of the requests, its weight is {wanted}"
     if state.route is not None and not state.route.accepted:
         if state.route.accepted is None:
             return "RoutePending", f"the gateway has not accepted the route yet; {got}"
         return "RouteNotAccepted", f"the gateway rejects the route; {got}"
-    if abs(weight - wanted) <= MAX_MISS and state.desired.weight == wanted:
+    if abs(weight - wanted) <= MAX_MISS and state.live.weight == wanted:
         return "", got
-    if live is None or live.ready < live.replicas or state.desired.weight != wanted:
-        return "CanaryNotReady", f"{_describe('canary', live)}; {got}"
-    primary = state.live.primary
-    if primary is not None and primary.ready < primary.replicas:
-        return "PrimaryNotReady", f"{_describe('primary', primary)}; {got}"
+    if state.live.weight != wanted or not _finished(state, "canary"):
+        return "CanaryNotReady", f"{_describe('canary', state.live.canary)}; {got}"
+    if not _finished(state, "primary"):
+        return "PrimaryNotReady", f"{_describe('primary', state.live.primary)}; {got}"
     advice = "without a gateway, requests are split by the number of replicas: use more replicas, or a gateway"
     return "WeightMissed", f"{got}; {advice}"
 
@@ -220,11 +227,11 @@ def _message(state: ServiceState, conditions: list[NewCondition]) -> str:
         parts.append(by_type["Degraded"].message)
     if by_type["Progressing"].status == "True" or by_type["Available"].status == "False":
         parts.append(by_type["Progressing" if by_type["Progressing"].status == "True" else "Available"].message)
-    honoured, told = by_type.get("CanaryHonoured"), by_type["Progressing"].status == "True"
-    if honoured is not None and honoured.status == "False" and not (told and honoured.reason in WAITING):
+    honoured, progressing = by_type.get("CanaryHonoured"), by_type["Progressing"].status == "True"
+    if honoured is not None and honoured.status == "False" and not (progressing and honoured.reason in WAITING):
         parts.append(honoured.message)
     if not parts:
         parts.append(by_type["Available"].message)
         if honoured is not None:
             parts.append(honoured.message)
-    return "; ".join([*parts, *rounding_notes(state.spec.healthCheck)])
+    return "; ".join([*parts, *rounding_notes(state.spec.healthCheck)])[:MAX_STATUS_MESSAGE]

@@ -53,7 +53,7 @@ class AccessReview(ApiModel):
 
 
 class EndpointConditions(ApiModel):
-    ready: bool = False
+    ready: bool | None = None  # unknown counts as ready
 
 
 class SliceEndpoint(ApiModel):

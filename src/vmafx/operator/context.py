@@ -13,9 +13,9 @@ from vmafx.api.node import NodeView
 from vmafx.clock import loop_time, utc_now
 from vmafx.jobs.cache import jobs_informer
 from vmafx.kube import NODES, Client, ObjectKey, Resource
-from vmafx.runtime.children import Child, child_informer
+from vmafx.runtime.children import Child, child_informer, optional_child_informer
 from vmafx.runtime.events import EventRecorder
-from vmafx.runtime.informer import Informer
+from vmafx.runtime.informer import Informer, OptionalInformer
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
 
@@ -54,17 +54,19 @@ class OperatorContext(msgspec.Struct, kw_only=True, eq=False, dict=True):
         self.manager.add_informer(nodes, fresh=True)
         return nodes
 
-    def children(self, resource: Resource[Any], *, optional: bool = False) -> Informer[Child]:
-        """The objects of this resource that the operator created for an owner: one cache, shared by all kinds.
-
-        With `optional`, the server may not have the resource.
-        """
+    def children(self, resource: Resource[Any]) -> Informer[Child]:
+        """The objects of this resource that the operator created for an owner: one cache, shared by all kinds."""
         kind = (resource.api_version, resource.kind)
         if kind not in self._children:
-            cache = child_informer(self.client, resource, self.namespace, FIELD_MANAGER, optional=optional)
-            self._children[kind] = cache
-            self.manager.add_informer(self._children[kind])
+            self._children[kind] = child_informer(self.client, resource, self.namespace, FIELD_MANAGER)
+            self.manager.add_informer(self._children[kind], fresh=True)
         return self._children[kind]
+
+    def optional_children(self, resource: Resource[Any]) -> OptionalInformer[Child]:
+        """The same, for a resource that the server may not have. Only one kind of the operator can use it."""
+        cache = optional_child_informer(self.client, resource, self.namespace, FIELD_MANAGER)
+        self.manager.add_informer(cache)
+        return cache
 
     @cached_property
     def _children(self) -> dict[tuple[str, str], Informer[Child]]:

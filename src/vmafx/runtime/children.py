@@ -176,17 +176,21 @@ def controlling_owner(meta: _Owned) -> str:
     return next((reference.uid for reference in meta.ownerReferences if reference.controller), "")
 
 
-def child_informer(
-    client: Client, resource: Resource[Any], namespace: str, field_manager: str, *, optional: bool = False
-) -> Informer[Child]:
-    """The cache of one kind of children: all objects managed by `field_manager`, indexed by owner.
+def child_informer(client: Client, resource: Resource[Any], namespace: str, field_manager: str) -> Informer[Child]:
+    """The cache of one kind of children: all objects managed by `field_manager`, indexed by owner."""
+    return Informer(client, resource.decoded_as(Child), namespace=namespace, **_child_cache(field_manager))
 
-    With `optional`, the server may not have the kind.
-    """
+
+def optional_child_informer(
+    client: Client, resource: Resource[Any], namespace: str, field_manager: str
+) -> OptionalInformer[Child]:
+    """The same, for a kind that the server may not have."""
+    return OptionalInformer(client, resource.decoded_as(Child), namespace=namespace, **_child_cache(field_manager))
+
+
+def _child_cache(field_manager: str) -> dict[str, Any]:
     indexes = {BY_OWNER: lambda child: (controlling_owner(child.metadata),)}
-    make = OptionalInformer if optional else Informer
-    labels = f"{MANAGED_BY}={field_manager}"
-    return make(client, resource.decoded_as(Child), namespace=namespace, labels=labels, indexes=indexes)
+    return {"labels": f"{MANAGED_BY}={field_manager}", "indexes": indexes}
 
 
 class Children(Generic[T]):
@@ -220,8 +224,8 @@ class Children(Generic[T]):
     ) -> SyncResult:
         """Make the owner have exactly the declared children; `initial` has the initial values of fields not owned.
 
-        A child that the server rejects, or whose name is taken, does not block the others. Other errors, such as a
-        server that does not respond, are raised.
+        A child that the server rejects, or whose name is taken, does not block the others; but no child is deleted
+        until all declared ones are applied. Other errors, such as a server that does not respond, are raised.
         """
         if owner.metadata.deletionTimestamp is not None:
             return SyncResult()
@@ -243,8 +247,9 @@ class Children(Generic[T]):
                 failures.append(child)
             else:
                 children[kind[1], key.name] = child
-        for name in await self._prune(meta.uid, kept):
-            children[name] = None
+        if None not in children.values():  # what replaces a child, or sends requests elsewhere, must be there first
+            for name in await self._prune(meta.uid, kept):
+                children[name] = None
         outdated = meta.uid in self._outdated
         self._outdated.discard(meta.uid)
         if self._owners.store.get(ObjectKey(meta.namespace, meta.name)) is None:  # deleted during the sync
@@ -462,8 +467,14 @@ class Children(Generic[T]):
         """Delete the other children; return those that could not be deleted yet."""
         refused: list[ChildName] = []
         for kind, informer in self._informers.items():
-            for child in tuple(informer.store.by(BY_OWNER, owner_uid)):
-                key, uid = key_of(child), child.metadata.uid
+            known = {key_of(child): child for child in informer.store.by(BY_OWNER, owner_uid)}
+            known |= {  # applied, but not in the cache yet
+                key: applied.newer
+                for (of_kind, key), applied in self._applied.get(owner_uid, {}).items()
+                if of_kind == kind and applied.newer is not None
+            }
+            for key, child in known.items():
+                uid = child.metadata.uid
                 if (kind, key) in kept or child.metadata.deletionTimestamp is not None or uid in self._deleted:
                     continue
                 try:

@@ -14,6 +14,7 @@ from contextlib import aclosing, suppress
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from vmafx.backoff import Backoff
+from vmafx.clock import loop_time
 from vmafx.kube import Client, ObjectKey, Resource
 from vmafx.kube.decoding import UnreadableObject
 from vmafx.kube.errors import Expired, Forbidden, Invalid, KubeError, NotFound, UnreadableResponse
@@ -24,6 +25,7 @@ from vmafx.runtime.store import Indexer, ObjectChange, Store
 T = TypeVar("T")
 ChangeHandler = Callable[[ObjectChange[T]], None]
 BACKOFF = Backoff(0.2, 30.0)
+VANISHED_AFTER = 60.0  # seconds
 AVAILABILITY_CHECK_INTERVAL = 30.0  # seconds between attempts to list an unavailable optional resource
 
 
@@ -229,10 +231,13 @@ class Informer(Generic[T]):
 class OptionalInformer(Informer[T]):
     """An informer of a resource that the server may not have, or that this process may not read.
 
-    It is then synced with an empty store, and `unavailable` has the error, until the resource can be listed.
+    It is synced with an empty store until the resource can be listed; `unavailable` has the error. A resource that was
+    available keeps its objects: an error may pass, and deleting what depends on them would do more harm than keeping
+    it. They are dropped if the server does not have the resource for VANISHED_AFTER.
     """
 
     unavailable: KubeError | None = None
+    _unavailable_since = 0.0
 
     async def _list_pages(self) -> None:
         await super()._list_pages()
@@ -244,9 +249,13 @@ class OptionalInformer(Informer[T]):
             return
         if self.unavailable is None:
             self._log.info("optional resource is not available", error=str(error))
+            self._unavailable_since = loop_time()
         self.unavailable = error
-        self._finish_list()
-        await asyncio.sleep(AVAILABILITY_CHECK_INTERVAL)
+        gone = isinstance(error, NotFound) and loop_time() - self._unavailable_since > VANISHED_AFTER
+        if gone or not self.synced.is_set():
+            self._finish_list()
+        known = len(self.store) > 0
+        await asyncio.sleep(BACKOFF.delay(failures) if known else AVAILABILITY_CHECK_INTERVAL)
 
 
 def _key(item: Any) -> ObjectKey:

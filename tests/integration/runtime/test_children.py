@@ -572,3 +572,27 @@ async def test_a_child_of_a_deleted_namesake_is_deleted(client: Client, namespac
     applied = await client.get(CONFIG_MAPS, ObjectKey(namespace, "c"))
     assert not (await config_maps_of(client, earlier)[0].sync(earlier, [body])).complete  # by an outdated process
     assert await client.get(CONFIG_MAPS, ObjectKey(namespace, "c")) == applied
+
+
+async def test_a_child_that_is_not_in_the_cache_yet_is_deleted_too(
+    client: Client, namespace: str, owner: Widget
+) -> None:
+    children, _ = config_maps_of(client, owner)
+    await children.sync(owner, [config("c")])
+    await children.sync(owner, [])
+    with pytest.raises(NotFound):
+        await client.get(CONFIG_MAPS, ObjectKey(namespace, "c"))
+
+
+async def test_nothing_is_deleted_before_all_declared_children_are_applied(
+    client: Client, namespace: str, owner: Widget
+) -> None:
+    """A Service that still selects a Deployment must be applied before the Deployment may go."""
+    children, _ = config_maps_of(client, owner)
+    await children.sync(owner, [config("old")])
+    refused = config("new", data={"a b": "an invalid key"})
+    assert not (await children.sync(owner, [refused])).complete
+    await client.get(CONFIG_MAPS, ObjectKey(namespace, "old"))
+    assert (await children.sync(owner, [config("new")])).complete
+    with pytest.raises(NotFound):
+        await client.get(CONFIG_MAPS, ObjectKey(namespace, "old"))

@@ -355,6 +355,7 @@ async def test_an_optional_resource_may_be_missing_appear_and_vanish(
     client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(informer_module, "AVAILABILITY_CHECK_INTERVAL", 0.05)
+    monkeypatch.setattr(informer_module, "VANISHED_AFTER", 0.2)
     group = f"{namespace}.example.com"
     gadgets: Resource[UntypedObject] = Resource(group, "v1", "gadgets", "Gadget", dict)
     names = {"kind": "Gadget", "listKind": "GadgetList", "plural": "gadgets", "singular": "gadget"}
@@ -375,7 +376,7 @@ async def test_an_optional_resource_may_be_missing_appear_and_vanish(
         await eventually(lambda: informer.store.get(ObjectKey(namespace, "g")), "the object is in the store")
         await client.delete(CRDS, ObjectKey("", definition["metadata"]["name"]))
         await eventually(lambda: informer.unavailable is not None, "the resource has vanished")
-        assert len(informer.store) == 0
+        await eventually(lambda: not len(informer.store), "its objects are dropped")
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -393,3 +394,20 @@ async def test_an_optional_resource_may_be_forbidden(client: Client, namespace: 
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_an_optional_resource_keeps_its_objects_while_it_is_refused(
+    client: Client, namespace: str, proxy: FaultyProxy
+) -> None:
+    """A 403 may pass, and what depends on the objects must not be deleted meanwhile."""
+    key, _ = await make(client, namespace)
+    async with Client(proxy.config) as through:
+        informer = OptionalInformer(through, SLIM, namespace=namespace)
+        async with running(informer):
+            proxy.faults.extend([Refuse(403)] * 2)
+            refreshed = asyncio.create_task(informer.refresh())
+            await eventually(lambda: informer.unavailable, "the list is refused", every=0.01)
+            assert informer.store.get(key) is not None
+            await refreshed
+            assert informer.unavailable is None
+            assert informer.store.get(key) is not None

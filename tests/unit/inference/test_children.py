@@ -1,5 +1,7 @@
 """The children of a service, decided from its spec and what is live."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -193,13 +195,45 @@ def test_with_replicas_the_canary_follows_the_autoscaled_primary() -> None:
     assert [hpa.targetRef for hpa in children.hpas] == ["m-primary"]
 
 
+def minimums(children: DesiredChildren) -> dict[str, int]:
+    return {hpa.targetRef: hpa.minReplicas for hpa in children.hpas}
+
+
 def test_with_a_route_the_canary_scales_by_itself() -> None:
     scaled = spec(canary=25, minReplicas=4, maxReplicas=20)
     children = desired_children(REF, scaled, LiveState(live(replicas=12), live(NEW, 5)), "route")
     assert replicas(children) == {"m-primary": (OLD, 12), "m-canary": (NEW, 5)}
-    assert children.hpas[1] == HPA("m-canary-hpa", "media", "m-canary", 1, 20)
+    assert children.hpas[1] == HPA("m-canary-hpa", "media", "m-canary", 3, 20)
     new = desired_children(REF, scaled, LiveState(live(replicas=12)), "route")
     assert replicas(new)["m-canary"] == (NEW, 3)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_an_autoscaled_primary_keeps_its_replicas_while_a_canary_shares_its_requests(split: Split) -> None:
+    """An abort sends all requests back at once: to as many replicas as they had."""
+    scaled: dict[str, Any] = {"minReplicas": 2, "maxReplicas": 20}
+    shared = desired_children(REF, spec(canary=50, **scaled), LiveState(live(replicas=15), live(NEW, 8)), split)
+    assert minimums(shared)["m-primary"] == 15
+    aborting = desired_children(REF, spec(**scaled), LiveState(live(replicas=15), live(NEW, 8), weight=0), split)
+    assert minimums(aborting)["m-primary"] == 2
+    warm = desired_children(REF, spec(canary=0, **scaled), LiveState(live(replicas=15), live(NEW, 1)), split)
+    assert minimums(warm)["m-primary"] == 2
+
+
+def test_a_canary_with_all_requests_has_an_autoscaler_even_without_a_route() -> None:
+    """The primary's no longer sees any load."""
+    scaled = spec(canary=100, minReplicas=2, maxReplicas=20)
+    children = desired_children(REF, scaled, LiveState(live(replicas=15), live(NEW, 15), weight=100))
+    assert minimums(children) == {"m-primary": 15, "m-canary": 15}
+
+
+def test_a_route_raises_the_weight_when_the_canary_can_carry_the_load_of_the_live_primary() -> None:
+    """Not when it has its share of minReplicas only."""
+    scaled = spec(canary=100, minReplicas=2, maxReplicas=20)
+    before = desired_children(REF, scaled, LiveState(live(replicas=15), live(NEW, 2), weight=5), "route")
+    assert (before.weight, minimums(before)["m-canary"]) == (5, 15)
+    after = desired_children(REF, scaled, LiveState(live(replicas=15), live(NEW, 15), weight=5), "route")
+    assert after.weight == 100
 
 
 deployments = st.builds(

@@ -31,9 +31,9 @@ LABELS = {"app.kubernetes.io/name": "vmafx-inference", "vmafx.dev/service": "m"}
 PRIMARY = {**LABELS, "vmafx.dev/track": "primary"}
 
 
-def manifest(track: Track = "primary", *, owned: bool = True, **fields: Any) -> dict[str, Any]:
+def manifest(track: Track = "primary", *, with_replicas: bool = True, **fields: Any) -> dict[str, Any]:
     deployment = Deployment(REF.deployment(track), "media", **{"replicas": 3, "modelRef": "model:1", **fields})
-    return deployment_manifest(deployment, REF, OPTIONS, owned=owned)
+    return deployment_manifest(deployment, REF, OPTIONS, with_replicas=with_replicas)
 
 
 def server(**fields: Any) -> dict[str, Any]:
@@ -58,8 +58,8 @@ def test_a_deployment_selects_the_pods_of_its_track(track: Track) -> None:
 
 
 def test_replicas_belong_to_the_service_or_to_an_autoscaler() -> None:
-    assert manifest(owned=True)["spec"]["replicas"] == 3
-    assert "replicas" not in manifest(owned=False)["spec"]
+    assert manifest(with_replicas=True)["spec"]["replicas"] == 3
+    assert "replicas" not in manifest(with_replicas=False)["spec"]
 
 
 def test_the_image_of_the_service_comes_before_the_default() -> None:
@@ -119,7 +119,9 @@ def test_without_resources_nothing_is_requested() -> None:
 
 def test_the_intel_device_is_a_setting() -> None:
     options = ServingOptions("x", GpuOptions("gpu.intel.com/xe"))
-    made = deployment_manifest(Deployment("m-primary", "media", 1, "a", gpuVendor="intel"), REF, options, owned=True)
+    made = deployment_manifest(
+        Deployment("m-primary", "media", 1, "a", gpuVendor="intel"), REF, options, with_replicas=True
+    )
     assert made["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {"gpu.intel.com/xe": "1"}
 
 
@@ -209,7 +211,11 @@ def test_an_autoscaler_targets_a_deployment() -> None:
 
 def test_a_budget_covers_the_pods_of_a_track() -> None:
     made = budget_manifest(Deployment("m-canary", "media", 3, "model:2"), REF)
-    assert made["spec"] == {"maxUnavailable": 1, "selector": {"matchLabels": REF.selector("canary")}}
+    assert made["spec"] == {
+        "maxUnavailable": 1,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",  # replicas that are not ready protect nothing
+        "selector": {"matchLabels": REF.selector("canary")},
+    }
 
 
 names = st.from_regex(r"\A[a-z]([-a-z0-9]{0,20}[a-z0-9])?-(primary|canary)\Z")

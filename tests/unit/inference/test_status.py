@@ -28,7 +28,8 @@ NO_NODE = NewCondition("Schedulable", "False", "NoMatchingNode", "no Kubernetes 
 
 def decide(wanted: ZerfooInferenceServiceSpec, state: LiveState, split: Split = "replicas", **more: Any) -> Decision:
     desired = desired_children(REF, wanted, state, split)
-    return decide_status(ServiceState(ref=REF, spec=wanted, desired=desired, live=state, **more))
+    after = msgspec.structs.replace(state, weight=desired.weight)
+    return decide_status(ServiceState(ref=REF, spec=wanted, desired=desired, live=after, **more))
 
 
 def condition(decision: Decision, kind: str) -> tuple[str, str]:
@@ -168,7 +169,7 @@ def test_a_missing_gpu_is_reported() -> None:
 
 def test_with_all_requests_on_the_canary_only_its_replicas_count_as_available() -> None:
     desired = desired_children(REF, spec(canary=100), LiveState(live(), live(NEW, 3)))
-    after = LiveState(live(), live(NEW, 3, ready=0))
+    after = LiveState(live(), live(NEW, 3, ready=0), weight=100)
     decision = decide_status(ServiceState(ref=REF, spec=spec(canary=100), desired=desired, live=after))
     assert condition(decision, "Available") == ("False", "NoReplicaReady")
     assert "no replica of the canary is ready" in next(

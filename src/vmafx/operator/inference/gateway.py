@@ -3,6 +3,7 @@
 A Gateway is used only if the operator is told its name: routes make services reachable from wherever it listens.
 """
 
+import re
 from typing import Any
 
 import msgspec
@@ -14,8 +15,10 @@ from vmafx.inference.status import Route
 from vmafx.kube import Client, ObjectKey
 from vmafx.kube.core import GATEWAYS, HTTP_ROUTES
 from vmafx.runtime.children import Child
-from vmafx.runtime.informer import Informer, OptionalInformer
+from vmafx.runtime.informer import OptionalInformer
+from vmafx.runtime.store import ObjectChange
 
+MAX_DOMAIN = 253 - 105  # characters; names of services have 40 at most, names of namespaces 63
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -37,6 +40,15 @@ class GatewayRef(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+def parse_domain(text: str) -> str:
+    """A domain for host names of services, which have up to 105 characters before it."""
+    if len(text) > MAX_DOMAIN or not re.fullmatch(
+        r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", text
+    ):
+        raise ValueError(f"{text!r} is not a domain of at most {MAX_DOMAIN} characters, such as models.example.com")
+    return text
 
 
 class Listener(ApiModel):
@@ -61,9 +73,16 @@ class ServingGateway:
 
     def __init__(self, client: Client, ref: GatewayRef, domain: str) -> None:
         self.ref, self._domain = ref, domain
-        self.gateways: Informer[GatewayView] = OptionalInformer(
+        self.gateways: OptionalInformer[GatewayView] = OptionalInformer(
             client, GATEWAYS.decoded_as(GatewayView), namespace=ref.namespace
         )
+
+    def is_changed(self, change: ObjectChange[GatewayView]) -> bool:
+        """Whether the Gateway appeared, vanished or got other listeners: its status changes with every route."""
+        old, new = change.old, change.new
+        if change.key.name != self.ref.name:
+            return False
+        return old is None or new is None or old.spec != new.spec
 
     @property
     def exists(self) -> bool:
@@ -138,10 +157,18 @@ def is_settled(route: Child) -> bool:
     )
 
 
+def weight_of(route: Child, service: str) -> int:
+    """The weight that the route gives to a Service; 0 if it is not a backend."""
+    return next((backend.get("weight", 1) for backend in _backends(route) if backend["name"] == service), 0)
+
+
 def sends_to(route: Child, service: str) -> bool:
     """Whether the route has a Service as a backend, or had one in the version that a gateway may still use."""
-    backends = [backend["name"] for rule in route["spec"].get("rules", ()) for backend in rule.get("backendRefs", ())]
-    return service in backends or not is_settled(route)
+    return any(backend["name"] == service for backend in _backends(route)) or not is_settled(route)
+
+
+def _backends(route: Child) -> list[dict[str, Any]]:
+    return [backend for rule in route["spec"].get("rules", ()) for backend in rule.get("backendRefs", ())]
 
 
 def _parents(route: Child) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ class GpuNodes:
         self._options, self._wanted = options, asyncio.Event()
         self._nodes: OptionalInformer[Any] = OptionalInformer(client, _view(options))
         self._changed = changed
-        self._fitting: dict[GpuDemand, int] = {}  # number of nodes, by demand; nodes change rarely
+        self._fits: dict[GpuDemand, bool] = {}  # whether a node fits, by demand; nodes change rarely
         self._nodes.on_change(self._on_change)
 
     async def run(self) -> None:
@@ -44,11 +44,15 @@ class GpuNodes:
             self._changed()
 
     def _on_change(self, change: ObjectChange[Any]) -> None:
-        """Nodes report their health all the time; only a change of their GPUs matters."""
-        if _gpus(change.old) != _gpus(change.new):
-            self._fitting.clear()
-            if self._nodes.synced.is_set():
+        """Nodes report their health all the time; only what their GPUs make possible matters."""
+        if self._fits and _gpus(change.old) != _gpus(change.new):
+            before, self._fits = self._fits, {demand: self._any_fits(demand) for demand in self._fits}
+            if before != self._fits:
                 self._changed()
+
+    def _any_fits(self, demand: GpuDemand) -> bool:
+        nodes = (_gpus(node) for node in self._nodes.store.values())
+        return any(demand.fits(labels, allocatable, self._options) for labels, allocatable in nodes)
 
     def condition(self, demand: GpuDemand | None) -> NewCondition | None:
         """The Schedulable condition of a service; None if it needs no GPU, or the nodes are not known yet."""
@@ -60,16 +64,11 @@ class GpuNodes:
         if self._nodes.unavailable is not None:
             message = f"cannot check whether a node has {demand}: the operator is not allowed to list nodes"
             return NewCondition("Schedulable", "Unknown", "NodesForbidden", message)
-        fitting = self._fitting.get(demand)
-        if fitting is None:
-            nodes = [_gpus(node) for node in self._nodes.store.values()]
-            fitting = sum(demand.fits(labels, allocatable, self._options) for labels, allocatable in nodes)
-            self._fitting[demand] = fitting
-        if not fitting:
-            message = f"no Kubernetes node has {demand} (nodes checked: {len(self._nodes.store)})"
-            return NewCondition("Schedulable", "False", "NoMatchingNode", message)
-        found = "1 Kubernetes node has" if fitting == 1 else f"{fitting} Kubernetes nodes have"
-        return NewCondition("Schedulable", "True", "NodeFound", f"{found} {demand}")
+        if demand not in self._fits:
+            self._fits[demand] = self._any_fits(demand)
+        if self._fits[demand]:
+            return NewCondition("Schedulable", "True", "NodeFound", f"a Kubernetes node has {demand}")
+        return NewCondition("Schedulable", "False", "NoMatchingNode", f"no Kubernetes node has {demand}")
 
 
 def _view(options: GpuOptions) -> Resource[Any]:

@@ -53,7 +53,10 @@ _OTHER_REASONS = (
         "Degraded",
         "True",
         "GatewayNotFound",
-        "The Gateway of VMAFX_SERVING_GATEWAY, or the Gateway API, is missing; requests are split by replicas.",
+        "The Gateway of VMAFX_SERVING_GATEWAY, or the Gateway API, is missing.",
+    ),
+    ConditionReason(
+        "Degraded", "True", "ScaledToZero", "A Deployment was scaled to 0, which turns its autoscaler off."
     ),
     ConditionReason("Degraded", "True", "CannotScale", "Autoscaling needs `resources.cpu`."),
     ConditionReason("Degraded", "True", "NoMatchingNode", "No Kubernetes node has the GPU that each replica needs."),
@@ -103,7 +106,7 @@ REASONS = (
 
 def set_up(context: OperatorContext, settings: InferenceSettings) -> None:
     reconciler = InferenceReconciler(context, settings)
-    context.manager.add_informer(reconciler.services)
+    context.manager.add_informer(reconciler.services, fresh=True)
     if reconciler.gateway is not None:
         context.manager.add_informer(reconciler.gateway.gateways)
     context.manager.add_loop(reconciler.loop)

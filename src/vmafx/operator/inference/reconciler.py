@@ -18,18 +18,20 @@ from vmafx.kube.core import DEPLOYMENTS, ENDPOINT_SLICES, HPAS, HTTP_ROUTES, POD
 from vmafx.kube.resources import UntypedObject
 from vmafx.logs import log
 from vmafx.operator.context import FIELD_MANAGER, OperatorContext
-from vmafx.operator.inference.gateway import ServingGateway, sends_to
+from vmafx.operator.inference.gateway import ServingGateway, sends_to, weight_of
 from vmafx.operator.inference.gpu_nodes import GpuNodes
 from vmafx.operator.inference.settings import InferenceSettings
 from vmafx.runtime.children import Child, ChildName, Children, SyncResult
 from vmafx.runtime.conditions import NewCondition, find_condition, with_conditions
 from vmafx.runtime.events import EventSubject
-from vmafx.runtime.informer import Informer, OptionalInformer
+from vmafx.runtime.informer import Informer
 from vmafx.runtime.reconcile import ReconcileLoop, ReconcileResult
 from vmafx.runtime.status import StatusWriter, changed_fields
 
 ENDPOINTS_CHECK_INTERVAL = 0.5  # seconds
-RETRY_AFTER = 5.0  # seconds, while a child is blocked, a kind of the Gateway API is missing or a status is refused
+RETRY_INTERVAL = 5.0  # seconds, while a child is blocked, a kind of the Gateway API is missing or a status is refused
+REFUSED_RETRY_INTERVAL = 30.0  # seconds, for a child that the server rejects
+TRACKS: tuple[Track, ...] = ("primary", "canary")
 
 
 class Gathered(msgspec.Struct, frozen=True):
@@ -37,9 +39,8 @@ class Gathered(msgspec.Struct, frozen=True):
 
     live: LiveState
     route: Child | None = None
-    routed: bool = False  # a gateway splits the requests
-    routed_now: bool = False  # the primary has endpoints: the route can be created
-    reachable: bool = True  # no ready track lacks endpoints
+    uses_route: bool = False  # a gateway splits the requests
+    has_endpoints: bool = True  # False if a track is ready but has no endpoints yet, so that it cannot join the route
 
 
 class InferenceReconciler:
@@ -52,7 +53,7 @@ class InferenceReconciler:
             context.client, INFERENCE_SERVICES.decoded_as(InferenceView), namespace=context.namespace
         )
         caches = [context.children(kind) for kind in (DEPLOYMENTS, SERVICES, HPAS, POD_DISRUPTION_BUDGETS)]
-        self._routes = context.children(HTTP_ROUTES, optional=True)
+        self._routes = context.optional_children(HTTP_ROUTES)
         self._children = Children(context.client, FIELD_MANAGER, self.services, [*caches, self._routes])
         self._status = StatusWriter(context.client, self.services)
         self.nodes = GpuNodes(context.client, self._options.gpu, self._requeue_gpu_services)
@@ -66,7 +67,8 @@ class InferenceReconciler:
         self.gateway: ServingGateway | None = None
         if settings.gateway is not None:
             self.gateway = ServingGateway(context.client, settings.gateway, settings.domain)
-            self.loop.watches(self.gateway.gateways, to=lambda _: self.services.store)
+            services = self.services.store
+            self.loop.watches(self.gateway.gateways, to=lambda _: services, when=self.gateway.is_changed)
 
     async def reconcile(self, key: ObjectKey) -> ReconcileResult:
         service = self.services.store.get(key)
@@ -74,8 +76,8 @@ class InferenceReconciler:
             return ReconcileResult.done()
         ref, spec = ServiceRef(*key), service.spec
         before = await self._with_endpoints(ref, self._gather(service, ref))
-        desired = desired_children(ref, spec, before.live, "route" if before.routed else "replicas")
-        synced, problems = SyncResult(), self._gateway_problems(before)
+        desired = desired_children(ref, spec, before.live, "route" if before.uses_route else "replicas")
+        synced, problems = SyncResult(), self._gateway_problems()
         if spec.image or self._options.image:
             bodies, initial = self._declare(service, ref, desired, before)
             synced = await self._children.sync(service, bodies, initial)
@@ -90,7 +92,7 @@ class InferenceReconciler:
             spec=spec,
             desired=desired,
             live=after.live,
-            route=self.gateway.route(ref, after.route) if self.gateway is not None and before.routed else None,
+            route=self.gateway.route(ref, after.route) if self.gateway is not None and before.uses_route else None,
             problems=tuple(problems),
             pending=not synced.complete,
             schedulable=self.nodes.condition(_gpu_demand(service)),
@@ -98,59 +100,67 @@ class InferenceReconciler:
         written = await self._write_status(service, decide_status(state))
         if self._status.is_outdated(key) or synced.outdated:
             return ReconcileResult.retry()
-        if not before.reachable:
+        if not before.has_endpoints:
             return ReconcileResult.after(ENDPOINTS_CHECK_INTERVAL)
-        if not written or not synced.complete or (self._has_gateway and not before.routed):
-            return ReconcileResult.after(RETRY_AFTER)
+        if synced.failures:
+            return ReconcileResult.after(REFUSED_RETRY_INTERVAL)
+        if not written or not synced.complete or self._lacks_routes:
+            return ReconcileResult.after(RETRY_INTERVAL)
         return ReconcileResult.done()
 
     @property
-    def _has_gateway(self) -> bool:
-        return self.gateway is not None and self.gateway.exists
+    def _lacks_routes(self) -> bool:
+        """Whether there is a gateway, but HTTPRoutes cannot be used: no event tells when they can."""
+        return self.gateway is not None and self.gateway.exists and self._routes.unavailable is not None
 
     def _gather(self, service: InferenceView, ref: ServiceRef) -> Gathered:
         """What is live, from the caches and, where they are older, from the last sync."""
-        tracks: tuple[Track, ...] = ("primary", "canary")
-        primary, canary = (self._children.find(service, DEPLOYMENTS, ref.deployment(track)) for track in tracks)
+        primary, canary = (self._children.find(service, DEPLOYMENTS, ref.deployment(track)) for track in TRACKS)
         called = self._children.find(service, SERVICES, ref.service)
         route = self._children.find(service, HTTP_ROUTES, ref.name)
+        # A route stays, even if the gateway is gone: it may come back, and nothing else has its host.
+        uses_route = self.gateway is not None and (
+            route is not None or (self.gateway.exists and self._routes.unavailable is None)
+        )
+        weight = canary_weight(called.metadata.annotations, ref.deployment("canary")) if called is not None else 0
+        if uses_route:
+            weight = weight_of(route, ref.track_service("canary")) if route is not None else 0
         live = LiveState(
             primary=_live(primary),
             canary=_live(canary),
-            weight=canary_weight(called.metadata.annotations, ref.deployment("canary")) if called is not None else 0,
+            weight=weight,
             routed_to_canary=route is not None and sends_to(route, ref.track_service("canary")),
         )
-        routable = isinstance(self._routes, OptionalInformer) and self._routes.unavailable is None
-        return Gathered(live, route, self._has_gateway and routable)
+        return Gathered(live, route, uses_route)
 
     async def _with_endpoints(self, ref: ServiceRef, gathered: Gathered) -> Gathered:
-        """Look for endpoints of a track that is ready but not in the route yet.
+        """Look for endpoints of the tracks that are ready but not in the route yet.
 
         Ready replicas may not be endpoints yet, and a gateway that finds none may reject requests for a while.
         """
         live = gathered.live
-        if not gathered.routed:
+        if not gathered.uses_route:
             return gathered
-        if gathered.route is None and live.primary is not None and live.primary.ready:
-            reachable = await self._endpoints(ref, "primary")
-            return msgspec.structs.replace(gathered, routed_now=reachable, reachable=reachable)
-        if live.weight == 0 and live.canary is not None and live.canary.ready:
-            reachable = await self._endpoints(ref, "canary")
-            live = msgspec.structs.replace(live, canary_reachable=reachable)
-            return msgspec.structs.replace(gathered, live=live, reachable=reachable)
-        return gathered
+        joining: list[Track] = ["primary"] if gathered.route is None else []
+        joining += ["canary"] if live.weight == 0 else []
+        ready = [track for track in joining if (found := live.track(track)) is not None and found.ready]
+        missing = [track for track in ready if not await self._endpoints(ref, track)]
+        live = msgspec.structs.replace(live, canary_reachable="canary" not in missing)
+        return msgspec.structs.replace(gathered, live=live, has_endpoints=not missing)
 
     async def _endpoints(self, ref: ServiceRef, track: Track) -> bool:
         """Whether the Service of a track has an endpoint."""
         labels = f"kubernetes.io/service-name={ref.track_service(track)}"
         slices = await self._context.client.list(ENDPOINT_SLICES, ref.namespace, labels=labels)
-        return any(endpoint.conditions.ready for found in slices.items for endpoint in found.endpoints or ())
+        return any(
+            endpoint.conditions.ready is not False for found in slices.items for endpoint in found.endpoints or ()
+        )
 
-    def _gateway_problems(self, gathered: Gathered) -> list[Problem]:
-        if self.gateway is None or gathered.routed:
+    def _gateway_problems(self) -> list[Problem]:
+        if self.gateway is None or (self.gateway.exists and self._routes.unavailable is None):
             return []
-        what = f"Gateway {self.gateway.ref}" if not self.gateway.exists else "HTTPRoutes"
-        message = f"cannot find {what}: requests are split by the number of replicas"
+        missing = "HTTPRoutes" if self.gateway.exists else f"Gateway {self.gateway.ref}"
+        message = f"cannot find {missing}: a service without a route is reachable only in the cluster"
         return [Problem("GatewayNotFound", message, blocking=False)]
 
     def _declare(
@@ -161,17 +171,19 @@ class InferenceReconciler:
         Requests leave a track before its replicas do: Services and the route come first, removals last.
         """
         bodies = [manifests.service_manifest(child, ref) for child in desired.services]
-        if self.gateway is not None and gathered.routed and (gathered.route is not None or gathered.routed_now):
+        primary = gathered.live.primary
+        can_serve = primary is not None and primary.ready > 0 and gathered.has_endpoints
+        if self.gateway is not None and gathered.uses_route and (gathered.route is not None or can_serve):
             bodies.append(self.gateway.route_manifest(ref, desired))
         initial: dict[ChildName, UntypedObject] = {}
         for deployment in desired.deployments:
-            hpa, track = desired.hpa_of(deployment), _track_of(deployment.name, ref)
+            hpa, track = desired.hpa_of(deployment), ref.track_of(deployment.name)
             # An autoscaler that is no longer wanted owns the replicas until it is deleted.
             scaled = hpa is not None or self._children.find(service, HPAS, ref.hpa(track)) is not None
-            bodies.append(manifests.deployment_manifest(deployment, ref, self._options, owned=not scaled))
+            bodies.append(manifests.deployment_manifest(deployment, ref, self._options, with_replicas=not scaled))
             if scaled:
                 initial[DEPLOYMENTS.kind, deployment.name] = {"spec": {"replicas": deployment.replicas}}
-            if (hpa.minReplicas if hpa is not None else deployment.replicas) > 1:
+            if hpa is not None or deployment.replicas > 1:
                 bodies.append(manifests.budget_manifest(deployment, ref))
         bodies += [manifests.hpa_manifest(hpa, ref) for hpa in desired.hpas]
         return bodies, initial
@@ -222,7 +234,3 @@ def _live(deployment: Child | None) -> LiveDeployment | None:
 def _gpu_demand(service: InferenceView) -> GpuDemand | None:
     resources = service.spec.resources
     return GpuDemand.of(service.spec.gpuVendor, resources.gpuMemory if resources is not None else None)
-
-
-def _track_of(deployment: str, ref: ServiceRef) -> Track:
-    return "canary" if deployment == ref.deployment("canary") else "primary"

@@ -5,7 +5,7 @@ from typing import Annotated
 from vmafx.api.hardware import Vendor
 from vmafx.inference.gpu import GpuOptions, MemoryLabel
 from vmafx.inference.manifests import ServingOptions
-from vmafx.operator.inference.gateway import GatewayRef
+from vmafx.operator.inference.gateway import GatewayRef, parse_domain
 from vmafx.settings import Setting, Settings
 
 
@@ -24,7 +24,7 @@ class InferenceSettings(Settings):
     )]
     domain: Annotated[str, Setting(
         "Domain of inference services at the gateway: the host of a service is NAME.NAMESPACE.DOMAIN.",
-        default="inference.local", variable="VMAFX_SERVING_DOMAIN",
+        default="inference.local", variable="VMAFX_SERVING_DOMAIN", parse=parse_domain,
     )]
     nvidia_memory: Annotated[MemoryLabel, Setting(
         "Label of Kubernetes nodes with the memory of an NVIDIA GPU, as LABEL=UNIT; the unit is 1 (bytes), Mi (MiB) "

@@ -110,6 +110,22 @@ async def test_a_missing_gateway_is_reported_and_replicas_make_the_split(service
     assert await weights(services) == {"m-primary": 75, "m-canary": 25}
 
 
+async def test_a_route_stays_when_its_gateway_is_gone(services: Serving) -> None:
+    """It may come back: until then, the canary keeps its replicas and its weight."""
+    await create_gateway(services)
+    await services.create(replicas=2, canary={"modelRef": "model:2", "weight": 50})
+    await answer(services)
+    if "m-canary" not in await weights(services):
+        await answer(services)
+    await services.until("CanaryHonoured")
+    await services.client.delete(GATEWAYS, ObjectKey(services.namespace, "edge"))
+    await services.until("Degraded", reason="GatewayNotFound")
+    assert await weights(services) == {"m-primary": 50, "m-canary": 50}
+    assert (await services.service()).status.ready is True
+    await create_gateway(services)
+    await services.until("Degraded", "False")
+
+
 async def test_a_canary_has_its_weight_in_the_route_and_an_autoscaler_of_its_own(services: Serving) -> None:
     await create_gateway(services)
     scaling: dict[str, Any] = {"minReplicas": 4, "maxReplicas": 9, "resources": {"cpu": "1"}}

@@ -1,6 +1,8 @@
 """The life of a service, as `kubectl get` shows it: the operator's reconciler and a real kube-controller-manager."""
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -9,8 +11,10 @@ from aiohttp import web
 from tests.conftest import Kubectl
 from tests.support.proxy import Fault, FaultyProxy, Refuse
 from tests.support.serving import IMAGE, Serving, serving
-from vmafx.kube import INFERENCE_SERVICES, Client, ObjectKey
+from vmafx.kube import INFERENCE_SERVICES, Client, ObjectKey, Resource
 from vmafx.kube.core import DEPLOYMENTS, HPAS, POD_DISRUPTION_BUDGETS, PODS, SERVICES
+from vmafx.kube.errors import Forbidden, Invalid
+from vmafx.kube.resources import UntypedObject
 from vmafx.operator.context import FIELD_MANAGER
 from vmafx.runtime.children import MANAGED_BY
 
@@ -279,6 +283,65 @@ async def test_a_refused_status_is_written_later(client: Client, namespace: str)
             await services.eventually(complete, "the Deployment is complete")
             proxy.choose = lambda _: None
             await services.until("Ready")
+
+
+async def test_a_deployment_scaled_to_zero_is_reported(services: Serving) -> None:
+    """Its autoscaler is off then: nobody would scale it up again."""
+    await services.create(replicas=2, minReplicas=2, maxReplicas=4, resources={"cpu": "1"})
+    await services.until("Ready")
+    await services.scale("m-primary", 0)
+    await services.until("Degraded", reason="ScaledToZero")
+    await services.until("Ready", "False", reason="ScaledToZero")
+    await services.scale("m-primary", 2)
+    await services.until("Ready")
+
+
+async def test_the_canary_stays_while_requests_cannot_be_sent_elsewhere(services: Serving) -> None:
+    """A policy refuses changes of the Service that selects the canary: removing the canary would be an outage."""
+    await services.create(replicas=1, canary={"modelRef": "model:2", "weight": 100})
+    await services.until("CanaryHonoured")
+    async with refused_changes(services, "m-svc"):
+        await services.change(canary=None)
+        await services.until("Degraded", reason="Refused")
+        assert await services.names(DEPLOYMENTS) == ["m-canary", "m-primary"]
+        assert (await selector(services, "m-svc"))["vmafx.dev/track"] == "canary"
+        found = services.condition(await services.service(), "Available")
+        assert found is not None
+        assert found[0] == "True"
+
+
+@asynccontextmanager
+async def refused_changes(services: Serving, name: str) -> AsyncIterator[None]:
+    """An admission policy that refuses to change a Service of this namespace."""
+    policy = f"frozen-{services.namespace}"
+    group, version = "admissionregistration.k8s.io", "v1"
+    policies: Resource[UntypedObject] = Resource(
+        group, version, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", dict, namespaced=False
+    )
+    bindings: Resource[UntypedObject] = Resource(
+        group, version, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", dict, namespaced=False
+    )
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["services"]}
+    expression = f"object.metadata.name != '{name}' || object.metadata.namespace != '{services.namespace}'"
+    body = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": expression}]}
+    await services.client.create(policies, {"metadata": {"name": policy}, "spec": body})
+    binding = {"policyName": policy, "validationActions": ["Deny"]}
+    await services.client.create(bindings, {"metadata": {"name": policy}, "spec": binding})
+
+    async def in_force() -> bool:
+        try:
+            labels = {"metadata": {"labels": {"probe": "x"}}}
+            await services.client.merge_patch(SERVICES, ObjectKey(services.namespace, name), labels)
+        except (Forbidden, Invalid):
+            return True
+        return False
+
+    await services.eventually(in_force, "the policy is in force")
+    try:
+        yield
+    finally:
+        await services.client.delete(bindings, ObjectKey("", policy))
+        await services.client.delete(policies, ObjectKey("", policy))
 
 
 def scale_path(services: Serving) -> str:

@@ -4,24 +4,22 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from vmafx.api.inference import InferenceView
 from vmafx.api.meta import API_VERSION
 from vmafx.inference import manifests
-from vmafx.inference.children import DesiredChildren, LiveDeployment, LiveState, ServiceRef, Track, desired_children
+from vmafx.inference.children import DesiredChildren, ServiceRef, desired_children
 from vmafx.inference.gpu import GpuDemand
-from vmafx.inference.live import canary_weight, live_deployment
 from vmafx.inference.status import CONDITIONS, WAITING, Decision, Problem, ServiceState, decide_status
 from vmafx.kube import INFERENCE_SERVICES, ObjectKey, key_of
-from vmafx.kube.core import DEPLOYMENTS, ENDPOINT_SLICES, HPAS, HTTP_ROUTES, POD_DISRUPTION_BUDGETS, SERVICES
+from vmafx.kube.core import DEPLOYMENTS, HPAS, HTTP_ROUTES, POD_DISRUPTION_BUDGETS, SERVICES
 from vmafx.kube.resources import UntypedObject
 from vmafx.logs import log
 from vmafx.operator.context import FIELD_MANAGER, OperatorContext
-from vmafx.operator.inference.gateway import ServingGateway, sends_to, weight_of
+from vmafx.operator.inference.gateway import ServingGateway
+from vmafx.operator.inference.gather import Gathered, Gatherer
 from vmafx.operator.inference.gpu_nodes import GpuNodes
 from vmafx.operator.inference.settings import InferenceSettings
-from vmafx.runtime.children import Child, ChildName, Children, SyncResult
+from vmafx.runtime.children import ChildName, Children, SyncResult
 from vmafx.runtime.conditions import NewCondition, find_condition, with_conditions
 from vmafx.runtime.events import EventSubject
 from vmafx.runtime.informer import Informer
@@ -31,16 +29,6 @@ from vmafx.runtime.status import StatusWriter, changed_fields
 ENDPOINTS_CHECK_INTERVAL = 0.5  # seconds
 RETRY_INTERVAL = 5.0  # seconds, while a child is blocked, a kind of the Gateway API is missing or a status is refused
 REFUSED_RETRY_INTERVAL = 30.0  # seconds, for a child that the server rejects
-TRACKS: tuple[Track, ...] = ("primary", "canary")
-
-
-class Gathered(msgspec.Struct, frozen=True):
-    """What is live of a service before it is reconciled."""
-
-    live: LiveState
-    route: Child | None = None
-    uses_route: bool = False  # a gateway splits the requests
-    has_endpoints: bool = True  # False if a track is ready but has no endpoints yet, so that it cannot join the route
 
 
 class InferenceReconciler:
@@ -69,15 +57,16 @@ class InferenceReconciler:
             self.gateway = ServingGateway(context.client, settings.gateway, settings.domain)
             services = self.services.store
             self.loop.watches(self.gateway.gateways, to=lambda _: services, when=self.gateway.is_changed)
+        self._gatherer = Gatherer(context.client, self._children, self.gateway, self._routes)
 
     async def reconcile(self, key: ObjectKey) -> ReconcileResult:
         service = self.services.store.get(key)
         if service is None or service.metadata.deletionTimestamp is not None or self._status.must_wait(key, service):
             return ReconcileResult.done()
         ref, spec = ServiceRef(*key), service.spec
-        before = await self._with_endpoints(ref, self._gather(service, ref))
+        before = await self._gatherer.gather_with_endpoints(service, ref)
         desired = desired_children(ref, spec, before.live, "route" if before.uses_route else "replicas")
-        synced, problems = SyncResult(), self._gateway_problems()
+        synced, problems = SyncResult(), self._gatherer.gateway_problems()
         if spec.image or self._options.image:
             bodies, initial = self._declare(service, ref, desired, before)
             synced = await self._children.sync(service, bodies, initial)
@@ -86,7 +75,7 @@ class InferenceReconciler:
             problems.append(
                 Problem("NoImage", "there is no image: set spec.image, or VMAFX_SERVING_IMAGE of the operator")
             )
-        after = self._gather(service, ref)
+        after = self._gatherer.gather(service, ref)
         state = ServiceState(
             ref=ref,
             spec=spec,
@@ -104,64 +93,9 @@ class InferenceReconciler:
             return ReconcileResult.after(ENDPOINTS_CHECK_INTERVAL)
         if synced.failures:
             return ReconcileResult.after(REFUSED_RETRY_INTERVAL)
-        if not written or not synced.complete or self._lacks_routes:
+        if not written or not synced.complete or self._gatherer.lacks_routes:
             return ReconcileResult.after(RETRY_INTERVAL)
         return ReconcileResult.done()
-
-    @property
-    def _lacks_routes(self) -> bool:
-        """Whether there is a gateway, but HTTPRoutes cannot be used: no event tells when they can."""
-        return self.gateway is not None and self.gateway.exists and self._routes.unavailable is not None
-
-    def _gather(self, service: InferenceView, ref: ServiceRef) -> Gathered:
-        """What is live, from the caches and, where they are older, from the last sync."""
-        primary, canary = (self._children.find(service, DEPLOYMENTS, ref.deployment(track)) for track in TRACKS)
-        called = self._children.find(service, SERVICES, ref.service)
-        route = self._children.find(service, HTTP_ROUTES, ref.name)
-        # A route stays, even if the gateway is gone: it may come back, and nothing else has its host.
-        uses_route = self.gateway is not None and (
-            route is not None or (self.gateway.exists and self._routes.unavailable is None)
-        )
-        weight = canary_weight(called.metadata.annotations, ref.deployment("canary")) if called is not None else 0
-        if uses_route:
-            weight = weight_of(route, ref.track_service("canary")) if route is not None else 0
-        live = LiveState(
-            primary=_live(primary),
-            canary=_live(canary),
-            weight=weight,
-            routed_to_canary=route is not None and sends_to(route, ref.track_service("canary")),
-        )
-        return Gathered(live, route, uses_route)
-
-    async def _with_endpoints(self, ref: ServiceRef, gathered: Gathered) -> Gathered:
-        """Look for endpoints of the tracks that are ready but not in the route yet.
-
-        Ready replicas may not be endpoints yet, and a gateway that finds none may reject requests for a while.
-        """
-        live = gathered.live
-        if not gathered.uses_route:
-            return gathered
-        joining: list[Track] = ["primary"] if gathered.route is None else []
-        joining += ["canary"] if live.weight == 0 else []
-        ready = [track for track in joining if (found := live.track(track)) is not None and found.ready]
-        missing = [track for track in ready if not await self._endpoints(ref, track)]
-        live = msgspec.structs.replace(live, canary_reachable="canary" not in missing)
-        return msgspec.structs.replace(gathered, live=live, has_endpoints=not missing)
-
-    async def _endpoints(self, ref: ServiceRef, track: Track) -> bool:
-        """Whether the Service of a track has an endpoint."""
-        labels = f"kubernetes.io/service-name={ref.track_service(track)}"
-        slices = await self._context.client.list(ENDPOINT_SLICES, ref.namespace, labels=labels)
-        return any(
-            endpoint.conditions.ready is not False for found in slices.items for endpoint in found.endpoints or ()
-        )
-
-    def _gateway_problems(self) -> list[Problem]:
-        if self.gateway is None or (self.gateway.exists and self._routes.unavailable is None):
-            return []
-        missing = "HTTPRoutes" if self.gateway.exists else f"Gateway {self.gateway.ref}"
-        message = f"cannot find {missing}: a service without a route is reachable only in the cluster"
-        return [Problem("GatewayNotFound", message, blocking=False)]
 
     def _declare(
         self, service: InferenceView, ref: ServiceRef, desired: DesiredChildren, gathered: Gathered
@@ -223,12 +157,6 @@ class InferenceReconciler:
         for service in self.services.store.values():
             if _gpu_demand(service) is not None:
                 self.loop.queue.add(key_of(service))
-
-
-def _live(deployment: Child | None) -> LiveDeployment | None:
-    if deployment is None:
-        return None
-    return live_deployment(deployment.metadata.generation, deployment["spec"], deployment["status"])
 
 
 def _gpu_demand(service: InferenceView) -> GpuDemand | None:

@@ -223,6 +223,8 @@ def fit(kind: type[CustomObject], value: Json) -> Json:
 def _fit_service(value: Json) -> None:
     low, high = sorted((value.get("minReplicas", 0), value.get("maxReplicas", 0)))
     value |= {"minReplicas": low, "maxReplicas": high if low else 0}
+    if value.get("gpuVendor") in {"cpu", "apple"}:
+        value.get("resources", {}).pop("gpuMemory", None)
     if health := value.get("healthCheck"):
         times = [health.pop("timeout", "2s"), health.pop("interval", "10s")]
         health["timeout"], health["interval"] = sorted(times, key=nanoseconds)

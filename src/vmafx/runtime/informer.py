@@ -248,7 +248,8 @@ class OptionalInformer(Informer[T]):
             await super()._recover(error, failures)
             return
         if self.unavailable is None:
-            self._log.info("optional resource is not available", error=str(error))
+            write = self._log.warn if self.synced.is_set() else self._log.debug
+            write("optional resource is not available", error=str(error))
             self._unavailable_since = loop_time()
         self.unavailable = error
         gone = isinstance(error, NotFound) and loop_time() - self._unavailable_since > VANISHED_AFTER

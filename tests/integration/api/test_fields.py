@@ -133,7 +133,7 @@ async def accepts(client: Client, kind: type[CustomObject], made: UntypedObject,
 def has_rule_across_fields(path: tuple[str | int, ...]) -> bool:
     """Whether a CEL rule relates the field to others, so that the server may reject what the type allows."""
     related = {"modelRef", "minReplicas", "maxReplicas", "weight", "name", "mountPath", "reference", "distorted"}
-    related |= {"interval", "timeout"}
+    related |= {"interval", "timeout", "gpuVendor", "gpuMemory"}
     return bool(related & set(path))
 
 

@@ -82,6 +82,7 @@ REJECTED: list[tuple[type[CustomObject], dict[str, Any], str]] = [
     (SERVICE, {"healthCheck": {"interval": "0s"}}, "must be a duration greater than zero"),
     (SERVICE, {"healthCheck": {"timeout": "soon"}}, "such as 10s, 1m30s or 500ms"),
     (SERVICE, {"healthCheck": {"timeout": 0}}, "greater than or equal to 1"),
+    (SERVICE, {"gpuVendor": "cpu", "resources": {"gpuMemory": "1Gi"}}, "resources.gpuMemory must be unset"),
     (SERVICE, {"healthCheck": {"timeout": "11s"}}, "timeout must be less than or equal to interval"),
     (SERVICE, {"healthCheck": {"path": "healthz"}}, "must be a path that starts with /"),
     (SERVICE, {"canary": {"modelRef": "other", "gates": {"maxLatencyP99": "0ms"}}}, "must be a duration"),

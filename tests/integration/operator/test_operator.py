@@ -19,6 +19,11 @@ from vmafx.kube import JOBS, NODES, Client, ObjectKey
 from vmafx.kube.core import EVENTS, LEASES
 from vmafx.kube.resources import UntypedObject
 
+CACHES = [
+    "deployments", "horizontalpodautoscalers", "httproutes", "poddisruptionbudgets", "pods", "services", "vmafxjobs",
+    "vmafxnodes", "zerfooinferenceservices",
+]  # fmt: skip
+
 
 @pytest.fixture
 async def controller() -> AsyncIterator[Controller]:
@@ -99,7 +104,7 @@ async def test_the_operator_is_ready_once_its_caches_are_synced(
             why, _, caches = running.probe("/readyz")[1].partition(": ")
             assert (why, sorted(caches.strip().split(", "))) == (
                 "caches not synced",
-                ["pods", "vmafxjobs", "vmafxnodes"],
+                CACHES,
             )
             os.kill(apiserver.pid, signal.SIGCONT)
             until(running.ready, "the caches are synced")

@@ -1,5 +1,6 @@
 """Resources of the API server: their URL paths, the type of their objects, and discovery."""
 
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
@@ -46,6 +47,11 @@ def key_of(item: HasMetadata) -> ObjectKey:
     return ObjectKey(item.metadata.namespace, item.metadata.name)
 
 
+@lru_cache(4096)
+def _quoted(text: str) -> str:
+    return quote(text, safe="")
+
+
 class Resource(msgspec.Struct, Generic[T], frozen=True):
     """A resource of the API server, whose objects are decoded into `model`."""
 
@@ -64,14 +70,14 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
         """The URL path of all objects in a namespace, or in the cluster."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if namespace and self.namespaced:
-            parts += ["namespaces", quote(namespace, safe="")]
+            parts += ["namespaces", _quoted(namespace)]
         return "/" + "/".join([*parts, self.plural])
 
     def path(self, key: ObjectKey, subresource: str = "") -> str:
         """The URL path of one object. An incomplete key raises: its path would be that of the whole collection."""
         if not key.name or "/" in key.name or key.name in {".", ".."} or (self.namespaced and not key.namespace):
             raise ValueError(f"{key!r} is not a valid key of a {self.kind}")
-        path = f"{self.collection(key.namespace)}/{quote(key.name, safe='')}"
+        path = f"{self.collection(key.namespace)}/{_quoted(key.name)}"
         return f"{path}/{subresource}" if subresource else path
 
     def decoded_as(self, view: type[V]) -> "Resource[V]":

@@ -310,8 +310,11 @@ class Children(Generic[T]):
         resource, declared = self._informers[kind].resource, _digest(body)
         live, created = self._known(owner, kind, key), False
         if live is None:
-            first = body if initial is None else _merged(body, initial)
-            live, created = await self._create(owner, resource, key, first, _digest(first))
+            if initial is None:
+                live, created = await self._create(owner, resource, key, body, declared)
+            else:
+                first = _merged(body, initial)
+                live, created = await self._create(owner, resource, key, first, _digest(first))
         if live is None or live.metadata.deletionTimestamp is not None:
             return None
         if self._belongs_to_namesake(live, owner):
@@ -490,14 +493,17 @@ class Children(Generic[T]):
         return refused
 
 
+_WATCHED_FIELDS = frozenset({"apiVersion", "kind", *Child.__struct_fields__})
+
+
 def _check_fields(body: UntypedObject) -> None:
-    unwatched = body.keys() - {"apiVersion", "kind", *Child.__struct_fields__}
-    if unwatched:
+    if unwatched := body.keys() - _WATCHED_FIELDS:
         raise TypeError(f"changes to {', '.join(sorted(unwatched))} of a child are not watched; add it to Child")
 
 
 def _digest(body: UntypedObject) -> str:
-    return hashlib.blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=8).hexdigest()
+    """A digest of a declaration. The order of its fields counts, since it is that of the code."""
+    return hashlib.blake2b(msgspec.json.encode(body), digest_size=8).hexdigest()
 
 
 def _merged(body: UntypedObject, other: UntypedObject) -> UntypedObject:

@@ -24,7 +24,7 @@ class Gathered(msgspec.Struct, frozen=True):
     has_endpoints: bool = True  # False if a track is ready but has no endpoints yet, so that it cannot join the route
 
 
-class Gatherer:
+class ServiceGatherer:
     """Reads from the caches and, where they are older, from the last sync."""
 
     def __init__(

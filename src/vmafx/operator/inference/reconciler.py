@@ -16,7 +16,7 @@ from vmafx.kube.resources import UntypedObject
 from vmafx.logs import log
 from vmafx.operator.context import FIELD_MANAGER, OperatorContext
 from vmafx.operator.inference.gateway import ServingGateway
-from vmafx.operator.inference.gather import Gathered, Gatherer
+from vmafx.operator.inference.gather import Gathered, ServiceGatherer
 from vmafx.operator.inference.gpu_nodes import GpuNodes
 from vmafx.operator.inference.settings import InferenceSettings
 from vmafx.runtime.children import ChildName, Children, SyncResult
@@ -57,7 +57,7 @@ class InferenceReconciler:
             self.gateway = ServingGateway(context.client, settings.gateway, settings.domain)
             services = self.services.store
             self.loop.watches(self.gateway.gateways, to=lambda _: services, when=self.gateway.is_changed)
-        self._gatherer = Gatherer(context.client, self._children, self.gateway, self._routes)
+        self._gatherer = ServiceGatherer(context.client, self._children, self.gateway, self._routes)
 
     async def reconcile(self, key: ObjectKey) -> ReconcileResult:
         service = self.services.store.get(key)

@@ -1,6 +1,8 @@
 """Services behind a Gateway. The test writes what a gateway's controller would write: the status of routes."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -54,6 +56,22 @@ async def answer(services: Serving, *, accepted: bool = True, message: str = "")
     await services.client.patch_status(HTTP_ROUTES, key, {"parents": [parent]})
 
 
+@asynccontextmanager
+async def accepting(services: Serving) -> AsyncIterator[None]:
+    """Accept every version of the route."""
+
+    async def accept() -> None:
+        while True:
+            await answer(services)
+
+    task = asyncio.create_task(accept())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def weights(services: Serving) -> dict[str, int]:
     route = await services.get(HTTP_ROUTES, "m")
     assert route is not None
@@ -104,9 +122,9 @@ async def test_a_missing_gateway_is_reported_and_replicas_make_the_split(service
     assert (await services.service()).status.canaryWeight == 25
     assert await services.names(HTTP_ROUTES) == []
     await create_gateway(services)
-    await answer(services)
-    await services.until("Degraded", "False")
-    await services.until("CanaryHonoured")
+    async with accepting(services):
+        await services.until("Degraded", "False")
+        await services.until("CanaryHonoured")
     assert await weights(services) == {"m-primary": 75, "m-canary": 25}
 
 
@@ -114,10 +132,8 @@ async def test_a_route_stays_when_its_gateway_is_gone(services: Serving) -> None
     """It may come back: until then, the canary keeps its replicas and its weight."""
     await create_gateway(services)
     await services.create(replicas=2, canary={"modelRef": "model:2", "weight": 50})
-    await answer(services)
-    if "m-canary" not in await weights(services):
-        await answer(services)
-    await services.until("CanaryHonoured")
+    async with accepting(services):
+        await services.until("CanaryHonoured")
     await services.client.delete(GATEWAYS, ObjectKey(services.namespace, "edge"))
     await services.until("Degraded", reason="GatewayNotFound")
     assert await weights(services) == {"m-primary": 50, "m-canary": 50}
@@ -150,10 +166,8 @@ async def test_a_canary_has_its_weight_in_the_route_and_an_autoscaler_of_its_own
 async def test_a_removed_canary_stays_until_the_gateway_no_longer_uses_it(services: Serving) -> None:
     await create_gateway(services)
     await services.create(replicas=2, canary={"modelRef": "model:2", "weight": 50})
-    await answer(services)  # the primary alone, or both
-    if "m-canary" not in await weights(services):
-        await answer(services)
-    await services.until("CanaryHonoured")
+    async with accepting(services):
+        await services.until("CanaryHonoured")
     await services.change(canary=None)
     await services.until("Progressing", reason="RetiringCanary")
     assert await weights(services) == {"m-primary": 100}

@@ -151,7 +151,7 @@ async def test_a_clip_that_exceeds_the_memory_limit_is_refused(tmp_path: Path) -
     ffmpeg("-f", "lavfi", "-i", "color=size=3840x2160", "-frames:v", "1", "-pix_fmt", "yuv420p", "-c:v", "ffv1", large)
     clip = Source(str(large))
     # Where an allocation fails, the libraries report it or crash.
-    with pytest.raises(BadInput, match="it cannot be read within 100 MiB of memory|crashed ffmpeg's libraries"):
+    with pytest.raises(BadInput, match=r"it cannot be read within 100 MiB of memory|crashed ffmpeg's libraries"):
         await Scorer(await engine.find_engine(), limits=ClipLimits(memory=100 << 20)).score(clip, clip)
 
 

@@ -224,7 +224,9 @@ class ServingChaos:
         history = await job_history.read(self.cluster, self.namespace, job_history.SERVING_FOLDERS)
         self.changes = len(history)
         found = serving_invariants.violations(history)
-        assert not found, "\n".join(found)
+        if found:
+            before = serving_invariants.trace(history, found[0].change)
+            raise AssertionError("\n".join([*before, *map(str, found)]))
 
 
 def _service_state(service: UntypedObject) -> tuple[str | None, int, str]:

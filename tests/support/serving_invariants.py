@@ -1,13 +1,15 @@
 """Invariants of the history of inference services and their children, whatever happens to the operator."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from tests.support.job_history import Change, Kind, Object, condition
-from vmafx.inference.children import SERVICE_LABEL, TRACK_LABEL, LiveDeployment
+from vmafx.inference.children import SERVICE_LABEL, TRACK_LABEL, TRACKS, LiveDeployment
 from vmafx.inference.live import live_deployment
 from vmafx.operator.context import FIELD_MANAGER
 
 Violations = Iterator[str]
+TRACE_LENGTH = 80  # changes
 
 
 class Cluster:
@@ -17,6 +19,7 @@ class Cluster:
         self._objects: dict[tuple[Kind, str], Object] = {}
         self.served: set[str] = set()  # uids of services whose primary had a ready Pod
         self.uids: dict[str, str] = {}  # of all services that ever existed, with their names
+        self.scaled_in_rollout: set[str] = set()  # Deployments, until they are complete again
         self._owners: dict[str, str] = {}  # of all other objects that ever existed, by uid
 
     def get(self, kind: Kind, name: str) -> Object | None:
@@ -32,8 +35,17 @@ class Cluster:
                 self.uids[uid] = change.name
             else:
                 self._owners[uid] = owner(change.new)
+            if change.kind == "deployment":
+                self._take_deployment(change.name, change.old or change.new, change.new)
             if change.kind == "pod" and _is_ready_pod(change.new) and _label(change.new, TRACK_LABEL) == "primary":
                 self.served.add(self._service_of(uid))
+
+    def _take_deployment(self, name: str, old: Object, new: Object) -> None:
+        live = _live(new)
+        if live.complete:
+            self.scaled_in_rollout.discard(name)
+        elif old["spec"]["replicas"] != live.replicas and not _live(old).complete:
+            self.scaled_in_rollout.add(name)
 
     def _service_of(self, uid: str) -> str:
         """The uid of the service that owns an object, directly or not."""
@@ -55,17 +67,41 @@ class Cluster:
         )
 
 
-def violations(history: list[Change]) -> list[str]:
-    """All violations, each with its revision."""
-    found, cluster = list[str](), Cluster()
+class Violation(NamedTuple):
+    change: Change
+    text: str
+
+    def __str__(self) -> str:
+        return f"revision {self.change.revision}, {self.change.kind} {self.change.name}: {self.text}"
+
+
+def violations(history: list[Change]) -> list[Violation]:
+    found, cluster = list[Violation](), Cluster()
     for change in history:
         cluster.take(change)
         for invariant in INVARIANTS:
-            found += [
-                f"revision {change.revision}, {change.kind} {change.name}: {text}"
-                for text in invariant(change, cluster)
-            ]
+            found += [Violation(change, text) for text in invariant(change, cluster)]
     return found
+
+
+def trace(history: list[Change], change: Change) -> list[str]:
+    """The last changes of the same service until this one, a line each."""
+    service = change.name.partition("-")[0]
+    changes = [one for one in history if one.revision <= change.revision and one.name.partition("-")[0] == service]
+    return [_summary(one) for one in changes[-TRACE_LENGTH:]]
+
+
+def _summary(change: Change) -> str:
+    if change.new is None:
+        return f"{change.revision} {change.kind} {change.name} deleted"
+    spec, status = change.new["spec"], change.new.get("status", {})
+    shown = ("replicas", "minReplicas", "selector", "modelRef", "canary")
+    details = {name: spec[name] for name in shown if name in spec}
+    if change.kind == "pod":
+        details = {"ready": _is_ready_pod(change.new), "deleting": "deletionTimestamp" in change.new["metadata"]}
+    if "replicas" in status:
+        details |= {"live": status["replicas"], "ready": status.get("readyReplicas", 0)}
+    return f"{change.revision} {change.kind} {change.name} {details}"
 
 
 def autoscaled_replicas(change: Change, cluster: Cluster) -> Violations:
@@ -84,15 +120,23 @@ def autoscaled_replicas(change: Change, cluster: Cluster) -> Violations:
 
 
 def no_gap(change: Change, cluster: Cluster) -> Violations:
-    """Once the primary has a ready Pod, the Service that people call always selects a ready Pod."""
+    """Once the primary has a ready Pod, the Service that people call always selects a ready Pod.
+
+    Kubernetes does not guarantee it if an autoscaler scales a Deployment in the middle of a rollout: it scales old and
+    new Pods down in proportion, and may delete the last one that is ready.
+    """
     name = change.name.removesuffix("-svc") if change.kind == "service" else ""
     if change.kind == "pod":
         name = _label(change.new or change.old or {}, SERVICE_LABEL) or ""
     service, called = cluster.live_service(name), cluster.get("service", f"{name}-svc")
     if service is None or called is None or service["metadata"]["uid"] not in cluster.served:
         return
-    if owner(called) == service["metadata"]["uid"] and not cluster.ready_pods(called["spec"]["selector"]):
-        yield f"{name}-svc selects no ready Pod with {called['spec']['selector']}"
+    selector = called["spec"]["selector"]
+    tracks = [selector[TRACK_LABEL]] if TRACK_LABEL in selector else TRACKS
+    if change.kind == "pod" and all(f"{name}-{track}" in cluster.scaled_in_rollout for track in tracks):
+        return
+    if owner(called) == service["metadata"]["uid"] and not cluster.ready_pods(selector):
+        yield f"{name}-svc selects no ready Pod with {selector}"
 
 
 def called_service_stays(change: Change, cluster: Cluster) -> Violations:

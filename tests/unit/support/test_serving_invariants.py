@@ -33,7 +33,7 @@ class History:
             self._objects[kind, name] = new
 
     def texts(self) -> list[str]:
-        return [text.partition(": ")[2] for text in violations(self.changes)]
+        return [one.text for one in violations(self.changes)]
 
 
 def deployment(replicas: int, model: str = "a", ready: int = 0, manager: tuple[str, str] = ("x", "scale")) -> Object:
@@ -84,6 +84,19 @@ def test_a_gap_is_found() -> None:
     history = served()
     history.put("service", "m-svc", "s", "u", spec={"selector": CANARY})
     assert history.texts() == [f"m-svc selects no ready Pod with {CANARY}"]
+
+
+def test_a_gap_after_an_autoscaler_scaled_a_rollout_is_not_the_operators() -> None:
+    history = served()
+    history.put("deployment", "m-primary", "d", "u", **deployment(4, ready=1))
+    history.put("deployment", "m-primary", "d", "u", **deployment(1, ready=1))
+    history.put("deployment", "m-primary", "d", "u", **deployment(4, ready=1))
+    rollout = len(history.changes)
+    history.put("deployment", "m-primary", "d", "u", **deployment(2, ready=1))
+    history.delete("pod", "p")
+    assert history.texts() == []
+    del history.changes[rollout]
+    assert history.texts() == [f"m-svc selects no ready Pod with {PRIMARY}"]
 
 
 def test_a_deleted_primary_is_found_unless_its_service_is_deleted() -> None:

@@ -12,6 +12,7 @@ This package does no I/O and knows no Kubernetes client.
     node.py        VmafxNode
     pod.py         the Pod fields that a VmafxNode may set
     rbac.py        permissions as RBAC rules
+    restricted.py  what every Pod of vmafx has in common
     schema.py      Structs to structural OpenAPI schemas
     scoring.py     the clips to score and the scoring options
     training.py    VmafxModelTraining

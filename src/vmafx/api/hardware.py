@@ -1,4 +1,4 @@
-"""The hardware vendors that jobs can run on, with their backends and Pod resources."""
+"""The hardware vendors that jobs can run on, with their backends and Pod resources. Pure."""
 
 from typing import Literal
 
@@ -24,3 +24,9 @@ HARDWARE: dict[Vendor, Hardware] = {
     "apple": Hardware("metal", None, 4),
     "cpu": Hardware("cpu"),
 }
+INTEL_DEVICE = HARDWARE["intel"].resource or ""  # of the i915 driver; gpu.intel.com/xe for the xe driver
+
+
+def gpu_resource(vendor: Vendor, intel_device: str) -> str | None:
+    """The resource that a Pod requests to get a GPU of this vendor; `intel_device` depends on the driver."""
+    return intel_device if vendor == "intel" else HARDWARE[vendor].resource

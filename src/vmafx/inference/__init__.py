@@ -9,8 +9,7 @@ watches or keeps state.
     manifests.py       the children as Kubernetes manifests
     live.py            live objects read back
     gpu.py             GPU resources, node affinity, and whether a node fits
-    reconciler.py      reconciles and deletes a service through a KubeClient
-    client.py          KubeClient: what the Reconciler needs of a cluster
+    reconciler.py      reconciles and deletes a service through a KubeClient, the calls that it needs of a cluster
     cluster_client.py  KubeClient over a real API server
     memory_client.py   KubeClient in memory
 """
@@ -26,11 +25,10 @@ from vmafx.api.inference import (
 from vmafx.api.meta import ObjectMeta
 from vmafx.api.validation import InvalidSpec
 from vmafx.inference.children import HPA, Deployment, Service, ServiceRef, WeightedTarget, desired_children
-from vmafx.inference.client import DeletingKubeClient, KubeClient
 from vmafx.inference.cluster_client import ClusterKubeClient
 from vmafx.inference.manifests import ServingOptions
 from vmafx.inference.memory_client import MemoryKubeClient
-from vmafx.inference.reconciler import Reconciler
+from vmafx.inference.reconciler import DeletingKubeClient, KubeClient, Reconciler
 from vmafx.kube.errors import AlreadyExists, NotFound
 
 __all__ = [

@@ -18,6 +18,7 @@ from vmafx.api.meta import ApiModel
 from vmafx.inference.traffic import canary_replicas, canary_share, weight_in_force
 
 Track = Literal["primary", "canary"]
+TRACKS: tuple[Track, ...] = ("primary", "canary")
 Split = Literal["replicas", "route"]  # what splits the requests: the numbers of replicas, or a route with weights
 SERVICE_LABEL, TRACK_LABEL = "vmafx.dev/service", "vmafx.dev/track"
 
@@ -219,10 +220,10 @@ def _deployment(
     )
 
 
-def _hpa(ref: ServiceRef, spec: ZerfooInferenceServiceSpec, track: Track, least: int) -> HPA:
-    """An autoscaler that keeps at least `least` replicas, within the limits of the spec."""
-    least = min(max(least, 1), spec.maxReplicas)
-    return HPA(ref.hpa(track), ref.namespace, ref.deployment(track), least, spec.maxReplicas)
+def _hpa(ref: ServiceRef, spec: ZerfooInferenceServiceSpec, track: Track, minimum: int) -> HPA:
+    """An autoscaler that keeps at least `minimum` replicas, within the limits of the spec."""
+    minimum = min(max(minimum, 1), spec.maxReplicas)
+    return HPA(ref.hpa(track), ref.namespace, ref.deployment(track), minimum, spec.maxReplicas)
 
 
 def _called_service(ref: ServiceRef, phase: CanaryPhase, weight: int, split: Split) -> Service:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from vmafx.api.hardware import HARDWARE, Vendor
+from vmafx.api.hardware import INTEL_DEVICE, Vendor, gpu_resource
 from vmafx.api.units import quantity
 
 Unit = Literal["1", "Mi", "G"]
@@ -65,14 +65,11 @@ MEMORY_LABELS: dict[Vendor, MemoryLabel] = {
 class GpuOptions(msgspec.Struct, frozen=True):
     """The names that device plugins and feature discovery use on this cluster."""
 
-    intel_device: str = HARDWARE["intel"].resource or ""
+    intel_device: str = INTEL_DEVICE
     memory_labels: dict[Vendor, MemoryLabel] = msgspec.field(default_factory=lambda: dict(MEMORY_LABELS))
 
     def resource(self, vendor: Vendor | None) -> str | None:
-        """The resource that a Pod requests to get a GPU of this vendor."""
-        if vendor is None:
-            return None
-        return self.intel_device if vendor == "intel" else HARDWARE[vendor].resource
+        return gpu_resource(vendor, self.intel_device) if vendor is not None else None
 
 
 class GpuDemand(msgspec.Struct, frozen=True):

@@ -10,6 +10,14 @@ import msgspec
 from vmafx.api.fields import INT32_MAX
 from vmafx.api.hardware import HARDWARE
 from vmafx.api.inference import HealthCheckSpec, ResourceSpec
+from vmafx.api.restricted import (
+    RESTRICTED_CONTAINER,
+    RESTRICTED_POD,
+    SCRATCH_ENVIRONMENT,
+    SCRATCH_MOUNT,
+    SCRATCH_VOLUME,
+    env_entries,
+)
 from vmafx.api.units import nanoseconds
 from vmafx.inference.children import (
     HPA,
@@ -29,8 +37,6 @@ STARTUP_SECONDS = 600  # for loading a model, before the liveness probe counts
 PROGRESS_DEADLINE = 2 * STARTUP_SECONDS  # for a rollout to make progress: images of models are large
 DRAIN_SECONDS = 5  # between the deletion of a Pod and SIGTERM: proxies stop sending requests to it meanwhile
 TERMINATION_GRACE = 60  # seconds
-SERVER_UID = 65532
-SCRATCH = "/scratch"  # the root filesystem is read-only
 Manifest = dict[str, Any]
 
 
@@ -123,17 +129,9 @@ def rounding_notes(health: HealthCheckSpec) -> list[str]:
 
 def _pod_spec(deployment: Deployment, options: ServingOptions) -> Manifest:
     spec: Manifest = {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
+        **RESTRICTED_POD,
         "terminationGracePeriodSeconds": TERMINATION_GRACE,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": SERVER_UID,
-            "runAsGroup": SERVER_UID,
-            "fsGroup": SERVER_UID,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "volumes": [{"name": "scratch", "emptyDir": {}}],
+        "volumes": [SCRATCH_VOLUME],
         "containers": [_container(deployment, options)],
     }
     if (demand := GpuDemand.of(deployment.gpuVendor, deployment.resources.gpuMemory)) is not None:
@@ -146,24 +144,19 @@ def _pod_spec(deployment: Deployment, options: ServingOptions) -> Manifest:
 
 
 def _container(deployment: Deployment, options: ServingOptions) -> Manifest:
-    env = {"PORT": str(deployment.port), "MODEL_REF": deployment.modelRef, "HOME": SCRATCH, "TMPDIR": SCRATCH}
+    env = {"PORT": str(deployment.port), "MODEL_REF": deployment.modelRef, **SCRATCH_ENVIRONMENT}
     if deployment.gpuVendor is not None:
         env["VMAFX_BACKEND"] = HARDWARE[deployment.gpuVendor].backend
     return {
         "name": CONTAINER,
         "image": deployment.image or options.image,
-        # The kubelet expands $(NAME) in values; $$ stands for $.
-        "env": [{"name": name, "value": value.replace("$", "$$")} for name, value in env.items()],
+        "env": env_entries(env),
         "ports": [{"name": PORT_NAME, "containerPort": deployment.port, "protocol": "TCP"}],
         "resources": _resources(deployment, options.gpu),
-        "volumeMounts": [{"name": "scratch", "mountPath": SCRATCH}],
+        "volumeMounts": [SCRATCH_MOUNT],
         "lifecycle": {"preStop": {"sleep": {"seconds": DRAIN_SECONDS}}},
         **_probes(deployment.healthCheck),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        **RESTRICTED_CONTAINER,
     }
 
 
@@ -177,7 +170,7 @@ def _resources(deployment: Deployment, gpu: GpuOptions) -> Manifest:
 
 
 def _probes(health: HealthCheckSpec) -> Manifest:
-    """The same request thrice: ready to serve, still alive, and started at all, which may take long."""
+    """Readiness, liveness and startup probes: the same request, with more time for a start."""
     probe = {
         "httpGet": {"path": health.path, "port": PORT_NAME, "scheme": "HTTP"},
         "periodSeconds": whole_seconds(health.interval),

@@ -1,12 +1,12 @@
 """Reconciles a ZerfooInferenceService through any KubeClient, without the operator.
 
 The children and the status are decided by the same functions that the operator uses; only how children are read and
-written differs.
+written differs. Implement KubeClient over your own client, or use one of the adapters.
 """
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -14,20 +14,41 @@ from vmafx.api import ZerfooInferenceService
 from vmafx.api.inference import ZerfooInferenceServiceStatus
 from vmafx.inference.children import (
     HPA,
+    TRACKS,
     Deployment,
     LiveDeployment,
     LiveState,
     Service,
     ServiceRef,
-    Track,
     desired_children,
 )
-from vmafx.inference.client import DeletingKubeClient, KubeClient
 from vmafx.inference.status import Problem, ServiceState, decide_status
 from vmafx.kube.errors import AlreadyExists, NotFound
 
 T = TypeVar("T", Deployment, Service, HPA)
-TRACKS: tuple[Track, ...] = ("primary", "canary")
+
+
+class KubeClient(Protocol):
+    """The ten calls. Get, update and delete raise NotFound; create raises AlreadyExists."""
+
+    async def get_deployment(self, namespace: str, name: str) -> Deployment: ...
+    async def create_deployment(self, deployment: Deployment) -> None: ...
+    async def update_deployment(self, deployment: Deployment) -> None: ...
+    async def delete_deployment(self, namespace: str, name: str) -> None: ...
+    async def get_service(self, namespace: str, name: str) -> Service: ...
+    async def create_service(self, service: Service) -> None: ...
+    async def update_service(self, service: Service) -> None: ...
+    async def get_hpa(self, namespace: str, name: str) -> HPA: ...
+    async def create_hpa(self, hpa: HPA) -> None: ...
+    async def update_hpa(self, hpa: HPA) -> None: ...
+
+
+@runtime_checkable
+class DeletingKubeClient(Protocol):
+    """Two optional calls. Without them, Services and autoscalers that are no longer needed are named in the message."""
+
+    async def delete_service(self, namespace: str, name: str) -> None: ...
+    async def delete_hpa(self, namespace: str, name: str) -> None: ...
 
 
 class Reconciler:

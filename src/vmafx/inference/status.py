@@ -13,15 +13,20 @@ from vmafx.runtime.conditions import NewCondition
 
 MAX_STATUS_MESSAGE = 4096  # characters
 WAITING = ("CanaryNotReady", "PrimaryNotReady", "RoutePending")  # reasons of CanaryHonoured that pass
+NOT_BLOCKING = ("CannotScale", "GatewayNotFound", "NoMatchingNode")  # reasons of Degraded with which a service is ready
 CONDITIONS = ("Ready", "Available", "Progressing", "Degraded", "Schedulable", "CanaryHonoured")
 
 
 class Problem(NamedTuple):
-    """Something that needs somebody's attention; `blocking` if the service cannot become ready with it."""
+    """Something that needs attention."""
 
     reason: str
     message: str
-    blocking: bool = True
+
+    @property
+    def blocking(self) -> bool:
+        """Whether the service cannot become ready with it."""
+        return self.reason not in NOT_BLOCKING
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -96,11 +101,11 @@ def _problems(state: ServiceState) -> Iterable[Problem]:
             yield Problem("ScaledToZero", message)
     if spec.minReplicas and not (spec.resources and spec.resources.cpu):
         message = "autoscaling needs resources.cpu: utilization is a percentage of the CPU request"
-        yield Problem("CannotScale", message, blocking=False)
+        yield Problem("CannotScale", message)
     if state.route is not None and state.route.accepted is False:
         yield Problem("RouteNotAccepted", f"the gateway rejects the route: {state.route.message}")
     if state.schedulable is not None and state.schedulable.status == "False":
-        yield Problem("NoMatchingNode", state.schedulable.message, blocking=False)
+        yield Problem("NoMatchingNode", state.schedulable.message)
 
 
 def _tracks(state: ServiceState) -> tuple[Track, ...]:

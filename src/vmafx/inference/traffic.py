@@ -43,6 +43,8 @@ def weight_in_force(wanted: int, current: int, ready: int, count: int, *, by_rep
 
 def achieved_weight(weight: int, primary_ready: int, canary_ready: int) -> int:
     """The percentage of requests that reach the canary if both tracks share a Service and `weight` is in force."""
-    if weight in {0, 100} or primary_ready + canary_ready == 0:
+    if canary_ready == 0:
+        return 0
+    if weight in {0, 100}:
         return weight
     return round(100 * canary_ready / (primary_ready + canary_ready))

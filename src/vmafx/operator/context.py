@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from vmafx.api.hardware import HARDWARE
+from vmafx.api.hardware import INTEL_DEVICE
 from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
 from vmafx.clock import loop_time, utc_now
 from vmafx.jobs.cache import jobs_informer
 from vmafx.kube import NODES, Client, ObjectKey, Resource
-from vmafx.runtime.children import Child, child_informer, optional_child_informer
+from vmafx.runtime.child import Child, child_informer, optional_child_informer
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.informer import Informer, OptionalInformer
 from vmafx.runtime.manager import Manager
@@ -35,7 +35,7 @@ class OperatorContext(msgspec.Struct, kw_only=True, eq=False, dict=True):
     events: EventRecorder
     namespace: str = ""  # the namespace to watch; empty for all
     max_concurrent: int = 1  # concurrent reconciliations per kind
-    intel_device: str = HARDWARE["intel"].resource or ""  # the resource that a Pod requests to get an Intel GPU
+    intel_device: str = INTEL_DEVICE  # the resource that a Pod requests to get an Intel GPU
     now: Callable[[], datetime] = utc_now
     clock: Callable[[], float] = loop_time
 

@@ -18,7 +18,6 @@ the server resets a field to its default when its only owner drops it, so the li
 of its own before the declaration drops it.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -27,63 +26,27 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from vmafx.api.meta import ApiModel, OwnerReference
 from vmafx.kube import Client, ObjectKey, Resource, key_of
 from vmafx.kube.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
 from vmafx.kube.resources import UntypedObject
-from vmafx.runtime.informer import Informer, InformerState, OptionalInformer
+from vmafx.runtime.child import BY_OWNER, MANAGED_BY, Child, controlling_owner, owner_reference
+from vmafx.runtime.declaration import (
+    check_fields,
+    content,
+    declared_fields,
+    digest,
+    live_fields,
+    manages,
+    merged,
+    project,
+)
+from vmafx.runtime.informer import Informer, InformerState
 from vmafx.runtime.store import ObjectChange
 
-MANAGED_BY = "app.kubernetes.io/managed-by"
 DECLARATION = "vmafx.dev/declaration"  # annotation of a child: the digest of its declaration
-BY_OWNER = "owner"
 CONFLICT_TRIES = 5  # the status of a child may change often
 _Kind = tuple[str, str]  # apiVersion and kind
 ChildName = tuple[str, str]  # kind and name
-
-
-class ChildMeta(ApiModel):
-    """The fields of metav1.ObjectMeta that the cache keeps."""
-
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    resourceVersion: str = ""
-    generation: int = 0
-    deletionTimestamp: datetime | None = None
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    ownerReferences: tuple[OwnerReference, ...] = ()
-
-
-class Child(msgspec.Struct, frozen=True):
-    """An object of any kind, as the cache keeps it: every field that a declaration may set, and its status.
-
-    The fields are kept as JSON, because as dictionaries they would take several times the memory: `child["spec"]`
-    decodes one.
-    """
-
-    metadata: ChildMeta
-    spec: msgspec.Raw = msgspec.Raw()
-    data: msgspec.Raw = msgspec.Raw()
-    binaryData: msgspec.Raw = msgspec.Raw()
-    immutable: msgspec.Raw = msgspec.Raw()
-    type: msgspec.Raw = msgspec.Raw()
-    rules: msgspec.Raw = msgspec.Raw()
-    roleRef: msgspec.Raw = msgspec.Raw()
-    subjects: msgspec.Raw = msgspec.Raw()
-    automountServiceAccountToken: msgspec.Raw = msgspec.Raw()
-    status: msgspec.Raw = msgspec.Raw()
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__[1:]:
-            if raw := getattr(self, name):  # a view of the response, which would keep all of it in memory
-                msgspec.structs.force_setattr(self, name, raw.copy())
-
-    def __getitem__(self, field: str) -> Any:
-        """The value of a field; None if the object does not have it."""
-        raw = getattr(self, field)
-        return msgspec.json.decode(raw) if raw else None
 
 
 class _OwnerMeta(Protocol):
@@ -95,11 +58,6 @@ class _OwnerMeta(Protocol):
     def uid(self) -> str: ...
     @property
     def deletionTimestamp(self) -> datetime | None: ...  # noqa: N802 - its name on the wire
-
-
-class _Owned(Protocol):
-    @property
-    def ownerReferences(self) -> tuple[OwnerReference, ...]: ...  # noqa: N802 - its name on the wire
 
 
 class Owner(Protocol):
@@ -159,40 +117,6 @@ class _ManagedView(msgspec.Struct, frozen=True):
     metadata: _ManagedMeta
 
 
-def owner_reference(resource: Resource[Any], name: str, uid: str) -> UntypedObject:
-    """The reference that makes an object a child: deleted with its owner, and its changes requeue the owner."""
-    return {
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        "name": name,
-        "uid": uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-
-
-def controlling_owner(meta: _Owned) -> str:
-    """The uid of the owner that controls the object, or an empty string."""
-    return next((reference.uid for reference in meta.ownerReferences if reference.controller), "")
-
-
-def child_informer(client: Client, resource: Resource[Any], namespace: str, field_manager: str) -> Informer[Child]:
-    """The cache of one kind of children: all objects managed by `field_manager`, indexed by owner."""
-    return Informer(client, resource.decoded_as(Child), namespace=namespace, **_child_cache(field_manager))
-
-
-def optional_child_informer(
-    client: Client, resource: Resource[Any], namespace: str, field_manager: str
-) -> OptionalInformer[Child]:
-    """The same, for a kind that the server may not have."""
-    return OptionalInformer(client, resource.decoded_as(Child), namespace=namespace, **_child_cache(field_manager))
-
-
-def _child_cache(field_manager: str) -> dict[str, Any]:
-    indexes = {BY_OWNER: lambda child: (controlling_owner(child.metadata),)}
-    return {"labels": f"{MANAGED_BY}={field_manager}", "indexes": indexes}
-
-
 class Children(Generic[T]):
     """Syncs the children of all `owners`. `informers` are the caches of the kinds that children may have."""
 
@@ -234,7 +158,7 @@ class Children(Generic[T]):
         failures: list[ChildFailure] = []
         kept: set[tuple[_Kind, ObjectKey]] = set()
         for body in declared:
-            _check_fields(body)
+            check_fields(body)
             kind, key = (body["apiVersion"], body["kind"]), ObjectKey(meta.namespace, body["metadata"]["name"])
             kept.add((kind, key))
             children[kind[1], key.name] = None
@@ -248,8 +172,9 @@ class Children(Generic[T]):
             else:
                 children[kind[1], key.name] = child
         if None not in children.values():  # what replaces a child, or sends requests elsewhere, must be there first
-            for name in await self._prune(meta.uid, kept):
-                children[name] = None
+            undeleted, refused = await self._prune(meta.uid, kept)
+            children |= dict.fromkeys(undeleted)
+            failures += refused
         outdated = meta.uid in self._outdated
         self._outdated.discard(meta.uid)
         if self._owners.store.get(ObjectKey(meta.namespace, meta.name)) is None:  # deleted during the sync
@@ -264,7 +189,7 @@ class Children(Generic[T]):
         """A predicate for `ReconcileLoop.owns(when=...)`: false for the watch event of an apply of our own."""
         if change.new is None:
             return True
-        version, flight = _version(change.new), ((resource.api_version, resource.kind), change.key)
+        version, flight = change.new.version, ((resource.api_version, resource.kind), change.key)
         if flight in self._in_flight:  # the watch may be faster than the response
             self._in_flight[flight] = version
             return False
@@ -276,7 +201,7 @@ class Children(Generic[T]):
         old, new = change.old, change.new
         if new is not None:
             applied = self._applied_as(resource, new)
-            if applied is not None and _version(new) >= applied.version:
+            if applied is not None and new.version >= applied.version:
                 applied.newer = None
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._deleted.discard(old.metadata.uid)
@@ -297,24 +222,24 @@ class Children(Generic[T]):
             cached = None
         applied = self._applied.get(owner.metadata.uid, {}).get((kind, key))
         newer = applied.newer if applied is not None else None
-        if newer is None or (cached is not None and _version(cached) >= _version(newer)):
+        if newer is None or (cached is not None and cached.version >= newer.version):
             return cached
         # A cache that is newer than the child and does not have it: the child was deleted since.
-        seen = informer.state is InformerState.WATCHING and int(informer.version or 0) >= _version(newer)
+        seen = informer.state is InformerState.WATCHING and int(informer.version or 0) >= newer.version
         return cached if seen else newer
 
     async def _sync_child(
         self, owner: T, kind: _Kind, key: ObjectKey, body: UntypedObject, initial: UntypedObject | None
     ) -> Child | ChildFailure | None:
         """The child, applied if necessary; None while it has to wait for another change of an object of its name."""
-        resource, declared = self._informers[kind].resource, _digest(body)
+        resource, declared = self._informers[kind].resource, digest(body)
         live, created = self._known(owner, kind, key), False
         if live is None:
             if initial is None:
                 live, created = await self._create(owner, resource, key, body, declared)
             else:
-                first = _merged(body, initial)
-                live, created = await self._create(owner, resource, key, first, _digest(first))
+                first = merged(body, initial)
+                live, created = await self._create(owner, resource, key, first, digest(first))
         if live is None or live.metadata.deletionTimestamp is not None:
             return None
         if self._belongs_to_namesake(live, owner):
@@ -329,7 +254,7 @@ class Children(Generic[T]):
         applied_children = self._applied.setdefault(owner.metadata.uid, {})
         applied = applied_children.get((kind, key))
         if not created and self._is_as_declared(live, body, declared, applied):
-            applied_children[kind, key] = applied or _Applied(declared, _content(live), _version(live))
+            applied_children[kind, key] = applied or _Applied(declared, content(live), live.version)
             return live
         new: Child | None = live
         if initial is not None and (created or await self._owns(resource, key, initial)):
@@ -338,8 +263,8 @@ class Children(Generic[T]):
             new = await self._apply_unless_stale(owner, resource, key, body, declared, new)
         if new is not None:
             cached = self._informers[kind].store.get(key)
-            newer = new if cached is None or _version(cached) < _version(new) else None
-            applied_children[kind, key] = _Applied(declared, _content(new), _version(new), newer)
+            newer = new if cached is None or cached.version < new.version else None
+            applied_children[kind, key] = _Applied(declared, content(new), new.version, newer)
         return new
 
     def _belongs_to_namesake(self, live: Child, owner: T) -> bool:
@@ -368,12 +293,12 @@ class Children(Generic[T]):
         """
         if declared != (live.metadata.annotations.get(DECLARATION) if applied is None else applied.declared):
             return False
-        if applied is not None and applied.content == _content(live):
+        if applied is not None and applied.content == content(live):
             return True
-        if _live_fields(live, body) != {**_declared_fields(body), "managed": self._field_manager}:
+        if live_fields(live, body) != {**declared_fields(body), "managed": self._field_manager}:
             return False
         if applied is not None:
-            applied.content = _content(live)
+            applied.content = content(live)
         return True
 
     async def _create(
@@ -439,7 +364,7 @@ class Children(Generic[T]):
             )
         finally:
             seen = self._in_flight.pop(flight)
-        if seen > _version(child):
+        if seen > child.version:
             self._outdated.add(owner.metadata.uid)
         return child
 
@@ -447,7 +372,7 @@ class Children(Generic[T]):
         """Whether the last declaration that was applied, perhaps by an earlier process, has one of the fields."""
         view = await self._client.get(resource.decoded_as(_ManagedView), key)
         return any(
-            entry.manager == self._field_manager and entry.operation == "Apply" and _manages(entry.fieldsV1, fields)
+            entry.manager == self._field_manager and entry.operation == "Apply" and manages(entry.fieldsV1, fields)
             for entry in view.metadata.managedFields
         )
 
@@ -456,7 +381,7 @@ class Children(Generic[T]):
         key, uid = key_of(live), live.metadata.uid
         for _ in range(CONFLICT_TRIES):
             unchanged = {"name": key.name, "uid": uid, "resourceVersion": live.metadata.resourceVersion}
-            values = _project({name: live[name] for name in fields}, fields)
+            values = project({name: live[name] for name in fields}, fields)
             body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": unchanged, **values}
             try:
                 return await self._client.apply(
@@ -466,9 +391,12 @@ class Children(Generic[T]):
                 live = await self._client.get(resource, key)
         return None
 
-    async def _prune(self, owner_uid: str, kept: set[tuple[_Kind, ObjectKey]]) -> list[ChildName]:
-        """Delete the other children; return those that could not be deleted yet."""
-        refused: list[ChildName] = []
+    async def _prune(
+        self, owner_uid: str, kept: set[tuple[_Kind, ObjectKey]]
+    ) -> tuple[list[ChildName], list[ChildFailure]]:
+        """Delete the other children; return those that could not be deleted yet, and why if the server rejects it."""
+        undeleted: list[ChildName] = []
+        failures: list[ChildFailure] = []
         for kind, informer in self._informers.items():
             known = {key_of(child): child for child in informer.store.by(BY_OWNER, owner_uid)}
             known |= {  # applied, but not in the cache yet
@@ -484,71 +412,14 @@ class Children(Generic[T]):
                     with suppress(NotFound):
                         await self._client.delete(informer.resource, key, uid=uid)
                 except Conflict:  # replaced, which the cache will show, or an obstacle of which no event may tell
-                    refused.append((kind[1], key.name))
+                    undeleted.append((kind[1], key.name))
+                    continue
+                except (BadRequest, Forbidden, Invalid) as error:
+                    undeleted.append((kind[1], key.name))
+                    failures.append(ChildFailure(kind[1], key.name, "Refused", f"cannot be deleted: {error}"))
                     continue
                 self._applied.get(owner_uid, {}).pop((kind, key), None)
                 cached = informer.store.get(key)
                 if cached is not None and cached.metadata.uid == uid:
                     self._deleted.add(uid)
-        return refused
-
-
-_WATCHED_FIELDS = frozenset({"apiVersion", "kind", *Child.__struct_fields__})
-
-
-def _check_fields(body: UntypedObject) -> None:
-    if unwatched := body.keys() - _WATCHED_FIELDS:
-        raise TypeError(f"changes to {', '.join(sorted(unwatched))} of a child are not watched; add it to Child")
-
-
-def _digest(body: UntypedObject) -> str:
-    """A digest of a declaration. The order of its fields counts, since it is that of the code."""
-    return hashlib.blake2b(msgspec.json.encode(body), digest_size=8).hexdigest()
-
-
-def _merged(body: UntypedObject, other: UntypedObject) -> UntypedObject:
-    both = {name: _merged(body[name], value) for name, value in other.items() if isinstance(body.get(name), dict)}
-    return {**body, **other, **both}
-
-
-def _manages(managed: Any, fields: UntypedObject) -> bool:
-    """Whether a manager's fields (fieldsV1) include one of `fields`."""
-    return any(
-        f"f:{name}" in managed and (not isinstance(value, dict) or _manages(managed[f"f:{name}"], value))
-        for name, value in fields.items()
-    )
-
-
-def _declared_fields(body: UntypedObject) -> UntypedObject:
-    """The declared fields, without those that identify the object."""
-    meta = body["metadata"]
-    fields = {name: value for name, value in body.items() if name not in {"apiVersion", "kind", "metadata"}}
-    fields["metadata"] = {name: meta[name] for name in ("labels", "annotations") if name in meta}
-    return fields
-
-
-def _live_fields(live: Child, body: UntypedObject) -> UntypedObject:
-    """The values that a live object has for the declared fields, and its managed-by label."""
-    declared = _declared_fields(body)
-    values = {name: live[name] for name in declared if name != "metadata"}
-    values["metadata"] = {"labels": live.metadata.labels, "annotations": live.metadata.annotations}
-    return {**_project(values, declared), "managed": live.metadata.labels.get(MANAGED_BY)}
-
-
-def _content(live: Child) -> int:
-    """A hash of everything in a child that a declaration may set."""
-    meta = live.metadata
-    fields = [bytes(getattr(live, name)) for name in live.__struct_fields__[1:-1]]  # without metadata and status
-    return hash((*fields, *meta.labels.items(), *meta.annotations.items()))
-
-
-def _version(child: Child) -> int:
-    return int(child.metadata.resourceVersion or 0)
-
-
-def _project(live: Any, declared: Any) -> Any:
-    if isinstance(declared, dict) and isinstance(live, dict):
-        return {name: _project(live.get(name), value) for name, value in declared.items()}
-    if isinstance(declared, list) and isinstance(live, list) and len(declared) == len(live):
-        return [_project(live_item, item) for live_item, item in zip(live, declared, strict=True)]
-    return live
+        return undeleted, failures

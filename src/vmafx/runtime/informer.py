@@ -238,10 +238,17 @@ class OptionalInformer(Informer[T]):
 
     unavailable: KubeError | None = None
     _unavailable_since = 0.0
+    _on_available: Callable[[], None] | None = None
+
+    def on_available(self, handler: Callable[[], None]) -> None:
+        """Call `handler` when a resource that was not available has been listed."""
+        self._on_available = handler
 
     async def _list_pages(self) -> None:
         await super()._list_pages()
-        self.unavailable = None
+        was_available, self.unavailable = self.unavailable is None, None
+        if not was_available and self._on_available is not None:
+            self._on_available()
 
     async def _recover(self, error: KubeError, failures: int) -> None:
         if not isinstance(error, Forbidden | NotFound):

@@ -25,7 +25,8 @@ from vmafx.kube import Client, ObjectKey, Resource, key_of
 from vmafx.kube.errors import NotFound
 from vmafx.kube.resources import UntypedObject
 from vmafx.operator.context import FIELD_MANAGER
-from vmafx.runtime.children import MANAGED_BY, Child, Children, child_informer, owner_reference
+from vmafx.runtime.child import MANAGED_BY, Child, child_informer, owner_reference
+from vmafx.runtime.children import Children
 from vmafx.runtime.conditions import find_condition
 from vmafx.runtime.informer import Informer
 from vmafx.runtime.status import StatusWriter
@@ -541,6 +542,19 @@ async def test_a_deletion_that_conflicts_is_tried_again(client: Client, namespac
         assert (await children.sync(owner, [])).complete
         with pytest.raises(NotFound):
             await client.get(CONFIG_MAPS, key)
+
+
+async def test_a_deletion_that_the_server_rejects_is_a_failure(client: Client, namespace: str, owner: Widget) -> None:
+    async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
+        children, cache = config_maps_of(through, owner)
+        key = ObjectKey(namespace, "c")
+        await children.sync(owner, [config("c")])
+        cache.store.put(key, await client.get(cache.resource, key))
+        proxy.faults.append(Refuse(403))
+        synced = await children.sync(owner, [])
+        assert [(one.name, one.reason) for one in synced.failures] == [("c", "Refused")]
+        assert synced.failures[0].message.startswith("cannot be deleted: ")
+        assert (await children.sync(owner, [])).complete
 
 
 async def test_a_late_apply_of_an_older_declaration_is_rejected(client: Client, namespace: str, owner: Widget) -> None:

@@ -31,10 +31,10 @@ def live(model: str = OLD, replicas: int = 3, ready: int | None = None) -> LiveD
     return LiveDeployment(model, replicas, ready=ready, current=replicas, updated=replicas, settled=True)
 
 
-def spec(canary: int | None = None, model: str = OLD, replicas: int = 3, **more: int) -> ZerfooInferenceServiceSpec:
+def spec(canary: int | None = None, model: str = OLD, replicas: int = 3, **more: Any) -> ZerfooInferenceServiceSpec:
     """With a weight for the canary, if there is one."""
     made = CanarySpec(NEW, canary) if canary is not None else None
-    return ZerfooInferenceServiceSpec(model, replicas=replicas, canary=made, **more)  # type: ignore[arg-type]
+    return ZerfooInferenceServiceSpec(model, replicas=replicas, canary=made, **more)
 
 
 def replicas(children: DesiredChildren) -> dict[str, tuple[str, int]]:

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from vmafx.api.hardware import Vendor
 from vmafx.api.inference import HealthCheckSpec, ResourceSpec
+from vmafx.api.restricted import SCRATCH
 from vmafx.inference.children import HPA, Deployment, Service, ServiceRef, Track, WeightedTarget
 from vmafx.inference.gpu import GpuOptions
 from vmafx.inference.live import env_value
 from vmafx.inference.manifests import (
-    SCRATCH,
     STARTUP_SECONDS,
     ServingOptions,
     budget_manifest,

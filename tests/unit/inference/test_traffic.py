@@ -119,11 +119,12 @@ def test_a_weight_in_force_is_the_wanted_or_the_current_one_or_none(
     [
         (0, 3, 1, 0),
         (100, 3, 1, 100),
+        (100, 3, 0, 0),
         (25, 3, 1, 25),
         (25, 2, 1, 33),
         (25, 0, 1, 100),
         (25, 3, 0, 0),
-        (25, 0, 0, 25),
+        (25, 0, 0, 0),
     ],
 )
 def test_the_weight_that_ready_replicas_achieve(weight: int, primary: int, canary: int, achieved: int) -> None:

@@ -14,7 +14,7 @@ from vmafx.inference.manifests import SERVICE_PORT, labels
 from vmafx.inference.status import Route
 from vmafx.kube import Client, ObjectKey
 from vmafx.kube.core import GATEWAYS, HTTP_ROUTES
-from vmafx.runtime.children import Child
+from vmafx.runtime.child import Child
 from vmafx.runtime.informer import OptionalInformer
 from vmafx.runtime.store import ObjectChange
 

@@ -3,16 +3,15 @@
 import msgspec
 
 from vmafx.api.inference import InferenceView
-from vmafx.inference.children import LiveDeployment, LiveState, ServiceRef, Track
+from vmafx.inference.children import TRACKS, LiveDeployment, LiveState, ServiceRef, Track
 from vmafx.inference.live import canary_weight, live_deployment
 from vmafx.inference.status import Problem
 from vmafx.kube import Client
 from vmafx.kube.core import DEPLOYMENTS, ENDPOINT_SLICES, HTTP_ROUTES, SERVICES
 from vmafx.operator.inference.gateway import ServingGateway, sends_to, weight_of
-from vmafx.runtime.children import Child, Children
+from vmafx.runtime.child import Child
+from vmafx.runtime.children import Children
 from vmafx.runtime.informer import OptionalInformer
-
-TRACKS: tuple[Track, ...] = ("primary", "canary")
 
 
 class Gathered(msgspec.Struct, frozen=True):
@@ -79,17 +78,12 @@ class ServiceGatherer:
             endpoint.conditions.ready is not False for found in slices.items for endpoint in found.endpoints or ()
         )
 
-    @property
-    def lacks_routes(self) -> bool:
-        """Whether there is a gateway, but HTTPRoutes cannot be used: no event tells when they can."""
-        return self._gateway is not None and self._gateway.exists and self._routes.unavailable is not None
-
     def gateway_problems(self) -> list[Problem]:
         if self._gateway is None or (self._gateway.exists and self._routes.unavailable is None):
             return []
         missing = "HTTPRoutes" if self._gateway.exists else f"Gateway {self._gateway.ref}"
         message = f"cannot find {missing}: a service without a route is reachable only in the cluster"
-        return [Problem("GatewayNotFound", message, blocking=False)]
+        return [Problem("GatewayNotFound", message)]
 
 
 def _live(deployment: Child | None) -> LiveDeployment | None:

@@ -34,6 +34,7 @@ class GpuNodes:
         self._changed = changed
         self._fits: dict[GpuDemand, bool] = {}  # whether a node fits, by demand; nodes change rarely
         self._nodes.on_change(self._on_change)
+        self._nodes.on_available(changed)
 
     async def run(self) -> None:
         """Watch the nodes as soon as `condition` was asked for the first time."""

@@ -3,6 +3,7 @@
 from vmafx.api import ZerfooInferenceService
 from vmafx.api.meta import GROUP, ConditionReason
 from vmafx.api.rbac import READ, Permission
+from vmafx.inference.status import NOT_BLOCKING
 from vmafx.operator.context import OperatorContext
 from vmafx.operator.inference.reconciler import InferenceReconciler
 from vmafx.operator.inference.settings import InferenceSettings
@@ -90,7 +91,6 @@ _OTHER_REASONS = (
         "CanaryHonoured", "False", "StepsNotSupported", "`canary.steps` and `canary.gates` are not supported yet."
     ),
 )
-_NOT_BLOCKING = {"CannotScale", "GatewayNotFound", "NoMatchingNode"}
 # A service is not ready for the reason of another condition.
 REASONS = (
     ConditionReason("Ready", "True", "Ready", "All replicas are up to date and ready."),
@@ -98,7 +98,7 @@ REASONS = (
         ConditionReason("Ready", "False", other.reason, other.text)
         for other in _OTHER_REASONS
         if (other.condition, other.status) in {("Available", "False"), ("Progressing", "True"), ("Degraded", "True")}
-        and other.reason not in _NOT_BLOCKING
+        and other.reason not in NOT_BLOCKING
     ),
     *_OTHER_REASONS,
 )

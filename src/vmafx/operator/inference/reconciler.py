@@ -27,7 +27,7 @@ from vmafx.runtime.reconcile import ReconcileLoop, ReconcileResult
 from vmafx.runtime.status import StatusWriter, changed_fields
 
 ENDPOINTS_CHECK_INTERVAL = 0.5  # seconds
-RETRY_INTERVAL = 5.0  # seconds, while a child is blocked, a kind of the Gateway API is missing or a status is refused
+RETRY_INTERVAL = 5.0  # seconds, while a child is blocked or a status is refused
 REFUSED_RETRY_INTERVAL = 30.0  # seconds, for a child that the server rejects
 
 
@@ -42,6 +42,7 @@ class InferenceReconciler:
         )
         caches = [context.children(kind) for kind in (DEPLOYMENTS, SERVICES, HPAS, POD_DISRUPTION_BUDGETS)]
         self._routes = context.optional_children(HTTP_ROUTES)
+        self._routes.on_available(self._requeue_services)
         self._children = Children(context.client, FIELD_MANAGER, self.services, [*caches, self._routes])
         self._status = StatusWriter(context.client, self.services)
         self.nodes = GpuNodes(context.client, self._options.gpu, self._requeue_gpu_services)
@@ -93,7 +94,7 @@ class InferenceReconciler:
             return ReconcileResult.after(ENDPOINTS_CHECK_INTERVAL)
         if synced.failures:
             return ReconcileResult.after(REFUSED_RETRY_INTERVAL)
-        if not written or not synced.complete or self._gatherer.lacks_routes:
+        if not written or not synced.complete:
             return ReconcileResult.after(RETRY_INTERVAL)
         return ReconcileResult.done()
 
@@ -152,6 +153,10 @@ class InferenceReconciler:
             elif new.type == "Ready" and new.status == "True":
                 log.info("service ready", service=str(key_of(service)))
                 self._events.emit(subject, "Normal", "Ready", "Reconcile", new.message)
+
+    def _requeue_services(self) -> None:
+        for key in self.services.store:
+            self.loop.queue.add(key)
 
     def _requeue_gpu_services(self) -> None:
         for service in self.services.store.values():

@@ -4,23 +4,29 @@ from typing import Any
 
 import msgspec
 
-from vmafx.api.hardware import HARDWARE
+from vmafx.api.hardware import HARDWARE, INTEL_DEVICE, gpu_resource
 from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
 from vmafx.api.pod import PodOverlay
+from vmafx.api.restricted import (
+    RESTRICTED_CONTAINER,
+    RESTRICTED_POD,
+    SCRATCH_ENVIRONMENT,
+    SCRATCH_MOUNT,
+    SCRATCH_VOLUME,
+    env_entries,
+)
 from vmafx.jobs.attempt import SPEC_VARIABLE
 from vmafx.jobs.state import attempt_spec
 from vmafx.kube import JOBS
 from vmafx.operator.context import FIELD_MANAGER
 from vmafx.operator.job.pod_cache import ATTEMPT_LABEL, JOB_LABEL, WORKER_CONTAINER
-from vmafx.runtime.children import MANAGED_BY, owner_reference
+from vmafx.runtime.child import MANAGED_BY, owner_reference
 
 NODE_LABEL = "vmafx.dev/node"
 KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 TERMINATION_GRACE = 30  # seconds
-WORKER_UID = 65532
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-SCRATCH = "/scratch"  # for fetched clips: the root filesystem is read-only
 # Jobs leave an unreachable Kubernetes node after one minute instead of the default five.
 TOLERATIONS = [
     {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
@@ -32,7 +38,7 @@ class PodSettings(msgspec.Struct, frozen=True):
     """What all worker Pods of an operator have in common."""
 
     image: str
-    intel_device: str = HARDWARE["intel"].resource or ""  # gpu.intel.com/xe for the xe driver
+    intel_device: str = INTEL_DEVICE
 
 
 def pod_name(job: JobView, attempt: int) -> str:
@@ -46,18 +52,10 @@ def make_pod(
     overlay = node.spec.podTemplate or PodOverlay()
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
+        **RESTRICTED_POD,
         "terminationGracePeriodSeconds": TERMINATION_GRACE,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": WORKER_UID,
-            "runAsGroup": WORKER_UID,
-            "fsGroup": WORKER_UID,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
         "tolerations": [*TOLERATIONS, *_plain(overlay.tolerations)],
-        "volumes": [{"name": "scratch", "emptyDir": {}}, *_plain(overlay.volumes)],
+        "volumes": [SCRATCH_VOLUME, *_plain(overlay.volumes)],
         "containers": [_container(job, node, attempt, settings, overlay)],
     }
     for name in ("imagePullSecrets", "nodeSelector", "runtimeClassName", "priorityClassName"):
@@ -95,8 +93,7 @@ def _container(
     env = [
         {"name": SPEC_VARIABLE, "value": work},
         {"name": "VMAFX_BACKEND", "value": job.spec.backend or HARDWARE[node.spec.gpuVendor].backend},
-        {"name": "TMPDIR", "value": SCRATCH},
-        {"name": "HOME", "value": SCRATCH},
+        *env_entries(SCRATCH_ENVIRONMENT),
     ]
     env_from = list(_plain(overlay.envFrom))  # the last one wins: the node's, so that its limits apply to every job
     if job.spec.credentialsSecretRef is not None:
@@ -108,12 +105,8 @@ def _container(
         "env": [*_plain(overlay.env), *env],  # the last one wins: the operator's
         "resources": _resources(job, node, settings, overlay),
         "terminationMessagePolicy": "File",
-        "volumeMounts": [{"name": "scratch", "mountPath": SCRATCH}, *_plain(overlay.volumeMounts)],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "volumeMounts": [SCRATCH_MOUNT, *_plain(overlay.volumeMounts)],
+        **RESTRICTED_CONTAINER,
     }
     return container | ({"envFrom": env_from} if env_from else {})
 
@@ -122,7 +115,7 @@ def _resources(job: JobView, node: NodeView, settings: PodSettings, overlay: Pod
     """The resources of the node's overlay, and one GPU of its vendor unless the job uses the CPU backend."""
     resources: dict[str, Any] = _plain(overlay.resources) if overlay.resources else {}
     vendor = node.spec.gpuVendor
-    device = settings.intel_device if vendor == "intel" else HARDWARE[vendor].resource
+    device = gpu_resource(vendor, settings.intel_device)
     if device and job.spec.backend != "cpu":
         limits = resources.setdefault("limits", {})
         limits.setdefault(device, "1")

@@ -16,7 +16,7 @@ from vmafx.kube.core import DEPLOYMENTS, HPAS, POD_DISRUPTION_BUDGETS, PODS, SER
 from vmafx.kube.errors import Forbidden, Invalid
 from vmafx.kube.resources import UntypedObject
 from vmafx.operator.context import FIELD_MANAGER
-from vmafx.runtime.children import MANAGED_BY
+from vmafx.runtime.child import MANAGED_BY
 
 CHILDREN = (DEPLOYMENTS, SERVICES, HPAS, POD_DISRUPTION_BUDGETS)
 CANARY = {"modelRef": "model:2", "weight": 25}

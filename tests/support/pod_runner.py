@@ -4,22 +4,23 @@ Every call is retried while the API server is down.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Self
 
 from vmafx.clock import micro_time
 from vmafx.kube import Client, ObjectKey, Resource
-from vmafx.kube.core import LEASES, PODS
+from vmafx.kube.core import KUBERNETES_NODES, LEASES, PODS
 from vmafx.kube.errors import Conflict, Invalid, KubeError, NotFound
 from vmafx.kube.resources import UntypedObject
 from vmafx.kube.watch import Added, Deleted, Modified
 
-MACHINES: Resource[UntypedObject] = Resource("", "v1", "nodes", "Node", dict, namespaced=False)
+MACHINES = KUBERNETES_NODES.decoded_as(dict)
 RETRY_AFTER, LEASE_INTERVAL = 0.2, 10.0  # seconds
 
 
-class PodRunner:
+class PodRunner(ABC):
     """Registers a node and binds the Pods of a namespace to it; a subclass runs them. Use as an async context manager.
 
     The node reports no capacity, so that the scheduler leaves the Pods to this class.
@@ -31,9 +32,9 @@ class PodRunner:
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._stopped: dict[str, asyncio.Event] = {}
 
+    @abstractmethod
     async def run(self, pod: UntypedObject, stopped: asyncio.Event) -> None:
         """Run a Pod that is bound to the node; end it once `stopped` is set."""
-        raise NotImplementedError
 
     async def __aenter__(self) -> Self:
         await retry(lambda: self._client.create(MACHINES, {"metadata": {"name": self.node}}))

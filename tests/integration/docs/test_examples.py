@@ -16,6 +16,7 @@ import yaml
 from tests.support.fleet import allow_pods, condition, phase, reaches
 from tests.support.kubelet import Kubelet
 from tests.support.project import ROOT
+from tests.support.shell import run_shell, write_kubeconfig
 from tests.support.video import ffmpeg, lossless, scene
 from tests.support.waiting import eventually
 from vmafx.devcluster import DevCluster
@@ -47,14 +48,7 @@ class Site(NamedTuple):
     environment: dict[str, str]
 
     async def run(self, command: str) -> str:
-        """The output of a shell command, which must succeed."""
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            "bash", "-euo", "pipefail", "-c", command, cwd=self.folder, env=self.environment, stdout=pipe, stderr=pipe
-        )
-        out, err = await process.communicate()
-        assert process.returncode == 0, f"{command}: {err.decode()}"
-        return out.decode()
+        return await run_shell(command, self.folder, self.environment)
 
     async def until(self, name: str, wanted: str) -> Any:
         """Wait until a job is in this phase."""
@@ -92,10 +86,7 @@ def write_examples(folder: Path, example_clips: Path, cluster: DevCluster, names
     (folder / "examples").mkdir(parents=True)
     for example in (ROOT / "examples").glob("*.yaml"):
         (folder / "examples" / example.name).write_text(yaml.safe_dump(with_clips(example, example_clips, folder)))
-    config = yaml.safe_load(cluster.kubeconfig.read_text())
-    for one in config["contexts"]:
-        one["context"]["namespace"] = namespace
-    (folder / "kubeconfig").write_text(yaml.safe_dump(config))
+    write_kubeconfig(cluster, namespace, folder / "kubeconfig")
 
 
 @asynccontextmanager

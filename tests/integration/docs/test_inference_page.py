@@ -1,6 +1,5 @@
 """The commands, tables and examples of docs/inference.md."""
 
-import asyncio
 import os
 import re
 import shutil
@@ -13,6 +12,7 @@ import yaml
 
 from tests.support.project import ROOT
 from tests.support.serving import IMAGE, Serving, serving
+from tests.support.shell import run_shell, write_kubeconfig
 from vmafx import inference
 from vmafx.api.hardware import HARDWARE, Vendor
 from vmafx.devcluster import DevCluster
@@ -38,13 +38,8 @@ class Shell(NamedTuple):
 
     async def run(self, command: str) -> str:
         """The output of a command, which must succeed."""
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            "bash", "-euo", "pipefail", "-c", command, cwd=self.folder, env=self.environment, stdout=pipe, stderr=pipe
-        )
-        out, err = await process.communicate()
-        assert process.returncode == 0, f"{command}: {err.decode()}"
-        return out.decode().replace(f".{self.services.namespace}.", ".default.")
+        output = await run_shell(command, self.folder, self.environment)
+        return output.replace(f".{self.services.namespace}.", ".default.")
 
     async def until_ready(self) -> None:
         await self.services.until("Ready", name=NAME)
@@ -58,10 +53,7 @@ async def shell(
     client: Client, cluster: DevCluster, namespace: str, kubectl_path: Path, tmp_path: Path
 ) -> AsyncIterator[Shell]:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    config = yaml.safe_load(cluster.kubeconfig.read_text())
-    for one in config["contexts"]:
-        one["context"]["namespace"] = namespace
-    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    write_kubeconfig(cluster, namespace, tmp_path / "kubeconfig")
     path = f"{kubectl_path.parent}:{os.environ['PATH']}"
     environment = {"PATH": path, "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "kubeconfig")}
     async with serving(client, namespace, serving_image=IMAGE) as services:

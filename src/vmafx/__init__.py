@@ -23,6 +23,7 @@ Domain
     scheduling/      which job runs on which node: pure, in memory
     jobs/            the life of a job: attempts, their outcomes, the status that is written
     inference/       model serving with canaries: children, split, status; also as a library
+    training/        online training of a model on the fleet's scores: samples, learning, checkpoints
     auth/            authentication and authorization of callers
     reports/         scores as HTML, CSV and JSON, with charts
     scoring/         VMAF by ffmpeg and libvmaf: clips by URI, probing, limits, results

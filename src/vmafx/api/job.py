@@ -39,7 +39,7 @@ from vmafx.api.views import unchecked
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 FINISHED = ("Succeeded", "Failed")
 
-MUTABLE = frozenset({"suspend", "cancel", "priority", "ttlSecondsAfterFinished"})
+MUTABLE = frozenset({"suspend", "cancel", "priority", "ttlSecondsAfterFinished", "humanScore"})
 MAX_JOB_NAME = 52  # a Pod name, which is also a label value, is the job's name and the number of the attempt
 
 
@@ -87,6 +87,13 @@ class VmafxJobSpec(ScoringSpec):
         doc(
             "Secret with credentials for s3 and gs URIs, added to the worker Pod as environment variables. "
             "Such a job is not placed on nodes with runtime Agent."
+        ),
+    ] = None
+    humanScore: Annotated[
+        Annotated[float, Meta(ge=0, le=100)] | None,
+        doc(
+            "Score that people gave the distorted clip, from 0 to 100. Trainings learn more from it than from the "
+            "score of the model. Can be changed; `vmafx label` sets it."
         ),
     ] = None
     schedulerName: Annotated[

@@ -29,11 +29,14 @@ from vmafx.api.meta import (
     Condition,
     Conditions,
     CustomObject,
+    LocalSecretRef,
     MetaView,
     Names,
     Rule,
 )
 
+MAX_CHECKPOINTS = 50  # in the status
+MAX_EXCLUDED = 100
 TrainingPhase = Literal["Initializing", "Running", "Paused", "Failed"]
 
 Repository = Annotated[
@@ -88,12 +91,36 @@ class VmafxModelTrainingSpec(ApiModel):
     outputRegistry: Annotated[
         Repository | None, doc("OCI repository to push versions to. If unset, versions are not pushed.")
     ] = None
+    credentialsSecretRef: Annotated[
+        LocalSecretRef | None,
+        doc("Image pull secret (kubernetes.io/dockerconfigjson) with the credentials to push with."),
+    ] = None
     paused: Annotated[bool, doc("If true, training is paused. Defaults to false.")] = False
     storage: Annotated[Storage, doc("Volume for samples and checkpoints.")] = Storage()
     retainPolicy: Annotated[
         Literal["Retain", "Delete"],
         doc("Whether the volume is kept or deleted with the VmafxModelTraining. Defaults to Retain."),
     ] = "Retain"
+
+
+class ModelCheckpoint(ApiModel):
+    """A version of the model, and how well it predicts scores that it was not trained on."""
+
+    number: Annotated[Count, doc("Number of the version, from 1.")]
+    digest: Annotated[Identifier, doc("Digest of its OCI manifest.")]
+    time: Annotated[Time, doc("Time when it was written.")]
+    samples: Annotated[Count, doc("Number of samples used until then.")] = 0
+    loss: Annotated[float | None, doc("Mean squared error on the held-out samples.")] = None
+    pearson: Annotated[float | None, doc("Pearson correlation on the held-out samples.")] = None
+    spearman: Annotated[float | None, doc("Spearman correlation on the held-out samples.")] = None
+    pushed: Annotated[bool, doc("Whether it is in the output registry.")] = False
+
+
+class ExcludedNode(ApiModel):
+    """A VmafxNode whose samples are refused."""
+
+    name: Annotated[Identifier, doc("Name of the VmafxNode.")]
+    message: Annotated[Message, doc("Why its samples are refused, in plain text.")]
 
 
 class VmafxModelTrainingStatus(ApiModel):
@@ -105,10 +132,20 @@ class VmafxModelTrainingStatus(ApiModel):
     currentSamples: Annotated[Count, doc("Number of samples used so far.")] = 0
     lastCheckpoint: Annotated[Time | None, doc("Time when the latest version was written.")] = None
     modelVersion: Annotated[Identifier | None, doc("Digest of the latest version.")] = None
-    loss: Annotated[float | None, doc("Current training loss.")] = None
+    loss: Annotated[float | None, doc("Mean squared error on the held-out samples.")] = None
+    pearson: Annotated[float | None, doc("Pearson correlation on the held-out samples.")] = None
+    spearman: Annotated[float | None, doc("Spearman correlation on the held-out samples.")] = None
+    learningRate: Annotated[float | None, doc("Learning rate in force, which is lowered after a divergence.")] = None
+    lastSample: Annotated[Time | None, doc("Time when the latest samples came.")] = None
+    checkpoints: Annotated[
+        tuple[ModelCheckpoint, ...], Meta(max_length=MAX_CHECKPOINTS), doc("The latest versions, the oldest first.")
+    ] = ()
+    excludedNodes: Annotated[
+        tuple[ExcludedNode, ...], Meta(max_length=MAX_EXCLUDED), doc("VmafxNodes whose samples are refused.")
+    ] = ()
     message: Annotated[Message | None, doc("Details of the current state, in plain text.")] = None
     observedGeneration: Annotated[Generation, doc("Most recent metadata.generation that the status is based on.")] = 0
-    conditions: Annotated[Conditions, doc("Conditions of the training: Ready, Stale and Diverged.")] = ()
+    conditions: Annotated[Conditions, doc("Conditions of the training: Ready, Stale, Diverged and Published.")] = ()
 
 
 class VmafxModelTraining(CustomObject, kw_only=True, tag_field="kind", tag="VmafxModelTraining"):

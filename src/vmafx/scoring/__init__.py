@@ -18,6 +18,7 @@ failure is a class of errors.py.
     ffmpeg.py      runs ffmpeg with libvmaf on two clips
     ffmpeg_log.py  parses ffmpeg's log: decoding errors and format changes
     libvmaf.py     parses libvmaf's log: the values of every frame
+    learned.py     learned models: a small network on the features of an engine
     models.py      VMAF models, built into libvmaf or from a file
     pooling.py     mean, harmonic mean and percentiles of frame values
     pictures.py    single frames as JPEG pictures

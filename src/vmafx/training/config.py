@@ -1,0 +1,21 @@
+"""What to train and how: the spec of a VmafxModelTraining, as its trainer is given it in an environment variable."""
+
+import msgspec
+
+CONFIG_VARIABLE = "VMAFX_TRAINING"
+
+
+class TrainingConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields have the meaning of those in VmafxModelTrainingSpec; durations in seconds, sizes in bytes."""
+
+    name: str
+    namespace: str
+    base_model: str
+    learning_rate: float = 0.001
+    ema_decay: float = 0.999
+    batch_size: int = 32
+    checkpoint_interval: float = 600.0
+    min_samples: int = 1000
+    output_registry: str = ""
+    paused: bool = False
+    storage: int = 1 << 30

@@ -1,0 +1,140 @@
+"""The samples of one attempt: for every frame the elementary features of its model, and its score.
+
+A worker makes them, the controller forwards them with their source, and a trainer stores them. They come from other
+machines: `decode_batch` and `SampleBatch.check` accept nothing that could harm a training.
+"""
+
+import math
+import sys
+from array import array
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+import msgspec
+
+MAX_SAMPLES = 300  # of a clip
+MAX_BATCH_BYTES = 64 << 10
+FEATURES = ("adm2", "motion2", "vif_scale0", "vif_scale1", "vif_scale2", "vif_scale3")  # of all models that libvmaf has
+FEATURE_LIMITS = (-0.1, 1000.0)  # adm2 and vif are about 0 to 1, more for enhanced clips; motion2 is larger
+SCORE_LIMITS = (0.0, 100.0)
+
+
+class InvalidSamples(Exception):
+    """The samples cannot be used; the message says why."""
+
+
+class SampleSource(msgspec.Struct, frozen=True):
+    """Where samples come from, as the controller has verified it."""
+
+    namespace: str
+    node: str
+    job: str  # uid of the VmafxJob
+    attempt: str  # its controllerJobID
+
+
+class SampleBatch(msgspec.Struct, frozen=True):
+    """The samples of one attempt: `values` has the features of a frame, in the order of FEATURES, and then its score.
+
+    Numbers are packed little-endian, since a batch is mostly numbers: uint32 frames, float32 values.
+    """
+
+    model: str  # the teacher: the identity of the model that scored
+    frames: bytes
+    values: bytes
+    score: float  # of the whole clip
+    human_score: float | None = None  # what people said about the clip
+    version: Literal[1] = 1
+
+    @property
+    def count(self) -> int:
+        return len(self.frames) // 4
+
+    def frame_numbers(self) -> "array[int]":
+        return _unpack("I", self.frames)
+
+    def rows(self) -> "array[float]":
+        """The values of all frames, one after the other: len(FEATURES) features and a score each."""
+        return _unpack("f", self.values)
+
+    def check(self) -> None:
+        """Raise InvalidSamples unless every number is plausible."""
+        columns = len(FEATURES) + 1
+        if not 0 < self.count <= MAX_SAMPLES or len(self.frames) % 4:
+            raise InvalidSamples(f"a batch has 1 to {MAX_SAMPLES} samples, not {self.count}")
+        if len(self.values) != 4 * columns * self.count:
+            raise InvalidSamples(f"{self.count} samples need {4 * columns * self.count} bytes, not {len(self.values)}")
+        frames = self.frame_numbers()
+        if any(later <= earlier for earlier, later in pairwise(frames)):
+            raise InvalidSamples("frame numbers do not increase")
+        rows = self.rows()
+        for column, name in enumerate((*FEATURES, "score")):
+            values = rows[column::columns]
+            low, high = SCORE_LIMITS if name == "score" else FEATURE_LIMITS
+            if not all(low <= value <= high for value in values):  # false for NaN too
+                raise InvalidSamples(f"{name} is outside of {low:g} to {high:g}")
+        for clip_score in (self.score, self.human_score):
+            if clip_score is not None and not SCORE_LIMITS[0] <= clip_score <= SCORE_LIMITS[1]:
+                raise InvalidSamples(f"the score of the clip is {clip_score:g}, not 0 to 100")
+
+
+class SamplePush(msgspec.Struct, frozen=True):
+    """What the controller sends to a trainer: an encoded batch, and its source."""
+
+    source: SampleSource
+    batch: bytes
+
+
+class HumanScore(msgspec.Struct, frozen=True):
+    """What people said about a clip that was scored before; the operator sends it to a trainer."""
+
+    job: str  # uid of the VmafxJob
+    score: float
+
+
+def make_batch(
+    model: str,
+    numbers: Sequence[int],
+    values: Mapping[str, Sequence[float]],
+    score: float,
+    human_score: float | None = None,
+) -> SampleBatch | None:
+    """The samples of a scored clip: at most MAX_SAMPLES frames at equal distances. None if a feature is missing."""
+    columns = [values.get(name) for name in (*FEATURES, "vmaf")]
+    if not numbers or any(column is None for column in columns):
+        return None
+    step = math.ceil(len(numbers) / MAX_SAMPLES)
+    frames, rows = array("I", numbers[::step]), array("f")
+    for row in zip(*(column[::step] for column in columns if column is not None), strict=True):
+        rows.extend(row)
+    return SampleBatch(model, _pack(frames), _pack(rows), score, human_score)
+
+
+def encode_batch(batch: SampleBatch) -> bytes:
+    return msgspec.msgpack.encode(batch)
+
+
+def decode_batch(content: bytes) -> SampleBatch:
+    """Decode and check a batch. Raises InvalidSamples."""
+    if len(content) > MAX_BATCH_BYTES:
+        raise InvalidSamples(f"a batch has at most {MAX_BATCH_BYTES} bytes, not {len(content)}")
+    try:
+        batch = msgspec.msgpack.decode(content, type=SampleBatch)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidSamples(f"not a batch of samples: {error}") from error
+    batch.check()
+    return batch
+
+
+def _pack(numbers: "array[int] | array[float]") -> bytes:
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def _unpack(code: str, content: bytes) -> "array[Any]":
+    numbers = array(code)
+    numbers.frombytes(content)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers

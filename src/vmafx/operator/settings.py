@@ -14,6 +14,18 @@ Each setting is a flag, an environment variable, or both; the flag takes precede
 /readyz, metrics at /metrics."""
 
 
+class ControllerAddress(Settings):
+    """The controller of a namespace, for kinds that need it."""
+
+    # fmt: off
+    controller_address: Annotated[str, Setting(
+        "HTTP address of the controller, which the operator probes at /healthz and worker Pods push samples to; "
+        "{namespace} stands for the namespace of the node or Pod.",
+        default="http://vmafx-controller.{namespace}.svc.cluster.local:8080", variable="VMAFX_CONTROLLER_HTTP_ADDR",
+    )]
+    # fmt: on
+
+
 class OperatorSettings(Settings):
     """Flags and environment variables of `vmafx-operator`."""
 

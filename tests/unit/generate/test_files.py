@@ -8,6 +8,7 @@ import yaml
 from tests.support.project import ROOT
 from vmafx.controller.rbac import SESSION_SECRET
 from vmafx.generate.files import CONTROLLER_ROLES, CRD_FOLDERS, OPERATOR_ROLES, files
+from vmafx.jobs.sample_keys import SAMPLES_SECRET
 
 FILES = files()
 ROLES = [path for path in FILES if path.parent == OPERATOR_ROLES.parent]
@@ -30,18 +31,20 @@ def test_the_chart_has_the_same_crds() -> None:
 
 
 @pytest.mark.parametrize("path", ROLES, ids=str)
-def test_no_role_has_wildcards_and_only_the_controller_reads_its_own_secret(path: Path) -> None:
+def test_no_role_has_wildcards_and_only_named_secrets_are_read(path: Path) -> None:
     roles = list(yaml.safe_load_all((ROOT / path).read_text()))
     granted = [rule for role in roles for rule in role["rules"]]
     assert granted
     for rule in granted:
         assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
     secrets = [(role["kind"], rule) for role in roles for rule in role["rules"] if "secrets" in rule["resources"]]
-    assert secrets == ([] if path != CONTROLLER_ROLES else SECRETS)
+    assert secrets == SECRETS.get(path, [])
 
 
+SAMPLE_KEY = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": [SAMPLES_SECRET]}
 # In the controller's own namespace: it creates its session Secret and reads no other.
-SECRETS = [
+SESSION_KEY = [
     ("Role", {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}),
     ("Role", {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": [SESSION_SECRET]}),
 ]
+SECRETS = {CONTROLLER_ROLES: [("ClusterRole", SAMPLE_KEY), *SESSION_KEY], OPERATOR_ROLES: [("ClusterRole", SAMPLE_KEY)]}

@@ -3,10 +3,11 @@
 from typing import Annotated
 
 from vmafx.operator.job.external import poller
-from vmafx.settings import Setting, Settings
+from vmafx.operator.settings import ControllerAddress
+from vmafx.settings import Setting
 
 
-class JobSettings(Settings):
+class JobSettings(ControllerAddress):
     """External controllers and worker Pods."""
 
     # fmt: off

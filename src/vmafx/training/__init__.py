@@ -2,15 +2,16 @@
 
 A library: it knows no Kubernetes. trainer/ runs it as a process.
 
-    samples.py        the samples of one attempt, as workers send and trainers store them
-    targets.py        what to learn from samples: the teacher's scores, or those of people
-    config.py         what to train and how, as a trainer is given it
-    status.py         what a trainer reports about its training
-    base_model.py     a model of libvmaf, a support vector regression, from a file or an engine
-    distillation.py   the network that a training starts from, fitted to a base model
-    network.py        the network in training: parameters, predictions, gradient, normalisation of features
-    learner.py        Learner: online SGD with averaged weights; checkpoints and rollbacks of its state
-    learner_state.py  the state of a Learner, and its encoding
-    held_out.py       samples that are never trained on, and the quality of a model on them
-    divergence.py     detects that training makes a model worse
+    samples.py         the samples of one attempt, as workers send and trainers store them
+    targets.py         what to learn from samples: the teacher's scores, or those of people
+    config.py          what to train and how, as a trainer is given it
+    status.py          what a trainer reports about its training
+    base_model.py      a model of libvmaf, a support vector regression, from a file or an engine
+    distillation.py    the network that a training starts from, fitted to a base model
+    network.py         the network in training: parameters, predictions, gradient, normalisation of features
+    learner.py         Learner: online SGD with averaged weights; checkpoints and rollbacks of its state
+    shuffle_buffer.py  mixes the samples of several clips
+    learner_state.py   the state of a Learner, and its encoding
+    held_out.py        samples that are never trained on, and the quality of a model on them
+    divergence.py      detects that training makes a model worse
 """

@@ -27,7 +27,7 @@ from vmafx.training.samples import FEATURES
 
 Array = NDArray[np.float64]
 
-MAX_VECTORS = 20_000
+MAX_VECTORS = 4000
 MAX_EMBEDDED_BYTES = 1 << 20
 MAX_NUMBER = 1e9  # of any parameter: predictions do not overflow
 NO_LIMIT = 100.0  # libvmaf's enhancement gain limit if the model does not set one

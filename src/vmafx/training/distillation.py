@@ -13,9 +13,20 @@ gives the same network.
 import msgspec
 import numpy as np
 
+from vmafx.scoring.errors import BadInput
 from vmafx.scoring.learned import LearnedModel
 from vmafx.training.base_model import SvrModel
-from vmafx.training.network import INPUTS, POINTS, Array, Normalisation, from_model, predict, scores, to_model
+from vmafx.training.network import (
+    INPUTS,
+    MIN_DEVIATION,
+    POINTS,
+    Array,
+    Normalisation,
+    from_model,
+    predict,
+    scores,
+    to_model,
+)
 from vmafx.training.samples import FEATURES
 
 UNITS = 16
@@ -23,6 +34,7 @@ POINTS_TO_FIT = 4000
 STEPS = 150
 RIDGE = 1e-7  # keeps the parameters small, so that they can be trained further
 MAX_DAMPING = 1e8
+MAX_TARGET = 10.0  # 1000 points; those of libvmaf reach 1.5
 
 # Ranges of the features of frames that can occur; contrast enhancement gives more than 1.
 LOWEST = np.zeros(len(FEATURES))
@@ -40,11 +52,13 @@ class StartingModel(msgspec.Struct, frozen=True):
 
 
 def distill(base: SvrModel, seed: int = 0) -> StartingModel:
-    """The network for a base model. Takes a few seconds."""
+    """The network for a base model. Takes a second or two. Raises BadInput if the scores of the model make no sense."""
     rng = np.random.default_rng(seed)
     features, held_out = (plausible_features(base, POINTS_TO_FIT, rng) for _ in range(2))
-    normalisation = Normalisation(features.mean(axis=0), features.std(axis=0))
+    normalisation = Normalisation(features.mean(axis=0), np.maximum(features.std(axis=0), MIN_DEVIATION))
     targets = base.raw_scores(features) / POINTS
+    if np.abs(targets).max() > MAX_TARGET:
+        raise BadInput("model", "its scores of ordinary features are far from 0 to 100")
     parameters = _fit(_random_parameters(rng), normalisation.inputs(features), targets)
     errors = scores(parameters, normalisation.inputs(held_out)) - base.predict(held_out)
     return StartingModel(
@@ -73,7 +87,7 @@ def plausible_features(base: SvrModel, count: int, rng: np.random.Generator) -> 
     noise = rng.normal(size=features.shape) * np.ptp(known, axis=0)
     features += noise * rng.choice([0.0, 0.03, 0.1], (count, 1))
     features[:, MOTION] = motion
-    return np.clip(features, LOWEST, HIGHEST)
+    return np.asarray(np.clip(features, LOWEST, HIGHEST))
 
 
 def _random_parameters(rng: np.random.Generator) -> Array:

@@ -30,17 +30,26 @@ from vmafx.training.learner_state import (
     decode_state,
     encode_state,
 )
-from vmafx.training.network import INPUTS, POINTS, Array, Backpropagation, Normalisation, predict, scores, to_model
+from vmafx.training.network import (
+    INPUTS,
+    MIN_DEVIATION,
+    POINTS,
+    Array,
+    Backpropagation,
+    Normalisation,
+    predict,
+    scores,
+    to_model,
+)
+from vmafx.training.shuffle_buffer import ShuffleBuffer
 from vmafx.training.status import Quality
 
 MOMENTUM = 0.9
 MAX_GRADIENT = 1.0  # norm; a batch of predictions that are wrong by 10 points has about 0.5
 COMPARE_EVERY = 8  # steps
 COMPARE_ROWS = 32
-CHUNK = 1024  # samples that are normalised together
 NORMALISE_EVERY = 10_000  # samples
 NORMALISE_OVER = 100_000  # samples: older ones lose weight
-MIN_DEVIATION = 0.01  # of a feature that hardly varies
 
 
 class Learner:
@@ -52,16 +61,11 @@ class Learner:
             state.configured_rate = state.learning_rate = config.learning_rate
         self._state, self._config = state, config
         self._window = HeldOutWindow(state.held_out)
+        self._buffer = ShuffleBuffer(state.pending, config.batch_size)
         self._overflow = False
         self._live, self._velocity, self._average = (state.weights[row] for row in (LIVE, VELOCITY, AVERAGE))
         self._gradient = np.zeros_like(self._live)
         self._backpropagation = Backpropagation(self._live, self._gradient, config.batch_size)
-        # Samples on their way into a batch; the first ones are those that the previous call left.
-        self._pending = len(state.pending)
-        capacity = self._pending + config.batch_size + CHUNK
-        self._inputs, self._targets, self._weights = np.ones((capacity, INPUTS)), np.ones(capacity), np.ones(capacity)
-        self._inputs[: self._pending] = state.pending[:, :INPUTS]
-        self._targets[: self._pending], self._weights[: self._pending] = state.pending[:, INPUTS:].T
 
     @classmethod
     def restore(cls, content: bytes, config: TrainingConfig) -> "Learner":
@@ -70,8 +74,13 @@ class Learner:
 
     @property
     def samples(self) -> int:
-        """The number of samples that were passed to `learn`."""
-        return self._state.samples
+        """The number of samples that were trained on."""
+        return self._state.trained
+
+    @property
+    def pending(self) -> int:
+        """The number of samples that wait in the buffer."""
+        return len(self._buffer.rows)
 
     @property
     def held_out(self) -> int:
@@ -93,37 +102,34 @@ class Learner:
         return self._state.base_error
 
     def learn(self, features: Array, targets: Array, weights: Array) -> None:
-        """Train on rows of features with targets from 0 to 100. An incomplete batch waits for the next call."""
-        for start in range(0, len(features), CHUNK):
-            rows = slice(start, start + CHUNK)
-            self._learn_chunk(features[rows], targets[rows], weights[rows])
+        """Train on rows of features with targets from 0 to 100. Some samples wait for later calls."""
+        begin, state = 0, self._state
+        while begin < len(features):
+            begin += self._buffer.add(features[begin:], targets[begin:], weights[begin:], state.trained)
+            if (rows := self._buffer.take(state.trained)) is not None:
+                self._train(rows)
         self._overflow = not math.isfinite(self._live.dot(self._live))
 
-    def _learn_chunk(self, features: Array, targets: Array, weights: Array) -> None:
+    def _train(self, rows: Array) -> None:
+        """Train on whole batches."""
         state, size = self._state, self._config.batch_size
-        begin, end = self._pending, self._pending + len(features)
-        state.normalisation.normalise(features, self._inputs[begin:end, :-1])
-        np.divide(targets, POINTS, out=self._targets[begin:end])
-        np.multiply(weights, 2.0 / size, out=self._weights[begin:end])  # of the gradient of a mean of squares
-        complete = end - end % size
-        inputs = self._inputs[:complete]
+        inputs, targets = state.normalisation.inputs(rows[:, :-2]), rows[:, -2] / POINTS
+        weights = rows[:, -1] * (2.0 / size)  # of the gradient of a mean of squares
+        for begin in range(0, len(rows), size):
+            batch = slice(begin, begin + size)
+            self._step(inputs[batch], targets[batch], weights[batch])
         state.moments += inputs.T @ inputs
-        for start in range(0, complete, size):
-            self._step(slice(start, start + size))
-        self._pending = end - complete
-        for rows in (self._inputs, self._targets, self._weights):
-            rows[: self._pending] = rows[complete:end]
-        before, state.samples = state.samples, state.samples + len(features)
-        if state.samples // NORMALISE_EVERY > before // NORMALISE_EVERY:
+        before, state.trained = state.trained, state.trained + len(rows)
+        if state.trained // NORMALISE_EVERY > before // NORMALISE_EVERY:
             self._update_normalisation()
 
-    def _step(self, rows: slice) -> None:
+    def _step(self, inputs: Array, targets: Array, weights: Array) -> None:
         state, gradient = self._state, self._gradient
         live, velocity, average = self._live, self._velocity, self._average
-        self._backpropagation.run(self._inputs[rows], self._targets[rows], self._weights[rows])
+        self._backpropagation.run(inputs, targets, weights)
         state.steps += 1
         if not state.steps % COMPARE_EVERY:
-            self._compare(rows)
+            self._compare(inputs[:COMPARE_ROWS], targets[:COMPARE_ROWS], weights[:COMPARE_ROWS])
         norm = math.sqrt(gradient.dot(gradient))
         rate = state.learning_rate * (MAX_GRADIENT / norm if norm > MAX_GRADIENT else 1.0)
         np.multiply(velocity, MOMENTUM, out=velocity)
@@ -134,14 +140,13 @@ class Learner:
         np.multiply(gradient, 1.0 - self._config.ema_decay, out=gradient)
         np.add(average, gradient, out=average)
 
-    def _compare(self, rows: slice) -> None:
+    def _compare(self, inputs: Array, targets: Array, weights: Array) -> None:
         """Compare the errors of the live weights, which were just computed, with those of the last checkpoint."""
-        live = self._backpropagation.errors[:COMPARE_ROWS]
-        rows = slice(rows.start, rows.start + len(live))
-        predictions = predict(self._state.weights[REFERENCE], self._inputs[rows])
-        reference = np.minimum(np.maximum(predictions, 0.0), 1.0) - self._targets[rows]
-        weights = self._weights[rows] * (POINTS**2 / 2.0 * self._config.batch_size / len(live))
-        self._state.comparison.add(float(weights @ live**2), float(weights @ reference**2))
+        live = self._backpropagation.errors[: len(inputs)]
+        predictions = predict(self._state.weights[REFERENCE], inputs)
+        reference = np.minimum(np.maximum(predictions, 0.0), 1.0) - targets
+        shares = weights * (POINTS**2 / weights.sum())
+        self._state.comparison.add(float(shares @ live**2), float(shares @ reference**2))
 
     def _update_normalisation(self) -> None:
         """Normalise with the latest statistics, without changing what any of the weights computes."""
@@ -151,8 +156,6 @@ class Learner:
         deviation = np.maximum(old.deviation * np.sqrt(variance), MIN_DEVIATION)
         new = Normalisation(old.mean + old.deviation * mean, deviation)
         old.convert(state.weights, new)
-        pending = self._inputs[: self._pending, :-1]
-        new.normalise(pending * old.deviation + old.mean, pending)
         state.normalisation, state.moments = new, np.eye(INPUTS) * min(count, NORMALISE_OVER)
 
     def hold_out(self, features: Array, targets: Array) -> None:
@@ -193,7 +196,5 @@ class Learner:
 
     def state(self) -> bytes:
         """Everything that `restore` needs to continue."""
-        rows = slice(self._pending)
-        self._state.pending = np.column_stack([self._inputs[rows], self._targets[rows], self._weights[rows]])
-        self._state.held_out = self._window.rows
+        self._state.pending, self._state.held_out = self._buffer.rows, self._window.rows
         return encode_state(self._state)

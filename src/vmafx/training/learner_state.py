@@ -10,6 +10,7 @@ from vmafx.training.distillation import StartingModel
 from vmafx.training.divergence import LossComparison
 from vmafx.training.network import INPUTS, Array, Normalisation, from_model, unit_count
 from vmafx.training.samples import FEATURES
+from vmafx.training.shuffle_buffer import COLUMNS
 
 LIVE, VELOCITY, AVERAGE, REFERENCE = range(4)  # rows of the weights
 PRIOR_SAMPLES = 10_000  # that the normalisation of the starting model counts as
@@ -27,10 +28,10 @@ class LearnerState(msgspec.Struct, kw_only=True, eq=False):
     weights: Array  # in training, their velocity, their average, and the average at the last checkpoint
     normalisation: Normalisation
     moments: Array  # sums of products of inputs; a multiple of the identity if these are normalised
-    pending: Array  # inputs, target and weight of samples that do not make a batch yet
+    pending: Array  # features, target and weight of samples in the shuffle buffer
     held_out: Array  # features and target
     comparison: LossComparison
-    samples: int
+    trained: int  # samples
     steps: int
     configured_rate: float
     learning_rate: float
@@ -46,10 +47,10 @@ class LearnerState(msgspec.Struct, kw_only=True, eq=False):
             weights=np.stack([parameters, np.zeros_like(parameters), parameters, parameters]),
             normalisation=normalisation,
             moments=np.eye(INPUTS) * PRIOR_SAMPLES,
-            pending=np.empty((0, INPUTS + 2)),
+            pending=np.empty((0, COLUMNS)),
             held_out=np.empty((0, len(FEATURES) + 1)),
             comparison=LossComparison(),
-            samples=0,
+            trained=0,
             steps=0,
             configured_rate=config.learning_rate,
             learning_rate=config.learning_rate,
@@ -86,7 +87,7 @@ def _check_shapes(state: LearnerState) -> None:
         "mean": (state.normalisation.mean, (len(FEATURES),)),
         "deviation": (state.normalisation.deviation, (len(FEATURES),)),
         "moments": (state.moments, (INPUTS, INPUTS)),
-        "pending": (state.pending, (len(state.pending), INPUTS + 2)),
+        "pending": (state.pending, (len(state.pending), COLUMNS)),
         "held_out": (state.held_out, (len(state.held_out), len(FEATURES) + 1)),
     }
     for name, (array, shape) in expected.items():
@@ -95,6 +96,8 @@ def _check_shapes(state: LearnerState) -> None:
 
 
 def _pack(value: Any) -> _PackedArray:
+    if not isinstance(value, np.ndarray):
+        raise NotImplementedError(f"a {type(value).__name__} is not part of a state")
     return _PackedArray(value.shape, value.astype("<f8").tobytes())
 
 

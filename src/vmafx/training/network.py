@@ -19,6 +19,7 @@ Array = NDArray[np.float64]
 POINTS = 100.0  # of score, per unit of prediction
 INPUTS = len(FEATURES) + 1  # the last one is always 1
 MAX_UNITS = 256
+MIN_DEVIATION = 0.01  # of a feature that hardly varies
 
 
 class Normalisation(msgspec.Struct, frozen=True, eq=False):
@@ -30,12 +31,9 @@ class Normalisation(msgspec.Struct, frozen=True, eq=False):
     def inputs(self, features: Array) -> Array:
         """The inputs of the network: normalised features, and 1 for the bias."""
         result = np.ones((len(features), INPUTS))
-        self.normalise(features, result[:, :-1])
+        np.subtract(features, self.mean, out=result[:, :-1])
+        result[:, :-1] /= self.deviation
         return result
-
-    def normalise(self, features: Array, out: Array) -> None:
-        np.subtract(features, self.mean, out=out)
-        np.divide(out, self.deviation, out=out)
 
     def convert(self, parameters: Array, new: "Normalisation") -> None:
         """Change rows of parameters in place so that they compute the same from `new` inputs.

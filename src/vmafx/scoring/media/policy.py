@@ -12,6 +12,7 @@ from vmafx.scoring.media.uri import SCHEMES
 from vmafx.settings import Setting, Settings, parse_bool
 
 MODEL_DIR = "VMAFX_MODEL_DIR"
+INSECURE_REGISTRIES = "VMAFX_INSECURE_REGISTRIES"
 _UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 
@@ -40,6 +41,22 @@ def _parse_folder(text: str) -> Path | None:
     return Path(text) if text else None
 
 
+def parse_registries(text: str) -> frozenset[str]:
+    """HOST or HOST:PORT, separated by commas."""
+    registries = frozenset(name.strip() for name in text.split(",") if name.strip())
+    for name in sorted(registries):
+        if not re.fullmatch(r"[A-Za-z0-9.\-\[\]:]+", name):
+            raise ValueError(f"{name!r} is not a HOST or HOST:PORT")
+    return registries
+
+
+def _parse_docker_config(text: str) -> Path | None:
+    try:
+        return Path(text).expanduser() if text else None
+    except RuntimeError:  # the user has no home folder, as in some containers
+        return None
+
+
 def _parse_size(text: str) -> int:
     match = re.fullmatch(r"([1-9][0-9]{0,17})(|Ki|Mi|Gi|Ti)", text)
     if match is None:
@@ -52,7 +69,7 @@ class MediaPolicy(Settings):
 
     # fmt: off
     schemes: Annotated[frozenset[str], Setting(
-        "Allowed URI schemes of clips and reports, separated by commas; `file` includes plain paths.",
+        "Allowed URI schemes of clips, models and reports, separated by commas; `file` includes plain paths.",
         default=",".join(SCHEMES),
         variable="VMAFX_MEDIA_SCHEMES", parse=_parse_schemes,
     )] = frozenset(SCHEMES)
@@ -61,7 +78,7 @@ class MediaPolicy(Settings):
         variable="VMAFX_MEDIA_ROOTS", parse=_parse_roots,
     )] = ()
     private: Annotated[bool, Setting(
-        "Allow http and https URLs that lead to private, loopback or link-local addresses.", default="false",
+        "Allow http, https and oci URLs that lead to private, loopback or link-local addresses.", default="false",
         variable="VMAFX_MEDIA_ALLOW_PRIVATE", parse=parse_bool,
     )] = False
     max_bytes: Annotated[int, Setting(
@@ -72,6 +89,15 @@ class MediaPolicy(Settings):
         "Folder of models that can be given by name: `--model mine` is mine.json in it. If VMAFX_MEDIA_ROOTS is set, it"
         " must be in one of those folders.",
         variable=MODEL_DIR, parse=_parse_folder,
+    )] = None
+    insecure_registries: Annotated[frozenset[str], Setting(
+        "OCI registries that are reached without TLS, as HOST or HOST:PORT, separated by commas; those on this machine"
+        " always are.",
+        variable=INSECURE_REGISTRIES, parse=parse_registries,
+    )] = frozenset()
+    docker_config: Annotated[Path | None, Setting(
+        "Folder of the config.json with the credentials of OCI registries.", default="~/.docker",
+        variable="DOCKER_CONFIG", parse=_parse_docker_config,
     )] = None
     # fmt: on
     reserve: int = 256 << 20  # bytes of the disk that downloads leave free

@@ -259,9 +259,8 @@ def _outcome_notes(comparison: Comparison, outcome: FfmpegResult) -> tuple[str, 
     reference_frames, distorted_frames = outcome.reference_frames, outcome.distorted_frames
     notes = []
     if model.learned is not None:
-        notes.append(
-            f"vmafx predicted the scores with a learned model, from libvmaf's features for {model.learned.base}"
-        )
+        base = model.learned.base
+        notes.append(f"vmafx predicted the scores with a learned model, from libvmaf's features for {base}")
     if options.shortest and reference_frames != distorted_frames:
         lengths = f"the reference has {reference_frames:,}, the distorted clip {distorted_frames:,}"
         notes.append(f"only the first {outcome.scored_frames:,} frames were scored: {lengths}")

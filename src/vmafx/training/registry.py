@@ -59,6 +59,8 @@ class ModelRepository:
                 self._push_manifest(client, artifact, reference)
         except NodeFault as error:
             raise self._failed(str(error)) from None
+        except _Denied as error:
+            raise self._failed(f"it refused the credentials, or they do not allow to push ({error})") from None
         except (requests.RequestException, ValueError) as error:  # their messages contain URLs with upload tokens
             reasons = (reason for kind, reason in _REASONS if isinstance(error, kind))
             raise self._failed(next(reasons, "it did not answer as a registry does")) from None
@@ -112,14 +114,15 @@ class ModelRepository:
             raise self._failed("it stored another digest than that of the version")
 
     def _check(self, response: requests.Response, expected: Collection[int]) -> None:
-        status = response.status_code
-        if status in {401, 403}:
-            raise self._failed(f"it refused the credentials, or they do not allow to push (it answered {status})")
-        if status not in expected:
-            raise self._failed(f"it answered {status}")
+        if response.status_code not in expected:
+            raise self._failed(f"it answered {response.status_code}")
 
     def _failed(self, why: str) -> PushFailed:
         return PushFailed(f"cannot push to {self.name}: {why}")
+
+
+class _Denied(Exception):
+    """The registry answered 401 or 403 to a request with credentials."""
 
 
 class _Client(oras.provider.Registry):  # type: ignore[misc]  # oras has no types
@@ -128,7 +131,10 @@ class _Client(oras.provider.Registry):  # type: ignore[misc]  # oras has no type
     def do_request(self, url: str, *arguments: Any, **options: Any) -> Any:
         if urlsplit(url)[:2] != (self.prefix, self.hostname):
             raise ValueError("an upload leads to another host")
-        return oras.provider.Registry.do_request.__wrapped__(self, url, *arguments, **options)
+        response = oras.provider.Registry.do_request.__wrapped__(self, url, *arguments, **options)
+        if response.status_code in {401, 403}:
+            raise _Denied(f"it answered {response.status_code}")
+        return response
 
 
 class _TimeoutAdapter(requests.adapters.HTTPAdapter):

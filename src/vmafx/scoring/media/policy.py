@@ -13,6 +13,7 @@ from vmafx.settings import Setting, Settings, parse_bool
 
 MODEL_DIR = "VMAFX_MODEL_DIR"
 INSECURE_REGISTRIES = "VMAFX_INSECURE_REGISTRIES"
+DOCKER_CONFIG = Path("~/.docker")
 _UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 
@@ -48,13 +49,6 @@ def parse_registries(text: str) -> frozenset[str]:
         if not re.fullmatch(r"[A-Za-z0-9.\-\[\]:]+", name):
             raise ValueError(f"{name!r} is not a HOST or HOST:PORT")
     return registries
-
-
-def _parse_docker_config(text: str) -> Path | None:
-    try:
-        return Path(text).expanduser() if text else None
-    except RuntimeError:  # the user has no home folder, as in some containers
-        return None
 
 
 def _parse_size(text: str) -> int:
@@ -95,10 +89,10 @@ class MediaPolicy(Settings):
         " always are.",
         variable=INSECURE_REGISTRIES, parse=parse_registries,
     )] = frozenset()
-    docker_config: Annotated[Path | None, Setting(
-        "Folder of the config.json with the credentials of OCI registries.", default="~/.docker",
-        variable="DOCKER_CONFIG", parse=_parse_docker_config,
-    )] = None
+    docker_config: Annotated[Path, Setting(
+        "Folder of the config.json with the credentials of OCI registries.", default=str(DOCKER_CONFIG),
+        variable="DOCKER_CONFIG", parse=lambda text: Path(text) if text else DOCKER_CONFIG,
+    )] = DOCKER_CONFIG
     # fmt: on
     reserve: int = 256 << 20  # bytes of the disk that downloads leave free
     connect_seconds: float = 10.0

@@ -64,7 +64,10 @@ def url_of(registry: str, insecure: Collection[str]) -> str:
 
 def find_credentials(registry: str, folder: Path | None) -> Credentials | None:
     """The credentials in the config.json of Docker in `folder`. Credential helpers are not run. Raises NodeFault."""
-    path = folder / "config.json" if folder is not None else None
+    try:
+        path = folder.expanduser() / "config.json" if folder is not None else None
+    except RuntimeError:  # the user has no home folder, as in some containers
+        return None
     if path is None or not path.is_file():
         return None
     try:

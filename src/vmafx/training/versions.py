@@ -19,7 +19,7 @@ from vmafx.scoring.errors import BadInput
 from vmafx.scoring.learned import LearnedModel, encode_model
 from vmafx.training.status import CheckpointInfo, Quality
 
-_NAME = re.compile(r"(\d{10})-([0-9a-f]{64})\.version")
+_NAME = re.compile(r"(\d{10})-[0-9a-f]{64}\.")
 
 
 class ModelMetadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,12 +41,12 @@ class VersionStore:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.damaged = 0  # files that were set aside
         self._folder = folder
-        self._last_number = max(
-            (int(path.name[:10]) for path in folder.iterdir() if path.name[:10].isdigit()), default=0
-        )
         self._versions: dict[int, CheckpointInfo] = {}
-        for path in sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name)):
-            self._open(path)
+        found = [(path, match) for path in sorted(folder.iterdir()) if (match := _NAME.match(path.name))]
+        self._last_number = max((int(match[1]) for _, match in found), default=0)
+        for path, _ in found:
+            if path.suffix == ".version":
+                self._open(path)
 
     @property
     def versions(self) -> tuple[CheckpointInfo, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.support.project import ROOT
 from vmafx.segments import LogFull
 from vmafx.training import sample_log
 from vmafx.training.sample_log import SampleLog, StoredHumanScore, StoredSamples
@@ -54,7 +55,7 @@ def test_an_attempt_counts_once_also_after_a_restart(tmp_path: Path) -> None:
         log.close()
 
 
-def test_only_the_latest_attempts_are_remembered(log: SampleLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_latest_attempts_are_remembered() -> None:
     recent = sample_log._RecentAttempts(10)
     for number in range(25):
         recent.add(push(number).source)
@@ -77,10 +78,14 @@ def test_records_that_are_not_used_are_never_dropped(tmp_path: Path) -> None:
     log = SampleLog(tmp_path, max_bytes=20_000)
     log.keep_from(0)
     stored = 0
-    with pytest.raises(LogFull):
-        while True:
-            assert log.store(push(stored), NOW)
+
+    def fill_up() -> None:
+        nonlocal stored
+        while log.store(push(stored), NOW):
             stored += 1
+
+    with pytest.raises(LogFull):
+        fill_up()
     assert [entry.position for entry in log.read()] == list(range(1, stored + 1))
     assert not log.store(push(0), NOW), "known to be on disk"
 
@@ -122,9 +127,8 @@ for number in range(10_000):
 def test_every_acknowledged_batch_is_stored_once_whenever_the_trainer_is_killed(tmp_path: Path) -> None:
     seed, acknowledged = random.Random(11), -1
     for _ in range(5):
-        with subprocess.Popen(
-            [sys.executable, "-c", TRAINER, str(tmp_path)], stdout=subprocess.PIPE, text=True
-        ) as child:
+        command = [sys.executable, "-c", TRAINER, str(tmp_path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as child:
             assert child.stdout is not None
             target = acknowledged + seed.randrange(1, 60)
             for line in child.stdout:

@@ -87,7 +87,7 @@ def test_a_damaged_version_is_set_aside_and_its_number_not_used_again(tmp_path: 
     path = max(tmp_path.glob("*.version"))
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
-    path.write_bytes({"truncated": content[:-5], "flipped": content, "empty": b""}[damage])
+    path.write_bytes({"truncated": bytes(content[:-5]), "flipped": bytes(content), "empty": b""}[damage])
 
     assert store.read(store.versions[1]) is None
     for opened in (store, VersionStore(tmp_path)):

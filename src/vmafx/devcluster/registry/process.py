@@ -2,7 +2,9 @@
 
 import http.client
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -16,10 +18,10 @@ READY_TIMEOUT = 30.0  # seconds
 class OciRegistry:
     """A registry that can be stopped and started again, at the same address and with the same content."""
 
-    def __init__(self, binary: Path, folder: Path, htpasswd: Path | None = None) -> None:
-        """`htpasswd`: a file with users and bcrypt hashes of their passwords. Without it, everyone may push."""
+    def __init__(self, binary: Path, folder: Path, auth: Mapping[str, Any] | None = None) -> None:
+        """`auth`: that part of the registry's configuration. Without it, everyone may push."""
         self.folder = folder
-        self._binary, self._htpasswd = binary, htpasswd
+        self._binary, self._auth = binary, auth
         self._port = free_port()
         self._process: ComponentProcess | None = None
 
@@ -64,12 +66,12 @@ class OciRegistry:
 
     def _config(self) -> bytes:
         """JSON, which is YAML too."""
-        config: dict[str, object] = {
+        config: dict[str, Any] = {
             "version": 0.1,
             "log": {"level": "warn"},
             "storage": {"filesystem": {"rootdirectory": str(self.content)}, "delete": {"enabled": True}},
             "http": {"addr": self.address},
         }
-        if self._htpasswd is not None:
-            config["auth"] = {"htpasswd": {"realm": "vmafx", "path": str(self._htpasswd)}}
+        if self._auth is not None:
+            config["auth"] = self._auth
         return msgspec.json.encode(config)

@@ -10,9 +10,10 @@ import msgspec
 from vmafx.api.hardware import INTEL_DEVICE
 from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
+from vmafx.api.training import TrainingView
 from vmafx.clock import loop_time, utc_now
 from vmafx.jobs.cache import jobs_informer
-from vmafx.kube import NODES, Client, ObjectKey, Resource
+from vmafx.kube import NODES, TRAININGS, Client, ObjectKey, Resource
 from vmafx.runtime.child import Child, child_informer, optional_child_informer
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.informer import Informer, OptionalInformer
@@ -53,6 +54,14 @@ class OperatorContext(msgspec.Struct, kw_only=True, eq=False, dict=True):
         nodes = Informer(self.client, NODES.decoded_as(NodeView), namespace=self.namespace, indexes=indexes)
         self.manager.add_informer(nodes, fresh=True)
         return nodes
+
+    @cached_property
+    def trainings(self) -> Informer[TrainingView]:
+        """All trainings, indexed by namespace."""
+        indexes = {BY_NAMESPACE: lambda training: (training.metadata.namespace,)}
+        trainings = Informer(self.client, TRAININGS.decoded_as(TrainingView), namespace=self.namespace, indexes=indexes)
+        self.manager.add_informer(trainings, fresh=True)
+        return trainings
 
     def children(self, resource: Resource[Any]) -> Informer[Child]:
         """The objects of this resource that the operator created for an owner: one cache, shared by all kinds."""

@@ -63,3 +63,14 @@ class OperatorSettings(Settings):
         default=HARDWARE["intel"].resource or "", variable="VMAFX_INTEL_DEVICE",
     )]
     # fmt: on
+
+
+class WorkerImageSettings(Settings):
+    """The image that Pods of the operator use unless another one is named."""
+
+    # fmt: off
+    worker_image: Annotated[str, Setting(
+        "Image of worker Pods, unless their VmafxNode has spec.image.",
+        default="vmafx:latest", variable="VMAFX_WORKER_IMAGE",
+    )]
+    # fmt: on

@@ -3,10 +3,11 @@
 from typing import Annotated
 
 from vmafx.operator.job.external import poller
-from vmafx.settings import Setting, Settings
+from vmafx.operator.settings import WorkerImageSettings
+from vmafx.settings import Setting
 
 
-class JobSettings(Settings):
+class JobSettings(WorkerImageSettings):
     """External controllers and worker Pods."""
 
     # fmt: off
@@ -14,9 +15,5 @@ class JobSettings(Settings):
         "gRPC address of the external controller that runs jobs with a controllerJobID of its own; {namespace} stands "
         "for the job's namespace.",
         default=poller.DEFAULT_ADDRESS, variable="VMAFX_CONTROLLER_GRPC_ADDR", parse=poller.parse_address,
-    )]
-    worker_image: Annotated[str, Setting(
-        "Image of worker Pods, unless their VmafxNode has spec.image.",
-        default="vmafx:latest", variable="VMAFX_WORKER_IMAGE",
     )]
     # fmt: on

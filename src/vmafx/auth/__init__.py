@@ -7,4 +7,5 @@ This package knows no particular service or call, and importing it imports neith
     certificates.py  a server's TLS certificates, reloaded when their files change
     credentials.py   the credentials of a call: bearer token or client certificate, by HTTP and by gRPC
     reviews.py       TokenReview and SubjectAccessReview requests to the API server
+    signing_key.py   signing keys in Secrets
 """

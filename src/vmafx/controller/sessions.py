@@ -4,7 +4,6 @@ The signing key is in a Secret that the first replica creates. To revoke all ses
 restart the controllers; agents then register again.
 """
 
-import base64
 import secrets
 import time
 from typing import NamedTuple
@@ -12,15 +11,11 @@ from typing import NamedTuple
 import jwt
 import msgspec
 
+from vmafx.auth.signing_key import ensure_key
 from vmafx.controller.rbac import SESSION_SECRET
 from vmafx.kube import Client, ObjectKey
-from vmafx.kube.core import SECRETS
-from vmafx.kube.errors import AlreadyExists, ConfigError, NotFound
-from vmafx.kube.resources import UntypedObject
 
 ALGORITHM = "HS256"
-KEY_FIELD = "key"
-KEY_BYTES = 32
 MAX_TOKEN = 1024  # characters
 
 
@@ -67,31 +62,4 @@ class Sessions:
 
 async def signing_key(client: Client, namespace: str) -> bytes:
     """Read the key from its Secret, which is created if it does not exist."""
-    secret_key = ObjectKey(namespace, SESSION_SECRET)
-    while True:
-        try:
-            return _key_in(await client.get(SECRETS, secret_key), secret_key)
-        except NotFound:
-            pass
-        secret = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": SESSION_SECRET, "namespace": namespace},
-            "data": {KEY_FIELD: base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()},
-        }
-        try:
-            return _key_in(await client.create(SECRETS, secret, namespace), secret_key)
-        except AlreadyExists:  # another replica was faster
-            continue
-
-
-def _key_in(secret: UntypedObject, name: ObjectKey) -> bytes:
-    try:
-        key = base64.b64decode((secret.get("data") or {}).get(KEY_FIELD, ""), validate=True)
-    except ValueError:
-        key = b""
-    if len(key) < KEY_BYTES:
-        raise ConfigError(
-            f"the Secret {name} has no {KEY_FIELD!r} of at least {KEY_BYTES} bytes; delete it, and a new one is created"
-        )
-    return key
+    return await ensure_key(client, ObjectKey(namespace, SESSION_SECRET))

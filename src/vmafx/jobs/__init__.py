@@ -10,4 +10,6 @@ Nothing here decides where a job runs.
     metrics.py         metrics of placements and outcomes
     worker_process.py  a worker as a child process
     cache.py           the informer of unfinished jobs
+    sample_token.py    signed tokens to push samples with; pure
+    sample_keys.py     the key of these tokens in each namespace, and the attempts whose samples are wanted
 """

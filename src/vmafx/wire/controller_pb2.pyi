@@ -188,6 +188,7 @@ class Job(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    SAMPLES_TOKEN_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     status: Global___JobStatus.ValueType
     assigned_node: _builtins.str
@@ -204,6 +205,8 @@ class Job(_message.Message):
     """for agents: the attempt as JSON, as a worker Pod gets it in VMAFX_WORK"""
     reason: _builtins.str
     """of the condition that explains why the job waits or failed, such as NoHealthyNode"""
+    samples_token: _builtins.str
+    """for agents: PushSamples of this attempt needs it; empty: samples are not wanted"""
     @_builtins.property
     def scoring(self) -> Global___ScoringParams: ...
     @_builtins.property
@@ -232,10 +235,11 @@ class Job(_message.Message):
         progress: Global___Progress | None = ...,
         features: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         reason: _builtins.str = ...,
+        samples_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "scoring", b"scoring"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned_node", b"assigned_node", "created_at", b"created_at", "error", b"error", "features", b"features", "final_score", b"final_score", "id", b"id", "name", b"name", "namespace", b"namespace", "partial_results", b"partial_results", "progress", b"progress", "reason", b"reason", "scoring", b"scoring", "status", b"status", "updated_at", b"updated_at", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned_node", b"assigned_node", "created_at", b"created_at", "error", b"error", "features", b"features", "final_score", b"final_score", "id", b"id", "name", b"name", "namespace", b"namespace", "partial_results", b"partial_results", "progress", b"progress", "reason", b"reason", "samples_token", b"samples_token", "scoring", b"scoring", "status", b"status", "updated_at", b"updated_at", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -723,3 +727,89 @@ class ReportResultResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReportResultResponse: _TypeAlias = ReportResultResponse  # noqa: Y015
+
+@_typing.final
+class PushSamplesRequest(_message.Message):
+    """The samples of one attempt. An agent sends its session, too; a worker Pod has none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    SESSION_TOKEN_FIELD_NUMBER: _builtins.int
+    SAMPLES_TOKEN_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.str
+    session_token: _builtins.str
+    samples_token: _builtins.str
+    """from Job, or from the Pod's VMAFX_SAMPLES_TOKEN"""
+    samples: _builtins.bytes
+    """at most 64 KiB"""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.str = ...,
+        session_token: _builtins.str = ...,
+        samples_token: _builtins.str = ...,
+        samples: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "samples", b"samples", "samples_token", b"samples_token", "session_token", b"session_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PushSamplesRequest: _TypeAlias = PushSamplesRequest  # noqa: Y015
+
+@_typing.final
+class PushSamplesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Result:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ResultEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[PushSamplesResponse._Result.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        UNKNOWN: PushSamplesResponse._Result.ValueType  # 0
+        STORED: PushSamplesResponse._Result.ValueType  # 1
+        """all trainings that want the samples have them on disk"""
+        DUPLICATE: PushSamplesResponse._Result.ValueType  # 2
+        """all of them had them before"""
+        REFUSED: PushSamplesResponse._Result.ValueType  # 3
+        """for good: the samples are invalid, or not accepted from this node"""
+        UNWANTED: PushSamplesResponse._Result.ValueType  # 4
+        """no training uses samples of this node"""
+        RETRY: PushSamplesResponse._Result.ValueType  # 5
+        """later: a training cannot take them now; others may have them already"""
+
+    class Result(_Result, metaclass=_ResultEnumTypeWrapper): ...
+    UNKNOWN: PushSamplesResponse.Result.ValueType  # 0
+    STORED: PushSamplesResponse.Result.ValueType  # 1
+    """all trainings that want the samples have them on disk"""
+    DUPLICATE: PushSamplesResponse.Result.ValueType  # 2
+    """all of them had them before"""
+    REFUSED: PushSamplesResponse.Result.ValueType  # 3
+    """for good: the samples are invalid, or not accepted from this node"""
+    UNWANTED: PushSamplesResponse.Result.ValueType  # 4
+    """no training uses samples of this node"""
+    RETRY: PushSamplesResponse.Result.ValueType  # 5
+    """later: a training cannot take them now; others may have them already"""
+
+    RESULT_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    result: Global___PushSamplesResponse.Result.ValueType
+    message: _builtins.str
+    """why, if the result is REFUSED or RETRY"""
+    def __init__(
+        self,
+        *,
+        result: Global___PushSamplesResponse.Result.ValueType = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PushSamplesResponse: _TypeAlias = PushSamplesResponse  # noqa: Y015

@@ -74,6 +74,11 @@ class VmafxControllerStub:
                 request_serializer=vmafx_dot_wire_dot_controller__pb2.ReportResultRequest.SerializeToString,
                 response_deserializer=vmafx_dot_wire_dot_controller__pb2.ReportResultResponse.FromString,
                 _registered_method=True)
+        self.PushSamples = channel.unary_unary(
+                '/vmafx.controller.v1.VmafxController/PushSamples',
+                request_serializer=vmafx_dot_wire_dot_controller__pb2.PushSamplesRequest.SerializeToString,
+                response_deserializer=vmafx_dot_wire_dot_controller__pb2.PushSamplesResponse.FromString,
+                _registered_method=True)
 
 
 class VmafxControllerServicer:
@@ -129,6 +134,13 @@ class VmafxControllerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PushSamples(self, request, context):
+        """of worker Pods, too
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_VmafxControllerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -171,6 +183,11 @@ def add_VmafxControllerServicer_to_server(servicer, server):
                     servicer.ReportResult,
                     request_deserializer=vmafx_dot_wire_dot_controller__pb2.ReportResultRequest.FromString,
                     response_serializer=vmafx_dot_wire_dot_controller__pb2.ReportResultResponse.SerializeToString,
+            ),
+            'PushSamples': grpc.unary_unary_rpc_method_handler(
+                    servicer.PushSamples,
+                    request_deserializer=vmafx_dot_wire_dot_controller__pb2.PushSamplesRequest.FromString,
+                    response_serializer=vmafx_dot_wire_dot_controller__pb2.PushSamplesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -389,6 +406,33 @@ class VmafxController:
             '/vmafx.controller.v1.VmafxController/ReportResult',
             vmafx_dot_wire_dot_controller__pb2.ReportResultRequest.SerializeToString,
             vmafx_dot_wire_dot_controller__pb2.ReportResultResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PushSamples(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/vmafx.controller.v1.VmafxController/PushSamples',
+            vmafx_dot_wire_dot_controller__pb2.PushSamplesRequest.SerializeToString,
+            vmafx_dot_wire_dot_controller__pb2.PushSamplesResponse.FromString,
             options,
             channel_credentials,
             insecure,

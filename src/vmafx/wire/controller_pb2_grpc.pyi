@@ -28,6 +28,8 @@ class VmafxControllerStub:
     Heartbeat: _aio.UnaryUnaryMultiCallable[_controller_pb2.HeartbeatRequest, _controller_pb2.HeartbeatResponse]
     PullWork: _aio.UnaryUnaryMultiCallable[_controller_pb2.PullWorkRequest, _controller_pb2.PullWorkResponse]
     ReportResult: _aio.UnaryUnaryMultiCallable[_controller_pb2.ReportResultRequest, _controller_pb2.ReportResultResponse]
+    PushSamples: _aio.UnaryUnaryMultiCallable[_controller_pb2.PushSamplesRequest, _controller_pb2.PushSamplesResponse]
+    """of worker Pods, too"""
 
 class VmafxControllerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -87,5 +89,13 @@ class VmafxControllerServicer(metaclass=_abc_1.ABCMeta):
         request: _controller_pb2.ReportResultRequest,
         context: _aio.ServicerContext[_controller_pb2.ReportResultRequest, _abc.Awaitable[_controller_pb2.ReportResultResponse]],
     ) -> _abc.Awaitable[_controller_pb2.ReportResultResponse]: ...
+
+    @_abc_1.abstractmethod
+    def PushSamples(
+        self,
+        request: _controller_pb2.PushSamplesRequest,
+        context: _aio.ServicerContext[_controller_pb2.PushSamplesRequest, _abc.Awaitable[_controller_pb2.PushSamplesResponse]],
+    ) -> _abc.Awaitable[_controller_pb2.PushSamplesResponse]:
+        """of worker Pods, too"""
 
 def add_VmafxControllerServicer_to_server(servicer: VmafxControllerServicer, server: _aio.Server) -> None: ...

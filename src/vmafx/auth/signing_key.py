@@ -1,0 +1,52 @@
+"""Signing keys in Secrets: random bytes that the first process that needs them creates.
+
+To revoke what was signed with a key, delete its Secret.
+"""
+
+import base64
+import secrets
+
+from vmafx.kube import Client, ObjectKey
+from vmafx.kube.core import SECRETS
+from vmafx.kube.errors import AlreadyExists, ConfigError, NotFound
+from vmafx.kube.resources import UntypedObject
+
+KEY_FIELD = "key"
+KEY_BYTES = 32
+
+
+async def read_key(client: Client, secret: ObjectKey) -> bytes | None:
+    """The key in a Secret; None if there is no such Secret. Raises ConfigError if it has no usable key."""
+    try:
+        return _key_in(await client.get(SECRETS, secret), secret)
+    except NotFound:
+        return None
+
+
+async def ensure_key(client: Client, secret: ObjectKey) -> bytes:
+    """Read the key from its Secret, which is created if it does not exist."""
+    while True:
+        if (key := await read_key(client, secret)) is not None:
+            return key
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": secret.name, "namespace": secret.namespace},
+            "data": {KEY_FIELD: base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()},
+        }
+        try:
+            return _key_in(await client.create(SECRETS, body, secret.namespace), secret)
+        except AlreadyExists:  # another process was faster
+            continue
+
+
+def _key_in(secret: UntypedObject, name: ObjectKey) -> bytes:
+    try:
+        key = base64.b64decode((secret.get("data") or {}).get(KEY_FIELD, ""), validate=True)
+    except ValueError:
+        key = b""
+    if len(key) < KEY_BYTES:
+        raise ConfigError(
+            f"the Secret {name} has no {KEY_FIELD!r} of at least {KEY_BYTES} bytes; delete it, and a new one is created"
+        )
+    return key

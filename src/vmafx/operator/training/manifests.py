@@ -17,7 +17,8 @@ from vmafx.api.restricted import (
 )
 from vmafx.api.training import TrainingView
 from vmafx.api.units import nanoseconds, quantity
-from vmafx.jobs.sample_token import SECRET_KEY, SECRET_NAME
+from vmafx.auth.signing_key import KEY_FIELD
+from vmafx.jobs.sample_keys import SAMPLES_SECRET
 from vmafx.training.config import CONFIG_VARIABLE, TrainingConfig
 from vmafx.training.status import STATUS_PORT
 
@@ -121,7 +122,7 @@ def _container(training: TrainingView, image: str, storage: int) -> Manifest:
         mounts.append({"name": "registry", "mountPath": CREDENTIALS_DIR, "readOnly": True})
     # Escape $: the kubelet expands $(NAME), which would let a field of the spec read other variables, such as the key.
     config = msgspec.json.encode(training_config(training, storage)).decode().replace("$", "\\u0024")
-    key = {"secretKeyRef": {"name": SECRET_NAME, "key": SECRET_KEY}}
+    key = {"secretKeyRef": {"name": SAMPLES_SECRET, "key": KEY_FIELD}}
     return {
         "name": CONTAINER,
         "image": image,

@@ -1,4 +1,4 @@
-"""Signing keys in Secrets: random text that the first process that needs it creates, and that a Pod can have as variable.
+"""Signing keys in Secrets: random text, which can be a variable of a Pod; the first process that needs one creates it.
 
 To revoke what was signed with a key, delete its Secret.
 """

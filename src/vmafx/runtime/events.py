@@ -35,6 +35,22 @@ class EventSubject(msgspec.Struct, frozen=True):
     uid: str
 
 
+class _QueuedEvent(msgspec.Struct, frozen=True):
+    """An event that is to be written."""
+
+    about: EventSubject
+    kind: str
+    reason: str
+    action: str
+    note: str
+    by_note: bool
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What a repetition of the event has in common with it."""
+        return (self.about.uid, self.kind, self.reason, self.action, self.note if self.by_note else "")
+
+
 class _Series(msgspec.Struct):
     """An Event that was created, and how often it was repeated."""
 
@@ -65,32 +81,42 @@ class EventRecorder:
 
     def __init__(self, client: Client, reporter: str, instance: str) -> None:
         self._client, self._reporter, self._instance = client, reporter, instance
-        self._queue: asyncio.Queue[tuple[EventSubject, str, str, str, str]] = asyncio.Queue(MAX_QUEUED)
-        self._series: OrderedDict[tuple[str, str, str, str], _Series] = OrderedDict()
+        self._queue: asyncio.Queue[_QueuedEvent] = asyncio.Queue(MAX_QUEUED)
+        self._series: OrderedDict[tuple[str, ...], _Series] = OrderedDict()
         self._buckets: OrderedDict[str, _TokenBucket] = OrderedDict()  # by the uid of the object
         self._normal_bucket = _TokenBucket(NORMAL_BURST, NORMAL_REFILL_INTERVAL, NORMAL_BURST)
 
     def emit(
-        self, about: EventSubject, kind: Literal["Normal", "Warning"], reason: str, action: str, note: str
+        self,
+        about: EventSubject,
+        kind: Literal["Normal", "Warning"],
+        reason: str,
+        action: str,
+        note: str,
+        *,
+        by_note: bool = False,
     ) -> None:
-        """Queue an event about an object; drop it if a rate limit is exceeded or the queue is full."""
+        """Queue an event about an object; drop it if a rate limit is exceeded or the queue is full.
+
+        With `by_note`, an event with another note is another event, not a repetition.
+        """
         if self._queue.full() or not self._is_allowed(about.uid, kind):
             log.debug("event dropped", about=about.name, reason=reason, error="rate limit exceeded")
         else:
             note = note.encode()[:MAX_NOTE].decode(errors="ignore")  # the API server counts bytes
-            self._queue.put_nowait((about, kind, reason, action, note))
+            self._queue.put_nowait(_QueuedEvent(about, kind, reason, action, note, by_note))
 
     async def run(self) -> None:
         while True:
-            about, kind, reason, action, note = await self._queue.get()
+            event = await self._queue.get()
             try:
-                await self._write(about, kind, reason, action, note)
+                await self._write(event)
             except KubeError as error:
-                log.debug("event dropped", about=about.name, reason=reason, error=str(error))
+                log.debug("event dropped", about=event.about.name, reason=event.reason, error=str(error))
 
-    async def _write(self, about: EventSubject, kind: str, reason: str, action: str, note: str) -> None:
+    async def _write(self, event: _QueuedEvent) -> None:
         now = loop_time()
-        identity = (about.uid, kind, reason, action)
+        identity = event.identity
         series = self._series.get(identity)
         if series is not None and now - series.last < SERIES_WINDOW:
             series.count, series.last = series.count + 1, now
@@ -100,8 +126,8 @@ class EventRecorder:
             except NotFound:
                 del self._series[identity]  # the API server deletes events after an hour
             return
-        namespace = about.namespace or "default"
-        body = self._body(about, kind, reason, action, note)
+        namespace = event.about.namespace or "default"
+        body = self._body(event)
         await self._client.create(EVENTS, body, namespace)
         _remember(self._series, identity, _Series(ObjectKey(namespace, body["metadata"]["name"]), now))
 
@@ -114,19 +140,19 @@ class EventRecorder:
             _remember(self._buckets, uid, bucket)
         return bucket.take(now) and (kind != "Normal" or self._normal_bucket.take(now))
 
-    def _body(self, about: EventSubject, kind: str, reason: str, action: str, note: str) -> dict[str, Any]:
+    def _body(self, event: _QueuedEvent) -> dict[str, Any]:
         return {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
-            "metadata": {"name": f"{about.name[:200]}.{uuid4().hex[:16]}"},
+            "metadata": {"name": f"{event.about.name[:200]}.{uuid4().hex[:16]}"},
             "eventTime": micro_time(),
             "reportingController": self._reporter,
             "reportingInstance": self._instance[:128],
-            "type": kind,
-            "reason": reason,
-            "action": action,
-            "note": note,
-            "regarding": about,
+            "type": event.kind,
+            "reason": event.reason,
+            "action": event.action,
+            "note": event.note,
+            "regarding": event.about,
         }
 
 

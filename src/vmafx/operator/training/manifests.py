@@ -116,7 +116,7 @@ def _pod_spec(training: TrainingView, image: str, storage: int) -> Manifest:
 
 def _container(training: TrainingView, image: str, storage: int) -> Manifest:
     environment = {DATA_VARIABLE: DATA_DIR, **SCRATCH_ENVIRONMENT}
-    mounts = [SCRATCH_MOUNT, {"name": "data", "mountPath": DATA_DIR}]
+    mounts: list[Manifest] = [SCRATCH_MOUNT, {"name": "data", "mountPath": DATA_DIR}]
     if training.spec.credentialsSecretRef is not None:
         environment["DOCKER_CONFIG"] = CREDENTIALS_DIR
         mounts.append({"name": "registry", "mountPath": CREDENTIALS_DIR, "readOnly": True})

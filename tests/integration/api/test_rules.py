@@ -156,6 +156,7 @@ CHANGES: dict[str, Any] = {
     "cancel": True,
     "priority": 7,
     "ttlSecondsAfterFinished": 60,
+    "humanScore": 72.5,
 }
 IMMUTABLE = sorted(set(VmafxJobSpec.__struct_fields__) - MUTABLE)
 

@@ -42,6 +42,7 @@ Foundation
     logs.py          structured logs
     meters.py        counters, gauges and histograms that are cheap to update
     scratch.py       temporary files without a name
+    segments.py      an append-only log of records, crash-safe
     settings.py      flags and environment variables of a role, each declared once
     tasks.py         asyncio helpers
     text.py          text from elsewhere made safe to print

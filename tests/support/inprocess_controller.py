@@ -17,9 +17,11 @@ from vmafx.controller.jobs import ClientJobs, JobStreams
 from vmafx.controller.middleware import CallMetrics
 from vmafx.controller.registry import AgentRegistry
 from vmafx.controller.results import ResultRecorder
+from vmafx.controller.samples import TRAINER_ADDRESS, SampleForwarder
 from vmafx.controller.servicer import ControllerServicer, ServicerParts
 from vmafx.controller.sessions import Sessions, signing_key
 from vmafx.http.address import ListenAddress
+from vmafx.jobs.sample_keys import SampleKeys
 from vmafx.kube import Client
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.manager import Manager
@@ -38,6 +40,7 @@ async def running_controller(
     port: int = 0,
     *,
     home: str = "",
+    trainers: str = TRAINER_ADDRESS,
     now: Callable[[], datetime] = utc_now,
     clock: Callable[[], float] = loop_time,
 ) -> AsyncIterator[int]:
@@ -53,6 +56,7 @@ async def running_controller(
         registry=AgentRegistry(client, cached, sessions, now),
         dispatcher=WorkDispatcher(client, cached, now, clock),
         results=ResultRecorder(client, cached, events, metrics, now),
+        samples=SampleForwarder(cached, SampleKeys(client), trainers, metrics),
         streams=JobStreams(client),
         default_namespace=namespace or home,
         only_namespace=namespace,

@@ -81,7 +81,9 @@ class Trainings:
 
     async def events(self, name: str = "t") -> list[tuple[str, str, str]]:
         """Type, reason and note of the events about a training, the oldest first."""
-        found = [one for one in (await self.client.list(EVENTS, self.namespace)).items if one["regarding"]["name"] == name]
+        found = [
+            one for one in (await self.client.list(EVENTS, self.namespace)).items if one["regarding"]["name"] == name
+        ]
         found.sort(key=lambda one: str(one["eventTime"]))
         return [(one["type"], one["reason"], one["note"]) for one in found]
 

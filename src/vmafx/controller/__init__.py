@@ -3,7 +3,7 @@
 It is stateless: jobs and nodes are in the Kubernetes API, so replicas can be added or restarted at any time. Only the
 operator places jobs and creates Pods.
 
-    caches.py         caches of unfinished jobs and of nodes
+    caches.py         caches of unfinished jobs, of nodes and of trainings
     dispatch.py       dispatches placed jobs to agents, and tells them which attempts to stop
     errors.py         errors of the Kubernetes API as status errors
     grpc_server.py    the gRPC server
@@ -18,6 +18,7 @@ operator places jobs and creates Pods.
     registry.py       registration and heartbeats of agents
     results.py        progress and results from agents
     routes.py         the HTTP route of each call
+    samples.py        samples from agents and Pods, forwarded to the trainers that want them
     servicer.py       the calls of the service, each implemented once for gRPC and HTTP
     sessions.py       session tokens of agents
     settings.py       flags and environment variables

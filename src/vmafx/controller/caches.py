@@ -1,20 +1,35 @@
-"""The controller's caches: unfinished jobs and all nodes, indexed by uid and node."""
+"""The controller's caches: unfinished jobs, all nodes, and which of them trainings select."""
 
 from typing import NamedTuple
 
 from vmafx.api.job import JobView
+from vmafx.api.meta import ApiModel, MetaView
 from vmafx.api.node import NodeView
+from vmafx.api.training import DataSource
 from vmafx.jobs.cache import jobs_informer
+from vmafx.jobs.sample_keys import matching_trainings
 from vmafx.jobs.state import uid_of
-from vmafx.kube import NODES, Client, ObjectKey
+from vmafx.kube import NODES, TRAININGS, Client, ObjectKey
 from vmafx.runtime.informer import Informer
 
-BY_UID, BY_NODE = "uid", "node"
+BY_UID, BY_NODE, BY_NAMESPACE = "uid", "node", "namespace"
+
+
+class TrainingSource(ApiModel):
+    dataSource: DataSource | None = None
+
+
+class TrainingSourceView(ApiModel):
+    """A VmafxModelTraining as the controller caches it: the nodes that it selects."""
+
+    metadata: MetaView
+    spec: TrainingSource
 
 
 class ControllerCaches(NamedTuple):
     jobs: Informer[JobView]
     nodes: Informer[NodeView]
+    trainings: Informer[TrainingSourceView]
 
     def find_job(self, job_id: str) -> JobView | None:
         """By its uid, or by the name of one of its attempts."""
@@ -23,11 +38,22 @@ class ControllerCaches(NamedTuple):
                 return job
         return None
 
+    def trainings_of(self, node: ObjectKey) -> list[TrainingSourceView]:
+        """The trainings that use the scores of a node; all without a selector if the node does not exist any more."""
+        trainings = self.trainings.store.by(BY_NAMESPACE, node.namespace)
+        if not trainings:
+            return []
+        found = self.nodes.store.get(node)
+        return matching_trainings(trainings, found.metadata.labels if found is not None else {})
+
 
 def make_caches(client: Client, namespace: str) -> ControllerCaches:
     indexes = {BY_UID: lambda job: (job.metadata.uid,), BY_NODE: _node_index}
+    by_namespace = {BY_NAMESPACE: lambda training: (training.metadata.namespace,)}
     return ControllerCaches(
-        jobs_informer(client, namespace, indexes), Informer(client, NODES.decoded_as(NodeView), namespace=namespace)
+        jobs_informer(client, namespace, indexes),
+        Informer(client, NODES.decoded_as(NodeView), namespace=namespace),
+        Informer(client, TRAININGS.decoded_as(TrainingSourceView), namespace=namespace, indexes=by_namespace),
     )
 
 

@@ -16,6 +16,7 @@ from vmafx.wire import controller_pb2 as wire
 MAX_NAMES = 5  # unknown fields listed in an error
 PLAIN_TYPES: dict[int, tuple[type, str]] = {
     FieldDescriptor.TYPE_STRING: (str, "a string"),
+    FieldDescriptor.TYPE_BYTES: (str, "a string in base64"),
     FieldDescriptor.TYPE_BOOL: (bool, "true or false"),
 }
 

@@ -18,10 +18,12 @@ from vmafx.controller.jobs import ClientJobs, JobStreams
 from vmafx.controller.middleware import CallMetrics, wrap_calls
 from vmafx.controller.registry import AgentRegistry
 from vmafx.controller.results import ResultRecorder
+from vmafx.controller.samples import SampleForwarder
 from vmafx.controller.servicer import ControllerServicer, ServicerParts
 from vmafx.controller.sessions import Sessions, signing_key
 from vmafx.controller.settings import ABOUT, PROGRAM, ControllerSettings
 from vmafx.http import responses, server
+from vmafx.jobs.sample_keys import SampleKeys
 from vmafx.kube import Client, load_config
 from vmafx.kube.errors import ConfigError, KubeError
 from vmafx.kube.metrics import ClientMetrics
@@ -58,6 +60,7 @@ async def run(settings: ControllerSettings, stop: asyncio.Event) -> None:
             registry=AgentRegistry(client, caches, sessions),
             dispatcher=WorkDispatcher(client, caches),
             results=ResultRecorder(client, caches, events, metrics),
+            samples=SampleForwarder(caches, SampleKeys(client), settings.trainer_address, metrics),
             streams=JobStreams(client),
             default_namespace=default_namespace,
             only_namespace=settings.namespace,

@@ -46,8 +46,8 @@ def is_cancelled(job: VmafxJob) -> bool:
     return failed is not None and failed.reason == "Cancelled"
 
 
-def work_message(job: JobView) -> wire.Job:
-    """The current attempt of a job, for an agent."""
+def work_message(job: JobView, samples_token: str = "") -> wire.Job:
+    """The current attempt of a job, for an agent; with a token if its samples are wanted."""
     spec, attempt = job.spec, job.status.controllerJobID or ""
     work = msgspec.structs.replace(attempt_spec(job, job.status.attempts - 1), id=attempt)
     return wire.Job(
@@ -62,6 +62,7 @@ def work_message(job: JobView) -> wire.Job:
         namespace=job.metadata.namespace,
         name=job.metadata.name,
         work=msgspec.json.encode(work).decode(),
+        samples_token=samples_token,
     )
 
 

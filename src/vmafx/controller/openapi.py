@@ -14,6 +14,7 @@ from vmafx.http.responses import JSON, NDJSON
 # In protobuf's mapping, 64-bit integers are strings, since many JSON parsers read numbers as doubles.
 SCALARS: dict[int, dict[str, str]] = {
     FieldDescriptor.TYPE_STRING: {"type": "string"},
+    FieldDescriptor.TYPE_BYTES: {"type": "string", "format": "byte"},
     FieldDescriptor.TYPE_BOOL: {"type": "boolean"},
     FieldDescriptor.TYPE_INT32: {"type": "integer", "format": "int32"},
     FieldDescriptor.TYPE_INT64: {"type": "string", "format": "int64"},
@@ -40,6 +41,7 @@ UNAVAILABLE = {
 FIELD_DESCRIPTIONS = {
     "Job.finalScore": "The VMAF score; left out unless the job is COMPLETED.",
 }
+AGENT_PATHS = ("/v1/nodes", "/v1/samples")
 _PARAMETER = re.compile(r"{(\w+)}")
 
 
@@ -98,8 +100,8 @@ def _operation(route: CallRoute) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.call,
         "summary": route.summary,
-        "tags": ["agents" if route.path.startswith("/v1/nodes") else "clients"],
-        "security": [{"token": []}, {"certificate": []}],
+        "tags": ["agents" if route.path.startswith(AGENT_PATHS) else "clients"],
+        "security": [{"token": []}, {"certificate": []}, *([{}] if route.anonymous else [])],
         "parameters": list(_parameters(route)),
         "responses": responses,
     }

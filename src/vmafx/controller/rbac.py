@@ -2,6 +2,7 @@
 
 from vmafx.api.meta import GROUP
 from vmafx.api.rbac import EVENT_PERMISSIONS, READ, Permission
+from vmafx.jobs.sample_keys import READ_SAMPLE_KEY
 
 CONTROLLER = "vmafx-controller"
 SESSION_SECRET = "vmafx-controller-session"  # noqa: S105 - its name
@@ -15,6 +16,9 @@ PERMISSIONS = (
     # To authenticate and authorize callers.
     Permission(group="authentication.k8s.io", resources=("tokenreviews",), verbs=("create",)),
     Permission(group="authorization.k8s.io", resources=("subjectaccessreviews",), verbs=("create",)),
+    # To forward samples to trainers.
+    Permission(group=GROUP, resources=("vmafxmodeltrainings",), verbs=READ),
+    READ_SAMPLE_KEY,
     *EVENT_PERMISSIONS,
 )
 # The signing key of session tokens. RBAC cannot restrict create by name.

@@ -40,6 +40,9 @@ class Servicer(Protocol):
     async def ReportResult(
         self, request: wire.ReportResultRequest, credentials: CallerCredentials, /
     ) -> wire.ReportResultResponse: ...
+    async def PushSamples(
+        self, request: wire.PushSamplesRequest, credentials: CallerCredentials, /
+    ) -> wire.PushSamplesResponse: ...
 
 
 class CallRoute(NamedTuple):
@@ -51,6 +54,7 @@ class CallRoute(NamedTuple):
     summary: str
     status: int = 200
     location: str = ""  # template of the Location header, with fields of the reply
+    anonymous: bool = False  # credentials are optional, since the request has a token of its own
 
     @property
     def descriptor(self) -> MethodDescriptor:
@@ -78,5 +82,12 @@ ROUTES = (
     CallRoute("POST", "/v1/nodes/{node_id}/pull", "PullWork", "For agents: pull a job, or wait for one."),
     CallRoute(
         "POST", "/v1/nodes/{node_id}/results", "ReportResult", "For agents: report the progress or result of a job."
+    ),
+    CallRoute(
+        "POST",
+        "/v1/samples",
+        "PushSamples",
+        "For agents and worker Pods: push the samples of an attempt.",
+        anonymous=True,
     ),
 )

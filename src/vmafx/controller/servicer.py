@@ -15,11 +15,13 @@ from vmafx.controller.jobs import ClientJobs, JobStreams, job_spec
 from vmafx.controller.messages import job_message, work_message
 from vmafx.controller.registry import AgentDescription, AgentRegistry
 from vmafx.controller.results import ResultRecorder
+from vmafx.controller.samples import SampleForwarder
 from vmafx.controller.sessions import Session, Sessions
 from vmafx.http.errors import StatusError
 from vmafx.jobs.attempt import MAX_MESSAGE, AttemptResult, decode_result
 from vmafx.kube import ObjectKey
 from vmafx.text import one_line
+from vmafx.training.samples import MAX_BATCH_BYTES
 from vmafx.wire import controller_pb2 as wire
 
 MAX_PULL_WAIT = 60  # seconds
@@ -37,6 +39,7 @@ class ServicerParts(msgspec.Struct, frozen=True):
     registry: AgentRegistry
     dispatcher: WorkDispatcher
     results: ResultRecorder
+    samples: SampleForwarder
     streams: JobStreams
     default_namespace: str  # for requests without a namespace
     only_namespace: str = ""  # the namespace that is served; empty: all
@@ -142,7 +145,9 @@ class ControllerServicer:
         )
         if pulled.job is not None and await self._parts.registry.session_state(session) != "current":
             raise _invalid_session()  # another agent registered during the long poll
-        job = work_message(pulled.job) if pulled.job is not None else None
+        job = None
+        if pulled.job is not None:
+            job = work_message(pulled.job, await self._parts.samples.agent_token(pulled.job, session.node))
         return wire.PullWorkResponse(job=job, stop_job_ids=pulled.stop)
 
     async def ReportResult(
@@ -157,6 +162,19 @@ class ControllerServicer:
         else:
             ok = await results.record_progress(session, request.job_id, request.name, _progress(request))
         return wire.ReportResultResponse(ok=ok)
+
+    async def PushSamples(
+        self, request: wire.PushSamplesRequest, credentials: CallerCredentials
+    ) -> wire.PushSamplesResponse:
+        if not 0 < len(request.samples) <= MAX_BATCH_BYTES:
+            raise StatusError(
+                "INVALID_ARGUMENT", f"samples has {len(request.samples)} bytes; it must have 1 to {MAX_BATCH_BYTES}"
+            )
+        node = None
+        if request.node_id:  # an agent; a worker Pod has no session
+            node = (await self._current_session(request.node_id, request.session_token, credentials)).node
+        pushed = await self._parts.samples.push(request.samples_token, request.samples, node)
+        return wire.PushSamplesResponse(result=pushed.result, message=pushed.message)
 
     def _namespace(self, namespace: str) -> str:
         """The namespace of a request, or the default one; StatusError if it is invalid or not served."""

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from vmafx.controller.samples import TRAINER_ADDRESS, parse_trainer_address
 from vmafx.http.address import ListenAddress
 from vmafx.logs import LEVELS, LogFormat, LogLevel
 from vmafx.settings import Setting, Settings, one_of
@@ -53,6 +54,11 @@ class ControllerSettings(Settings):
     namespace: Annotated[str, Setting(
         "Namespace to serve (default: all).",
         flag="--namespace", variable="VMAFX_CONTROLLER_NAMESPACE", metavar="NAME",
+    )]
+    trainer_address: Annotated[str, Setting(
+        "URL of the trainer of a VmafxModelTraining, which samples are forwarded to; {name} and {namespace} stand for "
+        "its name and namespace.",
+        default=TRAINER_ADDRESS, variable="VMAFX_TRAINER_ADDR", parse=parse_trainer_address,
     )]
     kubeconfig: Annotated[str, Setting(
         "Path to a kubeconfig (default: $KUBECONFIG, then the Pod's service account, then ~/.kube/config).",

@@ -38,7 +38,9 @@ def page(sections: Mapping[str, Sequence[type[Settings]]]) -> str:
 
 
 def _section(title: str, groups: Sequence[type[Settings]]) -> str:
-    settings = [setting for group in groups for setting in declared(group).values() if setting.variable]
+    settings = dict.fromkeys(  # two groups may inherit a setting from the same class
+        setting for group in groups for setting in declared(group).values() if setting.variable
+    )
     lines = ["", f"## {title}", "", "| Variable | Flag | Default | Description |", "|---|---|---|---|"]
     return "\n".join([*lines, *map(_row, settings)]) + "\n"
 

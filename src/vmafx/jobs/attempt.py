@@ -13,6 +13,9 @@ from vmafx.api.scoring import ScoringSpec
 from vmafx.api.views import unchecked
 
 SPEC_VARIABLE = "VMAFX_WORK"  # the environment variable with the AttemptSpec
+SAMPLES_FILE_VARIABLE = "VMAFX_SAMPLES_FILE"  # of an agent's worker: the file for the samples
+SAMPLES_URL_VARIABLE = "VMAFX_SAMPLES_URL"  # of a Pod: where to push the samples
+SAMPLES_TOKEN_VARIABLE = "VMAFX_SAMPLES_TOKEN"  # noqa: S105 - the name of a variable
 MAX_RESULT_BYTES = 4000
 MAX_MESSAGE = 1000  # characters
 
@@ -29,6 +32,7 @@ class AttemptSpec(_UncheckedSpec, kw_only=True):
     """What to score, and the id of the attempt. Not validated again: the API server validated the job."""
 
     id: str
+    humanScore: float | None = None  # what people said about the clip, for its samples
 
 
 class AttemptResult(ApiModel):

@@ -1,4 +1,4 @@
-"""A worker as a child process: started with its spec, watched through two files, stopped with all its children."""
+"""A worker as a child process: started with its spec, watched through files, stopped with all its children."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from vmafx.jobs.attempt import SPEC_VARIABLE, AttemptResult, decode_result
+from vmafx.jobs.attempt import SAMPLES_FILE_VARIABLE, SPEC_VARIABLE, AttemptResult, decode_result
 from vmafx.logs import log
 from vmafx.process.child import exit_description
 from vmafx.process.tether import tethered
@@ -33,7 +33,7 @@ PASSED_VARIABLES = {
 PASSED_PREFIXES = (
     "VMAFX_", "AWS_", "GOOGLE_", "FSSPEC_", "LC_", "LANG", "CUDA_", "NVIDIA_", "HIP_", "ROCR_", "ZE_", "ONEAPI_",
 )  # fmt: skip
-WITHHELD_PREFIXES = ("VMAFX_AGENT_", "VMAFX_CONTROLLER_", "VMAFX_OPERATOR_")
+WITHHELD_PREFIXES = ("VMAFX_AGENT_", "VMAFX_CONTROLLER_", "VMAFX_OPERATOR_", "VMAFX_SAMPLES_")
 
 
 class WorkerInterrupted(Exception):
@@ -47,6 +47,7 @@ class WorkerTask(msgspec.Struct, frozen=True):
     spec: str  # an AttemptSpec as JSON
     backend: str
     threads: int | None = None  # if neither the job nor VMAFX_THREADS says how many
+    samples: bool = False  # whether the worker is to write samples, too
 
 
 class WorkerRunner:
@@ -107,6 +108,15 @@ class WorkerProcess:
         except (OSError, ValueError):
             return None
 
+    def samples(self, max_bytes: int) -> bytes | None:
+        """The encoded samples that the worker wrote; None if there are none, or they have more than `max_bytes`."""
+        try:
+            with _samples_file(self._folder).open("rb") as file:
+                content = file.read(max_bytes + 1)
+        except OSError:
+            return None
+        return content if 0 < len(content) <= max_bytes else None
+
     def _result(self) -> AttemptResult | None:
         """The result that the worker wrote. It has no id if the worker could not decode its spec."""
         try:
@@ -130,6 +140,8 @@ async def _worker(
         "VMAFX_PROGRESS_FILE": str(_progress_file(folder)),
         "TMPDIR": str(temporary),
     }
+    if task.samples:
+        variables[SAMPLES_FILE_VARIABLE] = str(_samples_file(folder))
     if task.threads and not environ.get("VMAFX_THREADS"):
         variables["VMAFX_THREADS"] = str(task.threads)
     try:
@@ -194,6 +206,10 @@ def _result_file(folder: Path) -> Path:
 
 def _progress_file(folder: Path) -> Path:
     return folder / "progress"
+
+
+def _samples_file(folder: Path) -> Path:
+    return folder / "samples"
 
 
 def _is_passed(name: str) -> bool:

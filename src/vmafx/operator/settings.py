@@ -14,6 +14,26 @@ Each setting is a flag, an environment variable, or both; the flag takes precede
 /readyz, metrics at /metrics."""
 
 
+class ControllerAddress(Settings):
+    """The controller of a namespace, for kinds that need it."""
+
+    # fmt: off
+    controller_address: Annotated[str, Setting(
+        "HTTP address of the controller, which the operator probes at /healthz and worker Pods push samples to; "
+        "{namespace} stands for the namespace of the node or Pod.",
+        default="http://vmafx-controller.{namespace}.svc.cluster.local:8080", variable="VMAFX_CONTROLLER_HTTP_ADDR",
+    )]
+    # fmt: on
+
+
+# A setting of jobs, and the default for other Pods.
+WORKER_IMAGE = Setting(
+    "Image of worker Pods, unless their VmafxNode has spec.image.",
+    default="vmafx:latest",
+    variable="VMAFX_WORKER_IMAGE",
+)
+
+
 class OperatorSettings(Settings):
     """Flags and environment variables of `vmafx-operator`."""
 
@@ -61,16 +81,5 @@ class OperatorSettings(Settings):
     intel_device: Annotated[str, Setting(
         "Resource name of an Intel GPU; gpu.intel.com/xe for the xe driver.",
         default=HARDWARE["intel"].resource or "", variable="VMAFX_INTEL_DEVICE",
-    )]
-    # fmt: on
-
-
-class WorkerImageSettings(Settings):
-    """The image that Pods of the operator use unless another one is named."""
-
-    # fmt: off
-    worker_image: Annotated[str, Setting(
-        "Image of worker Pods, unless their VmafxNode has spec.image.",
-        default="vmafx:latest", variable="VMAFX_WORKER_IMAGE",
     )]
     # fmt: on

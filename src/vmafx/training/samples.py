@@ -85,6 +85,12 @@ class SamplePush(msgspec.Struct, frozen=True):
     batch: bytes
 
 
+class SampleReceipt(msgspec.Struct, frozen=True):
+    """A trainer's reply to a SamplePush, with status 200, as JSON: the batch is on its disk."""
+
+    result: Literal["stored", "duplicate"]
+
+
 class HumanScore(msgspec.Struct, frozen=True):
     """What people said about a clip that was scored before; the operator sends it to a trainer."""
 

@@ -11,7 +11,15 @@ from typing import Annotated
 import msgspec
 
 from vmafx import logs
-from vmafx.jobs.attempt import EXIT_CODES, SPEC_VARIABLE, AttemptResult, AttemptSpec, encode_result
+from vmafx.jobs.attempt import (
+    EXIT_CODES,
+    SAMPLES_FILE_VARIABLE,
+    SAMPLES_TOKEN_VARIABLE,
+    SAMPLES_URL_VARIABLE,
+    SPEC_VARIABLE,
+    AttemptSpec,
+    encode_result,
+)
 from vmafx.logs import log
 from vmafx.scoring import engine
 from vmafx.scoring.errors import NodeFault, ScoringError
@@ -20,7 +28,8 @@ from vmafx.scoring.media.uri import display_name
 from vmafx.scoring.request import OptionSettings, ScoreOptions
 from vmafx.scoring.score import Scorer
 from vmafx.settings import Setting, Settings, from_environ
-from vmafx.worker.score import failed_result, progress_listener, score_attempt
+from vmafx.worker.samples import push_samples, write_samples
+from vmafx.worker.score import ScoredAttempt, failed_result, progress_listener, score_attempt
 
 STOP_EXIT_CODE = 128 + signal.SIGTERM
 
@@ -38,6 +47,16 @@ class WorkerSettings(Settings):
         "File for progress, a line of JSON about once a second; read by the agent.",
         variable="VMAFX_PROGRESS_FILE",
     )]
+    samples_file: Annotated[str, Setting(
+        "File for the samples of the attempt, for trainings; read by the agent.", variable=SAMPLES_FILE_VARIABLE,
+    )]
+    samples_url: Annotated[str, Setting(
+        "URL of the controller to push the samples of the attempt to, for trainings; set by the operator.",
+        variable=SAMPLES_URL_VARIABLE,
+    )]
+    samples_token: Annotated[str, Setting(
+        "Token to push the samples with; set by the operator.", variable=SAMPLES_TOKEN_VARIABLE,
+    )]
     # fmt: on
 
 
@@ -46,7 +65,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
     logs.configure("info", "json")
     settings = from_environ(WorkerSettings, environ)
     try:
-        result = asyncio.run(_run(settings, environ))
+        result, samples = asyncio.run(_run(settings, environ))
     except asyncio.CancelledError:
         log.warn("stopped by a signal")
         return STOP_EXIT_CODE
@@ -59,10 +78,14 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
     except OSError as error:
         log.error("could not write result", file=str(settings.answer), error=error.strerror)
         return EXIT_CODES["NodeFault"]
+    if samples is not None and settings.samples_file:
+        write_samples(Path(settings.samples_file), samples)
+    elif samples is not None:
+        push_samples(settings.samples_url, settings.samples_token, samples)
     return EXIT_CODES[result.fault] if result.fault else 0
 
 
-async def _run(settings: WorkerSettings, environ: Mapping[str, str]) -> AttemptResult:
+async def _run(settings: WorkerSettings, environ: Mapping[str, str]) -> ScoredAttempt:
     """Scores the attempt; SIGTERM and SIGINT cancel it."""
     task = asyncio.current_task()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -70,10 +93,8 @@ async def _run(settings: WorkerSettings, environ: Mapping[str, str]) -> AttemptR
     try:
         attempt = msgspec.json.decode(settings.work, type=AttemptSpec)
     except msgspec.DecodeError as error:
-        return failed_result(
-            "",
-            NodeFault(f"{SPEC_VARIABLE} is invalid ({error}); the worker may be older than the operator or agent"),
-        )
+        message = f"{SPEC_VARIABLE} is invalid ({error}); the worker may be older than the operator or agent"
+        return ScoredAttempt(failed_result("", NodeFault(message)))
     log.info(
         "scoring",
         reference=display_name(attempt.reference),
@@ -85,9 +106,10 @@ async def _run(settings: WorkerSettings, environ: Mapping[str, str]) -> AttemptR
         threads = OptionSettings.from_environ(environ).threads
         scorer = Scorer(await engine.find_engine(environ), policy)
     except ScoringError as error:
-        return failed_result(attempt.id, NodeFault(str(error)))
+        return ScoredAttempt(failed_result(attempt.id, NodeFault(str(error))))
+    options, with_samples = ScoreOptions.of(attempt, threads), bool(settings.samples_file or settings.samples_url)
     with progress_listener(settings.progress) as listener:
-        return await score_attempt(attempt, ScoreOptions.of(attempt, threads), scorer, policy, listener)
+        return await score_attempt(attempt, options, scorer, policy, listener, with_samples=with_samples)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
@@ -20,14 +20,29 @@ from vmafx.scoring.media.uri import display_name
 from vmafx.scoring.request import ScoreOptions, Source
 from vmafx.scoring.result import FeatureStatistics, Progress, Report
 from vmafx.scoring.score import ProgressListener, Scorer
+from vmafx.training.samples import SampleBatch
+from vmafx.worker.samples import samples_of
 
 LOG_INTERVAL, WRITE_INTERVAL = 10.0, 1.0  # seconds
 MAIN_FEATURES = ("vmaf", "psnr_y", "ssim", "ms_ssim", "psnr_hvs", "ciede", "cambi")  # kept if the result is too long
 
 
+class ScoredAttempt(NamedTuple):
+    """The result of an attempt, and its samples if they are wanted and there are any."""
+
+    result: AttemptResult
+    samples: SampleBatch | None = None
+
+
 async def score_attempt(
-    attempt: AttemptSpec, options: ScoreOptions, scorer: Scorer, policy: MediaPolicy, listener: ProgressListener
-) -> AttemptResult:
+    attempt: AttemptSpec,
+    options: ScoreOptions,
+    scorer: Scorer,
+    policy: MediaPolicy,
+    listener: ProgressListener,
+    *,
+    with_samples: bool,
+) -> ScoredAttempt:
     """Never raises ScoringError: a failure is a result too."""
     try:
         scored = await _score(attempt, options, scorer, listener)
@@ -36,9 +51,10 @@ async def score_attempt(
             content = render_report(display_name(attempt.output), scored.report, scored.pictures)
             report_uri = await deliver_report(attempt.output, content, policy)
     except ScoringError as error:
-        return failed_result(attempt.id, error)
-    result = scored.report.result
-    return AttemptResult(attempt.id, result.score, result.frames, _summaries(scored.report), report_uri)
+        return ScoredAttempt(failed_result(attempt.id, error))
+    scores = scored.report.result
+    result = AttemptResult(attempt.id, scores.score, scores.frames, _summaries(scored.report), report_uri)
+    return ScoredAttempt(result, samples_of(scored.report, attempt.humanScore) if with_samples else None)
 
 
 async def _score(attempt: AttemptSpec, options: ScoreOptions, scorer: Scorer, listener: ProgressListener) -> ClipScored:

@@ -532,7 +532,7 @@ async def test_a_controller_with_an_unresponsive_api_server_is_unhealthy(
         nodes = AgentRegistry(through, make_caches(through, namespace), sessions := Sessions(b"k" * 32))
         unused: Any = None
         servicer = ControllerServicer(
-            ServicerParts(InsecureAccess(), sessions, unused, nodes, unused, unused, unused, namespace)
+            ServicerParts(InsecureAccess(), sessions, unused, nodes, unused, unused, unused, unused, namespace)
         )
         session, _ = await nodes.register(ObjectKey(namespace, "box"), AgentDescription())
         proxy.faults.append(Stall())

@@ -15,6 +15,7 @@ placement.py    the scheduler, kept up to date with the caches
 pod.py          the manifest of a worker Pod; pure
 pod_cache.py    worker Pods as they are cached
 pod_creator.py  creates an attempt's Pod, or says what prevents it
+samples.py      variables that let a worker Pod push samples for trainings
 external/       jobs that an external controller runs
 ttl.py          deletes finished jobs after their TTL
 counts.py       job counts: node status, metrics

@@ -3,6 +3,7 @@
 from vmafx.api import VmafxJob
 from vmafx.api.meta import GROUP, ConditionReason
 from vmafx.api.rbac import READ, Permission
+from vmafx.jobs.sample_keys import READ_SAMPLE_KEY
 from vmafx.operator.context import OperatorContext
 from vmafx.operator.job.reconciler import JobReconciler
 from vmafx.operator.job.settings import JobSettings
@@ -57,13 +58,15 @@ REASONS = (
 )
 
 
-# Place jobs, run them as Pods, delete finished jobs after their TTL.
+# Place jobs, run them as Pods, delete finished jobs after their TTL, and let Pods push samples for trainings.
 PERMISSIONS = (
     Permission(group=GROUP, resources=("vmafxjobs",), verbs=(*READ, "delete")),
     Permission(group=GROUP, resources=("vmafxjobs/status", "vmafxnodes/status"), verbs=("patch",)),
     # Required for a Pod's owner reference with blockOwnerDeletion.
     Permission(group=GROUP, resources=("vmafxjobs/finalizers",), verbs=("update",)),
     Permission(group="", resources=("pods",), verbs=(*READ, "create", "delete")),
+    Permission(group=GROUP, resources=("vmafxmodeltrainings",), verbs=READ),
+    READ_SAMPLE_KEY,
 )
 
 

@@ -1,5 +1,6 @@
 """The manifest of a worker Pod: one attempt at a job on a node. Pure."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -46,9 +47,17 @@ def pod_name(job: JobView, attempt: int) -> str:
 
 
 def make_pod(
-    job: JobView, node: NodeView, attempt: int, settings: PodSettings, avoid: frozenset[str] = frozenset()
+    job: JobView,
+    node: NodeView,
+    attempt: int,
+    settings: PodSettings,
+    avoid: frozenset[str] = frozenset(),
+    variables: Mapping[str, str] = {},
 ) -> dict[str, Any]:
-    """The Pod of an attempt. `avoid` names Kubernetes nodes on which earlier attempts ended."""
+    """The Pod of an attempt. `avoid` names Kubernetes nodes on which earlier attempts ended.
+
+    `variables` are further environment variables of the worker.
+    """
     overlay = node.spec.podTemplate or PodOverlay()
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
@@ -56,7 +65,7 @@ def make_pod(
         "terminationGracePeriodSeconds": TERMINATION_GRACE,
         "tolerations": [*TOLERATIONS, *_plain(overlay.tolerations)],
         "volumes": [SCRATCH_VOLUME, *_plain(overlay.volumes)],
-        "containers": [_container(job, node, attempt, settings, overlay)],
+        "containers": [_container(job, node, attempt, settings, overlay, variables)],
     }
     for name in ("imagePullSecrets", "nodeSelector", "runtimeClassName", "priorityClassName"):
         if value := getattr(overlay, name):
@@ -86,14 +95,19 @@ def _metadata(job: JobView, node: NodeView, attempt: int) -> dict[str, Any]:
 
 
 def _container(
-    job: JobView, node: NodeView, attempt: int, settings: PodSettings, overlay: PodOverlay
+    job: JobView,
+    node: NodeView,
+    attempt: int,
+    settings: PodSettings,
+    overlay: PodOverlay,
+    variables: Mapping[str, str],
 ) -> dict[str, Any]:
     # Escape $: the kubelet expands $(NAME), which would let a URI read other variables, such as secrets.
     work = msgspec.json.encode(attempt_spec(job, attempt)).decode().replace("$", "\\u0024")
     env = [
         {"name": SPEC_VARIABLE, "value": work},
         {"name": "VMAFX_BACKEND", "value": job.spec.backend or HARDWARE[node.spec.gpuVendor].backend},
-        *env_entries(SCRATCH_ENVIRONMENT),
+        *env_entries({**SCRATCH_ENVIRONMENT, **variables}),
     ]
     env_from = list(_plain(overlay.envFrom))  # the last one wins: the node's, so that its limits apply to every job
     if job.spec.credentialsSecretRef is not None:

@@ -15,6 +15,7 @@ from vmafx.operator.job.decide import START_TIMEOUT, START_TIMEOUT_MINUTES
 from vmafx.operator.job.memory import JobMemory
 from vmafx.operator.job.pod import PodSettings, make_pod, pod_name
 from vmafx.operator.job.pod_cache import BY_JOB, PodView
+from vmafx.operator.job.samples import SampleVariables
 from vmafx.operator.job.steps import RECHECK_INTERVAL
 from vmafx.runtime.informer import Informer
 
@@ -38,14 +39,20 @@ class PodBlocked(msgspec.Struct, frozen=True):
 
 class PodCreator:
     def __init__(
-        self, client: Client, pods: Informer[PodView], settings: PodSettings, now: Callable[[], datetime]
+        self,
+        client: Client,
+        pods: Informer[PodView],
+        settings: PodSettings,
+        samples: SampleVariables,
+        now: Callable[[], datetime],
     ) -> None:
-        self._client, self._pods, self._settings, self._now = client, pods, settings, now
+        self._client, self._pods, self._settings, self._samples, self._now = client, pods, settings, samples, now
 
     async def create(
         self, key: ObjectKey, job: JobView, node: NodeView, memory: JobMemory
     ) -> PodCreated | PodBlocked | Outcome:
-        pod = make_pod(job, node, job.status.attempts - 1, self._settings, self._used_nodes(key))
+        variables = await self._samples.of_pod(job, node)
+        pod = make_pod(job, node, job.status.attempts - 1, self._settings, self._used_nodes(key), variables)
         try:
             await self._client.create(self._pods.resource, pod, key.namespace)
         except AlreadyExists:

@@ -12,6 +12,7 @@ from vmafx.api.node import NodeView
 from vmafx.jobs.metrics import JobMetrics
 from vmafx.jobs.outcome import Outcome
 from vmafx.jobs.outcome_writer import OutcomeWriter, emit_event
+from vmafx.jobs.sample_keys import SampleKeys
 from vmafx.kube import ObjectKey, key_of
 from vmafx.kube.core import PODS
 from vmafx.kube.errors import Conflict, NotFound, ServerError, Unreachable
@@ -27,6 +28,7 @@ from vmafx.operator.job.placement import Placer
 from vmafx.operator.job.pod import PodSettings
 from vmafx.operator.job.pod_cache import BY_JOB, PodView, job_key, job_keys, pods_informer
 from vmafx.operator.job.pod_creator import PodBlocked, PodCreated, PodCreator
+from vmafx.operator.job.samples import SampleVariables
 from vmafx.operator.job.settings import JobSettings
 from vmafx.operator.job.steps import (
     RECHECK_INTERVAL,
@@ -64,9 +66,9 @@ class JobReconciler:
         self._outcomes = OutcomeWriter(self._write, context.events, self._metrics, context.now)
         self._placer = Placer(context.now, self._requeue, self._requeue_low)
         self._external = ExternalJobs(settings.external_controller, self._requeue)
-        self._creator = PodCreator(
-            client, self.pods, PodSettings(settings.worker_image, context.intel_device), context.now
-        )
+        pod_settings = PodSettings(settings.worker_image, context.intel_device)
+        samples = SampleVariables(context.trainings, SampleKeys(client), settings.controller_address)
+        self._creator = PodCreator(client, self.pods, pod_settings, samples, context.now)
         self._gatherer = Gatherer(client, nodes, self.pods, self._placer, self._external, self._memory, context.now)
         self._cleaner = FinishedJobCleaner(client, jobs.namespace, context.now)
         self._finished = FinishedCounter(client, jobs)

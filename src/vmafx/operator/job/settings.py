@@ -3,11 +3,11 @@
 from typing import Annotated
 
 from vmafx.operator.job.external import poller
-from vmafx.operator.settings import WorkerImageSettings
+from vmafx.operator.settings import WORKER_IMAGE, ControllerAddress
 from vmafx.settings import Setting
 
 
-class JobSettings(WorkerImageSettings):
+class JobSettings(ControllerAddress):
     """External controllers and worker Pods."""
 
     # fmt: off
@@ -16,4 +16,5 @@ class JobSettings(WorkerImageSettings):
         "for the job's namespace.",
         default=poller.DEFAULT_ADDRESS, variable="VMAFX_CONTROLLER_GRPC_ADDR", parse=poller.parse_address,
     )]
+    worker_image: Annotated[str, WORKER_IMAGE]
     # fmt: on

@@ -16,7 +16,6 @@ from vmafx.operator.node.decide import PROBE_INTERVAL, ControllerProbe
 
 TIMEOUT = 5.0  # seconds for a reply
 RETRY_AFTER = 5.0  # seconds, after a probe that failed
-DEFAULT_ADDRESS = "http://vmafx-controller.{namespace}.svc.cluster.local:8080"
 
 
 class ControllerProber:

@@ -2,15 +2,16 @@
 
 from typing import Annotated
 
-from vmafx.operator.settings import WorkerImageSettings
+from vmafx.operator.settings import WORKER_IMAGE
 from vmafx.operator.training.trainers import DEFAULT_ADDRESS, parse_address
-from vmafx.settings import Setting, at_least
+from vmafx.settings import Setting, Settings, at_least
 
 
-class TrainingSettings(WorkerImageSettings):
+class TrainingSettings(Settings):
     """Trainers: their image, and how the operator reaches them."""
 
     # fmt: off
+    worker_image: Annotated[str, WORKER_IMAGE]
     trainer_image: Annotated[str, Setting(
         "Image of trainers (default: that of VMAFX_WORKER_IMAGE).", variable="VMAFX_TRAINER_IMAGE",
     )]

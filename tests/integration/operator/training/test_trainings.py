@@ -1,10 +1,11 @@
-"""The life of a training, as `kubectl get vmtrain` shows it: a real control plane, and trainers with scripted answers."""
+"""The life of a training, as `kubectl get vmtrain` shows it: a real control plane and trainers with scripted answers."""
 
 import msgspec
 
 from tests.conftest import Kubectl
 from tests.support.scripted_trainer import DIGEST, ScriptedTrainers, checkpoint, running
 from tests.support.trainings import IMAGE, Trainings
+from tests.support.waiting import eventually
 from vmafx.kube.core import DEPLOYMENTS, PODS, SECRETS, SERVICE_ACCOUNTS, SERVICES
 from vmafx.operator.context import FIELD_MANAGER
 from vmafx.runtime.child import MANAGED_BY
@@ -69,7 +70,10 @@ async def test_the_pod_of_a_trainer(trainings: Trainings) -> None:
         storage=2 << 30,
     )
     assert env["VMAFX_SAMPLES_KEY"]["valueFrom"] == {"secretKeyRef": {"name": "vmafx-samples", "key": "key"}}
-    assert (env["VMAFX_TRAINER_DIR"]["value"], env["DOCKER_CONFIG"]["value"]) == ("/var/lib/vmafx", "/etc/vmafx/registry")
+    assert (env["VMAFX_TRAINER_DIR"]["value"], env["DOCKER_CONFIG"]["value"]) == (
+        "/var/lib/vmafx",
+        "/etc/vmafx/registry",
+    )
     assert {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]} == {
         "scratch": "/scratch",
         "data": "/var/lib/vmafx",
@@ -96,8 +100,6 @@ async def test_pausing_replaces_the_trainer(trainings: Trainings, trainers: Scri
     async def replaced() -> bool:
         pods = (await trainings.client.list(PODS, trainings.namespace)).items
         return before["metadata"]["uid"] not in {pod["metadata"]["uid"] for pod in pods} and "paused" in str(pods)
-
-    from tests.support.waiting import eventually
 
     await eventually(replaced, "the Pod has the new configuration")
     trainers.answers["t"] = running(samples=2000)

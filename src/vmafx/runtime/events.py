@@ -35,22 +35,6 @@ class EventSubject(msgspec.Struct, frozen=True):
     uid: str
 
 
-class _QueuedEvent(msgspec.Struct, frozen=True):
-    """An event that is to be written."""
-
-    about: EventSubject
-    kind: str
-    reason: str
-    action: str
-    note: str
-    by_note: bool
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """What a repetition of the event has in common with it."""
-        return (self.about.uid, self.kind, self.reason, self.action, self.note if self.by_note else "")
-
-
 class _Series(msgspec.Struct):
     """An Event that was created, and how often it was repeated."""
 
@@ -81,7 +65,7 @@ class EventRecorder:
 
     def __init__(self, client: Client, reporter: str, instance: str) -> None:
         self._client, self._reporter, self._instance = client, reporter, instance
-        self._queue: asyncio.Queue[_QueuedEvent] = asyncio.Queue(MAX_QUEUED)
+        self._queue: asyncio.Queue[tuple[EventSubject, str, str, str, str, bool]] = asyncio.Queue(MAX_QUEUED)
         self._series: OrderedDict[tuple[str, ...], _Series] = OrderedDict()
         self._buckets: OrderedDict[str, _TokenBucket] = OrderedDict()  # by the uid of the object
         self._normal_bucket = _TokenBucket(NORMAL_BURST, NORMAL_REFILL_INTERVAL, NORMAL_BURST)
@@ -104,19 +88,21 @@ class EventRecorder:
             log.debug("event dropped", about=about.name, reason=reason, error="rate limit exceeded")
         else:
             note = note.encode()[:MAX_NOTE].decode(errors="ignore")  # the API server counts bytes
-            self._queue.put_nowait(_QueuedEvent(about, kind, reason, action, note, by_note))
+            self._queue.put_nowait((about, kind, reason, action, note, by_note))
 
     async def run(self) -> None:
         while True:
-            event = await self._queue.get()
+            about, kind, reason, action, note, by_note = await self._queue.get()
             try:
-                await self._write(event)
+                await self._write(about, kind, reason, action, note, by_note=by_note)
             except KubeError as error:
-                log.debug("event dropped", about=event.about.name, reason=event.reason, error=str(error))
+                log.debug("event dropped", about=about.name, reason=reason, error=str(error))
 
-    async def _write(self, event: _QueuedEvent) -> None:
+    async def _write(
+        self, about: EventSubject, kind: str, reason: str, action: str, note: str, *, by_note: bool = False
+    ) -> None:
         now = loop_time()
-        identity = event.identity
+        identity = (about.uid, kind, reason, action, *([note] if by_note else []))
         series = self._series.get(identity)
         if series is not None and now - series.last < SERIES_WINDOW:
             series.count, series.last = series.count + 1, now
@@ -126,8 +112,8 @@ class EventRecorder:
             except NotFound:
                 del self._series[identity]  # the API server deletes events after an hour
             return
-        namespace = event.about.namespace or "default"
-        body = self._body(event)
+        namespace = about.namespace or "default"
+        body = self._body(about, kind, reason, action, note)
         await self._client.create(EVENTS, body, namespace)
         _remember(self._series, identity, _Series(ObjectKey(namespace, body["metadata"]["name"]), now))
 
@@ -140,19 +126,19 @@ class EventRecorder:
             _remember(self._buckets, uid, bucket)
         return bucket.take(now) and (kind != "Normal" or self._normal_bucket.take(now))
 
-    def _body(self, event: _QueuedEvent) -> dict[str, Any]:
+    def _body(self, about: EventSubject, kind: str, reason: str, action: str, note: str) -> dict[str, Any]:
         return {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
-            "metadata": {"name": f"{event.about.name[:200]}.{uuid4().hex[:16]}"},
+            "metadata": {"name": f"{about.name[:200]}.{uuid4().hex[:16]}"},
             "eventTime": micro_time(),
             "reportingController": self._reporter,
             "reportingInstance": self._instance[:128],
-            "type": event.kind,
-            "reason": event.reason,
-            "action": event.action,
-            "note": event.note,
-            "regarding": event.about,
+            "type": kind,
+            "reason": reason,
+            "action": action,
+            "note": note,
+            "regarding": about,
         }
 
 

@@ -8,6 +8,7 @@ import yaml
 from tests.support.project import ROOT
 from vmafx.controller.rbac import SESSION_SECRET
 from vmafx.generate.files import CONTROLLER_ROLES, CRD_FOLDERS, OPERATOR_ROLES, files
+from vmafx.jobs.sample_keys import SAMPLES_SECRET
 
 FILES = files()
 ROLES = [path for path in FILES if path.parent == OPERATOR_ROLES.parent]
@@ -29,19 +30,30 @@ def test_the_chart_has_the_same_crds() -> None:
     assert [path.read_bytes() for path in bases] == [path.read_bytes() for path in chart]
 
 
+def secret_rule(*verbs: str, names: tuple[str, ...] = ()) -> dict[str, list[str]]:
+    rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": list(verbs)}
+    return {**rule, "resourceNames": list(names)} if names else rule
+
+
+READ_SAMPLE_KEY = ("ClusterRole", secret_rule("get", names=(SAMPLES_SECRET,)))
+SECRETS = {
+    # The operator creates the key of samples in the namespaces of trainings; it reads no other Secret.
+    OPERATOR_ROLES: [READ_SAMPLE_KEY, ("ClusterRole", secret_rule("create"))],
+    # The controller reads it too, and has a Secret for sessions in its own namespace.
+    CONTROLLER_ROLES: [
+        READ_SAMPLE_KEY,
+        ("Role", secret_rule("create")),
+        ("Role", secret_rule("get", names=(SESSION_SECRET,))),
+    ],
+}
+
+
 @pytest.mark.parametrize("path", ROLES, ids=str)
-def test_no_role_has_wildcards_and_only_the_controller_reads_its_own_secret(path: Path) -> None:
+def test_no_role_has_wildcards_or_reads_any_secret_but_our_keys(path: Path) -> None:
     roles = list(yaml.safe_load_all((ROOT / path).read_text()))
     granted = [rule for role in roles for rule in role["rules"]]
     assert granted
     for rule in granted:
         assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
     secrets = [(role["kind"], rule) for role in roles for rule in role["rules"] if "secrets" in rule["resources"]]
-    assert secrets == ([] if path != CONTROLLER_ROLES else SECRETS)
-
-
-# In the controller's own namespace: it creates its session Secret and reads no other.
-SECRETS = [
-    ("Role", {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}),
-    ("Role", {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": [SESSION_SECRET]}),
-]
+    assert secrets == SECRETS.get(path, [])

@@ -13,12 +13,14 @@ APPLY = (*READ, "create", "patch", "delete")
 
 # Apply the children of trainings, create and change their volume claims, write their status; read labelled jobs.
 PERMISSIONS = (
-    Permission(group=GROUP, resources=("vmafxmodeltrainings", "vmafxjobs", "vmafxnodes"), verbs=READ),
+    Permission(group=GROUP, resources=("vmafxmodeltrainings",), verbs=READ),
+    Permission(group=GROUP, resources=("vmafxjobs", "vmafxnodes"), verbs=READ),
     Permission(group=GROUP, resources=("vmafxmodeltrainings/status",), verbs=("patch",)),
     # Required for an owner reference with blockOwnerDeletion.
     Permission(group=GROUP, resources=("vmafxmodeltrainings/finalizers",), verbs=("update",)),
     Permission(group="apps", resources=("deployments",), verbs=APPLY),
-    Permission(group="", resources=("services", "serviceaccounts"), verbs=APPLY),
+    Permission(group="", resources=("services",), verbs=APPLY),
+    Permission(group="", resources=("serviceaccounts",), verbs=APPLY),
     Permission(group="", resources=("persistentvolumeclaims",), verbs=(*READ, "create", "patch")),
     READ_SAMPLE_KEY,
     CREATE_SAMPLE_KEY,

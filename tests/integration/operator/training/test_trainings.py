@@ -1,4 +1,4 @@
-"""The life of a training, as `kubectl get vmtrain` shows it: a real control plane and trainers with scripted answers."""
+"""The life of a training, as `kubectl get vmtrain` shows it: real control plane, trainers with scripted answers."""
 
 import msgspec
 

@@ -16,6 +16,7 @@ from vmafx.http.server import serve_http
 from vmafx.jobs.sample_token import TrainerClaims, trainer_audience, verify
 from vmafx.logs import log
 from vmafx.runtime.role import run_role
+from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.segments import LogInUse
 from vmafx.settings import load
 from vmafx.trainer.base import load_base
@@ -23,7 +24,8 @@ from vmafx.trainer.metrics import TrainerMetrics
 from vmafx.trainer.server import TrainerSite
 from vmafx.trainer.settings import ABOUT, PROGRAM, TrainerSettings
 from vmafx.trainer.trainer import Trainer
-from vmafx.training.registry import Registry
+from vmafx.training.config import TrainingConfig
+from vmafx.training.registry import ModelRepository
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -36,8 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 async def run(settings: TrainerSettings, stop: asyncio.Event) -> None:
     """Train and serve until `stop` is set."""
     config = settings.config
-    registry = Registry(config.output_registry, os.environ) if config.output_registry else None
-    trainer = Trainer(config, settings.folder, partial(load_base, config.base_model, os.environ), registry)
+    trainer = Trainer(config, settings.folder, partial(load_base, config.base_model, os.environ), _repository(config))
     metrics = TrainerMetrics(trainer.status)
     routes = TrainerSite(trainer.accept, trainer.add_human_scores, _authorization(settings))
     site = routes.site(
@@ -51,6 +52,15 @@ async def run(settings: TrainerSettings, stop: asyncio.Event) -> None:
         log.info("serving", port=port)
         await trainer.run(stop)
     log.info("stopped")
+
+
+def _repository(config: TrainingConfig) -> ModelRepository | None:
+    if not config.output_registry:
+        return None
+    policy = MediaPolicy.from_environ(os.environ)
+    return ModelRepository(
+        config.output_registry, insecure=policy.insecure_registries, docker_config=policy.docker_config
+    )
 
 
 def _authorization(settings: TrainerSettings) -> Callable[[HttpRequest], None]:

@@ -27,7 +27,7 @@ class TrainerMetrics(Collector):
             "damaged": ("Stored records and checkpoints that were damaged.", status.damaged),
             "checkpoints": ("Versions of the model.", latest.number if latest is not None else 0),
         }
-        gauges = {
+        gauges: dict[str, tuple[str, float | None]] = {
             "pending_samples": ("Samples stored, but not used yet.", status.pending),
             "held_out_samples": ("Samples that the quality is measured on.", status.held_out),
             "loss": ("Mean squared error on the held-out samples.", status.quality.loss),
@@ -40,7 +40,7 @@ class TrainerMetrics(Collector):
             ),
             "excluded_nodes": ("Nodes whose samples are refused.", len(status.excluded_nodes)),
         }  # fmt: skip
-        for name, (text, value) in counters.items():
-            yield CounterMetricFamily(f"vmafx_trainer_{name}", text, value)
+        for name, (text, count) in counters.items():
+            yield CounterMetricFamily(f"vmafx_trainer_{name}", text, count)
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"vmafx_trainer_{name}", text, float("nan") if value is None else value)

@@ -83,7 +83,9 @@ async def _message(request: HttpRequest, kind: type[T]) -> T:
                     content += chunk
                     if len(content) > MAX_BODY:
                         raise StatusError(
-                            "INVALID_ARGUMENT", f"the body has more than {MAX_BODY:,} bytes, which is the limit", status=413
+                            "INVALID_ARGUMENT",
+                            f"the body has more than {MAX_BODY:,} bytes, which is the limit",
+                            status=413,
                         )
         except TimeoutError:
             raise StatusError(

@@ -16,11 +16,11 @@ from vmafx.backoff import Backoff, Retries
 from vmafx.http.errors import StatusError
 from vmafx.logs import log
 from vmafx.scoring.errors import BadInput, ScoringError
-from vmafx.tasks import run_unless
+from vmafx.tasks import in_thread, run_unless
 from vmafx.training.config import TrainingConfig
 from vmafx.training.distillation import StartingModel
 from vmafx.training.online import OnlineTraining
-from vmafx.training.registry import PushFailed, Registry
+from vmafx.training.registry import ModelRepository, PushFailed
 from vmafx.training.samples import HumanScore, SamplePush
 from vmafx.training.status import CheckpointInfo, TrainerStatus
 
@@ -34,8 +34,14 @@ R = TypeVar("R")
 class Trainer:
     """The training of one process. Until it is open, samples are refused and can be sent again."""
 
-    def __init__(self, config: TrainingConfig, folder: Path, load_base: Callable[[], StartingModel], registry: Registry | None) -> None:
-        self._config, self._folder, self._load_base, self._registry = config, folder, load_base, registry
+    def __init__(
+        self,
+        config: TrainingConfig,
+        folder: Path,
+        load_base: Callable[[], StartingModel],
+        repository: ModelRepository | None = None,
+    ) -> None:
+        self._config, self._folder, self._load_base, self._repository = config, folder, load_base, repository
         self._executor = ThreadPoolExecutor(1, "training")
         self._training: OnlineTraining | None = None
         self._status = TrainerStatus(phase="Initializing", message=f"loading {config.base_model}")
@@ -83,8 +89,8 @@ class Trainer:
         log.info("training", base=self._config.base_model, paused=self._config.paused, **_progress(training.status))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._learn(training))
-            if self._registry is not None:
-                group.create_task(self._publish(training, self._registry))
+            if self._repository is not None:
+                group.create_task(self._publish(training, self._repository))
 
     async def _open(self) -> OnlineTraining:
         """Retry until it succeeds: a base model that cannot be fetched now may be later."""
@@ -93,8 +99,8 @@ class Trainer:
             try:
                 return await self._in_thread(lambda: OnlineTraining(self._config, self._folder, self._load_base))
             except ScoringError as error:
-                phase = "Failed" if isinstance(error, BadInput) else "Initializing"
-                self._status = TrainerStatus(phase=phase, message=str(error))
+                wrong = isinstance(error, BadInput)
+                self._status = TrainerStatus(phase="Failed" if wrong else "Initializing", message=str(error))
                 log.error("cannot load the base model; retrying", model=self._config.base_model, error=str(error))
             await asyncio.sleep(retries.next())
 
@@ -110,24 +116,26 @@ class Trainer:
                     async with asyncio.timeout(TICK):
                         await self._new_samples.wait()
 
-    async def _publish(self, training: OnlineTraining, registry: Registry) -> None:
+    async def _publish(self, training: OnlineTraining, repository: ModelRepository) -> None:
         """Push all versions, the oldest first; a registry that is down delays only this."""
         retries = Retries(PUSH_BACKOFF)
         while True:
             self._new_version.clear()
-            for version in await self._in_thread(training.versions.unpushed):
-                while not await self._push(training, registry, version):
-                    await asyncio.sleep(retries.next())
+            versions = await self._in_thread(training.versions.unpushed)
+            if not versions:
+                await self._new_version.wait()
+            elif await self._push(training, repository, versions[0]):
                 retries.reset()
-            await self._new_version.wait()
+            else:
+                await asyncio.sleep(retries.next())
 
-    async def _push(self, training: OnlineTraining, registry: Registry, version: CheckpointInfo) -> bool:
+    async def _push(self, training: OnlineTraining, repository: ModelRepository, version: CheckpointInfo) -> bool:
         artifact = await self._in_thread(lambda: training.versions.read(version))
         if artifact is None:  # damaged, and not listed any more
             return True
         try:
-            await asyncio.to_thread(registry.push, artifact, version.number)
-            await self._in_thread(lambda: training.versions.mark_pushed(version))
+            await in_thread(repository.push, artifact, version.number)
+            await self._in_thread(lambda: training.mark_pushed(version))
         except (PushFailed, OSError) as error:
             if not self._publish_error:
                 log.warn("cannot push a version; retrying", number=version.number, error=str(error))

@@ -1,6 +1,7 @@
-"""Scores that people gave to clips: which are known already, and which still wait for the samples of their job. Pure."""
+"""Scores that people gave to clips: which are known, and which wait for the samples of their job. Pure."""
 
 import hashlib
+from typing import TypeVar
 
 import msgspec
 
@@ -8,6 +9,7 @@ from vmafx.training.samples import HumanScore
 
 MAX_KNOWN = 50_000  # the operator sends all scores again after a restart
 MAX_WAITING = 10_000
+K = TypeVar("K")
 
 
 class HumanScores:
@@ -38,7 +40,8 @@ class HumanScores:
         return cls(*msgspec.msgpack.decode(state, type=tuple[dict[int, float], dict[str, float]]))
 
 
-def _put(scores: dict, key: object, score: float, limit: int) -> None:  # type: ignore[type-arg]
+def _put(scores: dict[K, float], key: K, score: float, limit: int) -> None:
+    """As the latest score; the oldest beyond the limit is forgotten."""
     scores.pop(key, None)
     scores[key] = score
     if len(scores) > limit:

@@ -22,7 +22,8 @@ from vmafx.training.config import TrainingConfig
 from vmafx.training.distillation import StartingModel
 from vmafx.training.exclusion import NodeExclusion
 from vmafx.training.human_scores import HumanScores
-from vmafx.training.learner import InvalidState, Learner
+from vmafx.training.learner import Learner
+from vmafx.training.learner_state import InvalidState
 from vmafx.training.network import from_model, scores
 from vmafx.training.sample_log import LogEntry, SampleLog, StoredHumanScore, StoredSamples
 from vmafx.training.samples import FEATURES, HumanScore, InvalidSamples, SampleBatch, SamplePush, decode_batch
@@ -149,7 +150,9 @@ class OnlineTraining:
         parameters, normalisation = self._teacher
         error = float(np.abs(scores(parameters, normalisation.inputs(rows[:, :-1])) - rows[:, -1]).mean())
         if error > MAX_TEACHER_ERROR:
-            raise InvalidSamples(f"the scores differ by {error:.0f} points from those of {batch.model} on these features")
+            raise InvalidSamples(
+                f"these features do not give these scores with {batch.model}: {error:.0f} points apart"
+            )
 
     def add_human_scores(self, given: Sequence[HumanScore]) -> int:
         """Store what people said about clips; returns the number of scores that were not known. Raises OSError."""
@@ -256,6 +259,11 @@ class OnlineTraining:
         log.info("checkpoint", number=info.number, digest=info.digest, samples=info.samples, loss=info.quality.loss)
         return info
 
+    def mark_pushed(self, version: CheckpointInfo) -> None:
+        """The version is in the registry. Raises OSError."""
+        self.versions.mark_pushed(version)
+        self._describe()
+
     def save(self) -> None:
         """Write a snapshot. Raises OSError."""
         state = _TrainingState(
@@ -294,7 +302,8 @@ class OnlineTraining:
     def _describe(self) -> None:
         """Update the status."""
         phase, message = self._phase()
-        silence = self._now() - (self._last_sample or self._started)
+        silence = (self._now() - (self._last_sample or self._started)).total_seconds()
+        stale_after = STALE_INTERVALS * self.config.checkpoint_interval
         self.status = TrainerStatus(
             phase=phase,
             message=message,
@@ -305,7 +314,7 @@ class OnlineTraining:
             base_error=self._start.rms_error,
             learning_rate=self._learner.learning_rate,
             last_sample=self._last_sample,
-            stale=not self.config.paused and silence.total_seconds() > STALE_INTERVALS * self.config.checkpoint_interval,
+            stale=not self.config.paused and silence > stale_after,
             diverged=self._diverged,
             checkpoints=self.versions.versions,
             excluded_nodes=self._exclusion.excluded(self._now()),

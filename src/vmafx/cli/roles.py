@@ -43,6 +43,8 @@ def agent(context: typer.Context) -> None:
 
 def trainer(context: typer.Context) -> None:
     """Run the trainer of a VmafxModelTraining. Started by the operator, not by hand."""
+    # Read when numpy is imported. The matrices are small: more threads only wait for each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from vmafx.trainer.main import main as run  # noqa: PLC0415 - `vmafx --help` does not need it
 
     run(context.args)

@@ -144,7 +144,7 @@ def _readiness(state: TrainingState) -> tuple[TrainingPhase, NewCondition]:
     phase, reason, message = _reported_state(state) if state.poll.reachable else _silent_state(state)
     if state.problems:
         reason, message = state.problems[0].reason, "; ".join(one.message for one in state.problems)
-        if not state.poll.reachable and state.trainer is None:
+        if not state.poll.reachable and phase == "Initializing":
             phase = "Failed"
     message = "; ".join(filter(None, (message, *state.notes)))
     return phase, NewCondition("Ready", "True" if reason == "Training" else "False", reason, message)

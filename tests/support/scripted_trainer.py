@@ -66,8 +66,8 @@ class ScriptedTrainers:
 def running(**fields: Any) -> TrainerStatus:
     """The status of a trainer that has learned from some samples."""
     quality = Quality(loss=12.5, pearson=0.9, spearman=0.8)
-    defaults = {"samples": 1000, "quality": quality, "learning_rate": 0.001, "last_sample": utc_now()}
-    return TrainerStatus(phase="Running", **{**defaults, **fields})
+    defaults = {"phase": "Running", "samples": 1000, "quality": quality, "learning_rate": 0.001}
+    return TrainerStatus(**{**defaults, "last_sample": utc_now(), **fields})
 
 
 def checkpoint(number: int, **fields: Any) -> CheckpointInfo:

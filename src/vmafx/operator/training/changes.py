@@ -4,12 +4,14 @@ They follow from the status that the API server has: after a restart of the oper
 """
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Literal, NamedTuple
 
 from vmafx.api.training import ModelCheckpoint, TrainingView
 from vmafx.operator.training.decide import TrainingDecision
 from vmafx.runtime.conditions import NewCondition, find_condition
 
+CLOCK_MARGIN = timedelta(minutes=1)  # by which the clock of a trainer may be behind
 WARNED_CONDITIONS = {"Stale": "True", "Diverged": "True"}
 EXPECTED = frozenset({"Training", "Paused", "Starting"})  # reasons of Ready that need no attention
 
@@ -46,7 +48,7 @@ def _checkpoints(training: TrainingView, decision: TrainingDecision) -> Iterator
     known = max((one.number for one in training.status.checkpoints), default=0)
     created = training.metadata.creationTimestamp
     for one in decision.fields.get("checkpoints", ()):
-        old = not training.status.checkpoints and created is not None and one.time < created
+        old = not training.status.checkpoints and created is not None and one.time < created - CLOCK_MARGIN
         if one.number > known and not old:
             yield TrainingEvent("Normal", "Checkpoint", _checkpoint_note(one))
 

@@ -140,11 +140,17 @@ def reported_fields(status: TrainerStatus) -> VmafxModelTrainingStatus:
     return msgspec.convert(msgspec.to_builtins(fields), VmafxModelTrainingStatus)
 
 
+def is_undecided(state: TrainingState) -> bool:
+    """Whether the trainer has not been asked yet, so that the status that is known still holds."""
+    asked = state.poll.status is not None or state.poll.failures >= MIN_FAILURES
+    return not asked and not state.problems and state.trainer is not None and state.trainer.rolled_out
+
+
 def _readiness(state: TrainingState) -> tuple[TrainingPhase, NewCondition]:
     phase, reason, message = _reported_state(state) if state.poll.reachable else _silent_state(state)
     if state.problems:
         reason, message = state.problems[0].reason, "; ".join(one.message for one in state.problems)
-        if not state.poll.reachable and state.trainer is None:
+        if not state.poll.reachable and phase == "Initializing":
             phase = "Failed"
     message = "; ".join(filter(None, (message, *state.notes)))
     return phase, NewCondition("Ready", "True" if reason == "Training" else "False", reason, message)
@@ -169,8 +175,6 @@ def _silent_state(state: TrainingState) -> tuple[TrainingPhase, str, str]:
     known, trainer = state.training.status.phase, state.trainer
     if trainer is not None and trainer.rolled_out:
         before: TrainingPhase = known or "Initializing"
-        if state.poll.failures < MIN_FAILURES:
-            return before, "Starting", "waiting for the first status of the trainer"
         return before, "TrainerUnreachable", f"the trainer does not answer: {state.poll.error}"
     if trainer is not None and trainer.problem:
         return "Failed", "RolloutStuck", trainer.problem

@@ -31,6 +31,7 @@ class _LabelledMeta(ApiModel):
     name: str
     namespace: str = ""
     uid: str = ""
+    resourceVersion: str = ""
 
 
 class _LabelledSpec(ApiModel):
@@ -121,7 +122,9 @@ class HumanScores:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             for sent in self._sent.values():
                 sent.pop(old.metadata.uid, None)
-        for training in self._trainings.store.by(BY_NAMESPACE, change.key.namespace) if new is not None else ():
+        if new is None or (old is not None and (old.spec, old.status) == (new.spec, new.status)):
+            return
+        for training in self._trainings.store.by(BY_NAMESPACE, change.key.namespace):
             self._request(key_of(training))
 
     def _training_changed(self, change: ObjectChange[TrainingView]) -> None:

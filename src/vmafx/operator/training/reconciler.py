@@ -12,7 +12,14 @@ from vmafx.logs import log
 from vmafx.operator.context import FIELD_MANAGER, OperatorContext
 from vmafx.operator.training import manifests
 from vmafx.operator.training.changes import events_of
-from vmafx.operator.training.decide import TrainingDecision, TrainingProblem, TrainingState, decide, is_changing
+from vmafx.operator.training.decide import (
+    TrainingDecision,
+    TrainingProblem,
+    TrainingState,
+    decide,
+    is_changing,
+    is_undecided,
+)
 from vmafx.operator.training.gather import live_trainer
 from vmafx.operator.training.human_scores import HumanScores
 from vmafx.operator.training.settings import TrainingSettings
@@ -72,7 +79,7 @@ class TrainingReconciler:
             synced = await self._children.sync(training, bodies)
             problems += [TrainingProblem(failure.reason, failure.message) for failure in synced.failures]
         state = self._follow(key, training, volume, problems)
-        written = await self._write_status(training, decide(state))
+        written = is_undecided(state) or await self._write_status(training, decide(state))
         if self._status.is_outdated(key) or synced.outdated:
             return ReconcileResult.retry()
         if problems:

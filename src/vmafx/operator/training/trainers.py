@@ -133,7 +133,9 @@ class TrainerPoller:
                     await self._wake.wait()
 
     async def _read(self, key: ObjectKey) -> None:
-        followed = self._followed[key]
+        followed = self._followed.get(key)
+        if followed is None:
+            return
         before = followed.poll
         try:
             poll = TrainerPoll(await self._client.get_status(key))

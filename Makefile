@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint format crd proto bench bench-start bench-load bench-agents bench-inference bench-client bench-scoring clean
+.PHONY: help setup demo demo-training test soak lint format crd proto bench bench-start bench-load bench-agents bench-inference bench-client bench-scoring clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ setup: .venv/.ready ## install vmafx and its development tools in .venv
 
 demo: setup ## run vmafx on this machine: encode a clip six ways, score the encodes, plot VMAF against bitrate (KEEP=1 keeps it running)
 	@$(BIN)/vmafx demo $(if $(KEEP),--keep)
+
+demo-training: setup ## train a model on the scores of the demo, push its versions to an OCI registry, score with them
+	@$(BIN)/vmafx demo --training
 
 # Each pytest process has its own control plane. A test file runs in one process, in file order: the quick ones last.
 test: setup ## run all tests against real API servers (ARGS="-n 0 -x tests/unit" selects some, in one process)

@@ -13,6 +13,7 @@ import math
 import mmap
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -116,12 +117,14 @@ def embedded_model(name: str, binary: Path) -> SvrModel:
     if name not in EMBEDDED:
         raise BadInput("model", f"there is no built-in model {name!r}; use {', '.join(EMBEDDED)}, or a JSON file")
     try:
-        found = [parse_model(content, name) for content in _embedded(binary)]
-    except OSError as error:
-        raise NodeFault(f"cannot read {binary}: {error.strerror}") from error
-    for model in found:
-        if (len(model.weights), model.gain_limit) == EMBEDDED[name]:
-            return model
+        contents = list(_embedded(binary))
+    except (OSError, ValueError) as error:  # ValueError: the file is empty
+        raise NodeFault(f"cannot read {binary}: {error}") from error
+    for content in contents:
+        with suppress(BadInput):  # another model, of a kind that cannot be trained from
+            model = parse_model(content, name)
+            if (len(model.weights), model.gain_limit) == EMBEDDED[name]:
+                return model
     raise BadInput(
         "model",
         f"{binary} does not contain the parameters of {name} (its libvmaf may be a shared library);"

@@ -12,6 +12,7 @@ gives the same network.
 
 import msgspec
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.learned import LearnedModel
@@ -59,7 +60,8 @@ def distill(base: SvrModel, seed: int = 0) -> StartingModel:
     targets = base.raw_scores(features) / POINTS
     if np.abs(targets).max() > MAX_TARGET:
         raise BadInput("model", "its scores of ordinary features are far from 0 to 100")
-    parameters = _fit(_random_parameters(rng), normalisation.inputs(features), targets)
+    with threadpool_limits(1, "blas"):  # more threads gain nothing here, and would round differently
+        parameters = _fit(_random_parameters(rng), normalisation.inputs(features), targets)
     errors = scores(parameters, normalisation.inputs(held_out)) - base.predict(held_out)
     return StartingModel(
         to_model(parameters, normalisation, base.engine_model),

@@ -40,6 +40,7 @@ Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 FINISHED = ("Succeeded", "Failed")
 
 MUTABLE = frozenset({"suspend", "cancel", "priority", "ttlSecondsAfterFinished", "humanScore"})
+LABELLED = {"vmafx.dev/labelled": "true"}  # label of jobs with a humanScore: the operator caches only these
 MAX_JOB_NAME = 52  # a Pod name, which is also a label value, is the job's name and the number of the attempt
 
 

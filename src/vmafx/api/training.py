@@ -1,7 +1,6 @@
 """VmafxModelTraining: trains a model online on the scores of VmafxNodes."""
 
-from datetime import datetime
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -26,7 +25,6 @@ from vmafx.api.meta import (
     SERVICE_NAME_RULE,
     ApiModel,
     Column,
-    Condition,
     Conditions,
     CustomObject,
     LocalSecretRef,
@@ -34,6 +32,7 @@ from vmafx.api.meta import (
     Names,
     Rule,
 )
+from vmafx.api.views import unchecked
 
 MAX_CHECKPOINTS = 50  # in the status
 MAX_EXCLUDED = 100
@@ -143,6 +142,9 @@ class VmafxModelTrainingStatus(ApiModel):
     excludedNodes: Annotated[
         tuple[ExcludedNode, ...], Meta(max_length=MAX_EXCLUDED), doc("VmafxNodes whose samples are refused.")
     ] = ()
+    damagedRecords: Annotated[
+        Count, doc("Number of stored records and versions that were skipped because they were damaged.")
+    ] = 0
     message: Annotated[Message | None, doc("Details of the current state, in plain text.")] = None
     observedGeneration: Annotated[Generation, doc("Most recent metadata.generation that the status is based on.")] = 0
     conditions: Annotated[Conditions, doc("Conditions of the training: Ready, Stale, Diverged and Published.")] = ()
@@ -167,15 +169,10 @@ class VmafxModelTraining(CustomObject, kw_only=True, tag_field="kind", tag="Vmaf
     status: VmafxModelTrainingStatus = VmafxModelTrainingStatus()
 
 
-class TrainingStatusView(ApiModel):
-    """The status fields that a reconciler needs."""
-
-    phase: TrainingPhase | None = None
-    currentSamples: int = 0
-    lastCheckpoint: datetime | None = None
-    modelVersion: str | None = None
-    observedGeneration: int = 0
-    conditions: tuple[Condition, ...] = ()
+if TYPE_CHECKING:
+    TrainingStatusView = VmafxModelTrainingStatus
+else:
+    TrainingStatusView = unchecked(VmafxModelTrainingStatus, "TrainingStatusView")
 
 
 class TrainingView(ApiModel):

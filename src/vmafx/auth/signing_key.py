@@ -1,4 +1,4 @@
-"""Signing keys in Secrets: random bytes that the first process that needs them creates.
+"""Signing keys in Secrets: random text, which can be a variable of a Pod; the first process that needs one creates it.
 
 To revoke what was signed with a key, delete its Secret.
 """
@@ -32,7 +32,7 @@ async def ensure_key(client: Client, secret: ObjectKey) -> bytes:
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {"name": secret.name, "namespace": secret.namespace},
-            "data": {KEY_FIELD: base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()},
+            "data": {KEY_FIELD: base64.b64encode(secrets.token_hex(KEY_BYTES).encode()).decode()},
         }
         try:
             return _key_in(await client.create(SECRETS, body, secret.namespace), secret)

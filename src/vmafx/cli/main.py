@@ -14,7 +14,7 @@ EXIT_INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 # The module of vmafx.cli that has each command.
 COMMANDS = {
     name: name for name in ("score", "doctor", "submit", "queue", "jobs", "nodes", "top", "demo", "dev", "crd")
-} | dict.fromkeys(("operator", "controller", "agent", "worker"), "roles")
+} | dict.fromkeys(("operator", "controller", "agent", "trainer", "worker"), "roles")
 
 
 def main() -> None:

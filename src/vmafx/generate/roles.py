@@ -14,7 +14,7 @@ Role = dict[str, Any]
 
 def operator_roles() -> list[Role]:
     """The operator's ClusterRole, and the Role for leader election in its own namespace."""
-    permissions = tuple(permission for kind in RECONCILED for permission in kind.permissions)
+    permissions = dict.fromkeys(permission for kind in RECONCILED for permission in kind.permissions)
     return [
         role("ClusterRole", operator.OPERATOR_NAME, (*permissions, *EVENT_PERMISSIONS)),
         role("Role", f"{operator.OPERATOR_NAME}-leader-election", operator.LEADER_ELECTION_PERMISSIONS),

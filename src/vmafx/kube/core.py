@@ -86,8 +86,12 @@ KUBERNETES_NODES: Resource[UntypedObject] = Resource("", "v1", "nodes", "Node", 
 POD_DISRUPTION_BUDGETS: Resource[UntypedObject] = Resource(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", dict
 )
+PERSISTENT_VOLUME_CLAIMS: Resource[UntypedObject] = Resource(
+    "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", dict
+)
 PODS: Resource[UntypedObject] = Resource("", "v1", "pods", "Pod", dict)
 SECRETS: Resource[UntypedObject] = Resource("", "v1", "secrets", "Secret", dict)
+SERVICE_ACCOUNTS: Resource[UntypedObject] = Resource("", "v1", "serviceaccounts", "ServiceAccount", dict)
 SERVICES: Resource[UntypedObject] = Resource("", "v1", "services", "Service", dict)
 TOKEN_REVIEWS: Resource[TokenReview] = Resource(
     "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", TokenReview, namespaced=False

@@ -12,4 +12,5 @@ kinds.py     the kinds that the operator reconciles
 job/         VmafxJob: placement, Pods, retries, results
 inference/   ZerfooInferenceService: Deployments, Services, autoscalers, routes
 node/        VmafxNode: health, and deletion of abandoned nodes
+training/    VmafxModelTraining: trainers, their volumes and status, human scores
 """

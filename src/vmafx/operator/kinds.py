@@ -4,6 +4,7 @@ from vmafx.api.rbac import Permission
 from vmafx.operator.inference.kind import INFERENCE
 from vmafx.operator.job.kind import JOB
 from vmafx.operator.node.kind import NODE
+from vmafx.operator.training.kind import TRAINING
 
 OPERATOR_NAME = "vmafx-operator"
 LEASE_NAME = "vmafx-operator.vmafx.dev"
@@ -15,4 +16,4 @@ LEADER_ELECTION_PERMISSIONS = (
     ),
 )
 
-RECONCILED_KINDS = (JOB, NODE, INFERENCE)
+RECONCILED_KINDS = (JOB, NODE, INFERENCE, TRAINING)

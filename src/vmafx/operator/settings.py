@@ -26,6 +26,14 @@ class ControllerAddress(Settings):
     # fmt: on
 
 
+# A setting of jobs, and the default for other Pods.
+WORKER_IMAGE = Setting(
+    "Image of worker Pods, unless their VmafxNode has spec.image.",
+    default="vmafx:latest",
+    variable="VMAFX_WORKER_IMAGE",
+)
+
+
 class OperatorSettings(Settings):
     """Flags and environment variables of `vmafx-operator`."""
 

@@ -65,32 +65,44 @@ class EventRecorder:
 
     def __init__(self, client: Client, reporter: str, instance: str) -> None:
         self._client, self._reporter, self._instance = client, reporter, instance
-        self._queue: asyncio.Queue[tuple[EventSubject, str, str, str, str]] = asyncio.Queue(MAX_QUEUED)
-        self._series: OrderedDict[tuple[str, str, str, str], _Series] = OrderedDict()
+        self._queue: asyncio.Queue[tuple[EventSubject, str, str, str, str, bool]] = asyncio.Queue(MAX_QUEUED)
+        self._series: OrderedDict[tuple[str, ...], _Series] = OrderedDict()
         self._buckets: OrderedDict[str, _TokenBucket] = OrderedDict()  # by the uid of the object
         self._normal_bucket = _TokenBucket(NORMAL_BURST, NORMAL_REFILL_INTERVAL, NORMAL_BURST)
 
     def emit(
-        self, about: EventSubject, kind: Literal["Normal", "Warning"], reason: str, action: str, note: str
+        self,
+        about: EventSubject,
+        kind: Literal["Normal", "Warning"],
+        reason: str,
+        action: str,
+        note: str,
+        *,
+        by_note: bool = False,
     ) -> None:
-        """Queue an event about an object; drop it if a rate limit is exceeded or the queue is full."""
+        """Queue an event about an object; drop it if a rate limit is exceeded or the queue is full.
+
+        With `by_note`, an event with another note is another event, not a repetition.
+        """
         if self._queue.full() or not self._is_allowed(about.uid, kind):
             log.debug("event dropped", about=about.name, reason=reason, error="rate limit exceeded")
         else:
             note = note.encode()[:MAX_NOTE].decode(errors="ignore")  # the API server counts bytes
-            self._queue.put_nowait((about, kind, reason, action, note))
+            self._queue.put_nowait((about, kind, reason, action, note, by_note))
 
     async def run(self) -> None:
         while True:
-            about, kind, reason, action, note = await self._queue.get()
+            about, kind, reason, action, note, by_note = await self._queue.get()
             try:
-                await self._write(about, kind, reason, action, note)
+                await self._write(about, kind, reason, action, note, by_note=by_note)
             except KubeError as error:
                 log.debug("event dropped", about=about.name, reason=reason, error=str(error))
 
-    async def _write(self, about: EventSubject, kind: str, reason: str, action: str, note: str) -> None:
+    async def _write(
+        self, about: EventSubject, kind: str, reason: str, action: str, note: str, *, by_note: bool = False
+    ) -> None:
         now = loop_time()
-        identity = (about.uid, kind, reason, action)
+        identity = (about.uid, kind, reason, action, *([note] if by_note else []))
         series = self._series.get(identity)
         if series is not None and now - series.last < SERIES_WINDOW:
             series.count, series.last = series.count + 1, now

@@ -26,7 +26,10 @@ ACCEPTED: list[tuple[type[CustomObject], dict[str, Any]]] = [
     (NODE, {"podTemplate": {"volumes": [{"name": "a", "emptyDir": {}}]}}),
     (NODE, {"podTemplate": {"volumes": [{"name": "a", "nfs": {"server": "s", "path": "/"}}],
                             "volumeMounts": [{"name": "a", "mountPath": "/a"}]}}),
+    (JOB, {"humanScore": 0}),
+    (JOB, {"humanScore": 99.5}),
     (TRAINING, {"checkpoint": {"interval": "1h30m", "minSamples": 1}}),
+    (TRAINING, {"credentialsSecretRef": {"name": "registry"}}),
     (TRAINING, {"outputRegistry": "localhost:5000/models/vmaf_2"}),
     (TRAINING, {"storage": {"size": "1.5Ti"}}),
     (SERVICE, {"minReplicas": 2, "maxReplicas": 2}),
@@ -55,6 +58,8 @@ REJECTED: list[tuple[type[CustomObject], dict[str, Any], str]] = [
     (JOB, {"reference": "https://h/a.yuv?signature=x"}, "referenceFormat must be set for a .yuv clip"),
     (JOB, {"nodeSelector": {"not a key!": "a"}}, "must have valid label keys, such as rack"),
     (JOB, {"nodeSelector": {"rack": "b c"}}, "must be a label value"),
+    (JOB, {"humanScore": 100.5}, "less than or equal to 100"),
+    (JOB, {"humanScore": -1}, "greater than or equal to 0"),
     (NODE, {"gpuVendor": "voodoo"}, "supported values"),
     (NODE, {"podTemplate": {"volumes": [{"name": "A b", "emptyDir": {}}]}}, "such as corpus"),
     (NODE, {"podTemplate": {"env": [{"name": "A", "valueFrom": {}}]}}, "valueFrom must have exactly one of"),
@@ -66,6 +71,7 @@ REJECTED: list[tuple[type[CustomObject], dict[str, Any], str]] = [
     (NODE, {"podTemplate": {"volumeMounts": [{"name": "a", "mountPath": "/a"}]}}, "volumeMounts must refer to volumes"),
     (NODE, {"podTemplate": {"imagePullSecrets": [{"name": "A"}]}}, "must be a Kubernetes name"),
     (TRAINING, {"baseModel": "a b"}, "must be a model name"),
+    (TRAINING, {"credentialsSecretRef": {"name": "A"}}, "must be a Kubernetes name"),
     (TRAINING, {"checkpoint": {"interval": "ten minutes"}}, "such as 10s, 1m30s or 500ms"),
     (TRAINING, {"checkpoint": {"interval": "0s"}}, "must be a duration greater than zero"),
     (TRAINING, {"outputRegistry": "registry.example.com/models/vmaf:3"}, "without a tag"),
@@ -156,6 +162,7 @@ CHANGES: dict[str, Any] = {
     "cancel": True,
     "priority": 7,
     "ttlSecondsAfterFinished": 60,
+    "humanScore": 72.5,
 }
 IMMUTABLE = sorted(set(VmafxJobSpec.__struct_fields__) - MUTABLE)
 

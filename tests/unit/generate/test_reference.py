@@ -86,8 +86,8 @@ def test_condition_reasons_are_listed() -> None:
     assert {one.reason for one in NODE.reasons} == set(get_args(get_type_hints(NodeHealth)["reason"]))
     assert "| Ready | False | HeartbeatStale |" in section("VmafxNode")
     assert "| Failed | True | BadInput |" in section("VmafxJob")
-    assert "No reconciler acts on this kind yet" in section("VmafxModelTraining")
-    assert "No reconciler acts" not in section("VmafxJob")
+    assert "| Diverged | True | RolledBack |" in section("VmafxModelTraining")
+    assert "No reconciler acts" not in PAGE
 
 
 class Part(ApiModel):

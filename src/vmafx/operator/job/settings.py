@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from vmafx.operator.job.external import poller
-from vmafx.operator.settings import ControllerAddress
+from vmafx.operator.settings import WORKER_IMAGE, ControllerAddress
 from vmafx.settings import Setting
 
 
@@ -16,8 +16,5 @@ class JobSettings(ControllerAddress):
         "for the job's namespace.",
         default=poller.DEFAULT_ADDRESS, variable="VMAFX_CONTROLLER_GRPC_ADDR", parse=poller.parse_address,
     )]
-    worker_image: Annotated[str, Setting(
-        "Image of worker Pods, unless their VmafxNode has spec.image.",
-        default="vmafx:latest", variable="VMAFX_WORKER_IMAGE",
-    )]
+    worker_image: Annotated[str, WORKER_IMAGE]
     # fmt: on

@@ -1,0 +1,70 @@
+"""The events that a new status of a training causes. Pure.
+
+They follow from the status that the API server has: after a restart of the operator, none is emitted again.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Literal, NamedTuple
+
+from vmafx.api.training import ModelCheckpoint, TrainingView
+from vmafx.operator.training.decide import TrainingDecision
+from vmafx.runtime.conditions import NewCondition, find_condition
+
+CLOCK_MARGIN = timedelta(minutes=1)  # by which the clock of a trainer may be behind
+WARNED_CONDITIONS = {"Stale": "True", "Diverged": "True"}
+EXPECTED = frozenset({"Training", "Paused", "Starting"})  # reasons of Ready that need no attention
+
+
+class TrainingEvent(NamedTuple):
+    """An event about a training."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    note: str
+
+
+def events_of(training: TrainingView, decision: TrainingDecision) -> list[TrainingEvent]:
+    """The events of the change from the status that `training` has to the one that was decided."""
+    found = [event for new in decision.conditions if (event := _condition_event(training, new)) is not None]
+    return [*_checkpoints(training, decision), *_data_events(training, decision), *found]
+
+
+def _condition_event(training: TrainingView, new: NewCondition) -> TrainingEvent | None:
+    old = find_condition(training.status.conditions, new.type)
+    if old is not None and (old.status, old.reason) == (new.status, new.reason):
+        return None
+    if new.type == "Ready":
+        if new.status == "True":
+            return TrainingEvent("Normal", new.reason, new.message)
+        return None if new.reason in EXPECTED else TrainingEvent("Warning", new.reason, new.message)
+    if new.type == "Published":
+        return TrainingEvent("Warning", new.reason, new.message) if new.reason == "PushFailed" else None
+    return TrainingEvent("Warning", new.type, new.message) if WARNED_CONDITIONS.get(new.type) == new.status else None
+
+
+def _checkpoints(training: TrainingView, decision: TrainingDecision) -> Iterator[TrainingEvent]:
+    """One for every version that the status does not have yet, without those of an earlier training of the name."""
+    known = max((one.number for one in training.status.checkpoints), default=0)
+    created = training.metadata.creationTimestamp
+    for one in decision.fields.get("checkpoints", ()):
+        old = not training.status.checkpoints and created is not None and one.time < created - CLOCK_MARGIN
+        if one.number > known and not old:
+            yield TrainingEvent("Normal", "Checkpoint", _checkpoint_note(one))
+
+
+def _checkpoint_note(checkpoint: ModelCheckpoint) -> str:
+    quality = (("loss", checkpoint.loss), ("Pearson", checkpoint.pearson), ("Spearman", checkpoint.spearman))
+    measured = "".join(f", {name} {value:.4g}" for name, value in quality if value is not None)
+    return f"version {checkpoint.number}, {checkpoint.digest}, after {checkpoint.samples:,} samples{measured}"
+
+
+def _data_events(training: TrainingView, decision: TrainingDecision) -> Iterator[TrainingEvent]:
+    known = {one.name for one in training.status.excludedNodes}
+    for node in decision.fields.get("excludedNodes", ()):
+        if node.name not in known:
+            yield TrainingEvent("Warning", "NodeExcluded", f"samples of node {node.name} are refused: {node.message}")
+    damaged = decision.fields.get("damagedRecords", 0)
+    if damaged > training.status.damagedRecords:
+        more = damaged - training.status.damagedRecords
+        yield TrainingEvent("Warning", "DamagedData", f"skipped {more:,} damaged records or versions on the volume")

@@ -1,0 +1,169 @@
+"""Reads the status of each trainer, again and again while this operator leads.
+
+A trainer is another machine: its answer is limited in time and size, and checked before it is used.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+import msgspec
+
+from vmafx.clock import loop_time
+from vmafx.kube import ObjectKey
+from vmafx.kube.fetch import fetch
+from vmafx.kube.http1 import HttpResponse
+from vmafx.kube.tls import trust_context
+from vmafx.logs import log
+from vmafx.operator.training.decide import MIN_FAILURES, TrainerPoll, poll_interval, reported_fields
+from vmafx.text import one_line
+from vmafx.training.status import STATUS_PORT, TrainerStatus
+
+TIMEOUT = 5.0  # seconds for a reply
+MAX_CONCURRENT = 8  # requests to all trainers
+DEFAULT_ADDRESS = f"http://vmafx-trainer-{{name}}.{{namespace}}.svc.cluster.local:{STATUS_PORT}"
+
+
+def parse_address(text: str) -> str:
+    """The address of trainers: an http or https URL."""
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.netloc:
+        raise ValueError(f"{text!r} must be an http or https URL, such as {DEFAULT_ADDRESS}")
+    return text.rstrip("/")
+
+
+class TrainerClient:
+    """Sends requests to trainers: a connection for each, few at a time."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT)
+        self._trust: ssl.SSLContext | None = None
+
+    async def get_status(self, key: ObjectKey) -> TrainerStatus:
+        """Raises OSError or ValueError, with a text that says why there is no status."""
+        reply = await self._request(key, "/status", "GET", {}, b"")
+        try:
+            status = msgspec.json.decode(reply.body, type=TrainerStatus)
+            reported_fields(status)
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"{self._url(key, '/status')} sent an invalid status: {one_line(str(error))}") from error
+        return status
+
+    async def post(self, key: ObjectKey, path: str, token: str, body: bytes) -> None:
+        """Raises OSError or ValueError if the trainer did not accept the request."""
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/msgpack"}
+        await self._request(key, path, "POST", headers, body)
+
+    async def _request(
+        self, key: ObjectKey, path: str, method: str, headers: dict[str, str], body: bytes
+    ) -> HttpResponse:
+        url = self._url(key, path)
+        if self._trust is None and urlsplit(self._address).scheme == "https":
+            self._trust = trust_context(None, "the trainers' address")
+        try:
+            async with self._slots, asyncio.timeout(TIMEOUT):
+                reply = await fetch(url, trust=self._trust, method=method, headers=headers, body=body)
+        except TimeoutError:
+            raise OSError(f"{url} did not answer within {TIMEOUT:.0f} s") from None
+        except OSError as error:
+            raise OSError(f"{url}: {error}") from error
+        if not 200 <= reply.status < 300:
+            raise OSError(f"{url} returned {reply.status}")
+        return reply
+
+    def _url(self, key: ObjectKey, path: str) -> str:
+        return self._address.replace("{name}", key.name).replace("{namespace}", key.namespace) + path
+
+
+class _Followed(msgspec.Struct, eq=False):
+    """A trainer whose status is read."""
+
+    revision: str
+    changing: bool = True
+    poll: TrainerPoll = TrainerPoll()
+    quick_since: float = 0.0  # since when a change is expected
+    due: float = 0.0
+
+
+class TrainerPoller:
+    """Keeps the latest status of each trainer. Calls `changed` when one differs, `answered` after each reply."""
+
+    def __init__(
+        self,
+        client: TrainerClient,
+        interval: float,
+        changed: Callable[[ObjectKey], None],
+        answered: Callable[[ObjectKey], None],
+    ) -> None:
+        self._client, self._interval, self._changed, self._answered = client, interval, changed, answered
+        self._followed: dict[ObjectKey, _Followed] = {}
+        self._wake = asyncio.Event()
+
+    def latest(self, key: ObjectKey) -> TrainerPoll:
+        followed = self._followed.get(key)
+        return followed.poll if followed is not None else TrainerPoll()
+
+    def follow(self, key: ObjectKey, revision: str, *, changing: bool) -> None:
+        """Read this trainer's status: at once if it has a new revision, soon while it is `changing`."""
+        followed = self._followed.get(key)
+        if followed is None or followed.revision != revision:
+            poll = followed.poll if followed is not None else TrainerPoll()
+            self._followed[key] = _Followed(revision, changing, poll, quick_since=loop_time(), due=loop_time())
+            self._wake.set()
+        elif followed.changing != changing:
+            followed.changing, followed.quick_since = changing, loop_time()
+            self._schedule(followed)
+            self._wake.set()
+
+    def forget(self, key: ObjectKey) -> None:
+        self._followed.pop(key, None)
+
+    async def run(self) -> None:
+        while True:
+            self._wake.clear()
+            now = loop_time()
+            due = [key for key, followed in self._followed.items() if followed.due <= now]
+            await asyncio.gather(*map(self._read, due))
+            next_due = min((followed.due for followed in self._followed.values()), default=None)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(next_due):
+                    await self._wake.wait()
+
+    async def _read(self, key: ObjectKey) -> None:
+        followed = self._followed.get(key)
+        if followed is None:
+            return
+        before = followed.poll
+        try:
+            poll = TrainerPoll(await self._client.get_status(key))
+        except (OSError, ValueError) as error:
+            poll = TrainerPoll(before.status, before.failures + 1, one_line(str(error)))
+        if self._followed.get(key) is not followed:  # forgotten or replaced meanwhile
+            return
+        if before.failures == 0 and (poll.failures or before.status is None):
+            followed.quick_since = loop_time()
+        followed.poll = poll
+        self._schedule(followed)
+        _log_change(key, before, poll)
+        if (before.status, before.reachable, before.error) != (poll.status, poll.reachable, poll.error) or (
+            poll.failures == MIN_FAILURES
+        ):
+            self._changed(key)
+        if not poll.failures:
+            self._answered(key)
+
+    def _schedule(self, followed: _Followed) -> None:
+        quick_for = loop_time() - followed.quick_since
+        seconds = poll_interval(followed.poll, quick_for, self._interval, changing=followed.changing)
+        followed.due = loop_time() + seconds
+
+
+def _log_change(key: ObjectKey, before: TrainerPoll, after: TrainerPoll) -> None:
+    """A trainer that has not answered yet may still start."""
+    if after.status is not None and after.failures == MIN_FAILURES:
+        log.warn("trainer does not answer", training=str(key), error=after.error)
+    elif after.reachable and before.failures >= MIN_FAILURES and before.status is not None:
+        log.info("trainer answers again", training=str(key))

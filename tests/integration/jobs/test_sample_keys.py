@@ -21,7 +21,8 @@ class Clock:
 async def test_processes_that_start_together_have_one_key(client: Client, namespace: str) -> None:
     keys = await asyncio.gather(*(SampleKeys(client).ensure(namespace) for _ in range(8)))
     assert len(set(keys)) == 1
-    assert len(keys[0]) == 32
+    assert len(keys[0]) >= 32
+    assert keys[0].decode("ascii").isprintable()  # a trainer gets it as an environment variable
     assert await SampleKeys(client).get(namespace) == keys[0]
 
 

@@ -1,6 +1,8 @@
 """Samples through the controller: verified, forwarded to the trainings that select the node, and never kept."""
 
 import asyncio
+import io
+import json
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,6 +37,13 @@ assert _made is not None
 BATCH = encode_batch(_made)
 
 
+JSON = {"Content-Type": "application/json"}
+
+
+def _stream(body: Any) -> io.BytesIO:
+    return io.BytesIO(json.dumps(body).encode())
+
+
 class Controller(NamedTuple):
     stub: VmafxControllerStub
     url: str  # of its HTTP port
@@ -49,7 +58,7 @@ class Controller(NamedTuple):
         body = {"samples": b64encode(BATCH).decode()} | fields
         async with (
             aiohttp.ClientSession() as session,
-            session.post(f"{self.url}/v1/samples", json=body) as response,
+            session.post(f"{self.url}/v1/samples", data=_stream(body), headers=JSON) as response,
         ):
             return response.status, await response.json()
 

@@ -34,6 +34,7 @@ demo-training: setup ## train a model on the scores of the demo, push its versio
 test: setup ## run all tests against real API servers (ARGS="-n 0 -x tests/unit" selects some, in one process)
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m tests.support.gateway.build
+	@$(BIN)/python -m tests.support.registry
 	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 soak: setup ## run the long and randomized tests: long faults, then 500 jobs under injected faults (ARGS="--runtime agent --seed 7 --jobs 200")

@@ -16,7 +16,7 @@ from vmafx.scoring.errors import BadInput
 from vmafx.scoring.media import web
 from vmafx.scoring.media.address_guard import AddressGuard
 from vmafx.scoring.media.policy import MediaPolicy
-from vmafx.scoring.media.registries import Credentials, Reference, find_credentials, url_of
+from vmafx.scoring.media.registries import Reference, RegistryLogin, find_credentials, url_of
 from vmafx.scoring.media.retry import retry_transfer
 from vmafx.scoring.media.staging import StagedFile
 from vmafx.scoring.media.uri import Location
@@ -67,7 +67,7 @@ class _Pull:
         if (f"sha256:{self._staging.digest}", self._staging.size) != (layer.digest, layer.size):
             raise self._bad("the registry sent a model with another digest or size than its manifest says")
 
-    async def _authenticate(self, credentials: Credentials | None) -> str | None:
+    async def _authenticate(self, credentials: RegistryLogin | None) -> str | None:
         """The Authorization header that the registry asks for."""
         challenge = ""
 
@@ -86,7 +86,7 @@ class _Pull:
             case _:
                 return None
 
-    async def _request_token(self, challenge: dict[str, str], credentials: Credentials | None) -> str | None:
+    async def _request_token(self, challenge: dict[str, str], credentials: RegistryLogin | None) -> str | None:
         realm = challenge.get("realm", "")
         if urlsplit(realm).scheme not in {"https", urlsplit(self._registry).scheme}:
             raise self._bad("the registry asks to send credentials without TLS")

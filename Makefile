@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-training test soak lint format crd proto bench bench-start bench-load bench-agents bench-inference bench-client bench-scoring clean
+.PHONY: help setup demo demo-training test soak lint format crd proto bench bench-start bench-load bench-agents bench-inference bench-training bench-client bench-scoring clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ bench-inference: setup ## benchmark 1000 inference services with canaries: creat
 
 bench-scoring: setup ## benchmark `vmafx score` against plain ffmpeg, at 1080p and 2160p (20 minutes)
 	@$(BIN)/python bench/scoring.py $(ARGS)
+
+bench-training: setup ## benchmark training beside scikit-learn and River: speed, memory, pauses, quality (3 minutes)
+	@$(BIN)/python -m bench.training $(ARGS)
 
 clean: ## remove .venv and caches (control plane binaries stay in ~/.cache/vmafx)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

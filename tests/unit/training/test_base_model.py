@@ -44,7 +44,13 @@ def test_a_model_in_the_engine_predicts_as_the_oracle(name: str) -> None:
     features = plausible_features(model, 200, np.random.default_rng(1))
     expected = [oracle.score(dict(zip(ORACLE_FEATURES, row, strict=True))) for row in features]
     np.testing.assert_allclose(model.predict(features), expected, atol=1e-8)
-    assert model.engine_model == ("vmaf_v0.6.1neg" if name.endswith("neg") else "vmaf_v0.6.1")
+    assert model.engine_model == name
+
+
+@pytest.mark.parametrize(("limit", "engine_model"), [(1.0, "vmaf_v0.6.1neg"), (100.0, "vmaf_v0.6.1")])
+def test_a_file_names_the_model_for_which_an_engine_computes_its_features(limit: float, engine_model: str) -> None:
+    options = [{"adm_enhn_gain_limit": limit}, {}, *[{"vif_enhn_gain_limit": limit}] * 4]
+    assert parse_model(model_json(feature_opts_dicts=options), "m").engine_model == engine_model
 
 
 def test_a_binary_without_models_asks_for_the_file(tmp_path: Path) -> None:

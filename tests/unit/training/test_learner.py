@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.training.streams import BASE, START, Stream, config, frames_of_clips
+from tests.support.sample_streams import BASE, START, Stream, config, frames_of_clips
 from vmafx.training.learner import NORMALISE_EVERY, Learner
 from vmafx.training.learner_state import InvalidState
 from vmafx.training.samples import FEATURES

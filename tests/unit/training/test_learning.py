@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.unit.training.streams import BASE, START, Stream, config, corrected, frames_of_clips
+from tests.support.sample_streams import BASE, START, Stream, config, corrected, frames_of_clips
 from vmafx.training.config import TrainingConfig
 from vmafx.training.learner import Learner
 from vmafx.training.network import Array

@@ -6,7 +6,7 @@ trainers push, has neither, nor timeouts.
 
 import os
 import re
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
@@ -52,6 +52,7 @@ class _Pull:
         self._session, self._guard, self._location, self._staging = session, guard, location, staging
         self._reference = Reference.of(location)
         self._registry = url_of(self._reference.registry, staging.policy.insecure_registries)
+        self._scheme = self._registry.partition(":")[0]
         self._repository = f"{self._registry}/v2/{self._reference.repository}"
 
     async def run(self) -> None:
@@ -88,7 +89,7 @@ class _Pull:
 
     async def _request_token(self, challenge: dict[str, str], credentials: RegistryLogin | None) -> str | None:
         realm = challenge.get("realm", "")
-        if urlsplit(realm).scheme not in {"https", urlsplit(self._registry).scheme}:
+        if not realm.startswith(("https://", f"{self._scheme}://")):
             raise self._bad("the registry asks to send credentials without TLS")
         scope = f"repository:{self._reference.repository}:pull"
         query = urlencode({"service": challenge.get("service", ""), "scope": scope})
@@ -110,11 +111,11 @@ class _Pull:
             return os.pread(staging.seal(), limit, 0), staging.digest
 
     async def _download(self, url: str, staging: StagedFile, login: str | None, accept: str = "*/*") -> None:
-        location = Location(urlsplit(url).scheme, url, self._location.display_name)
+        location = Location("oci", url, self._location.display_name)
         request = web.DownloadRequest(
             login=login,
             accept=accept,
-            redirects=frozenset({"https", urlsplit(self._registry).scheme}),
+            redirects=frozenset({"https", self._scheme}),
             denied="check the credentials for the registry in the config.json that DOCKER_CONFIG names",
         )
         download = web.HttpDownload(self._session, self._guard, location, staging, request)

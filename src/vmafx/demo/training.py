@@ -6,6 +6,7 @@ encodes are scored with the first and the latest one.
 """
 
 import asyncio
+import math
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,7 @@ from vmafx.api.job import FINISHED
 from vmafx.api.meta import API_VERSION
 from vmafx.api.training import ModelCheckpoint
 from vmafx.demo import jobs
-from vmafx.demo.clips import ENCODES, REFERENCE, Encode, EncodeProcess
+from vmafx.demo.clips import ENCODES, RATE, REFERENCE, SECONDS, Encode, EncodeProcess
 from vmafx.demo.cluster import NAMESPACE, DemoCluster
 from vmafx.demo.progress import DemoError, StepPrinter
 from vmafx.demo.trainer import TrainerPod
@@ -38,6 +39,7 @@ MANIFEST, CLIPS, AGENT = "training.yaml", "clips", "agent"  # names in the outpu
 ROUNDS = 4  # of scoring all encodes; from the second on, their jobs have human scores
 TIMEOUT = 120.0  # seconds for one step
 POLL_INTERVAL = 0.2  # seconds
+HOLD_OUT_EVERY = 10  # clips, see docs/training.md
 Scores = dict[str, float]  # by the name of the encode
 
 
@@ -156,15 +158,14 @@ async def _wait_for_scores(cluster: DemoCluster, number: int) -> Scores:
 
 
 def _wait_for_samples(cluster: DemoCluster, number: int) -> None:
-    """Wait until there is a version with samples of this round: one in ten clips is held out."""
+    """Wait until the samples of this round are used, but for held-out clips, and there is a version of the model."""
     clips = number * len(ENCODES)
-    trained = clips - (clips + 9) // 10
+    samples = (clips - math.ceil(clips / HOLD_OUT_EVERY)) * RATE * SECONDS
 
-    def has_version(training: VmafxModelTraining) -> bool:
-        latest = training.status.checkpoints[-1:]
-        return bool(latest) and latest[0].samples > 0 and training.status.currentSamples >= trained * 48
+    def has_learned(training: VmafxModelTraining) -> bool:
+        return training.status.currentSamples >= samples and len(training.status.checkpoints) > 0
 
-    _wait(cluster, has_version, "no new version of the model was written")
+    _wait(cluster, has_learned, "the samples were not used")
 
 
 def _is_published(training: VmafxModelTraining) -> bool:

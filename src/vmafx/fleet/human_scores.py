@@ -54,7 +54,7 @@ def read_scores(lines: Iterable[str], name: str) -> list[JobScore]:
                 raise BadScore(f"{origin}: job {job} has a score already, in line {scores[job].origin.split()[-1]}")
             scores[job] = JobScore(job, parse_score(text, origin), origin)
     except (csv.Error, UnicodeDecodeError) as error:
-        raise BadScore(f"{name}, line {reader.line_num}: not CSV: {error}") from error
+        raise BadScore(f"{name}, line {reader.reader.line_num}: not CSV: {error}") from error
     if not scores:
         raise BadScore(f"{name} has no scores")
     return list(scores.values())
@@ -78,7 +78,7 @@ async def check_jobs(reader: FleetReader, scores: Iterable[JobScore]) -> None:
 
 
 async def set_scores(reader: FleetReader, scores: Iterable[JobScore], done: Callable[[JobScore], None]) -> None:
-    """Set the scores on their jobs, one after the other in effect; call `done` for each that is set."""
+    """Set the scores on their jobs, several at a time; call `done` for each that is set."""
     slots = asyncio.Semaphore(MAX_CONCURRENT)
 
     async def set_score(one: JobScore) -> None:

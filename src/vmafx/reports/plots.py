@@ -81,7 +81,7 @@ def count_ticks(max_count: int) -> list[float]:
     return [float(tick) for tick in MaxNLocator(4, steps=STEPS, integer=True).tick_values(0, max_count)]
 
 
-class Placement(NamedTuple):
+class ChartArea(NamedTuple):
     """Where a chart is drawn: in a figure with others, with additional margins; by default in one of its own."""
 
     figure: Figure | None = None
@@ -90,7 +90,7 @@ class Placement(NamedTuple):
     side: float = 0
 
 
-ALONE = Placement()
+ALONE = ChartArea()
 
 
 class Drawing(msgspec.Struct, frozen=True):
@@ -132,7 +132,7 @@ def stacked(charts: Mapping[str, FrameChart], title: str, subtitle: str, kind: L
         height = (size.height - header) / len(charts)
         for row, (name, chart) in enumerate(charts.items()):
             top, bottom = header + row * height, size.height - header - (row + 1) * height
-            axes = _frame_chart(chart, size, Placement(figure, top + 2.4 * size.font, bottom + margin, margin))
+            axes = _frame_chart(chart, size, ChartArea(figure, top + 2.4 * size.font, bottom + margin, margin))
             axes.set_title(drawable(name), loc="left", fontsize=size.font, weight="bold", pad=size.font)
             if len(chart.lines) > 1:
                 lines = [Line2D([], [], lw=2.5, **_stroke(line.index)) for line in chart.lines]
@@ -143,7 +143,7 @@ def stacked(charts: Mapping[str, FrameChart], title: str, subtitle: str, kind: L
         return as_picture(figure, PNG_SCALE, kind)
 
 
-def _frame_chart(chart: FrameChart, size: Size, placement: Placement = ALONE) -> Axes:
+def _frame_chart(chart: FrameChart, size: Size, area: ChartArea = ALONE) -> Axes:
     small = size.name == "small"
     values = [value for line in chart.lines for _, value in line.curve.points]
     ticks = value_ticks(min(values), max(values), chart.feature, 3 if small else 5)
@@ -151,11 +151,11 @@ def _frame_chart(chart: FrameChart, size: Size, placement: Placement = ALONE) ->
     axes = _grid(
         size,
         ticks,
-        right=max([len(name) * DIGIT_WIDTH * size.font for name in levels] + [1.4 * size.font]) + 8 + placement.side,
-        bottom=(3.4 if chart.rate and not small else 2.1) * size.font + placement.bottom,
-        left=placement.side,
-        top=placement.top,
-        figure=placement.figure,
+        right=max([len(name) * DIGIT_WIDTH * size.font for name in levels] + [1.4 * size.font]) + 8 + area.side,
+        bottom=(3.4 if chart.rate and not small else 2.1) * size.font + area.bottom,
+        left=area.side,
+        top=area.top,
+        figure=area.figure,
     )
     first, last = (chart.first, chart.last) if chart.first < chart.last else (chart.first - 0.5, chart.last + 0.5)
     axes.set_xlim(first, last)

@@ -25,6 +25,7 @@ settings.register_profile("default", derandomize=True, max_examples=60, deadline
 settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in a trainer; read when numpy is imported
 default_signals()
 pytest_plugins = ["tests.support.hang_timeout"]
 

@@ -12,6 +12,7 @@ Roles, one process each
     operator/        the reconcilers, one folder per kind
     controller/      the gRPC and HTTP service for clients and agents
     agent/           scores jobs on a machine that is not a Kubernetes node
+    trainer/         trains a model on the scores of the fleet
     worker/          scores one attempt, as a Pod's container or an agent's child process
 
 Behind the commands

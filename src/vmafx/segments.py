@@ -10,6 +10,7 @@ After damage, reading goes on at the next marker. It is random, so that a record
 """
 
 import bisect
+import errno
 import fcntl
 import os
 import re
@@ -32,6 +33,10 @@ _NAME = re.compile(r"(\d{20})-([0-9a-f]{16})\.segment")
 
 class LogInUse(Exception):
     """Another process uses the folder."""
+
+
+class LogFull(OSError):
+    """The log has reached its size limit with records that must be kept."""
 
 
 class _Segment(msgspec.Struct):
@@ -68,6 +73,7 @@ class SegmentLog:
         """
         self.damaged = 0  # records that were skipped because their checksum was wrong
         self.dropped = 0  # records that were dropped because the folder was full
+        self.keep_from: int | None = None  # records from this position on are not dropped for new ones
         self._folder, self._max_bytes = folder, max_bytes
         self._segment_bytes = min(segment_bytes, max_bytes // 4)
         self._lock = threading.Lock()
@@ -99,7 +105,7 @@ class SegmentLog:
     def append(self, content: bytes, *, durable: bool = True) -> int:
         """Write a record; returns its position. `durable`: it is on the disk when this returns.
 
-        Raises OSError, such as for a full disk; the record is not in the log then.
+        Raises OSError, such as for a full disk, or LogFull; the record is not in the log then.
         """
         return self.append_all((content,), durable=durable)
 
@@ -218,6 +224,8 @@ class SegmentLog:
     def _make_room(self, size: int) -> None:
         while len(self._segments) > 1 and sum(segment.size for segment in self._segments) + size > self._max_bytes:
             oldest, following = self._segments[:2]
+            if self.keep_from is not None and following.first > self.keep_from:
+                raise LogFull(errno.ENOSPC, f"{self._folder} has {self._max_bytes} bytes of records that are in use")
             self.dropped += max(0, following.first - max(oldest.first, self._released))
             self._delete_oldest()
 

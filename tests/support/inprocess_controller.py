@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
 from vmafx.auth.access import AccessControl, InsecureAccess
 from vmafx.clock import loop_time, utc_now
-from vmafx.controller import grpc_server
+from vmafx.controller import grpc_server, http_server
 from vmafx.controller.caches import make_caches
 from vmafx.controller.dispatch import WorkDispatcher
 from vmafx.controller.jobs import ClientJobs, JobStreams
@@ -20,6 +20,7 @@ from vmafx.controller.results import ResultRecorder
 from vmafx.controller.samples import TRAINER_ADDRESS, SampleForwarder
 from vmafx.controller.servicer import ControllerServicer, ServicerParts
 from vmafx.controller.sessions import Sessions, signing_key
+from vmafx.http import server
 from vmafx.http.address import ListenAddress
 from vmafx.jobs.sample_keys import SampleKeys
 from vmafx.kube import Client
@@ -34,18 +35,38 @@ LOCAL = "127.0.0.1"
 
 @asynccontextmanager
 async def running_controller(
+    client: Client, namespace: str, doors: AccessControl | None = None, port: int = 0, **options: Any
+) -> AsyncIterator[int]:
+    """Run one replica for `namespace`, or for all namespaces with `home` as the default; yields its port."""
+    async with (
+        controller_replica(client, namespace, doors, **options) as replica,
+        grpc_server.serve_grpc(ListenAddress(LOCAL, port), None, replica.servicer, 0.0) as at,
+    ):
+        try:
+            yield at
+        finally:
+            replica.dispatcher.close()
+
+
+class Replica(NamedTuple):
+    servicer: ControllerServicer
+    dispatcher: WorkDispatcher
+
+
+@asynccontextmanager
+async def controller_replica(
     client: Client,
     namespace: str,
     doors: AccessControl | None = None,
-    port: int = 0,
     *,
     home: str = "",
     trainers: str = TRAINER_ADDRESS,
+    metrics: Metrics | None = None,
     now: Callable[[], datetime] = utc_now,
     clock: Callable[[], float] = loop_time,
-) -> AsyncIterator[int]:
-    """Run one replica for `namespace`, or for all namespaces with `home` as the default; yields its port."""
-    metrics = Metrics()
+) -> AsyncIterator[Replica]:
+    """A replica with its caches, but without ports."""
+    metrics = metrics or Metrics()
     cached = make_caches(client, namespace)
     events = EventRecorder(client, "vmafx-controller", "test")
     sessions = Sessions(await signing_key(client, namespace or home))
@@ -74,13 +95,7 @@ async def running_controller(
     running = asyncio.create_task(manager.run(stop))
     try:
         await ready.wait()
-        async with grpc_server.serve_grpc(
-            ListenAddress(LOCAL, port), None, CallMetrics(metrics).wrap(ControllerServicer(parts)), 0.0
-        ) as at:
-            try:
-                yield at
-            finally:
-                parts.dispatcher.close()
+        yield Replica(CallMetrics(metrics).wrap(ControllerServicer(parts)), parts.dispatcher)
     finally:
         stop.set()
         await running
@@ -90,6 +105,21 @@ async def running_controller(
 async def controller_stub(port: int) -> AsyncIterator[VmafxControllerStub]:
     async with grpc.aio.insecure_channel(f"{LOCAL}:{port}", [("grpc.use_local_subchannel_pool", 1)]) as channel:
         yield VmafxControllerStub(channel)
+
+
+@asynccontextmanager
+async def controller_ports(client: Client, namespace: str, **options: Any) -> AsyncIterator[tuple[int, str]]:
+    """Run one replica; yields its gRPC port and the URL of its HTTP port."""
+    async with controller_replica(client, namespace, **options) as replica:
+        site = http_server.site(replica.servicer, {})
+        async with (
+            server.serve_http(ListenAddress(LOCAL, 0), site, None) as http,
+            grpc_server.serve_grpc(ListenAddress(LOCAL, 0), None, replica.servicer, 0.0) as at,
+        ):
+            try:
+                yield at, f"http://{LOCAL}:{http}"
+            finally:
+                replica.dispatcher.close()
 
 
 class Agent:

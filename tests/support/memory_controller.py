@@ -51,6 +51,9 @@ class MemoryController(VmafxControllerServicer):
         self.old = False  # behave like an original controller, without the fields from 100 up
         self._handed_out = self.most_at_once = 0  # jobs handed out when `old`, each once
         self.received: list[ReceivedCall] = []
+        self.wants_samples = False  # of the jobs that are placed from now on
+        self.samples: dict[str, bytes] = {}  # what was stored, by token
+        self.samples_result = wire.PushSamplesResponse.STORED
 
     @property
     def address(self) -> str:
@@ -79,13 +82,23 @@ class MemoryController(VmafxControllerServicer):
     ) -> None:
         await self.stop()
 
-    def place(self, attempt: str, reference: Path, distorted: Path, options: ScoringOptions | None = None) -> None:
+    def place(
+        self,
+        attempt: str,
+        reference: Path,
+        distorted: Path,
+        options: ScoringOptions | None = None,
+        human_score: float | None = None,
+    ) -> None:
         job = wire.Job(
             id=attempt, scoring=wire.ScoringParams(reference=reference.as_uri(), distorted=distorted.as_uri())
         )
         if not self.old:
-            work = AttemptSpec(reference.as_uri(), distorted.as_uri(), options=options, id=attempt)
+            work = AttemptSpec(
+                reference.as_uri(), distorted.as_uri(), options=options, id=attempt, humanScore=human_score
+            )
             job.name, job.work = f"job-{attempt}", msgspec.json.encode(work).decode()
+            job.samples_token = f"token-{attempt}" if self.wants_samples else ""
         self.placed[attempt] = job
         self.change()
 
@@ -172,6 +185,17 @@ class MemoryController(VmafxControllerServicer):
         if "ReportResult" in self.lost:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
         return wire.ReportResultResponse(ok=wanted)
+
+    async def PushSamples(self, request: wire.PushSamplesRequest, context: Context) -> wire.PushSamplesResponse:
+        await self._record("PushSamples", request, context)
+        if request.session_token not in self.sessions:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this session is not known")
+        reply = wire.PushSamplesResponse(result=self.samples_result)
+        if reply.result == wire.PushSamplesResponse.STORED:
+            self.samples.setdefault(request.samples_token, request.samples)
+        if "PushSamples" in self.lost:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
+        return reply
 
     def _to_stop(self, running: wire.RunningJobs) -> list[str]:
         return [job.id for job in running.jobs if job.id in self.stops]

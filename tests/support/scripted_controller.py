@@ -14,6 +14,7 @@ ANSWERS: dict[str, Any] = {
     "Heartbeat": wire.HeartbeatResponse(ok=True, stop_job_ids=["u-1-0"]),
     "PullWork": wire.PullWorkResponse(job=wire.Job(id="u-1-0", status=wire.RUNNING)),
     "ReportResult": wire.ReportResultResponse(ok=True),
+    "PushSamples": wire.PushSamplesResponse(result=wire.PushSamplesResponse.RETRY, message="later"),
 }
 
 

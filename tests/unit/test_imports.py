@@ -71,6 +71,13 @@ def test_the_agent_imports_neither_the_kubernetes_client_nor_the_scorer() -> Non
     }
 
 
+def test_samples_cost_a_worker_no_heavy_module() -> None:
+    code = "import sys, vmafx.worker.main; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "vmafx.training.samples" in loaded
+    assert {"numpy", "grpc", "google", "vmafx.kube"} & set(loaded) == set()
+
+
 @pytest.mark.parametrize("module", ["vmafx.cli.score", "vmafx.operator.main", "vmafx.worker.main"])
 def test_only_fleet_commands_import_the_fleet(module: str) -> None:
     code = f"import sys, {module}; print(*sys.modules)"

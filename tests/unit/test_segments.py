@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vmafx.segments import LogInUse, SegmentLog
+from vmafx.segments import LogFull, LogInUse, SegmentLog
 
 CONTENTS = st.lists(st.binary(max_size=60), min_size=1, max_size=12)
 SMALL = 200  # bytes of a segment: a few records
@@ -181,6 +181,24 @@ def test_the_oldest_segment_is_dropped_for_new_records(tmp_path: Path) -> None:
         assert len(kept) > 20
         with pytest.raises(ValueError, match="do not fit"):
             log.append(b"x" * 5000)
+
+
+def test_records_in_use_are_not_dropped(tmp_path: Path) -> None:
+    with opened(tmp_path, max_bytes=4000, segment_bytes=1000) as log:
+        log.keep_from = 20
+
+        def fill_up() -> None:
+            for _ in range(100):
+                log.append(b"x" * 100, durable=False)
+
+        with pytest.raises(LogFull, match="in use"):
+            fill_up()
+        positions = [position for position, _ in log.read()]
+        assert 10 < positions[0] <= 20
+        assert positions == list(range(positions[0], log.end + 1))
+        end = log.end
+        log.keep_from = end
+        assert log.append(b"y") == end + 1
 
 
 def test_released_records_are_no_loss(tmp_path: Path) -> None:

@@ -9,4 +9,5 @@ nothing here uses the Kubernetes API.
     registration.py     keeps the agent registered
     controller_link.py  calls to the controller, their messages and errors
     spool.py            finished results, on disk until the controller has them
+    samples.py          samples for trainings, on disk until the controller has them, and the loop that pushes them
 """

@@ -8,32 +8,35 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from vmafx.agent import controller_link
 from vmafx.agent.controller_link import (
+    BACKOFF,
     AgentSession,
     ControllerError,
     ControllerLink,
     InvalidRequest,
+    OutageLog,
     SessionRejected,
 )
 from vmafx.agent.registration import Registration
+from vmafx.agent.samples import SampleSender, SampleSpool, SpooledSamples
 from vmafx.agent.spool import ResultSpool, SpooledResult
 from vmafx.api.scoring import MAX_THREADS
-from vmafx.backoff import Backoff, Retries
+from vmafx.backoff import Retries
 from vmafx.clock import loop_time
 from vmafx.jobs.attempt import AttemptResult
 from vmafx.jobs.worker_process import WorkerInterrupted, WorkerProcess, WorkerRunner, WorkerTask
 from vmafx.logs import log
 from vmafx.tasks import run_unless
+from vmafx.training.samples import MAX_BATCH_BYTES
 from vmafx.wire import controller_pb2 as wire
 
 HEARTBEAT_INTERVAL = PROGRESS_INTERVAL = 10.0  # seconds
 MIN_PULL_INTERVAL = 1.0  # seconds between two pulls without work: an old controller answers immediately
-BACKOFF = Backoff(0.5, 26.0, spread=0.25)  # reconnects within 30 s of the controller's return
 DRAIN_REPORT_TIMEOUT = 5.0  # seconds to tell the controller that the agent is draining
 MAX_ENDED = 100  # ended attempts to remember: a controller with a stale cache may assign one again
 
@@ -47,10 +50,18 @@ class HeldAttempt(msgspec.Struct, eq=False):
 
     id: str
     name: str  # of the VmafxJob
+    samples_token: str = ""  # if its samples are wanted
     working: bool = False  # its worker runs
     finished: bool = False  # its result is on disk, to be reported
     stopping: bool = False
     task: asyncio.Task[None] | None = None
+
+
+class AgentSpools(NamedTuple):
+    """What the agent keeps on disk until the controller has it."""
+
+    results: ResultSpool
+    samples: SampleSpool
 
 
 class Agent:
@@ -61,18 +72,19 @@ class Agent:
         link: ControllerLink,
         request: wire.RegisterNodeRequest,
         runner: WorkerRunner,
-        spool: ResultSpool,
+        spools: AgentSpools,
         backend: str,
         cores: int,
     ) -> None:
-        self._link, self._runner, self._spool = link, runner, spool
+        self._link, self._runner, self._spool = link, runner, spools.results
         self._backend, self._cores = backend, cores
         self._registration = Registration(link, request)
+        self._heartbeat_now = asyncio.Event()  # do not wait for the next interval
+        self._samples = SampleSender(link, self._registration, spools.samples, self._heartbeat_now.set)
         self._capability = request.capability
         self._draining, self._drain_reported = False, asyncio.Event()
         self._held: dict[str, HeldAttempt] = {}
         self._slots_changed = asyncio.Event()
-        self._heartbeat_now = asyncio.Event()  # do not wait for the next interval
         self._ended: deque[str] = deque(maxlen=MAX_ENDED)
         self._interrupted: deque[str] = deque(maxlen=MAX_ENDED)
         self._full_pull: asyncio.Task[wire.PullWorkResponse] | None = None  # sent while no slot was free
@@ -87,7 +99,10 @@ class Agent:
             for done in self._spool.read():
                 log.info("found an unreported result", job=done.name, attempt=done.id)
                 self._hold(HeldAttempt(done.id, done.name, finished=True), self._report_result(done))
-            loops = [group.create_task(loop) for loop in (self._registration.run(), self._send_heartbeats())]
+            loops = [
+                group.create_task(loop)
+                for loop in (self._registration.run(), self._send_heartbeats(), self._samples.run())
+            ]
             pulling = group.create_task(self._pull_work())
             await stop.wait()
             pulling.cancel()
@@ -218,14 +233,16 @@ class Agent:
             log.debug("controller sent invalid work", attempt=job.id)
             return False
         log.info("taken", job=job.name, attempt=job.id)
-        held = HeldAttempt(job.id, job.name)
+        held = HeldAttempt(job.id, job.name, job.samples_token if self._samples.enabled else "")
         threads = threads_per_job(self._cores, self._capability.concurrency)
-        self._hold(held, self._run_attempt(held, controller_link.worker_task(job, self._backend, threads)))
+        task = controller_link.worker_task(job, self._backend, threads, samples=bool(held.samples_token))
+        self._hold(held, self._run_attempt(held, task))
         return True
 
     async def _run_attempt(self, held: HeldAttempt, task: WorkerTask) -> None:
+        batch: bytes | None = None
         try:
-            result = await self._score(held, task)
+            result, batch = await self._score(held, task)
         except WorkerInterrupted:
             if held.id not in self._interrupted:
                 self._interrupted.append(held.id)
@@ -249,14 +266,18 @@ class Agent:
             log.error("cannot write the result to disk; it is lost if the agent exits", error=error.strerror)
         else:
             held.finished = True
+        if batch is not None:
+            self._group.create_task(self._samples.store(SpooledSamples(held.id, held.samples_token, batch)))
         await self._report_result(done)
 
-    async def _score(self, held: HeldAttempt, task: WorkerTask) -> AttemptResult:
+    async def _score(self, held: HeldAttempt, task: WorkerTask) -> tuple[AttemptResult, bytes | None]:
+        """The result, and the samples if the worker was to write any."""
         async with self._runner.start(task) as job:
             held.working = True
             reporting = self._group.create_task(self._report_progress(held, job))
             try:
-                return await job.wait()
+                result = await job.wait()
+                return result, job.samples(MAX_BATCH_BYTES) if task.samples and result.fault is None else None
             finally:
                 reporting.cancel()
                 held.working = False
@@ -335,21 +356,3 @@ class Agent:
 def threads_per_job(cores: int, capacity: int) -> int:
     """An equal share of the cores, so that a full agent runs about one thread on each."""
     return min(max(1, cores // capacity), MAX_THREADS)
-
-
-class OutageLog:
-    """Logs the first failure of an outage and its end; further failures of the same kind at level debug."""
-
-    def __init__(self, failure: str, recovery: str) -> None:
-        self._failure, self._recovery = failure, recovery
-        self._kind: type[ControllerError] | None = None
-
-    def failed(self, error: ControllerError, **fields: str) -> None:
-        write = log.debug if type(error) is self._kind else log.warn
-        self._kind = type(error)
-        write(self._failure, error=str(error), **fields)
-
-    def recovered(self) -> None:
-        if self._kind is not None:
-            log.info(self._recovery)
-            self._kind = None

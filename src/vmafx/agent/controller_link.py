@@ -5,6 +5,7 @@ ControllerError
 ├── TokenUnavailable       the token file cannot be read; no call was made
 ├── SessionRejected        the session or the token is not valid (any more)
 ├── ControllerRefused      refused until somebody changes a setting or a permission
+├── NotSupported           an old controller, without this call
 └── InvalidRequest         the request is invalid; a retry would fail too
 """
 
@@ -16,13 +17,16 @@ import msgspec
 from google.protobuf.message import Message
 
 from vmafx.agent.spool import SpooledResult
+from vmafx.backoff import Backoff
 from vmafx.jobs.attempt import AttemptSpec
 from vmafx.jobs.worker_process import WorkerTask
+from vmafx.logs import log
 from vmafx.scoring.result import Progress
 from vmafx.wire import client
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.client import CallError, ControllerClient, Endpoint, NotTls
 
+BACKOFF = Backoff(0.5, 26.0, spread=0.25)  # reconnects within 30 s of the controller's return
 CALL_TIMEOUT, PULL_WAIT, PULL_SLACK = 10.0, 30, 15.0  # seconds
 CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 500),
@@ -56,6 +60,10 @@ class ControllerRefused(ControllerError):
     """Refused until somebody changes a setting or a permission."""
 
 
+class NotSupported(ControllerError):
+    """An old controller, without this call."""
+
+
 class InvalidRequest(ControllerError):
     """The request is invalid; a retry would fail too."""
 
@@ -65,6 +73,7 @@ ERROR_TYPES: dict[grpc.StatusCode | None, type[ControllerError]] = {
     grpc.StatusCode.FAILED_PRECONDITION: ControllerRefused,
     grpc.StatusCode.PERMISSION_DENIED: ControllerRefused,
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
+    grpc.StatusCode.UNIMPLEMENTED: NotSupported,
 }
 
 
@@ -119,6 +128,13 @@ class ControllerLink:
         request.node_id, request.session_token = session.node, session.token
         return (await self._call("ReportResult", request, wire.ReportResultResponse, CALL_TIMEOUT)).ok
 
+    async def push_samples(self, session: AgentSession, token: str, samples: bytes) -> wire.PushSamplesResponse:
+        """Push the samples of the attempt that `token` is for."""
+        request = wire.PushSamplesRequest(
+            node_id=session.node, session_token=session.token, samples_token=token, samples=samples
+        )
+        return await self._call("PushSamples", request, wire.PushSamplesResponse, CALL_TIMEOUT)
+
     async def _call(self, name: str, request: Message, kind: type[M], within: float) -> M:
         try:
             return await self._client.call(name, request, kind, within)
@@ -133,7 +149,7 @@ class ControllerLink:
             raise ERROR_TYPES.get(error.code, ControllerUnreachable)(str(error)) from error
 
 
-def worker_task(job: wire.Job, backend: str, threads: int) -> WorkerTask:
+def worker_task(job: wire.Job, backend: str, threads: int, *, samples: bool = False) -> WorkerTask:
     """The task of a worker. An old controller sends clips and a model, and no AttemptSpec."""
     scoring, work = job.scoring, job.work
     if not work:
@@ -141,7 +157,7 @@ def worker_task(job: wire.Job, backend: str, threads: int) -> WorkerTask:
         if scoring.model:
             spec = msgspec.structs.replace(spec, model=scoring.model)
         work = msgspec.json.encode(spec).decode()
-    return WorkerTask(job.id, work, scoring.backend or backend, threads)
+    return WorkerTask(job.id, work, scoring.backend or backend, threads, samples)
 
 
 def result_message(done: SpooledResult) -> wire.ReportResultRequest:
@@ -164,3 +180,21 @@ def progress_message(attempt: str, name: str, progress: Progress | None) -> wire
     if progress is not None and progress.stage == "scoring":
         frames = wire.Progress(frames=progress.done, total_frames=progress.total or 0, fps=progress.fps)
     return wire.ReportResultRequest(job_id=attempt, name=name, progress=frames)
+
+
+class OutageLog:
+    """Logs the first failure of an outage and its end; further failures of the same kind at level debug."""
+
+    def __init__(self, failure: str, recovery: str) -> None:
+        self._failure, self._recovery = failure, recovery
+        self._kind: type[ControllerError] | None = None
+
+    def failed(self, error: ControllerError, **fields: str) -> None:
+        write = log.debug if type(error) is self._kind else log.warn
+        self._kind = type(error)
+        write(self._failure, error=str(error), **fields)
+
+    def recovered(self) -> None:
+        if self._kind is not None:
+            log.info(self._recovery)
+            self._kind = None

@@ -6,12 +6,13 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from vmafx import logs
-from vmafx.agent.agent import Agent, Superseded
+from vmafx.agent.agent import Agent, AgentSpools, Superseded
 from vmafx.agent.controller_link import ControllerLink, InvalidRequest
+from vmafx.agent.samples import SampleSpool
 from vmafx.agent.settings import ABOUT, PROGRAM, AgentSettings
 from vmafx.agent.spool import ResultSpool
 from vmafx.api.hardware import Backend
@@ -121,11 +122,13 @@ async def _run_agent(
     end: AgentExit | None = None
     try:
         try:
-            runner, spool = WorkerRunner(folder / "work"), ResultSpool(folder / "spool")
+            runner, results = WorkerRunner(folder / "work"), ResultSpool(folder / "spool")
         except OSError as error:
             raise _folder_error(folder, error) from error
-        agent = Agent(link, request, runner, spool, device.backends[0], usable_cores())
-        await agent.run(stop, stop_now, settings.drain)
+        with closing(SampleSpool(folder / "samples", settings.samples_mib << 20)) as samples:
+            spools = AgentSpools(results, samples)
+            agent = Agent(link, request, runner, spools, device.backends[0], usable_cores())
+            await agent.run(stop, stop_now, settings.drain)
     except* Superseded as group:
         # The exit code of wrong settings: after a restart the two agents would stop each other's jobs again and again.
         end = AgentExit(str(group.exceptions[0]), EXIT_USAGE)

@@ -136,6 +136,11 @@ class AgentSettings(Settings):
         "Folder for results and downloaded clips, used by this agent only (default: $XDG_STATE_HOME/vmafx/agent).",
         flag="--state-dir", variable="VMAFX_AGENT_STATE_DIR", parse=_folder, metavar="FOLDER",
     )]
+    samples_mib: Annotated[int, Setting(
+        "MiB in the state folder for samples that no training has received yet; the oldest are deleted beyond that; "
+        "0: none.", default="64",
+        flag="--samples-mib", variable="VMAFX_AGENT_SAMPLES_MIB", parse=at_least(0), metavar="N",
+    )]
     drain: Annotated[int, Setting(
         "Seconds for running jobs to finish after SIGTERM; a second SIGTERM stops them at once.", default=str(DRAIN),
         flag="--drain-seconds", variable="VMAFX_AGENT_DRAIN_SECONDS", parse=at_least(0), metavar="N",

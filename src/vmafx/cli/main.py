@@ -17,7 +17,7 @@ COMMANDS = {
     for name in (
         "score", "doctor", "submit", "label", "queue", "jobs", "nodes", "top", "train", "models", "demo", "dev", "crd",
     )
-} | dict.fromkeys(("operator", "controller", "agent", "worker"), "roles")  # fmt: skip
+} | dict.fromkeys(("operator", "controller", "agent", "trainer", "worker"), "roles")  # fmt: skip
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""`vmafx operator`, `controller`, `agent` and `worker`: the processes that run in a cluster and on its nodes."""
+"""`vmafx operator`, `controller`, `agent`, `trainer` and `worker`: the processes of a cluster and its nodes."""
 
 import os
 
@@ -13,7 +13,7 @@ _ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_op
 
 
 def add_to(app: typer.Typer) -> None:
-    for role in (operator, controller, agent):
+    for role in (operator, controller, agent, trainer):
         app.command(context_settings=_ARGUMENTS, add_help_option=False)(role)
     app.command(context_settings=HELP)(worker)
 
@@ -37,6 +37,15 @@ def agent(context: typer.Context) -> None:
     """Run an agent, which scores jobs on a machine outside the cluster."""
     _silence_grpc()
     from vmafx.agent.main import main as run  # noqa: PLC0415 - `vmafx --help` does not need it
+
+    run(context.args)
+
+
+def trainer(context: typer.Context) -> None:
+    """Run the trainer of a VmafxModelTraining. Started by the operator, not by hand."""
+    # Read when numpy is imported. The matrices are small: more threads only wait for each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from vmafx.trainer.main import main as run  # noqa: PLC0415 - `vmafx --help` does not need it
 
     run(context.args)
 

@@ -83,8 +83,10 @@ class SampleForwarder:
 
     async def push(self, token: str, batch: bytes, agent: ObjectKey | None) -> PushOutcome:
         """Verify where the samples come from, and forward them. `agent`: the node of an agent's session."""
-        if agent is not None and not self._caches.trainings_of(agent):
+        if agent is not None and not self._caches.trainings.store.by(BY_NAMESPACE, agent.namespace):
             return PushOutcome(PushSamplesResponse.UNWANTED)
+        if agent is not None and self._caches.nodes.store.get(agent) is None:  # it has just registered
+            return PushOutcome(PushSamplesResponse.RETRY, f"the VmafxNode {agent} is not in the cache yet")
         claims = await self._verify(token)
         if agent is None and (claims is None or claims.agent):
             raise StatusError("UNAUTHENTICATED", f"{INVALID_TOKEN}, or there is no training in its namespace")

@@ -10,6 +10,7 @@
     binaries.py    finds the binaries of the components: configured, cached, downloaded or built
     build.py       builds the binaries with Go
     tools.py       finds or installs go and kubectl
+    registry/      an OCI registry, for the demo and the tests
     paths.py       folders of binaries and clusters, and the environment variables
     progress.py    reports long steps to the user
     errors.py      all errors, as a tree

@@ -13,6 +13,7 @@ from vmafx.scoring.engine import EngineSettings
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.request import OptionSettings
 from vmafx.settings import Setting, Settings, declared
+from vmafx.trainer.settings import TrainerSettings
 from vmafx.worker.main import WorkerSettings
 
 SECTIONS: dict[str, tuple[type[Settings], ...]] = {
@@ -21,6 +22,7 @@ SECTIONS: dict[str, tuple[type[Settings], ...]] = {
     "Operator": (OperatorSettings, *(kind.settings for kind in RECONCILED_KINDS)),
     "Controller": (ControllerSettings,),
     "Agent": (AgentSettings,),
+    "Trainer": (TrainerSettings,),
     "Kubernetes client (all commands)": (KubeSettings,),
     "`vmafx dev`": (DevSettings,),
 }

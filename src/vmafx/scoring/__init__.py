@@ -19,7 +19,8 @@ failure is a class of errors.py.
     ffmpeg_log.py  parses ffmpeg's log: decoding errors and format changes
     libvmaf.py     parses libvmaf's log: the values of every frame
     learned.py     learned models: a small network on the features of an engine
-    models.py      VMAF models, built into libvmaf or from a file
+    artifact.py    learned models as OCI artifacts: manifest, media types and digests
+    models.py      VMAF models: built into libvmaf, from a file, or learned
     pooling.py     mean, harmonic mean and percentiles of frame values
     pictures.py    single frames as JPEG pictures
     cache.py       cached results, keyed by content, model, options and engine

@@ -15,6 +15,8 @@ import msgspec
 from vmafx.scoring.errors import BadInput
 
 FORMAT = "vmafx.model/v1"
+MAX_FEATURES = 64
+MAX_UNITS = 256  # with these limits, a frame takes at most some milliseconds
 
 
 class LearnedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +50,32 @@ class LearnedModel(msgspec.Struct, frozen=True, kw_only=True):
         return output * math.tanh(math.fsum(map(float.__mul__, weights, row)) + bias)
 
 
+def predict_scores(model: LearnedModel, values: Mapping[str, Sequence[float]], name: str) -> list[float]:
+    """The score of every frame. Raises BadInput if a feature is missing, or the weights yield no number."""
+    missing = [feature for feature in model.features if feature not in values]
+    if missing:
+        raise BadInput("model", f"{name} needs the feature {missing[0]}, which its base {model.base} does not have")
+    try:
+        scores = model.predict(values)
+    except (ArithmeticError, ValueError):  # infinite intermediate results
+        scores = [math.nan]
+    if not all(map(math.isfinite, scores)):
+        raise BadInput("model", f"{name} yields scores that are not numbers; its weights are unusable")
+    return scores
+
+
+class _Format(msgspec.Struct):
+    format: str = ""
+
+
+def is_learned(content: bytes) -> bool:
+    """Whether the content is a learned model of any version, not one of libvmaf."""
+    try:
+        return msgspec.json.decode(content, type=_Format).format.startswith("vmafx.model/")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+
+
 def encode_model(model: LearnedModel) -> bytes:
     """The same bytes for the same model, so that its digest identifies it."""
     return msgspec.json.encode(model)
@@ -56,15 +84,21 @@ def encode_model(model: LearnedModel) -> bytes:
 def decode_model(content: bytes, name: str) -> LearnedModel:
     """Raises BadInput if the content is not a learned model that can predict."""
     try:
+        version = msgspec.json.decode(content, type=_Format).format
+        if version != FORMAT:
+            raise BadInput("model", f"{name} has the format {version!r}; this version of vmafx reads {FORMAT}")
         model = msgspec.json.decode(content, type=LearnedModel)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInput("model", f"{name} is not a learned model: {error}") from error
     inputs, units = len(model.features), len(model.hidden)
-    if model.format != FORMAT:
-        raise BadInput("model", f"{name} has the format {model.format!r}; this version of vmafx reads {FORMAT}")
+    if not 0 < inputs <= MAX_FEATURES or not 0 < units <= MAX_UNITS:
+        raise BadInput(
+            "model",
+            f"{name} has {inputs} features and {units} hidden units; the limits are {MAX_FEATURES}, {MAX_UNITS}",
+        )
     if {len(model.mean), len(model.deviation), *map(len, model.hidden)} != {inputs}:
         raise BadInput("model", f"{name} has weights for another number of features than {inputs}")
-    if not units or {len(model.bias), len(model.output)} != {units}:
+    if {len(model.bias), len(model.output)} != {units}:
         raise BadInput("model", f"{name} has weights for another number of hidden units than {units}")
     if not all(map(math.isfinite, _numbers(msgspec.to_builtins(model)))) or min(model.deviation) <= 0:
         raise BadInput("model", f"{name} has weights that are not finite numbers")

@@ -1,4 +1,4 @@
-"""VMAF models: built into libvmaf, or from a JSON file."""
+"""VMAF models: built into libvmaf, from a JSON file, or learned."""
 
 import os
 from collections.abc import AsyncIterator, Iterable
@@ -12,6 +12,7 @@ from msgspec import Meta
 from vmafx.process.child import run_command
 from vmafx.scoring.engine import Engine
 from vmafx.scoring.errors import BadInput, spawn_errors_as_node_fault
+from vmafx.scoring.learned import LearnedModel, decode_model, is_learned
 from vmafx.scoring.media.access import open_media, sha256
 from vmafx.scoring.media.policy import MODEL_DIR, MediaPolicy
 
@@ -24,6 +25,7 @@ class VmafModel(msgspec.Struct, frozen=True):
     identity: str  # in the cache key
     argument: str  # of the libvmaf filter
     fd: int | None = None  # of the model file
+    learned: LearnedModel | None = None  # predicts from the features that libvmaf computes for its base
 
 
 class _ModelDict(msgspec.Struct):
@@ -41,7 +43,10 @@ class _ModelFile(msgspec.Struct):
 
 @asynccontextmanager
 async def open_model(name: str, policy: MediaPolicy) -> AsyncIterator[VmafModel]:
-    """Opens a model by name, path or URI. ffmpeg reads a file by the descriptor whose content was checked."""
+    """Opens a model by name, path or URI. ffmpeg reads a file by the descriptor whose content was checked.
+
+    Of a learned model, the base is opened too: it is what libvmaf scores with.
+    """
     if name in BUILT_IN:
         yield VmafModel(name, name, f"version={name}")
         return
@@ -51,9 +56,18 @@ async def open_model(name: str, policy: MediaPolicy) -> AsyncIterator[VmafModel]
         if opened.size > MAX_MODEL_BYTES:
             limit = f"{MAX_MODEL_BYTES >> 20} MiB"
             raise BadInput("model", f"{opened.display_name} is larger than {limit}, the limit for models")
-        _check_content(os.pread(opened.fd, MAX_MODEL_BYTES, 0), opened.display_name)
+        content, shown = os.pread(opened.fd, MAX_MODEL_BYTES, 0), opened.display_name
         identity = f"sha256:{await sha256(opened)}"
-        yield VmafModel(opened.display_name, identity, f"path=/dev/fd/{opened.fd}", opened.fd)
+        if not is_learned(content):
+            _check_content(content, shown)
+            yield VmafModel(shown, identity, f"path=/dev/fd/{opened.fd}", opened.fd)
+            return
+        learned = decode_model(content, shown)
+        async with open_model(learned.base, policy) as base:
+            if base.learned is not None:
+                raise BadInput("model", f"the base of {shown} is a learned model itself; it must be one of libvmaf")
+            identity = f"{identity} on {base.identity}"
+            yield msgspec.structs.replace(base, name=shown, identity=identity, learned=learned)
 
 
 def _model_uri(name: str, folder: Path | None) -> str:

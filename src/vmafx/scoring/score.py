@@ -19,6 +19,7 @@ from vmafx.scoring.engine import Engine
 from vmafx.scoring.errors import BadInput, EngineFailure, InputPart, NodeFault, ScoringError
 from vmafx.scoring.ffmpeg import Comparison, FfmpegResult, ProbedClip, decode_alone, run_ffmpeg
 from vmafx.scoring.ffmpeg_log import FormatChange
+from vmafx.scoring.learned import predict_scores
 from vmafx.scoring.libvmaf import LibvmafLog, columns, decode_log
 from vmafx.scoring.media.access import OpenedMedia, open_media, sha256
 from vmafx.scoring.media.policy import MediaPolicy
@@ -30,6 +31,7 @@ from vmafx.scoring.pooling import pool, summary
 from vmafx.scoring.probe import probe_clip
 from vmafx.scoring.request import ClipLimits, ScoreOptions, Source, check_options
 from vmafx.scoring.result import ClipFacts, EngineFacts, Progress, Report, ScoreResult
+from vmafx.tasks import in_thread
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -139,7 +141,12 @@ class Scorer:
             comparison = Comparison(reference, distorted, plan, options, model, self._limits)
             outcome = await run_ffmpeg(self._engine, comparison, _scoring_progress(plan.expected, listener))
             await self._check_outcome(comparison, outcome)
-            report = _build_report(comparison, outcome, decode_log(outcome.libvmaf_log), self._engine, key)
+            log = decode_log(outcome.libvmaf_log)
+            numbers, values = _frame_values(comparison, outcome, log)
+            if model.learned is not None:
+                values["vmaf"] = await in_thread(predict_scores, model.learned, values, model.name)
+            result = _build_result(comparison, outcome, values, EngineFacts(self._engine.version, log.version), key)
+            report = Report(result, numbers, values)
             if self._cache:
                 self._cache.put(report)
             return report
@@ -236,39 +243,55 @@ def _scoring_progress(expected: int | None, listener: ProgressListener) -> Calla
     return on_scored
 
 
-def _build_report(comparison: Comparison, outcome: FfmpegResult, log: LibvmafLog, engine: Engine, key: str) -> Report:
-    options, plan = comparison.options, comparison.plan
-    reference_frames, distorted_frames = outcome.reference_frames, outcome.distorted_frames
-    common = min(reference_frames, distorted_frames)
+def _frame_values(
+    comparison: Comparison, outcome: FfmpegResult, log: LibvmafLog
+) -> tuple[list[int], dict[str, list[float]]]:
+    """The numbers of the scored frames, and a column of values per feature."""
+    common = min(outcome.reference_frames, outcome.distorted_frames)
     if outcome.scored_frames != common:
         raise EngineFailure(f"ffmpeg scored {outcome.scored_frames} of {common} frames")
-    numbers, values = columns(log, outcome.scored_frames, options.subsample, options.features)
-    notes = list(plan.notes)
+    return columns(log, outcome.scored_frames, comparison.options.subsample, comparison.options.features)
+
+
+def _outcome_notes(comparison: Comparison, outcome: FfmpegResult) -> tuple[str, ...]:
+    """Facts that are known only after scoring, and the model's way to score."""
+    model, options = comparison.model, comparison.options
+    reference_frames, distorted_frames = outcome.reference_frames, outcome.distorted_frames
+    notes = []
+    if model.learned is not None:
+        base = model.learned.base
+        notes.append(f"vmafx predicted the scores with a learned model, from libvmaf's features for {base}")
     if options.shortest and reference_frames != distorted_frames:
         lengths = f"the reference has {reference_frames:,}, the distorted clip {distorted_frames:,}"
-        notes.append(f"only the first {common:,} frames were scored: {lengths}")
+        notes.append(f"only the first {outcome.scored_frames:,} frames were scored: {lengths}")
     if outcome.log.errors:
         notes.append(f"one of the clips is damaged: ffmpeg reported {counted(outcome.log.errors, 'decoding error')}")
     if changes := outcome.log.changes_of(0):
         notes.append(f"the distorted clip changes its frame size, {changes[0].description}")
-    result = ScoreResult(
+    return tuple(notes)
+
+
+def _build_result(
+    comparison: Comparison, outcome: FfmpegResult, values: dict[str, list[float]], engine: EngineFacts, key: str
+) -> ScoreResult:
+    options, plan = comparison.options, comparison.plan
+    return ScoreResult(
         score=pool(values["vmaf"], options.pooling),
         pooling=options.pooling,
         model=comparison.model.name,
-        frames=len(numbers),
+        frames=len(values["vmaf"]),
         fps=round(outcome.scored_frames / outcome.seconds, 2),
         features={name: summary(column) for name, column in values.items()},
-        reference=_clip_facts(comparison.reference, reference_frames, options),
-        distorted=_clip_facts(comparison.distorted, distorted_frames, options),
+        reference=_clip_facts(comparison.reference, outcome.reference_frames, options),
+        distorted=_clip_facts(comparison.distorted, outcome.distorted_frames, options),
         width=plan.width,
         height=plan.height,
         pixelFormat=plan.pixel_format,
         subsample=options.subsample,
-        engine=EngineFacts(engine.version, log.version),
-        notes=tuple(notes),
+        engine=engine,
+        notes=(*plan.notes, *_outcome_notes(comparison, outcome)),
         key=key,
     )
-    return Report(result, numbers, values)
 
 
 def _clip_facts(probed: ProbedClip, frames: int, options: ScoreOptions) -> ClipFacts:

@@ -16,6 +16,7 @@ from vmafx.agent.controller_link import (
     ControllerRefused,
     ControllerUnreachable,
     InvalidRequest,
+    NotSupported,
     SessionRejected,
     TokenUnavailable,
 )
@@ -43,7 +44,7 @@ async def link(controller: MemoryController) -> AsyncIterator[ControllerLink]:
         ("UNAVAILABLE", ControllerUnreachable),
         ("INTERNAL", ControllerUnreachable),
         ("CANCELLED", ControllerUnreachable),
-        ("UNIMPLEMENTED", ControllerUnreachable),
+        ("UNIMPLEMENTED", NotSupported),
     ],
 )
 async def test_a_status_code_becomes_an_error_of_the_link(

@@ -70,6 +70,8 @@ CALLS = [
      {"ok": True, "stopJobIds": ["u-1-0"], "superseded": False, "capacity": 0}),
     ("/v1/nodes/old/results", {"jobId": "j", "final": True, "score": 93.5, "features": {"a": 1}}, "ReportResult",
      wire.ReportResultRequest(node_id="old", job_id="j", final=True, score=93.5, features={"a": 1}), 200, {"ok": True}),
+    ("/v1/samples", {"samplesToken": "t", "samples": "AP8="}, "PushSamples",
+     wire.PushSamplesRequest(samples_token="t", samples=b"\x00\xff"), 200, {"result": "RETRY", "message": "later"}),
 ]  # fmt: skip
 
 

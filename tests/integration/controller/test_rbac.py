@@ -20,7 +20,8 @@ from vmafx.controller import rbac
 from vmafx.controller.jobs import JobStreams
 from vmafx.generate.files import CALLER_ROLES, CONTROLLER_ROLES
 from vmafx.http.errors import StatusError
-from vmafx.kube import JOBS, NAMESPACES, NODES, Client, ObjectKey, Resource
+from vmafx.jobs.sample_keys import SAMPLES_SECRET, SampleKeys
+from vmafx.kube import JOBS, NAMESPACES, NODES, TRAININGS, Client, ObjectKey, Resource
 from vmafx.kube.errors import Forbidden
 from vmafx.kube.resources import UntypedObject
 from vmafx.runtime.events import EventRecorder, EventSubject
@@ -84,6 +85,17 @@ async def test_the_controller_can_read_its_signing_key_and_no_other_secret(
     ):
         with pytest.raises(Forbidden):
             await call
+
+
+async def test_the_controller_can_read_trainings_and_the_key_of_samples(
+    controller: Client, client: Client, namespace: str, other_namespace: str
+) -> None:
+    for name in (namespace, other_namespace):
+        key = await SampleKeys(client).ensure(name)
+        assert await SampleKeys(controller).get(name) == key
+        assert (await controller.list(TRAININGS, name)).items == []
+    with pytest.raises(Forbidden):  # only the operator creates it
+        await controller.create(SECRETS, secret(SAMPLES_SECRET), "default")
 
 
 async def test_the_controller_can_read_whether_a_namespace_exists(

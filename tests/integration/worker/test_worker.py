@@ -1,10 +1,8 @@
 """`vmafx worker` as a Pod runs it: one variable in; a result file and an exit code out."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,56 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.video import FFMPEG, ffmpeg, long_clip, lossless, scene
+from tests.support.video import FFMPEG
 from tests.support.waiting import until
+from tests.support.worker_command import VMAFX, Worker, attempt
 from vmafx.api.scoring import ScoringOptions
-from vmafx.jobs.attempt import AttemptResult, AttemptSpec, decode_result
-
-VMAFX = str(Path(sys.executable).with_name("vmafx"))
-
-
-@pytest.fixture(scope="module")
-def worker_clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("clips")
-    reference = lossless(scene(frames=12), folder / "reference.mkv")
-    ffmpeg("-i", reference, "-c:v", "libx264", "-crf", "34", folder / "distorted.mp4")
-    ffmpeg("-i", reference, "-c:v", "libx264", "-frames:v", "5", folder / "short.mp4")
-    long_clip(folder / "long.mkv", frames=150)
-    return folder
-
-
-class Worker:
-    """Runs `vmafx worker` with the environment of a Pod."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.result_file = folder / "result"
-
-    def start(self, attempt: AttemptSpec | str, **variables: str) -> "subprocess.Popen[str]":
-        spec = attempt if isinstance(attempt, str) else msgspec.json.encode(attempt).decode()
-        environment = {"VMAFX_WORK": spec, "VMAFX_ANSWER_FILE": str(self.result_file), "PATH": os.environ["PATH"]}
-        return subprocess.Popen(
-            [VMAFX, "worker"], env=environment | variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-
-    def run(self, attempt: AttemptSpec | str, **variables: str) -> tuple[int, AttemptResult, str]:
-        with self.start(attempt, **variables) as process:
-            _, log = process.communicate(timeout=120)
-        attempt_id = attempt.id if isinstance(attempt, AttemptSpec) else ""
-        result = decode_result(self.result_file.read_text(), attempt_id)
-        assert result is not None, self.result_file.read_text()
-        return process.returncode, result, log
-
-
-@pytest.fixture
-def worker(tmp_path: Path) -> Worker:
-    return Worker(tmp_path)
-
-
-def attempt(worker_clips: Path, distorted: str = "distorted.mp4", **fields: Any) -> AttemptSpec:
-    return AttemptSpec(
-        (worker_clips / "reference.mkv").as_uri(), (worker_clips / distorted).as_uri(), id="uid-0", **fields
-    )
+from vmafx.jobs.attempt import AttemptSpec
 
 
 def test_the_score_equals_that_of_vmafx_score(worker: Worker, worker_clips: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.virtual import run
 from vmafx import logs
-from vmafx.agent.agent import DRAIN_REPORT_TIMEOUT, Agent, threads_per_job
+from vmafx.agent.agent import DRAIN_REPORT_TIMEOUT, Agent, AgentSpools, threads_per_job
 from vmafx.agent.controller_link import (
     AgentSession,
     ControllerError,
@@ -21,6 +21,7 @@ from vmafx.agent.controller_link import (
     ControllerUnreachable,
     SessionRejected,
 )
+from vmafx.agent.samples import SampleSpool
 from vmafx.agent.spool import ResultSpool
 from vmafx.clock import loop_time
 from vmafx.jobs.attempt import AttemptResult
@@ -125,7 +126,8 @@ def play(scene: Scene, folder: Path, seconds: float = 60.0, capacity: int = 1, d
     async def run_scene() -> None:
         capability = wire.NodeCapability(gpu_vendor="cpu", backends=["cpu"], concurrency=capacity)
         request = wire.RegisterNodeRequest(name="machine", capability=capability)
-        agent, stop = Agent(controller, request, workers, ResultSpool(folder), "cpu", CORES), asyncio.Event()
+        spools = AgentSpools(ResultSpool(folder), SampleSpool(folder / "samples", 1 << 20))
+        agent, stop = Agent(controller, request, workers, spools, "cpu", CORES), asyncio.Event()
         running = asyncio.create_task(agent.run(stop, asyncio.Event(), drain))
         await scene(controller, workers, stop, running)
         stop.set()

@@ -11,6 +11,8 @@ credentials: no user names of URLs, no queries, no headers, no messages of forei
     retry.py          retries of interrupted transfers
     web.py            downloads and uploads by http and https
     address_guard.py  which IP addresses a URL may lead to
+    oci.py            downloads of models from OCI registries
+    registries.py     references, transport and credentials of OCI registries
     object_store.py   downloads and uploads of objects, with fsspec
     s3.py             access to Amazon S3 and compatible stores
     gs.py             access to Google Cloud Storage

@@ -12,6 +12,8 @@ from vmafx.scoring.media.uri import SCHEMES
 from vmafx.settings import Setting, Settings, parse_bool
 
 MODEL_DIR = "VMAFX_MODEL_DIR"
+INSECURE_REGISTRIES = "VMAFX_INSECURE_REGISTRIES"
+DOCKER_CONFIG = Path("~/.docker")
 _UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 
@@ -40,6 +42,15 @@ def _parse_folder(text: str) -> Path | None:
     return Path(text) if text else None
 
 
+def parse_registries(text: str) -> frozenset[str]:
+    """HOST or HOST:PORT, separated by commas."""
+    registries = frozenset(name.strip() for name in text.split(",") if name.strip())
+    for name in sorted(registries):
+        if not re.fullmatch(r"[A-Za-z0-9.\-\[\]:]+", name):
+            raise ValueError(f"{name!r} is not a HOST or HOST:PORT")
+    return registries
+
+
 def _parse_size(text: str) -> int:
     match = re.fullmatch(r"([1-9][0-9]{0,17})(|Ki|Mi|Gi|Ti)", text)
     if match is None:
@@ -52,7 +63,7 @@ class MediaPolicy(Settings):
 
     # fmt: off
     schemes: Annotated[frozenset[str], Setting(
-        "Allowed URI schemes of clips and reports, separated by commas; `file` includes plain paths.",
+        "Allowed URI schemes of clips, models and reports, separated by commas; `file` includes plain paths.",
         default=",".join(SCHEMES),
         variable="VMAFX_MEDIA_SCHEMES", parse=_parse_schemes,
     )] = frozenset(SCHEMES)
@@ -61,7 +72,7 @@ class MediaPolicy(Settings):
         variable="VMAFX_MEDIA_ROOTS", parse=_parse_roots,
     )] = ()
     private: Annotated[bool, Setting(
-        "Allow http and https URLs that lead to private, loopback or link-local addresses.", default="false",
+        "Allow http, https and oci URLs that lead to private, loopback or link-local addresses.", default="false",
         variable="VMAFX_MEDIA_ALLOW_PRIVATE", parse=parse_bool,
     )] = False
     max_bytes: Annotated[int, Setting(
@@ -73,6 +84,15 @@ class MediaPolicy(Settings):
         " must be in one of those folders.",
         variable=MODEL_DIR, parse=_parse_folder,
     )] = None
+    insecure_registries: Annotated[frozenset[str], Setting(
+        "OCI registries that are reached without TLS, as HOST or HOST:PORT, separated by commas; those on this machine"
+        " always are.",
+        variable=INSECURE_REGISTRIES, parse=parse_registries,
+    )] = frozenset()
+    docker_config: Annotated[Path, Setting(
+        "Folder of the config.json with the credentials of OCI registries.", default=str(DOCKER_CONFIG),
+        variable="DOCKER_CONFIG", parse=lambda text: Path(text) if text else DOCKER_CONFIG,
+    )] = DOCKER_CONFIG
     # fmt: on
     reserve: int = 256 << 20  # bytes of the disk that downloads leave free
     connect_seconds: float = 10.0

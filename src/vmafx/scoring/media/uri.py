@@ -20,6 +20,11 @@ if TYPE_CHECKING:  # they import this module
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _LIKE_A_URI = re.compile(r"\W*https?:|.*://", re.DOTALL | re.IGNORECASE)
+_REFERENCE = re.compile(
+    r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(:[0-9]{1,5})?"  # registry
+    r"(/[a-z0-9]+((\.|__?|-+)[a-z0-9]+)*)+@sha256:[0-9a-f]{64}"
+)
+MAX_REFERENCE = 1024  # characters
 _FORBIDDEN_IN_URL = re.compile(r"[\x00-\x20\x7f\\]")
 
 
@@ -141,6 +146,15 @@ def _parse_object(_uri: str, scheme: str, rest: str) -> Location:
     return Location(scheme, rest, printable(f"{scheme}://{public}"))
 
 
+def _parse_reference(_uri: str, scheme: str, rest: str) -> Location:
+    if len(rest) > MAX_REFERENCE or not _REFERENCE.fullmatch(rest):
+        raise MalformedUri(
+            "a model in a registry is named by its digest, so that scores can be reproduced; write"
+            " oci://REGISTRY/REPOSITORY@sha256:DIGEST (`oras resolve REGISTRY/REPOSITORY:TAG` prints it)"
+        )
+    return Location(scheme, rest, f"{scheme}://{rest}")
+
+
 SCHEMES: dict[str, Scheme] = {
     scheme.name: scheme
     for scheme in (
@@ -149,5 +163,6 @@ SCHEMES: dict[str, Scheme] = {
         Scheme("https", _parse_url, "vmafx.scoring.media.web"),
         Scheme("s3", _parse_object, "vmafx.scoring.media.s3", extra="s3", package="s3fs"),
         Scheme("gs", _parse_object, "vmafx.scoring.media.gs", extra="gcs", package="gcsfs"),
+        Scheme("oci", _parse_reference, "vmafx.scoring.media.oci"),
     )
 }

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import aiohttp
+import msgspec
 from yarl import URL
 
 from vmafx.scoring.errors import BadInput, NodeFault
@@ -42,8 +43,17 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (  # the first match applies
 )
 
 
+class DownloadRequest(msgspec.Struct, frozen=True):
+    """What a request has beside its URL, and which responses are accepted."""
+
+    login: str | None = None  # Authorization header; sent only to the host of the URL
+    accept: str = "*/*"
+    redirects: frozenset[str] | None = None  # schemes that a redirect may have (default: those of the policy)
+    denied: str = "check the user and password in the URL, or whether its signature has expired"
+
+
 async def fetch(location: Location, staging: StagedFile) -> None:
-    async with _session(staging.policy) as (session, guard):
+    async with open_session(staging.policy) as (session, guard):
         download = HttpDownload(session, guard, location, staging)
         action = f"cannot fetch {location.display_name}"
         await retry_transfer(download.resume, lambda: staging.size, staging.policy.retry, action)
@@ -51,13 +61,27 @@ async def fetch(location: Location, staging: StagedFile) -> None:
 
 async def put(location: Location, content: bytes, policy: MediaPolicy) -> None:
     """Uploads with PUT, which is safe to repeat."""
-    async with _session(policy) as (session, guard):
+    async with open_session(policy) as (session, guard):
         upload = HttpUpload(session, guard, location, content)
         await retry_transfer(upload.send, lambda: 0, policy.retry, f"cannot write {location.display_name}")
 
 
+async def read_challenge(session: aiohttp.ClientSession, guard: AddressGuard, url: str, name: str) -> str:
+    """How the server wants callers to authenticate (WWW-Authenticate); empty if it does not ask for that."""
+    guard.reset()
+    try:
+        async with session.get(url, allow_redirects=False) as response:
+            if response.status >= 500 or response.status in _RETRYABLE:
+                raise TransferInterrupted(f"the server answered {response.status}")
+            return response.headers.get("WWW-Authenticate", "") if response.status == 401 else ""
+    except (aiohttp.InvalidURL, UnicodeError):
+        raise BadInput("model", f"cannot fetch {name}: the name of the registry is invalid") from None
+    except _NETWORK_ERRORS as error:
+        raise _translated(error, guard, lambda why: BadInput("model", f"cannot fetch {name}: {why}")) from None
+
+
 @asynccontextmanager
-async def _session(policy: MediaPolicy) -> AsyncIterator[tuple[aiohttp.ClientSession, AddressGuard]]:
+async def open_session(policy: MediaPolicy) -> AsyncIterator[tuple[aiohttp.ClientSession, AddressGuard]]:
     guard = AddressGuard(private=policy.private)
     connector = aiohttp.TCPConnector(
         ssl=await in_thread(ssl.create_default_context),
@@ -122,9 +146,15 @@ class HttpDownload:
     """Downloads one clip. A request resumes the previous one only if the file has not changed."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, guard: AddressGuard, location: Location, staging: StagedFile
+        self,
+        session: aiohttp.ClientSession,
+        guard: AddressGuard,
+        location: Location,
+        staging: StagedFile,
+        request: DownloadRequest | None = None,
     ) -> None:
         self._session, self._guard, self._location, self._staging = session, guard, location, staging
+        self._wanted = request or DownloadRequest()
         self._version = ""  # ETag or Last-Modified of the file; empty if it cannot be resumed
         try:
             self._url = _exact_url(location.target)
@@ -146,8 +176,10 @@ class HttpDownload:
     @asynccontextmanager
     async def _request(self) -> AsyncIterator[aiohttp.ClientResponse]:
         """The response after all redirects."""
-        url, login = self._url, _basic_auth(self._url)
-        headers = {"Range": f"bytes={self._staging.size}-", "If-Range": self._version} if self._staging.size else {}
+        url, login = self._url, self._wanted.login or _basic_auth(self._url)
+        headers = {"Accept": self._wanted.accept}
+        if self._staging.size:
+            headers |= {"Range": f"bytes={self._staging.size}-", "If-Range": self._version}
         for _ in range(MAX_REDIRECTS + 1):
             self._guard.reset()
             authorization = {"Authorization": login} if login else {}
@@ -168,7 +200,8 @@ class HttpDownload:
             host = target.host
         except ValueError:
             raise self._bad("it redirects to an invalid URL") from None
-        if not header or target.scheme not in {"http", "https"} & self._staging.policy.schemes or not host:
+        allowed = self._wanted.redirects or {"http", "https"} & self._staging.policy.schemes
+        if not header or target.scheme not in allowed or not host:
             name = display_name(str(target)) if header else "an empty URL"
             raise self._bad(f"it redirects to {name}, which is not allowed")
         if url.scheme == "https" and target.scheme == "http":
@@ -189,8 +222,7 @@ class HttpDownload:
                 self._version = ""
                 raise TransferInterrupted("the server did not resume the download")
             case 401 | 403:
-                remedy = "check the user and password in the URL, or whether its signature has expired"
-                raise self._bad(f"the server answered {response.status}, permission denied; {remedy}")
+                raise self._bad(f"the server answered {response.status}, permission denied; {self._wanted.denied}")
             case 404 | 410:
                 raise self._bad(f"the server answered {response.status}, file not found; check the URL")
             case status if status >= 500 or status in _RETRYABLE:

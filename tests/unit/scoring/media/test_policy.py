@@ -20,10 +20,17 @@ def test_every_variable_is_applied() -> None:
             "VMAFX_MEDIA_ROOTS": "/a:/b/c:",
             "VMAFX_MEDIA_ALLOW_PRIVATE": "true",
             "VMAFX_MEDIA_MAX_BYTES": "10Gi",
+            "VMAFX_INSECURE_REGISTRIES": "registry.team:5000, other",
+            "DOCKER_CONFIG": "/credentials",
         }
     )
     assert policy == MediaPolicy(
-        schemes=frozenset({"file", "https"}), roots=(Path("/a"), Path("/b/c")), private=True, max_bytes=10 << 30
+        schemes=frozenset({"file", "https"}),
+        roots=(Path("/a"), Path("/b/c")),
+        private=True,
+        max_bytes=10 << 30,
+        insecure_registries=frozenset({"registry.team:5000", "other"}),
+        docker_config=Path("/credentials"),
     )
 
 
@@ -43,6 +50,7 @@ def test_sizes_are_written_as_in_kubernetes(text: str, size: int) -> None:
         ("VMAFX_MEDIA_MAX_BYTES", "0"),
         ("VMAFX_MEDIA_MAX_BYTES", "10GB"),
         ("VMAFX_MEDIA_MAX_BYTES", "-1"),
+        ("VMAFX_INSECURE_REGISTRIES", "http://registry"),
     ],
 )
 def test_the_error_for_an_invalid_value_names_the_variable(variable: str, text: str) -> None:
@@ -53,7 +61,7 @@ def test_the_error_for_an_invalid_value_names_the_variable(variable: str, text: 
 
 def test_every_setting_has_a_variable_and_no_flag() -> None:
     assert all(
-        setting.variable.startswith(("VMAFX_MEDIA_", "VMAFX_MODEL_DIR")) and not setting.flag
+        setting.variable.startswith(("VMAFX_", "DOCKER_CONFIG")) and not setting.flag
         for setting in declared(MediaPolicy).values()
     )
 

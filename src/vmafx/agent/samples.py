@@ -1,0 +1,230 @@
+"""Samples for trainings: on disk until the controller has delivered them, and the loop that pushes them.
+
+They are optional: what cannot be stored or delivered is lost, and neither results nor heartbeats wait for it. A token
+that names the source is stored with each batch, so that one is never sent as the samples of another attempt.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from vmafx.agent.controller_link import (
+    BACKOFF,
+    ControllerError,
+    ControllerLink,
+    InvalidRequest,
+    NotSupported,
+    OutageLog,
+    SessionRejected,
+)
+from vmafx.agent.registration import Registration
+from vmafx.backoff import Retries
+from vmafx.clock import loop_time
+from vmafx.logs import log
+from vmafx.segments import LogInUse, SegmentLog
+from vmafx.tasks import in_thread
+from vmafx.text import one_line
+from vmafx.wire.controller_pb2 import PushSamplesResponse
+
+SEGMENT_BYTES = 256 << 10  # batches of a segment with undelivered ones may be sent again after a restart
+FINAL_RESULTS = frozenset(
+    {
+        PushSamplesResponse.STORED,
+        PushSamplesResponse.DUPLICATE,
+        PushSamplesResponse.REFUSED,
+        PushSamplesResponse.UNWANTED,
+    }
+)
+
+
+class SpooledSamples(msgspec.Struct, frozen=True):
+    """The samples of an attempt, and the token to push them with."""
+
+    attempt: str
+    token: str
+    batch: bytes
+
+
+class SpoolEntry(NamedTuple):
+    position: int
+    samples: SpooledSamples
+
+
+class SampleSpool:
+    """Batches in one folder, which is created with the first one; beyond `max_bytes`, the oldest are deleted.
+
+    Only `put` and `release` write to the disk; they may be called in a thread.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self._folder, self.max_bytes = folder, max_bytes
+        self._log: SegmentLog | None = None
+        self._done = 0  # batches up to this position are done with
+        self._done_later: set[int] = set()  # and these
+        self._tried = 0  # batches up to this position were sent once, or were there at the start
+        self._dropped = 0
+        if folder.exists():
+            self._open()
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def put(self, samples: SpooledSamples) -> None:
+        """Store a batch. A failure is logged: the batch is lost."""
+        try:
+            if (stored := self._log or self._open()) is None:
+                return
+            stored.append(msgspec.msgpack.encode(samples))
+        except (OSError, ValueError) as error:
+            log.warn("samples are lost: they cannot be stored", attempt=samples.attempt, error=str(error))
+        else:
+            if stored.dropped > self._dropped:
+                log.warn(
+                    "undelivered samples were deleted, since their limit is reached",
+                    batches=stored.dropped - self._dropped, in_total=stored.dropped,
+                )  # fmt: skip
+                self._dropped = stored.dropped
+
+    def fresh(self) -> SpoolEntry | None:
+        """The oldest batch that has not been sent yet."""
+        return self._next(self._tried)
+
+    def oldest(self) -> SpoolEntry | None:
+        """The oldest batch that is not done with."""
+        end = self._log.end if self._log is not None else 0  # before reading: another thread may append meanwhile
+        while (entry := self._next(self._done)) is not None and entry.position in self._done_later:
+            self._done = entry.position
+            self._done_later.discard(entry.position)
+        if entry is None:
+            self._done = max(self._done, end)
+            self._done_later.clear()
+        return entry
+
+    def mark_tried(self, position: int) -> None:
+        self._tried = max(self._tried, position)
+
+    def mark_done(self, position: int) -> None:
+        self._done_later.add(position)
+        self.mark_tried(position)
+        self.oldest()
+
+    def mark_all_done(self) -> None:
+        if self._log is not None:
+            self._done = self._tried = self._log.end
+            self._done_later.clear()
+
+    def release(self) -> None:
+        """Delete batches that are done with from the disk."""
+        if self._log is not None:
+            try:
+                self._log.drop_before(self._done + 1)
+            except OSError as error:
+                log.warn("cannot delete delivered samples; they may be sent again", error=error.strerror)
+
+    def _open(self) -> SegmentLog | None:
+        try:
+            self._log = SegmentLog(self._folder, max_bytes=self.max_bytes, segment_bytes=SEGMENT_BYTES)
+        except (OSError, LogInUse) as error:
+            log.warn("cannot use the folder of samples; they are lost", folder=str(self._folder), error=str(error))
+            return None
+        self._tried = self._log.end
+        return self._log
+
+    def _next(self, after: int) -> SpoolEntry | None:
+        for position, content in self._log.read(after) if self._log is not None else ():
+            try:
+                return SpoolEntry(position, msgspec.msgpack.decode(content, type=SpooledSamples))
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:  # of another version of the agent
+                log.warn("stored samples cannot be read; they are skipped", error=str(error))
+        return None
+
+
+class SampleSender:
+    """Pushes stored batches, each new one at once; those that the controller could not deliver are tried again."""
+
+    def __init__(
+        self, link: ControllerLink, registration: Registration, spool: SampleSpool, session_rejected: Callable[[], None]
+    ) -> None:
+        self._link, self._registration, self._spool = link, registration, spool
+        self._session_rejected = session_rejected
+        self._stored = asyncio.Event()
+        self._retries, self._retry_at = Retries(BACKOFF), 0.0
+        self._outage = OutageLog("cannot push samples; they are kept and retried", "samples are pushed again")
+        self._unsupported = False
+
+    @property
+    def enabled(self) -> bool:
+        return self._spool.max_bytes > 0
+
+    async def store(self, samples: SpooledSamples) -> None:
+        await in_thread(self._spool.put, samples)
+        self._stored.set()
+
+    async def run(self) -> None:
+        """Run until cancelled. New batches go first: the trainer of an old one may be down, and others not."""
+        while True:
+            self._stored.clear()
+            entry = self._spool.fresh()
+            if entry is None and loop_time() >= self._retry_at:
+                entry = self._spool.oldest()
+            if entry is not None:
+                await self._push(entry)
+                continue
+            waits = self._spool.oldest() is not None
+            try:
+                async with asyncio.timeout_at(self._retry_at if waits else None):
+                    await self._stored.wait()
+            except TimeoutError:
+                pass
+
+    async def _push(self, entry: SpoolEntry) -> None:
+        session = await self._registration.session()
+        attempt = entry.samples.attempt
+        try:
+            reply = await self._link.push_samples(session, entry.samples.token, entry.samples.batch)
+        except SessionRejected:
+            self._session_rejected()
+            await asyncio.sleep(self._retries.next())
+        except NotSupported as error:
+            if not self._unsupported:
+                log.warn("the controller takes no samples; they are deleted", error=str(error))
+            self._unsupported = True
+            self._spool.mark_all_done()
+            await in_thread(self._spool.release)
+        except InvalidRequest as error:
+            log.error("the controller cannot read samples; they are deleted", attempt=attempt, error=str(error))
+            await self._finish(entry)
+        except ControllerError as error:
+            self._outage.failed(error, attempt=attempt)
+            await asyncio.sleep(self._retries.next())
+        else:
+            self._outage.recovered()
+            await self._on_reply(entry, reply)
+
+    async def _on_reply(self, entry: SpoolEntry, reply: PushSamplesResponse) -> None:
+        attempt = entry.samples.attempt
+        if reply.result not in FINAL_RESULTS:
+            log.debug("samples not delivered yet", attempt=attempt, error=one_line(reply.message))
+            self._spool.mark_tried(entry.position)
+            if loop_time() >= self._retry_at:
+                self._retry_at = loop_time() + self._retries.next()
+            return
+        match reply.result:
+            case PushSamplesResponse.REFUSED:
+                log.warn("samples refused; they are deleted", attempt=attempt, error=one_line(reply.message))
+            case PushSamplesResponse.UNWANTED:
+                log.info("no training uses samples of this node; they are deleted", attempt=attempt)
+            case _:
+                log.debug("samples delivered", attempt=attempt)
+        await self._finish(entry)
+
+    async def _finish(self, entry: SpoolEntry) -> None:
+        self._retries.reset()
+        self._retry_at = 0.0
+        self._spool.mark_done(entry.position)
+        await in_thread(self._spool.release)

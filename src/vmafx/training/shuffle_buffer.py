@@ -1,0 +1,53 @@
+"""Mixes the samples of several clips: frames of one clip are alike, and SGD needs batches that are not.
+
+Samples wait in a buffer. When it is full, half of them, chosen at random, are trained on. The buffer starts small and
+grows with the number of samples, so that training does not wait for it. Which samples are chosen depends only on the
+sequence of samples, not on how it is divided into calls.
+"""
+
+import numpy as np
+
+from vmafx.training.network import Array
+from vmafx.training.samples import FEATURES
+
+SIZE = 2048  # about the samples of seven clips
+COLUMNS = len(FEATURES) + 2  # features, target, weight
+
+
+class ShuffleBuffer:
+    """Rows of features, target and weight that wait to be trained on."""
+
+    def __init__(self, rows: Array, batch_size: int) -> None:
+        """Start with the `rows` of an earlier buffer."""
+        self._batch_size = batch_size
+        self._count = len(rows)
+        self._buffer = np.empty((max(SIZE, 2 * batch_size, len(rows)), COLUMNS))
+        self._buffer[: self._count] = rows
+
+    @property
+    def rows(self) -> Array:
+        return self._buffer[: self._count]
+
+    def add(self, features: Array, targets: Array, weights: Array, trained: int) -> int:
+        """Add as many as there is room for, and return how many. `trained` is the number trained on so far."""
+        begin, end = self._count, max(min(self._count + len(features), self._limit(trained)), self._count)
+        added = end - begin
+        self._buffer[begin:end, :-2] = features[:added]
+        self._buffer[begin:end, -2] = targets[:added]
+        self._buffer[begin:end, -1] = weights[:added]
+        self._count = end
+        return added
+
+    def take(self, trained: int) -> Array | None:
+        """Remove and return whole batches, half of the buffer; None if it is not full."""
+        limit = self._limit(trained)
+        if self._count < limit:
+            return None
+        taken = (self._count - limit // 2) // self._batch_size * self._batch_size
+        mixed = self.rows[np.random.default_rng(trained).permutation(self._count)]
+        self._count -= taken
+        self._buffer[: self._count] = mixed[taken:]
+        return mixed[:taken]
+
+    def _limit(self, trained: int) -> int:
+        return max(min(2 * trained, SIZE), 2 * self._batch_size)

@@ -1,0 +1,51 @@
+"""Samples as a fleet would send them: plausible features, with the scores that vmaf_v0.6.1 gives them."""
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import imageio_ffmpeg
+import numpy as np
+
+from vmafx.training.base_model import SvrModel, embedded_model
+from vmafx.training.distillation import StartingModel, distill, plausible_features
+from vmafx.training.network import Array
+from vmafx.training.samples import FEATURES, SampleBatch, SamplePush, SampleSource, encode_batch, make_batch
+
+BASE = "vmaf_v0.6.1"
+NAMESPACE, NODE = "films", "n1"
+
+
+@cache
+def base() -> SvrModel:
+    return embedded_model(BASE, Path(imageio_ffmpeg.get_ffmpeg_exe()))
+
+
+@cache
+def starting_model() -> StartingModel:
+    return distill(base())
+
+
+def frames(seed: int, count: int) -> tuple[Array, Array]:
+    """Features, and their scores."""
+    features = plausible_features(base(), count, np.random.default_rng(seed))
+    return features, base().predict(features)
+
+
+def batch(seed: int = 0, count: int = 50, human_score: float | None = None) -> SampleBatch:
+    features, scores = frames(seed, count)
+    values = {name: list(features[:, column]) for column, name in enumerate(FEATURES)}
+    made = make_batch(BASE, range(count), {**values, "vmaf": list(scores)}, float(scores.mean()), human_score)
+    assert made is not None
+    return made
+
+
+def push(seed: int = 0, count: int = 50, *, job: str = "", attempt: int = 0, node: str = NODE) -> SamplePush:
+    """The samples of a job, which has one attempt unless another is given."""
+    job = job or f"job-{seed}"
+    return SamplePush(SampleSource(NAMESPACE, node, job, f"{job}-{attempt}"), encode_batch(batch(seed, count)))
+
+
+def pushes(count: int, size: int = 50, first: int = 0) -> Iterator[SamplePush]:
+    for seed in range(first, first + count):
+        yield push(seed, size)

@@ -1,0 +1,390 @@
+"""An online training: every sample counts once, whatever happens; checkpoints, rollbacks, pauses."""
+
+import errno
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.support.training_samples import BASE, NAMESPACE, batch, frames, push, pushes, starting_model
+from vmafx.scoring.learned import LearnedModel, decode_model
+from vmafx.training import versions
+from vmafx.training.config import TrainingConfig
+from vmafx.training.distillation import StartingModel
+from vmafx.training.exclusion import MAX_STRIKES
+from vmafx.training.online import MAX_ROLLBACKS, OnlineTraining
+from vmafx.training.samples import FEATURES, HumanScore, InvalidSamples, SamplePush, encode_batch
+
+CONFIG = TrainingConfig(
+    name="t", namespace=NAMESPACE, base_model=BASE, checkpoint_interval=600.0, min_samples=500, learning_rate=0.01
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+class Site:
+    """A folder in which a training is started, and started again after it was killed."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self.folder, self.clock = folder, clock
+        self._running: OnlineTraining | None = None
+
+    def start(self, base: Callable[[], StartingModel] = starting_model, **changes: Any) -> OnlineTraining:
+        self.kill()
+        config = msgspec.structs.replace(CONFIG, **changes)
+        self._running = OnlineTraining(config, self.folder, base, self.clock)
+        return self._running
+
+    def kill(self) -> None:
+        """The training saves nothing."""
+        if self._running is not None:
+            self._running._log.close()
+            self._running = None
+
+    def files(self, folder: str) -> list[Path]:
+        return sorted(path for path in (self.folder / folder).iterdir() if not path.name.startswith("."))
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def site(tmp_path: Path, clock: Clock) -> Iterator[Site]:
+    site = Site(tmp_path / "site", clock)
+    yield site
+    site.kill()
+
+
+def learn_all(training: OnlineTraining) -> None:
+    while training.learn(3):
+        pass
+
+
+def fill(training: OnlineTraining, count: int, first: int = 0) -> None:
+    for one in pushes(count, first=first):
+        assert training.accept(one) == "stored"
+    learn_all(training)
+
+
+def checkpoint(training: OnlineTraining, clock: Clock) -> LearnedModel:
+    clock.advance(CONFIG.checkpoint_interval)
+    info = training.checkpoint_if_due()
+    assert info is not None
+    artifact = training.versions.read(info)
+    assert artifact is not None
+    return decode_model(artifact.model, "latest")
+
+
+def model_error(model: LearnedModel, shift: float = 0.0) -> float:
+    """The root mean square error on frames that are in no batch, whose true scores are shifted."""
+    features, scores = frames(seed=1_000_000, count=400)
+    predicted = model.predict({name: list(features[:, column]) for column, name in enumerate(FEATURES)})
+    return float(np.sqrt(np.mean((np.array(predicted) - np.clip(scores + shift, 0, 100)) ** 2)))
+
+
+def test_a_new_training_is_its_base_model(site: Site) -> None:
+    status = site.start().status
+    assert (status.phase, status.samples, status.pending, status.checkpoints) == ("Running", 0, 0, ())
+    assert status.base_error is not None
+    assert status.base_error < 0.5
+
+
+def test_samples_are_used_once_and_every_tenth_clip_is_held_out(site: Site) -> None:
+    training = site.start()
+    fill(training, 20)
+    status = training.status
+    assert (status.samples, status.held_out, status.pending) == (18 * 50, 2 * 50, 0)
+    assert status.quality.pearson is not None
+    assert status.quality.pearson > 0.99
+
+
+def test_an_attempt_that_comes_again_is_a_duplicate(site: Site) -> None:
+    training = site.start()
+    assert [training.accept(push(1)), training.accept(push(1))] == ["stored", "duplicate"]
+    assert training.accept(push(1, attempt=1)) == "stored"
+    assert site.start().accept(push(1)) == "duplicate"
+
+
+@pytest.mark.parametrize("used", [0, 1, 5, 12])
+def test_a_killed_trainer_ends_as_one_that_was_not(site: Site, tmp_path: Path, clock: Clock, used: int) -> None:
+    training = site.start()
+    for one in pushes(12):
+        training.accept(one)
+    training.learn(used)
+    training.save()
+    training.learn(2)  # what was learned after the last snapshot is learned again
+    training = site.start()
+    assert training.status.pending == (12 - used) * 50
+    learn_all(training)
+    assert (training.status.samples, training.status.held_out) == (10 * 50, 2 * 50)
+
+    undisturbed = Site(tmp_path / "undisturbed", clock)
+    other = undisturbed.start()
+    fill(other, 12)
+    assert checkpoint(training, clock) == checkpoint(other, clock)
+    undisturbed.kill()
+
+
+def test_a_checkpoint_needs_time_and_samples(site: Site, clock: Clock) -> None:
+    training = site.start()
+    fill(training, 3)
+    clock.advance(601)
+    assert training.checkpoint_if_due() is None  # 100 samples
+    fill(training, 12, first=3)
+    first = training.checkpoint_if_due()
+    assert first is not None
+    assert (first.number, first.samples) == (1, 13 * 50)
+    fill(training, 12, first=15)
+    assert training.checkpoint_if_due() is None  # too early
+    clock.advance(601)
+    second = training.checkpoint_if_due()
+    assert second is not None
+    assert second.number == 2
+    assert training.status.checkpoints == (first, second)
+    artifact = training.versions.read(second)
+    assert artifact is not None
+    assert msgspec.json.decode(artifact.config, type=versions.ModelMetadata).parent == first.digest
+
+
+def test_a_clock_that_was_set_back_does_not_stop_checkpoints(site: Site, clock: Clock) -> None:
+    training = site.start()
+    fill(training, 12)
+    checkpoint(training, clock)
+    clock.advance(-86_400)
+    fill(training, 12, first=12)
+    assert training.checkpoint_if_due() is not None
+    assert not training.status.stale
+
+
+def test_a_graceful_stop_loses_nothing(site: Site) -> None:
+    training = site.start()
+    fill(training, 12)
+    training.close()
+    status = site.start().status
+    assert (status.samples, status.pending) == (10 * 50, 0)
+
+
+def test_the_base_model_is_loaded_for_a_new_training_only(site: Site) -> None:
+    training = site.start()
+    fill(training, 2)
+    training.save()
+
+    def fail() -> StartingModel:
+        raise AssertionError("the base model is loaded")
+
+    assert site.start(fail).status.samples == 50
+    with pytest.raises(AssertionError, match="loaded"):
+        site.start(fail, base_model="vmaf_4k_v0.6.1")
+
+
+def test_a_changed_spec_keeps_what_was_learned(site: Site) -> None:
+    training = site.start()
+    fill(training, 12)
+    training.save()
+    status = site.start(learning_rate=0.005, ema_decay=0.9).status
+    assert (status.samples, status.learning_rate) == (10 * 50, 0.005)
+
+
+def test_a_paused_training_stores_samples_and_uses_them_later(site: Site, clock: Clock) -> None:
+    training = site.start(paused=True)
+    fill(training, 12)
+    clock.advance(10_000)
+    assert training.checkpoint_if_due() is None
+    status = training.status
+    assert (status.phase, status.samples, status.pending, status.stale) == ("Paused", 0, 12 * 50, False)
+    training = site.start()
+    learn_all(training)
+    assert (training.status.phase, training.status.samples) == ("Running", 10 * 50)
+
+
+def test_a_training_without_samples_is_stale(site: Site, clock: Clock) -> None:
+    training = site.start()
+
+    def is_stale_after(seconds: float) -> bool:
+        clock.advance(seconds)
+        training.checkpoint_if_due()
+        return training.status.stale
+
+    assert [is_stale_after(1700), is_stale_after(200)] == [False, True]
+    training.accept(push())
+    assert not is_stale_after(0)
+
+
+def test_a_training_that_diverges_returns_to_its_last_checkpoint(site: Site, clock: Clock) -> None:
+    training = site.start()
+    fill(training, 12)
+    checkpoint(training, clock)
+    training = site.start(learning_rate=1.0)
+    first = 100
+    while not training.status.rollbacks:
+        fill(training, 5, first)
+        first += 5
+        assert first < 500
+    assert (training.status.phase, training.status.learning_rate) == ("Running", 0.5)
+    assert "the loss rose" in training.status.diverged
+    training.save()
+    assert (status := site.start(learning_rate=1.0).status).diverged
+    assert (status.rollbacks, status.learning_rate) == (1, 0.5)
+
+    training = site.start(learning_rate=0.001)  # as a user would do
+    fill(training, 60, first)
+    assert model_error(checkpoint(training, clock)) < 1
+    assert training.status.diverged == ""
+
+
+def test_a_training_that_keeps_diverging_fails(site: Site) -> None:
+    training = site.start(learning_rate=1.0)
+    training._rollbacks = MAX_ROLLBACKS - 1
+    for one in pushes(200):
+        training.accept(one)
+        learn_all(training)
+        if training.status.phase == "Failed":
+            break
+    assert training.status.phase == "Failed"
+    assert "learningRate" in training.status.message
+    assert not training.learn(10)
+    assert site.start(learning_rate=0.001).status.phase == "Running"
+
+
+def test_human_scores_outweigh_the_teacher(site: Site, clock: Clock) -> None:
+    training = site.start(ema_decay=0.9)
+    fill(training, 60)
+    assert model_error(checkpoint(training, clock)) < 1
+    scores = [HumanScore(f"job-{seed}", max(batch(seed).score - 15, 0.0)) for seed in range(60)]
+    assert training.add_human_scores(scores) == 60
+    assert training.add_human_scores(scores) == 0
+    for _ in range(4):
+        learn_all(training)
+        fill(training, 0)
+    for round_number in range(4):
+        nudged = [HumanScore(one.job, one.score + 0.001 * (round_number + 1)) for one in scores]
+        training.add_human_scores(nudged)
+        learn_all(training)
+    assert training.status.samples == 54 * 50  # the same samples, with better scores
+    fill(training, 12, first=5000)
+    moved = checkpoint(training, clock)
+    assert model_error(moved, shift=-15) < model_error(moved)
+
+
+def test_a_human_score_can_come_before_the_samples(site: Site) -> None:
+    training = site.start()
+    training.add_human_scores([HumanScore("job-7", 20.0)])
+    learn_all(training)
+    fill(training, 1, first=7)
+    assert training._human_scores.take("job-7") is None
+    assert site.start().add_human_scores([HumanScore("job-7", 20.0)]) == 0
+
+
+def test_a_human_score_out_of_range_is_refused(site: Site) -> None:
+    with pytest.raises(InvalidSamples, match="not 0 to 100"):
+        site.start().add_human_scores([HumanScore("job-1", 101.0)])
+
+
+def wrong_push(seed: int, node: str) -> SamplePush:
+    """Scores that these features cannot have."""
+    made, good = batch(seed), push(seed, node=node)
+    rows = np.frombuffer(made.values, "<f4").reshape(-1, len(FEATURES) + 1).copy()
+    rows[:, -1] = (rows[:, -1] + 50) % 100
+    return SamplePush(good.source, encode_batch(msgspec.structs.replace(made, values=rows.tobytes())))
+
+
+@pytest.mark.parametrize("garbage", ["bytes", "scores"])
+def test_a_node_that_sends_garbage_is_left_out_and_named(site: Site, clock: Clock, garbage: str) -> None:
+    training = site.start()
+    for seed in range(MAX_STRIKES):
+        bad = wrong_push(seed, "bad") if garbage == "scores" else SamplePush(push(seed, node="bad").source, b"garbage")
+        with pytest.raises(InvalidSamples):
+            training.accept(bad)
+    with pytest.raises(InvalidSamples, match="refused for now"):
+        training.accept(push(99, node="bad"))
+    assert training.accept(push(100, node="good")) == "stored"
+    assert list(training.status.excluded_nodes) == ["bad"]
+    learn_all(training)
+    training.save()
+    assert list(site.start().status.excluded_nodes) == ["bad"]
+    clock.advance(3600)
+    assert site.start().accept(push(99, node="bad")) == "stored"
+
+
+def test_samples_of_another_namespace_are_refused(site: Site) -> None:
+    source = msgspec.structs.replace(push().source, namespace="other")
+    with pytest.raises(InvalidSamples, match="namespace"):
+        site.start().accept(SamplePush(source, push().batch))
+
+
+def test_a_damaged_snapshot_costs_only_the_work_since_the_one_before(site: Site) -> None:
+    training = site.start()
+    fill(training, 6)
+    training.save()
+    fill(training, 6, first=6)
+    training.save()
+    site.kill()
+    latest = site.files("snapshots")[-1]
+    latest.write_bytes(latest.read_bytes()[:-10])
+    training = site.start()
+    assert (training.status.damaged, training.status.pending) == (1, 6 * 50)
+    learn_all(training)
+    assert training.status.samples == 10 * 50
+
+
+def test_a_damaged_record_is_skipped_and_counted(site: Site) -> None:
+    training = site.start()
+    for one in pushes(12):
+        training.accept(one)
+    site.kill()
+    (segment,) = site.files("log")
+    content = bytearray(segment.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    segment.write_bytes(content)
+    training = site.start()
+    learn_all(training)
+    assert training.status.damaged == 1
+    assert training.status.samples + training.status.held_out == 11 * 50
+
+
+def test_a_damaged_version_is_set_aside(site: Site, clock: Clock) -> None:
+    training = site.start()
+    fill(training, 12)
+    checkpoint(training, clock)
+    site.kill()
+    (version,) = site.files("versions")
+    version.write_bytes(version.read_bytes()[:100])
+    training = site.start()
+    assert (training.status.damaged, training.status.checkpoints) == (1, ())
+    fill(training, 12, first=12)
+    clock.advance(601)
+    info = training.checkpoint_if_due()
+    assert info is not None
+    assert info.number == 2
+
+
+def test_a_full_disk_delays_checkpoints_only(site: Site, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = site.start()
+    fill(training, 12)
+    clock.advance(601)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(versions, "write_atomic", full)
+        assert training.checkpoint_if_due() is None
+        assert training.status.message == "cannot write a checkpoint: No space left on device"
+        fill(training, 1, first=12)
+    assert training.checkpoint_if_due() is not None
+    assert training.status.message == ""

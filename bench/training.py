@@ -24,6 +24,7 @@ from tests.support.sample_streams import BASE, FRAMES, START, Stream, config, co
 
 from vmafx.devcluster import paths
 from vmafx.scoring.learned import encode_model
+from vmafx.training.config import TrainingConfig
 from vmafx.training.learner import Learner
 from vmafx.training.network import Array
 
@@ -118,30 +119,32 @@ def _checkpoint_ms(learner: Learner) -> float:
 def measure_quality(samples: int) -> None:
     features, held_out = frames_of_clips(samples // FRAMES, seed=3), frames_of_clips(2000, seed=4, frames=1)
     stream, scores = Stream.of_teacher(features), BASE.predict(held_out)
-    print(f"\nMean squared error on 2,000 frames of other clips, after {samples:,} samples; learning rate 0.001\n")
-    print("| labels | base model | plain SGD | average (EMA) |\n|---|---|---|---|")
-    known = stream._replace(targets=corrected(features, stream.targets))
-    _quality_row("known function of the teacher's scores", known, held_out, corrected(held_out, scores))
-    _quality_row("the teacher's, with noise of up to 15 points", stream.with_noise(seed=5), held_out, scores)
-    fall = np.linspace(0, 20, samples)
-    drifting = stream._replace(targets=np.clip(stream.targets - fall, 0, 100))
-    _quality_row("the teacher's, falling by 20 points until the end", drifting, held_out, np.clip(scores - 20, 0, 100))
+    print(f"\nMean squared error on 2,000 frames of other clips, after {samples:,} samples\n")
+    print("| learning rate | labels | base model | plain SGD | average (EMA) |\n|---|---|---|---|---|")
+    falling = np.clip(stream.targets - np.linspace(0, 20, len(stream.targets)), 0, 100)
+    cases = {
+        "known function of the teacher's scores": (corrected(features, stream.targets), corrected(held_out, scores)),
+        "the teacher's, with noise of up to 15 points": (stream.with_noise(seed=5).targets, scores),
+        "the teacher's, falling by 20 points until the end": (falling, np.clip(scores - 20, 0, 100)),
+    }
+    for rate in (0.001, 0.01):
+        for title, (targets, labels) in cases.items():
+            # With a decay of 0, the average is the weights in training: plain SGD.
+            settings = [config(learning_rate=rate, ema_decay=decay) for decay in (0.0, 0.999)]
+            errors = [_held_out_error(stream._replace(targets=targets), one, held_out, labels) for one in settings]
+            base = float(np.mean((scores - labels) ** 2))
+            print(f"| {rate} | {title} | {' | '.join(f'{error:.3f}' for error in (base, *errors))} |", flush=True)
 
 
-def _quality_row(title: str, stream: Stream, held_out: Array, labels: Array) -> None:
-    """Plain SGD is the same training with a decay of 0: the average is the weights in training."""
-    losses = []
-    for decay in (0.0, 0.999):
-        learner = Learner(START, config(ema_decay=decay))
-        learner.hold_out(held_out, labels)
-        for begin in range(0, len(stream.targets), FRAMES):
-            rows = slice(begin, begin + FRAMES)
-            learner.learn(stream.features[rows], stream.targets[rows], stream.weights[rows])
-            if problem := learner.divergence():
-                raise SystemExit(f"{title}: {problem}")
-        losses.append(learner.quality().loss or 0.0)
-    base = float(np.mean((BASE.predict(held_out) - labels) ** 2))
-    print(f"| {title} | {base:.3f} | {losses[0]:.3f} | {losses[1]:.3f} |", flush=True)
+def _held_out_error(stream: Stream, settings: TrainingConfig, held_out: Array, labels: Array) -> float:
+    learner = Learner(START, settings)
+    learner.hold_out(held_out, labels)
+    for begin in range(0, len(stream.targets), FRAMES):
+        rows = slice(begin, begin + FRAMES)
+        learner.learn(stream.features[rows], stream.targets[rows], stream.weights[rows])
+        if problem := learner.divergence():
+            raise SystemExit(problem)
+    return learner.quality().loss or 0.0
 
 
 def log(text: str) -> None:

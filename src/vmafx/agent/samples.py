@@ -5,6 +5,7 @@ that names the source is stored with each batch, so that one is never sent as th
 """
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -56,7 +57,7 @@ class SpoolEntry(NamedTuple):
 class SampleSpool:
     """Batches in one folder, which is created with the first one; beyond `max_bytes`, the oldest are deleted.
 
-    Only `put` and `release` write to the disk; they may be called in a thread.
+    Only `put` and `release` write to the disk; they may be called in threads.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
@@ -65,7 +66,8 @@ class SampleSpool:
         self._done = 0  # batches up to this position are done with
         self._done_later: set[int] = set()  # and these
         self._tried = 0  # batches up to this position were sent once, or were there at the start
-        self._dropped = 0
+        self._dropped = self._damaged = 0  # as logged
+        self._putting = threading.Lock()  # two attempts may end at the same time, with the first batches
         if folder.exists():
             self._open()
 
@@ -76,19 +78,17 @@ class SampleSpool:
 
     def put(self, samples: SpooledSamples) -> None:
         """Store a batch. A failure is logged: the batch is lost."""
-        try:
-            if (stored := self._log or self._open()) is None:
+        with self._putting:
+            try:
+                if (stored := self._log or self._open()) is None:
+                    return
+                stored.append(msgspec.msgpack.encode(samples))
+            except (OSError, ValueError) as error:
+                log.warn("samples are lost: they cannot be stored", attempt=samples.attempt, error=str(error))
                 return
-            stored.append(msgspec.msgpack.encode(samples))
-        except (OSError, ValueError) as error:
-            log.warn("samples are lost: they cannot be stored", attempt=samples.attempt, error=str(error))
-        else:
-            if stored.dropped > self._dropped:
-                log.warn(
-                    "undelivered samples were deleted, since their limit is reached",
-                    batches=stored.dropped - self._dropped, in_total=stored.dropped,
-                )  # fmt: skip
-                self._dropped = stored.dropped
+            if (lost := stored.dropped - self._dropped) > 0:
+                self._dropped += lost
+                log.warn("undelivered samples deleted: the limit is reached", batches=lost, in_total=self._dropped)
 
     def fresh(self) -> SpoolEntry | None:
         """The oldest batch that has not been sent yet."""
@@ -136,6 +136,13 @@ class SampleSpool:
         return self._log
 
     def _next(self, after: int) -> SpoolEntry | None:
+        entry = self._read(after)
+        if self._log is not None and (damaged := self._log.damaged) > self._damaged:
+            log.warn("stored samples are damaged; they are skipped", batches=damaged - self._damaged)
+            self._damaged = damaged
+        return entry
+
+    def _read(self, after: int) -> SpoolEntry | None:
         for position, content in self._log.read(after) if self._log is not None else ():
             try:
                 return SpoolEntry(position, msgspec.msgpack.decode(content, type=SpooledSamples))

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,26 @@ def test_the_oldest_batches_are_deleted_beyond_the_limit(tmp_path: Path, logged:
     left = stored(spool)
     assert left == [f"{number:04}" for number in range(300 - len(left), 300)]
     assert sum(fields["batches"] for _, fields in logged("level", "warn")) == 300 - len(left)  # type: ignore[misc]
+
+
+def test_first_batches_that_come_at_the_same_time_are_all_stored(tmp_path: Path) -> None:
+    spool = SampleSpool(tmp_path / "samples", MIB)
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(spool.put, map(batch, "abcdefgh")))
+    assert sorted(stored(spool)) == list("abcdefgh")
+
+
+def test_damaged_batches_are_skipped_with_a_warning(tmp_path: Path, logged: Logged) -> None:
+    spool = SampleSpool(tmp_path, MIB)
+    for attempt in "abc":
+        spool.put(batch(attempt))
+    spool.close()
+    (segment,) = tmp_path.glob("*.segment")
+    content = bytearray(segment.read_bytes())
+    content[content.index(b"bbbb")] ^= 1
+    segment.write_bytes(content)
+    assert stored(SampleSpool(tmp_path, MIB)) == ["a", "c"]
+    assert [fields["batches"] for _, fields in logged("level", "warn")] == [1]
 
 
 def test_a_full_disk_only_loses_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Logged) -> None:

@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint format crd proto bench bench-start bench-load bench-agents bench-inference bench-client bench-scoring clean
+.PHONY: help setup demo demo-training test soak lint format crd proto bench bench-start bench-load bench-agents bench-inference bench-training bench-client bench-scoring clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,10 +27,14 @@ setup: .venv/.ready ## install vmafx and its development tools in .venv
 demo: setup ## run vmafx on this machine: encode a clip six ways, score the encodes, plot VMAF against bitrate (KEEP=1 keeps it running)
 	@$(BIN)/vmafx demo $(if $(KEEP),--keep)
 
+demo-training: setup ## train a model on the scores of the demo, push its versions to an OCI registry, score with them
+	@$(BIN)/vmafx demo --training
+
 # Each pytest process has its own control plane. A test file runs in one process, in file order: the quick ones last.
 test: setup ## run all tests against real API servers (ARGS="-n 0 -x tests/unit" selects some, in one process)
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m tests.support.gateway.build
+	@$(BIN)/python -m tests.support.registry
 	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 soak: setup ## run the long and randomized tests: long faults, then 500 jobs under injected faults (ARGS="--runtime agent --seed 7 --jobs 200")
@@ -79,6 +83,9 @@ bench-inference: setup ## benchmark 1000 inference services with canaries: creat
 
 bench-scoring: setup ## benchmark `vmafx score` against plain ffmpeg, at 1080p and 2160p (20 minutes)
 	@$(BIN)/python bench/scoring.py $(ARGS)
+
+bench-training: setup ## benchmark training beside scikit-learn and River: speed, memory, pauses, quality (3 minutes)
+	@$(BIN)/python -m bench.training $(ARGS)
 
 clean: ## remove .venv and caches (control plane binaries stay in ~/.cache/vmafx)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

@@ -14,7 +14,7 @@ from typing import Self
 from tests.support.waiting import eventually
 
 VMAFX = str(Path(sys.executable).with_name("vmafx"))
-CLUSTER_COMMANDS = {"submit", "queue", "jobs", "nodes", "top"}
+CLUSTER_COMMANDS = {"submit", "label", "queue", "jobs", "nodes", "top", "train", "models"}
 
 
 class Vmafx:
@@ -53,7 +53,8 @@ class Vmafx:
             await process.communicate()
 
     def _line(self, command: str, arguments: tuple[str, ...]) -> list[str]:
-        explicit = command not in CLUSTER_COMMANDS or {"-n", "-A"} & set(arguments)
+        local = command not in CLUSTER_COMMANDS or arguments[:1] == ("diff",)
+        explicit = local or {"-n", "-A"} & set(arguments)
         namespace = [] if explicit else ["-n", self._namespace]
         return [VMAFX, command, *arguments, *namespace]
 

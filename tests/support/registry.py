@@ -25,7 +25,7 @@ from vmafx.devcluster.progress import PlainProgress
 from vmafx.devcluster.registry import OciRegistry, find_registry
 from vmafx.scoring.artifact import ModelArtifact
 from vmafx.scoring.learned import LearnedModel
-from vmafx.scoring.media.registries import Credentials
+from vmafx.scoring.media.registries import RegistryLogin
 from vmafx.training.status import Quality
 from vmafx.training.versions import ModelMetadata, VersionStore
 
@@ -79,7 +79,7 @@ class TokenService:
     async def answer(self, request: Request, writer: asyncio.StreamWriter) -> None:
         scope = parse_qs(urlsplit(request.target).query)["scope"][0]
         self.scopes.append(scope)
-        if request.headers.get("authorization") != Credentials(USER, PASSWORD).basic():
+        if request.headers.get("authorization") != RegistryLogin(USER, PASSWORD).basic():
             await says(401)(request, writer)
             return
         kind, name, actions = scope.split(":")

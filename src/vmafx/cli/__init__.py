@@ -8,8 +8,11 @@ Each command has a module with `add_to(app)`, which adds it, and `ERRORS`, its e
     dev.py            `vmafx dev`
     doctor.py         `vmafx doctor`
     jobs.py           `vmafx jobs`
+    label.py          `vmafx label`
     listing.py        rows printed once, or watched: redrawn on a terminal, a line per change elsewhere
     main.py           the entry point: loads the command, maps errors to exit codes
+    models.py         `vmafx models`
+    models_diff.py    `vmafx models diff`
     nodes.py          `vmafx nodes`
     options.py        values of options: durations, KEY=VALUE pairs
     progress.py       progress bars and spinners on standard error
@@ -22,5 +25,6 @@ Each command has a module with `add_to(app)`, which adds it, and `ERRORS`, its e
     terminal.py       redrawing, key presses, closed pipes
     top.py            `vmafx top`
     top_screen.py     the screen of `vmafx top`
+    train.py          `vmafx train`
     wait.py           `vmafx submit --wait`
 """

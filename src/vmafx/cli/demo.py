@@ -20,6 +20,9 @@ def add_to(app: typer.Typer) -> None:
 
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the cluster running until Ctrl-C.")] = False,
+    training: Annotated[
+        bool, typer.Option("--training", help="Train a model on the scores, and score with it.")
+    ] = False,
     output: Annotated[
         Path, typer.Option(metavar="DIR", file_okay=False, help="Folder for clips, jobs and charts.")
     ] = Path("demo"),
@@ -29,6 +32,11 @@ def demo(
     Starts a Kubernetes API server, the operator, the controller and an agent; submits a job for each encode; draws
     bitrate against quality; and stops everything again.
     """
+    if training:
+        from vmafx.demo import training as training_demo  # noqa: PLC0415 - `vmafx --help` does not need it
+
+        training_demo.run(output.absolute())
+        return
     from vmafx.demo.main import run  # noqa: PLC0415 - `vmafx --help` does not need it
 
     run(output.absolute(), keep=keep)

@@ -13,8 +13,11 @@ from vmafx.cli.options import HELP
 EXIT_INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 # The module of vmafx.cli that has each command.
 COMMANDS = {
-    name: name for name in ("score", "doctor", "submit", "queue", "jobs", "nodes", "top", "demo", "dev", "crd")
-} | dict.fromkeys(("operator", "controller", "agent", "trainer", "worker"), "roles")
+    name: name
+    for name in (
+        "score", "doctor", "submit", "label", "queue", "jobs", "nodes", "top", "train", "models", "demo", "dev", "crd",
+    )
+} | dict.fromkeys(("operator", "controller", "agent", "trainer", "worker"), "roles")  # fmt: skip
 
 
 def main() -> None:

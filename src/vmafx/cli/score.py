@@ -149,7 +149,7 @@ def score(
             scoring = _score(reference_source, distorted_sources, options, policy, batch, progress)
             outcomes = asyncio.run(scoring)
     except ScoringError as error:  # concerns all clips
-        typer.echo(_error_line(error), err=True)
+        typer.echo(error_line(error), err=True)
         outcomes, fail_under = [ClipFailed(error)], None
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
@@ -166,7 +166,7 @@ async def _score(
 ) -> list[ClipScored | ClipFailed]:
     def on_failure(number: int, error: ScoringError) -> None:
         stage = "refused" if isinstance(error, BadInput) else "failed"
-        progress.fail(number, stage, _error_line(error, progress.names[number] if len(progress.names) > 1 else ""))
+        progress.fail(number, stage, error_line(error, progress.names[number] if len(progress.names) > 1 else ""))
 
     task = asyncio.current_task()
     if task is not None:
@@ -188,7 +188,7 @@ def _report_outcomes(
     codes, below = [0], []
     for outcome, name in zip(outcomes, names, strict=False):
         if isinstance(outcome, ClipFailed):
-            codes.append(_exit_code(outcome.error))  # the error was printed when the clip failed
+            codes.append(exit_code(outcome.error))  # the error was printed when the clip failed
         elif threshold is not None and outcome.report.result.score < threshold:
             below.append(f"{name} {_format_below(outcome.report.result.score, threshold)}")
     scored = [outcome for outcome in outcomes if isinstance(outcome, ClipScored)]
@@ -223,12 +223,12 @@ def _write_reports(paths: list[Path], scored: list[ClipScored]) -> int:
             write_report(path, reports, pictures)
             typer.echo(f"wrote {path}", err=True)
     except ScoringError as error:
-        typer.echo(_error_line(error), err=True)
-        return _exit_code(error)
+        typer.echo(error_line(error), err=True)
+        return exit_code(error)
     return 0
 
 
-def _error_line(error: ScoringError, name: str = "") -> str:
+def error_line(error: ScoringError, name: str = "") -> str:
     """One line: what happened, and what to do."""
     remedy = _remedy(error)
     return f"error: {name + ': ' if name else ''}{' '.join(str(error).split())}{'; ' + remedy if remedy else ''}"
@@ -238,7 +238,7 @@ def _remedy(error: ScoringError) -> str:
     return error.remedy if isinstance(error, BadInput) else ""
 
 
-def _exit_code(error: ScoringError) -> int:
+def exit_code(error: ScoringError) -> int:
     return EXIT_BAD_INPUT if isinstance(error, BadInput) else EXIT_ENGINE
 
 

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from vmafx.api.hardware import Backend
-from vmafx.api.job import VmafxJobSpec
+from vmafx.api.job import LABELLED, VmafxJobSpec
 from vmafx.api.meta import LocalSecretRef
 from vmafx.api.scoring import ScoringOptions
 from vmafx.cli import cluster, wait
@@ -117,6 +117,16 @@ def submit(
             "--suspend", help="Create the job suspended; it starts once spec.suspend is false.", rich_help_panel=JOB
         ),
     ] = False,
+    human_score: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=100,
+            metavar="SCORE",
+            help="Score that people gave the distorted clip, 0 to 100, for trainings.",
+            rich_help_panel=JOB,
+        ),
+    ] = None,
     credentials_secret: Annotated[
         str, typer.Option(metavar="NAME", help="Secret with the credentials for the clip URIs.", rich_help_panel=JOB)
     ] = "",
@@ -153,9 +163,10 @@ def submit(
             output=clip_uri(report) if report else "",
             credentialsSecretRef=LocalSecretRef(credentials_secret) if credentials_secret else None,
             schedulerName=scheduler,
+            humanScore=human_score,
         )
         spec = VmafxJobSpec(reference_uri, distorted_uri, **optional)
-        labels = parse_pairs(label or [], "--label")
+        labels = parse_pairs(label or [], "--label") | (LABELLED if human_score is not None else {})
         submission = SubmitOptions(output, bool(name), dry_run, wait, _parse_timeout(timeout, wait=wait))
         warnings = (*warn_about_uris((reference, distorted, report, flags.model)), *warn_about_model(spec.model))
         for warning in dict.fromkeys(warnings):

@@ -6,5 +6,7 @@ The roles run as child processes, started by their command lines; nothing here i
     clips.py     the reference clip and its encodes, made by one ffmpeg
     cluster.py   the child processes: control plane, operator, controller, agent
     jobs.py      a VmafxJob per encode: manifest, `kubectl apply`, live table, scores
+    training.py  the demo of a training: rounds of jobs, versions of the model, scores with them
+    trainer.py   the trainer's Pod as a process
     progress.py  progress output and DemoError
 """

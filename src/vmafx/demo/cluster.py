@@ -27,11 +27,12 @@ class DemoCluster:
     """The control plane and the roles. All of them end with this process, even if it is killed.
 
     `folder` holds data and logs. `agent` is the agent's state folder: if it is kept, the next demo does not have to
-    measure the speed of this machine again.
+    measure the speed of this machine again. `trainer` is the address of the trainer, if there is a training.
     """
 
-    def __init__(self, folder: Path, agent: Path, steps: StepPrinter) -> None:
+    def __init__(self, folder: Path, agent: Path, steps: StepPrinter, trainer: str = "") -> None:
         self._folder, self._agent = folder, agent
+        self._variables = {"VMAFX_TRAINER_ADDR": trainer, "VMAFX_TRAINER_POLL_SECONDS": "1"} if trainer else {}
         self._control_plane = DevCluster(folder / "cluster", ClusterOptions(tethered=True, without=WITHOUT), steps)
         self._roles: list[process.ComponentProcess] = []
         (folder / "logs").mkdir()
@@ -51,11 +52,12 @@ class DemoCluster:
         controller = f"http://127.0.0.1:{self._http_port}"
         self._start(
             "controller", *kubeconfig, "--auth", "insecure", "--grpc-address", f"127.0.0.1:{self._grpc_port}",
-            "--http-address", f"127.0.0.1:{self._http_port}",
+            "--http-address", f"127.0.0.1:{self._http_port}", **self._variables,
         )  # fmt: skip
         self._start(
             "operator", *kubeconfig, "--metrics-bind-address", "0",
             "--health-probe-bind-address", f"127.0.0.1:{self._probe_port}", VMAFX_CONTROLLER_HTTP_ADDR=controller,
+            VMAFX_TRAINER_IMAGE="vmafx", **self._variables,
         )  # fmt: skip
         self._start(
             "agent", "--controller", f"127.0.0.1:{self._grpc_port}", "--insecure", "--name", AGENT,

@@ -6,6 +6,8 @@ FleetError
 ├── NoSuchNamespace
 ├── NoSuchJob
 ├── NoSuchNode
+├── NoSuchTraining
+├── BadScore          a score that people gave is invalid
 └── JobRejected       the job is invalid
     └── NameTaken     a job with this name exists
 """
@@ -37,6 +39,14 @@ class NoSuchJob(FleetError):
 
 
 class NoSuchNode(FleetError):
+    pass
+
+
+class NoSuchTraining(FleetError):
+    pass
+
+
+class BadScore(FleetError):
     pass
 
 

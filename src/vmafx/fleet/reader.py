@@ -1,4 +1,4 @@
-"""Reads jobs and nodes from the API server: only the fields that are shown, and only the requested objects."""
+"""Reads jobs, nodes and trainings from the API server: only fields that are shown, and only requested objects."""
 
 import asyncio
 from collections.abc import Collection, Iterable
@@ -7,8 +7,9 @@ from typing import TypeVar, get_args
 
 from vmafx.api.job import FINISHED, JobProgress, JobStatusView, JobView, Phase
 from vmafx.api.node import NodeStatusView, NodeView
-from vmafx.fleet.errors import NoSuchJob, NoSuchNode, explain_errors
-from vmafx.kube import JOBS, NAMESPACES, NODES, Client, ObjectKey
+from vmafx.api.training import TrainingView
+from vmafx.fleet.errors import NoSuchJob, NoSuchNode, NoSuchTraining, explain_errors
+from vmafx.kube import JOBS, NAMESPACES, NODES, TRAININGS, Client, ObjectKey
 from vmafx.kube.decoding import ListPage, UnreadableObject
 from vmafx.kube.errors import Forbidden, NotFound
 
@@ -45,6 +46,7 @@ class FleetNode(NodeView):
 
 FLEET_JOBS = JOBS.decoded_as(FleetJob)
 FLEET_NODES = NODES.decoded_as(FleetNode)
+FLEET_TRAININGS = TRAININGS.decoded_as(TrainingView)
 
 
 class FleetReader:
@@ -62,6 +64,18 @@ class FleetReader:
     async def nodes(self) -> list[FleetNode]:
         with explain_errors():
             return self._readable(await self.client.list(FLEET_NODES, self.namespace))
+
+    async def trainings(self) -> list[TrainingView]:
+        with explain_errors():
+            return self._readable(await self.client.list(FLEET_TRAININGS, self.namespace))
+
+    async def training(self, name: str) -> TrainingView:
+        """The training with this name; NoSuchTraining if it does not exist."""
+        try:
+            with explain_errors():
+                return await self.client.get(FLEET_TRAININGS, ObjectKey(self.namespace, name))
+        except (NotFound, ValueError) as error:
+            raise NoSuchTraining(f"training {name} not found in namespace {self.namespace}") from error
 
     async def named_jobs(self, names: Iterable[str]) -> list[FleetJob]:
         """The jobs with these names; NoSuchJob if one does not exist."""

@@ -15,6 +15,8 @@ from vmafx.fleet.errors import JobRejected, NameTaken, explain_errors
 from vmafx.kube import JOBS, Client
 from vmafx.kube.errors import Unreachable
 from vmafx.kube.resources import UntypedObject
+from vmafx.scoring.errors import BadInput
+from vmafx.scoring.media.uri import locate
 
 UNTYPED_JOBS = JOBS.decoded_as(dict)
 SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: no vowels, so no words
@@ -31,7 +33,15 @@ def job_name_for(distorted: str) -> str:
 
 
 def model_uri(text: str) -> str:
-    """The name of a model as it is, a path or URI of a model as `clip_uri` has it."""
+    """The name of a model as it is, a path or URI of a model as `clip_uri` has it.
+
+    JobRejected for a model in a registry without its digest, with which no worker would score.
+    """
+    if scheme_of(text) == "oci":
+        try:
+            return locate(text, "model").display_name
+        except BadInput as error:
+            raise JobRejected(error.why) from None
     return clip_uri(text) if "/" in text or text.endswith(".json") else text
 
 

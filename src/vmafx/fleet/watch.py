@@ -1,4 +1,4 @@
-"""Caches of jobs, nodes and the queue, kept up to date by watches; and one job followed to its end."""
+"""Caches of jobs, nodes, trainings and the queue, kept up to date by watches; and one job followed to its end."""
 
 import asyncio
 import time
@@ -9,10 +9,20 @@ from datetime import datetime
 from typing import Any, Self
 
 from vmafx.api.job import FINISHED, Phase
+from vmafx.api.training import TrainingView
 from vmafx.clock import utc_now
 from vmafx.fleet.errors import NoSuchJob, explain_errors
 from vmafx.fleet.queue import JobQueue, QueueRow, make_queue, read_durations, read_queue
-from vmafx.fleet.reader import ALL_PHASES, FLEET_JOBS, FLEET_NODES, FleetJob, FleetNode, FleetReader, phase_selector
+from vmafx.fleet.reader import (
+    ALL_PHASES,
+    FLEET_JOBS,
+    FLEET_NODES,
+    FLEET_TRAININGS,
+    FleetJob,
+    FleetNode,
+    FleetReader,
+    phase_selector,
+)
 from vmafx.kube import Client, ObjectKey
 from vmafx.kube.errors import Expired, NotFound
 from vmafx.kube.watch import Added, Deleted, Modified
@@ -45,6 +55,14 @@ def fleet_jobs_informer(
 
 def fleet_nodes_informer(client: Client, namespace: str) -> Informer[FleetNode]:
     return Informer(client, FLEET_NODES, namespace=namespace)
+
+
+def fleet_training_informer(client: Client, key: ObjectKey) -> Informer[TrainingView]:
+    """An informer of one training."""
+    keep: StoreFilter[TrainingView] = StoreFilter(
+        lambda training: training.metadata.name == key.name, f"metadata.name={key.name}"
+    )
+    return Informer(client, FLEET_TRAININGS, namespace=key.namespace, keep=keep)
 
 
 class LiveCaches:

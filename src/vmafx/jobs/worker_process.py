@@ -28,7 +28,7 @@ COMMAND = (sys.executable, "-P", "-m", "vmafx.worker.main")
 # credentials.
 PASSED_VARIABLES = {
     "PATH", "HOME", "USER", "TZ", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
-    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "DOCKER_CONFIG",
 }  # fmt: skip
 PASSED_PREFIXES = (
     "VMAFX_", "AWS_", "GOOGLE_", "FSSPEC_", "LC_", "LANG", "CUDA_", "NVIDIA_", "HIP_", "ROCR_", "ZE_", "ONEAPI_",

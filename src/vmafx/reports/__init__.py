@@ -4,6 +4,7 @@ files.py         JSON and CSV reports; writes a report in the format of its file
 page.py          the HTML page, with its overview; page.css and page.js are embedded in it
 section.py       the section of one clip: score, curves, tables and worst frames
 rate_quality.py  VMAF against bitrate of several encodes, as a page and as a PNG
+learning.py      loss and correlations of the versions of a trained model, as a page, PNG or SVG
 charts.py        the chart types and their markup
 plots.py         draws the charts with matplotlib
 canvas.py        the style of all charts, and figures as SVG or PNG; the only import of matplotlib

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from itertools import pairwise
 from tempfile import TemporaryDirectory
-from typing import cast
+from typing import Literal, cast
 from xml.etree import ElementTree as ET
 
 from vmafx.reports.charts import Size
@@ -59,10 +59,11 @@ __all__ = [
     "DPI",
     "Axes",
     "Circle",
+    "Figure",
     "Line2D",
     "MaxNLocator",
     "Polygon",
-    "as_png",
+    "as_picture",
     "as_svg",
     "chart_style",
     "drawable",
@@ -124,9 +125,9 @@ def chart_style(size: Size) -> Iterator[None]:
         yield
 
 
-def new_axes(size: Size, left: float, right: float, top: float, bottom: float) -> Axes:
-    """The axes of a new figure, with margins in pixels."""
-    figure = Figure(figsize=(size.width / DPI, size.height / DPI))
+def new_axes(size: Size, left: float, right: float, top: float, bottom: float, figure: Figure | None = None) -> Axes:
+    """Axes with margins in pixels, in a new figure or in one of this size."""
+    figure = figure or Figure(figsize=(size.width / DPI, size.height / DPI))
     width, height = size.width - left - right, size.height - top - bottom
     return figure.add_axes((left / size.width, bottom / size.height, width / size.width, height / size.height))
 
@@ -147,13 +148,14 @@ def as_svg(axes: Axes, size: Size, label: str) -> Html:
     )
 
 
-def as_png(axes: Axes, scale: int) -> bytes:
-    """The figure as PNG in the light theme, with text outlined in the background colour as in page.css."""
-    figure, background = cast("Figure", axes.figure), colours()["panel"]
-    for text in figure.findobj(Text):
+def as_picture(figure: Figure, scale: int, kind: Literal["png", "svg"] = "png") -> bytes:
+    """The figure as a file, in the light theme. In a PNG, text is outlined in the background colour as in page.css."""
+    background = colours()["panel"]
+    for text in figure.findobj(Text) if kind == "png" else ():  # an outline would make curves of the text
         text.set_path_effects([withStroke(linewidth=3, foreground=background)])
     written = io.BytesIO()
-    figure.savefig(written, format="png", dpi=DPI * scale, facecolor=background, metadata={"Software": None})
+    metadata = {"Date": None} if kind == "svg" else {"Software": None}
+    figure.savefig(written, format=kind, dpi=DPI * scale, facecolor=background, metadata=metadata)
     return written.getvalue()
 
 

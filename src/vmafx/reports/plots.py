@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -13,10 +13,11 @@ from vmafx.reports.canvas import (
     TITLE,
     Axes,
     Circle,
+    Figure,
     Line2D,
     MaxNLocator,
     Polygon,
-    as_png,
+    as_picture,
     as_svg,
     chart_style,
     colours,
@@ -43,6 +44,7 @@ STEPS = [1, 2, 5, 10]  # between ticks
 RATE_STEPS = ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 1.5, 2, 3, 4, 6, 8), (1, 2, 5), (1, 3), (1,))
 DIGIT_WIDTH = 0.64  # as a fraction of the font size
 PNG, PNG_SCALE = Size("png", 960, 560, 14), 2
+STACKED = Size("png", 960, 720, 14)
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 
@@ -79,6 +81,18 @@ def count_ticks(max_count: int) -> list[float]:
     return [float(tick) for tick in MaxNLocator(4, steps=STEPS, integer=True).tick_values(0, max_count)]
 
 
+class ChartArea(NamedTuple):
+    """Where a chart is drawn: in a figure with others, with additional margins; by default in one of its own."""
+
+    figure: Figure | None = None
+    top: float | None = None
+    bottom: float = 0
+    side: float = 0
+
+
+ALONE = ChartArea()
+
+
 class Drawing(msgspec.Struct, frozen=True):
     svg: Html
     x: tuple[float, float]  # the limits of the axes
@@ -107,10 +121,29 @@ def png(chart: RateChart, title: str, subtitle: str) -> bytes:
         lines = [Line2D([], [], marker="o", lw=2.5, **_stroke(index)) for index in range(len(chart.codecs))]
         names = [drawable(codec) for codec in chart.codecs]
         axes.legend(lines, names, loc="lower right", bbox_to_anchor=(1, 1.03), ncols=6, borderaxespad=0)
-        return as_png(axes, PNG_SCALE)
+        return as_picture(cast("Figure", axes.figure), PNG_SCALE)
 
 
-def _frame_chart(chart: FrameChart, size: Size) -> Axes:
+def stacked(charts: Mapping[str, FrameChart], title: str, subtitle: str, kind: Literal["png", "svg"]) -> bytes:
+    """Charts over the same axis, one below the other, each with its name and legend."""
+    size, header, margin = STACKED, 88, 20
+    with chart_style(size):
+        figure = Figure(figsize=(size.width / DPI, size.height / DPI))
+        height = (size.height - header) / len(charts)
+        for row, (name, chart) in enumerate(charts.items()):
+            top, bottom = header + row * height, size.height - header - (row + 1) * height
+            axes = _frame_chart(chart, size, ChartArea(figure, top + 2.4 * size.font, bottom + margin, margin))
+            axes.set_title(drawable(name), loc="left", fontsize=size.font, weight="bold", pad=size.font)
+            if len(chart.lines) > 1:
+                lines = [Line2D([], [], lw=2.5, **_stroke(line.index)) for line in chart.lines]
+                names = [drawable(line.name) for line in chart.lines]
+                axes.legend(lines, names, loc="lower right", bbox_to_anchor=(1, 1), ncols=6, borderaxespad=0)
+        figure.text(margin / size.width, 1 - 42 / size.height, drawable(title), fontsize=19, weight="bold")
+        figure.text(margin / size.width, 1 - 68 / size.height, drawable(subtitle), color=colours()["muted"])
+        return as_picture(figure, PNG_SCALE, kind)
+
+
+def _frame_chart(chart: FrameChart, size: Size, area: ChartArea = ALONE) -> Axes:
     small = size.name == "small"
     values = [value for line in chart.lines for _, value in line.curve.points]
     ticks = value_ticks(min(values), max(values), chart.feature, 3 if small else 5)
@@ -118,8 +151,11 @@ def _frame_chart(chart: FrameChart, size: Size) -> Axes:
     axes = _grid(
         size,
         ticks,
-        right=max([len(name) * DIGIT_WIDTH * size.font for name in levels] + [1.4 * size.font]) + 8,
-        bottom=(3.4 if chart.rate and not small else 2.1) * size.font,
+        right=max([len(name) * DIGIT_WIDTH * size.font for name in levels] + [1.4 * size.font]) + 8 + area.side,
+        bottom=(3.4 if chart.rate and not small else 2.1) * size.font + area.bottom,
+        left=area.side,
+        top=area.top,
+        figure=area.figure,
     )
     first, last = (chart.first, chart.last) if chart.first < chart.last else (chart.first - 0.5, chart.last + 0.5)
     axes.set_xlim(first, last)
@@ -134,13 +170,20 @@ def _frame_chart(chart: FrameChart, size: Size) -> Axes:
 
 
 def _grid(
-    size: Size, ticks: Sequence[float], *, right: float, bottom: float, left: float = 0, top: float | None = None
+    size: Size,
+    ticks: Sequence[float],
+    *,
+    right: float,
+    bottom: float,
+    left: float = 0,
+    top: float | None = None,
+    figure: Figure | None = None,
 ) -> Axes:
     """Axes with horizontal grid lines, and a left margin wide enough for their labels."""
     exact = decimals(ticks[1] - ticks[0])
     labels = [formatting.number(tick, exact) for tick in ticks]
     left += max(map(len, labels)) * DIGIT_WIDTH * size.font + 10
-    axes = new_axes(size, left, right, size.font if top is None else top, bottom)
+    axes = new_axes(size, left, right, size.font if top is None else top, bottom, figure)
     axes.set_ylim(ticks[0], ticks[-1])
     axes.set_yticks(ticks, labels)
     return axes

@@ -5,6 +5,7 @@ same digest.
 """
 
 import hashlib
+import re
 
 import msgspec
 
@@ -14,6 +15,7 @@ MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 ARTIFACT_TYPE = "application/vnd.vmafx.model.v1"
 CONFIG_TYPE = "application/vnd.vmafx.model.config.v1+json"
 MODEL_TYPE = "application/vnd.vmafx.model.v1+json"
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 MAX_MANIFEST_BYTES = 64 << 10
 MAX_BLOB_BYTES = 1 << 20
 
@@ -77,6 +79,8 @@ def decode_manifest(content: bytes, name: str) -> ModelManifest:
     if manifest.artifactType != ARTIFACT_TYPE or kinds != [MODEL_TYPE]:
         raise BadInput("model", f"{name} is not a learned model: its artifactType is not {ARTIFACT_TYPE}")
     (layer,) = manifest.layers
+    if not _DIGEST.fullmatch(layer.digest):
+        raise BadInput("model", f"{name} names its model by another digest than SHA-256")
     if not 0 < layer.size <= MAX_BLOB_BYTES:
         raise BadInput("model", f"{name} has a model of {layer.size} bytes; the limit is {MAX_BLOB_BYTES}")
     return manifest

@@ -13,6 +13,7 @@ import math
 import mmap
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -55,11 +56,7 @@ class SvrModel(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     weights: Array
     vectors: Array  # in rescaled features
     gain_limit: float
-
-    @property
-    def engine_model(self) -> str:
-        """The built-in model for which an engine computes the features that this model needs."""
-        return "vmaf_v0.6.1neg" if self.gain_limit == NEG_LIMIT else "vmaf_v0.6.1"
+    engine_model: str  # a built-in model for which an engine computes the features that this model needs
 
     def support_vectors(self) -> Array:
         """The support vectors as features."""
@@ -116,12 +113,14 @@ def embedded_model(name: str, binary: Path) -> SvrModel:
     if name not in EMBEDDED:
         raise BadInput("model", f"there is no built-in model {name!r}; use {', '.join(EMBEDDED)}, or a JSON file")
     try:
-        found = [parse_model(content, name) for content in _embedded(binary)]
-    except OSError as error:
-        raise NodeFault(f"cannot read {binary}: {error.strerror}") from error
-    for model in found:
-        if (len(model.weights), model.gain_limit) == EMBEDDED[name]:
-            return model
+        contents = list(_embedded(binary))
+    except (OSError, ValueError) as error:  # ValueError: the file is empty
+        raise NodeFault(f"cannot read {binary}: {error}") from error
+    for content in contents:
+        with suppress(BadInput):  # another model, of a kind that cannot be trained from
+            model = parse_model(content, name)
+            if (len(model.weights), model.gain_limit) == EMBEDDED[name]:
+                return msgspec.structs.replace(model, engine_model=name)
     raise BadInput(
         "model",
         f"{binary} does not contain the parameters of {name} (its libvmaf may be a shared library);"
@@ -159,6 +158,7 @@ def _read(parameters: _Parameters) -> SvrModel:
     gamma, rho = (_number(header.get(name, "")) for name in ("gamma", "rho"))
     if np.abs(slopes).min() < 1 / MAX_NUMBER or gamma <= 0:
         raise ValueError("a slope is zero, or gamma is not positive")
+    gain_limit = _gain_limit(parameters)
     return SvrModel(
         slopes=slopes,
         intercepts=intercepts,
@@ -168,7 +168,8 @@ def _read(parameters: _Parameters) -> SvrModel:
         rho=rho,
         weights=weights,
         vectors=vectors[:, order],
-        gain_limit=_gain_limit(parameters),
+        gain_limit=gain_limit,
+        engine_model="vmaf_v0.6.1neg" if gain_limit == NEG_LIMIT else "vmaf_v0.6.1",
     )
 
 

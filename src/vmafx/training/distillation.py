@@ -10,12 +10,15 @@ with less damping after each step that lowers the error, and more after one that
 gives the same network.
 """
 
+from contextlib import suppress
+
 import msgspec
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from vmafx.scoring.errors import BadInput
-from vmafx.scoring.learned import LearnedModel
-from vmafx.training.base_model import SvrModel
+from vmafx.scoring.learned import LearnedModel, decode_model
+from vmafx.training.base_model import SvrModel, parse_model
 from vmafx.training.network import (
     INPUTS,
     MIN_DEVIATION,
@@ -51,21 +54,34 @@ class StartingModel(msgspec.Struct, frozen=True):
     max_error: float | None = None
 
 
+class _ModelFormat(msgspec.Struct):
+    format: str = ""  # only learned models have one
+
+
 def distill(base: SvrModel, seed: int = 0) -> StartingModel:
     """The network for a base model. Takes a second or two. Raises BadInput if the scores of the model make no sense."""
-    rng = np.random.default_rng(seed)
-    features, held_out = (plausible_features(base, POINTS_TO_FIT, rng) for _ in range(2))
-    normalisation = Normalisation(features.mean(axis=0), np.maximum(features.std(axis=0), MIN_DEVIATION))
-    targets = base.raw_scores(features) / POINTS
-    if np.abs(targets).max() > MAX_TARGET:
-        raise BadInput("model", "its scores of ordinary features are far from 0 to 100")
-    parameters = _fit(_random_parameters(rng), normalisation.inputs(features), targets)
-    errors = scores(parameters, normalisation.inputs(held_out)) - base.predict(held_out)
+    with threadpool_limits(1, "blas"):  # more threads gain nothing here, and would round differently
+        rng = np.random.default_rng(seed)
+        features, held_out = (plausible_features(base, POINTS_TO_FIT, rng) for _ in range(2))
+        normalisation = Normalisation(features.mean(axis=0), np.maximum(features.std(axis=0), MIN_DEVIATION))
+        targets = base.raw_scores(features) / POINTS
+        if np.abs(targets).max() > MAX_TARGET:
+            raise BadInput("model", "its scores of ordinary features are far from 0 to 100")
+        parameters = _fit(_random_parameters(rng), normalisation.inputs(features), targets)
+        errors = scores(parameters, normalisation.inputs(held_out)) - base.predict(held_out)
     return StartingModel(
         to_model(parameters, normalisation, base.engine_model),
         rms_error=float(np.sqrt(np.mean(errors**2))),
         max_error=float(np.abs(errors).max()),
     )
+
+
+def starting_model(content: bytes, name: str) -> StartingModel:
+    """Start from the content of a file: a VMAF model is distilled, a learned model used as it is. Raises BadInput."""
+    with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        if msgspec.json.decode(content, type=_ModelFormat).format:
+            return continue_from(decode_model(content, name))
+    return distill(parse_model(content, name))
 
 
 def continue_from(model: LearnedModel) -> StartingModel:

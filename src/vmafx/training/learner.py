@@ -46,7 +46,8 @@ from vmafx.training.status import Quality
 
 MOMENTUM = 0.9
 MAX_GRADIENT = 1.0  # norm; a batch of predictions that are wrong by 10 points has about 0.5
-COMPARE_EVERY = 8  # steps
+COMPARE_EVERY = 8  # steps; every step at first, since the next checkpoint may be near
+EARLY_COMPARISONS = 50
 COMPARE_ROWS = 32
 NORMALISE_EVERY = 10_000  # samples
 NORMALISE_OVER = 100_000  # samples: older ones lose weight
@@ -62,7 +63,6 @@ class Learner:
         self._state, self._config = state, config
         self._window = HeldOutWindow(state.held_out)
         self._buffer = ShuffleBuffer(state.pending, config.batch_size)
-        self._overflow = False
         self._live, self._velocity, self._average = (state.weights[row] for row in (LIVE, VELOCITY, AVERAGE))
         self._gradient = np.zeros_like(self._live)
         self._backpropagation = Backpropagation(self._live, self._gradient, config.batch_size)
@@ -108,7 +108,6 @@ class Learner:
             begin += self._buffer.add(features[begin:], targets[begin:], weights[begin:], state.trained)
             if (rows := self._buffer.take(state.trained)) is not None:
                 self._train(rows)
-        self._overflow = not math.isfinite(self._live.dot(self._live))
 
     def _train(self, rows: Array) -> None:
         """Train on whole batches."""
@@ -128,7 +127,7 @@ class Learner:
         live, velocity, average = self._live, self._velocity, self._average
         self._backpropagation.run(inputs, targets, weights)
         state.steps += 1
-        if not state.steps % COMPARE_EVERY:
+        if state.comparison.count < EARLY_COMPARISONS or not state.steps % COMPARE_EVERY:
             self._compare(inputs[:COMPARE_ROWS], targets[:COMPARE_ROWS], weights[:COMPARE_ROWS])
         norm = math.sqrt(gradient.dot(gradient))
         rate = state.learning_rate * (MAX_GRADIENT / norm if norm > MAX_GRADIENT else 1.0)
@@ -173,7 +172,8 @@ class Learner:
 
     def divergence(self) -> str:
         """Why the training has diverged since the last checkpoint; empty if it has not."""
-        return "a weight is not a finite number" if self._overflow else self._state.comparison.problem()
+        finite = bool(np.isfinite(self._live).all())
+        return self._state.comparison.problem() if finite else "a weight is not a finite number"
 
     def accept_checkpoint(self) -> None:
         """Measure divergence by the averaged weights of now. Call it at a checkpoint, before `state`."""
@@ -183,14 +183,14 @@ class Learner:
     def roll_back(self, good_state: bytes, factor: float = 0.5) -> None:
         """Continue from the averaged weights of an earlier state, at a learning rate lowered by `factor`.
 
-        Counters, statistics of the features and held-out samples stay: they have not diverged.
+        Counters, held-out samples and the samples in the buffer stay.
         """
         good, state = decode_state(good_state), self._state
-        good.normalisation.convert(good.weights, state.normalisation)
+        state.normalisation, state.moments = good.normalisation, good.moments
         for row in (LIVE, AVERAGE, REFERENCE):
             state.weights[row] = good.weights[AVERAGE]
         state.weights[VELOCITY] = 0.0
-        state.comparison, self._overflow = LossComparison(), False
+        state.comparison = LossComparison()
         state.learning_rate *= factor
         state.rollbacks += 1
 

@@ -13,7 +13,7 @@ from vmafx.training.samples import FEATURES
 from vmafx.training.shuffle_buffer import COLUMNS
 
 LIVE, VELOCITY, AVERAGE, REFERENCE = range(4)  # rows of the weights
-PRIOR_SAMPLES = 10_000  # that the normalisation of the starting model counts as
+PRIOR_SAMPLES = 3000  # that the normalisation of the starting model counts as
 
 
 class InvalidState(Exception):

@@ -222,7 +222,10 @@ class OnlineTraining:
         """Write a version of the model if it is time, and a snapshot if it is time for that."""
         try:
             if self._is_due():
-                return self._checkpoint()
+                problem = self._learner.divergence()
+                if not problem:
+                    return self._checkpoint()
+                self._roll_back(problem)
             if self._position != self._saved_position and not _within(self._saved_at, self._now(), SNAPSHOT_INTERVAL):
                 self.save()
         except OSError as error:

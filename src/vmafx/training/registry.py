@@ -4,9 +4,10 @@ oras-py has no timeouts, sleeps for minutes between its retries and encodes mani
 request has a timeout and is sent once, since the trainer tries again itself, and the manifest's bytes are ours.
 """
 
+import logging
 import os
-import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,6 +28,10 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (  # the first match applies
     (requests.exceptions.Timeout, "it does not answer in time"),
     (requests.exceptions.ConnectionError, "cannot connect to it"),
 )
+
+
+_UNEXPECTED = (ValueError, TypeError, AttributeError, LookupError)  # what oras raises for odd responses
+logging.getLogger("oras.logger").disabled = True  # PushFailed says it
 
 
 class PushFailed(Exception):
@@ -61,7 +66,7 @@ class ModelRepository:
             raise self._failed(str(error)) from None
         except _Denied as error:
             raise self._failed(f"it refused the credentials, or they do not allow to push ({error})") from None
-        except (requests.RequestException, ValueError) as error:  # their messages contain URLs with upload tokens
+        except (OSError, *_UNEXPECTED) as error:  # the messages contain URLs with upload tokens
             reasons = (reason for kind, reason in _REASONS if isinstance(error, kind))
             raise self._failed(next(reasons, "it did not answer as a registry does")) from None
 
@@ -95,14 +100,13 @@ class ModelRepository:
 
     def _push_blobs(self, client: Any, artifact: ModelArtifact) -> None:
         manifest = decode_manifest(artifact.manifest, self.name)
-        container = oras.container.Container(self.name)
-        with tempfile.TemporaryDirectory() as folder:
-            blobs = ((manifest.config, artifact.config), (manifest.layers[0], artifact.model))
-            for descriptor, content in blobs:
-                path = Path(folder) / descriptor.digest.removeprefix("sha256:")
-                path.write_bytes(content)
-                layer = {"digest": descriptor.digest, "size": descriptor.size}
-                self._check(client.upload_blob(str(path), container, layer), {200, 201, 202})
+        container = oras.container.Container(self._path)
+        container.registry = self._registry  # which oras does not recognise if it has neither dot nor port
+        container.namespace, _, container.repository = self._path.rpartition("/")
+        for descriptor, content in ((manifest.config, artifact.config), (manifest.layers[0], artifact.model)):
+            layer = {"digest": descriptor.digest, "size": descriptor.size}
+            with _file_in_memory(content) as path:
+                self._check(client.upload_blob(path, container, layer), {200, 201, 202})
 
     def _push_manifest(self, client: Any, artifact: ModelArtifact, reference: str) -> None:
         url = f"{self._url}/v2/{self._path}/manifests/{reference}"
@@ -156,6 +160,15 @@ class _NoPlainHttp(requests.adapters.BaseAdapter):
 
     def close(self) -> None:
         pass
+
+
+@contextmanager
+def _file_in_memory(content: bytes) -> Iterator[str]:
+    """A path for oras, which reads files only; the disk may be full."""
+    with os.fdopen(os.memfd_create("blob"), "wb") as file:
+        file.write(content)
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"
 
 
 def _session(url: str, timeout: float) -> requests.Session:

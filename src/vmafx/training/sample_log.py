@@ -59,11 +59,11 @@ class SampleLog:
         self._lock = threading.Lock()
         self._undecodable: set[int] = set()
         self._attempts = _RecentAttempts(MAX_ATTEMPTS)
-        self.samples = 0  # batches that were stored or found in the log
+        self.batches = 0  # batches that were stored or found in the log
         for _, record in self.read():
             if isinstance(record, StoredSamples):
                 self._attempts.add(record.source)
-                self.samples += 1
+                self.batches += 1
 
     @property
     def end(self) -> int:
@@ -99,7 +99,7 @@ class SampleLog:
                 return False
             self._append(StoredSamples(push.source, push.batch, time))
             self._attempts.add(push.source)
-            self.samples += 1
+            self.batches += 1
             return True
 
     def store_human_score(self, score: HumanScore, time: datetime) -> None:

@@ -11,7 +11,6 @@ from vmafx.training.network import Array
 from vmafx.training.samples import FEATURES
 
 SIZE = 2048  # about the samples of seven clips
-FIRST_SIZE = 256
 COLUMNS = len(FEATURES) + 2  # features, target, weight
 
 
@@ -51,4 +50,4 @@ class ShuffleBuffer:
         return mixed[:taken]
 
     def _limit(self, trained: int) -> int:
-        return max(min(max(FIRST_SIZE, 2 * trained), SIZE), 2 * self._batch_size)
+        return max(min(2 * trained, SIZE), 2 * self._batch_size)

@@ -10,8 +10,11 @@ from tests.integration.kube.test_client import make
 from tests.integration.operator.test_operator import create_node
 from tests.support.fleet import allow_pods
 from tests.support.project import ROOT
+from tests.support.scripted_trainer import ScriptedTrainers, checkpoint, running
 from tests.support.serving import serving
+from tests.support.serving_kubelet import ServingKubelet
 from tests.support.tokens import bearing, service_account_token
+from tests.support.trainings import Trainings, reconciling_trainings
 from tests.support.waiting import eventually, until
 from vmafx.generate.files import OPERATOR_ROLES
 from vmafx.kube import JOBS, NODES, Client, ObjectKey, Resource
@@ -65,6 +68,21 @@ async def test_the_operator_can_run_a_job_as_a_pod(operator: Client, client: Cli
     assert len((await operator.list(JOBS)).items) >= 1
     await operator.delete(PODS, ObjectKey(namespace, f"{key.name}-0"))
     await operator.delete(JOBS, key)
+
+
+async def test_the_operator_can_run_a_training(operator: Client, client: Client, namespace: str) -> None:
+    """Everything that it creates and changes for one, its volume claim and the key of samples included."""
+    async with ScriptedTrainers() as trainers:
+        trainers.answers["t"] = running(checkpoints=(checkpoint(1),))
+        kubelet = ServingKubelet(client, namespace)
+        async with kubelet, reconciling_trainings(operator, namespace, trainers.address):
+            trainings = Trainings(client, namespace)
+            await trainings.create()
+            await trainings.until("Ready")
+            await trainings.until_event("Checkpoint")
+            await trainings.change(retainPolicy="Delete", storage={"size": "2Gi"})
+            assert "cannot grow" in await trainings.until("Ready", "False", "Refused")
+            assert (await trainings.claim() or {})["metadata"]["ownerReferences"]
 
 
 async def test_the_operator_can_run_a_service(operator: Client, client: Client, namespace: str) -> None:

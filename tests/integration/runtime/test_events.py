@@ -48,6 +48,19 @@ async def test_kubectl_describe_shows_an_event(
     assert "no node fits; add one, or change nodeSelector" in shown
 
 
+async def test_events_by_note_are_separate_unless_the_note_is_the_same(
+    client: Client, namespace: str, recorder: EventRecorder
+) -> None:
+    job = await job_subject(client, namespace)
+    for number in (1, 2, 2, 2):
+        recorder.emit(job, "Normal", "Checkpoint", "Reconcile", f"version {number}", by_note=True)
+
+    async def counted() -> bool:
+        return await series_counts(client, namespace) == [1, 3]
+
+    await eventually(counted, "one event for each version")
+
+
 async def test_a_repeated_event_is_counted_in_its_series(
     client: Client, namespace: str, recorder: EventRecorder
 ) -> None:

@@ -64,6 +64,13 @@ def test_a_version_is_in_the_registry_by_digest_and_tags(registry: OciRegistry, 
     assert manifest.layers[0].digest == f"sha256:{hashlib.sha256(model).hexdigest()}"
 
 
+@pytest.mark.parametrize("path", ["vmaf", "my.team/vmaf", "a/b/c"])
+def test_any_repository_of_any_name_of_the_registry(registry: OciRegistry, tmp_path: Path, path: str) -> None:
+    version = make_version(tmp_path, learned_model())
+    ModelRepository(f"localhost:{registry.address.partition(':')[2]}/{path}").push(version, 1)
+    assert get(registry, f"{path}/manifests/latest") == (version.manifest, version.digest)
+
+
 def test_the_credentials_of_the_config_are_used(protected: OciRegistry, tmp_path: Path) -> None:
     version = make_version(tmp_path, learned_model())
     config = docker_config(tmp_path / "docker", protected.address)
@@ -159,6 +166,20 @@ async def test_a_server_that_refuses(tmp_path: Path, status: int, why: str) -> N
         repository = ModelRepository(f"127.0.0.1:{server.port}/team/vmaf")
         with pytest.raises(PushFailed, match=why):
             await asyncio.to_thread(repository.push, make_version(tmp_path, learned_model()), 1)
+
+
+@pytest.mark.parametrize("token", [b"[]", b"{}", b"no JSON", b'{"token": 5}'])
+async def test_an_authorization_service_without_a_token(tmp_path: Path, token: bytes) -> None:
+    async with WebServer() as server:
+        realm = server.serve("/token", says(200, token))
+        server.serve("/v2/", says(401, WWW_Authenticate=f'Bearer realm="{realm}",service="x"'))
+        for path in ("blobs/uploads/", "blobs/"):
+            server.serve(f"/v2/team/vmaf/{path}", says(401))
+        registry = f"127.0.0.1:{server.port}"
+        repository = ModelRepository(f"{registry}/team/vmaf", docker_config=docker_config(tmp_path, registry))
+        with pytest.raises(PushFailed) as failure:
+            await asyncio.to_thread(repository.push, make_version(tmp_path / "versions", learned_model()), 1)
+        assert PASSWORD not in str(failure.value)
 
 
 async def test_a_server_that_hangs(tmp_path: Path) -> None:

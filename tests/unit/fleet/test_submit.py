@@ -40,5 +40,9 @@ def test_absolute_paths_become_uris_and_relative_paths_are_rejected() -> None:
             clip_uri(path)
     assert model_uri("vmaf_v0.6.1") == "vmaf_v0.6.1"
     assert model_uri("/models/mine.json") == "file:///models/mine.json"
+    digest = "sha256:" + "0" * 64
+    assert model_uri(f"OCI://registry.example.com/vmaf@{digest}") == f"oci://registry.example.com/vmaf@{digest}"
+    with pytest.raises(JobRejected, match="oras resolve"):
+        model_uri("oci://registry.example.com/vmaf:v3")
     with pytest.raises(JobRejected):
         model_uri("mine.json")

@@ -51,7 +51,7 @@ def test_an_attempt_counts_once_also_after_a_restart(tmp_path: Path) -> None:
         log = SampleLog(tmp_path, max_bytes=LARGE)
         assert [log.store(push(number), NOW) for number in range(20)] == [expected] * 20
         assert not log.store(push(5, frames=4), NOW)
-        assert log.samples == log.end == 20
+        assert log.batches == log.end == 20
         log.close()
 
 

@@ -6,7 +6,7 @@ trainers push, has neither, nor timeouts.
 
 import os
 import re
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
@@ -16,7 +16,7 @@ from vmafx.scoring.errors import BadInput
 from vmafx.scoring.media import web
 from vmafx.scoring.media.address_guard import AddressGuard
 from vmafx.scoring.media.policy import MediaPolicy
-from vmafx.scoring.media.registries import Credentials, Reference, find_credentials, url_of
+from vmafx.scoring.media.registries import Reference, RegistryLogin, find_credentials, url_of
 from vmafx.scoring.media.retry import retry_transfer
 from vmafx.scoring.media.staging import StagedFile
 from vmafx.scoring.media.uri import Location
@@ -52,6 +52,7 @@ class _Pull:
         self._session, self._guard, self._location, self._staging = session, guard, location, staging
         self._reference = Reference.of(location)
         self._registry = url_of(self._reference.registry, staging.policy.insecure_registries)
+        self._scheme = self._registry.partition(":")[0]
         self._repository = f"{self._registry}/v2/{self._reference.repository}"
 
     async def run(self) -> None:
@@ -67,7 +68,7 @@ class _Pull:
         if (f"sha256:{self._staging.digest}", self._staging.size) != (layer.digest, layer.size):
             raise self._bad("the registry sent a model with another digest or size than its manifest says")
 
-    async def _authenticate(self, credentials: Credentials | None) -> str | None:
+    async def _authenticate(self, credentials: RegistryLogin | None) -> str | None:
         """The Authorization header that the registry asks for."""
         challenge = ""
 
@@ -86,9 +87,9 @@ class _Pull:
             case _:
                 return None
 
-    async def _request_token(self, challenge: dict[str, str], credentials: Credentials | None) -> str | None:
+    async def _request_token(self, challenge: dict[str, str], credentials: RegistryLogin | None) -> str | None:
         realm = challenge.get("realm", "")
-        if urlsplit(realm).scheme not in {"https", urlsplit(self._registry).scheme}:
+        if not realm.startswith(("https://", f"{self._scheme}://")):
             raise self._bad("the registry asks to send credentials without TLS")
         scope = f"repository:{self._reference.repository}:pull"
         query = urlencode({"service": challenge.get("service", ""), "scope": scope})
@@ -110,11 +111,11 @@ class _Pull:
             return os.pread(staging.seal(), limit, 0), staging.digest
 
     async def _download(self, url: str, staging: StagedFile, login: str | None, accept: str = "*/*") -> None:
-        location = Location(urlsplit(url).scheme, url, self._location.display_name)
+        location = Location("oci", url, self._location.display_name)
         request = web.DownloadRequest(
             login=login,
             accept=accept,
-            redirects=frozenset({"https", urlsplit(self._registry).scheme}),
+            redirects=frozenset({"https", self._scheme}),
             denied="check the credentials for the registry in the config.json that DOCKER_CONFIG names",
         )
         download = web.HttpDownload(self._session, self._guard, location, staging, request)

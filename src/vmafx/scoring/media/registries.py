@@ -30,7 +30,7 @@ class Reference(msgspec.Struct, frozen=True):
         return cls(registry, repository, digest)
 
 
-class Credentials(msgspec.Struct, frozen=True):
+class RegistryLogin(msgspec.Struct, frozen=True):
     """User and password for a registry."""
 
     user: str
@@ -38,7 +38,7 @@ class Credentials(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         """Without the password, since errors and logs show this."""
-        return f"Credentials({self.user!r})"
+        return f"RegistryLogin({self.user!r})"
 
     def basic(self) -> str:
         """The value of an Authorization header."""
@@ -62,7 +62,7 @@ def url_of(registry: str, insecure: Collection[str]) -> str:
     return f"{'http' if plain else 'https'}://{registry}"
 
 
-def find_credentials(registry: str, folder: Path | None) -> Credentials | None:
+def find_credentials(registry: str, folder: Path | None) -> RegistryLogin | None:
     """The credentials in the config.json of Docker in `folder`. Credential helpers are not run. Raises NodeFault."""
     try:
         path = folder.expanduser() / "config.json" if folder is not None else None
@@ -86,8 +86,8 @@ def _keys(registry: str) -> tuple[str, ...]:
     return (registry, *(f"https://{registry}{path}" for path in ("", "/", "/v2/", "/v1/")), f"http://{registry}")
 
 
-def _decode(entry: _Entry) -> Credentials | None:
+def _decode(entry: _Entry) -> RegistryLogin | None:
     if entry.auth:
         user, _, password = base64.b64decode(entry.auth, validate=True).decode().partition(":")
-        return Credentials(user, password)
-    return Credentials(entry.username, entry.password) if entry.username else None
+        return RegistryLogin(user, password)
+    return RegistryLogin(entry.username, entry.password) if entry.username else None

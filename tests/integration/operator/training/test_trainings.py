@@ -3,6 +3,7 @@
 import msgspec
 
 from tests.conftest import Kubectl
+from tests.support.project import ROOT
 from tests.support.scripted_trainer import DIGEST, ScriptedTrainers, checkpoint, running
 from tests.support.trainings import IMAGE, Trainings
 from tests.support.waiting import eventually
@@ -39,6 +40,15 @@ async def test_a_training_gets_a_trainer_and_reports_what_it_learns(
         (owner,) = child["metadata"]["ownerReferences"]
         assert (owner["uid"], owner["controller"]) == (created.metadata.uid, True)
         assert child["metadata"]["labels"][MANAGED_BY] == FIELD_MANAGER
+
+
+async def test_the_example_trains(trainings: Trainings, trainers: ScriptedTrainers, kubectl: Kubectl) -> None:
+    trainers.answers["house-model"] = running(checkpoints=(checkpoint(1),))
+    assert kubectl("apply", "-f", str(ROOT / "examples" / "training.yaml")).returncode == 0
+    await trainings.until("Ready", name="house-model")
+    message = await trainings.until("Published", name="house-model")
+    assert message == f"registry.example.com/models/house@{DIGEST}1"
+    assert kubectl("wait", "vmtrain/house-model", "--for=condition=Ready", "--timeout=10s").returncode == 0
 
 
 async def test_the_pod_of_a_trainer(trainings: Trainings) -> None:

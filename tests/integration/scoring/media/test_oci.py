@@ -164,6 +164,15 @@ async def test_a_model_of_an_implausible_size_is_not_fetched(server: WebServer, 
     assert not any("/blobs/" in request.target for request in server.requests)
 
 
+@pytest.mark.parametrize("digest", ["sha256:../../other", "sha512:" + "0" * 128, ""])
+async def test_a_model_by_another_digest_is_not_fetched(server: WebServer, digest: str) -> None:
+    config = Descriptor(CONFIG_TYPE, digest_of(b"{}"), 2)
+    manifest = ModelManifest(config=config, layers=(Descriptor(MODEL_TYPE, digest, 1),))
+    with pytest.raises(BadInput, match="another digest than SHA-256"):
+        await fetched(serve(server, ModelArtifact(msgspec.json.encode(manifest), b"{}", b"x")))
+    assert not any("/blobs/" in request.target for request in server.requests)
+
+
 async def test_endless_bodies_are_cut_off(server: WebServer, version: ModelArtifact) -> None:
     sent: list[int] = []
     uri = serve(server, version)
@@ -206,9 +215,10 @@ async def test_a_redirect_is_checked_like_the_registry(server: WebServer, versio
 
 async def test_a_token_is_not_requested_without_tls(server: WebServer, version: ModelArtifact, tmp_path: Path) -> None:
     uri = serve(server, version)
-    server.serve("/v2/", says(401, WWW_Authenticate='Bearer realm="ftp://127.0.0.1/token",service="x"'))
-    with pytest.raises(BadInput, match="without TLS"):
-        await fetched(uri)
+    for realm, why in (("ftp://127.0.0.1/token", "without TLS"), ("", "without TLS"), ("http://[", "URL is invalid")):
+        server.serve("/v2/", says(401, WWW_Authenticate=f'Bearer realm="{realm}",service="x"'))
+        with pytest.raises(BadInput, match=why):
+            await fetched(uri)
     server.serve("/v2/", says(401, WWW_Authenticate=f'Bearer realm="{server.serve("/token", says(200, b"[]"))}"'))
     with pytest.raises(BadInput, match="sent no token"):
         await fetched(uri)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from vmafx.scoring.errors import BadInput, NodeFault
-from vmafx.scoring.media.registries import Credentials, Reference, find_credentials, url_of
+from vmafx.scoring.media.registries import Reference, RegistryLogin, find_credentials, url_of
 from vmafx.scoring.media.uri import locate
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
@@ -67,16 +67,16 @@ def encoded(text: str) -> str:
 @pytest.mark.parametrize(
     ("auths", "found"),
     [
-        ({"r.io": {"auth": encoded("me:a:b")}}, Credentials("me", "a:b")),
-        ({"https://r.io": {"username": "me", "password": "it"}}, Credentials("me", "it")),
-        ({"https://r.io/v2/": {"auth": encoded("me:it"), "email": "x"}}, Credentials("me", "it")),
+        ({"r.io": {"auth": encoded("me:a:b")}}, RegistryLogin("me", "a:b")),
+        ({"https://r.io": {"username": "me", "password": "it"}}, RegistryLogin("me", "it")),
+        ({"https://r.io/v2/": {"auth": encoded("me:it"), "email": "x"}}, RegistryLogin("me", "it")),
         ({"r.io.example.com": {"auth": encoded("me:it")}}, None),
         ({"r.io": {}}, None),
         ({}, None),
     ],
 )
 def test_credentials_are_found_by_the_name_of_the_registry(
-    tmp_path: Path, auths: dict[str, Any], found: Credentials | None
+    tmp_path: Path, auths: dict[str, Any], found: RegistryLogin | None
 ) -> None:
     (tmp_path / "config.json").write_bytes(msgspec.json.encode({"auths": auths, "credsStore": "desktop"}))
     assert find_credentials("r.io", tmp_path) == found
@@ -94,4 +94,4 @@ def test_a_damaged_config_is_not_shown(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_password_is_not_printed() -> None:
-    assert "s3cret" not in f"{Credentials('me', 's3cret')!r} {Credentials('me', 's3cret')}"
+    assert "s3cret" not in f"{RegistryLogin('me', 's3cret')!r} {RegistryLogin('me', 's3cret')}"

@@ -1,0 +1,137 @@
+"""How often the status of trainers is read, in virtual time, and how few connections that takes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import pytest
+
+from tests.support import virtual
+from tests.support.setting_defaults import defaults
+from vmafx.clock import loop_time
+from vmafx.kube import ObjectKey
+from vmafx.operator.training.decide import QUICK_PERIOD
+from vmafx.operator.training.settings import TrainingSettings
+from vmafx.operator.training.trainers import TrainerClient, TrainerPoller, parse_address
+from vmafx.training.status import TrainerStatus
+
+KEY = ObjectKey("n", "t")
+
+
+class FakeTrainers(TrainerClient):
+    """Answers that a test sets, without a network."""
+
+    def __init__(self) -> None:
+        super().__init__("http://none")
+        self.answer: TrainerStatus | OSError = OSError("refused")
+        self.times: list[float] = []
+
+    async def get_status(self, key: ObjectKey) -> TrainerStatus:
+        self.times.append(loop_time())
+        if isinstance(self.answer, OSError):
+            raise self.answer
+        return self.answer
+
+
+class Watched:
+    """A poller of one trainer, and the keys it reported."""
+
+    def __init__(self) -> None:
+        self.client, self.changed, self.answered = FakeTrainers(), [0], [0]
+        self.poller = TrainerPoller(self.client, 60.0, lambda _: self._count(self.changed), self._on_answer)
+
+    def _on_answer(self, _key: ObjectKey) -> None:
+        self._count(self.answered)
+
+    @staticmethod
+    def _count(counter: list[int]) -> None:
+        counter[0] += 1
+
+    def intervals(self) -> list[float]:
+        times = self.client.times
+        return [round(later - earlier, 3) for earlier, later in pairwise(times)]
+
+
+@asynccontextmanager
+async def polling() -> AsyncIterator[Watched]:
+    watched = Watched()
+    task = asyncio.create_task(watched.poller.run())
+    try:
+        yield watched
+    finally:
+        task.cancel()
+
+
+def test_a_trainer_that_starts_is_read_every_two_seconds_and_later_every_minute() -> None:
+    async def scenario() -> None:
+        async with polling() as watched:
+            watched.poller.follow(KEY, "1/0", changing=True)
+            await asyncio.sleep(7)
+            assert watched.intervals() == [2.0, 2.0, 2.0]
+            watched.client.answer = TrainerStatus(phase="Running")
+            await asyncio.sleep(2)
+            watched.poller.follow(KEY, "1/0", changing=False)
+            watched.client.times.clear()
+            await asyncio.sleep(200)
+            assert watched.intervals() == [60.0, 60.0]
+
+    virtual.run(scenario())
+
+
+def test_a_trainer_that_never_answers_is_read_less_often() -> None:
+    async def scenario() -> None:
+        async with polling() as watched:
+            watched.poller.follow(KEY, "1/0", changing=True)
+            await asyncio.sleep(QUICK_PERIOD + 300)
+            assert watched.intervals()[0] == 2.0
+            assert watched.intervals()[-1] == 60.0
+            assert watched.changed == [2]  # the first failure, and that it is unreachable; no more for the same error
+
+    virtual.run(scenario())
+
+
+def test_a_running_trainer_that_stops_answering_is_read_soon_again() -> None:
+    async def scenario() -> None:
+        async with polling() as watched:
+            watched.client.answer = TrainerStatus(phase="Running")
+            watched.poller.follow(KEY, "1/1", changing=False)
+            await asyncio.sleep(61)
+            watched.client.answer = OSError("refused")
+            watched.client.times.clear()
+            await asyncio.sleep(65)
+            assert watched.intervals()[0] == 2.0
+            latest = watched.poller.latest(KEY)
+            assert (latest.reachable, latest.status) == (False, TrainerStatus(phase="Running"))
+
+    virtual.run(scenario())
+
+
+def test_a_new_revision_is_read_at_once() -> None:
+    async def scenario() -> None:
+        async with polling() as watched:
+            watched.client.answer = TrainerStatus(phase="Running")
+            watched.poller.follow(KEY, "1/1", changing=False)
+            await asyncio.sleep(10)
+            watched.poller.follow(KEY, "1/1", changing=False)
+            watched.poller.follow(KEY, "2/1", changing=False)
+            await asyncio.sleep(1)
+            assert watched.intervals() == [10.0]
+            watched.poller.forget(KEY)
+            await asyncio.sleep(600)
+            assert watched.intervals() == [10.0]
+            assert watched.poller.latest(KEY).status is None
+            assert watched.answered == [2]
+
+    virtual.run(scenario())
+
+
+@pytest.mark.parametrize("text", ["", "trainer:9091", "ftp://a/b", "http://"])
+def test_an_invalid_address_is_rejected(text: str) -> None:
+    with pytest.raises(ValueError, match="must be an http or https URL"):
+        parse_address(text)
+
+
+def test_the_image_of_trainers_is_that_of_workers_unless_set() -> None:
+    assert defaults(TrainingSettings).image == "vmafx:latest"
+    assert defaults(TrainingSettings, worker_image="a", trainer_image="b").image == "b"

@@ -2,6 +2,7 @@
 
 import io
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -12,10 +13,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from vmafx.cli import cluster
 from vmafx.cli.options import HELP
 from vmafx.cli.terminal import can_redraw
-from vmafx.fleet.errors import BadScore
+from vmafx.fleet.errors import BadScore, FleetError
 from vmafx.fleet.human_scores import JobScore, check_jobs, parse_score, read_scores, set_scores
 from vmafx.fleet.reader import FleetReader
 from vmafx.kube import Client
+from vmafx.kube.errors import KubeError
 
 EXIT_USAGE = 2
 MAX_FILE_BYTES = 64 << 20
@@ -56,8 +58,8 @@ def label(
             await check_jobs(reader, scores)
             await _set(reader, scores)
             typer.echo(_summary(scores, where))
-            trainings = await reader.trainings()
-            typer.echo(_next(len(trainings), where), err=True)
+            with suppress(FleetError, KubeError):  # the scores are set, whoever may read trainings
+                typer.echo(_next(len(await reader.trainings()), where), err=True)
 
         cluster.run_with_client(work, kubeconfig, context, namespace)
     except BadScore as error:

@@ -17,7 +17,7 @@ from vmafx.controller.jobs import ClientJobs, JobStreams
 from vmafx.controller.middleware import CallMetrics
 from vmafx.controller.registry import AgentRegistry
 from vmafx.controller.results import ResultRecorder
-from vmafx.controller.samples import TRAINER_ADDRESS, SampleForwarder
+from vmafx.controller.samples import SampleForwarder
 from vmafx.controller.servicer import ControllerServicer, ServicerParts
 from vmafx.controller.sessions import Sessions, signing_key
 from vmafx.http import server
@@ -27,6 +27,7 @@ from vmafx.kube import Client
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
+from vmafx.training.address import DEFAULT_ADDRESS
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
 
@@ -60,7 +61,7 @@ async def controller_replica(
     doors: AccessControl | None = None,
     *,
     home: str = "",
-    trainers: str = TRAINER_ADDRESS,
+    trainers: str = DEFAULT_ADDRESS,
     metrics: Metrics | None = None,
     now: Callable[[], datetime] = utc_now,
     clock: Callable[[], float] = loop_time,

@@ -23,10 +23,11 @@ from vmafx.logs import log
 from vmafx.meters import Counters
 from vmafx.runtime.metrics import Metrics
 from vmafx.text import one_line
+from vmafx.training.address import trainer_url
 from vmafx.training.samples import SamplePush, SampleReceipt, SampleSource
 from vmafx.wire.controller_pb2 import PushSamplesResponse
 
-TRAINER_ADDRESS = "http://vmafx-trainer-{name}.{namespace}.svc.cluster.local:9091"
+SAMPLES_PATH = "/v1/samples"
 FORWARD_TIMEOUT = 4.0  # seconds for a trainer to reply; less than a worker Pod waits
 MAX_IN_FLIGHT = 16  # batches on the way to one trainer; further ones are sent again later
 # Replies of something that is not this trainer, of one with another key, or of a busy one: not about the samples.
@@ -129,12 +130,12 @@ class SampleForwarder:
         return reply
 
     async def _post(self, key: bytes, trainer: ObjectKey, body: bytes) -> TrainerReply:
-        address = self._address.replace("{name}", trainer.name).replace("{namespace}", trainer.namespace)
+        url = trainer_url(self._address, trainer.namespace, trainer.name, SAMPLES_PATH)
         token = sign(key, TrainerClaims(trainer_audience(trainer.namespace, trainer.name)))
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/msgpack"}
         try:
             async with asyncio.timeout(FORWARD_TIMEOUT):
-                response = await fetch(f"{address}/v1/samples", method="POST", headers=headers, body=body)
+                response = await fetch(url, method="POST", headers=headers, body=body)
         except (OSError, ValueError) as error:
             reason = str(error) or f"no reply within {FORWARD_TIMEOUT:.0f} s"
             return TrainerReply("unavailable", f"the trainer of {trainer} cannot be reached: {reason}")
@@ -148,12 +149,6 @@ class SampleForwarder:
         elif reply.result != "unavailable" and trainer in self._failing:
             self._failing.discard(trainer)
             log.info("trainer takes samples again", training=str(trainer))
-
-
-def parse_trainer_address(text: str) -> str:
-    if not text.startswith(("http://", "https://")):
-        raise ValueError(f"{text!r} must be a URL, such as {TRAINER_ADDRESS}")
-    return text.rstrip("/")
 
 
 def trainer_reply(response: HttpResponse, trainer: ObjectKey) -> TrainerReply:

@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from vmafx.controller.samples import TRAINER_ADDRESS, parse_trainer_address
 from vmafx.http.address import ListenAddress
 from vmafx.logs import LEVELS, LogFormat, LogLevel
 from vmafx.settings import Setting, Settings, one_of
+from vmafx.training.address import TRAINER_ADDRESS
 
 PROGRAM = "vmafx controller"
 ABOUT = """Serve clients and agents over gRPC and HTTP.
@@ -55,11 +55,7 @@ class ControllerSettings(Settings):
         "Namespace to serve (default: all).",
         flag="--namespace", variable="VMAFX_CONTROLLER_NAMESPACE", metavar="NAME",
     )]
-    trainer_address: Annotated[str, Setting(
-        "URL of the trainer of a VmafxModelTraining, which samples are forwarded to; {name} and {namespace} stand for "
-        "its name and namespace.",
-        default=TRAINER_ADDRESS, variable="VMAFX_TRAINER_ADDR", parse=parse_trainer_address,
-    )]
+    trainer_address: Annotated[str, TRAINER_ADDRESS]
     kubeconfig: Annotated[str, Setting(
         "Path to a kubeconfig (default: $KUBECONFIG, then the Pod's service account, then ~/.kube/config).",
         flag="--kubeconfig", metavar="FILE",

@@ -4,6 +4,7 @@ A library: it knows no Kubernetes. trainer/ runs it as a process.
 
     online.py          OnlineTraining: takes samples, learns from them, writes versions of the model
     config.py          what to train and how, as a trainer is given it
+    address.py         where trainers are
     status.py          what a trainer reports about its training
 
     samples.py         the samples of one attempt, as workers send and trainers store them

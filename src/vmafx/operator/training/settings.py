@@ -3,8 +3,8 @@
 from typing import Annotated
 
 from vmafx.operator.settings import WORKER_IMAGE
-from vmafx.operator.training.trainers import DEFAULT_ADDRESS, parse_address
 from vmafx.settings import Setting, Settings, at_least
+from vmafx.training.address import TRAINER_ADDRESS
 
 
 class TrainingSettings(Settings):
@@ -15,10 +15,7 @@ class TrainingSettings(Settings):
     trainer_image: Annotated[str, Setting(
         "Image of trainers (default: that of VMAFX_WORKER_IMAGE).", variable="VMAFX_TRAINER_IMAGE",
     )]
-    trainer_address: Annotated[str, Setting(
-        "HTTP address of trainers; {name} and {namespace} stand for those of the VmafxModelTraining.",
-        default=DEFAULT_ADDRESS, variable="VMAFX_TRAINER_ADDR", parse=parse_address,
-    )]
+    trainer_address: Annotated[str, TRAINER_ADDRESS]
     poll_interval: Annotated[int, Setting(
         "Seconds between two reads of a trainer's status; while it starts, it is read every 2 seconds.", default="60",
         variable="VMAFX_TRAINER_POLL_SECONDS", parse=at_least(1),

@@ -19,19 +19,11 @@ from vmafx.kube.tls import trust_context
 from vmafx.logs import log
 from vmafx.operator.training.decide import MIN_FAILURES, TrainerPoll, poll_interval, reported_fields
 from vmafx.text import one_line
-from vmafx.training.status import STATUS_PORT, TrainerStatus
+from vmafx.training.address import trainer_url
+from vmafx.training.status import TrainerStatus
 
 TIMEOUT = 5.0  # seconds for a reply
 MAX_CONCURRENT = 8  # requests to all trainers
-DEFAULT_ADDRESS = f"http://vmafx-trainer-{{name}}.{{namespace}}.svc.cluster.local:{STATUS_PORT}"
-
-
-def parse_address(text: str) -> str:
-    """The address of trainers: an http or https URL."""
-    parts = urlsplit(text)
-    if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise ValueError(f"{text!r} must be an http or https URL, such as {DEFAULT_ADDRESS}")
-    return text.rstrip("/")
 
 
 class TrainerClient:
@@ -75,7 +67,7 @@ class TrainerClient:
         return reply
 
     def _url(self, key: ObjectKey, path: str) -> str:
-        return self._address.replace("{name}", key.name).replace("{namespace}", key.namespace) + path
+        return trainer_url(self._address, key.namespace, key.name, path)
 
 
 class _Followed(msgspec.Struct, eq=False):

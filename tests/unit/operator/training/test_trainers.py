@@ -13,7 +13,8 @@ from vmafx.clock import loop_time
 from vmafx.kube import ObjectKey
 from vmafx.operator.training.decide import QUICK_PERIOD
 from vmafx.operator.training.settings import TrainingSettings
-from vmafx.operator.training.trainers import TrainerClient, TrainerPoller, parse_address
+from vmafx.operator.training.trainers import TrainerClient, TrainerPoller
+from vmafx.training.address import parse_trainer_address
 from vmafx.training.status import TrainerStatus
 
 KEY = ObjectKey("n", "t")
@@ -129,7 +130,7 @@ def test_a_new_revision_is_read_at_once() -> None:
 @pytest.mark.parametrize("text", ["", "trainer:9091", "ftp://a/b", "http://"])
 def test_an_invalid_address_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="must be an http or https URL"):
-        parse_address(text)
+        parse_trainer_address(text)
 
 
 def test_the_image_of_trainers_is_that_of_workers_unless_set() -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from bench.usage import memory_mib
-from tests.support.sample_streams import BASE, FRAMES, START, Stream, config, corrected, frames_of_clips
+from tests.support.sample_streams import FRAMES, Stream, base, config, corrected, frames_of_clips, start
 
 from vmafx.devcluster import paths
 from vmafx.scoring.learned import encode_model
@@ -55,7 +55,7 @@ def compare_speed(samples: int, rounds: int) -> None:
     peers = install_peers()
     stream = Stream.of_teacher(frames_of_clips(samples // FRAMES, seed=1))
     normalised = (stream.features - stream.features.mean(axis=0)) / stream.features.std(axis=0)
-    model = np.frombuffer(encode_model(START.model), np.uint8)
+    model = np.frombuffer(encode_model(start().model), np.uint8)
     seconds: dict[tuple[str, int], list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "stream.npz"
@@ -83,7 +83,7 @@ def _run_contestant(python: str, file: Path, name: str, size: int) -> float:
 
 def measure_memory(millions: int) -> None:
     """Learn many samples with checkpoints, as a trainer does, in this process."""
-    learner, stream = Learner(START, config()), Stream.of_teacher(frames_of_clips(1000, seed=2))
+    learner, stream = Learner(start(), config()), Stream.of_teacher(frames_of_clips(1000, seed=2))
     learner.hold_out(stream.features[-2000:], stream.targets[-2000:])
     resident, pauses = [memory_mib(os.getpid(), "VmRSS")], []
     for before in range(0, millions * MILLION, FRAMES):
@@ -118,7 +118,7 @@ def _checkpoint_ms(learner: Learner) -> float:
 
 def measure_quality(samples: int) -> None:
     features, held_out = frames_of_clips(samples // FRAMES, seed=3), frames_of_clips(2000, seed=4, frames=1)
-    stream, scores = Stream.of_teacher(features), BASE.predict(held_out)
+    stream, scores = Stream.of_teacher(features), base().predict(held_out)
     print(f"\nMean squared error on 2,000 frames of other clips, after {samples:,} samples\n")
     print("| learning rate | labels | base model | plain SGD | average (EMA) |\n|---|---|---|---|---|")
     falling = np.clip(stream.targets - np.linspace(0, 20, len(stream.targets)), 0, 100)
@@ -132,12 +132,12 @@ def measure_quality(samples: int) -> None:
             # With a decay of 0, the average is the weights in training: plain SGD.
             settings = [config(learning_rate=rate, ema_decay=decay) for decay in (0.0, 0.999)]
             errors = [_held_out_error(stream._replace(targets=targets), one, held_out, labels) for one in settings]
-            base = float(np.mean((scores - labels) ** 2))
-            print(f"| {rate} | {title} | {' | '.join(f'{error:.3f}' for error in (base, *errors))} |", flush=True)
+            untrained = float(np.mean((scores - labels) ** 2))
+            print(f"| {rate} | {title} | {' | '.join(f'{error:.3f}' for error in (untrained, *errors))} |", flush=True)
 
 
 def _held_out_error(stream: Stream, settings: TrainingConfig, held_out: Array, labels: Array) -> float:
-    learner = Learner(START, settings)
+    learner = Learner(start(), settings)
     learner.hold_out(held_out, labels)
     for begin in range(0, len(stream.targets), FRAMES):
         rows = slice(begin, begin + FRAMES)
@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--millions", type=int, default=10)
     arguments = parser.parse_args()
     print(f"Python {platform.python_version()}, numpy {np.__version__}, {os.cpu_count()} cores")
-    print(f"distilled vmaf_v0.6.1: root mean square error {START.rms_error:.3f}, maximum {START.max_error:.3f}")
+    print(f"distilled vmaf_v0.6.1: root mean square error {start().rms_error:.3f}, maximum {start().max_error:.3f}")
     compare_speed(arguments.samples, arguments.rounds)
     measure_memory(arguments.millions)
     measure_quality(arguments.samples)

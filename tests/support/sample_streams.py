@@ -1,18 +1,27 @@
 """Streams of samples for tests of learning: frames as those of real clips, and what their labels are."""
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from tests.support.video import FFMPEG
-from vmafx.training.base_model import embedded_model
+from vmafx.training.base_model import SvrModel, embedded_model
 from vmafx.training.config import TrainingConfig
-from vmafx.training.distillation import HIGHEST, LOWEST, distill, plausible_features
+from vmafx.training.distillation import HIGHEST, LOWEST, StartingModel, distill, plausible_features
 from vmafx.training.network import Array
 
-BASE = embedded_model("vmaf_v0.6.1", FFMPEG)
-START = distill(BASE)
 FRAMES = 300  # of a clip
+
+
+@cache
+def base() -> SvrModel:
+    return embedded_model("vmaf_v0.6.1", FFMPEG)
+
+
+@cache
+def start() -> StartingModel:
+    return distill(base())
 
 
 def config(*, learning_rate: float = 0.001, ema_decay: float = 0.999, batch_size: int = 32) -> TrainingConfig:
@@ -29,8 +38,8 @@ def config(*, learning_rate: float = 0.001, ema_decay: float = 0.999, batch_size
 def frames_of_clips(clips: int, seed: int, frames: int = FRAMES) -> Array:
     """The features of clips, one clip after the other; the frames of a clip are alike."""
     rng = np.random.default_rng(seed)
-    middle = plausible_features(BASE, clips, rng).repeat(frames, axis=0)
-    spread = 0.05 * plausible_features(BASE, 1000, rng).std(axis=0)
+    middle = plausible_features(base(), clips, rng).repeat(frames, axis=0)
+    spread = 0.05 * plausible_features(base(), 1000, rng).std(axis=0)
     return np.asarray(np.clip(middle + rng.normal(size=middle.shape) * spread, LOWEST, HIGHEST))
 
 
@@ -49,7 +58,7 @@ class Stream(NamedTuple):
 
     @classmethod
     def of_teacher(cls, features: Array) -> "Stream":
-        return cls(features, BASE.predict(features), np.ones(len(features)))
+        return cls(features, base().predict(features), np.ones(len(features)))
 
     def with_noise(self, seed: int, amplitude: float = 15.0) -> "Stream":
         """Labels that are wrong at random, but right on average: the noise keeps them between 0 and 100."""

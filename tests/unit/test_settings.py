@@ -214,8 +214,7 @@ def test_the_controller_can_disable_http_but_not_grpc(capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("groups", [*((group,) for group in GROUPS), OPERATOR])
 def test_flags_and_variables_are_unique(groups: tuple[type[Settings], ...]) -> None:
-    # Two groups may inherit a setting from the same class.
-    settings = dict.fromkeys(one for group in groups for one in declared(group).values())
+    settings = dict.fromkeys(one for group in groups for one in declared(group).values())  # groups may share one
     variables, flags = [one.variable for one in settings if one.variable], [one.flag for one in settings if one.flag]
     assert len(variables) == len(set(variables))
     assert len(flags) == len(set(flags))

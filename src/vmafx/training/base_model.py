@@ -141,9 +141,8 @@ def _embedded(binary: Path) -> Iterator[bytes]:
 def _read(parameters: _Parameters) -> SvrModel:
     """Raises ValueError."""
     if (parameters.model_type, parameters.norm_type) != ("LIBSVMNUSVR", "linear_rescale"):
-        raise ValueError(
-            f"it is a {parameters.model_type!r} with {parameters.norm_type!r}, not a LIBSVMNUSVR with linear_rescale"
-        )
+        kind = f"{parameters.model_type[:50]!r} with {parameters.norm_type[:50]!r}"
+        raise ValueError(f"it is a {kind}, not a LIBSVMNUSVR with linear_rescale")
     if parameters.score_transform is not None and parameters.score_transform.enabled not in {False, "false"}:
         raise ValueError("it has a score_transform that is always enabled")
     order = _feature_order(parameters.feature_names)

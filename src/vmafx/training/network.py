@@ -105,9 +105,11 @@ class Backpropagation:
 
 
 def from_model(model: LearnedModel) -> tuple[Array, Normalisation]:
-    """The parameters of a learned model. Raises BadInput if it is for other features."""
-    if sorted(model.features) != sorted(FEATURES) or len(model.hidden) > MAX_UNITS:
+    """The parameters of a learned model. Raises BadInput if it is for other features or too large."""
+    if sorted(model.features) != sorted(FEATURES):
         raise BadInput("model", f"a training starts from a model with the features {', '.join(FEATURES)}")
+    if len(model.hidden) > MAX_UNITS:
+        raise BadInput("model", f"a training starts from a model with at most {MAX_UNITS} hidden units")
     order = [model.features.index(name) for name in FEATURES]
     hidden = np.column_stack([np.array(model.hidden)[:, order], model.bias])
     parameters = np.concatenate([hidden.ravel(), model.output, [model.offset]])

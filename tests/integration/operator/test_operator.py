@@ -20,8 +20,9 @@ from vmafx.kube.core import EVENTS, LEASES
 from vmafx.kube.resources import UntypedObject
 
 CACHES = [
-    "deployments", "horizontalpodautoscalers", "httproutes", "poddisruptionbudgets", "pods", "services", "vmafxjobs",
-    "vmafxnodes", "zerfooinferenceservices",
+    "deployments", "horizontalpodautoscalers", "httproutes", "persistentvolumeclaims", "poddisruptionbudgets", "pods",
+    "serviceaccounts", "services", "vmafxjobs", "vmafxjobs", "vmafxmodeltrainings", "vmafxnodes",
+    "zerfooinferenceservices",
 ]  # fmt: skip
 
 

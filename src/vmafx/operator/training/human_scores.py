@@ -50,7 +50,7 @@ class LabelledJob(ApiModel):
     status: _LabelledStatus = _LabelledStatus()
 
 
-class HumanScores:
+class HumanScoreSender:
     """Delivers scores when they change, and again after the next answer of a trainer that did not take them."""
 
     def __init__(self, context: OperatorContext, client: TrainerClient, keys: SampleKeys) -> None:

@@ -21,7 +21,8 @@ PERMISSIONS = (
     Permission(group="apps", resources=("deployments",), verbs=APPLY),
     Permission(group="", resources=("services",), verbs=APPLY),
     Permission(group="", resources=("serviceaccounts",), verbs=APPLY),
-    Permission(group="", resources=("persistentvolumeclaims",), verbs=(*READ, "create", "patch")),
+    # The operator does not delete claims, but may only make a training the owner of what it could delete.
+    Permission(group="", resources=("persistentvolumeclaims",), verbs=APPLY),
     READ_SAMPLE_KEY,
     CREATE_SAMPLE_KEY,
 )

@@ -21,7 +21,7 @@ from vmafx.operator.training.decide import (
     is_undecided,
 )
 from vmafx.operator.training.gather import live_trainer
-from vmafx.operator.training.human_scores import HumanScores
+from vmafx.operator.training.human_scores import HumanScoreSender
 from vmafx.operator.training.settings import TrainingSettings
 from vmafx.operator.training.trainers import TrainerClient, TrainerPoller
 from vmafx.operator.training.volume import VolumeClaims, VolumeState, training_of
@@ -56,7 +56,7 @@ class TrainingReconciler:
             self.loop.owns(cache, TRAININGS.kind, when=changed)
         self.loop.watches(claims, to=training_of)
         client = TrainerClient(settings.trainer_address)
-        self.human_scores = HumanScores(context, client, self._keys)
+        self.human_scores = HumanScoreSender(context, client, self._keys)
         self.poller = TrainerPoller(
             client, settings.poll_interval, self.loop.queue.add, self.human_scores.trainer_answered
         )

@@ -56,6 +56,9 @@ class VolumeClaims:
             return VolumeState(waiting=f"waiting for the deletion of the earlier PersistentVolumeClaim {key.name}")
         try:
             return await self._update(training, key, claim)
+        except (BadRequest, Forbidden, Invalid) as error:
+            problem = TrainingProblem("Refused", f"the owner of the volume claim cannot be changed: {error}")
+            return VolumeState(int(quantity(_size(claim))), usable=True, problem=problem)
         except (Conflict, NotFound):  # changed or deleted since it was read
             return VolumeState(waiting=f"waiting for a change of PersistentVolumeClaim {key.name}")
 

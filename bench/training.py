@@ -24,9 +24,12 @@ from tests.support.sample_streams import FRAMES, Stream, base, config, corrected
 
 from vmafx.devcluster import paths
 from vmafx.scoring.learned import encode_model
+from vmafx.segments import SegmentLog
 from vmafx.training.config import TrainingConfig
 from vmafx.training.learner import Learner
 from vmafx.training.network import Array
+from vmafx.training.online import OnlineTraining
+from vmafx.training.samples import FEATURES, SamplePush, SampleSource, encode_batch, make_batch
 
 HERE = Path(__file__).parent
 OURS = "vmafx"
@@ -107,6 +110,55 @@ def measure_memory(millions: int) -> None:
     )
 
 
+def measure_trainer(clips: int) -> None:
+    """All that is done with samples: made by a worker, spooled by an agent, stored and learned by a trainer."""
+    values = _columns(frames_of_clips(clips, seed=6))
+    seconds = dict.fromkeys(
+        ("worker: make and encode", "agent: spool", "trainer: check and store", "trainer: learn"), 0.0
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        spool = SegmentLog(Path(folder) / "spool")
+        training = OnlineTraining(config(), Path(folder) / "trainer", start)
+        for number, columns in enumerate(values):
+            step = _Stopwatch(seconds)
+            batch = make_batch("vmaf_v0.6.1", range(FRAMES), columns, 80.0)
+            content = encode_batch(batch) if batch is not None else b""
+            step.took("worker: make and encode")
+            spool.append(content)
+            step.took("agent: spool")
+            training.accept(SamplePush(SampleSource("default", "n", f"job-{number}", f"job-{number}-0"), content))
+            step.took("trainer: check and store")
+            training.learn(8)
+            step.took("trainer: learn")
+        training.close()
+    print(f"\nCost of the samples of a job ({FRAMES} samples, {len(content):,} bytes), means of {clips} jobs, in ms:")
+    print(", ".join(f"{name} {1000 * total / clips:.2f}" for name, total in seconds.items()))
+    stored = seconds["trainer: check and store"] + seconds["trainer: learn"]
+    print(
+        f"Samples per second through a trainer, synced to disk one by one: {clips * FRAMES / stored:,.0f}", flush=True
+    )
+
+
+def _columns(features: Array) -> list[dict[str, list[float]]]:
+    """The features and scores of each clip, as a worker has them."""
+    table = np.column_stack([features, base().predict(features)])
+    names = (*FEATURES, "vmaf")
+    clips = table.reshape(-1, FRAMES, len(names))
+    return [{name: clip[:, column].tolist() for column, name in enumerate(names)} for clip in clips]
+
+
+class _Stopwatch:
+    """Adds the time since its last reading to one of the sums."""
+
+    def __init__(self, sums: dict[str, float]) -> None:
+        self._sums, self._since = sums, time.perf_counter()
+
+    def took(self, name: str) -> None:
+        now = time.perf_counter()
+        self._sums[name] += now - self._since
+        self._since = now
+
+
 def _checkpoint_ms(learner: Learner) -> float:
     began = time.perf_counter()
     learner.accept_checkpoint()
@@ -161,6 +213,7 @@ def main() -> None:
     print(f"distilled vmaf_v0.6.1: root mean square error {start().rms_error:.3f}, maximum {start().max_error:.3f}")
     compare_speed(arguments.samples, arguments.rounds)
     measure_memory(arguments.millions)
+    measure_trainer(arguments.samples // FRAMES)
     measure_quality(arguments.samples)
 
 

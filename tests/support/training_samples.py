@@ -1,29 +1,16 @@
 """Samples as a fleet would send them: plausible features, with the scores that vmaf_v0.6.1 gives them."""
 
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 
-import imageio_ffmpeg
 import numpy as np
 
-from vmafx.training.base_model import SvrModel, embedded_model
-from vmafx.training.distillation import StartingModel, distill, plausible_features
+from tests.support.sample_streams import base
+from vmafx.training.distillation import plausible_features
 from vmafx.training.network import Array
 from vmafx.training.samples import FEATURES, SampleBatch, SamplePush, SampleSource, encode_batch, make_batch
 
 BASE = "vmaf_v0.6.1"
 NAMESPACE, NODE = "films", "n1"
-
-
-@cache
-def base() -> SvrModel:
-    return embedded_model(BASE, Path(imageio_ffmpeg.get_ffmpeg_exe()))
-
-
-@cache
-def starting_model() -> StartingModel:
-    return distill(base())
 
 
 def frames(seed: int, count: int) -> tuple[Array, Array]:

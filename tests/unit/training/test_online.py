@@ -10,7 +10,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.support.training_samples import BASE, NAMESPACE, batch, frames, push, pushes, starting_model
+from tests.support.sample_streams import start
+from tests.support.training_samples import BASE, NAMESPACE, batch, frames, push, pushes
 from vmafx.scoring.learned import LearnedModel, decode_model
 from vmafx.training import versions
 from vmafx.training.config import TrainingConfig
@@ -42,7 +43,7 @@ class Site:
         self.folder, self.clock = folder, clock
         self._running: OnlineTraining | None = None
 
-    def start(self, base: Callable[[], StartingModel] = starting_model, **changes: Any) -> OnlineTraining:
+    def start(self, base: Callable[[], StartingModel] = start, **changes: Any) -> OnlineTraining:
         self.kill()
         config = msgspec.structs.replace(CONFIG, **changes)
         self._running = OnlineTraining(config, self.folder, base, self.clock)

@@ -87,7 +87,7 @@ def _run_contestant(python: str, file: Path, name: str, size: int) -> float:
 def measure_memory(millions: int) -> None:
     """Learn many samples with checkpoints, as a trainer does, in this process."""
     learner, stream = Learner(start(), config()), Stream.of_teacher(frames_of_clips(1000, seed=2))
-    learner.hold_out(stream.features[-2000:], stream.targets[-2000:])
+    learner.hold_out(stream.features[-2000:], stream.targets[-2000:], clip=1)
     resident, pauses = [memory_mib(os.getpid(), "VmRSS")], []
     for before in range(0, millions * MILLION, FRAMES):
         begin, learned = before % len(stream.targets), before + FRAMES
@@ -190,7 +190,7 @@ def measure_quality(samples: int) -> None:
 
 def _held_out_error(stream: Stream, settings: TrainingConfig, held_out: Array, labels: Array) -> float:
     learner = Learner(start(), settings)
-    learner.hold_out(held_out, labels)
+    learner.hold_out(held_out, labels, clip=1)
     for begin in range(0, len(stream.targets), FRAMES):
         rows = slice(begin, begin + FRAMES)
         learner.learn(stream.features[rows], stream.targets[rows], stream.weights[rows])

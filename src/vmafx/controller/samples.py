@@ -79,6 +79,7 @@ class SampleForwarder:
             job.metadata.name,
             job.status.controllerJobID or "",
             agent=True,
+            human_score=job.spec.humanScore,
         )
         return await self._keys.try_sign(claims) or ""
 
@@ -109,7 +110,7 @@ class SampleForwarder:
         key = await self._keys.get(claims.namespace)
         if key is None:
             return PushOutcome(PushSamplesResponse.RETRY, NO_KEY)
-        source = SampleSource(claims.namespace, claims.node, claims.job, claims.attempt)
+        source = SampleSource(claims.namespace, claims.node, claims.job, claims.attempt, claims.human_score)
         body = msgspec.msgpack.encode(SamplePush(source, batch))
         replies = await asyncio.gather(*(self._send(key, key_of(training), body) for training in trainings))
         return combined(replies)

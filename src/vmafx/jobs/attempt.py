@@ -32,7 +32,6 @@ class AttemptSpec(_UncheckedSpec, kw_only=True):
     """What to score, and the id of the attempt. Not validated again: the API server validated the job."""
 
     id: str
-    humanScore: float | None = None  # what people said about the clip, for its samples
 
 
 class AttemptResult(ApiModel):

@@ -25,6 +25,7 @@ class AttemptClaims(msgspec.Struct, frozen=True, tag_field="kind", tag="attempt"
     name: str  # of the VmafxJob
     attempt: str  # its controllerJobID
     agent: bool = False
+    human_score: float | None = None  # of the job
 
 
 class TrainerClaims(msgspec.Struct, frozen=True, tag_field="kind", tag="trainer"):

@@ -48,7 +48,7 @@ def is_current_attempt(job: JobView, attempt: str, node: ObjectKey) -> bool:
 def attempt_spec(job: JobView, attempt: int) -> AttemptSpec:
     """What a worker gets."""
     scoring = {name: getattr(job.spec, name) for name in ScoringSpec.__struct_fields__}
-    return AttemptSpec(**scoring, id=attempt_id(job, attempt), humanScore=job.spec.humanScore)
+    return AttemptSpec(**scoring, id=attempt_id(job, attempt))
 
 
 class QueueGate(NamedTuple):

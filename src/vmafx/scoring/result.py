@@ -55,6 +55,7 @@ class ScoreResult(msgspec.Struct, frozen=True, kw_only=True):
     pixelFormat: str
     subsample: int
     engine: EngineFacts
+    base: str = ""  # of a learned model; the column `vmaf_base` has its scores
     notes: tuple[str, ...] = ()  # conversions and other facts that affect the score
     key: str = ""  # cache key
     cached: bool = False

@@ -144,6 +144,7 @@ class Scorer:
             log = decode_log(outcome.libvmaf_log)
             numbers, values = _frame_values(comparison, outcome, log)
             if model.learned is not None:
+                values["vmaf_base"] = values["vmaf"]
                 values["vmaf"] = await in_thread(predict_scores, model.learned, values, model.name)
             result = _build_result(comparison, outcome, values, EngineFacts(self._engine.version, log.version), key)
             report = Report(result, numbers, values)
@@ -289,6 +290,7 @@ def _build_result(
         pixelFormat=plan.pixel_format,
         subsample=options.subsample,
         engine=engine,
+        base=comparison.model.learned.base if comparison.model.learned is not None else "",
         notes=(*plan.notes, *_outcome_notes(comparison, outcome)),
         key=key,
     )

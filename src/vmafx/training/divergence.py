@@ -15,7 +15,7 @@ import msgspec
 FACTOR = 2.0
 MARGIN = 16.0  # 4 points: without noise, R can be nearly zero
 SMOOTHING = 0.98  # L and R are averages of about 50 comparisons
-MIN_COMPARISONS = 10
+MIN_ROWS = 320  # samples that were compared
 
 
 class LossComparison(msgspec.Struct):
@@ -24,17 +24,18 @@ class LossComparison(msgspec.Struct):
     live: float = 0.0
     reference: float = 0.0
     weight: float = 0.0
-    count: int = 0
+    rows: int = 0
 
-    def add(self, live: float, reference: float) -> None:
+    def add(self, live: float, reference: float, rows: int) -> None:
+        """Add the mean losses of `rows` samples."""
         self.live = SMOOTHING * self.live + live
         self.reference = SMOOTHING * self.reference + reference
         self.weight = SMOOTHING * self.weight + 1.0
-        self.count += 1
+        self.rows += rows
 
     def problem(self) -> str:
         """Why the training has diverged; empty if it has not."""
-        if self.count < MIN_COMPARISONS:
+        if self.rows < MIN_ROWS:
             return ""
         live, reference = self.live / self.weight, self.reference / self.weight
         if live <= FACTOR * reference + MARGIN:

@@ -1,5 +1,7 @@
 """The held-out window: the latest samples that are never trained on, and how well a model predicts them."""
 
+import hashlib
+
 import numpy as np
 
 from vmafx.training.network import Array
@@ -7,18 +9,32 @@ from vmafx.training.samples import FEATURES
 from vmafx.training.status import Quality
 
 WINDOW = 2000
+COLUMNS = len(FEATURES) + 2  # features, target, clip
+HOLD_OUT_EVERY = 10  # clips
+
+
+def clip_id(job: str) -> int:
+    """A number that identifies the clip of a job; small enough to be exact as a float."""
+    return int.from_bytes(hashlib.blake2b(job.encode(), digest_size=6).digest())
+
+
+def is_held_out(job: str) -> bool:
+    """Whether the clip of a job is held out: decided by its uid, so the same for all of its attempts and scores."""
+    return clip_id(job) % HOLD_OUT_EVERY == 0
 
 
 class HeldOutWindow:
     """Keeps the latest WINDOW samples."""
 
     def __init__(self, rows: Array | None = None) -> None:
-        """Start with these rows of features and target, the oldest first."""
-        self._rows = np.empty((0, len(FEATURES) + 1)) if rows is None else rows[-WINDOW:]
+        """Start with these rows of features, target and clip, the oldest first."""
+        self._rows = np.empty((0, COLUMNS)) if rows is None else rows[-WINDOW:]
 
-    def add(self, features: Array, targets: Array) -> None:
-        """Targets are scores, 0 to 100."""
-        self._rows = np.concatenate([self._rows, np.column_stack([features, targets])])[-WINDOW:].copy()
+    def add(self, features: Array, targets: Array, clip: int) -> None:
+        """Targets are scores, 0 to 100. The samples replace earlier ones of the same clip."""
+        others = self._rows[self._rows[:, -1] != clip]
+        added = np.column_stack([features, targets, np.full(len(targets), float(clip))])
+        self._rows = np.concatenate([others, added])[-WINDOW:].copy()
 
     @property
     def rows(self) -> Array:
@@ -26,11 +42,11 @@ class HeldOutWindow:
 
     @property
     def features(self) -> Array:
-        return self._rows[:, :-1]
+        return self._rows[:, :-2]
 
     @property
     def targets(self) -> Array:
-        return self._rows[:, -1]
+        return self._rows[:, -2]
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -47,8 +47,10 @@ from vmafx.training.status import Quality
 MOMENTUM = 0.9
 MAX_GRADIENT = 1.0  # norm; a batch of predictions that are wrong by 10 points has about 0.5
 COMPARE_EVERY = 8  # steps; every step at first, since the next checkpoint may be near
-EARLY_COMPARISONS = 50
-COMPARE_ROWS = 32
+EARLY_ROWS = 1600
+COMPARE_ROWS = 512  # of a batch
+RECOVERY = 2.0  # factor of the learning rate
+RECOVER_AFTER = 10  # checkpoints without a divergence
 NORMALISE_EVERY = 10_000  # samples
 NORMALISE_OVER = 100_000  # samples: older ones lose weight
 
@@ -127,7 +129,7 @@ class Learner:
         live, velocity, average = self._live, self._velocity, self._average
         self._backpropagation.run(inputs, targets, weights)
         state.steps += 1
-        if state.comparison.count < EARLY_COMPARISONS or not state.steps % COMPARE_EVERY:
+        if state.comparison.rows < EARLY_ROWS or not state.steps % COMPARE_EVERY:
             self._compare(inputs[:COMPARE_ROWS], targets[:COMPARE_ROWS], weights[:COMPARE_ROWS])
         norm = math.sqrt(gradient.dot(gradient))
         rate = state.learning_rate * (MAX_GRADIENT / norm if norm > MAX_GRADIENT else 1.0)
@@ -145,7 +147,7 @@ class Learner:
         predictions = predict(self._state.weights[REFERENCE], inputs)
         reference = np.minimum(np.maximum(predictions, 0.0), 1.0) - targets
         shares = weights * (POINTS**2 / weights.sum())
-        self._state.comparison.add(float(shares @ live**2), float(shares @ reference**2))
+        self._state.comparison.add(float(shares @ live**2), float(shares @ reference**2), len(inputs))
 
     def _update_normalisation(self) -> None:
         """Normalise with the latest statistics, without changing what any of the weights computes."""
@@ -157,9 +159,14 @@ class Learner:
         old.convert(state.weights, new)
         state.normalisation, state.moments = new, np.eye(INPUTS) * min(count, NORMALISE_OVER)
 
-    def hold_out(self, features: Array, targets: Array) -> None:
-        """Keep samples to measure the quality with; they must not be trained on."""
-        self._window.add(features, targets)
+    def flush(self) -> None:
+        """Train on the samples that wait in the buffer, as far as they fill batches."""
+        if (rows := self._buffer.take_all(self._state.trained)) is not None:
+            self._train(rows)
+
+    def hold_out(self, features: Array, targets: Array, clip: int) -> None:
+        """Keep the samples of a clip to measure the quality with; they must not be trained on."""
+        self._window.add(features, targets, clip)
 
     def quality(self) -> Quality:
         """How well the averaged weights predict the held-out samples."""
@@ -176,23 +183,30 @@ class Learner:
         return self._state.comparison.problem() if finite else "a weight is not a finite number"
 
     def accept_checkpoint(self) -> None:
-        """Measure divergence by the averaged weights of now. Call it at a checkpoint, before `state`."""
-        self._state.weights[REFERENCE] = self._state.weights[AVERAGE]
-        self._state.comparison = LossComparison()
+        """Measure divergence by the averaged weights of now. Call it at a checkpoint, before `state`.
 
-    def roll_back(self, good_state: bytes, factor: float = 0.5) -> None:
-        """Continue from the averaged weights of an earlier state, at a learning rate lowered by `factor`.
-
-        Counters, held-out samples and the samples in the buffer stay.
+        A learning rate that was lowered is raised again after RECOVER_AFTER checkpoints.
         """
-        good, state = decode_state(good_state), self._state
-        state.normalisation, state.moments = good.normalisation, good.moments
-        for row in (LIVE, AVERAGE, REFERENCE):
-            state.weights[row] = good.weights[AVERAGE]
+        state = self._state
+        state.weights[REFERENCE] = state.weights[AVERAGE]
+        state.comparison = LossComparison()
+        state.good_checkpoints += 1
+        if not state.good_checkpoints % RECOVER_AFTER:
+            state.learning_rate = min(state.learning_rate * RECOVERY, state.configured_rate)
+
+    def rolled_back(self, good_state: bytes, factor: float = 0.5) -> "Learner":
+        """A Learner that continues from the checkpoint of `good_state`, at the rate of now lowered by `factor`.
+
+        It has everything of that state: the samples since then are to be learned again.
+        """
+        state = decode_state(good_state)
+        state.learning_rate = self._state.learning_rate * factor
+        state.rollbacks, state.good_checkpoints = self._state.rollbacks + 1, 0
+        for row in (LIVE, AVERAGE):
+            state.weights[row] = state.weights[REFERENCE]
         state.weights[VELOCITY] = 0.0
         state.comparison = LossComparison()
-        state.learning_rate *= factor
-        state.rollbacks += 1
+        return Learner(state, self._config)
 
     def state(self) -> bytes:
         """Everything that `restore` needs to continue."""

@@ -8,6 +8,7 @@ import numpy as np
 from vmafx.training.config import TrainingConfig
 from vmafx.training.distillation import StartingModel
 from vmafx.training.divergence import LossComparison
+from vmafx.training.held_out import COLUMNS as HELD_OUT_COLUMNS
 from vmafx.training.network import INPUTS, Array, Normalisation, from_model, unit_count
 from vmafx.training.samples import FEATURES
 from vmafx.training.shuffle_buffer import COLUMNS
@@ -29,13 +30,14 @@ class LearnerState(msgspec.Struct, kw_only=True, eq=False):
     normalisation: Normalisation
     moments: Array  # sums of products of inputs; a multiple of the identity if these are normalised
     pending: Array  # features, target and weight of samples in the shuffle buffer
-    held_out: Array  # features and target
+    held_out: Array  # features, target and clip
     comparison: LossComparison
     trained: int  # samples
     steps: int
     configured_rate: float
     learning_rate: float
     rollbacks: int
+    good_checkpoints: int  # since the last rollback
     version: Literal[1] = 1
 
     @classmethod
@@ -48,13 +50,14 @@ class LearnerState(msgspec.Struct, kw_only=True, eq=False):
             normalisation=normalisation,
             moments=np.eye(INPUTS) * PRIOR_SAMPLES,
             pending=np.empty((0, COLUMNS)),
-            held_out=np.empty((0, len(FEATURES) + 1)),
+            held_out=np.empty((0, HELD_OUT_COLUMNS)),
             comparison=LossComparison(),
             trained=0,
             steps=0,
             configured_rate=config.learning_rate,
             learning_rate=config.learning_rate,
             rollbacks=0,
+            good_checkpoints=0,
         )
 
 
@@ -88,7 +91,7 @@ def _check_shapes(state: LearnerState) -> None:
         "deviation": (state.normalisation.deviation, (len(FEATURES),)),
         "moments": (state.moments, (INPUTS, INPUTS)),
         "pending": (state.pending, (len(state.pending), COLUMNS)),
-        "held_out": (state.held_out, (len(state.held_out), len(FEATURES) + 1)),
+        "held_out": (state.held_out, (len(state.held_out), HELD_OUT_COLUMNS)),
     }
     for name, (array, shape) in expected.items():
         if array.shape != shape:

@@ -16,12 +16,13 @@ import msgspec
 MAX_SAMPLES = 300  # of a clip
 MAX_BATCH_BYTES = 64 << 10
 FEATURES = ("adm2", "motion2", "vif_scale0", "vif_scale1", "vif_scale2", "vif_scale3")  # of all models that libvmaf has
-FEATURE_LIMITS = (-0.1, 1000.0)  # adm2 and vif are about 0 to 1, more for enhanced clips; motion2 is larger
+# By feature: adm2 and vif are 0 to 1, and more for enhanced clips; motion2 is a mean difference of 8-bit pixels.
+FEATURE_LIMITS = {name: (-0.1, 256.0 if name == "motion2" else 2.0) for name in FEATURES}
 SCORE_LIMITS = (0.0, 100.0)
 
 
 class InvalidSamples(Exception):
-    """The samples cannot be used; the message says why."""
+    """Samples that cannot be used; the message gives the reason."""
 
 
 class SampleSource(msgspec.Struct, frozen=True):
@@ -31,6 +32,7 @@ class SampleSource(msgspec.Struct, frozen=True):
     node: str
     job: str  # uid of the VmafxJob
     attempt: str  # its controllerJobID
+    human_score: float | None = None  # of the job, when the attempt was placed
 
 
 class SampleBatch(msgspec.Struct, frozen=True):
@@ -39,11 +41,9 @@ class SampleBatch(msgspec.Struct, frozen=True):
     Numbers are packed little-endian, since a batch is mostly numbers: uint32 frames, float32 values.
     """
 
-    model: str  # the teacher: the identity of the model that scored
+    model: str  # the teacher: the name of the model that gave the scores
     frames: bytes
     values: bytes
-    score: float  # of the whole clip
-    human_score: float | None = None  # what people said about the clip
     version: Literal[1] = 1
 
     @property
@@ -70,12 +70,9 @@ class SampleBatch(msgspec.Struct, frozen=True):
         rows = self.rows()
         for column, name in enumerate((*FEATURES, "score")):
             values = rows[column::columns]
-            low, high = SCORE_LIMITS if name == "score" else FEATURE_LIMITS
+            low, high = FEATURE_LIMITS.get(name, SCORE_LIMITS)
             if not all(low <= value <= high for value in values):  # false for NaN too
                 raise InvalidSamples(f"{name} is outside of {low:g} to {high:g}")
-        for clip_score in (self.score, self.human_score):
-            if clip_score is not None and not SCORE_LIMITS[0] <= clip_score <= SCORE_LIMITS[1]:
-                raise InvalidSamples(f"the score of the clip is {clip_score:g}, not 0 to 100")
 
 
 class SamplePush(msgspec.Struct, frozen=True):
@@ -92,28 +89,32 @@ class SampleReceipt(msgspec.Struct, frozen=True):
 
 
 class HumanScore(msgspec.Struct, frozen=True):
-    """What people said about a clip that was scored before; the operator sends it to a trainer."""
+    """The human score of a job, which the operator sends to trainers."""
 
     job: str  # uid of the VmafxJob
     score: float
 
+    def check(self) -> None:
+        """Raise InvalidSamples for a score out of range."""
+        if not SCORE_LIMITS[0] <= self.score <= SCORE_LIMITS[1]:
+            raise InvalidSamples(f"the human score of a clip is {self.score:g}, not 0 to 100")
+
 
 def make_batch(
-    model: str,
-    numbers: Sequence[int],
-    values: Mapping[str, Sequence[float]],
-    score: float,
-    human_score: float | None = None,
+    model: str, numbers: Sequence[int], values: Mapping[str, Sequence[float]], teacher: str = "vmaf"
 ) -> SampleBatch | None:
-    """The samples of a scored clip: at most MAX_SAMPLES frames at equal distances. None if a feature is missing."""
-    columns = [values.get(name) for name in (*FEATURES, "vmaf")]
+    """The samples of a scored clip: at most MAX_SAMPLES frames at equal distances. None if a feature is missing.
+
+    `teacher` is the column with the scores of `model`.
+    """
+    columns = [values.get(name) for name in (*FEATURES, teacher)]
     if not numbers or any(column is None for column in columns):
         return None
     step = math.ceil(len(numbers) / MAX_SAMPLES)
     frames, rows = array("I", numbers[::step]), array("f")
     for row in zip(*(column[::step] for column in columns if column is not None), strict=True):
         rows.extend(row)
-    return SampleBatch(model, _pack(frames), _pack(rows), score, human_score)
+    return SampleBatch(model, _pack(frames), _pack(rows))
 
 
 def encode_batch(batch: SampleBatch) -> bytes:
@@ -126,7 +127,7 @@ def decode_batch(content: bytes) -> SampleBatch:
         raise InvalidSamples(f"a batch has at most {MAX_BATCH_BYTES} bytes, not {len(content)}")
     try:
         batch = msgspec.msgpack.decode(content, type=SampleBatch)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidSamples(f"not a batch of samples: {error}") from error
     batch.check()
     return batch

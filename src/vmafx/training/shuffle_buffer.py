@@ -43,7 +43,15 @@ class ShuffleBuffer:
         limit = self._limit(trained)
         if self._count < limit:
             return None
-        taken = (self._count - limit // 2) // self._batch_size * self._batch_size
+        return self._take(self._count - limit // 2, trained)
+
+    def take_all(self, trained: int) -> Array | None:
+        """Remove and return all whole batches; None if there is none."""
+        return self._take(self._count, trained) if self._count >= self._batch_size else None
+
+    def _take(self, count: int, trained: int) -> Array:
+        """Remove and return whole batches of at most `count` rows, chosen at random."""
+        taken = count // self._batch_size * self._batch_size
         mixed = self.rows[np.random.default_rng(trained).permutation(self._count)]
         self._count -= taken
         self._buffer[: self._count] = mixed[taken:]

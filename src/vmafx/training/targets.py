@@ -1,7 +1,7 @@
 """What to learn from the samples of a clip: features, target scores and weights.
 
 Without a human score, the target of a frame is the score that the teacher gave it. With one, all frames are shifted by
-what people saw differently: with the human score H and the teacher's score S of the clip, the target of a frame is its
+the difference: with the human score H of the clip and the mean S of the teacher's scores, the target of a frame is its
 score + (H - S), limited to 0 to 100, and it counts HUMAN_WEIGHT times.
 """
 
@@ -23,11 +23,11 @@ class LabelledFrames(NamedTuple):
     weights: Array
 
 
-def labelled_frames(batch: SampleBatch) -> LabelledFrames:
+def labelled_frames(batch: SampleBatch, human_score: float | None = None) -> LabelledFrames:
     """The frames of a batch that was checked."""
     rows = np.frombuffer(batch.values, "<f4").reshape(-1, len(FEATURES) + 1).astype(np.float64)
     features, targets = rows[:, :-1], rows[:, -1]
-    if batch.human_score is None:
+    if human_score is None:
         return LabelledFrames(features, targets, np.ones(len(rows)))
-    shifted = np.clip(targets + (batch.human_score - batch.score), *SCORE_LIMITS)
+    shifted = np.clip(targets + (human_score - targets.mean()), *SCORE_LIMITS)
     return LabelledFrames(features, shifted, np.full(len(rows), HUMAN_WEIGHT))

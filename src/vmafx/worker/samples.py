@@ -27,9 +27,13 @@ class _PushReply(msgspec.Struct):
     message: str = ""
 
 
-def samples_of(report: Report, human_score: float | None) -> SampleBatch | None:
-    """None if the model that scored the clip has other features than trainings use, or a value is implausible."""
-    batch = make_batch(report.result.model, report.numbers, report.values, report.result.score, human_score)
+def samples_of(report: Report) -> SampleBatch | None:
+    """None if the model that scored the clip has other features than trainings use, or a value is implausible.
+
+    A training must not learn from its own model, so the scores are those of the base of a learned model.
+    """
+    teacher = "vmaf_base" if report.result.base else "vmaf"
+    batch = make_batch(report.result.base or report.result.model, report.numbers, report.values, teacher)
     if batch is None:
         log.info("no samples: the model has other features", model=report.result.model)
         return None

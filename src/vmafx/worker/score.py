@@ -54,7 +54,7 @@ async def score_attempt(
         return ScoredAttempt(failed_result(attempt.id, error))
     scores = scored.report.result
     result = AttemptResult(attempt.id, scores.score, scores.frames, _summaries(scored.report), report_uri)
-    return ScoredAttempt(result, samples_of(scored.report, attempt.humanScore) if with_samples else None)
+    return ScoredAttempt(result, samples_of(scored.report) if with_samples else None)
 
 
 async def _score(attempt: AttemptSpec, options: ScoreOptions, scorer: Scorer, listener: ProgressListener) -> ClipScored:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmafx.training.held_out import WINDOW, HeldOutWindow, pearson, quality, ranks
+from vmafx.training.held_out import WINDOW, HeldOutWindow, is_held_out, pearson, quality, ranks
 from vmafx.training.status import Quality
 
 VALUES = st.lists(st.integers(-5, 5).map(float), min_size=1, max_size=60)
@@ -18,12 +18,25 @@ def test_the_window_keeps_the_latest_samples(sizes: list[int]) -> None:
     window = HeldOutWindow()
     for begin, end in pairwise(np.cumsum([0, *sizes])):
         numbers = np.arange(begin, end, dtype=np.float64)
-        window.add(np.repeat(numbers[:, None], 6, axis=1), numbers)
+        window.add(np.repeat(numbers[:, None], 6, axis=1), numbers, clip=int(begin))
     total = sum(sizes)
     expected = np.arange(max(0, total - WINDOW), total)
     assert np.array_equal(window.targets, expected)
     assert np.array_equal(window.features[:, 3], expected)
     assert len(window) == len(HeldOutWindow(window.rows)) == min(total, WINDOW)
+
+
+def test_another_score_of_a_clip_replaces_its_samples() -> None:
+    window = HeldOutWindow()
+    for clip, target in ((1, 10.0), (2, 20.0), (1, 30.0)):
+        window.add(np.zeros((5, 6)), np.full(5, target), clip)
+    assert window.targets.tolist() == [20.0] * 5 + [30.0] * 5
+
+
+def test_one_clip_in_ten_is_held_out_by_its_job() -> None:
+    held = [is_held_out(f"8f4e{number:04d}-uid") for number in range(5000)]
+    assert 400 < sum(held) < 600
+    assert is_held_out("x") == is_held_out("x")
 
 
 @given(VALUES)
@@ -43,7 +56,7 @@ def test_the_correlation_agrees_with_numpy(values: list[float]) -> None:
         assert found is None
 
 
-def test_the_quality_of_a_monotonous_function() -> None:
+def test_the_quality_of_a_monotonic_function() -> None:
     targets = np.linspace(0, 100, 50)
     found = quality(targets**2 / 100, targets)
     assert found.spearman == 1.0

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.sample_streams import Stream, base, config, frames_of_clips, start
-from vmafx.training.learner import NORMALISE_EVERY, Learner
+from vmafx.training.learner import NORMALISE_EVERY, RECOVER_AFTER, Learner
 from vmafx.training.learner_state import InvalidState
 from vmafx.training.samples import FEATURES
 from vmafx.training.shuffle_buffer import SIZE
@@ -85,7 +85,7 @@ def test_the_normalisation_follows_the_features() -> None:
 def test_held_out_samples_are_kept_and_measured() -> None:
     learner = Learner(start(), config())
     features = frames_of_clips(5, seed=5)
-    learner.hold_out(features, base().predict(features))
+    learner.hold_out(features, base().predict(features), clip=1)
     found = Learner.restore(learner.state(), config()).quality()
     assert learner.held_out == 1500
     assert found == learner.quality()
@@ -97,13 +97,13 @@ def test_held_out_samples_are_kept_and_measured() -> None:
 def test_a_learning_rate_that_is_too_high_is_a_divergence_and_rolling_back_helps() -> None:
     stream = Stream.of_teacher(frames_of_clips(40, seed=6))
     learner = Learner(start(), config(learning_rate=1.0))
-    learner.hold_out(stream.features, stream.targets)
+    learner.hold_out(stream.features, stream.targets, clip=1)
     good = learner.state()
     learn(learner, stream)
     assert "the loss rose to" in learner.divergence()
     assert (learner.quality().loss or 0) > 100
     while learner.divergence():
-        learner.roll_back(good)
+        learner = learner.rolled_back(good)
         assert not learner.divergence()
         learn(learner, stream)
     assert learner.learning_rate == 0.5**learner.rollbacks
@@ -111,17 +111,46 @@ def test_a_learning_rate_that_is_too_high_is_a_divergence_and_rolling_back_helps
     assert (learner.quality().loss or np.inf) < 16
 
 
-def test_a_rollback_keeps_counters_and_held_out_samples() -> None:
+def test_a_rollback_is_the_state_of_the_checkpoint_with_a_lower_rate() -> None:
     learner, stream = Learner(start(), config()), Stream.of_teacher(frames_of_clips(60, seed=7))
     good = learner.state()
-    learner.hold_out(stream.features[:100], stream.targets[:100])
+    learner.hold_out(stream.features[:100], stream.targets[:100], clip=1)
     learn(learner, stream)
-    before = (learner.samples, learner.pending, learner.held_out)
-    learner.roll_back(good, factor=0.1)
-    assert (learner.samples, learner.pending, learner.held_out) == before
+    learner = learner.rolled_back(good, factor=0.1)
+    assert (learner.samples, learner.pending, learner.held_out, learner.rollbacks) == (0, 0, 0, 1)
     assert learner.learning_rate == pytest.approx(config().learning_rate * 0.1)
     columns = {name: column[::50].tolist() for name, column in zip(FEATURES, stream.features.T, strict=True)}
     assert learner.model().predict(columns) == pytest.approx(start().model.predict(columns), abs=1e-9)
+
+
+def test_a_lowered_rate_recovers_after_good_checkpoints() -> None:
+    learner = Learner(start(), config(learning_rate=0.01))
+    good = learner.state()
+    learner = learner.rolled_back(good).rolled_back(good)
+    assert learner.learning_rate == 0.0025
+    rates = []
+    for _ in range(3 * RECOVER_AFTER):
+        learner.accept_checkpoint()
+        rates.append(learner.learning_rate)
+    assert rates == [0.0025] * (RECOVER_AFTER - 1) + [0.005] * RECOVER_AFTER + [0.01] * (RECOVER_AFTER + 1)
+
+
+@pytest.mark.parametrize("batch_size", [32, 1024, 4096])
+def test_a_divergence_is_found_with_any_batch_size(batch_size: int) -> None:
+    stream = Stream.of_teacher(frames_of_clips(200, seed=6))
+    learner = Learner(start(), config(learning_rate=1.0, batch_size=batch_size))
+    learn(learner, stream)
+    assert "the loss rose to" in learner.divergence()
+
+
+def test_a_flush_trains_on_what_waits_in_the_buffer() -> None:
+    learner, stream = Learner(start(), config()), Stream.of_teacher(frames_of_clips(1, seed=7))
+    learn(learner, stream)
+    total = learner.samples + learner.pending
+    assert learner.pending > 32
+    learner.flush()
+    assert learner.pending < 32
+    assert learner.samples + learner.pending == total
 
 
 def test_a_number_that_is_not_finite_is_a_divergence() -> None:
@@ -131,13 +160,12 @@ def test_a_number_that_is_not_finite_is_a_divergence() -> None:
     learn(learner, stream)
     assert learner.divergence() == "a weight is not a finite number"
     assert Learner.restore(learner.state(), config()).divergence() == learner.divergence()
-    learner.roll_back(good)
-    assert not learner.divergence()
+    assert not learner.rolled_back(good).divergence()
 
 
 def test_a_new_learning_rate_in_the_config_takes_effect() -> None:
     learner = Learner(start(), config(learning_rate=0.01))
-    learner.roll_back(learner.state())
+    learner = learner.rolled_back(learner.state())
     same, changed = (Learner.restore(learner.state(), config(learning_rate=rate)) for rate in (0.01, 0.02))
     assert (same.learning_rate, changed.learning_rate) == (0.005, 0.02)
 

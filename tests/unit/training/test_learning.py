@@ -22,7 +22,7 @@ def held_out() -> Array:
 def train(stream: Stream, settings: TrainingConfig, labels: Array) -> Learner:
     """Train clip by clip, with checkpoints; fails at a divergence."""
     learner = Learner(start(), settings)
-    learner.hold_out(held_out(), labels)
+    learner.hold_out(held_out(), labels, clip=1)
     for number, begin in enumerate(range(0, len(stream.targets), 300)):
         rows = slice(begin, begin + 300)
         learner.learn(stream.features[rows], stream.targets[rows], stream.weights[rows])

@@ -13,6 +13,7 @@ from vmafx.training.samples import (
     FEATURES,
     MAX_BATCH_BYTES,
     MAX_SAMPLES,
+    HumanScore,
     InvalidSamples,
     SampleBatch,
     decode_batch,
@@ -27,7 +28,7 @@ def columns(count: int) -> dict[str, list[float]]:
 
 
 def batch(count: int = 3) -> SampleBatch:
-    made = make_batch("vmaf_v0.6.1", range(count), columns(count), 80.0)
+    made = make_batch("vmaf_v0.6.1", range(count), columns(count))
     assert made is not None
     return made
 
@@ -53,7 +54,7 @@ def test_long_clips_are_subsampled_at_equal_distances(count: int) -> None:
 
 
 def test_frames_keep_their_numbers() -> None:
-    made = make_batch("m", [0, 5, 10], columns(3), 50.0)
+    made = make_batch("m", [0, 5, 10], columns(3))
     assert made is not None
     assert list(made.frame_numbers()) == [0, 5, 10]
 
@@ -62,11 +63,11 @@ def test_frames_keep_their_numbers() -> None:
 def test_a_model_with_other_features_has_no_samples(missing: str) -> None:
     values = columns(3)
     del values[missing]
-    assert make_batch("m", range(3), values, 50.0) is None
+    assert make_batch("m", range(3), values) is None
 
 
 def test_no_frames_are_no_samples() -> None:
-    assert make_batch("m", [], columns(0), 50.0) is None
+    assert make_batch("m", [], columns(0)) is None
 
 
 @pytest.mark.parametrize(
@@ -81,8 +82,8 @@ def test_no_frames_are_no_samples() -> None:
         ({"values": floats(*[0.5] * 20, 101)}, "score"),
         ({"values": floats(float("inf"), *[0.5] * 20)}, "adm2"),
         ({"values": floats(*[0.5] * 5, -7, *[0.5] * 15)}, "vif_scale3"),
-        ({"score": float("nan")}, "the clip"),
-        ({"human_score": 100.5}, "the clip"),
+        ({"values": floats(0.5, 300, *[0.5] * 19)}, "motion2"),
+        ({"values": floats(2.5, *[0.5] * 20)}, "adm2"),
     ],
 )
 def test_implausible_numbers_are_refused(changes: dict[str, object], message: str) -> None:
@@ -94,6 +95,24 @@ def test_an_unknown_version_is_refused() -> None:
     fields = {**msgspec.structs.asdict(batch()), "version": 2}
     with pytest.raises(InvalidSamples, match="version"):
         decode_batch(msgspec.msgpack.encode(fields))
+
+
+def test_nested_input_is_refused() -> None:
+    with pytest.raises(InvalidSamples, match="not a batch"):
+        decode_batch(b"\x81\xa1x" + b"\x91" * 5000 + b"\xc0")
+
+
+def test_the_teacher_of_a_learned_model_is_its_base() -> None:
+    values = {**columns(2), "vmaf_base": [7.0, 8.0]}
+    made = make_batch("vmaf_v0.6.1", range(2), values, teacher="vmaf_base")
+    assert made is not None
+    assert list(made.rows())[6::7] == [7.0, 8.0]
+
+
+@pytest.mark.parametrize("score", [-0.1, 100.1, float("nan"), float("inf")])
+def test_a_human_score_out_of_range_is_refused(score: float) -> None:
+    with pytest.raises(InvalidSamples, match="not 0 to 100"):
+        HumanScore("job", score).check()
 
 
 def test_a_large_batch_is_refused() -> None:

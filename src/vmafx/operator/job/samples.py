@@ -29,6 +29,7 @@ class SampleVariables:
             job.metadata.uid,
             job.metadata.name,
             job.status.controllerJobID or "",
+            human_score=job.spec.humanScore,
         )
         token = await self._keys.try_sign(claims)
         if token is None:

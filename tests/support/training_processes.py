@@ -52,7 +52,7 @@ class StoredBatch(NamedTuple):
     node: str
     job: str
     attempt: str
-    count: int
+    samples: int
     values: bytes
     score: float
     human_score: float | None

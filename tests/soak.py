@@ -1,7 +1,8 @@
 """`make soak`: hundreds of jobs under injected faults; then all invariants are checked on the whole history.
 
 Unless --runtime is pod, the long scenarios of agents (several minutes) run first. With --runtime serving, inference
-services are edited under faults instead; --jobs is the number of edits.
+services are edited under faults instead; --jobs is the number of edits. With --runtime training, the samples of jobs
+train models while trainers, controllers and agents are killed.
 
 The same seed gives the same plan: the same jobs, edits and faults in the same order. Their timing varies, so a failed
 run may have to be repeated a few times to fail again.
@@ -16,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.support.chaos import Chaos, Fleet
 from tests.support.chaos_agents import ChaosAgentFleet
@@ -25,8 +27,11 @@ from tests.support.scenarios import run_all, scenario_cluster
 from tests.support.serving_chaos import ServingChaos, serving_cluster
 from tests.support.serving_faults import SERVING_FAULTS
 from tests.support.serving_plan import make_services
-from vmafx.devcluster import ClusterOptions, DevCluster
+from tests.support.training_chaos import TrainingChaos
+from tests.support.training_processes import make_known_clips, training_processes
+from vmafx.devcluster import ClusterOptions, DevCluster, crds
 from vmafx.devcluster.components import SCHEDULER
+from vmafx.kube import Client, load_config
 
 # Number of faults per hundred jobs.
 CONTROL_PLANE: dict[Fault, float] = {"kill operator": 2.0, "stop leader": 0.6, "kill apiserver": 1.0, "kill etcd": 0.8}
@@ -36,6 +41,7 @@ AGENTS: dict[Fault, float] = {
     "stop agent": 0.6, "delete agent": 0.8, "cordon agent": 0.6, "lose agent": 0.4, "freeze agent": 0.4,
 }  # fmt: skip
 SERVICES, EDITS = 4, 10  # of each round with inference services
+TRAINED_JOBS = 36  # of each round with a training
 FAULTS = {"pod": CONTROL_PLANE | POD_NODES, "agent": CONTROL_PLANE | AGENTS, "both": CONTROL_PLANE | POD_NODES | AGENTS}
 
 
@@ -50,6 +56,23 @@ async def run_services(seed: int, edits: int, log: Callable[[str], None]) -> Non
                 log(f"{fault}, seed {seed + number}: no violation in {run.changes} changes")
 
 
+async def run_trainings(seed: int, jobs: int, log: Callable[[str], None]) -> None:
+    """Jobs whose samples train a model, with a new training every few dozen jobs, and a kill for every two jobs."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        clips = make_known_clips(folder)
+        with DevCluster(folder / "cluster", ClusterOptions(tethered=True)) as cluster:
+            async with Client(load_config(cluster.kubeconfig)) as client:
+                await crds.install_crds(client)
+                for number in range(seed, seed + max(1, jobs // TRAINED_JOBS)):
+                    options: dict[str, Any] = {"replicas": 2, "environment": {"VMAFX_LOG_LEVEL": "warn"}}
+                    fleet = training_processes(cluster, client, f"seed-{number}", folder, "one", "two", **options)
+                    async with fleet as processes:
+                        chaos = TrainingChaos(processes, clips, number, TRAINED_JOBS, TRAINED_JOBS // 2)
+                        await chaos.run()
+                    log(f"seed {number}: no violation after {chaos.injected.total()} kills")
+
+
 async def run_scenarios(log: Callable[[str], None]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with scenario_cluster(Path(folder)) as shared:
@@ -59,7 +82,7 @@ async def run_scenarios(log: Callable[[str], None]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--runtime", choices=[*FAULTS, "serving"], default="both", help="where jobs run (default: both)"
+        "--runtime", choices=[*FAULTS, "serving", "training"], default="both", help="where jobs run (default: both)"
     )
     parser.add_argument("--jobs", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
@@ -72,6 +95,9 @@ def main() -> None:
 
     if arguments.runtime == "serving":
         asyncio.run(run_services(arguments.seed, arguments.jobs, log))
+        return
+    if arguments.runtime == "training":
+        asyncio.run(run_trainings(arguments.seed, arguments.jobs, log))
         return
     shares = FAULTS[arguments.runtime]
     faults = Counter({fault: max(1, round(arguments.jobs * share / 100)) for fault, share in shares.items()})

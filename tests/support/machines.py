@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -40,8 +40,11 @@ class AgentLogEntry(NamedTuple):
 class ControllerProcess:
     """A controller replica with fixed ports."""
 
-    def __init__(self, cluster: DevCluster, namespace: str, folder: Path, *flags: str) -> None:
+    def __init__(
+        self, cluster: DevCluster, namespace: str, folder: Path, *flags: str, variables: Mapping[str, str] = {}
+    ) -> None:
         self.grpc, self.http = free_port(), free_port()
+        self._environment = {**os.environ, **variables}
         self._log = folder / f"controller-{self.grpc}.log"
         self._command = [
             VMAFX, "controller", "--namespace", namespace, "--kubeconfig", str(cluster.kubeconfig),
@@ -52,7 +55,7 @@ class ControllerProcess:
 
     def start(self) -> None:
         with self._log.open("ab") as out:
-            self.process = subprocess.Popen(self._command, stderr=out)
+            self.process = subprocess.Popen(self._command, env=self._environment, stderr=out)
 
     def kill(self) -> None:
         if self.process is not None:
@@ -79,9 +82,14 @@ class ControllerProcess:
 
 @contextmanager
 def controllers(
-    cluster: DevCluster, namespace: str, folder: Path, *flags: str, replicas: int = 1
+    cluster: DevCluster,
+    namespace: str,
+    folder: Path,
+    *flags: str,
+    replicas: int = 1,
+    variables: Mapping[str, str] = {},
 ) -> Iterator[list[ControllerProcess]]:
-    made = [ControllerProcess(cluster, namespace, folder, *flags) for _ in range(replicas)]
+    made = [ControllerProcess(cluster, namespace, folder, *flags, variables=variables) for _ in range(replicas)]
     try:
         for one in made:
             one.start()
@@ -119,6 +127,11 @@ class Machine:
             await self._there.wait()
 
     @property
+    def lives(self) -> list[AgentProcess]:
+        """All agent processes, the latest last."""
+        return self._lives
+
+    @property
     def life(self) -> AgentProcess:
         """The latest agent process."""
         return self._lives[-1]
@@ -149,6 +162,10 @@ class Machine:
 
     def spooled(self) -> list[Path]:
         return list((self._state / "spool").glob("*"))
+
+    def stored_samples(self) -> int:
+        """Bytes of samples that are not delivered yet."""
+        return sum(path.stat().st_size for path in (self._state / "samples").glob("*.segment"))
 
     def exits(self) -> list[int]:
         return [life.process.returncode for life in self._lives if life.process.returncode is not None]

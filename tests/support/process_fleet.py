@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,17 +25,24 @@ LONG_TIMEOUT = 180.0  # seconds, for what takes a minute or two
 
 
 class ProcessFleet:
-    """Agents reach the controller `replicas` through `proxy`, the operator through another proxy."""
+    """Agents reach the controller `replicas` through `proxy`, the operator through another proxy.
 
-    def __init__(self, cluster: DevCluster, client: Client, namespace: str, folder: Path) -> None:
+    `variables` are added to the environment of operator and controllers.
+    """
+
+    def __init__(
+        self, cluster: DevCluster, client: Client, namespace: str, folder: Path, variables: Mapping[str, str] = {}
+    ) -> None:
         self.cluster, self.client, self.namespace, self.folder = cluster, client, namespace, folder
+        self._variables = variables
         self.replicas: list[ControllerProcess] = []
         self.machines: list[Machine] = []
         self._cleanup = AsyncExitStack()
 
     async def start(self, replicas: int) -> None:
         cleanup = self._cleanup
-        self.replicas = cleanup.enter_context(controllers(self.cluster, self.namespace, self.folder, replicas=replicas))
+        started = controllers(self.cluster, self.namespace, self.folder, replicas=replicas, variables=self._variables)
+        self.replicas = cleanup.enter_context(started)
         for one in self.replicas:
             await one.ready()
         self.proxy = await cleanup.enter_async_context(ReplicaProxy(*(one.grpc for one in self.replicas)))
@@ -45,7 +52,7 @@ class ProcessFleet:
     def start_operator(self, health: str) -> AsyncExitStack:
         """Start an operator; closing the returned stack stops it, else the end of the fleet does."""
         stack = AsyncExitStack()
-        variables = {"VMAFX_CONTROLLER_HTTP_ADDR": health}
+        variables = {**self._variables, "VMAFX_CONTROLLER_HTTP_ADDR": health}
         stack.enter_context(operator(self.cluster, self.namespace, self.folder, **variables))
         self._cleanup.push_async_callback(stack.aclose)
         return stack
@@ -116,13 +123,19 @@ class ProcessFleet:
 
 @asynccontextmanager
 async def process_fleet(
-    cluster: DevCluster, client: Client, name: str, folder: Path, *, replicas: int = 1
+    cluster: DevCluster,
+    client: Client,
+    name: str,
+    folder: Path,
+    *,
+    replicas: int = 1,
+    variables: Mapping[str, str] = {},
 ) -> AsyncIterator[ProcessFleet]:
     """A fleet in a new namespace; with 0 replicas it has neither controllers nor an operator."""
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     state = folder / name
     state.mkdir()
-    fleet = ProcessFleet(cluster, client, name, state)
+    fleet = ProcessFleet(cluster, client, name, state, variables)
     try:
         if replicas:
             await fleet.start(replicas)

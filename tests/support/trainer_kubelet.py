@@ -72,9 +72,15 @@ class TrainerKubelet(PodRunner):
 
     def kill(self, training: str) -> None:
         """End the process of a training at once, as the kernel does when memory runs out."""
+        with suppress(KeyError, ProcessLookupError):  # it is being started
+            os.kill(self.pid(training), signal.SIGKILL)
+
+    def pid(self, training: str) -> int:
+        """The process of a training. Raises ProcessLookupError if none runs."""
         process = self._pods[training].process
-        assert process is not None
-        process.kill()
+        if process is None or process.returncode is not None:
+            raise ProcessLookupError(training)
+        return process.pid
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=1 << 24)

@@ -1,6 +1,6 @@
 """An append-only log of byte records, in segment files of one folder.
 
-A record has a position: a number from 1 that increases by one and is never used again. The name of a segment has the
+A record has a position: a number from 1 that increases by one and is never reused. The name of a segment has the
 position of its first record, that of the last record before it, by which a truncated segment is found, and a random
 marker that starts each of its records:
 
@@ -80,12 +80,12 @@ class SegmentLog:
         self._segment_bytes = min(segment_bytes, max_bytes // 4)
         self._lock = threading.Lock()
         self._damage: dict[int, int] = {}  # positions at which damage was found, and the number of records
-        self._released = 0  # records before this position are no loss
+        self._released = 0  # dropping records before this position loses nothing
         self._cursor = _Cursor(None, 0, 0)
         self._unclean = False  # there may be bytes behind the last record
         self._file = -1
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._folder_lock = _lock_folder(folder)
+        self._folder_lock = lock_folder(folder)
         try:
             self._segments = _find_segments(folder)
             self._recover(after)
@@ -139,7 +139,10 @@ class SegmentLog:
             os.fdatasync(self._file)
 
     def read(self, after: int = 0) -> Iterator[tuple[int, bytes]]:
-        """The records behind the position `after`, with their positions, in order. Damaged ones are skipped."""
+        """The records behind the position `after`, with their positions, in order. Damaged ones are skipped.
+
+        Raises OSError if a segment cannot be read, which says nothing about its records.
+        """
         for segment, last, size in self._to_read(after):
             cursor = self._cursor
             resumed = cursor.segment is segment and cursor.position == after
@@ -292,12 +295,12 @@ def _is_complete(rest: bytes) -> bool:
 
 
 def _read_from(path: Path, offset: int, size: int) -> bytes:
-    """The file from `offset` to `size`; nothing if it cannot be read, as if all of it were damaged."""
+    """The file from `offset` to `size`; nothing of a segment that was deleted meanwhile. Raises other OSErrors."""
     try:
         with path.open("rb") as file:
             file.seek(offset)
             return file.read(size - offset)
-    except OSError:
+    except FileNotFoundError:
         return b""
 
 
@@ -308,7 +311,8 @@ def _find_segments(folder: Path) -> list[_Segment]:
     return sorted(segments, key=lambda segment: (segment.first, segment.size))
 
 
-def _lock_folder(folder: Path) -> int:
+def lock_folder(folder: Path) -> int:
+    """Lock a folder until the descriptor that is returned is closed. Raises LogInUse."""
     fd = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

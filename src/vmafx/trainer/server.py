@@ -12,6 +12,7 @@ from vmafx.http.errors import StatusError
 from vmafx.http.request import HttpRequest
 from vmafx.http.responses import ProbeRoutes, Response, json_response, metrics_response, probe_response
 from vmafx.http.server import HttpRoute, Site
+from vmafx.training.exclusion import NodeExcluded
 from vmafx.training.samples import MAX_BATCH_BYTES, HumanScore, InvalidSamples, SamplePush
 
 MAX_BODY = MAX_BATCH_BYTES + 4096  # bytes
@@ -57,6 +58,8 @@ class TrainerSite:
             result = await self._accept(push)
         except InvalidSamples as error:
             raise StatusError("INVALID_ARGUMENT", str(error)) from error
+        except NodeExcluded as error:
+            raise StatusError("RESOURCE_EXHAUSTED", str(error)) from error
         except OSError as error:
             raise _disk_error(error) from error
         return json_response(msgspec.json.encode({"result": result}))

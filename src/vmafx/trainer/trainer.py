@@ -108,7 +108,11 @@ class Trainer:
         """Learn from what has come, and write a checkpoint when it is due."""
         while True:
             self._new_samples.clear()
-            more = await self._in_thread(lambda: training.learn(SLICE))
+            try:
+                more = await self._in_thread(lambda: training.learn(SLICE))
+            except OSError as error:
+                more = False
+                log.error("cannot read the samples; trying again", error=error.strerror or str(error))
             if await self._in_thread(training.checkpoint_if_due) is not None:
                 self._new_version.set()
             if not more:

@@ -8,10 +8,12 @@ A library: it knows no Kubernetes. trainer/ runs it as a process.
     status.py          what a trainer reports about its training
 
     samples.py         the samples of one attempt, as workers send and trainers store them
-    human_scores.py    scores of people that are known, or wait for the samples of their job
+    human_scores.py    the human scores of jobs
+    teacher.py         whose scores are learned, and which of them are plausible
     exclusion.py       nodes whose samples are refused
     sample_log.py      samples and human scores on disk, in the order of their arrival
-    snapshots.py       the state of a training, on disk
+    training_state.py  the state of a training
+    snapshots.py       its snapshots on disk
     versions.py        the versions of the model, on disk
     damage.py          counts what was found damaged on disk
     registry.py        pushes versions to an OCI registry

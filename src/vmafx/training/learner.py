@@ -200,6 +200,7 @@ class Learner:
         It has everything of that state: the samples since then are to be learned again.
         """
         state = decode_state(good_state)
+        state.configured_rate = self._state.configured_rate
         state.learning_rate = self._state.learning_rate * factor
         state.rollbacks, state.good_checkpoints = self._state.rollbacks + 1, 0
         for row in (LIVE, AVERAGE):

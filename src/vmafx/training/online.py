@@ -3,9 +3,11 @@
 Samples are on disk before they are acknowledged. Learning reads them from there in order, and a snapshot has the
 position up to which they are used: after a crash, learning resumes from the last snapshot, and each sample counts once.
 
-One clip in HOLD_OUT_EVERY is held out: it is never trained on, and tells how good the model is.
+A training that diverges returns to its last checkpoint, also in the log: what came since is learned again, at a lower
+rate. The clips of one job in HOLD_OUT_EVERY are held out: never trained on, and used to measure the model.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
@@ -13,52 +15,38 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-import numpy as np
 
 from vmafx.api.training import TrainingPhase
 from vmafx.clock import utc_now
 from vmafx.logs import log
+from vmafx.scoring.errors import BadInput
+from vmafx.scoring.learned import decode_model
+from vmafx.segments import LogFull, lock_folder
 from vmafx.training.config import TrainingConfig
-from vmafx.training.damage import DamageCounter
-from vmafx.training.distillation import StartingModel
-from vmafx.training.exclusion import NodeExclusion
+from vmafx.training.distillation import StartingModel, continue_from
+from vmafx.training.exclusion import NodeExcluded, NodeExclusion
+from vmafx.training.held_out import clip_id, is_held_out
 from vmafx.training.human_scores import HumanScores
 from vmafx.training.learner import Learner
 from vmafx.training.learner_state import InvalidState
-from vmafx.training.network import from_model, scores
 from vmafx.training.sample_log import LogEntry, SampleLog, StoredHumanScore, StoredSamples
-from vmafx.training.samples import FEATURES, HumanScore, InvalidSamples, SampleBatch, SamplePush, decode_batch
+from vmafx.training.samples import HumanScore, InvalidSamples, SampleBatch, SamplePush, decode_batch
 from vmafx.training.snapshots import Snapshot, SnapshotStore
 from vmafx.training.status import CheckpointInfo, TrainerStatus
 from vmafx.training.targets import labelled_frames
+from vmafx.training.teacher import Teacher
+from vmafx.training.training_state import (
+    LearningProgress,
+    TrainingState,
+    decode_training_state,
+    initial_state,
+)
 from vmafx.training.versions import ModelMetadata, VersionStore
 
-HOLD_OUT_EVERY = 10  # clips
 STALE_INTERVALS = 3  # checkpoint intervals without samples, after which a training is stale
 SNAPSHOT_INTERVAL = timedelta(minutes=1)
 MAX_ROLLBACKS = 5  # without a checkpoint between them
-MAX_TEACHER_ERROR = 15.0  # points by which scores may differ on average from what their model gives these features
-LOG_SHARE = 0.5  # of the storage
-
-
-class _TrainingState(msgspec.Struct, kw_only=True):
-    """What a snapshot has, beside the position in the log."""
-
-    version: Literal[1] = 1
-    uid: str | None = None  # of the training
-    inherited: int = 0  # number of the latest version that another training has left
-    base_model: str
-    start: StartingModel
-    learner: bytes
-    good: bytes  # the learner at the last checkpoint, to return to
-    exclusion: bytes
-    human_scores: bytes
-    samples: int = 0
-    checkpoint_samples: int = 0  # at the last checkpoint
-    started: datetime
-    last_sample: datetime | None = None
-    diverged: str = ""
-    damage: DamageCounter = msgspec.field(default_factory=DamageCounter)
+LOG_SHARE, MIN_LOG_BYTES = 0.5, 16 << 20  # of the storage
 
 
 class OnlineTraining:
@@ -77,83 +65,95 @@ class OnlineTraining:
 
         Raises OSError, LogInUse, and what `start` raises.
         """
-        self.config, self._now = config, now
-        self._snapshots, self.versions = SnapshotStore(folder / "snapshots"), VersionStore(folder / "versions")
-        self._position, state = self._load(start)
-        self._log = SampleLog(folder / "log", max_bytes=int(config.storage * LOG_SHARE), after=self._position)
-        self._log.keep_from(self._snapshots.oldest_position)
-        self._start, self._learner, self._good = state.start, Learner.restore(state.learner, config), state.good
-        self._teacher = from_model(state.start.model)
+        self.config, self._now, self._opened = config, now, now()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = lock_folder(folder)
+        try:
+            self._snapshots, self.versions = SnapshotStore(folder / "snapshots"), VersionStore(folder / "versions")
+            state, is_new = self._load(start)
+            max_bytes = max(int(config.storage * LOG_SHARE), MIN_LOG_BYTES)
+            self._log = SampleLog(folder / "log", max_bytes=max_bytes, after=state.progress.position)
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self._state, self._good = state, state.good
+        self._teacher = Teacher(config.base_model, state.start)
         self._exclusion = NodeExclusion.restore(state.exclusion)
-        self._human_scores = HumanScores.restore(state.human_scores)
-        self._samples, self._checkpoint_samples = state.samples, state.checkpoint_samples
-        self._started, self._last_sample, self._diverged = state.started, state.last_sample, state.diverged
-        self._rollbacks = 0  # since the last checkpoint
         self._checkpoint_problem = self._store_problem = ""
-        self._saved_at, self._saved_position = now(), self._position
-        self._inherited, self._damage, damaged = state.inherited, state.damage, state.damage.total
-        self._damaged_files = 0  # as counted
-        self._pending = 0
-        for entry in self._log.read(self._position):
-            self._pending += _count(entry)
-            if isinstance(entry.record, StoredHumanScore):
-                self._human_scores.add(HumanScore(entry.record.job, entry.record.score))
-        self._quality = self._learner.quality()
+        self._saved_at, self._saved_position = now(), state.progress.position
+        damaged, self._damaged_files = state.damage.total, 0
+        self._resume(state.progress, Learner.restore(state.progress.learner, config))
+        self._log.keep_from(self._snapshots.oldest_position)
         self._describe()
-        if not self._is_saved or self._damage.total > damaged:
+        if is_new or state.damage.total > damaged:
             self._try_save()
 
-    def _load(self, start: Callable[[], StartingModel]) -> tuple[int, _TrainingState]:
-        """The latest snapshot, or a new training. Another base model is a new start; its samples are not used again."""
-        snapshot, state = self._snapshots.load(), None
-        if snapshot is not None:
+    def _load(self, start: Callable[[], StartingModel]) -> tuple[TrainingState, bool]:
+        """The latest snapshot; else the latest version; else a new training. And whether it is not saved as such."""
+        snapshots, position = self._snapshots.load(), 0
+        for snapshot in snapshots:
             try:
-                state = msgspec.msgpack.decode(snapshot.state, type=_TrainingState)
-                Learner.restore(state.learner, self.config)
-            except (msgspec.DecodeError, InvalidState) as error:
-                log.warn("the snapshot is of another version of vmafx; starting from the base model", error=str(error))
-                state = None
-        position = snapshot.position if snapshot is not None else 0
-        self._is_saved = state is not None and (state.base_model, state.uid) == (
-            self.config.base_model,
-            self.config.uid,
-        )
-        if state is not None and state.base_model != self.config.base_model:
-            log.info("base model changed; starting from it", before=state.base_model, now=self.config.base_model)
-            state = msgspec.structs.replace(self._new_state(start()), damage=state.damage)
-        return position, self._adopted(state or self._new_state(start()))
+                state = decode_training_state(snapshot.state, self.config)
+            except InvalidState as error:
+                log.warn("cannot use a snapshot", error=str(error))
+                position = max(position, snapshot.position)
+                continue
+            if state.base_model != self.config.base_model:
+                log.info("base model changed; starting over", before=state.base_model, now=self.config.base_model)
+                fresh = initial_state(self.config, start(), state.progress.position, self._now())
+                return msgspec.structs.replace(fresh, damage=state.damage, inherited=state.inherited), True
+            return self._adopted(state), state.uid != self.config.uid
+        state = initial_state(self.config, self._latest_version() or start(), position, self._now())
+        return msgspec.structs.replace(state, inherited=self.versions.next_number - 1), True
 
-    def _new_state(self, start: StartingModel) -> _TrainingState:
-        learner = Learner(start, self.config).state()
-        return _TrainingState(
-            base_model=self.config.base_model, start=start, learner=learner, good=learner, started=self._now(),
-            exclusion=NodeExclusion().state(), human_scores=HumanScores().state(),
-        )  # fmt: skip
+    def _latest_version(self) -> StartingModel | None:
+        """Start from it if there is no snapshot that can be used."""
+        latest = self.versions.latest
+        artifact = self.versions.read(latest) if latest is not None else None
+        if latest is None or artifact is None:
+            return None
+        try:
+            model = continue_from(decode_model(artifact.model, latest.digest))
+        except BadInput as error:
+            log.warn("cannot use the latest version", number=latest.number, error=str(error))
+            return None
+        log.warn("no snapshot can be used; starting from the latest version", number=latest.number)
+        return model
 
-    def _adopted(self, state: _TrainingState) -> _TrainingState:
-        """The state as one of this training: what another one has left on the volume is inherited."""
-        if state.uid == self.config.uid:
-            return state
-        return msgspec.structs.replace(state, uid=self.config.uid, inherited=self.versions.next_number - 1)
+    def _adopted(self, state: TrainingState) -> TrainingState:
+        """The state as one of this training, which may have another spec, or be another of the same name."""
+        if state.uid != self.config.uid:
+            state = msgspec.structs.replace(state, uid=self.config.uid, inherited=self.versions.next_number - 1)
+        if state.learning_rate != self.config.learning_rate:
+            state = msgspec.structs.replace(state, learning_rate=self.config.learning_rate, rollbacks=0)
+        return state
+
+    def _resume(self, progress: LearningProgress, learner: Learner) -> None:
+        """Continue with the records behind a position of the log."""
+        self._position, self._samples, self._learner = progress.position, progress.samples, learner
+        self._human_scores = HumanScores.restore(progress.human_scores)
+        self._pending = 0
+        for entry in self._log.read(self._position):
+            if isinstance(entry.record, StoredHumanScore):
+                self._human_scores.store(HumanScore(entry.record.job, entry.record.score))
+            else:
+                self._pending += _count(entry.record)
+                self._state.last_sample = max(self._state.last_sample or entry.record.time, entry.record.time)
+        self._quality = self._learner.quality()
 
     def accept(self, push: SamplePush) -> Literal["stored", "duplicate"]:
-        """Store samples; they are on disk when this returns. Raises InvalidSamples and OSError."""
-        now, node = self._now(), push.source.node
-        if push.source.namespace != self.config.namespace:
+        """Store samples; they are on disk when this returns. Raises InvalidSamples, NodeExcluded and OSError."""
+        now, source = self._now(), push.source
+        if source.namespace != self.config.namespace:
             raise InvalidSamples(f"this training is in namespace {self.config.namespace}")
-        if (reason := self._exclusion.reason(node, now)) is not None:
-            raise InvalidSamples(f"samples of {node} are refused for now: {reason}")
+        if (reason := self._exclusion.reason(source.node, now)) is not None:
+            raise NodeExcluded(f"samples of {source.node} are refused for now: {reason}")
+        batch = self._checked(push, now)
+        if not self._teacher.scored(batch):
+            raise InvalidSamples(f"scored with {batch.model}; this training learns from {self.config.base_model} only")
+        self._exclusion.reset(source.node)
         try:
-            batch = decode_batch(push.batch)
-            self._check_teacher(batch)
-        except InvalidSamples as error:
-            if self._exclusion.strike(node, str(error), now):
-                log.warn("node excluded: its samples are unusable", node=node, error=str(error))
-            self._describe()
-            raise
-        self._exclusion.forgive(node)
-        try:
-            stored = self._log.store(push, now)
+            stored = self._store(push, now)
         except OSError as error:
             self._store_problem = f"cannot store samples: {error.strerror or error}"
             self._describe()
@@ -161,100 +161,113 @@ class OnlineTraining:
         self._store_problem = ""
         if stored:
             self._pending += batch.count
-            self._last_sample = now
+            self._state.last_sample = now
         self._describe()
         return "stored" if stored else "duplicate"
 
-    def _check_teacher(self, batch: SampleBatch) -> None:
-        """Refuse scores that their model cannot have given, if it is the one that this training started from."""
-        if batch.model != self.config.base_model:
-            return
-        rows = np.frombuffer(batch.values, "<f4").reshape(-1, len(FEATURES) + 1).astype(np.float64)
-        parameters, normalisation = self._teacher
-        error = float(np.abs(scores(parameters, normalisation.inputs(rows[:, :-1])) - rows[:, -1]).mean())
-        if error > MAX_TEACHER_ERROR:
-            raise InvalidSamples(
-                f"these features do not give these scores with {batch.model}: {error:.0f} points apart"
-            )
+    def _checked(self, push: SamplePush, now: datetime) -> SampleBatch:
+        node = push.source.node
+        try:
+            batch = decode_batch(push.batch)
+            self._teacher.check(batch)
+            if push.source.human_score is not None:
+                HumanScore(push.source.job, push.source.human_score).check()
+        except InvalidSamples as error:
+            if self._exclusion.strike(node, push.source.attempt, str(error), now):
+                log.warn("node excluded: its samples are unusable", node=node, error=str(error))
+            self._describe()
+            raise
+        return batch
+
+    def _store(self, push: SamplePush, now: datetime) -> bool:
+        try:
+            return self._log.store(push, now)
+        except LogFull:
+            if self._position == self._good.position or self._learner.divergence():
+                raise
+        # All that protects used records are the point of return, and the snapshot before the latest: move both.
+        self._good = self._progress()
+        self.save()
+        self.save()
+        return self._log.store(push, now)
 
     def add_human_scores(self, given: Sequence[HumanScore]) -> int:
-        """Store what people said about clips; returns the number of scores that were not known. Raises OSError."""
-        new = [one for one in given if self._human_scores.is_new(one)]
+        """Store the human scores of jobs; returns how many are new. Raises InvalidSamples and OSError."""
+        for score in given:
+            score.check()
+        new = [score for score in given if self._human_scores.is_new(score)]
+        if new:
+            self._log.store_human_scores(new, self._now())
         for score in new:
-            if not 0 <= score.score <= 100:
-                raise InvalidSamples(f"the score of a clip is {score.score:g}, not 0 to 100")
-            self._log.store_human_score(score, self._now())
-            self._human_scores.add(score)
+            self._human_scores.store(score)
         return len(new)
 
     def learn(self, limit: int) -> bool:
-        """Use up to `limit` records of the log; returns whether there may be more."""
+        """Use up to `limit` records of the log; returns whether there may be more. Raises OSError."""
         if self.config.paused or self._failed:
             return False
         entries = list(islice(self._log.read(self._position), limit))
-        scored = {entry.record.job for entry in entries if isinstance(entry.record, StoredHumanScore)}
-        clips = self._log.find_jobs(scored, self._position) if scored else {}
         for entry in entries:
-            self._use(entry, clips)
+            self._use(entry)
             self._position = entry.position
-            if (problem := self._learner.divergence()) and self._roll_back(problem):
-                break
+            if problem := self._learner.divergence():
+                self._roll_back(problem)
+                return not self._failed
+        if len(entries) < limit:  # also if the last positions of the log have no records, because they were damaged
+            self._pending = 0
         if entries:
             self._quality = self._learner.quality()
             self._describe()
-        return len(entries) == limit and not self._failed  # the last positions of the log may have no records
+        return len(entries) == limit
 
-    def _use(self, entry: LogEntry, clips: dict[str, LogEntry]) -> None:
-        if isinstance(entry.record, StoredHumanScore):
-            clip = clips.get(entry.record.job)
-            if clip is None:
-                self._human_scores.wait_for(HumanScore(entry.record.job, entry.record.score))
-            else:
-                self._feed(clip, entry.record.score)
+    def _use(self, entry: LogEntry) -> None:
+        record = entry.record
+        if isinstance(record, StoredHumanScore):
+            is_new = self._human_scores.use(record.job, record.score)
+            clip = self._log.find_job(record.job, entry.position) if is_new else None
+            if clip is not None and isinstance(clip.record, StoredSamples):
+                self._feed(clip.record)
             return
-        self._feed(entry, self._human_scores.take(entry.record.source.job))
-        clips[entry.record.source.job] = entry
-        self._pending -= _count(entry)
-        self._samples += 0 if _is_held_out(entry) else _count(entry)
+        job = record.source.job
+        if record.source.human_score is not None and self._human_scores.of(job) is None:
+            self._human_scores.use(job, record.source.human_score)
+        self._feed(record)
+        self._pending -= _count(record)
+        self._samples += 0 if is_held_out(job) else _count(record)
 
-    def _feed(self, clip: LogEntry, human_score: float | None) -> None:
-        """Train on a clip, or hold it out, whichever was done with it before."""
-        if not isinstance(clip.record, StoredSamples):
-            return
-        batch = clip.record.decode()
-        if human_score is not None:
-            batch = msgspec.structs.replace(batch, human_score=human_score)
-        frames = labelled_frames(batch)
-        if _is_held_out(clip):
-            self._learner.hold_out(frames.features, frames.targets)
+    def _feed(self, record: StoredSamples) -> None:
+        """Train on a clip, or hold it out."""
+        job = record.source.job
+        frames = labelled_frames(record.decode(), self._human_scores.of(job))
+        if is_held_out(job):
+            self._learner.hold_out(frames.features, frames.targets, clip_id(job))
         else:
             self._learner.learn(*frames)
 
-    def _roll_back(self, problem: str) -> bool:
-        """Return to the last checkpoint with a lower learning rate; true if the training has failed."""
-        self._learner.roll_back(self._good)
-        self._diverged, self._rollbacks = problem, self._rollbacks + 1
+    def _roll_back(self, problem: str) -> None:
+        """Return to the last checkpoint, with a lower learning rate."""
+        self._resume(self._good, self._learner.rolled_back(self._good.learner))
+        self._state.diverged, self._state.rollbacks = problem, self._state.rollbacks + 1
         log.warn("training diverged; back to the last checkpoint", error=problem, rate=self._learner.learning_rate)
-        return self._failed
+        self._try_save()
 
     @property
     def _failed(self) -> bool:
-        return self._rollbacks >= MAX_ROLLBACKS
+        return self._state.rollbacks >= MAX_ROLLBACKS
 
     def checkpoint_if_due(self) -> CheckpointInfo | None:
-        """Write a version of the model if it is time, and a snapshot if it is time for that."""
-        try:
-            if self._is_due():
-                problem = self._learner.divergence()
-                if not problem:
-                    return self._checkpoint()
+        """Write a version and a snapshot, each if due."""
+        info = None
+        if self._is_due():
+            self._learner.flush()  # a version is trained on all the samples that it counts
+            if problem := self._learner.divergence():
                 self._roll_back(problem)
-            if self._position != self._saved_position and not _within(self._saved_at, self._now(), SNAPSHOT_INTERVAL):
-                self.save()
-        except OSError as error:
-            self._report_problem(error)
+            else:
+                info = self._checkpoint()
+        elif self._position != self._saved_position and not _within(self._saved_at, self._now(), SNAPSHOT_INTERVAL):
+            self._try_save()
         self._describe()
-        return None
+        return info
 
     def _is_due(self) -> bool:
         latest = self.versions.latest
@@ -262,26 +275,29 @@ class OnlineTraining:
         return (
             not self.config.paused
             and not self._failed
-            and self._samples - self._checkpoint_samples >= self.config.min_samples
-            and not _within(latest.time if latest is not None else self._started, self._now(), interval)
+            and self._samples - self._state.checkpoint_samples >= self.config.min_samples
+            and not _within(latest.time if latest is not None else self._state.started, self._now(), interval)
         )
 
-    def _checkpoint(self) -> CheckpointInfo:
-        latest = self.versions.latest
+    def _checkpoint(self) -> CheckpointInfo | None:
         metadata = ModelMetadata(
             training=f"{self.config.namespace}/{self.config.name}",
             number=self.versions.next_number,
             base=self.config.base_model,
-            parent=latest.digest if latest is not None else None,
+            parent=self._state.parent,
             time=self._now(),
             samples=self._samples,
             quality=self._learner.quality(),
         )
-        info = self.versions.add(self._learner.model(), metadata)
+        try:
+            info = self.versions.add(self._learner.model(), metadata)
+        except OSError as error:
+            self._report_problem(error)
+            return None
         self._learner.accept_checkpoint()
-        self._good, self._checkpoint_samples = self._learner.state(), self._samples
-        self._diverged, self._rollbacks = "", 0
-        self.save()
+        self._good, self._state.checkpoint_samples = self._progress(), self._samples
+        self._state.diverged, self._state.rollbacks, self._state.parent = "", 0, info.digest
+        self._try_save()
         log.info("checkpoint", number=info.number, digest=info.digest, samples=info.samples, loss=info.quality.loss)
         return info
 
@@ -290,25 +306,15 @@ class OnlineTraining:
         self.versions.mark_pushed(version)
         self._describe()
 
+    def _progress(self) -> LearningProgress:
+        return LearningProgress(self._position, self._learner.state(), self._human_scores.state(), self._samples)
+
     def save(self) -> None:
         """Write a snapshot. Raises OSError."""
-        state = _TrainingState(
-            uid=self.config.uid,
-            inherited=self._inherited,
-            base_model=self.config.base_model,
-            start=self._start,
-            learner=self._learner.state(),
-            good=self._good,
-            exclusion=self._exclusion.state(),
-            human_scores=self._human_scores.state(),
-            samples=self._samples,
-            checkpoint_samples=self._checkpoint_samples,
-            started=self._started,
-            last_sample=self._last_sample,
-            diverged=self._diverged,
-            damage=self._damage,
+        state = msgspec.structs.replace(
+            self._state, progress=self._progress(), good=self._good, exclusion=self._exclusion.state()
         )
-        self._snapshots.save(Snapshot(self._position, msgspec.msgpack.encode(state)))
+        self._snapshots.save(Snapshot(self._good.position, msgspec.msgpack.encode(state)))
         self._log.keep_from(self._snapshots.oldest_position)
         self._saved_at, self._saved_position, self._checkpoint_problem = self._now(), self._position, ""
         self._describe()
@@ -331,14 +337,16 @@ class OnlineTraining:
         if self._position != self._saved_position:
             self._try_save()  # if it fails, that is learned again after the next start
         self._log.close()
+        os.close(self._lock)
 
     def _describe(self) -> None:
         """Update the status."""
         phase, message = self._phase()
         self._count_damage()
-        now = self._now()  # if it was set back, what has passed is measured from now on
-        self._started, self._last_sample = min(self._started, now), self._last_sample and min(self._last_sample, now)
-        silence = (now - (self._last_sample or self._started)).total_seconds()
+        state, now = self._state, self._now()  # if it was set back, what has passed is measured from now on
+        self._opened, state.started = min(self._opened, now), min(state.started, now)
+        state.last_sample = state.last_sample and min(state.last_sample, now)
+        silence = now - max(state.last_sample or state.started, self._opened)
         stale_after = STALE_INTERVALS * self.config.checkpoint_interval
         self.status = TrainerStatus(
             phase=phase,
@@ -347,40 +355,39 @@ class OnlineTraining:
             pending=self._pending,
             held_out=self._learner.held_out,
             quality=self._quality,
-            base_error=self._start.rms_error,
+            base_error=state.start.rms_error,
             learning_rate=self._learner.learning_rate,
-            last_sample=self._last_sample,
-            stale=not self.config.paused and silence > stale_after,
-            diverged=self._diverged,
+            last_sample=state.last_sample,
+            stale=not self.config.paused and silence.total_seconds() > stale_after,
+            diverged=state.diverged,
             checkpoints=self.versions.versions,
-            inherited=self._inherited,
+            inherited=state.inherited,
             excluded_nodes=self._exclusion.excluded(now),
             rollbacks=self._learner.rollbacks,
-            damaged=self._damage.total,
+            damaged=state.damage.total,
         )
 
     def _count_damage(self) -> None:
         files = self._snapshots.damaged + self.versions.damaged
-        self._damage.add_records(self._log.damage)
-        self._damage.add_files(files - self._damaged_files)
+        self._state.damage.add_records(self._log.damage)
+        self._state.damage.add_files(files - self._damaged_files)
         self._damaged_files = files
 
     def _phase(self) -> tuple[TrainingPhase, str]:
         problem = "; ".join(filter(None, (self._store_problem, self._checkpoint_problem)))
         if self._failed:
-            return "Failed", f"diverged {self._rollbacks} times without a checkpoint; lower spec.learningRate"
+            rate = self._learner.learning_rate
+            return "Failed", (
+                f"diverged {self._state.rollbacks} times without a checkpoint, the last time at a learning rate of"
+                f" {2 * rate:g}; set spec.learningRate below that"
+            )
         if self.config.paused:
             return "Paused", problem or "samples are stored, and used once spec.paused is false"
         return "Running", problem
 
 
-def _is_held_out(entry: LogEntry) -> bool:
-    """By its position, so that the answer is the same when a human score comes later."""
-    return entry.position % HOLD_OUT_EVERY == 1
-
-
-def _count(entry: LogEntry) -> int:
-    return entry.record.decode().count if isinstance(entry.record, StoredSamples) else 0
+def _count(record: StoredSamples) -> int:
+    return record.decode().count
 
 
 def _within(since: datetime, now: datetime, interval: timedelta) -> bool:

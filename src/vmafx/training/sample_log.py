@@ -6,8 +6,7 @@ records are retained as long as there is room, for human scores that come later.
 
 import hashlib
 import threading
-from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +32,7 @@ class StoredSamples(msgspec.Struct, frozen=True, tag="samples"):
 
 
 class StoredHumanScore(msgspec.Struct, frozen=True, tag="human"):
-    """What people said about the clip of a job."""
+    """The human score of a job."""
 
     job: str
     score: float
@@ -58,12 +57,11 @@ class SampleLog:
         self._log = SegmentLog(folder, max_bytes=max_bytes, after=after)
         self._lock = threading.Lock()
         self._undecodable: set[int] = set()
-        self._attempts = _RecentAttempts(MAX_ATTEMPTS)
-        self.batches = 0  # batches that were stored or found in the log
-        for _, record in self.read():
+        self._attempts = _RecentPositions()
+        self._jobs = _RecentPositions()
+        for position, record in self.read():
             if isinstance(record, StoredSamples):
-                self._attempts.add(record.source)
-                self.batches += 1
+                self._remember(record.source, position)
 
     @property
     def end(self) -> int:
@@ -95,61 +93,65 @@ class SampleLog:
         Raises OSError: LogFull if no used record can be dropped for these.
         """
         with self._lock:
-            if push.source in self._attempts:
+            if self._attempts.find(_attempt(push.source)) is not None:
                 return False
-            self._append(StoredSamples(push.source, push.batch, time))
-            self._attempts.add(push.source)
-            self.batches += 1
+            record = StoredSamples(push.source, push.batch, time)
+            self._remember(push.source, self._log.append(msgspec.msgpack.encode(record)))
             return True
 
-    def store_human_score(self, score: HumanScore, time: datetime) -> None:
-        """Store what people said about a clip. On disk when this returns. Raises OSError."""
-        self._append(StoredHumanScore(score.job, score.score, time))
+    def store_human_scores(self, scores: Iterable[HumanScore], time: datetime) -> None:
+        """Store the human scores of jobs. On disk when this returns. Raises OSError."""
+        records = [StoredHumanScore(score.job, score.score, time) for score in scores]
+        self._log.append_all(map(msgspec.msgpack.encode, records))
 
     def read(self, after: int = 0) -> Iterator[LogEntry]:
         """The records behind a position, in order."""
         for position, content in self._log.read(after):
             try:
                 record = msgspec.msgpack.decode(content, type=StoredRecord)
+                if isinstance(record, StoredSamples):
+                    record.decode()
             except (msgspec.DecodeError, UnicodeDecodeError):  # of another version of vmafx
                 self._undecodable.add(position)
             else:
                 yield LogEntry(position, record)
 
-    def find_jobs(self, uids: Collection[str], through: int) -> dict[str, LogEntry]:
-        """The samples of these jobs up to a position, by uid; of several attempts, the last. Reads the whole log."""
-        found: dict[str, LogEntry] = {}
-        for entry in self.read():
-            if entry.position > through:
-                break
-            if isinstance(entry.record, StoredSamples) and entry.record.source.job in uids:
-                found[entry.record.source.job] = entry
-        return found
+    def find_job(self, uid: str, through: int) -> LogEntry | None:
+        """The samples of a job, unless they are behind a position or no longer in the log; the last of its attempts."""
+        position = self._jobs.find((uid,))
+        if position is None or position > through:
+            return None
+        entry = next(self.read(position - 1), None)
+        return entry if entry is not None and entry.position == position else None
+
+    def _remember(self, source: SampleSource, position: int) -> None:
+        self._attempts.add(_attempt(source), position)
+        self._jobs.add((source.job,), position)
 
     def close(self) -> None:
         self._log.close()
 
-    def _append(self, record: StoredRecord) -> None:
-        self._log.append(msgspec.msgpack.encode(record))
+
+class _RecentPositions:
+    """Positions in the log, by hashes of what they are about: the latest MAX_ATTEMPTS."""
+
+    def __init__(self) -> None:
+        self._positions: dict[int, int] = {}
+
+    def find(self, names: tuple[str, ...]) -> int | None:
+        return self._positions.get(_hash(names))
+
+    def add(self, names: tuple[str, ...], position: int) -> None:
+        key = _hash(names)
+        self._positions.pop(key, None)
+        self._positions[key] = position
+        if len(self._positions) > MAX_ATTEMPTS:
+            del self._positions[next(iter(self._positions))]
 
 
-class _RecentAttempts:
-    """The latest attempts, by hash."""
-
-    def __init__(self, size: int) -> None:
-        self._order: deque[int] = deque(maxlen=size)
-        self._known: set[int] = set()
-
-    def __contains__(self, source: SampleSource) -> bool:
-        return _identity(source) in self._known
-
-    def add(self, source: SampleSource) -> None:
-        if len(self._order) == self._order.maxlen:
-            self._known.discard(self._order[0])
-        self._order.append(_identity(source))
-        self._known.add(self._order[-1])
+def _attempt(source: SampleSource) -> tuple[str, ...]:
+    return source.namespace, source.job, source.attempt
 
 
-def _identity(source: SampleSource) -> int:
-    text = msgspec.msgpack.encode((source.namespace, source.job, source.attempt))
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
+def _hash(names: tuple[str, ...]) -> int:
+    return int.from_bytes(hashlib.blake2b(msgspec.msgpack.encode(names), digest_size=8).digest())

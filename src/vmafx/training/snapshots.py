@@ -25,7 +25,6 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     position: int
     state: bytes
-    counters: dict[str, int] = {}
 
 
 class SnapshotStore:
@@ -42,10 +41,9 @@ class SnapshotStore:
         """The log needs the records behind this position, should the latest snapshot get damaged."""
         return next(iter(self._positions.values()), 0)
 
-    def load(self) -> Snapshot | None:
-        """The latest intact snapshot."""
-        latest: Snapshot | None = None
-        self._positions.clear()
+    def load(self) -> list[Snapshot]:
+        """The intact snapshots, the latest first."""
+        found: dict[Path, Snapshot] = {}
         for path in self._files():
             snapshot = _read(path)
             if snapshot is None:
@@ -54,8 +52,9 @@ class SnapshotStore:
                 with suppress(OSError):
                     path.replace(path.with_suffix(".damaged"))
             else:
-                latest, self._positions[path] = snapshot, snapshot.position
-        return latest
+                found[path] = snapshot
+        self._positions = {path: snapshot.position for path, snapshot in found.items()}
+        return list(reversed(found.values()))
 
     def save(self, snapshot: Snapshot) -> None:
         """Write a snapshot; it is on the disk when this returns. Raises OSError, and then the latest one stays."""

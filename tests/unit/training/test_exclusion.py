@@ -10,14 +10,15 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 def excluded(node: str = "n") -> NodeExclusion:
     exclusion = NodeExclusion()
-    for _ in range(MAX_STRIKES):
-        exclusion.strike(node, "NaN", NOW)
+    for number in range(MAX_STRIKES):
+        exclusion.strike(node, f"attempt-{number}", "NaN", NOW)
     return exclusion
 
 
 def test_unusable_batches_in_a_row_exclude_a_node() -> None:
     exclusion = NodeExclusion()
-    assert [exclusion.strike("n", "NaN", NOW) for _ in range(MAX_STRIKES)] == [False] * (MAX_STRIKES - 1) + [True]
+    struck = [exclusion.strike("n", f"attempt-{number}", "NaN", NOW) for number in range(MAX_STRIKES)]
+    assert struck == [False] * (MAX_STRIKES - 1) + [True]
     assert exclusion.reason("n", NOW) == "NaN"
     assert exclusion.reason("other", NOW) is None
     assert exclusion.excluded(NOW) == {"n": "NaN"}
@@ -25,9 +26,14 @@ def test_unusable_batches_in_a_row_exclude_a_node() -> None:
 
 def test_a_usable_batch_resets_the_count() -> None:
     exclusion = NodeExclusion()
-    for _ in range(5 * MAX_STRIKES):
-        assert not exclusion.strike("n", "NaN", NOW)
-        exclusion.forgive("n")
+    for number in range(5 * MAX_STRIKES):
+        assert not exclusion.strike("n", f"attempt-{number}", "NaN", NOW)
+        exclusion.reset("n")
+
+
+def test_a_batch_that_is_sent_again_counts_once() -> None:
+    exclusion = NodeExclusion()
+    assert not any(exclusion.strike("n", "attempt", "NaN", NOW) for _ in range(5 * MAX_STRIKES))
 
 
 def test_an_excluded_node_gets_one_more_chance() -> None:
@@ -35,7 +41,7 @@ def test_an_excluded_node_gets_one_more_chance() -> None:
     assert exclusion.reason("n", later - timedelta(seconds=1)) == "NaN"
     assert exclusion.reason("n", later) is None
     assert exclusion.excluded(later) == {}
-    assert exclusion.strike("n", "too short", later)
+    assert exclusion.strike("n", "later", "too short", later)
     assert exclusion.reason("n", later) == "too short"
 
 
@@ -47,6 +53,6 @@ def test_the_state_survives_a_restart() -> None:
 def test_the_number_of_nodes_is_bounded() -> None:
     exclusion = excluded("first")
     for number in range(MAX_EXCLUDED):
-        exclusion.strike(f"n{number}", "NaN", NOW)
+        exclusion.strike(f"n{number}", "attempt", "NaN", NOW)
     assert exclusion.excluded(NOW) == {}
-    assert len(exclusion._offences) == MAX_EXCLUDED
+    assert len(exclusion._failures) == MAX_EXCLUDED

@@ -1,7 +1,9 @@
 """An online training: every sample counts once, whatever happens; checkpoints, rollbacks, pauses."""
 
 import errno
+import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,15 @@ import numpy as np
 import pytest
 
 from tests.support.sample_streams import start
-from tests.support.training_samples import BASE, NAMESPACE, batch, frames, push, pushes
+from tests.support.training_samples import BASE, NAMESPACE, batch, frames, job_name, mean_score, push, pushes
+from vmafx import segments
 from vmafx.scoring.learned import LearnedModel, decode_model
-from vmafx.training import versions
+from vmafx.segments import LogFull, LogInUse
+from vmafx.training import online, versions
 from vmafx.training.config import TrainingConfig
 from vmafx.training.distillation import StartingModel
-from vmafx.training.exclusion import MAX_STRIKES
+from vmafx.training.exclusion import MAX_STRIKES, NodeExcluded
+from vmafx.training.network import Array
 from vmafx.training.online import MAX_ROLLBACKS, OnlineTraining
 from vmafx.training.samples import FEATURES, HumanScore, InvalidSamples, SamplePush, encode_batch
 
@@ -53,6 +58,8 @@ class Site:
         """The training saves nothing."""
         if self._running is not None:
             self._running._log.close()
+            with suppress(OSError):  # if it was closed
+                os.close(self._running._lock)
             self._running = None
 
     def files(self, folder: str) -> list[Path]:
@@ -105,7 +112,7 @@ def test_a_new_training_is_its_base_model(site: Site) -> None:
     assert status.base_error < 0.5
 
 
-def test_samples_are_used_once_and_every_tenth_clip_is_held_out(site: Site) -> None:
+def test_samples_are_used_once_and_one_clip_in_ten_is_held_out(site: Site) -> None:
     training = site.start()
     fill(training, 20)
     status = training.status
@@ -226,74 +233,251 @@ def test_a_training_without_samples_is_stale(site: Site, clock: Clock) -> None:
     assert not is_stale_after(0)
 
 
+def diverge(training: OnlineTraining, first: int) -> int:
+    """Send samples until the training diverges; returns the number of the next clip."""
+    rollbacks = training.status.rollbacks
+    while training.status.rollbacks == rollbacks:
+        training.accept(push(first))
+        training.learn(1)
+        first += 1
+        assert first < 1000
+    return first
+
+
 def test_a_training_that_diverges_returns_to_its_last_checkpoint(site: Site, clock: Clock) -> None:
     training = site.start()
     fill(training, 12)
-    checkpoint(training, clock)
+    good = checkpoint(training, clock)
     training = site.start(learning_rate=1.0)
-    first = 100
-    while not training.status.rollbacks:
-        fill(training, 5, first)
-        first += 5
-        assert first < 500
-    assert (training.status.phase, training.status.learning_rate) == ("Running", 0.5)
-    assert "the loss rose" in training.status.diverged
-    training.save()
-    assert (status := site.start(learning_rate=1.0).status).diverged
-    assert (status.rollbacks, status.learning_rate) == (1, 0.5)
+    following = diverge(training, 100)
+    status = training.status
+    assert (status.phase, status.learning_rate, status.rollbacks) == ("Running", 0.5, 1)
+    assert "the loss rose" in status.diverged
+    assert status.samples == 10 * 50  # what came since is used again
+    assert status.pending == (following - 100) * 50
+    assert training._learner.model() == good
+    assert (after := site.start(learning_rate=1.0).status).diverged
+    assert (after.rollbacks, after.learning_rate, after.pending) == (1, 0.5, status.pending)
 
     training = site.start(learning_rate=0.001)  # as a user would do
-    fill(training, 60, first)
+    learn_all(training)
+    held_out = len(range(100, following, 10))
+    assert training.status.samples == (10 + following - 100 - held_out) * 50
+    fill(training, 12, first=following)
     assert model_error(checkpoint(training, clock)) < 1
     assert training.status.diverged == ""
 
 
-def test_a_training_that_keeps_diverging_fails(site: Site) -> None:
+def test_no_version_is_written_right_after_a_rollback(site: Site, clock: Clock) -> None:
+    training = site.start()
+    fill(training, 12)
+    checkpoint(training, clock)
     training = site.start(learning_rate=1.0)
-    training._rollbacks = MAX_ROLLBACKS - 1
-    for one in pushes(200):
-        training.accept(one)
-        learn_all(training)
+    diverge(training, 100)
+    clock.advance(601)
+    assert training.checkpoint_if_due() is None
+    assert training.status.diverged
+
+
+def test_a_version_that_would_be_worse_is_not_written(site: Site, clock: Clock) -> None:
+    """With large batches and few samples between checkpoints, too."""
+    training = site.start(learning_rate=1.0, batch_size=1024, ema_decay=0.9)
+    first, errors = 0, []
+    for _ in range(12):
+        fill(training, 30, first)
+        first += 30
+        clock.advance(601)
+        if (info := training.checkpoint_if_due()) is not None:
+            errors.append(info.quality.loss or 0)
         if training.status.phase == "Failed":
             break
+    assert training.status.rollbacks > 0
+    assert max(errors, default=0) < 50
+
+
+def test_a_training_that_keeps_diverging_fails_until_its_rate_is_changed(site: Site) -> None:
+    training = site.start(learning_rate=1.0)
+    for _ in range(MAX_ROLLBACKS):
+        training._roll_back("the loss rose")
     assert training.status.phase == "Failed"
-    assert "learningRate" in training.status.message
+    assert "set spec.learningRate below" in training.status.message
+    training.accept(push(1))
     assert not training.learn(10)
-    assert site.start(learning_rate=0.001).status.phase == "Running"
+    assert site.start(learning_rate=1.0).status.phase == "Failed"
+    training = site.start(learning_rate=0.001)
+    learn_all(training)
+    assert (training.status.phase, training.status.samples) == ("Running", 50)
 
 
 def test_human_scores_outweigh_the_teacher(site: Site, clock: Clock) -> None:
     training = site.start(ema_decay=0.9)
     fill(training, 60)
-    assert model_error(checkpoint(training, clock)) < 1
-    scores = [HumanScore(f"job-{seed}", max(batch(seed).score - 15, 0.0)) for seed in range(60)]
-    assert training.add_human_scores(scores) == 60
-    assert training.add_human_scores(scores) == 0
-    for _ in range(4):
-        learn_all(training)
-        fill(training, 0)
-    for round_number in range(4):
-        nudged = [HumanScore(one.job, one.score + 0.001 * (round_number + 1)) for one in scores]
-        training.add_human_scores(nudged)
-        learn_all(training)
+    before = checkpoint(training, clock)
+    assert model_error(before) < 1
+    given = [HumanScore(job_name(seed), max(mean_score(seed) - 15, 0.0)) for seed in range(60)]
+    assert training.add_human_scores(given) == 60
+    assert training.add_human_scores(given) == 0
+    learn_all(training)
     assert training.status.samples == 54 * 50  # the same samples, with better scores
     fill(training, 12, first=5000)
     moved = checkpoint(training, clock)
-    assert model_error(moved, shift=-15) < model_error(moved)
+    assert model_error(moved, shift=-15) < 0.8 * model_error(before, shift=-15)
 
 
-def test_a_human_score_can_come_before_the_samples(site: Site) -> None:
+class Fed(list[tuple[str, float]]):
+    """What a training fed to its learner: the kind, and the weight or the mean target."""
+
+    def __init__(self, training: OnlineTraining, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        learner = training._learner
+        learn, hold_out = learner.learn, learner.hold_out
+
+        def note_learn(features: Array, targets: Array, weights: Array) -> None:
+            self.append(("trained", float(weights[0])))
+            learn(features, targets, weights)
+
+        def note_hold_out(features: Array, targets: Array, clip: int) -> None:
+            self.append(("held out", round(float(targets.mean()), 1)))
+            hold_out(features, targets, clip)
+
+        monkeypatch.setattr(learner, "learn", note_learn)
+        monkeypatch.setattr(learner, "hold_out", note_hold_out)
+
+
+def test_a_human_score_is_used_once_however_it_comes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     training = site.start()
-    training.add_human_scores([HumanScore("job-7", 20.0)])
+    fed = Fed(training, monkeypatch)
+    training.accept(push(7, human_score=20.0))  # with the submission, and then with the label
+    training.add_human_scores([HumanScore(job_name(7), 20.0)])
     learn_all(training)
-    fill(training, 1, first=7)
-    assert training._human_scores.take("job-7") is None
-    assert site.start().add_human_scores([HumanScore("job-7", 20.0)]) == 0
+    assert fed == [("trained", 10.0)]
+    training.add_human_scores([HumanScore(job_name(8), 30.0)])  # before the samples
+    training.accept(push(8))
+    training.accept(push(8, attempt=1))  # for every attempt
+    learn_all(training)
+    assert fed[1:] == [("trained", 10.0)] * 2
+    training.accept(push(9))
+    learn_all(training)
+    training.add_human_scores([HumanScore(job_name(9), 40.0)])  # after them
+    learn_all(training)
+    assert fed[3:] == [("trained", 1.0), ("trained", 10.0)]
+    training.add_human_scores([HumanScore(job_name(9), 50.0)])  # another one
+    learn_all(training)
+    assert fed[5:] == [("trained", 10.0)]
+
+
+def test_the_human_score_of_a_held_out_clip_replaces_its_targets(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = site.start()
+    fed = Fed(training, monkeypatch)
+    training.accept(push(10))
+    training.add_human_scores([HumanScore(job_name(10), 50.0)])
+    learn_all(training)
+    assert [kind for kind, _ in fed] == ["held out", "held out"]
+    assert training.status.held_out == 50
+
+
+def test_human_scores_that_were_stored_before_a_kill_are_known(site: Site) -> None:
+    training = site.start()
+    training.accept(push(7))
+    training.add_human_scores([HumanScore(job_name(7), 20.0)])
+    assert site.start().add_human_scores([HumanScore(job_name(7), 20.0)]) == 0
 
 
 def test_a_human_score_out_of_range_is_refused(site: Site) -> None:
     with pytest.raises(InvalidSamples, match="not 0 to 100"):
         site.start().add_human_scores([HumanScore("job-1", 101.0)])
+
+
+def test_scores_of_other_models_are_not_learned(site: Site) -> None:
+    """Neither those of its own versions: it would learn what it believes already."""
+    for model in ("vmaf_4k_v0.6.1", "oci://registry/model@sha256:00"):
+        other = msgspec.structs.replace(batch(1), model=model)
+        with pytest.raises(InvalidSamples, match=f"scored with {model}"):
+            site.start().accept(SamplePush(push(1).source, encode_batch(other)))
+    assert site.start().status.excluded_nodes == {}
+
+
+def accept_until_full(training: OnlineTraining) -> int:
+    """The number of the first clip that is refused."""
+    for number in range(1000):
+        try:
+            training.accept(push(number))
+        except LogFull:
+            return number
+    raise AssertionError("the log is not full")
+
+
+def test_a_full_log_is_freed_once_its_samples_are_used(
+    site: Site, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(online, "MIN_LOG_BYTES", 60_000)
+    small = {"storage": 120_000, "min_samples": 10**9}
+    number = accept_until_full(site.start(paused=True, **small))
+    training = site.start(**small)
+    with pytest.raises(LogFull):
+        training.accept(push(number))
+    assert "cannot store samples" in training.status.message
+    learn_all(training)
+    clock.advance(61)
+    training.checkpoint_if_due()
+    assert training.accept(push(number)) == "stored"
+    assert training.status.message == ""
+
+
+def test_a_log_that_cannot_be_read_loses_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = site.start()
+    for one in pushes(12):
+        training.accept(one)
+
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(segments, "_read_from", fail)
+        with pytest.raises(OSError, match="Too many"):
+            training.learn(100)
+    learn_all(training)
+    assert (training.status.samples, training.status.damaged) == (10 * 50, 0)
+
+
+def test_two_damaged_snapshots_leave_the_latest_version(site: Site, clock: Clock) -> None:
+    training = site.start(learning_rate=0.1, ema_decay=0.5)
+    fill(training, 12)
+    model = checkpoint(training, clock)
+    training.save()
+    site.kill()
+    for path in site.files("snapshots"):
+        path.write_bytes(path.read_bytes()[:-1])
+    training = site.start()
+    assert training._learner.model() == model
+    assert training.status.damaged == 2
+
+
+def test_another_base_model_is_a_new_line_of_versions(site: Site, clock: Clock) -> None:
+    training = site.start()
+    fill(training, 12)
+    checkpoint(training, clock)
+    training = site.start(base_model="vmaf_4k_v0.6.1")
+    made = msgspec.structs.replace(batch(1), model="vmaf_4k_v0.6.1")
+    for number in range(100, 112):
+        source = push(number).source
+        training.accept(SamplePush(source, encode_batch(made)))
+    learn_all(training)
+    clock.advance(601)
+    info = training.checkpoint_if_due()
+    assert info is not None
+    artifact = training.versions.read(info)
+    assert artifact is not None
+    metadata = msgspec.json.decode(artifact.config, type=versions.ModelMetadata)
+    assert (metadata.number, metadata.parent, metadata.base) == (2, None, "vmaf_4k_v0.6.1")
+
+
+def test_one_process_uses_a_folder(site: Site) -> None:
+    training = site.start()
+    with pytest.raises(LogInUse):
+        OnlineTraining(CONFIG, site.folder, start, site.clock)
+    training.close()
+    OnlineTraining(CONFIG, site.folder, start, site.clock).close()
 
 
 def wrong_push(seed: int, node: str) -> SamplePush:
@@ -311,7 +495,7 @@ def test_a_node_that_sends_garbage_is_left_out_and_named(site: Site, clock: Cloc
         bad = wrong_push(seed, "bad") if garbage == "scores" else SamplePush(push(seed, node="bad").source, b"garbage")
         with pytest.raises(InvalidSamples):
             training.accept(bad)
-    with pytest.raises(InvalidSamples, match="refused for now"):
+    with pytest.raises(NodeExcluded, match="refused for now"):
         training.accept(push(99, node="bad"))
     assert training.accept(push(100, node="good")) == "stored"
     assert list(training.status.excluded_nodes) == ["bad"]
@@ -467,7 +651,7 @@ def test_a_full_disk_does_not_hide_a_divergence(site: Site, clock: Clock, monkey
     training = site.start()
     fill(training, 12)
     clock.advance(601)
-    before = training._learner._state.comparison.count
+    before = training._learner._state.comparison.rows
     with monkeypatch.context() as patch:
 
         def full(*_: object, **__: object) -> None:
@@ -475,4 +659,4 @@ def test_a_full_disk_does_not_hide_a_divergence(site: Site, clock: Clock, monkey
 
         patch.setattr(versions, "write_atomic", full)
         assert training.checkpoint_if_due() is None
-    assert training._learner._state.comparison.count == before > 0
+    assert training._learner._state.comparison.rows == before > 0

@@ -11,7 +11,17 @@ from vmafx.api.training import MAX_CHECKPOINTS, VmafxModelTrainingSpec
 from vmafx.scoring import artifact
 from vmafx.scoring.learned import FORMAT, LearnedModel
 from vmafx.settings import declared
-from vmafx.training import distillation, divergence, exclusion, held_out, learner, online, shuffle_buffer, targets
+from vmafx.training import (
+    distillation,
+    divergence,
+    exclusion,
+    held_out,
+    learner,
+    online,
+    shuffle_buffer,
+    targets,
+    teacher,
+)
 from vmafx.training.network import parameter_count
 from vmafx.training.sample_log import MAX_ATTEMPTS
 from vmafx.training.samples import FEATURES, MAX_SAMPLES
@@ -24,10 +34,10 @@ PAGE = " ".join((ROOT / "docs/training.md").read_text().split())
     "text",
     [
         f"at most {MAX_SAMPLES} samples",
-        f"They take {4 * (len(FEATURES) + 1)} bytes each",
+        f"They take {4 * (len(FEATURES) + 2)} bytes each",
         f"the latest {MAX_ATTEMPTS:,} attempts",
         f"at most {declared(AgentSettings)['samples_mib'].default} MiB",
-        f"({online.MAX_TEACHER_ERROR:g} points off on average)",
+        f"({teacher.MAX_ERROR:g} points off on average)",
         f"one hidden layer of {distillation.UNITS} units",
         f"It has {parameter_count(distillation.UNITS)} parameters",
         f"on {distillation.POINTS_TO_FIT:,} feature vectors",
@@ -50,7 +60,7 @@ def test_the_page_has_the_figure_of_the_code(text: str) -> None:
 
 
 def test_numbers_that_the_page_writes_as_words() -> None:
-    assert online.HOLD_OUT_EVERY == 10
+    assert held_out.HOLD_OUT_EVERY == 10
     assert "One clip in ten is held out" in PAGE
     assert exclusion.MAX_STRIKES == 3
     assert exclusion.EXCLUDED_FOR.total_seconds() == 3600

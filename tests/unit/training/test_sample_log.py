@@ -23,7 +23,7 @@ LARGE = 1 << 30
 
 def push(number: int, frames: int = 3) -> SamplePush:
     values = {name: [0.5] * frames for name in (*FEATURES, "vmaf")}
-    batch = make_batch("vmaf_v0.6.1", range(frames), values, 50.0)
+    batch = make_batch("vmaf_v0.6.1", range(frames), values)
     assert batch is not None
     return SamplePush(SampleSource("team", "node-1", f"job-{number}", f"attempt-{number}"), encode_batch(batch))
 
@@ -37,7 +37,7 @@ def log(tmp_path: Path) -> Iterator[SampleLog]:
 
 def test_records_are_read_as_they_came(log: SampleLog) -> None:
     assert log.store(push(1), NOW)
-    log.store_human_score(HumanScore("job-1", 71.5), NOW)
+    log.store_human_scores([HumanScore("job-1", 71.5)], NOW)
     samples, human = (entry.record for entry in log.read())
     assert isinstance(samples, StoredSamples)
     assert (samples.source, samples.batch, samples.time) == (push(1).source, push(1).batch, NOW)
@@ -51,16 +51,16 @@ def test_an_attempt_counts_once_also_after_a_restart(tmp_path: Path) -> None:
         log = SampleLog(tmp_path, max_bytes=LARGE)
         assert [log.store(push(number), NOW) for number in range(20)] == [expected] * 20
         assert not log.store(push(5, frames=4), NOW)
-        assert log.batches == log.end == 20
+        assert log.end == 20
         log.close()
 
 
-def test_only_the_latest_attempts_are_remembered() -> None:
-    recent = sample_log._RecentAttempts(10)
+def test_only_the_latest_attempts_are_remembered(log: SampleLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_log, "MAX_ATTEMPTS", 10)
     for number in range(25):
-        recent.add(push(number).source)
-    assert [push(number).source in recent for number in range(25)] == [False] * 15 + [True] * 10
-    assert len(recent._known) == 10
+        log.store(push(number), NOW)
+    assert [log.store(push(number), NOW) for number in reversed(range(15, 25))] == [False] * 10
+    assert log.store(push(0), NOW)
 
 
 def test_jobs_are_found_up_to_a_position(log: SampleLog) -> None:
@@ -68,10 +68,17 @@ def test_jobs_are_found_up_to_a_position(log: SampleLog) -> None:
         log.store(push(number), NOW)
     again = msgspec.structs.replace(push(2), source=SampleSource("team", "node-1", "job-2", "second attempt"))
     log.store(again, NOW)
+    found = {uid: log.find_job(uid, through=7) for uid in ("job-2", "job-4", "job-9")}
+    assert {uid: entry.position for uid, entry in found.items() if entry is not None} == {"job-2": 7, "job-4": 5}
+    assert log.find_job("job-4", through=4) is None
 
-    found = log.find_jobs({"job-2", "job-4", "job-9"}, through=log.end)
-    assert {uid: entry.position for uid, entry in found.items()} == {"job-2": 7, "job-4": 5}
-    assert set(log.find_jobs({"job-2", "job-4"}, through=3)) == {"job-2"}
+
+def test_a_batch_of_another_version_is_skipped(log: SampleLog) -> None:
+    newer = msgspec.msgpack.encode({**msgspec.msgpack.decode(push(1).batch), "version": 2})
+    log.store(msgspec.structs.replace(push(1), batch=newer), NOW)
+    log.store(push(2), NOW)
+    assert [entry.position for entry in log.read()] == [2]
+    assert log.damage == {1: 1}
 
 
 def test_records_that_are_not_used_are_never_dropped(tmp_path: Path) -> None:

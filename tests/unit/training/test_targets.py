@@ -11,17 +11,16 @@ from vmafx.training.targets import HUMAN_WEIGHT, labelled_frames
 SCORES = st.floats(0, 100, width=32)
 
 
-def batch(scores: list[float], human_score: float | None) -> SampleBatch:
+def batch(scores: list[float]) -> SampleBatch:
     columns = {name: [number / 10] * len(scores) for number, name in enumerate(FEATURES)}
-    mean = float(np.mean(scores))
-    made = make_batch("vmaf_v0.6.1", range(len(scores)), {**columns, "vmaf": scores}, mean, human_score)
+    made = make_batch("vmaf_v0.6.1", range(len(scores)), {**columns, "vmaf": scores})
     assert made is not None
     return made
 
 
 @given(st.lists(SCORES, min_size=1, max_size=20))
 def test_without_a_human_score_the_teacher_is_learned(scores: list[float]) -> None:
-    frames = labelled_frames(batch(scores, None))
+    frames = labelled_frames(batch(scores))
     assert frames.targets.tolist() == scores
     assert frames.weights.tolist() == [1.0] * len(scores)
     assert frames.features == pytest.approx(np.tile(np.arange(6) / 10, (len(scores), 1)), abs=1e-6)
@@ -29,7 +28,7 @@ def test_without_a_human_score_the_teacher_is_learned(scores: list[float]) -> No
 
 @given(st.lists(SCORES, min_size=1, max_size=20), SCORES)
 def test_a_human_score_shifts_all_frames_within_the_limits(scores: list[float], human: float) -> None:
-    frames = labelled_frames(batch(scores, human))
+    frames = labelled_frames(batch(scores), human)
     shift = human - np.mean(scores)
     assert frames.targets == pytest.approx(np.clip(np.array(scores) + shift, 0, 100), abs=1e-9)
     assert set(frames.weights) == {HUMAN_WEIGHT}

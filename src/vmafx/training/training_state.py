@@ -1,0 +1,66 @@
+"""The state of a training, as its snapshots have it."""
+
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from vmafx.training.config import TrainingConfig
+from vmafx.training.damage import DamageCounter
+from vmafx.training.distillation import StartingModel
+from vmafx.training.exclusion import NodeExclusion
+from vmafx.training.human_scores import HumanScores
+from vmafx.training.learner import Learner
+from vmafx.training.learner_state import InvalidState
+
+
+class LearningProgress(msgspec.Struct, frozen=True):
+    """What was learned from the records of the log up to a position."""
+
+    position: int
+    learner: bytes
+    human_scores: bytes
+    samples: int = 0
+
+
+class TrainingState(msgspec.Struct, kw_only=True):
+    """Everything that a training continues with after a restart."""
+
+    uid: str  # of the VmafxModelTraining
+    inherited: int = 0  # number of the latest version that an earlier training has left on the volume
+    base_model: str
+    start: StartingModel
+    progress: LearningProgress
+    good: LearningProgress  # to return to after a divergence: at the last checkpoint, or at the start
+    exclusion: bytes
+    learning_rate: float  # as configured
+    checkpoint_samples: int = 0  # at the last checkpoint
+    rollbacks: int = 0  # since the last checkpoint
+    parent: str | None = None  # digest of the last version
+    started: datetime
+    last_sample: datetime | None = None
+    diverged: str = ""
+    damage: DamageCounter = msgspec.field(default_factory=DamageCounter)
+    version: Literal[1] = 1
+
+
+def initial_state(config: TrainingConfig, start: StartingModel, position: int, now: datetime) -> TrainingState:
+    """A training that starts with the records behind a position."""
+    progress = LearningProgress(position, Learner(start, config).state(), HumanScores().state())
+    return TrainingState(
+        uid=config.uid, base_model=config.base_model, start=start, progress=progress, good=progress,
+        exclusion=NodeExclusion().state(), learning_rate=config.learning_rate, started=now,
+    )  # fmt: skip
+
+
+def decode_training_state(content: bytes, config: TrainingConfig) -> TrainingState:
+    """Raises InvalidState."""
+    try:
+        state = msgspec.msgpack.decode(content, type=TrainingState)
+        for progress in (state.progress, state.good):
+            Learner.restore(progress.learner, config)
+            HumanScores.restore(progress.human_scores)
+        NodeExclusion.restore(state.exclusion)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidState(f"not the state of a training: {error}") from error
+    return state

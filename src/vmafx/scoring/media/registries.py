@@ -77,7 +77,7 @@ def find_credentials(registry: str, folder: Path | None) -> RegistryLogin | None
         return None if entry is None else _decode(entry)
     except OSError as error:
         raise NodeFault(f"cannot read the credentials of registries in {path}: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, binascii.Error):  # their messages may contain a password
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, binascii.Error):  # they may show a password
         raise NodeFault(f"{path} is not a config.json with credentials of registries") from None
 
 

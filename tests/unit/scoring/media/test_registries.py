@@ -84,7 +84,14 @@ def test_credentials_are_found_by_the_name_of_the_registry(
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\xff", b'{"auths": {"r.io": "s3cret"}}', b'{"auths": {"r.io": {"auth": "s3c"}}}']
+    "content",
+    [
+        b"",
+        b"\xff",
+        b'{"auths": {"r.io": "s3cret"}}',
+        b'{"auths": {"r.io": {"auth": "s3c"}}}',
+        b'{"s3cret": ' + b"[" * 100_000,
+    ],
 )
 def test_a_damaged_config_is_not_shown(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "config.json").write_bytes(content)

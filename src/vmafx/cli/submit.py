@@ -20,10 +20,10 @@ from vmafx.fleet.errors import JobRejected
 from vmafx.fleet.submit import UNTYPED_JOBS, clip_uri, create_job, job_name_for, manifest, model_uri, scheme_of
 from vmafx.kube import Client, ObjectKey
 from vmafx.kube.resources import UntypedObject
+from vmafx.scoring.engine import BUILT_IN_MODELS
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.media.policy import MODEL_DIR
 from vmafx.scoring.media.uri import SCHEMES
-from vmafx.scoring.models import BUILT_IN
 
 EXIT_USAGE, EXIT_TIMEOUT = 2, 1
 JOB = "Job"
@@ -245,8 +245,8 @@ def warn_about_uris(texts: Iterable[str]) -> Iterator[str]:
 
 
 def warn_about_model(name: str) -> Iterator[str]:
-    if name and name not in BUILT_IN and not scheme_of(name):
+    if name and name not in BUILT_IN_MODELS and not scheme_of(name):
         yield (
-            f"model {cell(name)} is not built in ({', '.join(BUILT_IN)}); "
+            f"model {cell(name)} is not built in ({', '.join(BUILT_IN_MODELS)}); "
             f"the workers need {cell(name)}.json in the folder that their {MODEL_DIR} names"
         )

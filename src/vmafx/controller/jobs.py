@@ -144,7 +144,7 @@ def job_spec(reference: str, distorted: str, model: str, backend: str, spec_json
             raise StatusError("INVALID_ARGUMENT", f"spec is longer than {MAX_SPEC:,} bytes")
         try:
             spec = msgspec.json.decode(spec_json, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
             raise StatusError("INVALID_ARGUMENT", f"spec must be a JSON object in a string: {error}") from error
     scoring = {"reference": reference, "distorted": distorted, "model": model, "backend": backend}
     for name, value in scoring.items():

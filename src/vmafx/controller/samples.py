@@ -158,7 +158,7 @@ def trainer_reply(response: HttpResponse, trainer: ObjectKey) -> TrainerReply:
     if status == 200:
         try:
             return TrainerReply(msgspec.json.decode(response.body, type=SampleReceipt).result)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return TrainerReply("unavailable", f"the trainer of {trainer} sent an invalid reply")
     message = f"the trainer of {trainer} replied with HTTP status {status}: " + one_line(
         response.body[:1000].decode(errors="replace")

@@ -64,7 +64,7 @@ def decode_result(content: str, attempt: str) -> AttemptResult | None:
     """The result of this attempt; None if the content is not a valid one."""
     try:
         result = msgspec.json.decode(content, type=AttemptResult)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
     if result.id != attempt or (result.score is None) == (result.fault is None):
         return None

@@ -73,7 +73,7 @@ def decode_manifest(content: bytes, name: str) -> ModelManifest:
     """Raises BadInput unless the content is the manifest of a learned model."""
     try:
         manifest = msgspec.json.decode(content, type=ModelManifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput("model", f"{name} is not an OCI artifact: {error}") from error
     kinds = [layer.mediaType for layer in manifest.layers]
     if manifest.artifactType != ARTIFACT_TYPE or kinds != [MODEL_TYPE]:

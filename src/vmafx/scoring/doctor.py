@@ -11,10 +11,10 @@ import msgspec
 from vmafx.cores import usable_cores
 from vmafx.scoring import engine as engines
 from vmafx.scoring.cache import default_cache_folder
-from vmafx.scoring.engine import Engine, FfmpegBuild
+from vmafx.scoring.engine import BUILT_IN_MODELS, Engine, FfmpegBuild
 from vmafx.scoring.errors import NodeFault
 from vmafx.scoring.media.uri import SCHEMES
-from vmafx.scoring.models import BUILT_IN, can_load_model
+from vmafx.scoring.models import can_load_model
 
 ENCODERS = ("libx264", "libx265", "libvpx-vp9", "libaom-av1", "libsvtav1")
 
@@ -67,7 +67,7 @@ async def _check_engine() -> tuple[Engine, FfmpegBuild, tuple[str, ...], list[st
         return engine, build, (), [str(fault)]
     if missing := engines.missing_parts(engine, build):
         return engine, build, (), [missing]
-    loaded = await asyncio.gather(*(can_load_model(engine, f"version={name}") for name in BUILT_IN))
-    models = tuple(name for name, ok in zip(BUILT_IN, loaded, strict=True) if ok)
-    problems = [f"the libvmaf of {engine.path} has no model {name}" for name in BUILT_IN if name not in models]
+    loaded = await asyncio.gather(*(can_load_model(engine, f"version={name}") for name in BUILT_IN_MODELS))
+    models = tuple(name for name, ok in zip(BUILT_IN_MODELS, loaded, strict=True) if ok)
+    problems = [f"the libvmaf of {engine.path} has no model {name}" for name in BUILT_IN_MODELS if name not in models]
     return engine, build, models, problems

@@ -16,6 +16,7 @@ from vmafx.scoring.errors import NodeFault, spawn_errors_as_node_fault
 from vmafx.settings import Setting, Settings, from_environ
 
 BINARY = "VMAFX_FFMPEG_BIN"
+BUILT_IN_MODELS = ("vmaf_v0.6.1", "vmaf_v0.6.1neg", "vmaf_4k_v0.6.1")  # in libvmaf
 MIN_VERSION = 6  # the first with the fd: protocol for inputs and -stats_enc_post for frame counts
 REMEDY = f"unset {BINARY}, or set it to an ffmpeg {MIN_VERSION} or later with libvmaf"
 

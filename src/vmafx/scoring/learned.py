@@ -8,10 +8,11 @@ hidden layer: with the features x, their normalisation (mean m, deviation s), an
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import chain
 
 import msgspec
 
+from vmafx.scoring.engine import BUILT_IN_MODELS
 from vmafx.scoring.errors import BadInput
 
 FORMAT = "vmafx.model/v1"
@@ -20,9 +21,9 @@ MAX_UNITS = 256  # with these limits, a frame takes at most some milliseconds
 
 
 class LearnedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """The network, and the model that it started from, whose features it needs."""
+    """The network, and the model whose features it needs."""
 
-    base: str  # a built-in model of libvmaf: an engine computes the features that it is for
+    base: str  # the built-in model whose features the engine computes
     features: tuple[str, ...]
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
@@ -72,7 +73,7 @@ def is_learned(content: bytes) -> bool:
     """Whether the content is a learned model of any version, not one of libvmaf."""
     try:
         return msgspec.json.decode(content, type=_Format).format.startswith("vmafx.model/")
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
 
 
@@ -88,8 +89,10 @@ def decode_model(content: bytes, name: str) -> LearnedModel:
         if version != FORMAT:
             raise BadInput("model", f"{name} has the format {version!r}; this version of vmafx reads {FORMAT}")
         model = msgspec.json.decode(content, type=LearnedModel)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput("model", f"{name} is not a learned model: {error}") from error
+    if model.base not in BUILT_IN_MODELS:  # any other name could make the reader open a file or a URI
+        raise BadInput("model", f"{name} has the base {model.base[:100]!r}, which is not {', '.join(BUILT_IN_MODELS)}")
     inputs, units = len(model.features), len(model.hidden)
     if not 0 < inputs <= MAX_FEATURES or not 0 < units <= MAX_UNITS:
         raise BadInput(
@@ -97,16 +100,10 @@ def decode_model(content: bytes, name: str) -> LearnedModel:
             f"{name} has {inputs} features and {units} hidden units; the limits are {MAX_FEATURES}, {MAX_UNITS}",
         )
     if {len(model.mean), len(model.deviation), *map(len, model.hidden)} != {inputs}:
-        raise BadInput("model", f"{name} has weights for another number of features than {inputs}")
+        raise BadInput("model", f"{name} is unusable: its weights do not match its {inputs} features")
     if {len(model.bias), len(model.output)} != {units}:
-        raise BadInput("model", f"{name} has weights for another number of hidden units than {units}")
-    if not all(map(math.isfinite, _numbers(msgspec.to_builtins(model)))) or min(model.deviation) <= 0:
+        raise BadInput("model", f"{name} is unusable: its weights do not match its {units} hidden units")
+    weights = (model.mean, model.deviation, *model.hidden, model.bias, model.output, (model.offset,))
+    if not all(map(math.isfinite, chain.from_iterable(weights))) or min(model.deviation) <= 0:
         raise BadInput("model", f"{name} has weights that are not finite numbers")
     return model
-
-
-def _numbers(value: Any) -> list[float]:
-    if isinstance(value, dict | list | tuple):
-        items = value.values() if isinstance(value, dict) else value
-        return [number for item in items for number in _numbers(item)]
-    return [value] if isinstance(value, float) else []

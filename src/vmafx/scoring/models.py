@@ -10,13 +10,12 @@ import msgspec
 from msgspec import Meta
 
 from vmafx.process.child import run_command
-from vmafx.scoring.engine import Engine
+from vmafx.scoring.engine import BUILT_IN_MODELS, Engine
 from vmafx.scoring.errors import BadInput, spawn_errors_as_node_fault
 from vmafx.scoring.learned import LearnedModel, decode_model, is_learned
 from vmafx.scoring.media.access import open_media, sha256
 from vmafx.scoring.media.policy import MODEL_DIR, MediaPolicy
 
-BUILT_IN = ("vmaf_v0.6.1", "vmaf_v0.6.1neg", "vmaf_4k_v0.6.1")
 MAX_MODEL_BYTES = 32 << 20
 
 
@@ -45,9 +44,9 @@ class _ModelFile(msgspec.Struct):
 async def open_model(name: str, policy: MediaPolicy) -> AsyncIterator[VmafModel]:
     """Opens a model by name, path or URI. ffmpeg reads a file by the descriptor whose content was checked.
 
-    Of a learned model, the base is opened too: it is what libvmaf scores with.
+    With a learned model, libvmaf scores with its base, a built-in model.
     """
-    if name in BUILT_IN:
+    if name in BUILT_IN_MODELS:
         yield VmafModel(name, name, f"version={name}")
         return
     uri = _model_uri(name, policy.model_dir)
@@ -63,11 +62,7 @@ async def open_model(name: str, policy: MediaPolicy) -> AsyncIterator[VmafModel]
             yield VmafModel(shown, identity, f"path=/dev/fd/{opened.fd}", opened.fd)
             return
         learned = decode_model(content, shown)
-        async with open_model(learned.base, policy) as base:
-            if base.learned is not None:
-                raise BadInput("model", f"the base of {shown} is a learned model itself; it must be one of libvmaf")
-            identity = f"{identity} on {base.identity}"
-            yield msgspec.structs.replace(base, name=shown, identity=identity, learned=learned)
+        yield VmafModel(shown, f"{identity} on {learned.base}", f"version={learned.base}", learned=learned)
 
 
 def _model_uri(name: str, folder: Path | None) -> str:
@@ -82,7 +77,7 @@ def _model_uri(name: str, folder: Path | None) -> str:
         return name
     raise BadInput(
         "model",
-        f"there is no model {name!r}; use {', '.join(BUILT_IN)}, the path or URI of a model in JSON,"
+        f"there is no model {name!r}; use {', '.join(BUILT_IN_MODELS)}, the path or URI of a model in JSON,"
         f" or the name of a model in {MODEL_DIR} ({folder or 'not set'})",
     )
 
@@ -90,7 +85,7 @@ def _model_uri(name: str, folder: Path | None) -> str:
 def _check_content(content: bytes, name: str) -> None:
     try:
         model = msgspec.json.decode(content, type=_ModelFile).model_dict
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput("model", f"{name} is not a VMAF model in JSON: {error}") from error
     if model.model_type not in {"LIBSVMNUSVR", "RESIDUEBOOTSTRAP_LIBSVMNUSVR"}:
         raise BadInput("model", f"{name} is of type {model.model_type!r}, which libvmaf does not support")

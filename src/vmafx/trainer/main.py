@@ -44,7 +44,7 @@ async def run(settings: TrainerSettings, stop: asyncio.Event) -> None:
     site = routes.site(
         status=lambda: msgspec.json.encode(trainer.status()),
         not_ready=trainer.not_ready,
-        not_healthy=lambda: None,
+        not_healthy=trainer.not_healthy,
         registry=metrics.registry,
     )
     log.info("starting", training=f"{config.namespace}/{config.name}", folder=settings.folder, pid=os.getpid())

@@ -51,7 +51,7 @@ class TrainerSite:
         return Site(routes=routes, probes=probes, not_found="no such path; the status is at /status")
 
     async def _samples(self, request: HttpRequest) -> Response:
-        """200 once the samples are on disk; 400 if they will never be accepted; 503 to try again later."""
+        """200 once the samples are on disk; 400 if they will never be accepted; 503 if the sender should retry."""
         self._authorize(request)
         push = await _message(request, SamplePush)
         try:
@@ -96,11 +96,11 @@ async def _message(request: HttpRequest, kind: type[T]) -> T:
             ) from None
     try:
         return msgspec.msgpack.decode(bytes(content), type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StatusError("INVALID_ARGUMENT", f"the body cannot be decoded: {error}") from error
 
 
 def _disk_error(error: OSError) -> StatusError:
     full = error.errno in {errno.ENOSPC, errno.EDQUOT}
     advice = "make spec.storage.size larger" if full else "see the trainer's log"
-    return StatusError("UNAVAILABLE", f"the samples cannot be stored: {error.strerror}; {advice}")
+    return StatusError("UNAVAILABLE", f"cannot write to the volume: {error.strerror}; {advice}")

@@ -19,7 +19,7 @@ flag takes precedence. Serves /status, /metrics, /healthz and /readyz, and recei
 
 def _config(text: str) -> TrainingConfig:
     if not text:
-        raise ValueError("it is required: the operator sets it from the spec of a VmafxModelTraining")
+        raise ValueError("required; the operator sets it from the spec of a VmafxModelTraining")
     try:
         return msgspec.json.decode(text, type=TrainingConfig)
     except msgspec.DecodeError as error:

@@ -4,6 +4,7 @@ The training blocks on the disk and on the CPU, so a thread of its own uses it; 
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,7 +26,8 @@ from vmafx.training.samples import HumanScore, SamplePush
 from vmafx.training.status import CheckpointInfo, TrainerStatus
 
 SLICE = 8  # records of the log to learn from at a time: samples that come in wait for one slice at most
-TICK = 1.0  # seconds between looks at the clock
+TICK = 1.0  # seconds between checks of timers
+MAX_CALL = 300.0  # seconds; a call takes some, and a disk that is slower than this does not recover without a restart
 OPEN_BACKOFF = Backoff(1.0, 60.0, spread=0.25)
 PUSH_BACKOFF = Backoff(1.0, 300.0, spread=0.25)
 R = TypeVar("R")
@@ -40,9 +42,14 @@ class Trainer:
         folder: Path,
         load_base: Callable[[], StartingModel],
         repository: ModelRepository | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config, self._folder, self._load_base, self._repository = config, folder, load_base, repository
         self._executor = ThreadPoolExecutor(1, "training")
+        self._clock = clock
+        self._call_since: float | None = None  # when the current call in the training thread started
+        self._stopping = False
+        self._pushing: asyncio.Future[None] | None = None
         self._training: OnlineTraining | None = None
         self._status = TrainerStatus(phase="Initializing", message=f"loading {config.base_model}")
         self._publish_error = ""
@@ -55,6 +62,12 @@ class Trainer:
 
     def not_ready(self) -> str | None:
         return None if self._training is not None else self._status.message
+
+    def not_healthy(self) -> str | None:
+        since = self._call_since
+        if since is None or self._clock() - since <= MAX_CALL:
+            return None
+        return f"the training has not responded for {self._clock() - since:.0f} s; its volume may hang"
 
     async def accept(self, push: SamplePush) -> str:
         """Store samples. Raises InvalidSamples, OSError, StatusError."""
@@ -73,6 +86,8 @@ class Trainer:
     def _opened(self) -> OnlineTraining:
         if self._training is None:
             raise StatusError("UNAVAILABLE", f"the training has not started: {self._status.message}")
+        if self._stopping:
+            raise StatusError("UNAVAILABLE", "the trainer is stopping")
         return self._training
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -80,12 +95,23 @@ class Trainer:
         try:
             await run_unless(stop, self._run())
         finally:
+            self._stopping = True
             if self._training is not None:
                 await self._in_thread(self._training.close)
-            self._executor.shutdown()
+            await self._end_push()
+            await in_thread(self._executor.shutdown)
+
+    async def _end_push(self) -> None:
+        """Wait for the thread of the push; the version is pushed again after the next start."""
+        if self._repository is not None:
+            self._repository.close()
+        if self._pushing is not None:
+            await asyncio.wait({self._pushing})
+            self._pushing.exception()  # marks it as retrieved, so that asyncio does not warn
 
     async def _run(self) -> None:
         self._training = training = await self._open()
+        training.versions.publishing = self._repository is not None
         log.info("training", base=self._config.base_model, paused=self._config.paused, **_progress(training.status))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._learn(training))
@@ -97,12 +123,20 @@ class Trainer:
         retries = Retries(OPEN_BACKOFF)
         while True:
             try:
-                return await self._in_thread(lambda: OnlineTraining(self._config, self._folder, self._load_base))
+                return await self._in_thread(lambda: OnlineTraining(self._config, self._folder, self._start))
             except ScoringError as error:
                 wrong = isinstance(error, BadInput)
                 self._status = TrainerStatus(phase="Failed" if wrong else "Initializing", message=str(error))
                 log.error("cannot load the base model; retrying", model=self._config.base_model, error=str(error))
             await asyncio.sleep(retries.next())
+
+    def _start(self) -> StartingModel:
+        """Load the base model; a download has its own timeouts."""
+        self._call_since = None
+        try:
+            return self._load_base()
+        finally:
+            self._call_since = self._clock()
 
     async def _learn(self, training: OnlineTraining) -> None:
         """Learn from what has come, and write a checkpoint when it is due."""
@@ -138,7 +172,9 @@ class Trainer:
         if artifact is None:  # damaged, and not listed any more
             return True
         try:
-            await in_thread(repository.push, artifact, version.number)
+            loop = asyncio.get_running_loop()
+            self._pushing = loop.run_in_executor(None, repository.push, artifact, version.number)
+            await asyncio.shield(self._pushing)  # run() waits for it after the training is saved
             await self._in_thread(lambda: training.mark_pushed(version))
         except (PushFailed, OSError) as error:
             if not self._publish_error:
@@ -150,7 +186,14 @@ class Trainer:
         return True
 
     async def _in_thread(self, call: Callable[[], R]) -> R:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._timed, call)
+
+    def _timed(self, call: Callable[[], R]) -> R:
+        self._call_since = self._clock()
+        try:
+            return call()
+        finally:
+            self._call_since = None
 
 
 def _progress(status: TrainerStatus) -> dict[str, int]:

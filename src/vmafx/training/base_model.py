@@ -66,8 +66,8 @@ class SvrModel(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         """The scores of rows of features, without limits."""
         points = features * self.slopes[1:] + self.intercepts[1:]
         squares = (points**2).sum(axis=1)[:, None] + (self.vectors**2).sum(axis=1) - 2 * (points @ self.vectors.T)
-        answers = np.exp(-self.gamma * squares) @ self.weights - self.rho
-        return np.asarray((answers - self.intercepts[0]) / self.slopes[0])
+        outputs = np.exp(-self.gamma * squares) @ self.weights - self.rho
+        return np.asarray((outputs - self.intercepts[0]) / self.slopes[0])
 
     def predict(self, features: Array) -> Array:
         """The scores of rows of features."""
@@ -100,7 +100,7 @@ def parse_model(content: bytes, name: str) -> SvrModel:
         raise BadInput("model", f"{name} is larger than {MAX_MODEL_BYTES >> 20} MiB, the limit for models")
     try:
         parameters = msgspec.json.decode(content, type=_ModelJson).model_dict
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput("model", f"{name} is not a VMAF model in JSON: {error}") from error
     try:
         return _read(parameters)

@@ -10,15 +10,13 @@ with less damping after each step that lowers the error, and more after one that
 gives the same network.
 """
 
-from contextlib import suppress
-
 import msgspec
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from vmafx.scoring.errors import BadInput
-from vmafx.scoring.learned import LearnedModel, decode_model
-from vmafx.training.base_model import SvrModel, parse_model
+from vmafx.scoring.learned import LearnedModel
+from vmafx.training.base_model import SvrModel
 from vmafx.training.network import (
     INPUTS,
     MIN_DEVIATION,
@@ -54,10 +52,6 @@ class StartingModel(msgspec.Struct, frozen=True):
     max_error: float | None = None
 
 
-class _ModelFormat(msgspec.Struct):
-    format: str = ""  # only learned models have one
-
-
 def distill(base: SvrModel, seed: int = 0) -> StartingModel:
     """The network for a base model. Takes a second or two. Raises BadInput if the scores of the model make no sense."""
     with threadpool_limits(1, "blas"):  # more threads gain nothing here, and would round differently
@@ -74,14 +68,6 @@ def distill(base: SvrModel, seed: int = 0) -> StartingModel:
         rms_error=float(np.sqrt(np.mean(errors**2))),
         max_error=float(np.abs(errors).max()),
     )
-
-
-def starting_model(content: bytes, name: str) -> StartingModel:
-    """Start from the content of a file: a VMAF model is distilled, a learned model used as it is. Raises BadInput."""
-    with suppress(msgspec.DecodeError, UnicodeDecodeError):
-        if msgspec.json.decode(content, type=_ModelFormat).format:
-            return continue_from(decode_model(content, name))
-    return distill(parse_model(content, name))
 
 
 def continue_from(model: LearnedModel) -> StartingModel:

@@ -85,21 +85,22 @@ class Backpropagation:
         self._active = self._activations[:-1]
         self._slopes = np.empty((units, batch_size))
         self.errors = np.empty(batch_size)  # of the latest run
-        self._pull = np.empty(batch_size)
+        self._weighted_errors = np.empty(batch_size)
 
     def run(self, inputs: Array, targets: Array, weights: Array) -> None:
-        active, slopes, errors, pull = self._active, self._slopes, self.errors, self._pull
+        active, slopes, errors = self._active, self._slopes, self.errors
+        weighted_errors = self._weighted_errors
         np.dot(self._hidden, inputs.T, out=active)
         np.tanh(active, out=active)
         np.dot(self._output, self._activations, out=errors)
         np.maximum(errors, 0.0, out=errors)
         np.minimum(errors, 1.0, out=errors)
         np.subtract(errors, targets, out=errors)
-        np.multiply(errors, weights, out=pull)
-        np.dot(self._activations, pull, out=self._output_gradient)
+        np.multiply(errors, weights, out=weighted_errors)
+        np.dot(self._activations, weighted_errors, out=self._output_gradient)
         np.multiply(active, active, out=slopes)
         np.subtract(1.0, slopes, out=slopes)
-        np.multiply(slopes, pull, out=slopes)
+        np.multiply(slopes, weighted_errors, out=slopes)
         np.dot(slopes, inputs, out=self._hidden_gradient)
         np.multiply(self._hidden_gradient, self._output_column, out=self._hidden_gradient)
 

@@ -19,11 +19,12 @@ from vmafx.scoring.errors import BadInput
 from vmafx.scoring.learned import LearnedModel, encode_model
 from vmafx.training.status import CheckpointInfo, Quality
 
+KEEP_DAMAGED = 3  # files, for an analysis
 _NAME = re.compile(r"(\d{10})-[0-9a-f]{64}\.")
 
 
 class ModelMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """How a version came to be: the config of its artifact."""
+    """Provenance of a version: the config of its artifact."""
 
     training: str  # NAMESPACE/NAME
     number: int  # from 1, increasing
@@ -40,6 +41,7 @@ class VersionStore:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.damaged = 0  # files that were set aside
+        self.publishing = False  # whether versions are pushed: one that is dropped before is lost to the registry
         self._folder = folder
         self._versions: dict[int, CheckpointInfo] = {}
         found = [(path, match) for path in sorted(folder.iterdir()) if (match := _NAME.match(path.name))]
@@ -47,6 +49,9 @@ class VersionStore:
         for path, _ in found:
             if path.suffix == ".version":
                 self._open(path)
+            elif path.suffix == ".pushed" and not path.with_suffix(".version").exists():
+                path.unlink(missing_ok=True)
+        self._remove_damaged()
 
     @property
     def versions(self) -> tuple[CheckpointInfo, ...]:
@@ -71,6 +76,8 @@ class VersionStore:
         self._versions[info.number] = info
         self._last_number = max(self._last_number, info.number)
         for old in list(self._versions.values())[:-MAX_CHECKPOINTS]:
+            if self.publishing and not old.pushed:
+                log.warn("version removed before it could be pushed", number=old.number, digest=old.digest)
             self._remove(old)
         return info
 
@@ -83,9 +90,9 @@ class VersionStore:
         return artifact
 
     def mark_pushed(self, info: CheckpointInfo) -> None:
-        """Remember that the version is in the registry. Raises OSError."""
-        write_atomic(self._path(info).with_suffix(".pushed"), b"", durable=True)
+        """Remember that the version is in the registry, if it is still here. Raises OSError."""
         if info.number in self._versions:
+            write_atomic(self._path(info).with_suffix(".pushed"), b"", durable=True)
             self._versions[info.number] = msgspec.structs.replace(info, pushed=True)
 
     def unpushed(self) -> list[CheckpointInfo]:
@@ -94,10 +101,10 @@ class VersionStore:
 
     def _open(self, path: Path) -> None:
         artifact = _read(path, f"sha256:{path.stem[11:]}")
-        if artifact is None:
+        metadata = None if artifact is None else _read_metadata(artifact)
+        if artifact is None or metadata is None:
             self._set_aside(path)
             return
-        metadata = msgspec.json.decode(artifact.config, type=ModelMetadata)
         info = _info(metadata, artifact.digest, pushed=path.with_suffix(".pushed").exists())
         self._versions[info.number] = info
 
@@ -106,6 +113,13 @@ class VersionStore:
         log.warn("damaged version of the model set aside", file=path)
         with suppress(OSError):
             path.replace(path.with_suffix(".damaged"))
+            path.with_suffix(".pushed").unlink(missing_ok=True)
+            self._remove_damaged()
+
+    def _remove_damaged(self) -> None:
+        """Keep the latest: a number stays in use as long as there is a file of it."""
+        for path in sorted(self._folder.glob("*.damaged"))[:-KEEP_DAMAGED]:
+            path.unlink(missing_ok=True)
 
     def _remove(self, info: CheckpointInfo) -> None:
         del self._versions[info.number]
@@ -120,7 +134,15 @@ def _read(path: Path, digest: str) -> ModelArtifact | None:
     try:
         artifact = msgspec.msgpack.decode(path.read_bytes(), type=ModelArtifact)
         return artifact if is_intact(artifact, digest) else None
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, BadInput):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadInput):
+        return None
+
+
+def _read_metadata(artifact: ModelArtifact) -> ModelMetadata | None:
+    """None if it is not that of this version of vmafx."""
+    try:
+        return msgspec.json.decode(artifact.config, type=ModelMetadata)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

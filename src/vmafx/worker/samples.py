@@ -89,7 +89,7 @@ async def _try_push(url: str, body: bytes) -> str:
         return str(error) or type(error).__name__
     try:
         reply = msgspec.json.decode(response.body, type=_PushReply)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         reply = _PushReply()
     if response.status >= 500 or reply.result == "RETRY":
         return f"HTTP status {response.status}: {one_line(reply.message)}"

@@ -68,7 +68,14 @@ async def test_only_the_controller_and_the_operator_may_send(trainer: TrainerPro
     assert (await trainer.status()).pending == 0
 
 
-@pytest.mark.parametrize("body", [b"", b"garbage", b"\x93" * 100, msgspec.msgpack.encode({"source": 1})])
+NESTED = b"\x81\xa1x" + b"\x91" * 60_000  # a map whose value is an array in an array, and so on
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"garbage", b"\x93" * 100, msgspec.msgpack.encode({"source": 1}), NESTED, b"\x91" + NESTED],
+    ids=["empty", "garbage", "arrays", "another type", "nested samples", "nested scores"],
+)
 async def test_a_body_that_cannot_be_decoded_is_refused(trainer: TrainerProcess, body: bytes) -> None:
     for path in ("/v1/samples", "/v1/labels"):
         assert (await trainer.post(path, body))[0] == 400

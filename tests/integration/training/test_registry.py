@@ -19,9 +19,9 @@ from tests.support.registry import (
     password_auth,
     running_registry,
 )
-from tests.support.webserver import WebServer, says, stalls
+from tests.support.webserver import Answer, Request, WebServer, head, says, stalls, without_end
 from vmafx.devcluster.registry import OciRegistry
-from vmafx.scoring.artifact import CONFIG_TYPE, MANIFEST_TYPE, MODEL_TYPE, ModelManifest
+from vmafx.scoring.artifact import CONFIG_TYPE, MANIFEST_TYPE, MODEL_TYPE, ModelArtifact, ModelManifest
 from vmafx.training.registry import ModelRepository, PushFailed
 from vmafx.training.versions import ModelMetadata
 
@@ -138,7 +138,7 @@ async def test_a_registry_that_stores_something_else_is_an_error(tmp_path: Path)
         other = "sha256:" + "0" * 64
         server.serve(f"/v2/team/vmaf/manifests/{version.digest}", says(201, Docker_Content_Digest=other))
         repository = ModelRepository(f"127.0.0.1:{server.port}/team/vmaf")
-        with pytest.raises(PushFailed, match="stored another digest"):
+        with pytest.raises(PushFailed, match="stored a different digest"):
             await asyncio.to_thread(repository.push, version, 1)
 
 
@@ -153,7 +153,7 @@ async def test_credentials_do_not_follow_an_upload_to_another_host(tmp_path: Pat
         server.serve("/v2/team/vmaf/blobs/uploads/", unauthorized, elsewhere)
         registry = f"127.0.0.1:{server.port}"
         repository = ModelRepository(f"{registry}/team/vmaf", docker_config=docker_config(tmp_path, registry))
-        with pytest.raises(PushFailed, match="did not answer as a registry does"):
+        with pytest.raises(PushFailed, match="unexpected response"):
             await asyncio.to_thread(repository.push, version, 1)
         assert [bool(sent) for sent in server.asked("authorization")] == [False, False, True, False, True]
         assert other.requests == []
@@ -188,6 +188,94 @@ async def test_a_server_that_hangs(tmp_path: Path) -> None:
         repository = ModelRepository(f"127.0.0.1:{server.port}/team/vmaf", timeout=0.2)
         with pytest.raises(PushFailed, match=r"cannot connect|in time"):
             await asyncio.to_thread(repository.push, make_version(tmp_path, learned_model()), 1)
+
+
+def trickles(content: bytes) -> Answer:
+    """Send a byte at a time, without end."""
+
+    async def answer(_request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(content)
+        while True:
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    return answer
+
+
+@pytest.mark.parametrize("content", [b"HTTP/1.1 200 OK\r\nX: ", head(200, {}), head(401, {})])
+async def test_a_server_that_sends_a_byte_at_a_time(tmp_path: Path, content: bytes) -> None:
+    async with WebServer() as server:
+        server.serve("/v2/", trickles(content))
+        repository = ModelRepository(f"127.0.0.1:{server.port}/team/vmaf", deadline=0.3)
+        with pytest.raises(PushFailed, match=r"did not complete within 0\.3 s"):
+            await asyncio.to_thread(repository.push, make_version(tmp_path, learned_model()), 1)
+
+
+async def test_a_push_ends_when_the_repository_is_closed(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    async def hangs(_request: Request, _writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    async with WebServer() as server:
+        server.serve("/v2/", hangs)
+        repository = ModelRepository(f"127.0.0.1:{server.port}/team/vmaf")
+        version = make_version(tmp_path, learned_model())
+        push = asyncio.create_task(asyncio.to_thread(repository.push, version, 1))
+        await asked.wait()
+        repository.close()
+        for pushing in (push, asyncio.to_thread(repository.push, version, 1)):
+            with pytest.raises(PushFailed, match="the trainer is stopping"):
+                await pushing
+        assert len(server.requests) == 1
+
+
+async def test_an_endless_response_is_cut_off(tmp_path: Path) -> None:
+    sent: list[int] = []
+    async with WebServer() as server:
+        server.serve("/v2/", without_end(sent))
+        repository = ModelRepository(f"127.0.0.1:{server.port}/team/vmaf")
+        with pytest.raises(PushFailed, match="unexpected response"):
+            await asyncio.to_thread(repository.push, make_version(tmp_path, learned_model()), 1)
+    assert sum(sent) < 64 << 20
+
+
+def serve_stored(server: WebServer, version: ModelArtifact) -> ModelRepository:
+    """A scripted registry that has the blobs of a version and accepts its manifest by digest."""
+    manifest = msgspec.json.decode(version.manifest, type=ModelManifest)
+    server.serve("/v2/", says(200))
+    for descriptor in (manifest.config, *manifest.layers):
+        server.serve(f"/v2/team/vmaf/blobs/{descriptor.digest}", says(200))
+    server.serve(f"/v2/team/vmaf/manifests/{version.digest}", says(201))
+    return ModelRepository(f"127.0.0.1:{server.port}/team/vmaf")
+
+
+@pytest.mark.parametrize("status", [400, 405, 409, 412])
+async def test_a_tag_that_is_refused_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], status: int
+) -> None:
+    version = make_version(tmp_path, learned_model())
+    async with WebServer() as server:
+        repository = serve_stored(server, version)
+        server.serve("/v2/team/vmaf/manifests/v7", says(status))
+        server.serve("/v2/team/vmaf/manifests/latest", says(status))
+        await asyncio.to_thread(repository.push, version, 7)
+    logged = capsys.readouterr().err
+    assert "v7" in logged
+    assert "latest" in logged
+    assert logged.count("the registry refused a tag") == 2
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 500])
+async def test_a_tag_that_may_be_accepted_later_is_an_error(tmp_path: Path, status: int) -> None:
+    version = make_version(tmp_path, learned_model())
+    async with WebServer() as server:
+        repository = serve_stored(server, version)
+        server.serve("/v2/team/vmaf/manifests/v7", says(status))
+        with pytest.raises(PushFailed):
+            await asyncio.to_thread(repository.push, version, 7)
 
 
 async def test_a_registry_elsewhere_is_reached_with_tls_only(tmp_path: Path) -> None:

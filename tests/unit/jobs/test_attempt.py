@@ -63,6 +63,7 @@ def test_a_short_result_is_encoded_completely() -> None:
         f'{{"id": "uid-0", "score": 93, "metrics": {{"{"m" * 65}": {{}}}}}}',
         f'{{"id": "uid-0", "score": 93, "reportURI": "s3://b/{"r" * 5000}"}}',
         "\udcff",
+        '{"id": "uid-0", "more": ' + "[" * 100_000,
     ],
 )
 def test_an_invalid_result_is_rejected(content: str) -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.oracle.model import FEATURES as ORACLE_FEATURES
 from tests.oracle.model import load
 from tests.support.video import FFMPEG
+from vmafx.scoring.engine import BUILT_IN_MODELS
 from vmafx.scoring.errors import BadInput, NodeFault
-from vmafx.scoring.models import BUILT_IN
 from vmafx.training.base_model import MAX_VECTORS, SvrModel, embedded_model, parse_model
 from vmafx.training.distillation import plausible_features
 from vmafx.training.samples import FEATURES
@@ -38,7 +38,7 @@ def svr(vectors: str, **changes: str) -> str:
     return "\n".join([*(f"{name} {value}" for name, value in header.items()), "SV", vectors, ""])
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", BUILT_IN_MODELS)
 def test_a_model_in_the_engine_predicts_as_the_oracle(name: str) -> None:
     model, oracle = embedded_model(name, FFMPEG), load(FFMPEG, name)
     features = plausible_features(model, 200, np.random.default_rng(1))
@@ -97,6 +97,7 @@ def test_scores_are_limited_and_support_vectors_are_features() -> None:
 REFUSED = {
     "no JSON": (b"{", "not a VMAF model in JSON"),
     "another document": (b"[]", "not a VMAF model in JSON"),
+    "a document that is nested deeply": (b'{"x": ' + b"[" * 100_000, "not a VMAF model in JSON"),
     "no UTF-8": (b'{"model_dict": {"model": "\xff"}}', "not a VMAF model in JSON"),
     "a bootstrap model": (model_json(model_type="BOOTSTRAP_LIBSVMNUSVR"), "BOOTSTRAP_LIBSVMNUSVR"),
     "no rescaling": (model_json(norm_type="none"), "linear_rescale"),

@@ -10,8 +10,8 @@ from tests.support.video import FFMPEG
 from tests.unit.training.test_base_model import model_json
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.learned import decode_model, encode_model
-from vmafx.training.base_model import embedded_model
-from vmafx.training.distillation import continue_from, distill, plausible_features, starting_model
+from vmafx.training.base_model import embedded_model, parse_model
+from vmafx.training.distillation import continue_from, distill, plausible_features
 from vmafx.training.samples import FEATURES
 
 
@@ -55,15 +55,9 @@ def test_a_model_that_knows_a_feature_with_one_value_only_can_be_distilled() -> 
     assert distilled.rms_error < 0.5
 
 
-def test_training_starts_from_the_file_of_either_kind_of_model() -> None:
-    model = starting_model(model_json(), "base").model
+def test_training_continues_from_a_learned_model_as_it_is() -> None:
+    model = distill(parse_model(model_json(), "base")).model
     assert model.base == "vmaf_v0.6.1"
-    again = starting_model(encode_model(model), "learned")
-    assert again.model == continue_from(model).model == model
+    again = continue_from(model)
+    assert again.model == model
     assert again.rms_error is None
-
-
-@pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b'{"format": "vmafx.model/v9"}', b'{"format": 1}'])
-def test_training_does_not_start_from_another_file(content: bytes) -> None:
-    with pytest.raises(BadInput, match="the-file"):
-        starting_model(content, "the-file")

@@ -47,7 +47,7 @@ PAGE = " ".join((ROOT / "docs/training.md").read_text().split())
         f"updated every {learner.NORMALISE_EVERY:,} samples",
         f"the latest {held_out.WINDOW:,} held-out samples",
         f"*L* > {divergence.FACTOR:g} *R* + {divergence.MARGIN:g}",
-        f"The trainer keeps the latest {MAX_CHECKPOINTS} versions",
+        f"The latest {MAX_CHECKPOINTS} versions are kept and pushed",
         f"`{artifact.MANIFEST_TYPE}`",
         f"`{artifact.ARTIFACT_TYPE}`",
         f"`{artifact.CONFIG_TYPE}`",

@@ -40,7 +40,7 @@ class TrainerClient:
         try:
             status = msgspec.json.decode(reply.body, type=TrainerStatus)
             reported_fields(status)
-        except (ValueError, OverflowError) as error:
+        except (ValueError, OverflowError, RecursionError) as error:
             raise ValueError(f"{self._url(key, '/status')} sent an invalid status: {one_line(str(error))}") from error
         return status
 

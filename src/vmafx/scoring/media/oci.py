@@ -97,7 +97,7 @@ class _Pull:
         content, _ = await self._read(url, MAX_TOKEN_BYTES, credentials.basic() if credentials else None)
         try:
             answer = msgspec.json.decode(content, type=_Token)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise self._bad("the registry's authorization service sent no token") from None
         token = answer.token or answer.access_token
         return f"Bearer {token}" if token.isascii() and token.isprintable() and token else None

@@ -12,6 +12,9 @@ from vmafx.scoring.errors import NodeFault
 from vmafx.scoring.media.uri import Location
 
 MAX_CONFIG_BYTES = 1 << 20
+DOCKER_HUB = "docker.io"  # the name in references; its registry and its key in config.json have others
+DOCKER_HUB_HOST = "registry-1.docker.io"
+DOCKER_HUB_KEY = "https://index.docker.io/v1/"
 _LOOPBACK = {"localhost", "127.0.0.1", "[::1]"}
 
 
@@ -59,7 +62,7 @@ def url_of(registry: str, insecure: Collection[str]) -> str:
     """The base URL of a registry: https, but http on this machine and for those in `insecure`."""
     host = re.sub(r":[0-9]+\Z", "", registry)
     plain = host in _LOOPBACK or bool({registry, host} & set(insecure))
-    return f"{'http' if plain else 'https'}://{registry}"
+    return f"{'http' if plain else 'https'}://{DOCKER_HUB_HOST if registry == DOCKER_HUB else registry}"
 
 
 def find_credentials(registry: str, folder: Path | None) -> RegistryLogin | None:
@@ -77,13 +80,14 @@ def find_credentials(registry: str, folder: Path | None) -> RegistryLogin | None
         return None if entry is None else _decode(entry)
     except OSError as error:
         raise NodeFault(f"cannot read the credentials of registries in {path}: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, binascii.Error):  # their messages may contain a password
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, binascii.Error):  # they may show a password
         raise NodeFault(f"{path} is not a config.json with credentials of registries") from None
 
 
 def _keys(registry: str) -> tuple[str, ...]:
     """The names that tools give to a registry in config.json."""
-    return (registry, *(f"https://{registry}{path}" for path in ("", "/", "/v2/", "/v1/")), f"http://{registry}")
+    hub = (DOCKER_HUB_KEY,) if registry in {DOCKER_HUB, DOCKER_HUB_HOST} else ()
+    return (*hub, registry, *(f"https://{registry}{path}" for path in ("", "/", "/v2/", "/v1/")), f"http://{registry}")
 
 
 def _decode(entry: _Entry) -> RegistryLogin | None:

@@ -114,6 +114,7 @@ async def test_a_reason_is_reached(
 HOSTILE = {
     "no JSON": b"<html>",
     "a list": b"[]",
+    "lists in lists": b'{"x": ' + b"[" * 100_000,
     "an unknown phase": b'{"phase": "Dancing"}',
     "a negative number": b'{"phase": "Running", "samples": -1}',
     "a number that is too large": b'{"phase": "Running", "quality": {"loss": 1e999}}',

@@ -219,6 +219,13 @@ async def test_a_token_is_not_requested_without_tls(server: WebServer, version: 
         server.serve("/v2/", says(401, WWW_Authenticate=f'Bearer realm="{realm}",service="x"'))
         with pytest.raises(BadInput, match=why):
             await fetched(uri)
-    server.serve("/v2/", says(401, WWW_Authenticate=f'Bearer realm="{server.serve("/token", says(200, b"[]"))}"'))
+
+
+@pytest.mark.parametrize("answer", [b"[]", b'{"x": ' + b"[" * 50_000], ids=["a list", "nested"])
+async def test_an_authorization_service_without_a_token(
+    server: WebServer, version: ModelArtifact, answer: bytes
+) -> None:
+    uri, realm = serve(server, version), server.serve("/token", says(200, answer))
+    server.serve("/v2/", says(401, WWW_Authenticate=f'Bearer realm="{realm}"'))
     with pytest.raises(BadInput, match="sent no token"):
         await fetched(uri)

@@ -54,6 +54,8 @@ def test_other_references_are_refused_and_not_shown(rest: str) -> None:
         ("inside:5000", "http://inside:5000"),
         ("inside:5001", "https://inside:5001"),
         ("anywhere:1", "http://anywhere:1"),
+        ("docker.io", "https://registry-1.docker.io"),
+        ("docker.io.example.com", "https://docker.io.example.com"),
     ],
 )
 def test_tls_is_needed_unless_stated(registry: str, url: str) -> None:
@@ -83,8 +85,23 @@ def test_credentials_are_found_by_the_name_of_the_registry(
     assert find_credentials("r.io", tmp_path / "none") is None
 
 
+@pytest.mark.parametrize("registry", ["docker.io", "registry-1.docker.io"])
+def test_docker_hub_has_a_key_of_its_own(tmp_path: Path, registry: str) -> None:
+    auths = {"https://index.docker.io/v1/": {"auth": encoded("me:it")}}
+    (tmp_path / "config.json").write_bytes(msgspec.json.encode({"auths": auths}))
+    assert find_credentials(registry, tmp_path) == RegistryLogin("me", "it")
+    assert find_credentials("index.example.com", tmp_path) is None
+
+
 @pytest.mark.parametrize(
-    "content", [b"", b"\xff", b'{"auths": {"r.io": "s3cret"}}', b'{"auths": {"r.io": {"auth": "s3c"}}}']
+    "content",
+    [
+        b"",
+        b"\xff",
+        b'{"auths": {"r.io": "s3cret"}}',
+        b'{"auths": {"r.io": {"auth": "s3c"}}}',
+        b'{"s3cret": ' + b"[" * 100_000,
+    ],
 )
 def test_a_damaged_config_is_not_shown(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "config.json").write_bytes(content)

@@ -121,7 +121,7 @@ def measure_trainer(clips: int) -> None:
         training = OnlineTraining(config(), Path(folder) / "trainer", start)
         for number, columns in enumerate(values):
             step = _Stopwatch(seconds)
-            batch = make_batch("vmaf_v0.6.1", range(FRAMES), columns, 80.0)
+            batch = make_batch("vmaf_v0.6.1", range(FRAMES), columns)
             content = encode_batch(batch) if batch is not None else b""
             step.took("worker: make and encode")
             spool.append(content)

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+import pytest
+
 from tests.support.training_processes import PAIRS, KnownClips, Pair, StoredBatch, TrainingProcesses
 from vmafx.api.job import VmafxJob
 from vmafx.scoring.learned import decode_model
@@ -130,7 +132,7 @@ class TrainingChaos:
         assert batch.attempt.startswith(job.metadata.uid)
         assert batch.node in {machine.name for machine in self._processes.fleet.machines}
         assert batch.human_score == planned.human_score, f"the samples of {planned.name} are of another job"
-        assert batch.score == self._clips.scores[planned.pair]
+        assert batch.score == pytest.approx(self._clips.scores[planned.pair], abs=1e-3)
 
     def _lost(self) -> list[str]:
         """What the agents have logged about samples."""

@@ -17,12 +17,13 @@ from tests.support.agent_process import read
 from tests.support.chaos import score_of
 from tests.support.process_fleet import ProcessFleet, process_fleet
 from tests.support.trainer_kubelet import TrainerKubelet
+from tests.support.training_samples import teacher_score
 from tests.support.trainings import IMAGE, Trainings
 from tests.support.video import ffmpeg, lossless, scene
 from tests.support.waiting import eventually
 from vmafx.devcluster import DevCluster
 from vmafx.kube import Client
-from vmafx.training.online import HOLD_OUT_EVERY
+from vmafx.training.held_out import is_held_out
 from vmafx.training.sample_log import SampleLog, StoredSamples
 from vmafx.training.status import TrainerStatus
 
@@ -143,9 +144,7 @@ class TrainingProcesses:
         shutil.copytree(self.data / "log", copy)
         log = SampleLog(copy, max_bytes=1 << 30)
         try:
-            return [
-                _stored(entry.position, entry.record) for entry in log.read() if isinstance(entry.record, StoredSamples)
-            ]
+            return [_stored(entry.record) for entry in log.read() if isinstance(entry.record, StoredSamples)]
         finally:
             log.close()
 
@@ -185,12 +184,12 @@ class TrainingProcesses:
         assert set((await self.checkpoint_events()).values()) <= {1}
 
 
-def _stored(position: int, record: StoredSamples) -> StoredBatch:
+def _stored(record: StoredSamples) -> StoredBatch:
     batch, source = record.decode(), record.source
-    held_out = position % HOLD_OUT_EVERY == 1
     return StoredBatch(
-        source.node, source.job, source.attempt, batch.count, batch.values, batch.score, batch.human_score, held_out
-    )
+        source.node, source.job, source.attempt, batch.count, batch.values, teacher_score(batch), source.human_score,
+        is_held_out(source.job),
+    )  # fmt: skip
 
 
 @asynccontextmanager

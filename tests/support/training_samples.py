@@ -42,6 +42,12 @@ def batch(seed: int = 0, count: int = 50) -> SampleBatch:
     return made
 
 
+def teacher_score(batch: SampleBatch) -> float:
+    """The mean of the teacher's scores in a batch."""
+    scores = batch.rows()[len(FEATURES) :: len(FEATURES) + 1]
+    return sum(scores) / len(scores)
+
+
 def push(
     seed: int = 0, count: int = 50, *, attempt: int = 0, node: str = NODE, human_score: float | None = None
 ) -> SamplePush:

@@ -6,7 +6,6 @@ encodes are scored with the first and the latest one.
 """
 
 import asyncio
-import math
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from vmafx.api import VmafxModelTraining
+from vmafx.api import VmafxJob, VmafxModelTraining
 from vmafx.api.job import FINISHED
 from vmafx.api.meta import API_VERSION
 from vmafx.api.training import ModelCheckpoint
@@ -33,13 +32,13 @@ from vmafx.devcluster import binaries, tools
 from vmafx.devcluster.components import APISERVER, ETCD
 from vmafx.devcluster.registry import OciRegistry, find_registry
 from vmafx.kube import JOBS, TRAININGS, Client, ObjectKey, load_config
+from vmafx.training.held_out import is_held_out
 
 TRAINING = "house"
 MANIFEST, CLIPS, AGENT = "training.yaml", "clips", "agent"  # names in the output folder
 ROUNDS = 4  # of scoring all encodes; from the second on, their jobs have human scores
 TIMEOUT = 120.0  # seconds for one step
 POLL_INTERVAL = 0.2  # seconds
-HOLD_OUT_EVERY = 10  # clips, see docs/training.md
 Scores = dict[str, float]  # by the name of the encode
 
 
@@ -63,12 +62,14 @@ def run(output: Path, console: Console | None = None) -> None:
             trainer.start(cluster.kubeconfig, f"vmafx-trainer-{TRAINING}")
             _wait(cluster, lambda training: training.status.phase == "Running", "the training does not run")
         scores: Scores = {}
+        trained = 0  # clips; some are held out
         for number in range(1, ROUNDS + 1):
             people = " with human scores" if scores else ""
             with steps.running(f"Round {number}: scoring {len(ENCODES)} encodes{people}, and training on their frames"):
-                latest = _score_round(cluster, kubectl, output, number, scores)
-                _wait_for_samples(cluster, number)
-            scores = scores or latest
+                scored = _score_round(cluster, kubectl, output, number, scores)
+                trained += sum(not is_held_out(job.metadata.uid) for job in scored.values())
+                _wait(cluster, _has_learned(trained * RATE * SECONDS), "the samples were not used")
+            scores = scores or {name: job.status.score or 0.0 for name, job in scored.items()}
         with steps.running("Waiting for the last version of the model"):
             training = _wait(cluster, _is_published, "the model has not been published")
         versions = training.status.checkpoints
@@ -115,8 +116,8 @@ def _write_training(file: Path, repository: str) -> Path:
     return file
 
 
-def _score_round(cluster: DemoCluster, kubectl: Path, output: Path, number: int, known: Scores) -> Scores:
-    """Score all encodes in jobs of this round; with human scores, if their scores are known."""
+def _score_round(cluster: DemoCluster, kubectl: Path, output: Path, number: int, known: Scores) -> dict[str, VmafxJob]:
+    """Score all encodes in jobs of this round, with human scores if their scores are known. Jobs by encode."""
     clips, manifest = output / CLIPS, output / f"jobs-{number}.yaml"
     documents = [_job(encode, number, clips, known.get(encode.name)) for encode in ENCODES]
     manifest.write_bytes(b"---\n".join(msgspec.yaml.encode(document) for document in documents))
@@ -139,33 +140,31 @@ def _job(encode: Encode, number: int, clips: Path, score: float | None) -> dict[
     }
 
 
-async def _wait_for_scores(cluster: DemoCluster, number: int) -> Scores:
+async def _wait_for_scores(cluster: DemoCluster, number: int) -> dict[str, VmafxJob]:
     deadline = time.monotonic() + TIMEOUT
     async with Client(load_config(cluster.kubeconfig)) as client:
         while True:
             found = {job.metadata.name: job for job in (await client.list(JOBS, NAMESPACE)).items}
-            wanted = {encode.name: found.get(f"{encode.name}-{number}") for encode in ENCODES}
-            if all(job is not None and job.status.phase in FINISHED for job in wanted.values()):
+            names = {encode.name: f"{encode.name}-{number}" for encode in ENCODES}
+            finished = {
+                encode: found[name]
+                for encode, name in names.items()
+                if name in found and found[name].status.phase in FINISHED
+            }
+            if len(finished) == len(ENCODES):
                 break
             if time.monotonic() > deadline:
                 raise DemoError(f"not all jobs were scored within {TIMEOUT:.0f} s")
             cluster.check()
             await asyncio.sleep(POLL_INTERVAL)
-    scores = {name: job.status.score for name, job in wanted.items() if job is not None}
-    if failed := [name for name, score in scores.items() if score is None]:
+    if failed := [name for name, job in finished.items() if job.status.score is None]:
         raise DemoError(f"jobs without a score: {', '.join(failed)}")
-    return {name: score for name, score in scores.items() if score is not None}
+    return finished
 
 
-def _wait_for_samples(cluster: DemoCluster, number: int) -> None:
-    """Wait until the samples of this round are used, but for held-out clips, and there is a version of the model."""
-    clips = number * len(ENCODES)
-    samples = (clips - math.ceil(clips / HOLD_OUT_EVERY)) * RATE * SECONDS
-
-    def has_learned(training: VmafxModelTraining) -> bool:
-        return training.status.currentSamples >= samples and len(training.status.checkpoints) > 0
-
-    _wait(cluster, has_learned, "the samples were not used")
+def _has_learned(samples: int) -> Callable[[VmafxModelTraining], bool]:
+    """Whether that many samples are used, and there is a version of the model."""
+    return lambda training: training.status.currentSamples >= samples and len(training.status.checkpoints) > 0
 
 
 def _is_published(training: VmafxModelTraining) -> bool:

@@ -12,7 +12,9 @@ from tests.support.fleet import operating, phase, reaches, submit
 from tests.support.inprocess_controller import controller_ports
 from tests.support.memory_controller import MemoryController
 from tests.support.trainers import Trainers, add_training
+from tests.support.training_samples import teacher_score
 from tests.support.waiting import eventually
+from vmafx.api.scoring import ScoringOptions
 from vmafx.kube import NODES, Client, ObjectKey
 from vmafx.kube.errors import NotFound
 from vmafx.training.samples import SampleSource, decode_batch
@@ -27,13 +29,14 @@ async def test_samples_are_pushed_and_then_deleted(
     controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:
     controller.wants_samples = True
-    controller.place("uid-0", clips / "reference.mkv", clips / "distorted.mp4", human_score=55.0)
+    controller.place("uid-0", clips / "reference.mkv", clips / "distorted.mp4")
     async with agent(controller.address, tmp_path, speed):
         await eventually(lambda: controller.samples, "the samples are pushed")
         await eventually(lambda: controller.results, "the result is reported")
         await eventually(lambda: stored_bytes(tmp_path) == 0, "they are deleted")
     batch = decode_batch(controller.samples["token-uid-0"])
-    assert (batch.score, batch.human_score, batch.count) == (controller.results["uid-0"].score, 55.0, 6)
+    assert batch.count == 6
+    assert teacher_score(batch) == pytest.approx(controller.results["uid-0"].score, abs=1e-3)
     (request,) = controller.calls("PushSamples")
     assert request.node_id == "default/machine"
 
@@ -82,12 +85,13 @@ async def test_results_do_not_wait_for_samples(
 async def test_a_kill_at_any_moment_loses_no_stored_batch_and_mixes_none_up(
     controller: MemoryController, clips: Path, speed: Path, tmp_path: Path, seed: int
 ) -> None:
-    """The human score identifies the attempt that the samples were made for."""
+    """Every attempt scores another part of the frames, which identifies its samples."""
     chance, attempts = random.Random(seed), [f"uid-{number}" for number in range(6)]
     controller.wants_samples = True
     controller.samples_result = wire.PushSamplesResponse.RETRY
     for number, attempt in enumerate(attempts):
-        controller.place(attempt, clips / "reference.mkv", clips / "distorted.mp4", human_score=float(number))
+        options = ScoringOptions(subsample=number + 1)
+        controller.place(attempt, clips / "reference.mkv", clips / "distorted.mp4", options)
     spooled = set[str]()
     while len(controller.results) < len(attempts):
         before = len(controller.results)
@@ -102,7 +106,8 @@ async def test_a_kill_at_any_moment_loses_no_stored_batch_and_mixes_none_up(
     assert spooled  # all that were ever sent were on disk
     assert spooled <= set(controller.samples) <= {f"token-{attempt}" for attempt in attempts}
     for token, content in controller.samples.items():
-        assert decode_batch(content).human_score == float(token.removeprefix("token-uid-"))
+        step = int(token.removeprefix("token-uid-")) + 1
+        assert list(decode_batch(content).frame_numbers()) == list(range(0, 6, step))
 
 
 async def test_an_agent_delivers_to_a_trainer_that_was_down_even_after_a_kill(
@@ -130,7 +135,7 @@ async def test_an_agent_delivers_to_a_trainer_that_was_down_even_after_a_kill(
     uid = job.metadata.uid
     ((_, source),) = trainers.stored
     assert source == SampleSource(namespace, "machine", uid, f"{uid}-0")
-    assert trainers.stored["all", source].score == job.status.score
+    assert teacher_score(trainers.stored["all", source]) == pytest.approx(job.status.score, abs=1e-3)
 
 
 async def _is_registered(client: Client, namespace: str) -> bool:

@@ -13,7 +13,8 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from tests.integration.controller.test_samples import VALUES, pod_token
+from tests.integration.controller.test_samples import pod_token
+from tests.support import training_samples
 from tests.support.inprocess_controller import controller_ports
 from tests.support.trainers import add_training
 from tests.support.waiting import eventually
@@ -21,7 +22,7 @@ from vmafx.devcluster.cluster import free_port
 from vmafx.jobs.sample_keys import SampleKeys
 from vmafx.kube import Client
 from vmafx.training.config import CONFIG_VARIABLE, TrainingConfig
-from vmafx.training.samples import encode_batch, make_batch
+from vmafx.training.samples import encode_batch
 
 VMAFX = str(Path(sys.executable).with_name("vmafx"))
 
@@ -57,8 +58,7 @@ async def test_what_is_acknowledged_survives_a_kill_of_the_trainer(
     await add_training(client, namespace, "main")
     key, port = await SampleKeys(client).ensure(namespace), free_port()
     options = {"trainers": f"http://127.0.0.1:{port}"}
-    batch = make_batch("vmaf_4k_v0.6.1", [0, 1, 2], VALUES, 91.0)  # another teacher: its scores are not compared
-    assert batch is not None
+    batch = training_samples.batch(1)
     body = {"samplesToken": await pod_token(client, namespace), "samples": b64encode(encode_batch(batch)).decode()}
 
     async with controller_ports(client, namespace, **options) as (_, url):

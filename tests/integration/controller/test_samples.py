@@ -32,7 +32,7 @@ from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
 
 Reply = wire.PushSamplesResponse
 VALUES = {name: [0.5, 0.6, 0.7] for name in FEATURES} | {"vmaf": [90.0, 91.0, 92.0]}
-_made = make_batch("vmaf_v0.6.1", [0, 1, 2], VALUES, 91.0)
+_made = make_batch("vmaf_v0.6.1", [0, 1, 2], VALUES)
 assert _made is not None
 BATCH = encode_batch(_made)
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.support.trainer_process import KEY, NAME, TrainerProcess
-from tests.support.training_samples import NAMESPACE, push, pushes
+from tests.support.training_samples import NAMESPACE, job_name, push, pushes
 from vmafx.devcluster.progress import PlainProgress
 from vmafx.devcluster.registry import OciRegistry, find_registry
 from vmafx.jobs.sample_token import AttemptClaims, TrainerClaims, sign, trainer_audience
@@ -33,8 +33,8 @@ async def test_samples_become_versions(trainer: TrainerProcess) -> None:
     status = await trainer.until(lambda found: found.checkpoints, "a version is written")
     assert status.phase == "Running"
     await trainer.until(lambda found: (found.samples, found.held_out) == (500, 100), "all samples are used")
-    assert await trainer.label([HumanScore("job-3", 20.0)]) == 1
-    assert await trainer.label([HumanScore("job-3", 20.0)]) == 0
+    assert await trainer.label([HumanScore(job_name(3), 20.0)]) == 1
+    assert await trainer.label([HumanScore(job_name(3), 20.0)]) == 0
 
 
 async def test_metrics_and_probes(trainer: TrainerProcess) -> None:
@@ -86,10 +86,12 @@ async def test_a_large_body_is_refused(trainer: TrainerProcess) -> None:
 
 
 async def test_garbage_of_a_node_is_refused_and_named(trainer: TrainerProcess) -> None:
-    bad = SamplePush(push(node="bad").source, b"garbage")
-    for _ in range(3):
+    for seed in range(3):
+        bad = SamplePush(push(seed, node="bad").source, b"garbage")
         status, reply = await trainer.post("/v1/samples", msgspec.msgpack.encode(bad))
         assert (status, reply["code"]) == (400, "INVALID_ARGUMENT")
+    status, reply = await trainer.post("/v1/samples", msgspec.msgpack.encode(push(9, node="bad")))
+    assert (status, reply["code"]) == (429, "RESOURCE_EXHAUSTED")  # it can be sent again later
     assert list((await trainer.status()).excluded_nodes) == ["bad"]
 
 

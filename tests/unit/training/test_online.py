@@ -411,7 +411,7 @@ def test_a_full_log_is_freed_once_its_samples_are_used(
     site: Site, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(online, "MIN_LOG_BYTES", 60_000)
-    small = {"storage": 120_000, "min_samples": 10**9}
+    small: dict[str, Any] = {"storage": 120_000, "min_samples": 10**9}
     number = accept_until_full(site.start(paused=True, **small))
     training = site.start(**small)
     with pytest.raises(LogFull):
@@ -659,4 +659,4 @@ def test_a_full_disk_does_not_hide_a_divergence(site: Site, clock: Clock, monkey
 
         patch.setattr(versions, "write_atomic", full)
         assert training.checkpoint_if_due() is None
-    assert training._learner._state.comparison.rows == before > 0
+    assert training._learner._state.comparison.rows >= before > 0

@@ -64,11 +64,13 @@ def test_numbers_that_the_page_writes_as_words() -> None:
     assert "One clip in ten is held out" in PAGE
     assert exclusion.MAX_STRIKES == 3
     assert exclusion.EXCLUDED_FOR.total_seconds() == 3600
-    assert "three such batches in a row is left out for an hour" in PAGE
+    assert "three such batches in a row is excluded for an hour" in PAGE
+    assert learner.RECOVER_AFTER == 10
+    assert "doubled again after every ten versions without a divergence" in PAGE
     assert targets.HUMAN_WEIGHT == 10
     assert "it counts ten times as much" in PAGE
     assert online.MAX_ROLLBACKS == 5
-    assert "After five times without a version" in PAGE
+    assert "After five divergences without a version" in PAGE
     assert online.STALE_INTERVALS == 3
     assert "three times `checkpoint.interval`" in PAGE
     assert online.LOG_SHARE == 0.5

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import web
 
 from tests.support.fleet import add_node, allow_pods, operating, phase, reaches, submit
@@ -12,6 +13,7 @@ from tests.support.inprocess_controller import controller_ports
 from tests.support.kubelet import Kubelet
 from tests.support.proxy import Fault, FaultyProxy, Refuse
 from tests.support.trainers import Trainers, add_training
+from tests.support.training_samples import teacher_score
 from vmafx.jobs.sample_keys import SAMPLES_SECRET
 from vmafx.kube import NODES, Client, ObjectKey
 from vmafx.kube.core import PODS
@@ -53,10 +55,11 @@ async def test_the_samples_of_a_pod_reach_the_trainings_that_select_its_node(
         assert variables["VMAFX_SAMPLES_URL"].endswith("/v1/samples")
         assert "//v1" not in variables["VMAFX_SAMPLES_URL"]
     uid = job.metadata.uid
-    source = SampleSource(namespace, "pool", uid, f"{uid}-0")
+    source = SampleSource(namespace, "pool", uid, f"{uid}-0", 70.5)
     assert set(trainers.stored) == {("mine", source)}
     batch = trainers.stored["mine", source]
-    assert (batch.score, batch.human_score, batch.count) == (job.status.score, 70.5, 6)
+    assert batch.count == 6
+    assert teacher_score(batch) == pytest.approx(job.status.score, abs=1e-3)
 
 
 async def test_without_a_training_for_the_node_a_pod_gets_nothing_and_no_key_is_read(

@@ -1,9 +1,10 @@
 """An append-only log of byte records, in segment files of one folder.
 
 A record has a position: a number from 1 that increases by one and is never used again. The name of a segment has the
-position of its first record and a random marker that starts each of its records:
+position of its first record, that of the last record before it, by which a truncated segment is found, and a random
+marker that starts each of its records:
 
-    00000000000000000001-9f86d081884c7d65.segment
+    00000000000000000001-00000000000000000000-9f86d081884c7d65.segment
     record: marker (8 bytes), CRC-32 of the rest (4), length (4), position (8), content; big-endian
 
 After damage, reading goes on at the next marker. It is random, so that a record cannot contain another one.
@@ -28,7 +29,7 @@ MAX_RECORD_BYTES = 16 << 20
 SEGMENT_BYTES = 4 << 20
 _HEADER = struct.Struct(">8sIIQ")
 _CHECKED_FROM = 12  # the checksum covers the header from here, and the content
-_NAME = re.compile(r"(\d{20})-([0-9a-f]{16})\.segment")
+_NAME = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{16})\.segment")
 
 
 class LogInUse(Exception):
@@ -42,6 +43,7 @@ class LogFull(OSError):
 class _Segment(msgspec.Struct):
     path: Path
     first: int  # position of the first record
+    follows: int  # position of the last record before it; there may be a gap between them
     marker: bytes
     size: int = 0
 
@@ -68,8 +70,8 @@ class SegmentLog:
     ) -> None:
         """Open or create the log; a record that was not written completely is cut off.
 
-        `max_bytes` limits the folder: the oldest segment is dropped for a new record. Positions up to `after` are not
-        given to new records, for a caller that remembers a position. Raises LogInUse, OSError.
+        `max_bytes` limits the folder: the oldest segment is dropped for a new record. `after` is a position that the
+        caller remembers: records up to it that are missing are damage. Raises LogInUse, OSError.
         """
         self.damaged = 0  # records that were skipped because their checksum was wrong
         self.dropped = 0  # records that were dropped because the folder was full
@@ -77,7 +79,7 @@ class SegmentLog:
         self._folder, self._max_bytes = folder, max_bytes
         self._segment_bytes = min(segment_bytes, max_bytes // 4)
         self._lock = threading.Lock()
-        self._damage: set[int] = set()  # positions at which damage was found: it is counted once
+        self._damage: dict[int, int] = {}  # positions at which damage was found, and the number of records
         self._released = 0  # records before this position are no loss
         self._cursor = _Cursor(None, 0, 0)
         self._unclean = False  # there may be bytes behind the last record
@@ -95,6 +97,12 @@ class SegmentLog:
     def end(self) -> int:
         """The position of the last record, also if it was dropped; 0 before the first one."""
         return self._next - 1
+
+    @property
+    def damage(self) -> dict[int, int]:
+        """The damage that was found in the segments of now: the first position of each, and the number of records."""
+        with self._lock:
+            return dict(self._damage)
 
     @property
     def size(self) -> int:
@@ -118,7 +126,7 @@ class SegmentLog:
                 raise ValueError(f"{size} bytes do not fit into the log in {self._folder}")
             active = self._segments[-1]
             if active.size and active.size + size > self._segment_bytes:
-                active = self._start_segment(self._next)
+                active = self._start_segment(self._next, self._next - 1)
             self._make_room(size)
             encoded = (_encode(active.marker, self._next + i, content) for i, content in enumerate(records))
             self._write(active, b"".join(encoded), durable=durable)
@@ -132,19 +140,19 @@ class SegmentLog:
 
     def read(self, after: int = 0) -> Iterator[tuple[int, bytes]]:
         """The records behind the position `after`, with their positions, in order. Damaged ones are skipped."""
-        for segment, limit, size in self._to_read(after):
+        for segment, last, size in self._to_read(after):
             cursor = self._cursor
             resumed = cursor.segment is segment and cursor.position == after
-            start = end = cursor.end if resumed else 0
+            start = cursor.end if resumed else 0
             expected = after + 1 if resumed else segment.first
-            for record in _parse(_read_from(segment.path, start, size), segment.marker, expected, limit):
+            for record in _parse(_read_from(segment.path, start, size), segment.marker, expected, last + 1):
                 self._count_damage(expected, record.position)
-                expected, end = record.position + 1, start + record.end
+                expected = record.position + 1
                 if record.position > after:
-                    self._cursor = _Cursor(segment, record.position, end)
+                    self._cursor = _Cursor(segment, record.position, start + record.end)
                     yield record.position, record.content
-            if end < size and segment.path.exists():
-                self._count_damage(expected, limit)
+            if segment.path.exists():
+                self._count_damage(expected, last + 1)
 
     def drop_before(self, position: int) -> None:
         """Delete the segments that have only records before `position`."""
@@ -152,7 +160,7 @@ class SegmentLog:
             self._released = max(self._released, position)
             self._delete_before(position)
             if position >= self._next and self._segments[-1].size:
-                self._start_segment(self._next)  # its name keeps the next position
+                self._start_segment(self._next, self._next - 1)  # its name keeps the next position
                 self._delete_before(position)
 
     def close(self) -> None:
@@ -166,7 +174,7 @@ class SegmentLog:
         """Find the end of the last segment, and cut off what is behind it."""
         last = self._segments[-1] if self._segments else None
         if last is None:
-            self._start_segment(after + 1)
+            self._start_segment(after + 1, after)
             return
         expected, end = last.first, 0
         content = last.path.read_bytes()
@@ -177,22 +185,23 @@ class SegmentLog:
         # The rest may have been records whose positions others know: those are not used again.
         unusable = max(1, len(rest) // _HEADER.size) if rest else 0
         if rest or after >= expected:
-            self._start_segment(max(expected + unusable, after + 1))
+            lost = max(after + 1 - expected, int(_is_complete(rest)))
+            self._start_segment(max(expected + unusable, after + 1), expected - 1)
             os.truncate(last.path, end)
             last.size = end
-            self.damaged += _is_complete(rest)
+            self._count_damage(expected, expected + lost)
         else:
             self._open(last)
             self._next = expected
 
-    def _start_segment(self, first: int) -> _Segment:
+    def _start_segment(self, first: int, follows: int) -> _Segment:
         if self._file >= 0:
             os.fdatasync(self._file)
         marker = secrets.token_bytes(8)
-        path = self._folder / f"{first:020d}-{marker.hex()}.segment"
+        path = self._folder / f"{first:020d}-{follows:020d}-{marker.hex()}.segment"
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         _sync_folder(self._folder)
-        segment = _Segment(path, first, marker)
+        segment = _Segment(path, first, follows, marker)
         self._open(segment)
         self._segments.append(segment)
         self._next = first
@@ -236,22 +245,23 @@ class SegmentLog:
     def _delete_oldest(self) -> None:
         oldest = self._segments.pop(0)
         oldest.path.unlink(missing_ok=True)
-        self._damage = {position for position in self._damage if position >= self._segments[0].first}
+        first = self._segments[0].first
+        self._damage = {position: count for position, count in self._damage.items() if position >= first}
 
     def _to_read(self, after: int) -> list[tuple[_Segment, int, int]]:
-        """The segments with records behind `after`, the position behind each, and its size."""
+        """The segments with records behind `after`, the position of the last record of each, and its size."""
         with self._lock:
             if after >= self._next - 1:
                 return []
             start = max(0, bisect.bisect_right([segment.first for segment in self._segments], after + 1) - 1)
             found = self._segments[start:]
-            limits = [segment.first for segment in found[1:]] + [self._next]
-            return [(segment, limit, segment.size) for segment, limit in zip(found, limits, strict=True)]
+            last = [segment.follows for segment in found[1:]] + [self._next - 1]
+            return [(segment, position, segment.size) for segment, position in zip(found, last, strict=True)]
 
     def _count_damage(self, expected: int, found: int) -> None:
         with self._lock:
             if found > expected and expected not in self._damage:
-                self._damage.add(expected)
+                self._damage[expected] = found - expected
                 self.damaged += found - expected
 
 
@@ -293,7 +303,7 @@ def _read_from(path: Path, offset: int, size: int) -> bytes:
 
 def _find_segments(folder: Path) -> list[_Segment]:
     found = [(path, match) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
-    segments = [_Segment(path, int(m[1]), bytes.fromhex(m[2]), path.stat().st_size) for path, m in found]
+    segments = [_Segment(path, int(m[1]), int(m[2]), bytes.fromhex(m[3]), path.stat().st_size) for path, m in found]
     # A segment that could not be started completely is empty, and has the first position of the one that was.
     return sorted(segments, key=lambda segment: (segment.first, segment.size))
 

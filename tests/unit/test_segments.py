@@ -87,12 +87,13 @@ def test_a_truncated_segment_loses_only_its_last_records(contents: list[bytes], 
         with victim.open("r+b") as file:
             file.truncate(size)
 
-        with opened(folder, segment_bytes=SMALL) as log:
+        with opened(folder, segment_bytes=SMALL, after=len(written)) as log:
             found = dict(log.read())
             assert found.items() <= written.items()
             lost = sorted(written.keys() - found.keys())
             assert all(first <= position < limit for position in lost)
             assert lost == list(range(limit - len(lost), limit)), "records in the middle are lost"
+            assert log.damaged == len(lost)
             assert log.append(b"new") not in found
             assert list(log.read())[-1][1] == b"new"
 
@@ -154,6 +155,9 @@ def test_positions_are_not_used_again(tmp_path: Path) -> None:
         assert log.append(b"y") == 11
     with opened(tmp_path, after=500) as log:
         assert log.append(b"z") == 501
+        assert list(log.read()) == [(11, b"y"), (501, b"z")]
+        assert log.damage == {12: 489}  # the caller remembers them
+    with opened(tmp_path, after=501) as log:
         assert list(log.read()) == [(11, b"y"), (501, b"z")]
         assert log.damaged == 0
 

@@ -12,6 +12,7 @@ A library: it knows no Kubernetes. trainer/ runs it as a process.
     sample_log.py      samples and human scores on disk, in the order of their arrival
     snapshots.py       the state of a training, on disk
     versions.py        the versions of the model, on disk
+    damage.py          counts what was found damaged on disk
     registry.py        pushes versions to an OCI registry
 
     base_model.py      a model of libvmaf, a support vector regression, from a file or an engine

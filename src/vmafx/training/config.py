@@ -10,6 +10,7 @@ class TrainingConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     namespace: str
+    uid: str = ""  # of the VmafxModelTraining: another one may have had its name, and left its volume
     base_model: str
     learning_rate: float = 0.001
     ema_decay: float = 0.999

@@ -27,7 +27,10 @@ class NodeExclusion:
     def reason(self, node: str, now: datetime) -> str | None:
         """Why the samples of a node are refused; None if they are not."""
         offence = self._offences.get(node)
-        return offence.reason if offence is not None and offence.until is not None and now < offence.until else None
+        if offence is None or offence.until is None:
+            return None
+        # A clock that was set back does not make it longer.
+        return offence.reason if timedelta(0) < offence.until - now <= EXCLUDED_FOR else None
 
     def strike(self, node: str, reason: str, now: datetime) -> bool:
         """Count an unusable batch; true if it excludes the node."""

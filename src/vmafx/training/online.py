@@ -19,6 +19,7 @@ from vmafx.api.training import TrainingPhase
 from vmafx.clock import utc_now
 from vmafx.logs import log
 from vmafx.training.config import TrainingConfig
+from vmafx.training.damage import DamageCounter
 from vmafx.training.distillation import StartingModel
 from vmafx.training.exclusion import NodeExclusion
 from vmafx.training.human_scores import HumanScores
@@ -44,6 +45,8 @@ class _TrainingState(msgspec.Struct, kw_only=True):
     """What a snapshot has, beside the position in the log."""
 
     version: Literal[1] = 1
+    uid: str | None = None  # of the training
+    inherited: int = 0  # number of the latest version that another training has left
     base_model: str
     start: StartingModel
     learner: bytes
@@ -55,6 +58,7 @@ class _TrainingState(msgspec.Struct, kw_only=True):
     started: datetime
     last_sample: datetime | None = None
     diverged: str = ""
+    damage: DamageCounter = msgspec.field(default_factory=DamageCounter)
 
 
 class OnlineTraining:
@@ -85,8 +89,10 @@ class OnlineTraining:
         self._samples, self._checkpoint_samples = state.samples, state.checkpoint_samples
         self._started, self._last_sample, self._diverged = state.started, state.last_sample, state.diverged
         self._rollbacks = 0  # since the last checkpoint
-        self._disk_problem = ""
+        self._checkpoint_problem = self._store_problem = ""
         self._saved_at, self._saved_position = now(), self._position
+        self._inherited, self._damage, damaged = state.inherited, state.damage, state.damage.total
+        self._damaged_files = 0  # as counted
         self._pending = 0
         for entry in self._log.read(self._position):
             self._pending += _count(entry)
@@ -94,6 +100,8 @@ class OnlineTraining:
                 self._human_scores.add(HumanScore(entry.record.job, entry.record.score))
         self._quality = self._learner.quality()
         self._describe()
+        if not self._is_saved or self._damage.total > damaged:
+            self._try_save()
 
     def _load(self, start: Callable[[], StartingModel]) -> tuple[int, _TrainingState]:
         """The latest snapshot, or a new training. Another base model is a new start; its samples are not used again."""
@@ -106,11 +114,14 @@ class OnlineTraining:
                 log.warn("the snapshot is of another version of vmafx; starting from the base model", error=str(error))
                 state = None
         position = snapshot.position if snapshot is not None else 0
-        if state is not None and state.base_model == self.config.base_model:
-            return position, state
-        if state is not None:
+        self._is_saved = state is not None and (state.base_model, state.uid) == (
+            self.config.base_model,
+            self.config.uid,
+        )
+        if state is not None and state.base_model != self.config.base_model:
             log.info("base model changed; starting from it", before=state.base_model, now=self.config.base_model)
-        return position, self._new_state(start())
+            state = msgspec.structs.replace(self._new_state(start()), damage=state.damage)
+        return position, self._adopted(state or self._new_state(start()))
 
     def _new_state(self, start: StartingModel) -> _TrainingState:
         learner = Learner(start, self.config).state()
@@ -118,6 +129,12 @@ class OnlineTraining:
             base_model=self.config.base_model, start=start, learner=learner, good=learner, started=self._now(),
             exclusion=NodeExclusion().state(), human_scores=HumanScores().state(),
         )  # fmt: skip
+
+    def _adopted(self, state: _TrainingState) -> _TrainingState:
+        """The state as one of this training: what another one has left on the volume is inherited."""
+        if state.uid == self.config.uid:
+            return state
+        return msgspec.structs.replace(state, uid=self.config.uid, inherited=self.versions.next_number - 1)
 
     def accept(self, push: SamplePush) -> Literal["stored", "duplicate"]:
         """Store samples; they are on disk when this returns. Raises InvalidSamples and OSError."""
@@ -135,11 +152,17 @@ class OnlineTraining:
             self._describe()
             raise
         self._exclusion.forgive(node)
-        stored = self._log.store(push, now)
+        try:
+            stored = self._log.store(push, now)
+        except OSError as error:
+            self._store_problem = f"cannot store samples: {error.strerror or error}"
+            self._describe()
+            raise
+        self._store_problem = ""
         if stored:
             self._pending += batch.count
             self._last_sample = now
-            self._describe()
+        self._describe()
         return "stored" if stored else "duplicate"
 
     def _check_teacher(self, batch: SampleBatch) -> None:
@@ -165,7 +188,7 @@ class OnlineTraining:
         return len(new)
 
     def learn(self, limit: int) -> bool:
-        """Use up to `limit` records of the log; returns whether there are more."""
+        """Use up to `limit` records of the log; returns whether there may be more."""
         if self.config.paused or self._failed:
             return False
         entries = list(islice(self._log.read(self._position), limit))
@@ -179,7 +202,7 @@ class OnlineTraining:
         if entries:
             self._quality = self._learner.quality()
             self._describe()
-        return self._position < self._log.end and not self._failed
+        return len(entries) == limit and not self._failed  # the last positions of the log may have no records
 
     def _use(self, entry: LogEntry, clips: dict[str, LogEntry]) -> None:
         if isinstance(entry.record, StoredHumanScore):
@@ -229,7 +252,7 @@ class OnlineTraining:
             if self._position != self._saved_position and not _within(self._saved_at, self._now(), SNAPSHOT_INTERVAL):
                 self.save()
         except OSError as error:
-            self._report_disk_problem(error)
+            self._report_problem(error)
         self._describe()
         return None
 
@@ -244,7 +267,6 @@ class OnlineTraining:
         )
 
     def _checkpoint(self) -> CheckpointInfo:
-        self._learner.accept_checkpoint()
         latest = self.versions.latest
         metadata = ModelMetadata(
             training=f"{self.config.namespace}/{self.config.name}",
@@ -256,6 +278,7 @@ class OnlineTraining:
             quality=self._learner.quality(),
         )
         info = self.versions.add(self._learner.model(), metadata)
+        self._learner.accept_checkpoint()
         self._good, self._checkpoint_samples = self._learner.state(), self._samples
         self._diverged, self._rollbacks = "", 0
         self.save()
@@ -270,6 +293,8 @@ class OnlineTraining:
     def save(self) -> None:
         """Write a snapshot. Raises OSError."""
         state = _TrainingState(
+            uid=self.config.uid,
+            inherited=self._inherited,
             base_model=self.config.base_model,
             start=self._start,
             learner=self._learner.state(),
@@ -281,31 +306,39 @@ class OnlineTraining:
             started=self._started,
             last_sample=self._last_sample,
             diverged=self._diverged,
+            damage=self._damage,
         )
         self._snapshots.save(Snapshot(self._position, msgspec.msgpack.encode(state)))
         self._log.keep_from(self._snapshots.oldest_position)
-        self._saved_at, self._saved_position, self._disk_problem = self._now(), self._position, ""
+        self._saved_at, self._saved_position, self._checkpoint_problem = self._now(), self._position, ""
         self._describe()
 
-    def _report_disk_problem(self, error: OSError) -> None:
+    def _try_save(self) -> None:
+        try:
+            self.save()
+        except OSError as error:
+            self._report_problem(error)
+            self._describe()
+
+    def _report_problem(self, error: OSError) -> None:
         problem = f"cannot write a checkpoint: {error.strerror or error}"
-        if problem != self._disk_problem:
+        if problem != self._checkpoint_problem:
             log.error("cannot write a checkpoint; training continues", error=error.strerror or str(error))
-        self._disk_problem = problem
+        self._checkpoint_problem = problem
 
     def close(self) -> None:
         """Save what was learned since the last checkpoint, and release the folder."""
-        try:
-            if self._position != self._saved_position:
-                self.save()
-        except OSError as error:
-            self._report_disk_problem(error)  # it is learned again after the next start
+        if self._position != self._saved_position:
+            self._try_save()  # if it fails, that is learned again after the next start
         self._log.close()
 
     def _describe(self) -> None:
         """Update the status."""
         phase, message = self._phase()
-        silence = (self._now() - (self._last_sample or self._started)).total_seconds()
+        self._count_damage()
+        now = self._now()  # if it was set back, what has passed is measured from now on
+        self._started, self._last_sample = min(self._started, now), self._last_sample and min(self._last_sample, now)
+        silence = (now - (self._last_sample or self._started)).total_seconds()
         stale_after = STALE_INTERVALS * self.config.checkpoint_interval
         self.status = TrainerStatus(
             phase=phase,
@@ -320,17 +353,25 @@ class OnlineTraining:
             stale=not self.config.paused and silence > stale_after,
             diverged=self._diverged,
             checkpoints=self.versions.versions,
-            excluded_nodes=self._exclusion.excluded(self._now()),
+            inherited=self._inherited,
+            excluded_nodes=self._exclusion.excluded(now),
             rollbacks=self._learner.rollbacks,
-            damaged=self._log.damaged + self._snapshots.damaged + self.versions.damaged,
+            damaged=self._damage.total,
         )
 
+    def _count_damage(self) -> None:
+        files = self._snapshots.damaged + self.versions.damaged
+        self._damage.add_records(self._log.damage)
+        self._damage.add_files(files - self._damaged_files)
+        self._damaged_files = files
+
     def _phase(self) -> tuple[TrainingPhase, str]:
+        problem = "; ".join(filter(None, (self._store_problem, self._checkpoint_problem)))
         if self._failed:
             return "Failed", f"diverged {self._rollbacks} times without a checkpoint; lower spec.learningRate"
         if self.config.paused:
-            return "Paused", self._disk_problem or "samples are stored, and used once spec.paused is false"
-        return "Running", self._disk_problem
+            return "Paused", problem or "samples are stored, and used once spec.paused is false"
+        return "Running", problem
 
 
 def _is_held_out(entry: LogEntry) -> bool:

@@ -76,9 +76,9 @@ class SampleLog:
         return self._log.size
 
     @property
-    def damaged(self) -> int:
-        """Records that were skipped because they were damaged."""
-        return self._log.damaged + len(self._undecodable)
+    def damage(self) -> dict[int, int]:
+        """What was skipped because it was damaged: positions in the log, and the number of records at each."""
+        return self._log.damage | dict.fromkeys(self._undecodable, 1)
 
     @property
     def dropped(self) -> int:

@@ -6,6 +6,7 @@ that a damaged one costs only the work since the one before.
 
 import hashlib
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -32,7 +33,7 @@ class SnapshotStore:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.damaged = 0  # files that were skipped
+        self.damaged = 0  # files that were set aside
         self._folder = folder
         self._positions: dict[Path, int] = {}  # of the intact files, the latest last
 
@@ -49,7 +50,9 @@ class SnapshotStore:
             snapshot = _read(path)
             if snapshot is None:
                 self.damaged += 1
-                log.warn("damaged snapshot skipped", file=path)
+                log.warn("damaged snapshot set aside", file=path)
+                with suppress(OSError):
+                    path.replace(path.with_suffix(".damaged"))
             else:
                 latest, self._positions[path] = snapshot, snapshot.position
         return latest
@@ -62,7 +65,7 @@ class SnapshotStore:
         content = msgspec.msgpack.encode(snapshot)
         write_atomic(path, _MAGIC + hashlib.sha256(content).digest() + content, durable=True)
         self._positions = dict([*self._positions.items(), (path, snapshot.position)][-KEPT:])
-        for old in files:
+        for old in (*files, *self._folder.glob("*.damaged")):
             if old not in self._positions:
                 old.unlink(missing_ok=True)
 

@@ -44,6 +44,7 @@ class TrainerStatus(msgspec.Struct, frozen=True, kw_only=True):
     diverged: str = ""  # why, from a divergence until the next checkpoint
     rollbacks: int = 0
     checkpoints: tuple[CheckpointInfo, ...] = ()  # the latest last, at most MAX_CHECKPOINTS
+    inherited: int = 0  # number of the latest checkpoint that an earlier training of the same name has left
     publish_error: str = ""  # why the latest checkpoint is not in the registry
     excluded_nodes: dict[str, str] = {}  # VmafxNodes whose samples are refused, and why
-    damaged: int = 0  # stored records and checkpoints that were skipped because their checksum was wrong
+    damaged: int = 0  # stored records and checkpoints that were found damaged so far, and skipped

@@ -321,6 +321,26 @@ def test_a_node_that_sends_garbage_is_left_out_and_named(site: Site, clock: Cloc
     assert site.start().accept(push(99, node="bad")) == "stored"
 
 
+def test_a_clock_that_was_set_back_does_not_exclude_a_node_for_longer(site: Site, clock: Clock) -> None:
+    training = site.start()
+    for seed in range(MAX_STRIKES):
+        with pytest.raises(InvalidSamples):
+            training.accept(wrong_push(seed, "bad"))
+    clock.advance(-86_400)
+    assert training.accept(push(99, node="bad")) == "stored"
+
+
+def test_a_clock_that_was_set_back_does_not_hide_that_no_samples_come(site: Site, clock: Clock) -> None:
+    training = site.start()
+    fill(training, 3)
+    clock.advance(-86_400)
+    training.checkpoint_if_due()
+    assert not training.status.stale
+    clock.advance(3 * CONFIG.checkpoint_interval + 1)
+    training.checkpoint_if_due()
+    assert training.status.stale
+
+
 def test_samples_of_another_namespace_are_refused(site: Site) -> None:
     source = msgspec.structs.replace(push().source, namespace="other")
     with pytest.raises(InvalidSamples, match="namespace"):
@@ -357,6 +377,19 @@ def test_a_damaged_record_is_skipped_and_counted(site: Site) -> None:
     assert training.status.samples + training.status.held_out == 11 * 50
 
 
+def test_a_record_that_was_cut_off_by_a_kill_leaves_nothing_to_learn(site: Site) -> None:
+    """Else the trainer would look for it again and again, without a pause."""
+    training = site.start()
+    fill(training, 3)
+    training.close()
+    (segment,) = site.files("log")
+    with segment.open("ab") as file:
+        file.write(bytes.fromhex(segment.stem[-16:]) + bytes(10))
+    training = site.start()
+    assert not training.learn(3)
+    assert (training.status.samples, training.status.held_out, training.status.damaged) == (100, 50, 0)
+
+
 def test_a_damaged_version_is_set_aside(site: Site, clock: Clock) -> None:
     training = site.start()
     fill(training, 12)
@@ -373,6 +406,37 @@ def test_a_damaged_version_is_set_aside(site: Site, clock: Clock) -> None:
     assert info.number == 2
 
 
+def test_all_damage_is_counted_once_across_restarts(site: Site, clock: Clock) -> None:
+    """So that the operator sees the number grow whenever something is found damaged."""
+    training = site.start()
+    fill(training, 12)
+    checkpoint(training, clock)
+    for number, folder in enumerate(("snapshots", "versions", "log", "snapshots"), 1):
+        training.close()
+        latest = site.files(folder)[-1]
+        latest.write_bytes(latest.read_bytes()[:-10])
+        for _ in range(2):
+            training = site.start()
+            learn_all(training)
+            assert training.status.damaged == number
+        fill(training, 12, first=12 * number)
+        checkpoint(training, clock)
+
+
+def test_versions_of_an_earlier_training_are_told_apart_without_a_clock(site: Site, clock: Clock) -> None:
+    training = site.start(uid="first")
+    fill(training, 12)
+    checkpoint(training, clock)
+    assert training.status.inherited == 0
+    clock.advance(-86_400)
+    training = site.start(uid="second")
+    assert training.status.inherited == 1
+    fill(training, 12, first=100)
+    checkpoint(training, clock)
+    status = site.start(uid="second").status
+    assert (status.inherited, [one.number for one in status.checkpoints]) == (1, [1, 2])
+
+
 def test_a_full_disk_delays_checkpoints_only(site: Site, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     training = site.start()
     fill(training, 12)
@@ -386,5 +450,28 @@ def test_a_full_disk_delays_checkpoints_only(site: Site, clock: Clock, monkeypat
         assert training.checkpoint_if_due() is None
         assert training.status.message == "cannot write a checkpoint: No space left on device"
         fill(training, 1, first=12)
+        patch.setattr(training._log._log, "append", full)
+        with pytest.raises(OSError, match="No space"):
+            training.accept(push(13))
+        assert training.status.message == (
+            "cannot store samples: No space left on device; cannot write a checkpoint: No space left on device"
+        )
+    assert training.accept(push(13)) == "stored"
     assert training.checkpoint_if_due() is not None
     assert training.status.message == ""
+
+
+def test_a_full_disk_does_not_hide_a_divergence(site: Site, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What diverges is measured by the last version that was written."""
+    training = site.start()
+    fill(training, 12)
+    clock.advance(601)
+    before = training._learner._state.comparison.count
+    with monkeypatch.context() as patch:
+
+        def full(*_: object, **__: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        patch.setattr(versions, "write_atomic", full)
+        assert training.checkpoint_if_due() is None
+    assert training._learner._state.comparison.count == before > 0

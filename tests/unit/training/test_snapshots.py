@@ -36,8 +36,10 @@ def test_a_damaged_snapshot_is_skipped_and_later_removed(tmp_path: Path) -> None
     store = SnapshotStore(tmp_path)
     assert store.load() == Snapshot(5, b"state 5", {"samples": 50})
     assert (store.damaged, store.oldest_position) == (1, 5)
+    aside = latest.with_suffix(".damaged")
+    assert aside.exists()
     store.save(Snapshot(7, b"new"))
-    assert not latest.exists()
+    assert not aside.exists()
     assert store.oldest_position == 5
     assert SnapshotStore(tmp_path).load() == Snapshot(7, b"new")
 

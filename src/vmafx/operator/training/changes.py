@@ -4,14 +4,12 @@ They follow from the status that the API server has: after a restart of the oper
 """
 
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Literal, NamedTuple
 
 from vmafx.api.training import ModelCheckpoint, TrainingView
 from vmafx.operator.training.decide import TrainingDecision
 from vmafx.runtime.conditions import NewCondition, find_condition
 
-CLOCK_MARGIN = timedelta(minutes=1)  # by which the clock of a trainer may be behind
 WARNED_CONDITIONS = {"Stale": "True", "Diverged": "True"}
 EXPECTED = frozenset({"Training", "Paused", "Starting"})  # reasons of Ready that need no attention
 
@@ -45,11 +43,9 @@ def _condition_event(training: TrainingView, new: NewCondition) -> TrainingEvent
 
 def _checkpoints(training: TrainingView, decision: TrainingDecision) -> Iterator[TrainingEvent]:
     """One for every version that the status does not have yet, without those of an earlier training of the name."""
-    known = max((one.number for one in training.status.checkpoints), default=0)
-    created = training.metadata.creationTimestamp
+    known = max((one.number for one in training.status.checkpoints), default=decision.inherited)
     for one in decision.fields.get("checkpoints", ()):
-        old = not training.status.checkpoints and created is not None and one.time < created - CLOCK_MARGIN
-        if one.number > known and not old:
+        if one.number > known:
             yield TrainingEvent("Normal", "Checkpoint", _checkpoint_note(one))
 
 
@@ -67,4 +63,5 @@ def _data_events(training: TrainingView, decision: TrainingDecision) -> Iterator
     damaged = decision.fields.get("damagedRecords", 0)
     if damaged > training.status.damagedRecords:
         more = damaged - training.status.damagedRecords
-        yield TrainingEvent("Warning", "DamagedData", f"skipped {more:,} damaged records or versions on the volume")
+        note = f"skipped {more:,} damaged records or checkpoints on the volume, {damaged:,} so far"
+        yield TrainingEvent("Warning", "DamagedData", note)

@@ -73,6 +73,7 @@ class TrainingDecision(msgspec.Struct, frozen=True):
 
     fields: dict[str, Any]
     conditions: tuple[NewCondition, ...]
+    inherited: int = 0  # number of the latest checkpoint that an earlier training of the same name has left
 
 
 def decide(state: TrainingState) -> TrainingDecision:
@@ -88,7 +89,7 @@ def decide(state: TrainingState) -> TrainingDecision:
     numbers = reported_fields(reported)
     fields |= {name: getattr(numbers, name) for name in REPORTED}
     conditions = (ready, _stale(reported), _diverged(reported), _published(state.training, reported))
-    return TrainingDecision(fields, conditions)
+    return TrainingDecision(fields, conditions, reported.inherited)
 
 
 def poll_interval(poll: TrainerPoll, quick_for: float, interval: float, *, changing: bool) -> float:

@@ -66,6 +66,7 @@ def training_config(training: TrainingView, storage: int) -> TrainingConfig:
     return TrainingConfig(
         name=meta.name,
         namespace=meta.namespace,
+        uid=meta.uid,
         base_model=spec.baseModel,
         learning_rate=spec.learningRate,
         ema_decay=spec.emaDecay,

@@ -42,14 +42,14 @@ def test_checkpoints_that_the_status_does_not_have() -> None:
     ]
 
 
-def test_checkpoints_from_before_the_training() -> None:
-    old = checkpoint(1, time=NOW - timedelta(hours=1))
-    assert [one.note for one in events(known(), checkpoints=(old, checkpoint(2)))] == [
-        "version 2, sha256:2, after 20 samples"
-    ]
-    status = {"checkpoints": [{"number": 1, "digest": "sha256:1", "time": NOW}]}
-    late = checkpoint(2, time=NOW - timedelta(hours=1))  # the clock of the trainer was set back
-    assert len(events(known(**status), checkpoints=(checkpoint(1), late))) == 1
+def test_checkpoints_of_an_earlier_training_are_no_events() -> None:
+    found = events(known(), inherited=1, checkpoints=(checkpoint(1), checkpoint(2)))
+    assert [one.note for one in found] == ["version 2, sha256:2, after 20 samples"]
+
+
+def test_the_clock_of_a_trainer_does_not_matter_for_events() -> None:
+    behind = checkpoint(1, time=NOW - timedelta(hours=5))
+    assert [one.reason for one in events(known(), checkpoints=(behind,))] == ["Checkpoint"]
 
 
 def test_data_that_is_refused_or_damaged() -> None:
@@ -57,7 +57,7 @@ def test_data_that_is_refused_or_damaged() -> None:
     found = events(known(**status), excluded_nodes={"a": "y", "b": "garbage"}, damaged=5)
     assert found == [
         TrainingEvent("Warning", "NodeExcluded", "samples of node b are refused: garbage"),
-        TrainingEvent("Warning", "DamagedData", "skipped 3 damaged records or versions on the volume"),
+        TrainingEvent("Warning", "DamagedData", "skipped 3 damaged records or checkpoints on the volume, 5 so far"),
     ]
     assert events(known(damagedRecords=5), damaged=5) == []
 

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.support.chaos import Chaos, Fleet
 from tests.support.chaos_agents import ChaosAgentFleet
@@ -64,7 +65,8 @@ async def run_trainings(seed: int, jobs: int, log: Callable[[str], None]) -> Non
             async with Client(load_config(cluster.kubeconfig)) as client:
                 await crds.install_crds(client)
                 for number in range(seed, seed + max(1, jobs // TRAINED_JOBS)):
-                    fleet = training_processes(cluster, client, f"seed-{number}", folder, "one", "two", replicas=2)
+                    options: dict[str, Any] = {"replicas": 2, "environment": {"VMAFX_LOG_LEVEL": "warn"}}
+                    fleet = training_processes(cluster, client, f"seed-{number}", folder, "one", "two", **options)
                     async with fleet as processes:
                         chaos = TrainingChaos(processes, clips, number, TRAINED_JOBS, TRAINED_JOBS // 2)
                         await chaos.run()

@@ -113,7 +113,7 @@ class TrainingChaos:
         batches = self._processes.log()
         attempts = Counter(one.attempt for one in batches)
         assert not [one for one, count in attempts.items() if count > 1], "an attempt is in the log twice"
-        used, held_out = (sum(one.count for one in batches if one.held_out is held) for held in (False, True))
+        used, held_out = (sum(one.samples for one in batches if one.held_out is held) for held in (False, True))
         assert (status.samples, status.held_out, status.damaged) == (used, held_out, 0)
         for job in finished.values():
             assert job.status.phase == "Succeeded", job.status

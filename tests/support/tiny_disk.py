@@ -14,7 +14,7 @@ HOLDER = 'mount -t tmpfs -o size="$1" none "$2" && echo mounted && exec sleep in
 
 
 class TinyDisk:
-    """`path` leads to the disk; `program` runs vmafx where it is mounted over `folder`. Use as a context manager."""
+    """`path` leads to the disk, which is mounted over `folder` for programs of `program`. Use as a context manager."""
 
     def __init__(self, folder: Path, size: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)

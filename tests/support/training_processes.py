@@ -29,6 +29,8 @@ from vmafx.training.status import TrainerStatus
 
 Pair = tuple[str, str]
 PAIRS: tuple[Pair, ...] = tuple((f"reference-{number}.mkv", f"distorted-{number}.mp4") for number in range(3))
+FRAMES = (6, 8, 160)  # of each pair; the samples of the last do not fit into one block of a disk
+MIN_SAMPLES = 20  # of a version
 SETTLED_WITHIN = 120.0  # seconds
 
 
@@ -42,7 +44,7 @@ class KnownClips(NamedTuple):
 def make_known_clips(folder: Path) -> KnownClips:
     """Clips that differ in content, length and score."""
     for number, (reference, distorted) in enumerate(PAIRS):
-        made = lossless(scene(frames=6 + 2 * number, seed=number), folder / reference)
+        made = lossless(scene(frames=FRAMES[number], seed=number), folder / reference)
         ffmpeg("-i", made, "-c:v", "libx264", "-crf", str(30 + 5 * number), folder / distorted)
     return KnownClips(folder, {pair: score_of(folder, pair) for pair in PAIRS})
 
@@ -79,7 +81,7 @@ class TrainingProcesses:
 
     async def create(self, **spec: Any) -> None:
         """Create the training, and wait until it runs."""
-        await self.trainings.create(checkpoint={"interval": "2s", "minSamples": 30}, **spec)
+        await self.trainings.create(checkpoint={"interval": "2s", "minSamples": MIN_SAMPLES}, **spec)
         await self.trainings.until("Ready", "False" if spec.get("paused") else "True")
 
     async def score(self, names: list[str], clips: KnownClips, **spec: Any) -> None:
@@ -108,13 +110,20 @@ class TrainingProcesses:
         return found[0]
 
     async def delivered(self) -> TrainerStatus:
-        """Wait until the agents have delivered all samples and the trainer has used them."""
+        """Wait until the agents have delivered all samples, the trainer has used them, and no version is due."""
 
         def all_sent() -> bool:
             return not any(machine.stored_samples() for machine in self.fleet.machines)
 
         await eventually(all_sent, "all samples are delivered", within=SETTLED_WITHIN)
-        return await self.until(lambda status: status.pending == 0, "all samples are used")
+        return await self.until(
+            lambda status: (
+                status.pending == 0
+                and status.checkpoints
+                and status.samples - status.checkpoints[-1].samples < MIN_SAMPLES
+            ),
+            "all samples are used",
+        )
 
     async def agree(self) -> TrainerStatus:
         """Wait until the status of the training says what its trainer reports."""
@@ -148,14 +157,15 @@ class TrainingProcesses:
         finally:
             log.close()
 
-    async def damage(self, pattern: str) -> None:
-        """Cut the end off the last file that matches, while the trainer is stopped; then kill the trainer."""
+    async def damage(self, pattern: str) -> Path:
+        """Truncate the last file that matches, while the trainer is stopped; then kill the trainer."""
         pid = self.kubelet.pid("t")
         os.kill(pid, signal.SIGSTOP)
         await eventually(lambda: "State:\tT" in read(pid, "status"), "the trainer is stopped")
         victim = max(path for path in self.data.glob(pattern) if path.stat().st_size)
-        os.truncate(victim, victim.stat().st_size - 10)
+        os.truncate(victim, victim.stat().st_size // 2)
         await self.restart()
+        return victim
 
     async def restart(self) -> None:
         """Kill the trainer, and wait until it answers again."""

@@ -259,6 +259,8 @@ class Agent:
             log.info("scored", job=held.name, attempt=held.id, score=result.score, frames=result.frames)
         else:
             log.warn("not scored", job=held.name, attempt=held.id, fault=result.fault, error=result.message)
+        if batch is not None:  # before the result: an attempt without a result is repeated, one without samples is not
+            self._samples.store(SpooledSamples(held.id, held.samples_token, batch))
         done = SpooledResult(held.id, held.name, result)
         try:
             self._spool.put(done)
@@ -266,8 +268,6 @@ class Agent:
             log.error("cannot write the result to disk; it is lost if the agent exits", error=error.strerror)
         else:
             held.finished = True
-        if batch is not None:
-            self._group.create_task(self._samples.store(SpooledSamples(held.id, held.samples_token, batch)))
         await self._report_result(done)
 
     async def _score(self, held: HeldAttempt, task: WorkerTask) -> tuple[AttemptResult, bytes | None]:

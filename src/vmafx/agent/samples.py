@@ -5,7 +5,6 @@ that names the source is stored with each batch, so that one is never sent as th
 """
 
 import asyncio
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -57,7 +56,7 @@ class SpoolEntry(NamedTuple):
 class SampleSpool:
     """Batches in one folder, which is created with the first one; beyond `max_bytes`, the oldest are deleted.
 
-    Only `put` and `release` write to the disk; they may be called in threads.
+    Only `put` and `release` write to the disk; `release` may be called in a thread.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
@@ -67,7 +66,6 @@ class SampleSpool:
         self._done_later: set[int] = set()  # and these
         self._tried = 0  # batches up to this position were sent once, or were there at the start
         self._dropped = self._damaged = 0  # as logged
-        self._putting = threading.Lock()  # two attempts may end at the same time, with the first batches
         if folder.exists():
             self._open()
 
@@ -78,17 +76,16 @@ class SampleSpool:
 
     def put(self, samples: SpooledSamples) -> None:
         """Store a batch. A failure is logged: the batch is lost."""
-        with self._putting:
-            try:
-                if (stored := self._log or self._open()) is None:
-                    return
-                stored.append(msgspec.msgpack.encode(samples))
-            except (OSError, ValueError) as error:
-                log.warn("samples are lost: they cannot be stored", attempt=samples.attempt, error=str(error))
+        try:
+            if (stored := self._log or self._open()) is None:
                 return
-            if (lost := stored.dropped - self._dropped) > 0:
-                self._dropped += lost
-                log.warn("undelivered samples deleted: the limit is reached", batches=lost, in_total=self._dropped)
+            stored.append(msgspec.msgpack.encode(samples))
+        except (OSError, ValueError) as error:
+            log.warn("samples are lost: they cannot be stored", attempt=samples.attempt, error=str(error))
+            return
+        if (lost := stored.dropped - self._dropped) > 0:
+            self._dropped += lost
+            log.warn("undelivered samples deleted: the limit is reached", batches=lost, in_total=self._dropped)
 
     def fresh(self) -> SpoolEntry | None:
         """The oldest batch that has not been sent yet."""
@@ -96,12 +93,11 @@ class SampleSpool:
 
     def oldest(self) -> SpoolEntry | None:
         """The oldest batch that is not done with."""
-        end = self._log.end if self._log is not None else 0  # before reading: another thread may append meanwhile
         while (entry := self._next(self._done)) is not None and entry.position in self._done_later:
             self._done = entry.position
             self._done_later.discard(entry.position)
         if entry is None:
-            self._done = max(self._done, end)
+            self._done = max(self._done, self._log.end if self._log is not None else 0)
             self._done_later.clear()
         return entry
 
@@ -168,8 +164,8 @@ class SampleSender:
     def enabled(self) -> bool:
         return self._spool.max_bytes > 0
 
-    async def store(self, samples: SpooledSamples) -> None:
-        await in_thread(self._spool.put, samples)
+    def store(self, samples: SpooledSamples) -> None:
+        self._spool.put(samples)
         self._stored.set()
 
     async def run(self) -> None:

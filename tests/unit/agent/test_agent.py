@@ -22,7 +22,7 @@ from vmafx.agent.controller_link import (
     SessionRejected,
 )
 from vmafx.agent.samples import SampleSpool
-from vmafx.agent.spool import ResultSpool
+from vmafx.agent.spool import ResultSpool, SpooledResult
 from vmafx.clock import loop_time
 from vmafx.jobs.attempt import AttemptResult
 from vmafx.jobs.worker_process import WorkerInterrupted, WorkerProcess, WorkerRunner, WorkerTask
@@ -39,6 +39,7 @@ class Controller(ControllerLink):
     def __init__(self) -> None:
         self.error: ControllerError | None = None
         self.jobs: list[str] = []
+        self.samples_token = ""  # of every job
         self.capacity = 0  # of the VmafxNode; 0: not reported
         self.stops: list[str] = []
         self.accepts: Callable[[str], bool] = lambda _: True
@@ -73,7 +74,7 @@ class Controller(ControllerLink):
         while loop_time() < until:
             waiting = [job for job in self.jobs if job not in held and job not in self.results]
             if waiting and len(held) < capability.concurrency:
-                return wire.PullWorkResponse(job=wire.Job(id=waiting[0], name="job"))
+                return wire.PullWorkResponse(job=wire.Job(id=waiting[0], name="job", samples_token=self.samples_token))
             await asyncio.sleep(0.5)
         return wire.PullWorkResponse()
 
@@ -82,6 +83,10 @@ class Controller(ControllerLink):
         if request.final:
             self.results[request.job_id] = loop_time()
         return self.accepts(request.job_id)
+
+    async def push_samples(self, session: AgentSession, token: str, samples: bytes) -> wire.PushSamplesResponse:
+        await self._record("samples", token)
+        return wire.PushSamplesResponse(result=wire.PushSamplesResponse.RETRY)
 
 
 class Workers(WorkerRunner):
@@ -115,6 +120,9 @@ class RunningWorker(WorkerProcess):
 
     def progress(self) -> Progress | None:
         return Progress("scoring", 10, 100, 5.0)
+
+    def samples(self, max_bytes: int) -> bytes | None:
+        return b"samples"
 
 
 Scene = Callable[[Controller, Workers, asyncio.Event, "asyncio.Task[None]"], Coroutine[Any, Any, None]]
@@ -157,6 +165,25 @@ def test_a_free_slot_is_reported_while_a_pull_waits(tmp_path: Path) -> None:
     # A pull that was sent without a free slot is replaced as soon as there is one.
     assert controller.results["c"] - controller.calls[0][0] < 7.0
     assert controller.times("progress") == []
+
+
+def test_samples_are_on_disk_before_the_result_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill between the two costs another attempt; in the other order, it would cost the samples."""
+    stored, put = list[int](), ResultSpool.put
+
+    def put_result(spool: ResultSpool, done: SpooledResult) -> None:
+        stored.append(sum(path.stat().st_size for path in (tmp_path / "samples").glob("*.segment")))
+        put(spool, done)
+
+    async def scene(controller: Controller, *_: object) -> None:
+        controller.jobs, controller.samples_token = ["a", "b"], "token"
+        await asyncio.sleep(10)
+
+    monkeypatch.setattr(ResultSpool, "put", put_result)
+    controller = play(scene, tmp_path, seconds=2.0)
+    assert list(controller.results) == ["a", "b"]
+    assert 0 < stored[0] < stored[1]
+    assert controller.times("samples")
 
 
 def test_progress_is_reported_every_ten_seconds(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -106,13 +105,6 @@ def test_the_oldest_batches_are_deleted_beyond_the_limit(tmp_path: Path, logged:
     assert sum(fields["batches"] for _, fields in logged("level", "warn")) == 300 - len(left)  # type: ignore[misc]
 
 
-def test_first_batches_that_come_at_the_same_time_are_all_stored(tmp_path: Path) -> None:
-    spool = SampleSpool(tmp_path / "samples", MIB)
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(spool.put, map(batch, "abcdefgh")))
-    assert sorted(stored(spool)) == list("abcdefgh")
-
-
 def test_damaged_batches_are_skipped_with_a_warning(tmp_path: Path, logged: Logged) -> None:
     spool = SampleSpool(tmp_path, MIB)
     for attempt in "abc":
@@ -189,7 +181,7 @@ async def test_a_batch_is_sent_once_and_deleted_when_it_is_stored(tmp_path: Path
     link = Link()
     async with sending(tmp_path, link) as (sender, spool):
         for attempt in "abc":
-            await sender.store(batch(attempt))
+            sender.store(batch(attempt))
         await eventually(lambda: link.pushed == ["a", "b", "c"] and spool._done == 3, "all are delivered")
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) == 0
     assert link.pushed == ["a", "b", "c"]
@@ -200,7 +192,7 @@ async def test_a_trainer_that_is_down_does_not_hold_up_new_batches(tmp_path: Pat
     link.answer = lambda _: RETRY if down else STORED
     async with sending(tmp_path, link) as (sender, spool):
         for attempt in "abc":
-            await sender.store(batch(attempt))
+            sender.store(batch(attempt))
         await eventually(lambda: {"b", "c"} <= set(link.pushed), "each is sent at once")
         await eventually(lambda: link.pushed.count("a") > 1, "the oldest is tried again")
         assert (link.pushed.count("b"), link.pushed.count("c")) == (1, 1)
@@ -214,7 +206,7 @@ async def test_undelivered_batches_survive_a_restart(tmp_path: Path) -> None:
     link.answer = lambda attempt: STORED if attempt == "b" else RETRY
     async with sending(tmp_path, link) as (sender, _):
         for attempt in "abc":
-            await sender.store(batch(attempt))
+            sender.store(batch(attempt))
         await eventually(lambda: {"a", "b", "c"} <= set(link.pushed), "all are sent")
     later = Link()
     async with sending(tmp_path, later) as (_, spool):
@@ -230,7 +222,7 @@ async def test_a_batch_is_kept_while_the_controller_cannot_take_it(tmp_path: Pat
     link, rejections = Link(), list[bool]()
     link.answer = lambda _: answer
     async with sending(tmp_path, link, lambda: rejections.append(True)) as (sender, spool):
-        await sender.store(batch("a"))
+        sender.store(batch("a"))
         await eventually(lambda: len(link.pushed) >= 2, "it is tried again")
         assert spool.oldest() is not None
         link.answer = lambda _: STORED
@@ -251,8 +243,8 @@ async def test_a_batch_that_needs_no_delivery_is_deleted(tmp_path: Path, answer:
     link = Link()
     link.answer = lambda attempt: answer if attempt == "a" else STORED
     async with sending(tmp_path, link) as (sender, spool):
-        await sender.store(batch("a"))
-        await sender.store(batch("b"))
+        sender.store(batch("a"))
+        sender.store(batch("b"))
         await eventually(lambda: spool._done == 2, "both are done with")
     assert link.pushed == ["a", "b"]
 
@@ -262,7 +254,7 @@ async def test_an_old_controller_takes_no_samples_which_is_said_once(tmp_path: P
     link.answer = lambda _: NotSupported("UNIMPLEMENTED")
     async with sending(tmp_path, link) as (sender, spool):
         for attempt in "abc":
-            await sender.store(batch(attempt))
+            sender.store(batch(attempt))
             await eventually(lambda: spool.oldest() is None, "it is deleted")
     assert [message for message, _ in logged("level", "warn")] == ["the controller takes no samples; they are deleted"]
     assert stored(SampleSpool(tmp_path, MIB)) == []

@@ -112,7 +112,7 @@ async def test_a_graceful_stop_saves(trainer: TrainerProcess) -> None:
     await trainer.ready()
     status = await trainer.status()
     assert (status.phase, status.samples, status.pending) == ("Paused", 40, 0)
-    await trainer.push(push(50, count=20))
+    await trainer.push(push(51, count=20))
     assert (await trainer.status()).pending == 20
     assert await trainer.stop() == 0
     await trainer.start(paused=False)
@@ -166,7 +166,7 @@ async def test_a_registry_that_is_down_delays_only_pushes(tmp_path: Path) -> Non
             await trainer.push(one)
         status = await trainer.until(lambda found: found.publish_error, "a push fails")
         assert "cannot connect" in status.publish_error
-        await trainer.push(push(100))
+        await trainer.push(push(102))
         await trainer.push(push(101))
         await trainer.until(lambda found: found.samples == 350, "training goes on")
         await asyncio.to_thread(registry.start)

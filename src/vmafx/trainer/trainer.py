@@ -27,7 +27,7 @@ from vmafx.training.status import CheckpointInfo, TrainerStatus
 
 SLICE = 8  # records of the log to learn from at a time: samples that come in wait for one slice at most
 TICK = 1.0  # seconds between checks of timers
-MAX_CALL = 300.0  # seconds; a call takes some, and a disk that is slower than this does not recover without a restart
+MAX_CALL = 300.0  # seconds for a call in the training thread; most take less than one, so a longer one hangs
 OPEN_BACKOFF = Backoff(1.0, 60.0, spread=0.25)
 PUSH_BACKOFF = Backoff(1.0, 300.0, spread=0.25)
 R = TypeVar("R")
@@ -119,24 +119,21 @@ class Trainer:
                 group.create_task(self._publish(training, self._repository))
 
     async def _open(self) -> OnlineTraining:
-        """Retry until it succeeds: a base model that cannot be fetched now may be later."""
-        retries = Retries(OPEN_BACKOFF)
+        """Retry until it succeeds: a base model that cannot be fetched now may be later.
+
+        Health does not depend on this: a download has its own timeouts, and reading a large log takes minutes.
+        """
+        retries, loop = Retries(OPEN_BACKOFF), asyncio.get_running_loop()
         while True:
             try:
-                return await self._in_thread(lambda: OnlineTraining(self._config, self._folder, self._start))
+                return await loop.run_in_executor(
+                    self._executor, lambda: OnlineTraining(self._config, self._folder, self._load_base)
+                )
             except ScoringError as error:
                 wrong = isinstance(error, BadInput)
                 self._status = TrainerStatus(phase="Failed" if wrong else "Initializing", message=str(error))
                 log.error("cannot load the base model; retrying", model=self._config.base_model, error=str(error))
             await asyncio.sleep(retries.next())
-
-    def _start(self) -> StartingModel:
-        """Load the base model; a download has its own timeouts."""
-        self._call_since = None
-        try:
-            return self._load_base()
-        finally:
-            self._call_since = self._clock()
 
     async def _learn(self, training: OnlineTraining) -> None:
         """Learn from what has come, and write a checkpoint when it is due."""

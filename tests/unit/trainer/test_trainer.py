@@ -130,7 +130,7 @@ async def test_a_training_that_hangs_on_the_disk_is_not_healthy(
     assert trainer.not_healthy() is None
 
 
-async def test_a_base_model_may_take_long_to_load(tmp_path: Path) -> None:
+async def test_the_start_may_take_long(tmp_path: Path) -> None:
     clock, loading, stop = Clock(), Blocked(), asyncio.Event()
 
     def load() -> StartingModel:

@@ -37,6 +37,9 @@ from vmafx.api.views import unchecked
 MAX_CHECKPOINTS = 50  # in the status
 MAX_EXCLUDED = 100
 TrainingPhase = Literal["Initializing", "Running", "Paused", "Failed"]
+# Conditions that need attention with this status, except with one of these reasons.
+_ATTENTION = {"Ready": "False", "Stale": "True", "Diverged": "True", "Published": "False", "Degraded": "True"}
+_EXPECTED_REASONS = frozenset({"Starting", "Paused", "NoCheckpoint", "NoRegistry", "Pushing"})
 
 Repository = Annotated[
     str,
@@ -147,7 +150,9 @@ class VmafxModelTrainingStatus(ApiModel):
     ] = 0
     message: Annotated[Message | None, doc("Details of the current state, in plain text.")] = None
     observedGeneration: Annotated[Generation, doc("Most recent metadata.generation that the status is based on.")] = 0
-    conditions: Annotated[Conditions, doc("Conditions of the training: Ready, Stale, Diverged and Published.")] = ()
+    conditions: Annotated[
+        Conditions, doc("Conditions of the training: Ready, Stale, Diverged, Published and Degraded.")
+    ] = ()
 
 
 class VmafxModelTraining(CustomObject, kw_only=True, tag_field="kind", tag="VmafxModelTraining"):
@@ -181,3 +186,8 @@ class TrainingView(ApiModel):
     metadata: MetaView
     spec: VmafxModelTrainingSpec
     status: TrainingStatusView = TrainingStatusView()
+
+
+def needs_attention(condition: str, status: str, reason: str) -> bool:
+    """Whether someone should look at a training with this condition."""
+    return _ATTENTION.get(condition) == status and reason not in _EXPECTED_REASONS

@@ -51,7 +51,7 @@ class Trainer:
         self._stopping = False
         self._pushing: asyncio.Future[None] | None = None
         self._training: OnlineTraining | None = None
-        self._status = TrainerStatus(phase="Initializing", message=f"loading {config.base_model}")
+        self._status = TrainerStatus(uid=config.uid, phase="Initializing", message=f"loading {config.base_model}")
         self._publish_error = ""
         self._new_samples, self._new_version = asyncio.Event(), asyncio.Event()
 
@@ -131,7 +131,9 @@ class Trainer:
                 )
             except ScoringError as error:
                 wrong = isinstance(error, BadInput)
-                self._status = TrainerStatus(phase="Failed" if wrong else "Initializing", message=str(error))
+                self._status = TrainerStatus(
+                    uid=self._config.uid, phase="Failed" if wrong else "Initializing", message=str(error)
+                )
                 log.error("cannot load the base model; retrying", model=self._config.base_model, error=str(error))
             await asyncio.sleep(retries.next())
 

@@ -349,8 +349,10 @@ class OnlineTraining:
         silence = now - max(state.last_sample or state.started, self._opened)
         stale_after = STALE_INTERVALS * self.config.checkpoint_interval
         self.status = TrainerStatus(
+            uid=self.config.uid,
             phase=phase,
             message=message,
+            degraded=self._problem(),
             samples=self._samples,
             pending=self._pending,
             held_out=self._learner.held_out,
@@ -373,8 +375,11 @@ class OnlineTraining:
         self._state.damage.add_files(files - self._damaged_files)
         self._damaged_files = files
 
+    def _problem(self) -> str:
+        return "; ".join(filter(None, (self._store_problem, self._checkpoint_problem)))
+
     def _phase(self) -> tuple[TrainingPhase, str]:
-        problem = "; ".join(filter(None, (self._store_problem, self._checkpoint_problem)))
+        problem = self._problem()
         if self._failed:
             rate = self._learner.learning_rate
             return "Failed", (

@@ -31,8 +31,10 @@ class CheckpointInfo(msgspec.Struct, frozen=True):
 class TrainerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a training."""
 
+    uid: str = ""  # of the VmafxModelTraining
     phase: TrainingPhase
     message: str = ""
+    degraded: str = ""  # why samples or versions cannot be stored
     samples: int = 0  # used for training
     pending: int = 0  # stored, but not used yet
     held_out: int = 0  # in the window that quality is measured on

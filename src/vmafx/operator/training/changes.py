@@ -6,12 +6,11 @@ They follow from the status that the API server has: after a restart of the oper
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from vmafx.api.training import ModelCheckpoint, TrainingView
+from vmafx.api.training import ModelCheckpoint, TrainingView, needs_attention
 from vmafx.operator.training.decide import TrainingDecision
 from vmafx.runtime.conditions import NewCondition, find_condition
 
-WARNED_CONDITIONS = {"Stale": "True", "Diverged": "True"}
-EXPECTED = frozenset({"Training", "Paused", "Starting"})  # reasons of Ready that need no attention
+BY_REASON = frozenset({"Ready", "Published"})  # conditions whose events have their reason; others have their type
 
 
 class TrainingEvent(NamedTuple):
@@ -32,13 +31,11 @@ def _condition_event(training: TrainingView, new: NewCondition) -> TrainingEvent
     old = find_condition(training.status.conditions, new.type)
     if old is not None and (old.status, old.reason) == (new.status, new.reason):
         return None
-    if new.type == "Ready":
-        if new.status == "True":
-            return TrainingEvent("Normal", new.reason, new.message)
-        return None if new.reason in EXPECTED else TrainingEvent("Warning", new.reason, new.message)
-    if new.type == "Published":
-        return TrainingEvent("Warning", new.reason, new.message) if new.reason == "PushFailed" else None
-    return TrainingEvent("Warning", new.type, new.message) if WARNED_CONDITIONS.get(new.type) == new.status else None
+    if (new.type, new.status) == ("Ready", "True"):
+        return TrainingEvent("Normal", new.reason, new.message)
+    if not needs_attention(new.type, new.status, new.reason):
+        return None
+    return TrainingEvent("Warning", new.reason if new.type in BY_REASON else new.type, new.message)
 
 
 def _checkpoints(training: TrainingView, decision: TrainingDecision) -> Iterator[TrainingEvent]:

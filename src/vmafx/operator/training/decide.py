@@ -1,7 +1,7 @@
 """Decides the status of a VmafxModelTraining from its children and what its trainer reports. Pure.
 
 A trainer that cannot be reached changes neither the numbers in the status nor the conditions about learning: they keep
-what was last known.
+what was last known. After a change of the spec, Ready is False until the new trainer has answered.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -22,6 +22,7 @@ from vmafx.text import one_line
 from vmafx.training.status import TrainerStatus
 
 QUICK_INTERVAL, QUICK_PERIOD = 2.0, 300.0  # seconds between reads of a status that is about to change, and for how long
+STARTING = "the trainer is starting"
 MIN_FAILURES = 2  # reads in a row that fail before a trainer counts as unreachable
 REPORTED = (  # fields of the status that the trainer reports
     "currentSamples", "loss", "pearson", "spearman", "learningRate", "damagedRecords", "lastSample", "lastCheckpoint",
@@ -37,24 +38,26 @@ class TrainingProblem(NamedTuple):
     message: str
 
 
+class LiveTrainer(msgspec.Struct, frozen=True):
+    """The Deployment of a trainer, as observed."""
+
+    generation: int = 0
+    ready: int = 0  # Pods
+    rolled_out: bool = False  # the Pod of this generation has been ready
+    problem: str = ""  # why it makes no progress
+
+
 class TrainerPoll(msgspec.Struct, frozen=True):
     """The status that a trainer last reported, and the reads that failed since."""
 
     status: TrainerStatus | None = None
     failures: int = 0  # in a row
     error: str = ""  # of the last read, if it failed
+    trainer: LiveTrainer | None = None  # as it was before `status` was read
 
     @property
     def reachable(self) -> bool:
         return self.status is not None and self.failures < MIN_FAILURES
-
-
-class LiveTrainer(msgspec.Struct, frozen=True):
-    """The Deployment of a trainer, as observed."""
-
-    revision: str = ""  # changes when its Pod is replaced, or becomes ready
-    rolled_out: bool = False  # its latest version has been ready
-    problem: str = ""  # why it makes no progress
 
 
 class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +69,19 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[TrainingProblem, ...] = ()
     notes: tuple[str, ...] = ()  # what the user should know although nothing is wrong
     waiting: str = ""  # what the children wait for
+    deleting: bool = False  # the volume: that is what they wait for
+
+    @property
+    def answered(self) -> bool:
+        """Whether the last answer is from the trainer that is wanted: after a change, the one before ends first."""
+        now, then = self.trainer, self.poll.trainer
+        return (
+            now is not None
+            and now.rolled_out
+            and then is not None
+            and then.rolled_out
+            and then.generation == now.generation
+        )
 
 
 class TrainingDecision(msgspec.Struct, frozen=True):
@@ -88,7 +104,13 @@ def decide(state: TrainingState) -> TrainingDecision:
         return TrainingDecision(fields, (ready,))
     numbers = reported_fields(reported)
     fields |= {name: getattr(numbers, name) for name in REPORTED}
-    conditions = (ready, _stale(reported), _diverged(reported), _published(state.training, reported))
+    conditions = (
+        ready,
+        _stale(reported),
+        _diverged(reported),
+        _published(state.training, reported),
+        _degraded(reported, state.waiting if state.deleting else ""),
+    )
     return TrainingDecision(fields, conditions, reported.inherited)
 
 
@@ -100,7 +122,7 @@ def poll_interval(poll: TrainerPoll, quick_for: float, interval: float, *, chang
 
 def is_changing(state: TrainingState) -> bool:
     """Whether the trainer is about to report something else: it is replaced, paused or resumed."""
-    if state.trainer is None or not state.trainer.rolled_out:
+    if not state.answered:
         return True
     status = state.poll.status
     return status is not None and (status.phase == "Paused") != state.training.spec.paused and status.phase != "Failed"
@@ -153,7 +175,7 @@ def _readiness(state: TrainingState) -> tuple[TrainingPhase, NewCondition]:
         reason, message = state.problems[0].reason, "; ".join(one.message for one in state.problems)
         if not state.poll.reachable and phase == "Initializing":
             phase = "Failed"
-    message = "; ".join(filter(None, (message, *state.notes)))
+    message = "; ".join(filter(None, (message, state.waiting, *state.notes)))
     return phase, NewCondition("Ready", "True" if reason == "Training" else "False", reason, message)
 
 
@@ -162,13 +184,16 @@ def _reported_state(state: TrainingState) -> tuple[TrainingPhase, str, str]:
     status = state.poll.status or TrainerStatus(phase="Initializing")
     message = one_line(status.message)
     match status.phase:
-        case "Running":
-            return "Running", "Training", message or f"trained on {status.samples:,} samples"
-        case "Paused":
-            return "Paused", "Paused", message or "training is paused; samples are stored"
         case "Failed":
             return "Failed", "TrainerFailed", message or "the trainer failed"
-    return "Initializing", "Starting", message or "the trainer starts"
+        case "Initializing":
+            return "Initializing", "Starting", message or STARTING
+        case _ if not state.answered:
+            problem = state.trainer.problem if state.trainer is not None else ""
+            return status.phase, "RolloutStuck" if problem else "Starting", problem or STARTING
+        case "Paused":
+            return "Paused", "Paused", message or "training is paused; samples are stored"
+    return "Running", "Training", message or "the trainer learns from the samples that arrive"
 
 
 def _silent_state(state: TrainingState) -> tuple[TrainingPhase, str, str]:
@@ -180,15 +205,15 @@ def _silent_state(state: TrainingState) -> tuple[TrainingPhase, str, str]:
     if trainer is not None and trainer.problem:
         return "Failed", "RolloutStuck", trainer.problem
     phase: TrainingPhase = known if known in {"Running", "Paused"} else "Initializing"
-    return phase, "Starting", state.waiting or "the trainer starts"
+    return phase, "Starting", "" if state.waiting else STARTING
 
 
 def _stale(status: TrainerStatus) -> NewCondition:
     since = f" since {status.last_sample:%Y-%m-%dT%H:%M:%SZ}" if status.last_sample is not None else ""
     if status.stale:
-        return NewCondition("Stale", "True", "NoNewSamples", f"no new samples came{since}")
+        return NewCondition("Stale", "True", "NoNewSamples", f"no new samples{since}")
     if status.last_sample is None:
-        return NewCondition("Stale", "False", "NoSamplesYet", "no samples came yet")
+        return NewCondition("Stale", "False", "NoSamplesYet", "no samples received yet")
     return NewCondition("Stale", "False", "SamplesArriving", "new samples arrive")
 
 
@@ -210,3 +235,10 @@ def _published(training: TrainingView, status: TrainerStatus) -> NewCondition:
     if not latest.pushed:
         return NewCondition("Published", "False", "Pushing", f"{registry}@{latest.digest} is being pushed")
     return NewCondition("Published", "True", "Pushed", f"{registry}@{latest.digest}")
+
+
+def _degraded(status: TrainerStatus, volume: str) -> NewCondition:
+    problem = "; ".join(filter(None, (one_line(status.degraded), volume)))
+    if problem:
+        return NewCondition("Degraded", "True", "StorageProblem", problem)
+    return NewCondition("Degraded", "False", "AsExpected", "samples and versions can be stored")

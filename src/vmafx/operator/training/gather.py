@@ -14,7 +14,8 @@ def live_trainer(deployment: Child | None) -> LiveTrainer | None:
     conditions = {one["type"]: one for one in status.get("conditions", ())}
     progressing = conditions.get("Progressing", {})
     return LiveTrainer(
-        revision=f"{deployment.metadata.generation}/{status.get('readyReplicas', 0)}",
+        generation=deployment.metadata.generation,
+        ready=status.get("readyReplicas", 0),
         rolled_out=settled and progressing.get("reason") == "NewReplicaSetAvailable",
         problem=_problem(conditions) if settled else "",
     )

@@ -67,6 +67,7 @@ class HumanScoreSender:
         self._incomplete: set[ObjectKey] = set()  # trainings that lack scores
         self._answering: set[ObjectKey] = set()  # trainings whose trainer took the last request, or answered since
         self._due: set[ObjectKey] = set()
+        self._delivering: set[ObjectKey] = set()
         self._wake = asyncio.Event()
         self.jobs.on_change(self._job_changed)
         self._trainings.on_change(self._training_changed)
@@ -78,13 +79,28 @@ class HumanScoreSender:
             self._request(key)
 
     async def run(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            due, self._due = self._due, set()
-            await asyncio.gather(*map(self._deliver, due))
+        """Deliver what is due, to each trainer in a task of its own."""
+        async with asyncio.TaskGroup() as deliveries:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                due = self._due - self._delivering
+                self._due -= due
+                self._delivering |= due
+                for key in due:
+                    deliveries.create_task(self._deliver(key))
 
     async def _deliver(self, key: ObjectKey) -> None:
+        try:
+            await self._send(key)
+        except Exception as error:  # noqa: BLE001 - a bug that one training reveals must not stop the others
+            self._postpone(key)
+            log.error("sending human scores failed", training=str(key), trace_of=error)
+        finally:
+            self._delivering.discard(key)
+            self._wake.set()
+
+    async def _send(self, key: ObjectKey) -> None:
         training = self._trainings.store.get(key)
         if training is None:
             return
@@ -98,12 +114,16 @@ class HumanScoreSender:
                 await self._client.post(key, LABELS_PATH, token, msgspec.msgpack.encode(batch))
                 sent |= {one.job: one.score for one in batch}
         except (KubeError, OSError, ValueError) as error:
-            self._incomplete.add(key)
-            self._answering.discard(key)
+            self._postpone(key)
             log.warn("could not send human scores, will retry", training=str(key), scores=len(scores), error=str(error))
             return
         if scores:
             log.info("sent human scores", training=str(key), scores=len(scores))
+
+    def _postpone(self, key: ObjectKey) -> None:
+        """Deliver again after the next answer of the trainer."""
+        self._incomplete.add(key)
+        self._answering.discard(key)
 
     def _scores(self, training: TrainingView) -> Iterator[HumanScore]:
         """The scores of all jobs that ran on a node of the training."""

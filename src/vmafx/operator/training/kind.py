@@ -11,17 +11,18 @@ from vmafx.operator.training.settings import TrainingSettings
 
 APPLY = (*READ, "create", "patch", "delete")
 
-# Apply the children of trainings, create and change their volume claims, write their status; read labelled jobs.
+# Apply the children of trainings, create and change their volume claims, write their status. Labelled jobs and their
+# nodes are read with the permissions of these kinds.
 PERMISSIONS = (
     Permission(group=GROUP, resources=("vmafxmodeltrainings",), verbs=READ),
-    Permission(group=GROUP, resources=("vmafxjobs", "vmafxnodes"), verbs=READ),
     Permission(group=GROUP, resources=("vmafxmodeltrainings/status",), verbs=("patch",)),
     # Required for an owner reference with blockOwnerDeletion.
     Permission(group=GROUP, resources=("vmafxmodeltrainings/finalizers",), verbs=("update",)),
     Permission(group="apps", resources=("deployments",), verbs=APPLY),
     Permission(group="", resources=("services",), verbs=APPLY),
     Permission(group="", resources=("serviceaccounts",), verbs=APPLY),
-    # The operator does not delete claims, but may only make a training the owner of what it could delete.
+    # The operator never deletes a claim, but needs `delete` to set an owner reference: the API server allows that only
+    # to those who may delete the object.
     Permission(group="", resources=("persistentvolumeclaims",), verbs=APPLY),
     READ_SAMPLE_KEY,
     CREATE_SAMPLE_KEY,
@@ -29,7 +30,9 @@ PERMISSIONS = (
 REASONS = (
     ConditionReason("Ready", "True", "Training", "The trainer learns from the samples that arrive."),
     ConditionReason("Ready", "False", "Paused", "`paused` is true: samples are stored, but not used."),
-    ConditionReason("Ready", "False", "Starting", "The trainer starts, or is replaced after a change of the spec."),
+    ConditionReason(
+        "Ready", "False", "Starting", "The trainer is starting, or is being replaced after a change of the spec."
+    ),
     ConditionReason(
         "Ready", "False", "TrainerUnreachable", "The trainer runs but does not answer; `message` has the error."
     ),
@@ -52,9 +55,9 @@ REASONS = (
     ConditionReason(
         "Ready", "False", "NoImage", "Neither VMAFX_TRAINER_IMAGE nor VMAFX_WORKER_IMAGE of the operator is set."
     ),
-    ConditionReason("Stale", "True", "NoNewSamples", "No new samples came for a while."),
+    ConditionReason("Stale", "True", "NoNewSamples", "No new samples for three checkpoint intervals."),
     ConditionReason("Stale", "False", "SamplesArriving", "New samples arrive."),
-    ConditionReason("Stale", "False", "NoSamplesYet", "No samples came yet."),
+    ConditionReason("Stale", "False", "NoSamplesYet", "No samples received yet."),
     ConditionReason(
         "Diverged",
         "True",
@@ -65,10 +68,20 @@ REASONS = (
     ConditionReason("Published", "True", "Pushed", "The latest version of the model is in `outputRegistry`."),
     ConditionReason("Published", "False", "Pushing", "The latest version is not in `outputRegistry` yet."),
     ConditionReason(
-        "Published", "False", "PushFailed", "The latest version could not be pushed; training continues, pushes too."
+        "Published",
+        "False",
+        "PushFailed",
+        "The latest version could not be pushed; training continues, and the push is retried.",
     ),
     ConditionReason("Published", "False", "NoCheckpoint", "There is no version of the model yet."),
     ConditionReason("Published", "False", "NoRegistry", "`outputRegistry` is not set: versions stay on the volume."),
+    ConditionReason(
+        "Degraded",
+        "True",
+        "StorageProblem",
+        "The trainer cannot store samples or versions, or its volume claim is being deleted; `message` has the error.",
+    ),
+    ConditionReason("Degraded", "False", "AsExpected", "The trainer can store samples and versions."),
 )
 
 

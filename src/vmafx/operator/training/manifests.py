@@ -3,6 +3,7 @@
 Values have the form in which the server stores them, so that an applied child equals its manifest.
 """
 
+import hashlib
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from vmafx.training.config import CONFIG_VARIABLE, TrainingConfig
 from vmafx.training.status import STATUS_PORT
 
 TRAINING_LABEL = "vmafx.dev/training"
+KEY_ANNOTATION = "vmafx.dev/samples-key"  # of the Pod: a trainer reads the key only when it starts
 CONTAINER, PORT_NAME = "trainer", "http"
 DATA_DIR, DATA_VARIABLE, KEY_VARIABLE = "/var/lib/vmafx", "VMAFX_TRAINER_DIR", "VMAFX_SAMPLES_KEY"
 CREDENTIALS_DIR = "/etc/vmafx/registry"
@@ -42,12 +44,17 @@ def labels(training: str) -> dict[str, str]:
     return {"app.kubernetes.io/name": "vmafx-trainer", TRAINING_LABEL: training}
 
 
-def children(training: TrainingView, image: str, storage: int) -> list[Manifest]:
-    """All children except the volume claim, which has `storage` bytes."""
+def children(training: TrainingView, image: str, storage: int, key: bytes) -> list[Manifest]:
+    """All children except the volume claim, which has `storage` bytes. Samples are signed with `key`."""
     name = training.metadata.name
     account = _manifest("v1", "ServiceAccount", name)
     account["automountServiceAccountToken"] = False
-    return [account, _service(name), _deployment(training, image, storage)]
+    return [account, _service(name), _deployment(training, image, storage, key)]
+
+
+def key_digest(key: bytes) -> str:
+    """Tells keys apart without revealing them."""
+    return hashlib.sha256(key).hexdigest()[:16]
 
 
 def claim_manifest(training: TrainingView) -> Manifest:
@@ -88,14 +95,15 @@ def _service(name: str) -> Manifest:
     return {**_manifest("v1", "Service", name), "spec": spec}
 
 
-def _deployment(training: TrainingView, image: str, storage: int) -> Manifest:
+def _deployment(training: TrainingView, image: str, storage: int, key: bytes) -> Manifest:
     name = training.metadata.name
+    metadata = {"labels": labels(name), "annotations": {KEY_ANNOTATION: key_digest(key)}}
     spec = {
         "replicas": 1,
         "selector": {"matchLabels": {TRAINING_LABEL: name}},
         "strategy": {"type": "Recreate"},  # the volume has one writer
         "progressDeadlineSeconds": PROGRESS_DEADLINE,
-        "template": {"metadata": {"labels": labels(name)}, "spec": _pod_spec(training, image, storage)},
+        "template": {"metadata": metadata, "spec": _pod_spec(training, image, storage)},
     }
     return {**_manifest("apps/v1", "Deployment", name), "spec": spec}
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from vmafx.api.meta import API_VERSION
 from vmafx.api.training import TrainingView
-from vmafx.jobs.sample_keys import SampleKeys
+from vmafx.jobs.sample_keys import KEY_TTL, SampleKeys
 from vmafx.kube import TRAININGS, ObjectKey, key_of
 from vmafx.kube.core import DEPLOYMENTS, PERSISTENT_VOLUME_CLAIMS, SERVICE_ACCOUNTS, SERVICES
 from vmafx.kube.errors import ConfigError, Forbidden
@@ -25,6 +25,7 @@ from vmafx.operator.training.human_scores import HumanScoreSender
 from vmafx.operator.training.settings import TrainingSettings
 from vmafx.operator.training.trainers import TrainerClient, TrainerPoller
 from vmafx.operator.training.volume import VolumeClaims, VolumeState, training_of
+from vmafx.runtime.child import Child
 from vmafx.runtime.children import Children, SyncResult
 from vmafx.runtime.conditions import with_conditions
 from vmafx.runtime.events import EventSubject
@@ -34,6 +35,7 @@ from vmafx.runtime.store import ObjectChange
 
 RETRY_INTERVAL = 5.0  # seconds, while a child is blocked or a status is refused
 REFUSED_RETRY_INTERVAL = 30.0  # seconds, for a child that the server rejects
+KEY_CHECK_INTERVAL = KEY_TTL  # seconds until the key of samples is looked up again: nothing announces its deletion
 
 
 class TrainingReconciler:
@@ -69,15 +71,16 @@ class TrainingReconciler:
         if training.status.phase is None:  # on sight: creating the children may take long
             await self._write_status(training, decide(TrainingState(training=training)))
             return ReconcileResult.retry() if self._status.is_outdated(key) else ReconcileResult.after(0)
-        volume, problems = VolumeState(), await self._problems(training)
-        synced = SyncResult()
-        if not problems:
+        volume, synced = VolumeState(), SyncResult()
+        sample_key = await self._sample_key(training)
+        problems = [sample_key] if isinstance(sample_key, TrainingProblem) else []
+        if not isinstance(sample_key, TrainingProblem):
             volume = await self._claims.sync(training)
             problems += [volume.problem] if volume.problem is not None else []
-        if volume.usable:
-            bodies = manifests.children(training, self._image, volume.storage)
-            synced = await self._children.sync(training, bodies)
-            problems += [TrainingProblem(failure.reason, failure.message) for failure in synced.failures]
+            if volume.usable or (volume.waiting and self._deployment(training) is not None):
+                bodies = manifests.children(training, self._image, volume.storage, sample_key)
+                synced = await self._children.sync(training, bodies)
+                problems += [TrainingProblem(failure.reason, failure.message) for failure in synced.failures]
         state = self._follow(key, training, volume, problems)
         written = is_undecided(state) or await self._write_status(training, decide(state))
         if self._status.is_outdated(key) or synced.outdated:
@@ -86,26 +89,26 @@ class TrainingReconciler:
             return ReconcileResult.after(REFUSED_RETRY_INTERVAL)
         if not written or not volume.usable or not synced.complete:
             return ReconcileResult.after(RETRY_INTERVAL)
-        return ReconcileResult.done()
+        return ReconcileResult.after(KEY_CHECK_INTERVAL)
 
-    async def _problems(self, training: TrainingView) -> list[TrainingProblem]:
-        """Why no child can be created; the key that samples are signed with must exist before the trainer."""
+    async def _sample_key(self, training: TrainingView) -> bytes | TrainingProblem:
+        """The key that samples are signed with, without which no trainer starts; or why no child can be created."""
         if not self._image:
             message = "there is no image: set VMAFX_TRAINER_IMAGE or VMAFX_WORKER_IMAGE of the operator"
-            return [TrainingProblem("NoImage", message)]
-        namespace = training.metadata.namespace
+            return TrainingProblem("NoImage", message)
         try:
-            if await self._keys.get(namespace) is None:
-                await self._keys.ensure(namespace)
+            return await self._keys.ensure(training.metadata.namespace)
         except (ConfigError, Forbidden) as error:
-            return [TrainingProblem("Refused", str(error))]
-        return []
+            return TrainingProblem("Refused", str(error))
+
+    def _deployment(self, training: TrainingView) -> Child | None:
+        return self._children.find(training, DEPLOYMENTS, manifests.child_name(training.metadata.name))
 
     def _follow(
         self, key: ObjectKey, training: TrainingView, volume: VolumeState, problems: list[TrainingProblem]
     ) -> TrainingState:
         """Gather what the status depends on, and read the trainer's status as often as it may change."""
-        trainer = live_trainer(self._children.find(training, DEPLOYMENTS, manifests.child_name(key.name)))
+        trainer = live_trainer(self._deployment(training))
         state = TrainingState(
             training=training,
             trainer=trainer,
@@ -113,11 +116,12 @@ class TrainingReconciler:
             problems=tuple(problems),
             notes=(volume.note,) if volume.note else (),
             waiting=volume.waiting,
+            deleting=volume.deleting,
         )
         if trainer is None:
             self.poller.forget(key)
         else:
-            self.poller.follow(key, trainer.revision, changing=is_changing(state))
+            self.poller.follow(key, training.metadata.uid, trainer, changing=is_changing(state))
         return state
 
     async def _write_status(self, training: TrainingView, decision: TrainingDecision) -> bool:

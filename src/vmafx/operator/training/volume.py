@@ -35,6 +35,7 @@ class VolumeState(msgspec.Struct, frozen=True):
     problem: TrainingProblem | None = None
     note: str = ""
     waiting: str = ""
+    deleting: bool = False  # the claim, which a running trainer still uses
 
 
 class VolumeClaims:
@@ -49,18 +50,16 @@ class VolumeClaims:
             claim = self._cache.store.get(key) or await self._create(training, key)
         except (BadRequest, Forbidden, Invalid) as error:
             return VolumeState(problem=TrainingProblem("Refused", f"the volume claim cannot be created: {error}"))
-        if not _is_ours(claim, training.metadata.name):
-            message = f"PersistentVolumeClaim {key.name} already exists and was not created for this training"
-            return VolumeState(problem=TrainingProblem("NameTaken", message))
-        if claim.metadata.deletionTimestamp is not None or _owned_by_namesake(claim, training):
-            return VolumeState(waiting=f"waiting for the deletion of the earlier PersistentVolumeClaim {key.name}")
+        if (state := _unusable(claim, training)) is not None:
+            return state
         try:
             return await self._update(training, key, claim)
         except (BadRequest, Forbidden, Invalid) as error:
             problem = TrainingProblem("Refused", f"the owner of the volume claim cannot be changed: {error}")
             return VolumeState(int(quantity(_size(claim))), usable=True, problem=problem)
         except (Conflict, NotFound):  # changed or deleted since it was read
-            return VolumeState(waiting=f"waiting for a change of PersistentVolumeClaim {key.name}")
+            waiting = f"waiting for a change of PersistentVolumeClaim {key.name}"
+            return VolumeState(int(quantity(_size(claim))), waiting=waiting)
 
     async def _create(self, training: TrainingView, key: ObjectKey) -> Child:
         """Create the claim, or read one that the cache does not have: too new, or without our label."""
@@ -113,6 +112,21 @@ def training_of(claim: Child) -> list[ObjectKey]:
     return [ObjectKey(claim.metadata.namespace, name)] if name else []
 
 
+def _unusable(claim: Child, training: TrainingView) -> VolumeState | None:
+    """Why the trainer cannot use a claim of its name; None if it can."""
+    name = claim.metadata.name
+    if not _is_ours(claim, training.metadata.name):
+        message = f"PersistentVolumeClaim {name} already exists and was not created for this training"
+        return VolumeState(problem=TrainingProblem("NameTaken", message))
+    size = int(quantity(_size(claim)))
+    if claim.metadata.deletionTimestamp is not None:
+        waiting = f"PersistentVolumeClaim {name} is being deleted; a new one is created when no Pod uses it"
+        return VolumeState(size, waiting=waiting, deleting=True)
+    if _owned_by_namesake(claim, training):
+        return VolumeState(size, waiting=f"waiting for the deletion of the earlier PersistentVolumeClaim {name}")
+    return None
+
+
 def _is_ours(claim: Child, training: str) -> bool:
     labels = claim.metadata.labels
     return labels.get(MANAGED_BY) == FIELD_MANAGER and labels.get(TRAINING_LABEL) == training
@@ -128,7 +142,7 @@ def _owned_by_namesake(claim: Child, training: TrainingView) -> bool:
 
 
 def _references(training: TrainingView, claim: Child) -> list[Any] | None:
-    """The owners that the claim should have, whoever set the others; None if it has them."""
+    """The owners that the claim should have; None if it has them. Other owners are kept."""
     current = claim.metadata.ownerReferences
     owned = any(one.uid == training.metadata.uid for one in current)
     if owned == (training.spec.retainPolicy == "Delete"):

@@ -1,6 +1,9 @@
 """Events about trainings, and the human scores that their trainers get."""
 
 from datetime import timedelta
+from typing import Any
+
+import pytest
 
 from tests.conftest import Kubectl
 from tests.support.scripted_trainer import DIGEST, ScriptedTrainers, checkpoint, running
@@ -14,6 +17,7 @@ from vmafx.clock import utc_now
 from vmafx.jobs.sample_keys import SampleKeys
 from vmafx.jobs.sample_token import TrainerClaims, verify
 from vmafx.kube import JOBS, NODES, Client, ObjectKey
+from vmafx.operator.training.trainers import TrainerClient
 from vmafx.training.samples import HumanScore
 
 
@@ -84,6 +88,14 @@ async def test_a_divergence_and_a_failure_are_warnings(trainings: Trainings, tra
     assert {kind for kind, reason, _ in await trainings.events() if reason != "Training"} == {"Warning"}
 
 
+async def test_a_full_disk_is_a_warning(trainings: Trainings, trainers: ScriptedTrainers) -> None:
+    full = "cannot write a checkpoint: No space left on device"
+    trainers.answers["t"] = running(message=full, degraded=full)
+    await trainings.create()
+    assert await trainings.until_event("Degraded") == full
+    assert await trainings.until("Ready") == full
+
+
 async def labelled_job(client: Client, namespace: str, name: str, node: str, score: float | None) -> str:
     """Create a job that ran on a node; return its uid."""
     spec = VmafxJobSpec("file:///r.mp4", "file:///d.mp4", humanScore=score)
@@ -120,3 +132,26 @@ async def test_trainers_get_the_human_scores_of_their_nodes(
     await client.merge_patch(JOBS, ObjectKey(namespace, "on-a"), {"spec": {"humanScore": 60.0}})
     await eventually(lambda: HumanScore(on_a, 60.0) in trainers.labels["rack-a"], "a changed score")
     assert HumanScore(on_b, 0.0) not in trainers.labels["rack-a"]
+
+
+async def test_an_unexpected_error_does_not_stop_the_delivery_of_human_scores(
+    client: Client,
+    namespace: str,
+    trainings: Trainings,
+    trainers: ScriptedTrainers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    post, errors = TrainerClient.post, [RecursionError("too deep")]
+
+    async def fail_once(*arguments: Any) -> None:
+        if errors:
+            raise errors.pop()
+        await post(*arguments)
+
+    monkeypatch.setattr(TrainerClient, "post", fail_once)
+    trainers.answers["t"] = running()
+    await trainings.create()
+    await trainings.until("Ready")
+    uid = await labelled_job(client, namespace, "job", "node", 50)
+    await eventually(lambda: trainers.labels.get("t"), "the score is delivered")
+    assert (trainers.labels["t"], errors) == ([HumanScore(uid, 50.0)], [])

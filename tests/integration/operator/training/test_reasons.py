@@ -51,9 +51,10 @@ class Scenario(NamedTuple):
 
 
 RUNNING = running()
+FULL = "cannot store samples: No space left on device"
 FAILED = TrainerStatus(phase="Failed", message="the base model is not a model")
 SCENARIOS = {
-    ("Ready", "True", "Training"): Scenario("Running", "trained on 1,000 samples", RUNNING),
+    ("Ready", "True", "Training"): Scenario("Running", "learns from the samples", RUNNING),
     ("Ready", "False", "Paused"): Scenario("Paused", "paused", TrainerStatus(phase="Paused"), {"paused": True}),
     ("Ready", "False", "Starting"): Scenario("Initializing", "", TrainerStatus(phase="Initializing")),
     ("Ready", "False", "TrainerUnreachable"): Scenario("Initializing", "/status returned 503"),
@@ -62,7 +63,7 @@ SCENARIOS = {
     ("Ready", "False", "NameTaken"): Scenario("Failed", "Service vmafx-trainer-t already", prepare=foreign_service),
     ("Ready", "False", "Refused"): Scenario("Failed", "exceeded quota", prepare=no_services),
     ("Ready", "False", "NoImage"): Scenario("Failed", "VMAFX_TRAINER_IMAGE", settings={"worker_image": ""}),
-    ("Stale", "True", "NoNewSamples"): Scenario("Running", "no new samples came since", running(stale=True)),
+    ("Stale", "True", "NoNewSamples"): Scenario("Running", "no new samples since", running(stale=True)),
     ("Stale", "False", "SamplesArriving"): Scenario("Running", "new samples arrive", RUNNING),
     ("Stale", "False", "NoSamplesYet"): Scenario("Running", "", running(samples=0, last_sample=None)),
     ("Diverged", "True", "RolledBack"): Scenario("Running", "loss is NaN", running(diverged="loss is NaN")),
@@ -81,6 +82,8 @@ SCENARIOS = {
     ),
     ("Published", "False", "NoCheckpoint"): Scenario("Running", "no version", RUNNING, {"outputRegistry": REGISTRY}),
     ("Published", "False", "NoRegistry"): Scenario("Running", "stay on the volume", RUNNING),
+    ("Degraded", "True", "StorageProblem"): Scenario("Running", FULL, running(message=FULL, degraded=FULL)),
+    ("Degraded", "False", "AsExpected"): Scenario("Running", "can be stored", RUNNING),
 }
 
 

@@ -1,14 +1,20 @@
 """The life of a training, as `kubectl get vmtrain` shows it: real control plane, trainers with scripted answers."""
 
+import base64
+
 import msgspec
+import pytest
 
 from tests.conftest import Kubectl
 from tests.support.project import ROOT
 from tests.support.scripted_trainer import DIGEST, ScriptedTrainers, checkpoint, running
 from tests.support.trainings import IMAGE, Trainings
 from tests.support.waiting import eventually
+from vmafx.kube import ObjectKey
 from vmafx.kube.core import DEPLOYMENTS, PODS, SECRETS, SERVICE_ACCOUNTS, SERVICES
+from vmafx.kube.resources import UntypedObject
 from vmafx.operator.context import FIELD_MANAGER
+from vmafx.operator.training import manifests, reconciler
 from vmafx.runtime.child import MANAGED_BY
 from vmafx.training.config import TrainingConfig
 from vmafx.training.status import TrainerStatus
@@ -52,7 +58,7 @@ async def test_the_example_trains(trainings: Trainings, trainers: ScriptedTraine
 
 
 async def test_the_pod_of_a_trainer(trainings: Trainings) -> None:
-    await trainings.create(
+    created = await trainings.create(
         baseModel="file:///models/$(VMAFX_SAMPLES_KEY).json",
         credentialsSecretRef={"name": "registry"},
         outputRegistry="registry.example.com/models/vmaf",
@@ -72,6 +78,7 @@ async def test_the_pod_of_a_trainer(trainings: Trainings) -> None:
     assert msgspec.json.decode(env["VMAFX_TRAINING"]["value"], type=TrainingConfig) == TrainingConfig(
         name="t",
         namespace=trainings.namespace,
+        uid=created.metadata.uid,
         base_model="file:///models/$(VMAFX_SAMPLES_KEY).json",
         batch_size=8,
         checkpoint_interval=90.0,
@@ -116,3 +123,57 @@ async def test_pausing_replaces_the_trainer(trainings: Trainings, trainers: Scri
     await trainings.change(paused=False)
     await trainings.until("Ready", "True", "Training")
     assert (await trainings.training()).status.currentSamples == 2000
+
+
+async def test_a_changed_spec_is_ready_only_when_it_is_in_force(
+    trainings: Trainings, trainers: ScriptedTrainers
+) -> None:
+    trainers.answers["t"] = running()
+    await trainings.create()
+    await trainings.until("Ready")
+    await trainings.change(batchSize=64)
+    await trainings.until("Ready")
+    pods = (await trainings.client.list(PODS, trainings.namespace)).items
+    running_pods = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    assert [pod for pod in running_pods if '"batch_size":64' in str(pod["spec"])] == running_pods != []
+    assert (await trainings.training()).status.currentSamples == 1000
+
+
+async def test_the_trainer_of_an_earlier_training_of_the_name_does_not_count(
+    trainings: Trainings, trainers: ScriptedTrainers
+) -> None:
+    trainers.answers["t"] = running(uid="that of the earlier one")
+    created = await trainings.create()
+    message = await trainings.until("Ready", "False", "TrainerUnreachable")
+    assert "the trainer of an earlier training of this name still answers" in message
+    trainers.answers["t"] = running(uid=created.metadata.uid)
+    await trainings.until("Ready")
+
+
+async def test_a_deleted_key_is_created_again_and_replaces_the_trainer(
+    trainings: Trainings, trainers: ScriptedTrainers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciler, "KEY_CHECK_INTERVAL", 1.0)
+    trainers.answers["t"] = running()
+    await trainings.create()
+    await trainings.until("Ready")
+    before = await trainings.get(DEPLOYMENTS, NAME)
+    await trainings.client.delete(SECRETS, ObjectKey(trainings.namespace, "vmafx-samples"))
+
+    async def replaced() -> bool:
+        now = await trainings.get(DEPLOYMENTS, NAME)
+        return _annotations(now) != _annotations(before)
+
+    await eventually(replaced, "the Pod has the new key")
+    secret = await trainings.get(SECRETS, "vmafx-samples")
+    assert secret is not None
+    key = base64.b64decode(secret["data"]["key"])
+    assert _annotations(await trainings.get(DEPLOYMENTS, NAME)) == {manifests.KEY_ANNOTATION: manifests.key_digest(key)}
+    await trainings.until("Ready")
+
+
+def _annotations(deployment: UntypedObject | None) -> dict[str, str]:
+    """Those of the Pod template."""
+    assert deployment is not None
+    found: dict[str, str] = deployment["spec"]["template"]["metadata"]["annotations"]
+    return found

@@ -69,6 +69,31 @@ async def test_a_new_training_waits_for_the_deletion_of_the_old_claim(
     assert (await claim_of(trainings))["metadata"]["uid"] != before["metadata"]["uid"]
 
 
+async def test_a_deleted_claim_of_a_running_training_is_reported_and_replaced(
+    trainings: Trainings, trainers: ScriptedTrainers, kubectl: Kubectl
+) -> None:
+    trainers.answers["t"] = running()
+    await trainings.create()
+    await trainings.until("Ready")
+    before = await claim_of(trainings)
+    finalizers = {"metadata": {"finalizers": ["example.com/in-use"]}}  # as the API server has it while a Pod runs
+    key = ObjectKey(trainings.namespace, NAME)
+    await trainings.client.merge_patch(PERSISTENT_VOLUME_CLAIMS, key, finalizers)
+    assert kubectl("delete", "pvc", NAME, "--wait=false").returncode == 0
+    message = await trainings.until("Degraded", "True", "StorageProblem")
+    assert message == f"PersistentVolumeClaim {NAME} is being deleted; a new one is created when no Pod uses it"
+    assert message in await trainings.until("Ready", "True")
+    await trainings.change(batchSize=64)
+
+    async def synced() -> bool:
+        return bool(config(await trainings.get(DEPLOYMENTS, NAME))["batch_size"] == 64)
+
+    await eventually(synced, "the spec is still applied")
+    await trainings.client.merge_patch(PERSISTENT_VOLUME_CLAIMS, key, {"metadata": {"finalizers": None}})
+    await trainings.until("Degraded", "False")
+    assert (await claim_of(trainings))["metadata"]["uid"] != before["metadata"]["uid"]
+
+
 async def test_a_changed_policy_adds_and_removes_the_owner(trainings: Trainings, kubectl: Kubectl) -> None:
     created = await trainings.create()
     await trainings.until("Ready", "False", "TrainerUnreachable")

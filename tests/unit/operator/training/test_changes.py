@@ -14,8 +14,8 @@ READY = {"type": "Ready", "status": "True", "reason": "Training", **SINCE}
 
 
 def events(training: TrainingView, **status: Any) -> list[TrainingEvent]:
-    trainer = LiveTrainer("1/1", rolled_out=True)
-    poll = TrainerPoll(TrainerStatus(**{"phase": "Running", **status}))
+    trainer = LiveTrainer(1, 1, rolled_out=True)
+    poll = TrainerPoll(TrainerStatus(**{"phase": "Running", **status}), trainer=trainer)
     return events_of(training, decide(TrainingState(training=training, trainer=trainer, poll=poll)))
 
 
@@ -63,8 +63,9 @@ def test_data_that_is_refused_or_damaged() -> None:
 
 
 def test_conditions_that_become_bad() -> None:
-    found = events(known(), stale=True, diverged="NaN")
-    assert [(one.type, one.reason) for one in found] == [("Warning", "Stale"), ("Warning", "Diverged")]
+    found = events(known(), stale=True, diverged="NaN", degraded="disk full")
+    assert {one.type for one in found} == {"Warning"}
+    assert [one.reason for one in found] == ["Stale", "Diverged", "Degraded"]
     conditions = [
         READY,
         {"type": "Stale", "status": "True", "reason": "NoNewSamples", **SINCE},

@@ -27,14 +27,17 @@ from vmafx.operator.training.decide import (
 from vmafx.operator.training.kind import TRAINING
 from vmafx.training.status import CheckpointInfo, Quality, TrainerStatus
 
-UP = LiveTrainer("1/1", rolled_out=True)
-STARTING = LiveTrainer("1/0")
-STUCK = LiveTrainer("1/0", problem="quota exceeded")
+UP = LiveTrainer(1, 1, rolled_out=True)
+STARTING = LiveTrainer(1)
+REPLACED = LiveTrainer(2, 1)
+STUCK = LiveTrainer(1, problem="quota exceeded")
 DOWN = TrainerPoll(None, 2, "no route")
 
 
-def running(**fields: Any) -> TrainerPoll:
-    return TrainerPoll(TrainerStatus(phase="Running", **fields))
+def answer(
+    phase: TrainingPhase = "Running", failures: int = 0, trainer: LiveTrainer = UP, **fields: Any
+) -> TrainerPoll:
+    return TrainerPoll(TrainerStatus(phase=phase, **fields), failures, "lost" if failures else "", trainer)
 
 
 def ready(decision: TrainingDecision) -> tuple[Any, str, str]:
@@ -49,24 +52,22 @@ def ready(decision: TrainingDecision) -> tuple[Any, str, str]:
         (None, None, TrainerPoll(), ("Initializing", "False", "Starting")),
         (None, STARTING, TrainerPoll(), ("Initializing", "False", "Starting")),
         (None, UP, DOWN, ("Initializing", "False", "TrainerUnreachable")),
-        (None, UP, TrainerPoll(TrainerStatus(phase="Initializing")), ("Initializing", "False", "Starting")),
-        (None, UP, running(), ("Running", "True", "Training")),
-        (None, UP, TrainerPoll(TrainerStatus(phase="Paused")), ("Paused", "False", "Paused")),
-        (None, UP, TrainerPoll(TrainerStatus(phase="Failed")), ("Failed", "False", "TrainerFailed")),
+        (None, UP, answer("Initializing"), ("Initializing", "False", "Starting")),
+        (None, STARTING, answer("Initializing", trainer=STARTING), ("Initializing", "False", "Starting")),
+        (None, UP, answer(), ("Running", "True", "Training")),
+        (None, UP, answer("Paused"), ("Paused", "False", "Paused")),
+        (None, UP, answer("Failed"), ("Failed", "False", "TrainerFailed")),
+        (None, STARTING, answer("Failed", trainer=STARTING), ("Failed", "False", "TrainerFailed")),
         (None, STUCK, DOWN, ("Failed", "False", "RolloutStuck")),
-        ("Running", STUCK, running(), ("Running", "True", "Training")),  # an answer counts more than the Deployment
+        ("Running", STUCK, answer(), ("Running", "False", "RolloutStuck")),
+        ("Running", STUCK, answer("Initializing"), ("Initializing", "False", "Starting")),  # the trainer knows more
         ("Running", STARTING, DOWN, ("Running", "False", "Starting")),
         ("Paused", STARTING, DOWN, ("Paused", "False", "Starting")),
         ("Failed", STARTING, DOWN, ("Initializing", "False", "Starting")),
         ("Running", UP, DOWN, ("Running", "False", "TrainerUnreachable")),
         ("Failed", UP, DOWN, ("Failed", "False", "TrainerUnreachable")),
-        ("Running", UP, TrainerPoll(TrainerStatus(phase="Running"), 1, "lost"), ("Running", "True", "Training")),
-        (
-            "Running",
-            UP,
-            TrainerPoll(TrainerStatus(phase="Running"), 2, "x"),
-            ("Running", "False", "TrainerUnreachable"),
-        ),
+        ("Running", UP, answer(failures=1), ("Running", "True", "Training")),
+        ("Running", UP, answer(failures=2), ("Running", "False", "TrainerUnreachable")),
     ],
 )
 def test_phase_and_readiness(
@@ -76,9 +77,56 @@ def test_phase_and_readiness(
     assert ready(decide(state)) == expected
 
 
+@pytest.mark.parametrize("phase", ["Running", "Paused"])
+@pytest.mark.parametrize(
+    ("trainer", "asked"),
+    [
+        (REPLACED, UP),
+        (REPLACED, REPLACED),  # answered by the Pod that ends
+        (LiveTrainer(2, 1, rolled_out=True), REPLACED),
+        (LiveTrainer(2, 1, rolled_out=True), UP),
+    ],
+)
+def test_a_changed_spec_is_not_ready_before_its_trainer_has_answered(
+    trainer: LiveTrainer, asked: LiveTrainer, phase: TrainingPhase
+) -> None:
+    poll = answer(phase, trainer=asked, samples=7)
+    state = TrainingState(training=view({"phase": phase}, paused=phase == "Paused"), trainer=trainer, poll=poll)
+    decision = decide(state)
+    assert ready(decision) == (phase, "False", "Starting")
+    assert decision.fields["currentSamples"] == 7
+    assert is_changing(state)
+
+
+def test_a_pod_that_is_not_ready_for_a_while_keeps_its_answer() -> None:
+    state = TrainingState(training=view(), trainer=LiveTrainer(1, 0, rolled_out=True), poll=answer())
+    assert ready(decide(state)) == ("Running", "True", "Training")
+
+
+def test_a_storage_problem_is_shown_while_the_trainer_learns() -> None:
+    text = "cannot store samples: No space left on device"
+    state = TrainingState(training=view(), trainer=UP, poll=answer(message=text, degraded=text))
+    (condition,) = [one for one in decide(state).conditions if one.type == "Degraded"]
+    assert (condition.status, condition.reason, condition.message) == ("True", "StorageProblem", text)
+    assert ready(decide(state)) == ("Running", "True", "Training")
+
+
+def test_a_volume_that_is_being_deleted_is_shown_while_the_trainer_learns() -> None:
+    state = TrainingState(training=view(), trainer=UP, poll=answer(), waiting="it is being deleted", deleting=True)
+    decision = decide(state)
+    assert [one.message for one in decision.conditions if one.type == "Degraded"] == ["it is being deleted"]
+    assert ready(decision) == ("Running", "True", "Training")
+    assert decision.fields["message"].endswith("; it is being deleted")
+
+
+def test_the_message_does_not_change_with_every_sample() -> None:
+    states = [TrainingState(training=view(), trainer=UP, poll=answer(samples=count)) for count in (1, 2)]
+    assert len({decide(state).fields["message"] for state in states}) == 1
+
+
 @pytest.mark.parametrize(
     ("known", "poll", "phase"),
-    [(None, TrainerPoll(), "Failed"), ("Running", DOWN, "Running"), (None, running(), "Running")],
+    [(None, TrainerPoll(), "Failed"), ("Running", DOWN, "Running"), (None, answer(), "Running")],
 )
 def test_a_problem_is_the_reason_and_fails_a_training_that_never_ran(
     known: str | None, poll: TrainerPoll, phase: str
@@ -108,7 +156,7 @@ def test_what_is_waited_for_is_said() -> None:
         (TrainerPoll(), UP, True),
         (TrainerPoll(None, 1, "x"), UP, True),
         (DOWN, UP, False),
-        (running(), UP, False),
+        (answer(), UP, False),
         (TrainerPoll(), STARTING, False),
         (TrainerPoll(), None, False),
     ],
@@ -125,11 +173,11 @@ def test_nothing_is_decided_before_a_running_trainer_was_asked(
     ("poll", "changing", "quick_for", "quick"),
     [
         (TrainerPoll(), False, 0.0, True),
-        (TrainerPoll(TrainerStatus(phase="Initializing")), False, 0.0, True),
-        (TrainerPoll(TrainerStatus(phase="Running"), 1), False, 0.0, True),
-        (running(), False, 0.0, False),
-        (running(), True, 0.0, True),
-        (running(), True, QUICK_PERIOD, False),
+        (answer("Initializing"), False, 0.0, True),
+        (answer(failures=1), False, 0.0, True),
+        (answer(), False, 0.0, False),
+        (answer(), True, 0.0, True),
+        (answer(), True, QUICK_PERIOD, False),
         (DOWN, False, QUICK_PERIOD, False),
     ],
 )
@@ -154,7 +202,7 @@ def test_a_status_that_may_change_is_read_often_for_a_while(
 def test_a_trainer_that_is_replaced_paused_or_resumed_is_changing(
     phase: TrainingPhase, paused: bool, trainer: LiveTrainer | None, changing: bool
 ) -> None:
-    poll = TrainerPoll(TrainerStatus(phase=phase))
+    poll = answer(phase)
     assert is_changing(TrainingState(training=view(paused=paused), trainer=trainer, poll=poll)) is changing
 
 
@@ -211,10 +259,14 @@ STATUSES = st.builds(
     last_sample=st.none() | st.just(NOW),
     stale=st.booleans(),
     diverged=st.text(),
+    degraded=st.text(),
     checkpoints=CHECKPOINTS,
     publish_error=st.text(),
     excluded_nodes=st.dictionaries(st.text(min_size=1, max_size=60), st.text(), max_size=4),
     damaged=st.integers(0, 10**6),
+)
+LIVE = st.none() | st.builds(
+    LiveTrainer, st.integers(1, 2), st.integers(0, 1), st.booleans(), st.sampled_from(["", "stuck"])
 )
 STATES = st.builds(
     TrainingState,
@@ -224,13 +276,14 @@ STATES = st.builds(
         paused=st.booleans(),
         outputRegistry=st.sampled_from(["registry.example.com/models/a"]) | st.none(),
     ),
-    trainer=st.none() | st.builds(LiveTrainer, st.just("1/1"), st.booleans(), st.sampled_from(["", "stuck"])),
-    poll=st.builds(TrainerPoll, st.none() | STATUSES, st.integers(0, 3), st.text()),
+    trainer=LIVE,
+    poll=st.builds(TrainerPoll, st.none() | STATUSES, st.integers(0, 3), st.text(), LIVE),
     problems=st.lists(
         st.builds(TrainingProblem, st.sampled_from(["NoImage", "NameTaken", "Refused"]), st.text()), max_size=2
     ).map(tuple),
     notes=st.lists(st.text(), max_size=2).map(tuple),
     waiting=st.text(),
+    deleting=st.booleans(),
 )
 DECLARED = {(one.condition, one.status, one.reason) for one in TRAINING.reasons}
 
@@ -247,6 +300,7 @@ def test_every_decision_is_coherent(state: TrainingState) -> None:
     if ready.status == "True":
         assert fields["phase"] == "Running"
         assert not state.problems
+        assert state.answered
     if state.problems:
         assert ready.reason == state.problems[0].reason
     if not state.poll.reachable:

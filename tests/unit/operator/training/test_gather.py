@@ -23,13 +23,13 @@ def deployment(**status: Any) -> Child:
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        ({}, LiveTrainer("2/0")),
-        ({"observedGeneration": 1, "conditions": [AVAILABLE]}, LiveTrainer("2/0")),  # of the version before
-        ({"observedGeneration": 1, "conditions": [TIMED_OUT]}, LiveTrainer("2/0")),
-        ({"observedGeneration": 2, "conditions": [UPDATED]}, LiveTrainer("2/0")),
-        ({"observedGeneration": 2, "readyReplicas": 1, "conditions": [AVAILABLE]}, LiveTrainer("2/1", rolled_out=True)),
-        ({"observedGeneration": 2, "conditions": [TIMED_OUT]}, LiveTrainer("2/0", problem="timed out")),
-        ({"observedGeneration": 2, "conditions": [UPDATED, NO_POD]}, LiveTrainer("2/0", problem="exceeded quota")),
+        ({}, LiveTrainer(2, 0)),
+        ({"observedGeneration": 1, "conditions": [AVAILABLE]}, LiveTrainer(2, 0)),  # of the version before
+        ({"observedGeneration": 1, "conditions": [TIMED_OUT]}, LiveTrainer(2, 0)),
+        ({"observedGeneration": 2, "conditions": [UPDATED]}, LiveTrainer(2, 0)),
+        ({"observedGeneration": 2, "readyReplicas": 1, "conditions": [AVAILABLE]}, LiveTrainer(2, 1, rolled_out=True)),
+        ({"observedGeneration": 2, "conditions": [TIMED_OUT]}, LiveTrainer(2, 0, problem="timed out")),
+        ({"observedGeneration": 2, "conditions": [UPDATED, NO_POD]}, LiveTrainer(2, 0, problem="exceeded quota")),
     ],
 )
 def test_what_a_deployment_says_about_its_trainer(status: dict[str, Any], expected: LiveTrainer) -> None:

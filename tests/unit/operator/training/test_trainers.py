@@ -11,13 +11,14 @@ from tests.support import virtual
 from tests.support.setting_defaults import defaults
 from vmafx.clock import loop_time
 from vmafx.kube import ObjectKey
-from vmafx.operator.training.decide import QUICK_PERIOD
+from vmafx.operator.training.decide import QUICK_PERIOD, LiveTrainer
 from vmafx.operator.training.settings import TrainingSettings
 from vmafx.operator.training.trainers import TrainerClient, TrainerPoller
 from vmafx.training.address import parse_trainer_address
 from vmafx.training.status import TrainerStatus
 
 KEY = ObjectKey("n", "t")
+UP, STARTING = LiveTrainer(1, 1, rolled_out=True), LiveTrainer(1)
 
 
 class FakeTrainers(TrainerClient):
@@ -25,12 +26,15 @@ class FakeTrainers(TrainerClient):
 
     def __init__(self) -> None:
         super().__init__("http://none")
-        self.answer: TrainerStatus | OSError = OSError("refused")
+        self.answer: TrainerStatus | Exception = OSError("refused")
         self.times: list[float] = []
 
-    async def get_status(self, key: ObjectKey) -> TrainerStatus:
+    async def get_status(self, key: ObjectKey, uid: str) -> TrainerStatus:
         self.times.append(loop_time())
-        if isinstance(self.answer, OSError):
+        if key.name == "slow":
+            await asyncio.sleep(5)
+            raise OSError("did not answer within 5 s")
+        if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
 
@@ -67,12 +71,12 @@ async def polling() -> AsyncIterator[Watched]:
 def test_a_trainer_that_starts_is_read_every_two_seconds_and_later_every_minute() -> None:
     async def scenario() -> None:
         async with polling() as watched:
-            watched.poller.follow(KEY, "1/0", changing=True)
+            watched.poller.follow(KEY, "u", STARTING, changing=True)
             await asyncio.sleep(7)
             assert watched.intervals() == [2.0, 2.0, 2.0]
             watched.client.answer = TrainerStatus(phase="Running")
             await asyncio.sleep(2)
-            watched.poller.follow(KEY, "1/0", changing=False)
+            watched.poller.follow(KEY, "u", STARTING, changing=False)
             watched.client.times.clear()
             await asyncio.sleep(200)
             assert watched.intervals() == [60.0, 60.0]
@@ -83,7 +87,7 @@ def test_a_trainer_that_starts_is_read_every_two_seconds_and_later_every_minute(
 def test_a_trainer_that_never_answers_is_read_less_often() -> None:
     async def scenario() -> None:
         async with polling() as watched:
-            watched.poller.follow(KEY, "1/0", changing=True)
+            watched.poller.follow(KEY, "u", STARTING, changing=True)
             await asyncio.sleep(QUICK_PERIOD + 300)
             assert watched.intervals()[0] == 2.0
             assert watched.intervals()[-1] == 60.0
@@ -96,7 +100,7 @@ def test_a_running_trainer_that_stops_answering_is_read_soon_again() -> None:
     async def scenario() -> None:
         async with polling() as watched:
             watched.client.answer = TrainerStatus(phase="Running")
-            watched.poller.follow(KEY, "1/1", changing=False)
+            watched.poller.follow(KEY, "u", UP, changing=False)
             await asyncio.sleep(61)
             watched.client.answer = OSError("refused")
             watched.client.times.clear()
@@ -112,10 +116,10 @@ def test_a_new_revision_is_read_at_once() -> None:
     async def scenario() -> None:
         async with polling() as watched:
             watched.client.answer = TrainerStatus(phase="Running")
-            watched.poller.follow(KEY, "1/1", changing=False)
+            watched.poller.follow(KEY, "u", UP, changing=False)
             await asyncio.sleep(10)
-            watched.poller.follow(KEY, "1/1", changing=False)
-            watched.poller.follow(KEY, "2/1", changing=False)
+            watched.poller.follow(KEY, "u", UP, changing=False)
+            watched.poller.follow(KEY, "u", LiveTrainer(2, 1), changing=False)
             await asyncio.sleep(1)
             assert watched.intervals() == [10.0]
             watched.poller.forget(KEY)
@@ -123,6 +127,65 @@ def test_a_new_revision_is_read_at_once() -> None:
             assert watched.intervals() == [10.0]
             assert watched.poller.latest(KEY).status is None
             assert watched.answered == [2]
+
+    virtual.run(scenario())
+
+
+def test_an_answer_belongs_to_the_deployment_that_was_known_before_it() -> None:
+    async def scenario() -> None:
+        async with polling() as watched:
+            watched.client.answer = TrainerStatus(phase="Running")
+            watched.poller.follow(KEY, "u", UP, changing=False)
+            await asyncio.sleep(1)
+            changed = LiveTrainer(2, 1)
+            watched.client.answer = OSError("refused")
+            watched.poller.follow(KEY, "u", changed, changing=True)
+            await asyncio.sleep(1)
+            assert watched.poller.latest(KEY).trainer == UP
+            watched.client.answer = TrainerStatus(phase="Running")
+            await asyncio.sleep(2)
+            assert watched.poller.latest(KEY).trainer == changed
+
+    virtual.run(scenario())
+
+
+def test_a_new_training_of_the_same_name_starts_without_the_answer_of_the_old_one() -> None:
+    async def scenario() -> None:
+        async with polling() as watched:
+            watched.client.answer = TrainerStatus(phase="Running")
+            watched.poller.follow(KEY, "u", UP, changing=False)
+            await asyncio.sleep(1)
+            watched.poller.follow(KEY, "v", UP, changing=False)
+            assert watched.poller.latest(KEY).status is None
+
+    virtual.run(scenario())
+
+
+def test_a_slow_trainer_delays_no_other() -> None:
+    async def scenario() -> None:
+        async with polling() as watched:
+            watched.client.answer = TrainerStatus(phase="Initializing")
+            watched.poller.follow(ObjectKey("n", "slow"), "s", UP, changing=True)
+            await asyncio.sleep(1)
+            watched.poller.follow(KEY, "u", UP, changing=True)
+            watched.client.times.clear()
+            await asyncio.sleep(3)
+            assert watched.intervals() == [2.0]
+
+    virtual.run(scenario())
+
+
+def test_an_unexpected_error_is_a_failed_read_and_stops_nothing() -> None:
+    async def scenario() -> None:
+        async with polling() as watched:
+            watched.client.answer = RecursionError("maximum recursion depth exceeded")
+            watched.poller.follow(KEY, "u", UP, changing=False)
+            await asyncio.sleep(3)
+            latest = watched.poller.latest(KEY)
+            assert (latest.failures, latest.error) == (2, "its status cannot be read: RecursionError")
+            watched.client.answer = TrainerStatus(phase="Running")
+            await asyncio.sleep(2)
+            assert watched.poller.latest(KEY).reachable
 
     virtual.run(scenario())
 

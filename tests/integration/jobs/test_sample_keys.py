@@ -41,7 +41,7 @@ async def test_a_key_is_read_again_when_it_is_old_or_missing(client: Client, nam
 
 
 async def test_a_token_of_a_new_key_is_accepted_after_the_interval(client: Client, namespace: str) -> None:
-    clock, claims = Clock(), AttemptClaims(namespace, "node", "uid", "job", "uid-0")
+    clock, claims = Clock(), AttemptClaims(namespace, "node", "uid", "uid-0")
     keys, others = SampleKeys(client, clock), SampleKeys(client)
     await others.ensure(namespace)
     old = await others.try_sign(claims)
@@ -63,5 +63,5 @@ async def test_a_secret_without_a_key_yields_no_token_and_says_why(client: Clien
     await client.create(SECRETS, body, namespace)
     with pytest.raises(ConfigError, match="delete it, and a new one is created"):
         await SampleKeys(client).ensure(namespace)
-    claims = AttemptClaims(namespace, "node", "uid", "job", "uid-0")
+    claims = AttemptClaims(namespace, "node", "uid", "uid-0")
     assert await SampleKeys(client).try_sign(claims) is None

@@ -76,7 +76,6 @@ class SampleForwarder:
             node.namespace,
             node.name,
             job.metadata.uid,
-            job.metadata.name,
             job.status.controllerJobID or "",
             agent=True,
             human_score=job.spec.humanScore,

@@ -24,7 +24,7 @@ CREATE_SAMPLE_KEY = Permission(group="", resources=("secrets",), verbs=("create"
 KEY_TTL = 60.0  # seconds that a key is used without reading it again
 MIN_READ_INTERVAL = 5.0  # seconds between two reads because a token was rejected, or a Secret missing
 SIGN_TIMEOUT = 1.0  # seconds that a job may wait for its token
-OUTAGE_INTERVAL = 10.0  # seconds without further tries after a failed read
+OUTAGE_INTERVAL = 5.0  # seconds without further reads after a failed one
 
 
 class _TrainingSpec(Protocol):
@@ -59,35 +59,48 @@ class _ReadKey(NamedTuple):
     read_at: float
 
 
+class _FailedRead(NamedTuple):
+    error: KubeError
+    failed_at: float
+
+
 class SampleKeys:
-    """The keys of the namespaces, read when they are needed."""
+    """The keys of the namespaces, read when they are needed: of each namespace, one read at a time."""
 
     def __init__(self, client: Client, clock: Callable[[], float] = loop_time) -> None:
         self._client, self._clock = client, clock
-        self._read: dict[str, _ReadKey] = {}
-        self._failed_at: dict[str, float] = {}  # by namespace
+        self._read: dict[str, _ReadKey] = {}  # by namespace, as the others
+        self._failed: dict[str, _FailedRead] = {}
+        self._reading: dict[str, asyncio.Task[bytes | None]] = {}
+        self._signing_failed_at: dict[str, float] = {}
 
     async def ensure(self, namespace: str) -> bytes:
         """The key of a namespace, which is created if there is none. Raises KubeError."""
         return self._remember(namespace, await ensure_key(self._client, _secret(namespace)))
 
     async def get(self, namespace: str, max_age: float = KEY_TTL) -> bytes | None:
-        """The key of a namespace as it was at most `max_age` seconds ago; None if it has none. Raises KubeError."""
+        """The key of a namespace as it was at most `max_age` seconds ago; None if it has none.
+
+        Raises KubeError: for OUTAGE_INTERVAL, the same one again.
+        """
         found = self._read.get(namespace)
         if found is not None:
             age = self._clock() - found.read_at
             if age < (max_age if found.key is not None else min(max_age, MIN_READ_INTERVAL)):
                 return found.key
-        key = await read_key(self._client, _secret(namespace))
-        if key is None:
-            self._read[namespace] = _ReadKey(None, self._clock())
-            return None
-        return self._remember(namespace, key)
+        failed = self._failed.get(namespace)
+        if failed is not None and self._clock() - failed.failed_at < OUTAGE_INTERVAL:
+            raise failed.error.with_traceback(None)  # else it grows with each raise
+        reading = self._reading.get(namespace)
+        if reading is None:
+            reading = self._reading[namespace] = asyncio.create_task(self._read_key(namespace))
+            reading.add_done_callback(lambda task: task.cancelled() or task.exception())  # all callers may have left
+        return await asyncio.shield(reading)
 
     async def try_sign(self, claims: AttemptClaims) -> str | None:
         """A token for these claims; None if there is no key, or it cannot be read soon: a job does not wait for it."""
         namespace, now = claims.namespace, self._clock()
-        failed_at = self._failed_at.get(namespace)
+        failed_at = self._signing_failed_at.get(namespace)
         if failed_at is not None and now - failed_at < OUTAGE_INTERVAL:
             return None
         try:
@@ -95,17 +108,21 @@ class SampleKeys:
                 key = await self.get(namespace)
         except (KubeError, TimeoutError) as error:
             write = log.warn if failed_at is None else log.debug
-            write("cannot read the key of samples; jobs yield none", namespace=namespace, error=str(error) or "timeout")
-            self._failed_at[namespace] = now
+            write(
+                "cannot read the sample signing key; new attempts yield no samples",
+                namespace=namespace,
+                error=str(error) or "timeout",
+            )
+            self._signing_failed_at[namespace] = now
             return None
-        if self._failed_at.pop(namespace, None) is not None:
-            log.info("the key of samples can be read again", namespace=namespace)
+        if self._signing_failed_at.pop(namespace, None) is not None:
+            log.info("sample signing key is readable again", namespace=namespace)
         return sign(key, claims) if key is not None else None
 
     async def verify(self, token: str) -> AttemptClaims | None:
-        """The claims of a token that was signed with the key of its namespace; else None. Raises KubeError.
+        """The claims of a token that was signed with the key of its namespace and has not expired; else None.
 
-        The key may have been replaced, so it is read again if the token does not match.
+        The key may have been replaced, so it is read again if the token does not match. Raises KubeError.
         """
         claims = unverified_claims(token, AttemptClaims)
         if claims is None:
@@ -116,7 +133,22 @@ class SampleKeys:
                 return claims
         return None
 
+    async def _read_key(self, namespace: str) -> bytes | None:
+        try:
+            key = await read_key(self._client, _secret(namespace))
+        except KubeError as error:
+            self._failed[namespace] = _FailedRead(error, self._clock())
+            raise
+        finally:
+            del self._reading[namespace]
+        if key is not None:
+            return self._remember(namespace, key)
+        self._failed.pop(namespace, None)
+        self._read[namespace] = _ReadKey(None, self._clock())
+        return None
+
     def _remember(self, namespace: str, key: bytes) -> bytes:
+        self._failed.pop(namespace, None)
         self._read[namespace] = _ReadKey(key, self._clock())
         return key
 

@@ -13,6 +13,7 @@ reconcilers belong in runtime/.
     fetch.py        a single HTTP request to any URL
     http1.py        HTTP/1.1 connections and their pool
     kubeconfig.py   kubeconfig files, read and merged as kubectl does
+    lookup.py       name lookups in threads
     metrics.py      request metrics with client-go's names
     plugins.py      tokens from exec plugins and OIDC providers
     resources.py    resources, their URL paths, and discovery

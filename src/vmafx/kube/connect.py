@@ -1,19 +1,18 @@
-"""Dials the API server: name lookup, TCP, TLS, and an HTTP proxy."""
+"""Dials the API server, or another HTTP server: name lookup, TCP, TLS, and an HTTP proxy."""
 
 import asyncio
 import socket
 import ssl
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 from aiohappyeyeballs import start_connection
 
 from vmafx.kube.credentials import Anonymous, Credentials
+from vmafx.kube.lookup import NameLookups
 
 MAX_HEADER_BYTES = 1 << 16  # of a response
-# Own threads: uvloop has two for lookups, so two that time out would delay all others. Started when first used.
-_LOOKUP_THREADS = ThreadPoolExecutor(16, thread_name_prefix="lookup")
+# Own threads: uvloop has two for lookups, so two that time out would delay all others.
+API_SERVER_LOOKUPS = NameLookups(16)
 
 
 class ConnectionLost(OSError):
@@ -43,6 +42,7 @@ class DialTarget(NamedTuple):
     server: ServerAddress
     proxy: ServerAddress | None = None
     proxy_credentials: Credentials = Anonymous()
+    lookups: NameLookups = API_SERVER_LOOKUPS
 
     @property
     def tunnelled(self) -> bool:
@@ -55,23 +55,15 @@ async def dial(target: DialTarget, protocol: asyncio.Protocol) -> None:
     if target.tunnelled:
         await _dial_through_tunnel(target, protocol)
     else:
-        await _connect(target.proxy or target.server, protocol)
+        await _connect(target.proxy or target.server, protocol, target.lookups)
 
 
-async def _connect(server: ServerAddress, protocol: asyncio.Protocol) -> asyncio.Transport:
-    loop = asyncio.get_running_loop()
-    sock = await start_connection(await _look_up(server), happy_eyeballs_delay=0.25, socket_factory=_open_socket)
+async def _connect(server: ServerAddress, protocol: asyncio.Protocol, lookups: NameLookups) -> asyncio.Transport:
+    loop, addresses = asyncio.get_running_loop(), await lookups.look_up(server.host, server.port)
+    sock = await start_connection(addresses, happy_eyeballs_delay=0.25, socket_factory=_open_socket)
     name = (server.name or server.host) if server.tls else None
     transport, _ = await loop.create_connection(lambda: protocol, sock=sock, ssl=server.tls, server_hostname=name)
     return transport
-
-
-async def _look_up(server: ServerAddress) -> list[Any]:
-    try:  # an IP address needs no thread
-        return socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except socket.gaierror:
-        look_up = partial(socket.getaddrinfo, server.host, server.port, type=socket.SOCK_STREAM)
-        return await asyncio.get_running_loop().run_in_executor(_LOOKUP_THREADS, look_up)
 
 
 def _open_socket(address: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:
@@ -89,7 +81,7 @@ def _open_socket(address: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.
 async def _dial_through_tunnel(target: DialTarget, protocol: asyncio.Protocol) -> None:
     server, proxy = target.server, cast("ServerAddress", target.proxy)
     response = _ConnectResponse()
-    transport = await _connect(proxy, response)
+    transport = await _connect(proxy, response, target.lookups)
     try:
         host_port = f"[{server.host}]:{server.port}" if ":" in server.host else f"{server.host}:{server.port}"
         credentials = await target.proxy_credentials.header()

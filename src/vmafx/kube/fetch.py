@@ -7,8 +7,11 @@ from yarl import URL
 
 from vmafx.kube.connect import ConnectionLost, DialTarget, ServerAddress
 from vmafx.kube.http1 import ConnectionPool, HttpResponse, ResponseStream
+from vmafx.kube.lookup import NameLookups
 
 MAX_BODY_BYTES = 1 << 20
+# Apart from those of the API server, which must not wait for names of other servers that cannot be resolved.
+LOOKUPS = NameLookups(8)
 
 
 async def fetch(
@@ -18,6 +21,7 @@ async def fetch(
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
     body: bytes = b"",
+    lookups: NameLookups = LOOKUPS,
 ) -> HttpResponse:
     """Send a request and return the response, whatever its status.
 
@@ -30,7 +34,7 @@ async def fetch(
     if target.scheme == "https" and trust is None:
         trust = ssl.create_default_context()
     address = ServerAddress(target.host, target.port, trust if target.scheme == "https" else None)
-    stream = await ConnectionPool(DialTarget(address)).open(ResponseStream)
+    stream = await ConnectionPool(DialTarget(address, lookups=lookups)).open(ResponseStream)
     try:
         fields = {
             "Host": target.host_port_subcomponent or "",

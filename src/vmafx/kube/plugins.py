@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from vmafx.kube import tls
+from vmafx.kube.connect import API_SERVER_LOOKUPS
 from vmafx.kube.credentials import TokenFetcher, basic, is_expired, token_expiry
 from vmafx.kube.errors import ConfigError
 from vmafx.kube.fetch import fetch
@@ -156,7 +157,9 @@ class OidcTokens:
     async def _refresh(self) -> _TokenResponse:
         settings = self._settings
         discovery = f"{settings.idp_issuer_url.rstrip('/')}/.well-known/openid-configuration"
-        metadata = msgspec.json.decode(_body(await fetch(discovery, trust=self._tls)), type=_ProviderMetadata)
+        metadata = msgspec.json.decode(
+            _body(await fetch(discovery, trust=self._tls, lookups=API_SERVER_LOOKUPS)), type=_ProviderMetadata
+        )
         if not metadata.token_endpoint.startswith("https://"):
             raise ValueError("the token endpoint is not an https URL")
         form = {"grant_type": "refresh_token", "refresh_token": self._refresh_token}
@@ -165,7 +168,12 @@ class OidcTokens:
             "Content-Type": "application/x-www-form-urlencoded",
         }
         response = await fetch(
-            metadata.token_endpoint, trust=self._tls, method="POST", headers=headers, body=urlencode(form).encode()
+            metadata.token_endpoint,
+            trust=self._tls,
+            method="POST",
+            headers=headers,
+            body=urlencode(form).encode(),
+            lookups=API_SERVER_LOOKUPS,
         )
         return msgspec.json.decode(_body(response), type=_TokenResponse)
 

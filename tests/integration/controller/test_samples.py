@@ -153,7 +153,7 @@ async def test_an_agent_cannot_send_samples_of_another_attempt_or_node(
     async with operating(client, namespace):
         job = await pull_with_token(client, namespace, agent)
         token_of_other = (await pull_with_token(client, namespace, other)).samples_token
-    forged = sign(b"x" * 32, AttemptClaims(namespace, "box", "uid", "job", "uid-0", agent=True))
+    forged = sign(b"x" * 32, AttemptClaims(namespace, "box", "uid", "uid-0", agent=True))
     for token in (token_of_other, forged, "", "v1.a.b", job.samples_token[:-5]):
         reply = await controller.push(agent, token)
         assert (reply.result, "not valid" in reply.message) == (Reply.REFUSED, True)
@@ -167,7 +167,7 @@ async def test_an_agent_cannot_send_samples_of_another_attempt_or_node(
 
 async def pod_token(client: Client, namespace: str, **changes: Any) -> str:
     key = await SampleKeys(client).ensure(namespace)
-    claims = {"namespace": namespace, "node": "pool", "job": "uid", "name": "job", "attempt": "uid-0"} | changes
+    claims = {"namespace": namespace, "node": "pool", "job": "uid", "attempt": "uid-0"} | changes
     return sign(key, AttemptClaims(**claims))
 
 
@@ -203,11 +203,11 @@ async def test_hostile_requests_are_rejected_and_reach_no_trainer(
         "nonsense",
         "v1.é.b",
         await pod_token(client, other_namespace),  # not served here
-        sign(key_of_other, AttemptClaims(namespace, "pool", "uid", "job", "uid-0")),
+        sign(key_of_other, AttemptClaims(namespace, "pool", "uid", "uid-0")),
         sign(key, TrainerClaims(trainer_audience(namespace, "all"))),
         await pod_token(client, namespace, agent=True),
-        sign(key, AttemptClaims("../secrets", "pool", "uid", "job", "uid-0")),
-        sign(key, AttemptClaims("", "pool", "uid", "job", "uid-0")),
+        sign(key, AttemptClaims("../secrets", "pool", "uid", "uid-0")),
+        sign(key, AttemptClaims("", "pool", "uid", "uid-0")),
         "x" * 100_000,
     ):
         status, body = await controller.post(samplesToken=token)
@@ -338,5 +338,5 @@ async def test_a_key_that_cannot_be_read_does_not_hold_up_a_job(
                 await place(client, namespace, name)
                 job = (await agent.pull()).job
                 assert (job.name, job.samples_token) == (name, "")
-    warned = [message for message, fields in logged("namespace", namespace) if "cannot read the key" in message]
+    warned = [message for message, fields in logged("namespace", namespace) if "signing key" in message]
     assert len(warned) == 1  # once per outage

@@ -147,6 +147,41 @@ def test_sigterm_ends_a_push_and_keeps_the_result(worker: Worker, worker_clips: 
     assert decode_result(worker.result_file.read_text(), "uid-0") is not None
 
 
+HANGING_RESOLVER = """
+import socket, threading
+from pathlib import Path
+real = socket.getaddrinfo
+
+def hang(host, port, *args, flags=0, **options):
+    if host != "hanging.invalid" or flags & socket.AI_NUMERICHOST:
+        return real(host, port, *args, flags=flags, **options)
+    Path(__file__).with_name("started").touch()
+    threading.Event().wait()
+
+socket.getaddrinfo = hang
+"""
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_name_lookup_that_hangs_does_not_keep_a_pod(
+    worker: Worker, worker_clips: Path, tmp_path: Path, stopped: bool
+) -> None:
+    """The lookup never ends; the process does, with the exit code of its result."""
+    (tmp_path / "sitecustomize.py").write_text(HANGING_RESOLVER)
+    variables = {"VMAFX_SAMPLES_URL": "http://hanging.invalid/v1/samples", "VMAFX_SAMPLES_TOKEN": "t"}
+    with worker.start(attempt(worker_clips), PYTHONPATH=str(tmp_path), **variables) as process:
+        until((tmp_path / "started").exists, "the worker looks up the controller")
+        if stopped:
+            process.send_signal(signal.SIGTERM)
+        try:
+            _, log = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    message = "samples not delivered: stopped by a signal" if stopped else "samples not delivered"
+    assert (process.returncode, samples_log(log)) == (0, [message])
+    assert decode_result(worker.result_file.read_text(), "uid-0") is not None
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/v1/samples", "nonsense", "ftp://a/b", "http://nosuch.invalid/"])
 def test_no_url_makes_an_attempt_fail(worker: Worker, worker_clips: Path, url: str) -> None:
     code, result, log = worker.run(attempt(worker_clips), VMAFX_SAMPLES_URL=url, VMAFX_SAMPLES_TOKEN="t")

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmafx.api.job import MAX_JOB_NAME
 from vmafx.jobs.sample_token import (
+    ATTEMPT_LIFETIME,
     CONTEXT,
     MAX_TOKEN,
+    TRAINER_LIFETIME,
     AttemptClaims,
     TrainerClaims,
     sign,
@@ -20,9 +21,9 @@ from vmafx.jobs.sample_token import (
 )
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
-CLAIMS = AttemptClaims("video", "gpu-1", "uid", "job", "uid-0")
-TOKEN = sign(KEY, CLAIMS)
-INCOMPLETE = b'{"kind":"attempt"}'
+CLAIMS = AttemptClaims("video", "gpu-1", "uid", "uid-0")
+TOKEN = sign(KEY, CLAIMS, lambda: 4e9)  # the same in every run
+INCOMPLETE = b'{"expires":9999999999,"claims":{"kind":"attempt"}}'
 
 
 def test_a_token_is_verified_with_its_key_only() -> None:
@@ -40,9 +41,29 @@ def test_the_token_of_a_pod_is_useless_at_a_trainer() -> None:
 
 def test_the_longest_names_fit_into_a_token() -> None:
     uid = "0" * 36
-    claims = AttemptClaims("n" * 63, "m" * 253, uid, "j" * MAX_JOB_NAME, f"{uid}-{2**31}", agent=True)
+    claims = AttemptClaims("n" * 63, "m" * 253, uid, f"{uid}-{2**31}", agent=True)
     assert len(token := sign(KEY, claims)) <= MAX_TOKEN
     assert verify(KEY, token, AttemptClaims) == claims
+
+
+@pytest.mark.parametrize(
+    ("claims", "lifetime"), [(CLAIMS, ATTEMPT_LIFETIME), (TrainerClaims("trainer/video/main"), TRAINER_LIFETIME)]
+)
+def test_a_token_expires(claims: AttemptClaims | TrainerClaims, lifetime: int) -> None:
+    token = sign(KEY, claims, lambda: 1000.0)
+    assert verify(KEY, token, type(claims), lambda: 1000.0 + lifetime - 1) == claims
+    assert verify(KEY, token, type(claims), lambda: 1000.0 + lifetime) is None
+    assert unverified_claims(token, type(claims)) == claims
+
+
+@pytest.mark.parametrize("nested", [b'{"x":', b'{"expires":1,"claims":', b'{"expires":1,"claims":{"x":'])
+def test_deeply_nested_claims_are_no_token(nested: bytes) -> None:
+    nested += b"[" * 1300
+    signature = hmac.digest(KEY, CONTEXT + nested, "sha256")
+    token = f"v1.{part(nested)}.{part(signature)}"
+    assert len(token) <= MAX_TOKEN
+    assert unverified_claims(token, AttemptClaims) is None
+    assert verify(KEY, token, AttemptClaims) is None
 
 
 def part(content: bytes) -> str:

@@ -27,7 +27,6 @@ class SampleVariables:
             namespace,
             node.metadata.name,
             job.metadata.uid,
-            job.metadata.name,
             job.status.controllerJobID or "",
             human_score=job.spec.humanScore,
         )

@@ -120,7 +120,8 @@ class OnlineTraining:
         )
         if state is not None and state.base_model != self.config.base_model:
             log.info("base model changed; starting from it", before=state.base_model, now=self.config.base_model)
-            state = msgspec.structs.replace(self._new_state(start()), damage=state.damage)
+            kept = {"uid": state.uid, "inherited": state.inherited, "damage": state.damage}
+            state = msgspec.structs.replace(self._new_state(start()), **kept)
         return position, self._adopted(state or self._new_state(start()))
 
     def _new_state(self, start: StartingModel) -> _TrainingState:

@@ -52,7 +52,7 @@ async def test_the_example_trains(trainings: Trainings, trainers: ScriptedTraine
 
 
 async def test_the_pod_of_a_trainer(trainings: Trainings) -> None:
-    await trainings.create(
+    created = await trainings.create(
         baseModel="file:///models/$(VMAFX_SAMPLES_KEY).json",
         credentialsSecretRef={"name": "registry"},
         outputRegistry="registry.example.com/models/vmaf",
@@ -72,6 +72,7 @@ async def test_the_pod_of_a_trainer(trainings: Trainings) -> None:
     assert msgspec.json.decode(env["VMAFX_TRAINING"]["value"], type=TrainingConfig) == TrainingConfig(
         name="t",
         namespace=trainings.namespace,
+        uid=created.metadata.uid,
         base_model="file:///models/$(VMAFX_SAMPLES_KEY).json",
         batch_size=8,
         checkpoint_interval=90.0,

@@ -101,7 +101,8 @@ class OnlineTraining:
             if state.base_model != self.config.base_model:
                 log.info("base model changed; starting over", before=state.base_model, now=self.config.base_model)
                 fresh = initial_state(self.config, start(), state.progress.position, self._now())
-                return msgspec.structs.replace(fresh, damage=state.damage, inherited=state.inherited), True
+                kept = {"uid": state.uid, "inherited": state.inherited, "damage": state.damage}
+                return self._adopted(msgspec.structs.replace(fresh, **kept)), True
             return self._adopted(state), state.uid != self.config.uid
         state = initial_state(self.config, self._latest_version() or start(), position, self._now())
         return msgspec.structs.replace(state, inherited=self.versions.next_number - 1), True

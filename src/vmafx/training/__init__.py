@@ -12,7 +12,7 @@ A library: it knows no Kubernetes. trainer/ runs it as a process.
     teacher.py         whose scores are learned, and which of them are plausible
     exclusion.py       nodes whose samples are refused
     sample_log.py      samples and human scores on disk, in the order of their arrival
-    training_state.py  the state of a training
+    saved_training.py  the state of a training that a snapshot has
     snapshots.py       its snapshots on disk
     versions.py        the versions of the model, on disk
     damage.py          counts what was found damaged on disk

@@ -31,16 +31,16 @@ from vmafx.training.learner import Learner
 from vmafx.training.learner_state import InvalidState
 from vmafx.training.sample_log import LogEntry, SampleLog, StoredHumanScore, StoredSamples
 from vmafx.training.samples import HumanScore, InvalidSamples, SampleBatch, SamplePush, decode_batch
+from vmafx.training.saved_training import (
+    LearningProgress,
+    SavedTraining,
+    decode_saved,
+    new_training,
+)
 from vmafx.training.snapshots import Snapshot, SnapshotStore
 from vmafx.training.status import CheckpointInfo, TrainerStatus
 from vmafx.training.targets import labelled_frames
 from vmafx.training.teacher import Teacher
-from vmafx.training.training_state import (
-    LearningProgress,
-    TrainingState,
-    decode_training_state,
-    initial_state,
-)
 from vmafx.training.versions import ModelMetadata, VersionStore
 
 STALE_INTERVALS = 3  # checkpoint intervals without samples, after which a training is stale
@@ -88,23 +88,23 @@ class OnlineTraining:
         if is_new or state.damage.total > damaged:
             self._try_save()
 
-    def _load(self, start: Callable[[], StartingModel]) -> tuple[TrainingState, bool]:
+    def _load(self, start: Callable[[], StartingModel]) -> tuple[SavedTraining, bool]:
         """The latest snapshot; else the latest version; else a new training. And whether it is not saved as such."""
         snapshots, position = self._snapshots.load(), 0
         for snapshot in snapshots:
             try:
-                state = decode_training_state(snapshot.state, self.config)
+                state = decode_saved(snapshot.state, self.config)
             except InvalidState as error:
                 log.warn("cannot use a snapshot", error=str(error))
                 position = max(position, snapshot.position)
                 continue
             if state.base_model != self.config.base_model:
                 log.info("base model changed; starting over", before=state.base_model, now=self.config.base_model)
-                fresh = initial_state(self.config, start(), state.progress.position, self._now())
+                fresh = new_training(self.config, start(), state.progress.position, self._now())
                 kept = {"uid": state.uid, "inherited": state.inherited, "damage": state.damage}
                 return self._adopted(msgspec.structs.replace(fresh, **kept)), True
             return self._adopted(state), state.uid != self.config.uid
-        state = initial_state(self.config, self._latest_version() or start(), position, self._now())
+        state = new_training(self.config, self._latest_version() or start(), position, self._now())
         return msgspec.structs.replace(state, inherited=self.versions.next_number - 1), True
 
     def _latest_version(self) -> StartingModel | None:
@@ -121,7 +121,7 @@ class OnlineTraining:
         log.warn("no snapshot can be used; starting from the latest version", number=latest.number)
         return model
 
-    def _adopted(self, state: TrainingState) -> TrainingState:
+    def _adopted(self, state: SavedTraining) -> SavedTraining:
         """The state as one of this training, which may have another spec, or be another of the same name."""
         if state.uid != self.config.uid:
             state = msgspec.structs.replace(state, uid=self.config.uid, inherited=self.versions.next_number - 1)

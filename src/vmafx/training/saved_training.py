@@ -1,4 +1,4 @@
-"""The state of a training, as its snapshots have it."""
+"""The state of a training that a snapshot has."""
 
 from datetime import datetime
 from typing import Literal
@@ -23,7 +23,7 @@ class LearningProgress(msgspec.Struct, frozen=True):
     samples: int = 0
 
 
-class TrainingState(msgspec.Struct, kw_only=True):
+class SavedTraining(msgspec.Struct, kw_only=True):
     """Everything that a training continues with after a restart."""
 
     uid: str  # of the VmafxModelTraining
@@ -44,19 +44,19 @@ class TrainingState(msgspec.Struct, kw_only=True):
     version: Literal[1] = 1
 
 
-def initial_state(config: TrainingConfig, start: StartingModel, position: int, now: datetime) -> TrainingState:
+def new_training(config: TrainingConfig, start: StartingModel, position: int, now: datetime) -> SavedTraining:
     """A training that starts with the records behind a position."""
     progress = LearningProgress(position, Learner(start, config).state(), HumanScores().state())
-    return TrainingState(
+    return SavedTraining(
         uid=config.uid, base_model=config.base_model, start=start, progress=progress, good=progress,
         exclusion=NodeExclusion().state(), learning_rate=config.learning_rate, started=now,
     )  # fmt: skip
 
 
-def decode_training_state(content: bytes, config: TrainingConfig) -> TrainingState:
+def decode_saved(content: bytes, config: TrainingConfig) -> SavedTraining:
     """Raises InvalidState."""
     try:
-        state = msgspec.msgpack.decode(content, type=TrainingState)
+        state = msgspec.msgpack.decode(content, type=SavedTraining)
         for progress in (state.progress, state.good):
             Learner.restore(progress.learner, config)
             HumanScores.restore(progress.human_scores)

@@ -18,10 +18,12 @@ import time
 import venv
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from bench.usage import memory_mib
 from tests.support.sample_streams import FRAMES, Stream, base, config, corrected, frames_of_clips, start
 
+from vmafx import logs
 from vmafx.devcluster import paths
 from vmafx.scoring.learned import encode_model
 from vmafx.segments import SegmentLog
@@ -116,9 +118,11 @@ def measure_trainer(clips: int) -> None:
     seconds = dict.fromkeys(
         ("worker: make and encode", "agent: spool", "trainer: check and store", "trainer: learn"), 0.0
     )
+    pauses: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         spool = SegmentLog(Path(folder) / "spool")
-        training = OnlineTraining(config(), Path(folder) / "trainer", start)
+        often = msgspec.structs.replace(config(), checkpoint_interval=0.0, min_samples=20 * FRAMES)
+        training = OnlineTraining(often, Path(folder) / "trainer", start)
         for number, columns in enumerate(values):
             step = _Stopwatch(seconds)
             batch = make_batch("vmaf_v0.6.1", range(FRAMES), columns)
@@ -130,12 +134,17 @@ def measure_trainer(clips: int) -> None:
             step.took("trainer: check and store")
             training.learn(8)
             step.took("trainer: learn")
+            began = time.perf_counter()
+            if training.checkpoint_if_due() is not None:
+                pauses.append(1000 * (time.perf_counter() - began))
         training.close()
     print(f"\nCost of the samples of a job ({FRAMES} samples, {len(content):,} bytes), means of {clips} jobs, in ms:")
     print(", ".join(f"{name} {1000 * total / clips:.2f}" for name, total in seconds.items()))
     stored = seconds["trainer: check and store"] + seconds["trainer: learn"]
+    print(f"Samples per second through a trainer, synced to disk one by one: {clips * FRAMES / stored:,.0f}")
+    middle = statistics.median(pauses)
     print(
-        f"Samples per second through a trainer, synced to disk one by one: {clips * FRAMES / stored:,.0f}", flush=True
+        f"Pause for a checkpoint, its files included: median {middle:.1f} ms, maximum {max(pauses):.1f} ms", flush=True
     )
 
 
@@ -209,6 +218,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--millions", type=int, default=10)
     arguments = parser.parse_args()
+    logs.configure("error", "console")
     print(f"Python {platform.python_version()}, numpy {np.__version__}, {os.cpu_count()} cores")
     print(f"distilled vmaf_v0.6.1: root mean square error {start().rms_error:.3f}, maximum {start().max_error:.3f}")
     compare_speed(arguments.samples, arguments.rounds)

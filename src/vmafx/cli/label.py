@@ -58,7 +58,7 @@ def label(
             await check_jobs(reader, scores)
             await _set(reader, scores)
             typer.echo(_summary(scores, where))
-            with suppress(FleetError, KubeError):  # the scores are set, whoever may read trainings
+            with suppress(FleetError, KubeError):  # the scores are set even if the user may not read trainings
                 typer.echo(_next(len(await reader.trainings()), where), err=True)
 
         cluster.run_with_client(work, kubeconfig, context, namespace)
@@ -111,13 +111,13 @@ async def _set(reader: FleetReader, scores: list[JobScore]) -> None:
 
 def _summary(scores: list[JobScore], namespace: str) -> str:
     if len(scores) == 1:
-        return f"job {scores[0].job} in namespace {namespace} has the human score {scores[0].score:g}"
-    return f"{len(scores):,} jobs in namespace {namespace} have human scores"
+        return f"set the human score of job {scores[0].job} to {scores[0].score:g}"
+    return f"set the human scores of {len(scores):,} jobs in namespace {namespace}"
 
 
 def _next(trainings: int, namespace: str) -> str:
     """What happens next."""
     if not trainings:
         return f"namespace {namespace} has no training that could learn from it yet; see docs/training.md"
-    which = "the training" if trainings == 1 else f"the {trainings} trainings"
-    return f"the operator sends it to {which} of the namespace; to follow: vmafx train status NAME -n {namespace}"
+    which = f"{trainings:,} training{'s' if trainings > 1 else ''} in namespace {namespace}"
+    return f"the operator will send it to {which}; follow it with: vmafx train status NAME -n {namespace}"

@@ -1,6 +1,7 @@
 """`vmafx models`: lists the versions of trained models."""
 
 from collections.abc import Iterable
+from copy import copy
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -32,6 +33,12 @@ class _ListByDefault(TyperGroup):
         if not args or (args[0] not in self.commands and args[0] not in HELP["help_option_names"]):
             args = ["list", *args]
         return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Also show the arguments and options of the default command."""
+        shown = copy(self)
+        shown.params = [*self.params, *self.commands["list"].params]
+        TyperGroup.format_help(shown, ctx, formatter)
 
 
 app = typer.Typer(

@@ -1,4 +1,4 @@
-"""`vmafx train`: shows how a training goes."""
+"""`vmafx train`: shows the progress of a training."""
 
 from datetime import datetime
 from pathlib import Path
@@ -25,7 +25,7 @@ COLUMNS = Columns(
     texts=("NOTE",),
     optional=("CHECKPOINT", "VERSIONS", "RATE", "SPEARMAN"),
 )
-app = typer.Typer(help="Show how trainings of models go.", no_args_is_help=True, context_settings=HELP)
+app = typer.Typer(help="Show the progress of trainings.", no_args_is_help=True, context_settings=HELP)
 
 
 def add_to(parent: typer.Typer) -> None:
@@ -78,7 +78,7 @@ async def _watch(client: Client, key: ObjectKey, output: cluster.OutputFormat) -
 
     def current() -> Listing:
         rows = [training_row(training) for training in informer.store.values()]
-        footer = [f"{note}" for row in rows for note in _notes(row)]
+        footer = [note for row in rows for note in _notes(row)]
         return Listing([_listing_row(row, utc_now()) for row in rows], rows, footer)
 
     async with LiveCaches(client, informer) as caches:
@@ -107,8 +107,9 @@ def _listing_row(row: TrainingRow, now: datetime) -> ListingRow:
 def describe(row: TrainingRow, now: datetime) -> list[str]:
     """A line for each fact, and one for each warning."""
     ago = duration(elapsed(row.lastCheckpoint, now))
+    message = "" if any((row.message or "") in text for text in row.warnings) else row.message
     facts = {
-        "phase": f"{cell(row.phase)} ({cell(row.message)})" if row.message else cell(row.phase),
+        "phase": f"{cell(row.phase)} ({cell(message)})" if message else cell(row.phase),
         "samples": f"{row.samples:,}" + (f", {_rate(row)}" if row.samplesPerMinute is not None else ""),
         "last sample": f"{duration(elapsed(row.lastSample, now))} ago" if row.lastSample else "-",
         "loss": cell(_number(row.loss)),

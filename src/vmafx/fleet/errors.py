@@ -1,15 +1,16 @@
 """Errors of the API server, with what the user can do about them.
 
 FleetError
-├── NotInstalled      the cluster does not have the CRDs of vmafx
-├── NotAllowed        the user lacks a permission
+├── NotInstalled        the cluster does not have the CRDs of vmafx
+├── NotAllowed          the user lacks a permission
 ├── NoSuchNamespace
 ├── NoSuchJob
 ├── NoSuchNode
 ├── NoSuchTraining
-├── BadScore          a score that people gave is invalid
-└── JobRejected       the job is invalid
-    └── NameTaken     a job with this name exists
+├── UnreadableTraining  a training that does not match its type
+├── BadScore            a score that people gave is invalid
+└── JobRejected         the job is invalid
+    └── NameTaken       a job with this name exists
 """
 
 from collections.abc import Iterator
@@ -43,6 +44,10 @@ class NoSuchNode(FleetError):
 
 
 class NoSuchTraining(FleetError):
+    pass
+
+
+class UnreadableTraining(FleetError):
     pass
 
 

@@ -8,10 +8,10 @@ from typing import TypeVar, get_args
 from vmafx.api.job import FINISHED, JobProgress, JobStatusView, JobView, Phase
 from vmafx.api.node import NodeStatusView, NodeView
 from vmafx.api.training import TrainingView
-from vmafx.fleet.errors import NoSuchJob, NoSuchNode, NoSuchTraining, explain_errors
+from vmafx.fleet.errors import NoSuchJob, NoSuchNode, NoSuchTraining, UnreadableTraining, explain_errors
 from vmafx.kube import JOBS, NAMESPACES, NODES, TRAININGS, Client, ObjectKey
 from vmafx.kube.decoding import ListPage, UnreadableObject
-from vmafx.kube.errors import Forbidden, NotFound
+from vmafx.kube.errors import Forbidden, NotFound, UnreadableResponse
 
 T = TypeVar("T")
 ALL_PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -70,12 +70,16 @@ class FleetReader:
             return self._readable(await self.client.list(FLEET_TRAININGS, self.namespace))
 
     async def training(self, name: str) -> TrainingView:
-        """The training with this name; NoSuchTraining if it does not exist."""
+        """The training with this name; NoSuchTraining if it does not exist, UnreadableTraining if it is damaged."""
         try:
             with explain_errors():
                 return await self.client.get(FLEET_TRAININGS, ObjectKey(self.namespace, name))
         except (NotFound, ValueError) as error:
             raise NoSuchTraining(f"training {name} not found in namespace {self.namespace}") from error
+        except UnreadableResponse as error:
+            raise UnreadableTraining(
+                f"training {name} in namespace {self.namespace} cannot be read: {error.__cause__ or error}"
+            ) from error
 
     async def named_jobs(self, names: Iterable[str]) -> list[FleetJob]:
         """The jobs with these names; NoSuchJob if one does not exist."""

@@ -5,11 +5,8 @@ from datetime import datetime
 import msgspec
 
 from vmafx.api.meta import Condition
-from vmafx.api.training import ExcludedNode, ModelCheckpoint, TrainingView
+from vmafx.api.training import ExcludedNode, ModelCheckpoint, TrainingView, needs_attention
 from vmafx.fleet.rows import ObjectRow
-
-ATTENTION = {"Ready": "False", "Stale": "True", "Diverged": "True", "Published": "False"}  # conditions to report
-EXPECTED = frozenset({"Paused", "NoCheckpoint", "NoRegistry", "Pushing"})  # reasons that need no attention
 
 
 class TrainingRow(ObjectRow, frozen=True, kw_only=True):
@@ -64,7 +61,7 @@ def training_row(training: TrainingView) -> TrainingRow:
         modelVersion=status.modelVersion,
         model=model_reference(training, latest) if latest is not None else None,
         message=status.message,
-        warnings=tuple(_warning(one) for one in status.conditions if _needs_attention(one)),
+        warnings=tuple(_warning(one) for one in status.conditions if needs_attention(one.type, one.status, one.reason)),
         excludedNodes=status.excludedNodes,
     )
 
@@ -110,10 +107,6 @@ def samples_per_minute(training: TrainingView) -> float | None:
 
 def deleted_training(row: TrainingRow) -> TrainingRow:
     return msgspec.structs.replace(row, phase="Deleted", warnings=(), message=None)
-
-
-def _needs_attention(condition: Condition) -> bool:
-    return ATTENTION.get(condition.type) == condition.status and condition.reason not in EXPECTED
 
 
 def _warning(condition: Condition) -> str:

@@ -20,7 +20,7 @@ FORMATS = (".png", ".svg", ".html")
 def check_plot_name(name: str) -> None:
     """Raise BadInput if `learning_plot` would for this name."""
     if PurePath(name).suffix.lower() not in FORMATS:
-        raise BadInput("options", f"the name of plot {name} must end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+        raise BadInput("options", f"--plot: {name} must end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
 
 
 def learning_plot(name: str, training: str, checkpoints: Sequence[ModelCheckpoint]) -> bytes:

@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.support.commands import Vmafx, line_with
 from tests.support.trainings import training_body
 from vmafx.api.job import VmafxJob, VmafxJobSpec
-from vmafx.api.meta import ObjectMeta
+from vmafx.api.meta import ApiModel, MetaView, ObjectMeta
+from vmafx.cli import models
 from vmafx.clock import utc_now
+from vmafx.fleet import reader
+from vmafx.fleet.errors import UnreadableTraining
 from vmafx.kube import JOBS, TRAININGS, Client, ObjectKey
 
 REGISTRY = "registry.example.com/models/house"
@@ -30,7 +34,7 @@ async def create_training(client: Client, namespace: str, name: str = "house", *
     fields = {
         "phase": "Running", "currentSamples": 2500, "loss": 9.5, "pearson": 0.912, "spearman": 0.854,
         "learningRate": 0.001, "modelVersion": DIGESTS[2], "lastSample": now, "checkpoints": checkpoints,
-        "lastCheckpoint": checkpoints[-1]["time"], "message": "trained on 2,500 samples", "observedGeneration": 1,
+        "lastCheckpoint": checkpoints[-1]["time"], "message": "the trainer learns", "observedGeneration": 1,
     }  # fmt: skip
     await client.patch_status(TRAININGS, key, {**fields, **status})
     return key
@@ -46,7 +50,7 @@ async def test_the_status_of_a_training(vmafx: Vmafx, client: Client, namespace:
         namespace,
         conditions=[
             condition("Ready", "True", "Training", "trained"),
-            condition("Stale", "True", "NoNewSamples", "no new samples came"),
+            condition("Stale", "True", "NoNewSamples", "no new samples"),
             condition("Published", "False", "PushFailed", "refused\x1b[31m"),
         ],
         excludedNodes=[{"name": "n1", "message": "frame numbers do not increase"}],
@@ -55,7 +59,7 @@ async def test_the_status_of_a_training(vmafx: Vmafx, client: Client, namespace:
     assert (done.returncode, done.stderr) == (0, "")
     facts = dict(line.strip().split(":", 1) for line in done.stdout.splitlines() if line.startswith("  "))
     assert {name: text.strip() for name, text in facts.items()} == {
-        "phase": "Running (trained on 2,500 samples)",
+        "phase": "Running (the trainer learns)",
         "samples": "2,500, 100/min",
         "last sample": facts["last sample"].strip(),
         "loss": "9.5",
@@ -67,12 +71,51 @@ async def test_the_status_of_a_training(vmafx: Vmafx, client: Client, namespace:
         "model": f"oci://{REGISTRY}@{DIGESTS[2]}",
     }
     assert done.stdout.splitlines()[-3:] == [
-        "warning: Stale, NoNewSamples: no new samples came",
+        "warning: Stale, NoNewSamples: no new samples",
         "warning: Published, PushFailed: refused\\x1b[31m",
         "warning: node n1 is excluded: frame numbers do not increase",
     ]
     row = json.loads((await vmafx.run("train", "status", "house", "-o", "json")).stdout)
     assert (row["samples"], row["samplesPerMinute"], row["versions"]) == (2500, 100.0, 2)
+
+
+async def test_what_needs_attention_is_shown_once(vmafx: Vmafx, client: Client, namespace: str) -> None:
+    starting = condition("Ready", "False", "Starting", "the trainer is starting")
+    key = await create_training(client, namespace, message="the trainer is starting", conditions=[starting])
+    shown = (await vmafx.run("train", "status", "house")).stdout
+    assert "Running (the trainer is starting)" in shown
+    assert "warning" not in shown
+    full = "cannot store samples: No space left on device"
+    conditions = [
+        condition("Ready", "False", "TrainerFailed", "it diverged"),
+        condition("Degraded", "True", "StorageProblem", full),
+    ]
+    await client.patch_status(TRAININGS, key, {"message": "it diverged", "phase": "Failed", "conditions": conditions})
+    shown = (await vmafx.run("train", "status", "house")).stdout
+    assert shown.count("it diverged") == 1
+    assert shown.splitlines()[-2:] == [
+        "warning: TrainerFailed: it diverged",
+        f"warning: Degraded, StorageProblem: {full}",
+    ]
+
+
+async def test_a_training_that_cannot_be_decoded_is_not_missing(
+    client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stricter(ApiModel):
+        metadata: MetaView
+        spec: int
+
+    await create_training(client, namespace)
+    monkeypatch.setattr(reader, "FLEET_TRAININGS", TRAININGS.decoded_as(Stricter))
+    with pytest.raises(UnreadableTraining, match=r"training house .* cannot be read: Expected `int`.*spec"):
+        await reader.FleetReader(client, namespace).training("house")
+
+
+def test_help_shows_the_options_of_the_default_command() -> None:
+    shown = CliRunner().invoke(models.app, ["--help"]).stdout
+    for text in ("NAME", "--output", "--all-namespaces", "diff"):
+        assert text in shown
 
 
 async def test_a_training_is_watched(vmafx: Vmafx, client: Client, namespace: str) -> None:
@@ -106,7 +149,7 @@ async def test_errors_of_train_status(vmafx: Vmafx, client: Client, namespace: s
     await client.create(TRAININGS, training_body("new"), namespace)
     for arguments, message in {
         ("none",): f"training none not found in namespace {namespace}",
-        ("new", "--plot", "a.pdf"): "the name of plot a.pdf must end in .png, .svg or .html",
+        ("new", "--plot", "a.pdf"): "--plot: a.pdf must end in .png, .svg or .html",
         ("new", "--plot", str(tmp_path / "a.png")): "training new has no version of its model yet",
         ("new", "--plot", "a.png", "--watch"): "cannot be combined",
     }.items():
@@ -164,12 +207,12 @@ async def scores(client: Client, namespace: str) -> dict[str, float | None]:
 async def test_a_job_is_labelled(vmafx: Vmafx, client: Client, namespace: str) -> None:
     await create_job(client, namespace, "a")
     done = await vmafx.run("label", "a", "72.5")
-    assert done.stdout == f"job a in namespace {namespace} has the human score 72.5\n"
+    assert done.stdout == "set the human score of job a to 72.5\n"
     assert "has no training that could learn from it yet" in done.stderr
     assert await scores(client, namespace) == {"a": 72.5}
     await create_training(client, namespace)
     done = await vmafx.run("label", "a", "0")
-    assert "the operator sends it to the training of the namespace" in done.stderr
+    assert f"the operator will send it to 1 training in namespace {namespace}; follow it with: vmafx" in done.stderr
     assert await scores(client, namespace) == {"a": 0.0}
     submitted = await vmafx.run("submit", "s3://b/r.mp4", "s3://b/d.mp4", "--name", "c", "--human-score", "0")
     assert submitted.returncode == 0, submitted.stderr
@@ -195,7 +238,7 @@ async def test_a_file_is_checked_before_the_first_job_is_changed(
         assert await scores(client, namespace) == {}
     file.write_bytes(b"\xef\xbb\xbfscore, job, comment\r\n50.5, a, good\r\n0, b,\r\n")
     done = await vmafx.run("label", "--file", str(file))
-    assert done.stdout == f"2 jobs in namespace {namespace} have human scores\n"
+    assert done.stdout == f"set the human scores of 2 jobs in namespace {namespace}\n"
     assert await scores(client, namespace) == {"a": 50.5, "b": 0.0}
     assert "give either JOB and SCORE, or --file" in (await vmafx.run("label", "a")).stderr
     assert "cannot be read" in (await vmafx.run("label", "--file", "/none.csv")).stderr

@@ -19,7 +19,6 @@ from vmafx.kube import NODES, Client, ObjectKey
 from vmafx.kube.core import PODS
 from vmafx.training.samples import SampleSource
 
-
 # Empty, so that the Secret with a job's credentials cannot set them.
 NO_SAMPLES = {"VMAFX_SAMPLES_URL": "", "VMAFX_SAMPLES_TOKEN": ""}
 
@@ -43,7 +42,7 @@ async def pod_fleet(
 
 async def environment(client: Client, namespace: str, pod: str) -> dict[str, Any]:
     (container,) = (await client.get(PODS, ObjectKey(namespace, pod)))["spec"]["containers"]
-    return {entry["name"]: entry.get("value") for entry in container["env"]}
+    return {entry["name"]: entry.get("value", "") for entry in container["env"]}
 
 
 async def test_the_samples_of_a_pod_reach_the_trainings_that_select_its_node(

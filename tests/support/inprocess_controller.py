@@ -78,7 +78,7 @@ async def controller_replica(
         registry=AgentRegistry(client, cached, sessions, now),
         dispatcher=WorkDispatcher(client, cached, now, clock),
         results=ResultRecorder(client, cached, events, metrics, now),
-        samples=SampleForwarder(cached, SampleKeys(client), trainers, metrics),
+        samples=SampleForwarder(cached, SampleKeys(client), trainers, metrics, clock),
         streams=JobStreams(client),
         default_namespace=namespace or home,
         only_namespace=namespace,

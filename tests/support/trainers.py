@@ -1,5 +1,6 @@
 """Trainings, and a server that answers samples like their trainers: stored, duplicate, refused or unavailable."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Self
 
@@ -32,6 +33,7 @@ class Trainers:
         self.status: Callable[[str], int] = lambda _: OK  # by the name of the training: the status to reply with
         self.stored: dict[tuple[str, SampleSource], SampleBatch] = {}  # by training and source
         self.received = 0
+        self.hold: asyncio.Event | None = None  # replies wait for it
 
     @property
     def address(self) -> str:
@@ -55,6 +57,8 @@ class Trainers:
 
     async def _receive(self, request: web.Request) -> web.Response:
         self.received += 1
+        if self.hold is not None:
+            await self.hold.wait()
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         token = request.headers["Authorization"].removeprefix("Bearer ")
         key = await self._keys.get(namespace)

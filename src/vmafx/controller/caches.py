@@ -10,7 +10,7 @@ from vmafx.jobs.cache import jobs_informer
 from vmafx.jobs.sample_keys import matching_trainings
 from vmafx.jobs.state import uid_of
 from vmafx.kube import NODES, TRAININGS, Client, ObjectKey
-from vmafx.runtime.informer import Informer
+from vmafx.runtime.informer import Informer, OptionalInformer
 
 BY_UID, BY_NODE, BY_NAMESPACE = "uid", "node", "namespace"
 
@@ -53,7 +53,8 @@ def make_caches(client: Client, namespace: str) -> ControllerCaches:
     return ControllerCaches(
         jobs_informer(client, namespace, indexes),
         Informer(client, NODES.decoded_as(NodeView), namespace=namespace),
-        Informer(client, TRAININGS.decoded_as(TrainingSourceView), namespace=namespace, indexes=by_namespace),
+        # Optional: agents must not stop because an older ClusterRole does not allow the controller to read trainings.
+        OptionalInformer(client, TRAININGS.decoded_as(TrainingSourceView), namespace=namespace, indexes=by_namespace),
     )
 
 

@@ -6,22 +6,26 @@ of the token that came with them, which the operator or this service signed when
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Literal, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
 from vmafx.api.job import JobView
-from vmafx.controller.caches import BY_NAMESPACE, ControllerCaches
+from vmafx.clock import loop_time
+from vmafx.controller.caches import BY_NAMESPACE, ControllerCaches, TrainingSourceView
 from vmafx.http.errors import StatusError
 from vmafx.jobs.sample_keys import SampleKeys
 from vmafx.jobs.sample_token import AttemptClaims, TrainerClaims, sign, trainer_audience, unverified_claims
 from vmafx.kube import ObjectKey, key_of
 from vmafx.kube.fetch import fetch
 from vmafx.kube.http1 import HttpResponse
+from vmafx.kube.tls import trust_context
 from vmafx.logs import log
 from vmafx.meters import Counters
 from vmafx.runtime.metrics import Metrics
+from vmafx.runtime.store import ObjectChange
 from vmafx.text import one_line
 from vmafx.training.address import trainer_url
 from vmafx.training.samples import SamplePush, SampleReceipt, SampleSource
@@ -30,7 +34,8 @@ from vmafx.wire.controller_pb2 import PushSamplesResponse
 SAMPLES_PATH = "/v1/samples"
 FORWARD_TIMEOUT = 4.0  # seconds for a trainer to reply; less than a worker Pod waits
 MAX_IN_FLIGHT = 16  # batches on the way to one trainer; further ones are sent again later
-# Replies of something that is not this trainer, of one with another key, or of a busy one: not about the samples.
+PROBE_INTERVAL = 3.0  # seconds without batches for a trainer that took none; then one at a time, until it takes one
+# Statuses that say nothing about the samples: another server, another key, or a busy trainer.
 TEMPORARY_REFUSALS = frozenset({401, 404, 405, 408, 425, 429})
 NO_KEY = "the namespace has no key for samples yet"
 INVALID_TOKEN = "the token of the samples is not valid, or its key was replaced"  # noqa: S105 - a message
@@ -39,10 +44,11 @@ TRAINER_RESULTS: tuple[TrainerResult, ...] = ("stored", "duplicate", "refused", 
 
 
 class TrainerReply(NamedTuple):
-    """What became of a batch at one trainer."""
+    """A trainer's answer to a batch."""
 
     result: TrainerResult
-    message: str = ""
+    message: str = ""  # for the sender of the samples
+    detail: str = ""  # for the log: the text of another server
 
 
 class PushOutcome(NamedTuple):
@@ -55,10 +61,20 @@ class PushOutcome(NamedTuple):
 class SampleForwarder:
     """Signs and verifies the tokens of samples, and forwards samples."""
 
-    def __init__(self, caches: ControllerCaches, keys: SampleKeys, address: str, metrics: Metrics) -> None:
-        self._caches, self._keys, self._address = caches, keys, address
+    def __init__(
+        self,
+        caches: ControllerCaches,
+        keys: SampleKeys,
+        address: str,
+        metrics: Metrics,
+        clock: Callable[[], float] = loop_time,
+    ) -> None:
+        self._caches, self._keys, self._address, self._clock = caches, keys, address, clock
+        # Loading the system's certificates takes too long to do it for each batch.
+        https = urlsplit(address).scheme == "https"
+        self._trust = trust_context(None, "the trainers' address") if https else None
         self._in_flight: Counter[ObjectKey] = Counter()
-        self._failing: set[ObjectKey] = set()  # trainers whose last batch could not be delivered
+        self._failed_at: dict[ObjectKey, float] = {}  # trainers whose last batch could not be delivered
         batches = Counters(
             "vmafx_controller_sample_batches",
             "Batches of samples sent to trainers, by result.",
@@ -66,7 +82,7 @@ class SampleForwarder:
             registry=metrics.registry,
         )
         self._batches = {result: batches.labels(result) for result in TRAINER_RESULTS}
-        caches.trainings.on_change(lambda change: self._failing.discard(change.key))
+        caches.trainings.on_change(self._on_training_change)
 
     async def agent_token(self, job: JobView, node: ObjectKey) -> str:
         """The token for the samples of an attempt that an agent gets; empty if no training wants them."""
@@ -115,9 +131,8 @@ class SampleForwarder:
         return combined(replies)
 
     async def _send(self, key: bytes, trainer: ObjectKey, body: bytes) -> TrainerReply:
-        if self._in_flight[trainer] >= MAX_IN_FLIGHT:
-            reply = TrainerReply("unavailable", f"the trainer of {trainer} is busy")
-        else:
+        reply = self._early_reply(trainer)
+        if reply is None:
             self._in_flight[trainer] += 1
             try:
                 reply = await self._post(key, trainer, body)
@@ -125,9 +140,18 @@ class SampleForwarder:
                 self._in_flight[trainer] -= 1
                 if not self._in_flight[trainer]:
                     del self._in_flight[trainer]
+            self._on_reply(trainer, reply)
         self._batches[reply.result].inc()
-        self._log_outage(trainer, reply)
         return reply
+
+    def _early_reply(self, trainer: ObjectKey) -> TrainerReply | None:
+        """The reply if the batch is not sent: a Pod should not wait for a trainer that is down."""
+        in_flight, failed_at = self._in_flight[trainer], self._failed_at.get(trainer)
+        if in_flight >= MAX_IN_FLIGHT:
+            return TrainerReply("unavailable", f"the trainer of {trainer} is busy")
+        if failed_at is not None and (in_flight or self._clock() - failed_at < PROBE_INTERVAL):
+            return TrainerReply("unavailable", f"the trainer of {trainer} did not take the last samples")
+        return None
 
     async def _post(self, key: bytes, trainer: ObjectKey, body: bytes) -> TrainerReply:
         url = trainer_url(self._address, trainer.namespace, trainer.name, SAMPLES_PATH)
@@ -135,35 +159,42 @@ class SampleForwarder:
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/msgpack"}
         try:
             async with asyncio.timeout(FORWARD_TIMEOUT):
-                response = await fetch(url, method="POST", headers=headers, body=body)
+                response = await fetch(url, trust=self._trust, method="POST", headers=headers, body=body)
         except (OSError, ValueError) as error:
             reason = str(error) or f"no reply within {FORWARD_TIMEOUT:.0f} s"
-            return TrainerReply("unavailable", f"the trainer of {trainer} cannot be reached: {reason}")
+            return TrainerReply("unavailable", f"the trainer of {trainer} cannot be reached", reason)
         return trainer_reply(response, trainer)
 
-    def _log_outage(self, trainer: ObjectKey, reply: TrainerReply) -> None:
+    def _on_reply(self, trainer: ObjectKey, reply: TrainerReply) -> None:
         """Log the first failure of an outage and its end; refusals are shown in the status of the training."""
-        if reply.result == "unavailable" and trainer not in self._failing:
-            self._failing.add(trainer)
-            log.warn("trainer does not take samples; agents keep them", training=str(trainer), error=reply.message)
-        elif reply.result != "unavailable" and trainer in self._failing:
-            self._failing.discard(trainer)
+        fields = {"training": str(trainer), "error": reply.message, "detail": reply.detail}
+        if reply.result == "unavailable":
+            if trainer not in self._failed_at:
+                log.warn("trainer does not take samples; agents keep them", **fields)
+            self._failed_at[trainer] = self._clock()
+            return
+        if self._failed_at.pop(trainer, None) is not None:
             log.info("trainer takes samples again", training=str(trainer))
+        if reply.result == "refused":
+            log.debug("trainer refused samples", **fields)
+
+    def _on_training_change(self, change: ObjectChange[TrainingSourceView]) -> None:
+        if change.new is None:
+            self._failed_at.pop(change.key, None)
 
 
 def trainer_reply(response: HttpResponse, trainer: ObjectKey) -> TrainerReply:
-    """What a trainer's response says about the batch."""
+    """The answer in the HTTP response of a trainer, or of another server at its address."""
     status = response.status
     if status == 200:
         try:
             return TrainerReply(msgspec.json.decode(response.body, type=SampleReceipt).result)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return TrainerReply("unavailable", f"the trainer of {trainer} sent an invalid reply")
-    message = f"the trainer of {trainer} replied with HTTP status {status}: " + one_line(
-        response.body[:1000].decode(errors="replace")
-    )
+    message = f"the trainer of {trainer} replied with HTTP status {status}"
+    detail = one_line(response.body[:1000].decode(errors="replace"))
     refused = 400 <= status < 500 and status not in TEMPORARY_REFUSALS
-    return TrainerReply("refused" if refused else "unavailable", message)
+    return TrainerReply("refused" if refused else "unavailable", message, detail)
 
 
 def combined(replies: Collection[TrainerReply]) -> PushOutcome:

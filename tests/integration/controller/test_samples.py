@@ -2,7 +2,9 @@
 
 import asyncio
 import io
+import itertools
 import json
+import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -230,7 +232,7 @@ async def test_a_trainer_that_refuses_samples_is_not_asked_again(
     garbage = b64encode(b"garbage").decode()
     status, body = await controller.post(samplesToken=token, samples=garbage)
     assert (status, body["result"]) == (200, "REFUSED")
-    assert "HTTP status 422: not a batch of samples" in body["message"]
+    assert body["message"] == f"the trainer of {namespace}/all replied with HTTP status 422"
     assert controller.forwarded("refused") == 1.0
 
 
@@ -250,10 +252,46 @@ async def test_samples_are_sent_again_while_one_trainer_cannot_take_them(
     assert "uid-1" in controller.trainers.attempts("up") - controller.trainers.attempts("down")
     await controller.post(samplesToken=token)
     controller.trainers.status = lambda _: 200
-    assert (await controller.post(samplesToken=token))[1]["result"] == "STORED"
+
+    async def is_stored() -> bool:
+        return bool((await controller.post(samplesToken=token))[1]["result"] == "STORED")
+
+    await eventually(is_stored, "a batch is sent to the trainer again")
     assert "uid-1" in controller.trainers.attempts("down")
     messages = [message for message, _ in logged("training", f"{namespace}/down")]
     assert messages == ["trainer does not take samples; agents keep them", "trainer takes samples again"]
+
+
+async def test_a_pod_does_not_wait_for_a_trainer_that_is_down(client: Client, namespace: str) -> None:
+    """After a failure it gets no batch for a while, and then one at a time."""
+    now = 1000.0
+    key = await add_training(client, namespace, "all")
+    async with (
+        Trainers(client) as trainers,
+        controller_ports(client, namespace, trainers=trainers.address, clock=lambda: now) as (port, url),
+        controller_stub(port) as stub,
+    ):
+        controller = Controller(stub, url, trainers, Metrics())
+        token = await pod_token(client, namespace)
+        await sees_training(controller, token)
+        trainers.status = lambda _: 503
+        _, body = await controller.post(samplesToken=token)
+        assert (body["result"], "HTTP status 503" in body["message"]) == ("RETRY", True)
+        received = trainers.received
+        await client.patch_status(TRAININGS, key, {"currentSamples": 1})  # says nothing about the outage
+        for _ in range(20):
+            assert (await controller.post(samplesToken=token))[1]["result"] == "RETRY"
+        assert trainers.received == received
+        now += forwarding.PROBE_INTERVAL
+        trainers.hold = asyncio.Event()
+        probe = asyncio.create_task(controller.post(samplesToken=token))
+        await eventually(lambda: trainers.received == received + 1, "the trainer is probed")
+        assert (await controller.post(samplesToken=token))[1]["result"] == "RETRY"
+        trainers.status = lambda _: 200
+        trainers.hold.set()
+        assert (await probe)[1]["result"] == "DUPLICATE"
+        assert (await controller.post(samplesToken=token))[1]["result"] == "DUPLICATE"
+        assert trainers.received == received + 2
 
 
 async def _push_reaches(controller: Controller, token: str, training: str) -> bool:
@@ -282,7 +320,7 @@ async def test_a_slow_trainer_gets_a_limited_number_of_batches_at_once(
     assert results == ["DUPLICATE"] * forwarding.MAX_IN_FLIGHT + ["RETRY"] * 3
 
 
-async def test_no_trainer_at_the_address_means_later(client: Client, namespace: str) -> None:
+async def test_no_trainer_at_the_address_means_later(client: Client, namespace: str, logged: Logged) -> None:
     await add_training(client, namespace, "all")
     options = {"trainers": "http://127.0.0.1:1"}
     async with controller_ports(client, namespace, **options) as (port, url), controller_stub(port) as stub:
@@ -290,7 +328,45 @@ async def test_no_trainer_at_the_address_means_later(client: Client, namespace: 
         token = await pod_token(client, namespace)
         await sees_training(controller, token)
         _, body = await controller.post(samplesToken=token)
-    assert (body["result"], "cannot be reached" in body["message"]) == ("RETRY", True)
+    assert body["result"] == "RETRY"
+    ((_, fields),) = logged("training", f"{namespace}/all")
+    assert ("cannot be reached" in str(fields["error"]), bool(fields["detail"])) == (True, True)
+
+
+async def test_the_certificates_for_trainers_are_loaded_once(
+    client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads, load = list[bool](), ssl.create_default_context
+
+    def counted(*arguments: Any, **options: Any) -> ssl.SSLContext:
+        loads.append(True)
+        return load(*arguments, **options)
+
+    monkeypatch.setattr(ssl, "create_default_context", counted)
+    await add_training(client, namespace, "all")
+    times = itertools.count(0.0, forwarding.PROBE_INTERVAL)
+    options: dict[str, Any] = {"trainers": "https://127.0.0.1:1", "clock": lambda: next(times)}
+    async with controller_ports(client, namespace, **options) as (port, url), controller_stub(port) as stub:
+        controller = Controller(stub, url, Trainers(client), Metrics())
+        token = await pod_token(client, namespace)
+        await sees_training(controller, token)
+        for _ in range(3):
+            assert "cannot be reached" in (await controller.post(samplesToken=token))[1]["message"]
+    assert len(loads) == 1
+
+
+async def test_a_controller_that_may_not_read_trainings_serves_agents(
+    client: Client, namespace: str, proxy: FaultyProxy, proxied_client: Client
+) -> None:
+    """Its ClusterRole may be older than the controller."""
+    proxy.choose = lambda request: Refuse(403) if TRAININGS.plural in request.path else None
+    async with controlling(proxied_client, namespace) as controller, operating(client, namespace):
+        agent = Agent(controller.stub, "box")
+        await join(client, namespace, agent)
+        await place(client, namespace, "one")
+        job = (await agent.pull()).job
+        assert (job.name, job.samples_token) == ("one", "")
+        assert (await controller.push(agent, "token")).result == Reply.UNWANTED
 
 
 async def test_a_new_key_invalidates_the_tokens_of_the_old_one(

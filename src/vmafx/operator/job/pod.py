@@ -17,7 +17,7 @@ from vmafx.api.restricted import (
     SCRATCH_VOLUME,
     env_entries,
 )
-from vmafx.jobs.attempt import SPEC_VARIABLE
+from vmafx.jobs.attempt import SAMPLES_TOKEN_VARIABLE, SAMPLES_URL_VARIABLE, SPEC_VARIABLE
 from vmafx.jobs.state import attempt_spec
 from vmafx.kube import JOBS
 from vmafx.operator.context import FIELD_MANAGER
@@ -25,6 +25,8 @@ from vmafx.operator.job.pod_cache import ATTEMPT_LABEL, JOB_LABEL, WORKER_CONTAI
 from vmafx.runtime.child import MANAGED_BY, owner_reference
 
 NODE_LABEL = "vmafx.dev/node"
+# Set in any case: else the Secret with a job's credentials could set them.
+NO_SAMPLES = {SAMPLES_URL_VARIABLE: "", SAMPLES_TOKEN_VARIABLE: ""}
 KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 TERMINATION_GRACE = 30  # seconds
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -107,7 +109,7 @@ def _container(
     env = [
         {"name": SPEC_VARIABLE, "value": work},
         {"name": "VMAFX_BACKEND", "value": job.spec.backend or HARDWARE[node.spec.gpuVendor].backend},
-        *env_entries({**SCRATCH_ENVIRONMENT, **variables}),
+        *env_entries({**SCRATCH_ENVIRONMENT, **NO_SAMPLES, **variables}),
     ]
     env_from = list(_plain(overlay.envFrom))  # the last one wins: the node's, so that its limits apply to every job
     if job.spec.credentialsSecretRef is not None:

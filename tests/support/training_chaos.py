@@ -1,6 +1,7 @@
 """Jobs whose samples train a model while trainer, controllers and agents are killed; then the invariants are checked.
 
-A job is identified by its human score, which travels with its samples: samples with a wrong source are found.
+Some replies of the trainer are lost, too. A job is identified by its human score, which travels with its samples:
+samples with a wrong source are found.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ FAULTS: tuple[TrainingFault, ...] = (
     "kill controllers",
 )
 AT_ONCE = 6  # unfinished jobs
+LOST_REPLIES = 0.2  # share of the trainer's replies: what they acknowledge is sent again
 MAX_PAUSE = 2.0  # seconds between two faults
 CONTROLLERS_DOWN = 1.0  # seconds
 
@@ -51,6 +53,8 @@ class TrainingChaos:
         ]
         self._faults = [FAULTS[number % len(FAULTS)] for number in range(faults)]
         self._choice.shuffle(self._faults)
+        replies = random.Random(seed)
+        processes.kubelet.loses_reply = lambda: replies.random() < LOST_REPLIES
         self.injected: Counter[TrainingFault] = Counter()
         self._versions: dict[int, set[str]] = {}  # digests that were ever seen, by number
 

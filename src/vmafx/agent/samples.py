@@ -6,6 +6,7 @@ that names the source is stored with each batch, so that one is never sent as th
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,14 +31,7 @@ from vmafx.text import one_line
 from vmafx.wire.controller_pb2 import PushSamplesResponse
 
 SEGMENT_BYTES = 256 << 10  # batches of a segment with undelivered ones may be sent again after a restart
-FINAL_RESULTS = frozenset(
-    {
-        PushSamplesResponse.STORED,
-        PushSamplesResponse.DUPLICATE,
-        PushSamplesResponse.REFUSED,
-        PushSamplesResponse.UNWANTED,
-    }
-)
+MAX_RETRIED = 64  # batches that are sent again before the next delay
 
 
 class SpooledSamples(msgspec.Struct, frozen=True):
@@ -56,7 +50,8 @@ class SpoolEntry(NamedTuple):
 class SampleSpool:
     """Batches in one folder, which is created with the first one; beyond `max_bytes`, the oldest are deleted.
 
-    Only `put` and `release` write to the disk; `release` may be called in a thread.
+    Only `put` and `release` write to the disk; `release` may be called in a thread. `fresh`, `oldest` and `next_retry`
+    raise OSError if the disk cannot be read.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
@@ -65,6 +60,7 @@ class SampleSpool:
         self._done = 0  # batches up to this position are done with
         self._done_later: set[int] = set()  # and these
         self._tried = 0  # batches up to this position were sent once, or were there at the start
+        self._retried = 0  # the last one that was sent again
         self._dropped = self._damaged = 0  # as logged
         if folder.exists():
             self._open()
@@ -101,13 +97,25 @@ class SampleSpool:
             self._done_later.clear()
         return entry
 
+    def next_retry(self) -> SpoolEntry | None:
+        """The next batch that was sent before and is not done with; None after the last one, then from the start."""
+        entry = self._next(max(self._retried, self._done))
+        while entry is not None and entry.position in self._done_later:
+            entry = self._next(entry.position)
+        if entry is None or entry.position > self._tried:
+            self._retried = 0
+            return None
+        self._retried = entry.position
+        return entry
+
     def mark_tried(self, position: int) -> None:
         self._tried = max(self._tried, position)
 
     def mark_done(self, position: int) -> None:
         self._done_later.add(position)
         self.mark_tried(position)
-        self.oldest()
+        with suppress(OSError):  # the next call finds the oldest again
+            self.oldest()
 
     def mark_all_done(self) -> None:
         if self._log is not None:
@@ -142,7 +150,11 @@ class SampleSpool:
         for position, content in self._log.read(after) if self._log is not None else ():
             try:
                 return SpoolEntry(position, msgspec.msgpack.decode(content, type=SpooledSamples))
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:  # of another version of the agent
+            except (
+                msgspec.DecodeError,
+                UnicodeDecodeError,
+                RecursionError,
+            ) as error:  # of another version
                 log.warn("stored samples cannot be read; they are skipped", error=str(error))
         return None
 
@@ -156,7 +168,8 @@ class SampleSender:
         self._link, self._registration, self._spool = link, registration, spool
         self._session_rejected = session_rejected
         self._stored = asyncio.Event()
-        self._retries, self._retry_at = Retries(BACKOFF), 0.0
+        self._retries, self._retry_at = Retries(BACKOFF), 0.0  # of batches that were not delivered
+        self._errors = Retries(BACKOFF)  # of calls without a reply
         self._outage = OutageLog("cannot push samples; they are kept and retried", "samples are pushed again")
         self._unsupported = False
 
@@ -169,65 +182,91 @@ class SampleSender:
         self._stored.set()
 
     async def run(self) -> None:
-        """Run until cancelled. New batches go first: the trainer of an old one may be down, and others not."""
+        """Run until cancelled."""
         while True:
-            self._stored.clear()
-            entry = self._spool.fresh()
-            if entry is None and loop_time() >= self._retry_at:
-                entry = self._spool.oldest()
-            if entry is not None:
-                await self._push(entry)
-                continue
-            waits = self._spool.oldest() is not None
             try:
-                async with asyncio.timeout_at(self._retry_at if waits else None):
-                    await self._stored.wait()
-            except TimeoutError:
-                pass
+                await self._push_fresh()
+                wait_until = self._retry_at if self._spool.oldest() is not None else None
+                if wait_until is not None and loop_time() >= wait_until:
+                    await self._retry()
+                else:
+                    await self._wait(wait_until)
+            except OSError as error:
+                log.warn("cannot read stored samples, will retry", error=error.strerror)
+                await asyncio.sleep(self._errors.next())
 
-    async def _push(self, entry: SpoolEntry) -> None:
+    async def _push_fresh(self) -> None:
+        self._stored.clear()
+        while (entry := self._spool.fresh()) is not None:
+            if not await self._push(entry) and loop_time() >= self._retry_at:
+                self._retry_at = loop_time() + self._retries.next()
+
+    async def _retry(self) -> None:
+        """Push the next batches of the backlog again, and new ones first: their trainers may be others."""
+        delivered = False
+        for number in range(MAX_RETRIED):
+            entry = self._spool.next_retry()
+            if entry is None and number == 0:  # the last retries ended with the last batch
+                entry = self._spool.next_retry()
+            if entry is None:
+                break
+            delivered |= await self._push(entry)
+            await self._push_fresh()
+        if delivered:
+            self._retries.reset()
+        self._retry_at = loop_time() if delivered else loop_time() + self._retries.next()
+
+    async def _wait(self, until: float | None) -> None:
+        """Wait for a new batch."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                await self._stored.wait()
+
+    async def _push(self, entry: SpoolEntry) -> bool:
+        """Whether the batch is done with. If not, later ones go on: it may be the only one that fails."""
         session = await self._registration.session()
         attempt = entry.samples.attempt
         try:
             reply = await self._link.push_samples(session, entry.samples.token, entry.samples.batch)
         except SessionRejected:
             self._session_rejected()
-            await asyncio.sleep(self._retries.next())
+            await asyncio.sleep(self._errors.next())
+            return False
         except NotSupported as error:
             if not self._unsupported:
                 log.warn("the controller takes no samples; they are deleted", error=str(error))
             self._unsupported = True
             self._spool.mark_all_done()
             await in_thread(self._spool.release)
+            return True
         except InvalidRequest as error:
             log.error("the controller cannot read samples; they are deleted", attempt=attempt, error=str(error))
-            await self._finish(entry)
+            return await self._finish(entry)
         except ControllerError as error:
             self._outage.failed(error, attempt=attempt)
-            await asyncio.sleep(self._retries.next())
-        else:
-            self._outage.recovered()
-            await self._on_reply(entry, reply)
-
-    async def _on_reply(self, entry: SpoolEntry, reply: PushSamplesResponse) -> None:
-        attempt = entry.samples.attempt
-        if reply.result not in FINAL_RESULTS:
-            log.debug("samples not delivered yet", attempt=attempt, error=one_line(reply.message))
             self._spool.mark_tried(entry.position)
-            if loop_time() >= self._retry_at:
-                self._retry_at = loop_time() + self._retries.next()
-            return
+            await self._wait(loop_time() + self._errors.next())
+            return False
+        self._outage.recovered()
+        self._errors.reset()
+        return await self._on_reply(entry, reply)
+
+    async def _on_reply(self, entry: SpoolEntry, reply: PushSamplesResponse) -> bool:
+        attempt = entry.samples.attempt
         match reply.result:
+            case PushSamplesResponse.STORED | PushSamplesResponse.DUPLICATE:
+                log.debug("samples delivered", attempt=attempt)
             case PushSamplesResponse.REFUSED:
                 log.warn("samples refused; they are deleted", attempt=attempt, error=one_line(reply.message))
             case PushSamplesResponse.UNWANTED:
                 log.info("no training uses samples of this node; they are deleted", attempt=attempt)
             case _:
-                log.debug("samples delivered", attempt=attempt)
-        await self._finish(entry)
+                log.debug("samples not delivered yet", attempt=attempt, error=one_line(reply.message))
+                self._spool.mark_tried(entry.position)
+                return False
+        return await self._finish(entry)
 
-    async def _finish(self, entry: SpoolEntry) -> None:
-        self._retries.reset()
-        self._retry_at = 0.0
+    async def _finish(self, entry: SpoolEntry) -> bool:
         self._spool.mark_done(entry.position)
         await in_thread(self._spool.release)
+        return True

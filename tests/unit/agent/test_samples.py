@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import Logged
 from tests.support.waiting import eventually
+from vmafx.agent import samples
 from vmafx.agent.controller_link import (
     AgentSession,
     ControllerError,
@@ -27,6 +28,7 @@ from vmafx.agent.controller_link import (
 )
 from vmafx.agent.registration import Registration
 from vmafx.agent.samples import SampleSender, SampleSpool, SpooledSamples
+from vmafx.backoff import Backoff
 from vmafx.segments import SegmentLog
 from vmafx.wire import controller_pb2 as wire
 
@@ -194,11 +196,61 @@ async def test_a_trainer_that_is_down_does_not_hold_up_new_batches(tmp_path: Pat
         for attempt in "abc":
             sender.store(batch(attempt))
         await eventually(lambda: {"b", "c"} <= set(link.pushed), "each is sent at once")
-        await eventually(lambda: link.pushed.count("a") > 1, "the oldest is tried again")
-        assert (link.pushed.count("b"), link.pushed.count("c")) == (1, 1)
+        await eventually(lambda: link.pushed.count("c") > 1, "all are tried again")
         down = False
         await eventually(lambda: spool.oldest() is None, "all are delivered")
-        assert link.pushed[-3:] == ["a", "b", "c"]
+        assert sorted(link.pushed[-3:]) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("answer", [RETRY, ControllerUnreachable("INTERNAL"), ControllerRefused("no")], ids=str)
+async def test_a_batch_that_always_fails_holds_up_no_other(tmp_path: Path, answer: Any) -> None:
+    """Neither new ones, nor those that failed once."""
+    link, failed = Link(), set[str]()
+
+    def fail_once(attempt: str) -> int | ControllerError:
+        if attempt == "a" or attempt not in failed:
+            failed.add(attempt)
+            return answer  # type: ignore[no-any-return]
+        return STORED
+
+    link.answer = fail_once
+    async with sending(tmp_path, link) as (sender, spool):
+        for attempt in "abc":
+            sender.store(batch(attempt))
+        await eventually(lambda: spool._done_later == {2, 3}, "the others are delivered")
+        assert (link.pushed.count("b"), link.pushed.count("c")) == (2, 2)
+        failed.add("d")
+        sender.store(batch("d"))
+        await eventually(lambda: "d" in link.pushed, "a new one is sent although the first one waits")
+    assert on_disk(tmp_path)[0] == "a"
+
+
+async def test_retries_go_through_a_long_backlog_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "MAX_RETRIED", 2)
+    monkeypatch.setattr(samples, "BACKOFF", Backoff(0.01, 0.01))
+    link = Link()
+    link.answer = lambda _: RETRY
+    async with sending(tmp_path, link) as (sender, _):
+        for attempt in "abcde":
+            sender.store(batch(attempt))
+        await eventually(lambda: len(link.pushed) >= 5 + 15, "all are tried again")
+    assert link.pushed[:20] == list("abcde" * 4)
+
+
+async def test_a_disk_that_cannot_be_read_loses_no_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Logged
+) -> None:
+    def fail(*_: object) -> Any:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    link = Link()
+    async with sending(tmp_path, link) as (sender, spool):
+        with monkeypatch.context() as patched:
+            patched.setattr(SegmentLog, "read", fail)
+            sender.store(batch("a"))
+            await eventually(lambda: logged("level", "warn"), "the error is logged")
+        await eventually(lambda: spool._done == 1, "it is delivered")
+    assert link.pushed == ["a"]
 
 
 async def test_undelivered_batches_survive_a_restart(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class ResultSpool:
         for path in sorted(files, key=lambda path: path.stat().st_mtime_ns):
             try:
                 done = msgspec.json.decode(path.read_bytes(), type=SpooledResult)
-            except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 aside = path.with_suffix(DAMAGED_SUFFIX)
                 log.warn("damaged result file renamed", file=aside, error=error)
                 path.replace(aside)

@@ -38,7 +38,7 @@ PROBE_INTERVAL = 3.0  # seconds without batches for a trainer that took none; th
 # Statuses that say nothing about the samples: another server, another key, or a busy trainer.
 TEMPORARY_REFUSALS = frozenset({401, 404, 405, 408, 425, 429})
 NO_KEY = "the namespace has no key for samples yet"
-INVALID_TOKEN = "the token of the samples is not valid, or its key was replaced"  # noqa: S105 - a message
+INVALID_TOKEN = "the token of the samples is not valid or has expired, or its key was replaced"  # noqa: S105 - a message
 TrainerResult = Literal["stored", "duplicate", "refused", "unavailable"]
 TRAINER_RESULTS: tuple[TrainerResult, ...] = ("stored", "duplicate", "refused", "unavailable")
 

@@ -105,7 +105,7 @@ class WorkerProcess:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - READ_SIZE))
                 *_, last = [line for line in file.read().split(b"\n")[:-1] if line]
             return msgspec.json.decode(last, type=Progress)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
 
     def samples(self, max_bytes: int) -> bytes | None:

@@ -776,7 +776,7 @@ class PushSamplesResponse(_message.Message):
         DUPLICATE: PushSamplesResponse._Result.ValueType  # 2
         """all of them had them before"""
         REFUSED: PushSamplesResponse._Result.ValueType  # 3
-        """for good: the samples are invalid, or not accepted from this node"""
+        """final: the samples are invalid, or not accepted from this node"""
         UNWANTED: PushSamplesResponse._Result.ValueType  # 4
         """no training uses samples of this node"""
         RETRY: PushSamplesResponse._Result.ValueType  # 5
@@ -789,7 +789,7 @@ class PushSamplesResponse(_message.Message):
     DUPLICATE: PushSamplesResponse.Result.ValueType  # 2
     """all of them had them before"""
     REFUSED: PushSamplesResponse.Result.ValueType  # 3
-    """for good: the samples are invalid, or not accepted from this node"""
+    """final: the samples are invalid, or not accepted from this node"""
     UNWANTED: PushSamplesResponse.Result.ValueType  # 4
     """no training uses samples of this node"""
     RETRY: PushSamplesResponse.Result.ValueType  # 5

@@ -92,7 +92,7 @@ async def _run(settings: WorkerSettings, environ: Mapping[str, str]) -> ScoredAt
         asyncio.get_running_loop().add_signal_handler(number, lambda: task and task.cancel())
     try:
         attempt = msgspec.json.decode(settings.work, type=AttemptSpec)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         message = f"{SPEC_VARIABLE} is invalid ({error}); the worker may be older than the operator or agent"
         return ScoredAttempt(failed_result("", NodeFault(message)))
     log.info(

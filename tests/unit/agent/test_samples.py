@@ -120,6 +120,15 @@ def test_damaged_batches_are_skipped_with_a_warning(tmp_path: Path, logged: Logg
     assert [fields["batches"] for _, fields in logged("level", "warn")] == [1]
 
 
+@pytest.mark.parametrize("content", [b"", b"\xc1", b"\x81\xa1x" + b"\x91" * 5000], ids=["empty", "invalid", "nested"])
+def test_batches_of_another_version_are_skipped_with_a_warning(tmp_path: Path, logged: Logged, content: bytes) -> None:
+    with closing(SegmentLog(tmp_path)) as log:
+        log.append(content)
+        log.append(msgspec.msgpack.encode(batch("a")))
+    assert stored(SampleSpool(tmp_path, MIB)) == ["a"]
+    assert logged("level", "warn")
+
+
 def test_a_full_disk_only_loses_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Logged) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

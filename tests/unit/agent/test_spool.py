@@ -42,7 +42,12 @@ def test_no_attempt_id_leads_out_of_the_folder(tmp_path: Path, attempt: str) -> 
     assert spool.read() == []
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"id":"x"}', b"\xff\xfe", b'{"id":"x","name":"y","answer":{"id":1}}'])
+NESTED = pytest.param(b'{"x":' + b"[" * 5000, id="nested")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b'{"id":"x"}', b"\xff\xfe", b'{"id":"x","name":"y","answer":{"id":1}}', NESTED]
+)
 def test_a_damaged_file_is_renamed_with_a_warning(
     tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,7 +42,7 @@ class _Payload(msgspec.Struct, frozen=True):
     claims: msgspec.Raw
 
 
-C = TypeVar("C", AttemptClaims, TrainerClaims)
+C = TypeVar("C", bound=AttemptClaims | TrainerClaims)
 
 
 def trainer_audience(namespace: str, name: str) -> str:

@@ -40,6 +40,7 @@ BATCH = encode_batch(_made)
 
 
 JSON = {"Content-Type": "application/json"}
+NESTED = b'{"expires":1,"claims":' + b"[" * 1400
 
 
 def _stream(body: Any) -> io.BytesIO:
@@ -210,6 +211,8 @@ async def test_hostile_requests_are_rejected_and_reach_no_trainer(
         await pod_token(client, namespace, agent=True),
         sign(key, AttemptClaims("../secrets", "pool", "uid", "uid-0")),
         sign(key, AttemptClaims("", "pool", "uid", "uid-0")),
+        sign(key, AttemptClaims(namespace, "pool", "uid", "uid-0"), lambda: 1e9),  # expired
+        f"v1.{b64encode(NESTED).decode()}.AA",
         "x" * 100_000,
     ):
         status, body = await controller.post(samplesToken=token)

@@ -57,6 +57,7 @@ async def test_metrics_and_probes(trainer: TrainerProcess) -> None:
         "nonsense",
         sign(b"another key", TrainerClaims(trainer_audience(NAMESPACE, NAME))),
         sign(KEY.encode(), TrainerClaims(trainer_audience(NAMESPACE, "another"))),
+        sign(KEY.encode(), TrainerClaims(trainer_audience(NAMESPACE, NAME)), lambda: 1e9),  # expired
         sign(KEY.encode(), AttemptClaims(NAMESPACE, "n1", "job-0", "job-0-0")),
     ],
     ids=["none", "nonsense", "another key", "another training", "that of a Pod"],

@@ -57,10 +57,10 @@ async def test_metrics_and_probes(trainer: TrainerProcess) -> None:
         "nonsense",
         sign(b"another key", TrainerClaims(trainer_audience(NAMESPACE, NAME))),
         sign(KEY.encode(), TrainerClaims(trainer_audience(NAMESPACE, "another"))),
-        sign(KEY.encode(), TrainerClaims(trainer_audience(NAMESPACE, NAME)), lambda: 1e9),  # expired
+        sign(KEY.encode(), TrainerClaims(trainer_audience(NAMESPACE, NAME)), lambda: 1e9),
         sign(KEY.encode(), AttemptClaims(NAMESPACE, "n1", "job-0", "job-0-0")),
     ],
-    ids=["none", "nonsense", "another key", "another training", "that of a Pod"],
+    ids=["none", "nonsense", "another key", "another training", "expired", "that of a Pod"],
 )
 async def test_only_the_controller_and_the_operator_may_send(trainer: TrainerProcess, token: str) -> None:
     for path, body in (("/v1/samples", push()), ("/v1/labels", [HumanScore("job-0", 20.0)])):

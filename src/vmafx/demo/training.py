@@ -107,7 +107,7 @@ def _write_training(file: Path, repository: str) -> Path:
         "baseModel": "vmaf_v0.6.1",
         "learningRate": 0.01,
         "emaDecay": 0.9,  # a short demo has few steps to average over
-        "checkpoint": {"interval": "1s", "minSamples": 100},
+        "checkpoint": {"interval": "1s", "minSamples": 40},
         "outputRegistry": repository,
     }
     meta = {"name": TRAINING}

@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import msgspec
+
 from vmafx.api.meta import API_VERSION
 from vmafx.api.training import TrainingView
 from vmafx.jobs.sample_keys import KEY_TTL, SampleKeys
@@ -122,7 +124,7 @@ class TrainingReconciler:
             self.poller.forget(key)
         else:
             self.poller.follow(key, training.metadata.uid, trainer, changing=is_changing(state))
-        return state
+        return msgspec.structs.replace(state, poll=self.poller.latest(key))
 
     async def _write_status(self, training: TrainingView, decision: TrainingDecision) -> bool:
         """Whether the status is as decided; not if the training was changed or deleted since it was read."""

@@ -15,9 +15,9 @@ from vmafx.operator.context import FIELD_MANAGER, OperatorContext
 from vmafx.operator.training import manifests
 from vmafx.operator.training.changes import events_of
 from vmafx.operator.training.decide import (
+    ObservedTraining,
     TrainingDecision,
     TrainingProblem,
-    TrainingState,
     decide,
     is_changing,
     is_undecided,
@@ -71,7 +71,7 @@ class TrainingReconciler:
         if training is None or training.metadata.deletionTimestamp is not None or self._status.must_wait(key, training):
             return ReconcileResult.done()
         if training.status.phase is None:  # on sight: creating the children may take long
-            await self._write_status(training, decide(TrainingState(training=training)))
+            await self._write_status(training, decide(ObservedTraining(training=training)))
             return ReconcileResult.retry() if self._status.is_outdated(key) else ReconcileResult.after(0)
         volume, synced = VolumeState(), SyncResult()
         sample_key = await self._sample_key(training)
@@ -108,10 +108,10 @@ class TrainingReconciler:
 
     def _follow(
         self, key: ObjectKey, training: TrainingView, volume: VolumeState, problems: list[TrainingProblem]
-    ) -> TrainingState:
+    ) -> ObservedTraining:
         """Gather what the status depends on, and read the trainer's status as often as it may change."""
         trainer = live_trainer(self._deployment(training))
-        state = TrainingState(
+        state = ObservedTraining(
             training=training,
             trainer=trainer,
             poll=self.poller.latest(key),

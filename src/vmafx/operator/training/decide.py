@@ -60,7 +60,7 @@ class TrainerPoll(msgspec.Struct, frozen=True):
         return self.status is not None and self.failures < MIN_FAILURES
 
 
-class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedTraining(msgspec.Struct, frozen=True, kw_only=True):
     """All that the status depends on."""
 
     training: TrainingView
@@ -92,7 +92,7 @@ class TrainingDecision(msgspec.Struct, frozen=True):
     inherited: int = 0  # number of the latest checkpoint that an earlier training of the same name has left
 
 
-def decide(state: TrainingState) -> TrainingDecision:
+def decide(state: ObservedTraining) -> TrainingDecision:
     phase, ready = _readiness(state)
     fields: dict[str, Any] = {
         "phase": phase,
@@ -120,7 +120,7 @@ def poll_interval(poll: TrainerPoll, quick_for: float, interval: float, *, chang
     return QUICK_INTERVAL if (starts or changing) and quick_for < QUICK_PERIOD else interval
 
 
-def is_changing(state: TrainingState) -> bool:
+def is_changing(state: ObservedTraining) -> bool:
     """Whether the trainer is about to report something else: it is replaced, paused or resumed."""
     if not state.answered:
         return True
@@ -163,13 +163,13 @@ def reported_fields(status: TrainerStatus) -> VmafxModelTrainingStatus:
     return msgspec.convert(msgspec.to_builtins(fields), VmafxModelTrainingStatus)
 
 
-def is_undecided(state: TrainingState) -> bool:
+def is_undecided(state: ObservedTraining) -> bool:
     """Whether the trainer has not been asked yet, so that the status that is known still holds."""
     asked = state.poll.status is not None or state.poll.failures >= MIN_FAILURES
     return not asked and not state.problems and state.trainer is not None and state.trainer.rolled_out
 
 
-def _readiness(state: TrainingState) -> tuple[TrainingPhase, NewCondition]:
+def _readiness(state: ObservedTraining) -> tuple[TrainingPhase, NewCondition]:
     phase, reason, message = _reported_state(state) if state.poll.reachable else _silent_state(state)
     if state.problems:
         reason, message = state.problems[0].reason, "; ".join(one.message for one in state.problems)
@@ -179,7 +179,7 @@ def _readiness(state: TrainingState) -> tuple[TrainingPhase, NewCondition]:
     return phase, NewCondition("Ready", "True" if reason == "Training" else "False", reason, message)
 
 
-def _reported_state(state: TrainingState) -> tuple[TrainingPhase, str, str]:
+def _reported_state(state: ObservedTraining) -> tuple[TrainingPhase, str, str]:
     """Phase, reason and message of a training whose trainer answers."""
     status = state.poll.status or TrainerStatus(phase="Initializing")
     message = one_line(status.message)
@@ -196,7 +196,7 @@ def _reported_state(state: TrainingState) -> tuple[TrainingPhase, str, str]:
     return "Running", "Training", message or "the trainer learns from the samples that arrive"
 
 
-def _silent_state(state: TrainingState) -> tuple[TrainingPhase, str, str]:
+def _silent_state(state: ObservedTraining) -> tuple[TrainingPhase, str, str]:
     """The same of a training whose trainer does not answer: it keeps its phase, unless it cannot go on."""
     known, trainer = state.training.status.phase, state.trainer
     if trainer is not None and trainer.rolled_out:

@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import msgspec
+
 from vmafx.api.meta import API_VERSION
 from vmafx.api.training import TrainingView
 from vmafx.jobs.sample_keys import KEY_TTL, SampleKeys
@@ -13,9 +15,9 @@ from vmafx.operator.context import FIELD_MANAGER, OperatorContext
 from vmafx.operator.training import manifests
 from vmafx.operator.training.changes import events_of
 from vmafx.operator.training.decide import (
+    ObservedTraining,
     TrainingDecision,
     TrainingProblem,
-    TrainingState,
     decide,
     is_changing,
     is_undecided,
@@ -69,7 +71,7 @@ class TrainingReconciler:
         if training is None or training.metadata.deletionTimestamp is not None or self._status.must_wait(key, training):
             return ReconcileResult.done()
         if training.status.phase is None:  # on sight: creating the children may take long
-            await self._write_status(training, decide(TrainingState(training=training)))
+            await self._write_status(training, decide(ObservedTraining(training=training)))
             return ReconcileResult.retry() if self._status.is_outdated(key) else ReconcileResult.after(0)
         volume, synced = VolumeState(), SyncResult()
         sample_key = await self._sample_key(training)
@@ -106,10 +108,10 @@ class TrainingReconciler:
 
     def _follow(
         self, key: ObjectKey, training: TrainingView, volume: VolumeState, problems: list[TrainingProblem]
-    ) -> TrainingState:
+    ) -> ObservedTraining:
         """Gather what the status depends on, and read the trainer's status as often as it may change."""
         trainer = live_trainer(self._deployment(training))
-        state = TrainingState(
+        state = ObservedTraining(
             training=training,
             trainer=trainer,
             poll=self.poller.latest(key),
@@ -122,7 +124,7 @@ class TrainingReconciler:
             self.poller.forget(key)
         else:
             self.poller.follow(key, training.metadata.uid, trainer, changing=is_changing(state))
-        return state
+        return msgspec.structs.replace(state, poll=self.poller.latest(key))
 
     async def _write_status(self, training: TrainingView, decision: TrainingDecision) -> bool:
         """Whether the status is as decided; not if the training was changed or deleted since it was read."""

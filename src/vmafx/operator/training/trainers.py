@@ -114,6 +114,8 @@ class TrainerPoller:
             followed = None
         if followed is None or followed.trainer != trainer:
             poll = followed.poll if followed is not None else TrainerPoll()
+            if followed is not None and trainer.rolled_out and not followed.trainer.rolled_out:
+                poll = TrainerPoll(poll.status, trainer=poll.trainer)  # what failed until now was due to the start
             self._followed[key] = _Followed(uid, trainer, changing, poll, quick_since=loop_time(), due=loop_time())
             self._wake.set()
         elif followed.changing != changing:
@@ -140,8 +142,11 @@ class TrainerPoller:
                         await self._wake.wait()
 
     async def _read(self, key: ObjectKey, followed: _Followed) -> None:
-        before, poll = followed.poll, await self._poll(key, followed)
-        followed.reading = False
+        before = followed.poll
+        try:
+            poll = await self._poll(key, followed)
+        finally:
+            followed.reading = False
         if self._followed.get(key) is not followed:  # forgotten or replaced meanwhile
             return
         if before.failures == 0 and (poll.failures or before.status is None):

@@ -6,7 +6,7 @@ from typing import Any
 from tests.unit.operator.training.training_views import NOW, view
 from vmafx.api.training import TrainingView
 from vmafx.operator.training.changes import TrainingEvent, events_of
-from vmafx.operator.training.decide import LiveTrainer, TrainerPoll, TrainingState, decide
+from vmafx.operator.training.decide import LiveTrainer, ObservedTraining, TrainerPoll, decide
 from vmafx.training.status import CheckpointInfo, Quality, TrainerStatus
 
 SINCE = {"lastTransitionTime": NOW, "message": ""}
@@ -16,7 +16,7 @@ READY = {"type": "Ready", "status": "True", "reason": "Training", **SINCE}
 def events(training: TrainingView, **status: Any) -> list[TrainingEvent]:
     trainer = LiveTrainer(1, 1, rolled_out=True)
     poll = TrainerPoll(TrainerStatus(**{"phase": "Running", **status}), trainer=trainer)
-    return events_of(training, decide(TrainingState(training=training, trainer=trainer, poll=poll)))
+    return events_of(training, decide(ObservedTraining(training=training, trainer=trainer, poll=poll)))
 
 
 def known(**status: Any) -> TrainingView:

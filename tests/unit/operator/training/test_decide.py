@@ -14,10 +14,10 @@ from vmafx.operator.training.decide import (
     QUICK_INTERVAL,
     QUICK_PERIOD,
     LiveTrainer,
+    ObservedTraining,
     TrainerPoll,
     TrainingDecision,
     TrainingProblem,
-    TrainingState,
     decide,
     is_changing,
     is_undecided,
@@ -73,7 +73,7 @@ def ready(decision: TrainingDecision) -> tuple[Any, str, str]:
 def test_phase_and_readiness(
     known: str | None, trainer: LiveTrainer | None, poll: TrainerPoll, expected: tuple[str, str, str]
 ) -> None:
-    state = TrainingState(training=view({"phase": known} if known else {}), trainer=trainer, poll=poll)
+    state = ObservedTraining(training=view({"phase": known} if known else {}), trainer=trainer, poll=poll)
     assert ready(decide(state)) == expected
 
 
@@ -91,7 +91,7 @@ def test_a_changed_spec_is_not_ready_before_its_trainer_has_answered(
     trainer: LiveTrainer, asked: LiveTrainer, phase: TrainingPhase
 ) -> None:
     poll = answer(phase, trainer=asked, samples=7)
-    state = TrainingState(training=view({"phase": phase}, paused=phase == "Paused"), trainer=trainer, poll=poll)
+    state = ObservedTraining(training=view({"phase": phase}, paused=phase == "Paused"), trainer=trainer, poll=poll)
     decision = decide(state)
     assert ready(decision) == (phase, "False", "Starting")
     assert decision.fields["currentSamples"] == 7
@@ -99,20 +99,20 @@ def test_a_changed_spec_is_not_ready_before_its_trainer_has_answered(
 
 
 def test_a_pod_that_is_not_ready_for_a_while_keeps_its_answer() -> None:
-    state = TrainingState(training=view(), trainer=LiveTrainer(1, 0, rolled_out=True), poll=answer())
+    state = ObservedTraining(training=view(), trainer=LiveTrainer(1, 0, rolled_out=True), poll=answer())
     assert ready(decide(state)) == ("Running", "True", "Training")
 
 
 def test_a_storage_problem_is_shown_while_the_trainer_learns() -> None:
     text = "cannot store samples: No space left on device"
-    state = TrainingState(training=view(), trainer=UP, poll=answer(message=text, degraded=text))
+    state = ObservedTraining(training=view(), trainer=UP, poll=answer(message=text, degraded=text))
     (condition,) = [one for one in decide(state).conditions if one.type == "Degraded"]
     assert (condition.status, condition.reason, condition.message) == ("True", "StorageProblem", text)
     assert ready(decide(state)) == ("Running", "True", "Training")
 
 
 def test_a_volume_that_is_being_deleted_is_shown_while_the_trainer_learns() -> None:
-    state = TrainingState(training=view(), trainer=UP, poll=answer(), waiting="it is being deleted", deleting=True)
+    state = ObservedTraining(training=view(), trainer=UP, poll=answer(), waiting="it is being deleted", deleting=True)
     decision = decide(state)
     assert [one.message for one in decision.conditions if one.type == "Degraded"] == ["it is being deleted"]
     assert ready(decision) == ("Running", "True", "Training")
@@ -120,7 +120,7 @@ def test_a_volume_that_is_being_deleted_is_shown_while_the_trainer_learns() -> N
 
 
 def test_the_message_does_not_change_with_every_sample() -> None:
-    states = [TrainingState(training=view(), trainer=UP, poll=answer(samples=count)) for count in (1, 2)]
+    states = [ObservedTraining(training=view(), trainer=UP, poll=answer(samples=count)) for count in (1, 2)]
     assert len({decide(state).fields["message"] for state in states}) == 1
 
 
@@ -133,20 +133,20 @@ def test_a_problem_is_the_reason_and_fails_a_training_that_never_ran(
 ) -> None:
     problems = (TrainingProblem("NameTaken", "a"), TrainingProblem("Refused", "b"))
     training = view({"phase": known} if known else {})
-    decision = decide(TrainingState(training=training, trainer=UP, poll=poll, problems=problems, notes=("c",)))
+    decision = decide(ObservedTraining(training=training, trainer=UP, poll=poll, problems=problems, notes=("c",)))
     assert ready(decision) == (phase, "False", "NameTaken")
     assert decision.fields["message"] == "a; b; c"
 
 
 def test_an_unreachable_trainer_changes_nothing_that_it_reported() -> None:
-    decision = decide(TrainingState(training=view({"phase": "Running"}), trainer=UP, poll=DOWN))
+    decision = decide(ObservedTraining(training=view({"phase": "Running"}), trainer=UP, poll=DOWN))
     assert decision.fields.keys() == {"phase", "message", "observedGeneration"}
     assert [one.type for one in decision.conditions] == ["Ready"]
     assert decision.fields["message"] == "the trainer does not answer: no route"
 
 
 def test_what_is_waited_for_is_said() -> None:
-    decision = decide(TrainingState(training=view(), waiting="waiting for the old claim"))
+    decision = decide(ObservedTraining(training=view(), waiting="waiting for the old claim"))
     assert decision.fields["message"] == "waiting for the old claim"
 
 
@@ -164,9 +164,9 @@ def test_what_is_waited_for_is_said() -> None:
 def test_nothing_is_decided_before_a_running_trainer_was_asked(
     poll: TrainerPoll, trainer: LiveTrainer | None, undecided: bool
 ) -> None:
-    assert is_undecided(TrainingState(training=view(), trainer=trainer, poll=poll)) is undecided
+    assert is_undecided(ObservedTraining(training=view(), trainer=trainer, poll=poll)) is undecided
     problem = (TrainingProblem("NoImage", ""),)
-    assert not is_undecided(TrainingState(training=view(), trainer=trainer, poll=poll, problems=problem))
+    assert not is_undecided(ObservedTraining(training=view(), trainer=trainer, poll=poll, problems=problem))
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_trainer_that_is_replaced_paused_or_resumed_is_changing(
     phase: TrainingPhase, paused: bool, trainer: LiveTrainer | None, changing: bool
 ) -> None:
     poll = answer(phase)
-    assert is_changing(TrainingState(training=view(paused=paused), trainer=trainer, poll=poll)) is changing
+    assert is_changing(ObservedTraining(training=view(paused=paused), trainer=trainer, poll=poll)) is changing
 
 
 def test_the_latest_version_is_that_of_the_last_checkpoint() -> None:
@@ -269,7 +269,7 @@ LIVE = st.none() | st.builds(
     LiveTrainer, st.integers(1, 2), st.integers(0, 1), st.booleans(), st.sampled_from(["", "stuck"])
 )
 STATES = st.builds(
-    TrainingState,
+    ObservedTraining,
     training=st.builds(
         view,
         st.fixed_dictionaries({}, optional={"phase": st.sampled_from(get_args(TrainingPhase))}),
@@ -289,7 +289,7 @@ DECLARED = {(one.condition, one.status, one.reason) for one in TRAINING.reasons}
 
 
 @given(STATES)
-def test_every_decision_is_coherent(state: TrainingState) -> None:
+def test_every_decision_is_coherent(state: ObservedTraining) -> None:
     decision = decide(state)
     fields, conditions = decision.fields, {one.type: one for one in decision.conditions}
     assert {(one.type, one.status, one.reason) for one in decision.conditions} <= DECLARED

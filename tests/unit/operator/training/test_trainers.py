@@ -149,6 +149,22 @@ def test_an_answer_belongs_to_the_deployment_that_was_known_before_it() -> None:
     virtual.run(scenario())
 
 
+def test_reads_that_fail_during_a_start_do_not_count_after_it() -> None:
+    async def scenario() -> None:
+        async with polling() as watched:
+            watched.poller.follow(KEY, "u", STARTING, changing=True)
+            await asyncio.sleep(5)
+            assert watched.poller.latest(KEY).failures == 3
+            watched.poller.follow(KEY, "u", UP, changing=True)
+            assert watched.poller.latest(KEY).failures == 0
+            watched.poller.follow(KEY, "u", LiveTrainer(1, 0, rolled_out=True), changing=True)
+            await asyncio.sleep(3)
+            watched.poller.follow(KEY, "u", UP, changing=True)  # ready again, but it does not answer
+            assert watched.poller.latest(KEY).failures == 2
+
+    virtual.run(scenario())
+
+
 def test_a_new_training_of_the_same_name_starts_without_the_answer_of_the_old_one() -> None:
     async def scenario() -> None:
         async with polling() as watched:

@@ -94,7 +94,7 @@ class VmafxJobSpec(ScoringSpec):
         Annotated[float, Meta(ge=0, le=100)] | None,
         doc(
             "Score that people gave the distorted clip, from 0 to 100. Trainings learn more from it than from the "
-            "score of the model. Can be changed; `vmafx label` sets it."
+            "score of the model. Can be changed: by `vmafx label`, or together with the label vmafx.dev/labelled=true."
         ),
     ] = None
     schedulerName: Annotated[

@@ -35,6 +35,13 @@ RESOURCES = {"limits": {"memory": "1Gi"}, "requests": {"cpu": "100m", "memory": 
 Manifest = dict[str, Any]
 
 
+class TrainerOptions(msgspec.Struct, frozen=True):
+    """What all trainers have in common: the image, and variables such as VMAFX_INSECURE_REGISTRIES."""
+
+    image: str
+    environment: dict[str, str] = {}
+
+
 def child_name(training: str) -> str:
     """The name of all children of a training."""
     return f"vmafx-trainer-{training}"
@@ -44,12 +51,12 @@ def labels(training: str) -> dict[str, str]:
     return {"app.kubernetes.io/name": "vmafx-trainer", TRAINING_LABEL: training}
 
 
-def children(training: TrainingView, image: str, storage: int, key: bytes) -> list[Manifest]:
+def children(training: TrainingView, options: TrainerOptions, storage: int, key: bytes) -> list[Manifest]:
     """All children except the volume claim, which has `storage` bytes. Samples are signed with `key`."""
     name = training.metadata.name
     account = _manifest("v1", "ServiceAccount", name)
     account["automountServiceAccountToken"] = False
-    return [account, _service(name), _deployment(training, image, storage, key)]
+    return [account, _service(name), _deployment(training, options, storage, key)]
 
 
 def key_digest(key: bytes) -> str:
@@ -95,7 +102,7 @@ def _service(name: str) -> Manifest:
     return {**_manifest("v1", "Service", name), "spec": spec}
 
 
-def _deployment(training: TrainingView, image: str, storage: int, key: bytes) -> Manifest:
+def _deployment(training: TrainingView, options: TrainerOptions, storage: int, key: bytes) -> Manifest:
     name = training.metadata.name
     metadata = {"labels": labels(name), "annotations": {KEY_ANNOTATION: key_digest(key)}}
     spec = {
@@ -103,12 +110,12 @@ def _deployment(training: TrainingView, image: str, storage: int, key: bytes) ->
         "selector": {"matchLabels": {TRAINING_LABEL: name}},
         "strategy": {"type": "Recreate"},  # the volume has one writer
         "progressDeadlineSeconds": PROGRESS_DEADLINE,
-        "template": {"metadata": metadata, "spec": _pod_spec(training, image, storage)},
+        "template": {"metadata": metadata, "spec": _pod_spec(training, options, storage)},
     }
     return {**_manifest("apps/v1", "Deployment", name), "spec": spec}
 
 
-def _pod_spec(training: TrainingView, image: str, storage: int) -> Manifest:
+def _pod_spec(training: TrainingView, options: TrainerOptions, storage: int) -> Manifest:
     name = child_name(training.metadata.name)
     volumes = [SCRATCH_VOLUME, {"name": "data", "persistentVolumeClaim": {"claimName": name}}]
     if (credentials := training.spec.credentialsSecretRef) is not None:
@@ -119,12 +126,12 @@ def _pod_spec(training: TrainingView, image: str, storage: int) -> Manifest:
         "serviceAccountName": name,
         "terminationGracePeriodSeconds": TERMINATION_GRACE,
         "volumes": volumes,
-        "containers": [_container(training, image, storage)],
+        "containers": [_container(training, options, storage)],
     }
 
 
-def _container(training: TrainingView, image: str, storage: int) -> Manifest:
-    environment = {DATA_VARIABLE: DATA_DIR, **SCRATCH_ENVIRONMENT}
+def _container(training: TrainingView, options: TrainerOptions, storage: int) -> Manifest:
+    environment = {**options.environment, DATA_VARIABLE: DATA_DIR, **SCRATCH_ENVIRONMENT}
     mounts: list[Manifest] = [SCRATCH_MOUNT, {"name": "data", "mountPath": DATA_DIR}]
     if training.spec.credentialsSecretRef is not None:
         environment["DOCKER_CONFIG"] = CREDENTIALS_DIR
@@ -134,7 +141,7 @@ def _container(training: TrainingView, image: str, storage: int) -> Manifest:
     key = {"secretKeyRef": {"name": SAMPLES_SECRET, "key": KEY_FIELD}}
     return {
         "name": CONTAINER,
-        "image": image,
+        "image": options.image,
         "command": ["vmafx", "trainer"],
         "env": [
             {"name": CONFIG_VARIABLE, "value": config},

@@ -44,7 +44,7 @@ class TrainingReconciler:
     """Reconciles a training when it, one of its children or the status of its trainer changes."""
 
     def __init__(self, context: OperatorContext, settings: TrainingSettings) -> None:
-        self._context, self._trainings, self._image = context, context.trainings, settings.image
+        self._context, self._trainings, self._options = context, context.trainings, settings.options
         caches = [context.children(kind) for kind in (DEPLOYMENTS, SERVICES, SERVICE_ACCOUNTS)]
         claims = context.children(PERSISTENT_VOLUME_CLAIMS)
         self._children = Children(context.client, FIELD_MANAGER, self._trainings, caches)
@@ -80,7 +80,7 @@ class TrainingReconciler:
             volume = await self._claims.sync(training)
             problems += [volume.problem] if volume.problem is not None else []
             if volume.usable or (volume.waiting and self._deployment(training) is not None):
-                bodies = manifests.children(training, self._image, volume.storage, sample_key)
+                bodies = manifests.children(training, self._options, volume.storage, sample_key)
                 synced = await self._children.sync(training, bodies)
                 problems += [TrainingProblem(failure.reason, failure.message) for failure in synced.failures]
         state = self._follow(key, training, volume, problems)
@@ -95,7 +95,7 @@ class TrainingReconciler:
 
     async def _sample_key(self, training: TrainingView) -> bytes | TrainingProblem:
         """The key that samples are signed with, without which no trainer starts; or why no child can be created."""
-        if not self._image:
+        if not self._options.image:
             message = "there is no image: set VMAFX_TRAINER_IMAGE or VMAFX_WORKER_IMAGE of the operator"
             return TrainingProblem("NoImage", message)
         try:

@@ -1,10 +1,23 @@
 """Settings of the operator for trainings."""
 
+import re
 from typing import Annotated
 
 from vmafx.operator.settings import WORKER_IMAGE
+from vmafx.operator.training.manifests import KEY_VARIABLE, TrainerOptions
 from vmafx.settings import Setting, Settings, at_least
 from vmafx.training.address import TRAINER_ADDRESS
+from vmafx.training.config import CONFIG_VARIABLE
+
+
+def _environment(text: str) -> dict[str, str]:
+    environment = {}
+    for entry in filter(None, text.split(";")):
+        name, equals, value = entry.partition("=")
+        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name in {CONFIG_VARIABLE, KEY_VARIABLE}:
+            raise ValueError(f"{entry!r} is not a variable of trainers: use NAME=VALUE, separated by semicolons")
+        environment[name] = value
+    return environment
 
 
 class TrainingSettings(Settings):
@@ -15,6 +28,11 @@ class TrainingSettings(Settings):
     trainer_image: Annotated[str, Setting(
         "Image of trainers (default: that of VMAFX_WORKER_IMAGE).", variable="VMAFX_TRAINER_IMAGE",
     )]
+    trainer_environment: Annotated[dict[str, str], Setting(
+        "Environment variables of trainers, as NAME=VALUE separated by semicolons, such as "
+        "VMAFX_INSECURE_REGISTRIES=registry:5000.",
+        variable="VMAFX_TRAINER_ENV", parse=_environment,
+    )]
     trainer_address: Annotated[str, TRAINER_ADDRESS]
     poll_interval: Annotated[int, Setting(
         "Seconds between two reads of a trainer's status; while it starts, it is read every 2 seconds.", default="60",
@@ -23,5 +41,5 @@ class TrainingSettings(Settings):
     # fmt: on
 
     @property
-    def image(self) -> str:
-        return self.trainer_image or self.worker_image
+    def options(self) -> TrainerOptions:
+        return TrainerOptions(self.trainer_image or self.worker_image, self.trainer_environment)

@@ -9,11 +9,15 @@ import pytest
 
 from tests.support import virtual
 from tests.support.setting_defaults import defaults
+from vmafx.api.meta import MetaView
+from vmafx.api.training import TrainingView, VmafxModelTrainingSpec
 from vmafx.clock import loop_time
 from vmafx.kube import ObjectKey
+from vmafx.operator.training import manifests
 from vmafx.operator.training.decide import QUICK_PERIOD, LiveTrainer
 from vmafx.operator.training.settings import TrainingSettings
 from vmafx.operator.training.trainers import TrainerClient, TrainerPoller
+from vmafx.settings import from_environ
 from vmafx.training.address import parse_trainer_address
 from vmafx.training.status import TrainerStatus
 
@@ -213,5 +217,23 @@ def test_an_invalid_address_is_rejected(text: str) -> None:
 
 
 def test_the_image_of_trainers_is_that_of_workers_unless_set() -> None:
-    assert defaults(TrainingSettings).image == "vmafx:latest"
-    assert defaults(TrainingSettings, worker_image="a", trainer_image="b").image == "b"
+    assert defaults(TrainingSettings).options.image == "vmafx:latest"
+    assert defaults(TrainingSettings, worker_image="a", trainer_image="b").options.image == "b"
+
+
+def test_variables_of_trainers_are_settings_of_the_operator() -> None:
+    given = {"VMAFX_TRAINER_ENV": "VMAFX_INSECURE_REGISTRIES=a:1,b:2;SSL_CERT_FILE=/ca.pem"}
+    options = from_environ(TrainingSettings, given).options
+    assert options.environment == {"VMAFX_INSECURE_REGISTRIES": "a:1,b:2", "SSL_CERT_FILE": "/ca.pem"}
+    training = TrainingView(MetaView("t", "films", "u"), VmafxModelTrainingSpec("vmaf_v0.6.1"))
+    *_, deployment = manifests.children(training, options, 1 << 30, b"key")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    variables = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert variables["SSL_CERT_FILE"] == "/ca.pem"
+    assert variables["VMAFX_TRAINER_DIR"] == "/var/lib/vmafx"
+
+
+@pytest.mark.parametrize("text", ["x", "=1", "A B=1", "VMAFX_SAMPLES_KEY=1"])
+def test_an_invalid_variable_of_trainers_is_rejected(text: str) -> None:
+    with pytest.raises(ValueError, match="use NAME=VALUE"):
+        from_environ(TrainingSettings, {"VMAFX_TRAINER_ENV": text})

@@ -4,7 +4,7 @@ import asyncio
 import re
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Self
+from typing import Self, cast
 
 import msgspec
 
@@ -17,6 +17,16 @@ class Request(msgspec.Struct, frozen=True):
 Answer = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
 
 
+class _Protocol(asyncio.StreamReaderProtocol):
+    """Knows its transport, so that no connection outlives the server, whatever its state is."""
+
+    transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        super().connection_made(transport)
+
+
 class WebServer:
     """Each path has a list of responses; the last one repeats. Use as an async context manager."""
 
@@ -27,9 +37,10 @@ class WebServer:
         self._tls = tls
         self._scripts: dict[str, list[Answer]] = {}
         self._busy: set[asyncio.Task[None]] = set()
+        self._protocols: list[_Protocol] = []
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._tls)
+        self._server = await asyncio.get_running_loop().create_server(self._protocol, "127.0.0.1", 0, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -39,6 +50,15 @@ class WebServer:
             task.cancel()
         await asyncio.gather(*self._busy, return_exceptions=True)
         await self._server.wait_closed()
+        await asyncio.sleep(0)  # connections that were just accepted get their transport
+        for protocol in self._protocols:
+            if (transport := protocol.transport) is not None:
+                transport.abort()
+        await asyncio.sleep(0)  # aborted transports close their sockets
+
+    def _protocol(self) -> "_Protocol":
+        self._protocols.append(_Protocol(asyncio.StreamReader(), self._accept))
+        return self._protocols[-1]
 
     def serve(self, path: str, *answers: Answer, login: str = "", host: str = "127.0.0.1") -> str:
         """Serve these responses at `path`; return its URL."""

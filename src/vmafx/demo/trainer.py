@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from vmafx.clock import utc_now
 from vmafx.demo.cluster import NAMESPACE
 from vmafx.devcluster.cluster import free_port
 from vmafx.devcluster.process import ComponentProcess, start_component
@@ -45,8 +44,9 @@ class TrainerPod:
             command = [sys.executable, "-c", "from vmafx.cli.main import main; main()", *container["command"][1:]]
             self._process = start_component("trainer", command, self._folder, tethered=True, variables=variables)
             counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 1)
-            available = {"type": "Available", "status": "True", "reason": "Demo", "lastUpdateTime": utc_now()}
-            status = {"observedGeneration": deployment["metadata"]["generation"], "conditions": [available], **counts}
+            reasons = {"Available": "MinimumReplicasAvailable", "Progressing": "NewReplicaSetAvailable"}
+            conditions = [{"type": name, "status": "True", "reason": reason} for name, reason in reasons.items()]
+            status = {"observedGeneration": deployment["metadata"]["generation"], "conditions": conditions, **counts}
             await client.patch_status(DEPLOYMENTS, key, status)
 
     def alive(self) -> bool:

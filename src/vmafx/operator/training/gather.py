@@ -12,11 +12,12 @@ def live_trainer(deployment: Child | None) -> LiveTrainer | None:
     status: dict[str, Any] = deployment["status"] or {}
     settled = status.get("observedGeneration", 0) >= deployment.metadata.generation
     conditions = {one["type"]: one for one in status.get("conditions", ())}
-    progressing = conditions.get("Progressing", {})
+    # When the Deployment controller has seen a new generation, its condition is still that of the last rollout.
+    available = conditions.get("Progressing", {}).get("reason") == "NewReplicaSetAvailable"
     return LiveTrainer(
         generation=deployment.metadata.generation,
         ready=status.get("readyReplicas", 0),
-        rolled_out=settled and progressing.get("reason") == "NewReplicaSetAvailable",
+        rolled_out=settled and available and status.get("updatedReplicas", 0) > 0,
         problem=_problem(conditions) if settled else "",
     )
 

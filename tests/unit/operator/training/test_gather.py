@@ -27,7 +27,12 @@ def deployment(**status: Any) -> Child:
         ({"observedGeneration": 1, "conditions": [AVAILABLE]}, LiveTrainer(2, 0)),  # of the version before
         ({"observedGeneration": 1, "conditions": [TIMED_OUT]}, LiveTrainer(2, 0)),
         ({"observedGeneration": 2, "conditions": [UPDATED]}, LiveTrainer(2, 0)),
-        ({"observedGeneration": 2, "readyReplicas": 1, "conditions": [AVAILABLE]}, LiveTrainer(2, 1, rolled_out=True)),
+        # The new generation is seen, but its Pod is not there yet.
+        ({"observedGeneration": 2, "readyReplicas": 1, "conditions": [AVAILABLE]}, LiveTrainer(2, 1)),
+        (
+            {"observedGeneration": 2, "updatedReplicas": 1, "readyReplicas": 1, "conditions": [AVAILABLE]},
+            LiveTrainer(2, 1, rolled_out=True),
+        ),
         ({"observedGeneration": 2, "conditions": [TIMED_OUT]}, LiveTrainer(2, 0, problem="timed out")),
         ({"observedGeneration": 2, "conditions": [UPDATED, NO_POD]}, LiveTrainer(2, 0, problem="exceeded quota")),
     ],

@@ -106,8 +106,8 @@ def _write_training(file: Path, repository: str) -> Path:
     spec = {
         "baseModel": "vmaf_v0.6.1",
         "learningRate": 0.01,
-        "emaDecay": 0.9,  # a short demo has few steps to average over
-        "checkpoint": {"interval": "1s", "minSamples": 40},
+        "emaDecay": 0.95,  # a short demo has few steps to average over
+        "checkpoint": {"interval": "2s", "minSamples": 100},
         "outputRegistry": repository,
     }
     meta = {"name": TRAINING}

@@ -3,6 +3,7 @@
 from vmafx.api.meta import ApiModel
 
 READ = ("get", "list", "watch")
+APPLY = (*READ, "create", "patch", "delete")  # for the children of an owner
 WRITE = ("create", "delete", "deletecollection", "patch", "update")
 
 

@@ -27,11 +27,10 @@ from vmafx.meters import Counters
 from vmafx.runtime.metrics import Metrics
 from vmafx.runtime.store import ObjectChange
 from vmafx.text import one_line
-from vmafx.training.address import trainer_url
+from vmafx.training.address import SAMPLES_PATH, trainer_url
 from vmafx.training.samples import SamplePush, SampleReceipt, SampleSource
 from vmafx.wire.controller_pb2 import PushSamplesResponse
 
-SAMPLES_PATH = "/v1/samples"
 FORWARD_TIMEOUT = 4.0  # seconds for a trainer to reply; less than a worker Pod waits
 MAX_IN_FLIGHT = 16  # batches on the way to one trainer; further ones are sent again later
 PROBE_INTERVAL = 3.0  # seconds without batches for a trainer that took none; then one at a time, until it takes one

@@ -27,12 +27,14 @@ class DemoCluster:
     """The control plane and the roles. All of them end with this process, even if it is killed.
 
     `folder` holds data and logs. `agent` is the agent's state folder: if it is kept, the next demo does not have to
-    measure the speed of this machine again. `trainer` is the address of the trainer, if there is a training.
+    measure the speed of this machine again. With `training`, trainers are expected at the address `trainer`.
     """
 
-    def __init__(self, folder: Path, agent: Path, steps: StepPrinter, trainer: str = "") -> None:
-        self._folder, self._agent = folder, agent
-        self._variables = {"VMAFX_TRAINER_ADDR": trainer, "VMAFX_TRAINER_POLL_SECONDS": "1"} if trainer else {}
+    def __init__(self, folder: Path, agent: Path, steps: StepPrinter, *, training: bool = False) -> None:
+        self.folder, self._agent = folder, agent
+        self.trainer = f"127.0.0.1:{free_port()}"
+        settings = {"VMAFX_TRAINER_ADDR": f"http://{self.trainer}", "VMAFX_TRAINER_POLL_SECONDS": "1"}
+        self._variables = settings if training else {}
         self._control_plane = DevCluster(folder / "cluster", ClusterOptions(tethered=True, without=WITHOUT), steps)
         self._roles: list[process.ComponentProcess] = []
         (folder / "logs").mkdir()
@@ -50,16 +52,16 @@ class DemoCluster:
         """Start all roles at once (each waits for what it depends on), then wait until the agent accepts jobs."""
         kubeconfig = ("--kubeconfig", str(self.kubeconfig))
         controller = f"http://127.0.0.1:{self._http_port}"
-        self._start(
+        self.start_role(
             "controller", *kubeconfig, "--auth", "insecure", "--grpc-address", f"127.0.0.1:{self._grpc_port}",
             "--http-address", f"127.0.0.1:{self._http_port}", **self._variables,
         )  # fmt: skip
-        self._start(
+        self.start_role(
             "operator", *kubeconfig, "--metrics-bind-address", "0",
             "--health-probe-bind-address", f"127.0.0.1:{self._probe_port}", VMAFX_CONTROLLER_HTTP_ADDR=controller,
             VMAFX_TRAINER_IMAGE="vmafx", **self._variables,
         )  # fmt: skip
-        self._start(
+        self.start_role(
             "agent", "--controller", f"127.0.0.1:{self._grpc_port}", "--insecure", "--name", AGENT,
             "--namespace", NAMESPACE, "--capacity", str(usable_cores()), "--state-dir", str(self._agent),
         )  # fmt: skip
@@ -84,9 +86,9 @@ class DemoCluster:
             role.stop()
         self._control_plane.down()
 
-    def _start(self, role: str, *flags: str, **variables: str) -> None:
+    def start_role(self, role: str, *flags: str, **variables: str) -> None:
         command = [sys.executable, "-c", "from vmafx.cli.main import main; main()", role, *flags]
-        self._roles.append(process.start_component(role, command, self._folder, tethered=True, variables=variables))
+        self._roles.append(process.start_component(role, command, self.folder, tethered=True, variables=variables))
 
     def _wait_until(self, ready: Callable[[], bool], failure: str, role: str) -> None:
         deadline = time.monotonic() + READY_TIMEOUT
@@ -103,7 +105,7 @@ class DemoCluster:
 
     def _last_log(self, role: str) -> str:
         """Message and error of the last line in a role's log."""
-        line = process.last_error(self._folder / "logs" / f"{role}.log")
+        line = process.last_error(self.folder / "logs" / f"{role}.log")
         try:
             entry = msgspec.json.decode(line, type=dict[str, Any])
         except msgspec.DecodeError:

@@ -2,67 +2,44 @@
 
 import asyncio
 import base64
-import sys
-from pathlib import Path
 from typing import Any
 
-from vmafx.demo.cluster import NAMESPACE
-from vmafx.devcluster.cluster import free_port
-from vmafx.devcluster.process import ComponentProcess, start_component
+from vmafx.demo.cluster import NAMESPACE, DemoCluster
+from vmafx.demo.progress import DemoError
 from vmafx.kube import Client, ObjectKey, load_config
 from vmafx.kube.core import DEPLOYMENTS, SECRETS
 from vmafx.kube.errors import NotFound
+from vmafx.training.config import FOLDER_VARIABLE, LISTEN_VARIABLE
 
-DATA_VARIABLE, LISTEN_VARIABLE = "VMAFX_TRAINER_DIR", "VMAFX_TRAINER_LISTEN"
-POLL_INTERVAL = 0.1  # seconds
+TIMEOUT, POLL_INTERVAL = 60.0, 0.1  # seconds
 
 
-class TrainerPod:
-    """Runs the container of a trainer's Deployment as its Pod template says, on a port of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._port = free_port()
-        self._process: ComponentProcess | None = None
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
-
-    def start(self, kubeconfig: Path, deployment: str) -> None:
-        """Wait for the Deployment, start its container, and report that it is ready."""
-        asyncio.run(self._start(kubeconfig, ObjectKey(NAMESPACE, deployment)))
-
-    async def _start(self, kubeconfig: Path, key: ObjectKey) -> None:
-        async with Client(load_config(kubeconfig)) as client:
-            deployment = await _wait_for(client, key)
-            (container,) = deployment["spec"]["template"]["spec"]["containers"]
-            variables = {entry["name"]: await _value(client, entry) for entry in container["env"]}
-            data = self._folder / "trainer"
-            data.mkdir()
-            variables |= {DATA_VARIABLE: str(data), LISTEN_VARIABLE: f"127.0.0.1:{self._port}"}
-            command = [sys.executable, "-c", "from vmafx.cli.main import main; main()", *container["command"][1:]]
-            self._process = start_component("trainer", command, self._folder, tethered=True, variables=variables)
-            counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 1)
-            reasons = {"Available": "MinimumReplicasAvailable", "Progressing": "NewReplicaSetAvailable"}
-            conditions = [{"type": name, "status": "True", "reason": reason} for name, reason in reasons.items()]
-            status = {"observedGeneration": deployment["metadata"]["generation"], "conditions": conditions, **counts}
-            await client.patch_status(DEPLOYMENTS, key, status)
-
-    def alive(self) -> bool:
-        return self._process is None or self._process.alive()
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.stop()
+async def start_trainer(cluster: DemoCluster, deployment: str) -> None:
+    """Wait for the Deployment, start its container as the Pod template says, and report that it is ready."""
+    key = ObjectKey(NAMESPACE, deployment)
+    async with Client(load_config(cluster.kubeconfig)) as client:
+        found = await _wait_for(client, key)
+        (container,) = found["spec"]["template"]["spec"]["containers"]
+        variables = {entry["name"]: await _value(client, entry) for entry in container["env"]}
+        variables |= {FOLDER_VARIABLE: str(cluster.folder / "trainer"), LISTEN_VARIABLE: cluster.trainer}
+        cluster.start_role(*container["command"][1:], **variables)
+        counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 1)
+        reasons = {"Available": "MinimumReplicasAvailable", "Progressing": "NewReplicaSetAvailable"}
+        conditions = [{"type": name, "status": "True", "reason": reason} for name, reason in reasons.items()]
+        status = {"observedGeneration": found["metadata"]["generation"], "conditions": conditions, **counts}
+        await client.patch_status(DEPLOYMENTS, key, status)
 
 
 async def _wait_for(client: Client, key: ObjectKey) -> dict[str, Any]:
-    while True:
-        try:
-            return await client.get(DEPLOYMENTS, key)
-        except NotFound:
-            await asyncio.sleep(POLL_INTERVAL)
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            while True:
+                try:
+                    return await client.get(DEPLOYMENTS, key)
+                except NotFound:
+                    await asyncio.sleep(POLL_INTERVAL)
+    except TimeoutError:
+        raise DemoError(f"the operator did not create the Deployment {key.name} within {TIMEOUT:.0f} s") from None
 
 
 async def _value(client: Client, entry: dict[str, Any]) -> str:

@@ -27,7 +27,7 @@ from vmafx.demo import jobs
 from vmafx.demo.clips import ENCODES, RATE, REFERENCE, SECONDS, Encode, EncodeProcess
 from vmafx.demo.cluster import NAMESPACE, DemoCluster
 from vmafx.demo.progress import DemoError, StepPrinter
-from vmafx.demo.trainer import TrainerPod
+from vmafx.demo.trainer import start_trainer
 from vmafx.devcluster import binaries, tools
 from vmafx.devcluster.components import APISERVER, ETCD
 from vmafx.devcluster.registry import OciRegistry, find_registry
@@ -55,11 +55,11 @@ def run(output: Path, console: Console | None = None) -> None:
     with steps.running("Looking for etcd, kube-apiserver, kubectl and an OCI registry"):
         binaries.find_binaries((ETCD, APISERVER), steps)
         kubectl, registry = tools.kubectl(steps), find_registry(steps)
-    with _running_cluster(output, registry, steps) as (cluster, repository, trainer):
+    with _running_cluster(output, registry, steps) as (cluster, repository):
         manifest = _write_training(output / MANIFEST, repository)
         with steps.running(f"Starting the training: kubectl apply -f {MANIFEST}"):
             jobs.apply(kubectl, cluster.kubeconfig, manifest)
-            trainer.start(cluster.kubeconfig, f"vmafx-trainer-{TRAINING}")
+            asyncio.run(start_trainer(cluster, f"vmafx-trainer-{TRAINING}"))
             _wait(cluster, lambda training: training.status.phase == "Running", "the training does not run")
         scores: Scores = {}
         trained = 0  # clips; some are held out
@@ -80,14 +80,12 @@ def run(output: Path, console: Console | None = None) -> None:
 
 
 @contextmanager
-def _running_cluster(output: Path, registry: Path, steps: StepPrinter) -> Iterator[tuple[DemoCluster, str, TrainerPod]]:
-    """The cluster, the repository for the model, and the trainer; all of it ends with the context."""
+def _running_cluster(output: Path, registry: Path, steps: StepPrinter) -> Iterator[tuple[DemoCluster, str]]:
+    """The cluster and the repository for the model; all of it ends with the context."""
     with ExitStack() as cleanup:
         folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="vmafx-demo-")))
-        trainer = TrainerPod(folder)
-        cluster = DemoCluster(folder, output / AGENT, steps, trainer.address)
+        cluster = DemoCluster(folder, output / AGENT, steps, training=True)
         cleanup.callback(cluster.stop)
-        cleanup.callback(trainer.stop)
         encoding = EncodeProcess(output / CLIPS)
         cleanup.callback(encoding.stop)
         store = OciRegistry(registry, folder / "registry")
@@ -99,7 +97,7 @@ def _running_cluster(output: Path, registry: Path, steps: StepPrinter) -> Iterat
             cluster.start_roles()
         with steps.running(f"Encoding a reference clip in {len(ENCODES)} ways"):
             encoding.wait()
-        yield cluster, f"{store.address}/demo/vmaf", trainer
+        yield cluster, f"{store.address}/demo/vmaf"
 
 
 def _write_training(file: Path, repository: str) -> Path:

@@ -52,6 +52,11 @@ class HttpRequest:
             content_type = self.headers.get("Content-Type", "")[:100]
             message = f"Content-Type must be application/json, in UTF-8, not {content_type!r}"
             raise StatusError("INVALID_ARGUMENT", message, status=415)
+        content = await self.content()
+        return strict_json.loads(content) if content else {}
+
+    async def content(self) -> bytes:
+        """The whole body, of any type."""
         too_large = StatusError(
             "INVALID_ARGUMENT",
             f"the body has more than {self._limits.body_bytes:,} bytes, which is the limit",
@@ -63,7 +68,7 @@ class HttpRequest:
         async with self.body():
             try:
                 async with asyncio.timeout(timeout):
-                    body = await self._request.read()  # aiohttp enforces body_bytes
+                    return await self._request.read()  # aiohttp enforces body_bytes
             except TimeoutError:
                 raise StatusError(
                     "INVALID_ARGUMENT",
@@ -72,7 +77,6 @@ class HttpRequest:
                 ) from None
             except web.HTTPRequestEntityTooLarge:
                 raise too_large from None
-        return strict_json.loads(body) if body else {}
 
     @asynccontextmanager
     async def body(self) -> AsyncIterator[StreamReader]:

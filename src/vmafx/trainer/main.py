@@ -21,7 +21,7 @@ from vmafx.segments import LogInUse
 from vmafx.settings import load
 from vmafx.trainer.base import load_base
 from vmafx.trainer.metrics import TrainerMetrics
-from vmafx.trainer.server import TrainerSite
+from vmafx.trainer.server import LIMITS, TrainerSite
 from vmafx.trainer.settings import ABOUT, PROGRAM, TrainerSettings
 from vmafx.trainer.trainer import Trainer
 from vmafx.training.config import TrainingConfig
@@ -48,7 +48,7 @@ async def run(settings: TrainerSettings, stop: asyncio.Event) -> None:
         registry=metrics.registry,
     )
     log.info("starting", training=f"{config.namespace}/{config.name}", folder=settings.folder, pid=os.getpid())
-    async with serve_http(settings.address, site) as port:
+    async with serve_http(settings.address, site, limits=LIMITS) as port:
         log.info("serving", port=port)
         await trainer.run(stop)
     log.info("stopped")

@@ -1,6 +1,5 @@
 """What a trainer serves: samples and human scores from the controller and the operator, its status, probes, metrics."""
 
-import asyncio
 import errno
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -9,14 +8,15 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from vmafx.http.errors import StatusError
+from vmafx.http.limits import ServerLimits
 from vmafx.http.request import HttpRequest
 from vmafx.http.responses import ProbeRoutes, Response, json_response, metrics_response, probe_response
 from vmafx.http.server import HttpRoute, Site
+from vmafx.training.address import LABELS_PATH, SAMPLES_PATH
 from vmafx.training.exclusion import NodeExcluded
 from vmafx.training.samples import MAX_BATCH_BYTES, HumanScore, InvalidSamples, SamplePush
 
-MAX_BODY = MAX_BATCH_BYTES + 4096  # bytes
-BODY_TIMEOUT = 20.0  # seconds
+LIMITS = ServerLimits(body_bytes=MAX_BATCH_BYTES + 4096)
 T = TypeVar("T")
 
 
@@ -45,8 +45,8 @@ class TrainerSite:
             "/metrics": metrics_response(registry),
         }
         routes = (
-            HttpRoute("POST", "/v1/samples", self._samples),
-            HttpRoute("POST", "/v1/labels", self._labels),
+            HttpRoute("POST", SAMPLES_PATH, self._samples),
+            HttpRoute("POST", LABELS_PATH, self._labels),
         )
         return Site(routes=routes, probes=probes, not_found="no such path; the status is at /status")
 
@@ -77,25 +77,9 @@ class TrainerSite:
 
 
 async def _message(request: HttpRequest, kind: type[T]) -> T:
-    """The message in the body, which has a size limit."""
-    content = bytearray()
-    async with request.body() as body:
-        try:
-            async with asyncio.timeout(BODY_TIMEOUT):
-                while chunk := await body.readany():
-                    content += chunk
-                    if len(content) > MAX_BODY:
-                        raise StatusError(
-                            "INVALID_ARGUMENT",
-                            f"the body has more than {MAX_BODY:,} bytes, which is the limit",
-                            status=413,
-                        )
-        except TimeoutError:
-            raise StatusError(
-                "INVALID_ARGUMENT", f"the body did not arrive within {BODY_TIMEOUT:.0f} s", status=408
-            ) from None
+    """The message in the body."""
     try:
-        return msgspec.msgpack.decode(bytes(content), type=kind)
+        return msgspec.msgpack.decode(await request.content(), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StatusError("INVALID_ARGUMENT", f"the body cannot be decoded: {error}") from error
 

@@ -8,7 +8,7 @@ import msgspec
 from vmafx.http.address import ListenAddress
 from vmafx.logs import LEVELS, LogFormat, LogLevel
 from vmafx.settings import Setting, Settings, one_of
-from vmafx.training.config import CONFIG_VARIABLE, TrainingConfig
+from vmafx.training.config import CONFIG_VARIABLE, FOLDER_VARIABLE, KEY_VARIABLE, LISTEN_VARIABLE, TrainingConfig
 
 PROGRAM = "vmafx trainer"
 ABOUT = """Train a model online on the scores of a fleet.
@@ -35,15 +35,15 @@ class TrainerSettings(Settings):
     )]
     folder: Annotated[Path, Setting(
         "Folder for samples and checkpoints, used by this trainer only.", default="/var/lib/vmafx",
-        flag="--state-dir", variable="VMAFX_TRAINER_DIR", parse=Path, metavar="FOLDER",
+        flag="--state-dir", variable=FOLDER_VARIABLE, parse=Path, metavar="FOLDER",
     )]
     address: Annotated[ListenAddress | None, Setting(
         "Address to serve on; 0 to disable.", default=":9091",
-        flag="--address", variable="VMAFX_TRAINER_LISTEN", parse=ListenAddress.parse, metavar="ADDRESS",
+        flag="--address", variable=LISTEN_VARIABLE, parse=ListenAddress.parse, metavar="ADDRESS",
     )]
     key: Annotated[str, Setting(
         "Key that verifies the senders of samples; without it, no samples are accepted.",
-        variable="VMAFX_SAMPLES_KEY",
+        variable=KEY_VARIABLE,
     )]
     log_level: Annotated[LogLevel, Setting(
         "Minimum level to log: debug, info, warn or error.", default="info",

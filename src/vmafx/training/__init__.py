@@ -15,7 +15,6 @@ A library: it knows no Kubernetes. trainer/ runs it as a process.
     saved_training.py  the state of a training that a snapshot has
     snapshots.py       its snapshots on disk
     versions.py        the versions of the model, on disk
-    damage.py          counts what was found damaged on disk
     registry.py        pushes versions to an OCI registry
 
     base_model.py      a model of libvmaf, a support vector regression, from a file or an engine

@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 from vmafx.settings import Setting
 from vmafx.training.status import STATUS_PORT
 
+SAMPLES_PATH, LABELS_PATH = "/v1/samples", "/v1/labels"  # of a trainer
 DEFAULT_ADDRESS = f"http://vmafx-trainer-{{name}}.{{namespace}}.svc.cluster.local:{STATUS_PORT}"
 
 

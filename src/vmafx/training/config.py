@@ -2,7 +2,9 @@
 
 import msgspec
 
+# Variables of a trainer.
 CONFIG_VARIABLE = "VMAFX_TRAINING"
+FOLDER_VARIABLE, LISTEN_VARIABLE, KEY_VARIABLE = "VMAFX_TRAINER_DIR", "VMAFX_TRAINER_LISTEN", "VMAFX_SAMPLES_KEY"
 
 
 class TrainingConfig(msgspec.Struct, frozen=True, kw_only=True):

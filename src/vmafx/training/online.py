@@ -138,7 +138,7 @@ class OnlineTraining:
             if isinstance(entry.record, StoredHumanScore):
                 self._human_scores.store(HumanScore(entry.record.job, entry.record.score))
             else:
-                self._pending += _count(entry.record)
+                self._pending += entry.record.decode().count
                 self._state.last_sample = max(self._state.last_sample or entry.record.time, entry.record.time)
         self._quality = self._learner.quality()
 
@@ -227,19 +227,18 @@ class OnlineTraining:
             is_new = self._human_scores.use(record.job, record.score)
             clip = self._log.find_job(record.job, entry.position) if is_new else None
             if clip is not None and isinstance(clip.record, StoredSamples):
-                self._feed(clip.record)
+                self._feed(record.job, clip.record.decode())
             return
-        job = record.source.job
+        job, batch = record.source.job, record.decode()
         if record.source.human_score is not None and self._human_scores.of(job) is None:
             self._human_scores.use(job, record.source.human_score)
-        self._feed(record)
-        self._pending -= _count(record)
-        self._samples += 0 if is_held_out(job) else _count(record)
+        self._feed(job, batch)
+        self._pending -= batch.count
+        self._samples += 0 if is_held_out(job) else batch.count
 
-    def _feed(self, record: StoredSamples) -> None:
+    def _feed(self, job: str, batch: SampleBatch) -> None:
         """Train on a clip, or hold it out."""
-        job = record.source.job
-        frames = labelled_frames(record.decode(), self._human_scores.of(job))
+        frames = labelled_frames(batch, self._human_scores.of(job))
         if is_held_out(job):
             self._learner.hold_out(frames.features, frames.targets, clip_id(job))
         else:
@@ -384,16 +383,12 @@ class OnlineTraining:
         if self._failed:
             rate = self._learner.learning_rate
             return "Failed", (
-                f"diverged {self._state.rollbacks} times without a checkpoint, the last time at a learning rate of"
-                f" {2 * rate:g}; set spec.learningRate below that"
+                f"diverged {self._state.rollbacks} times without a checkpoint; the learning rate is down to {rate:g}:"
+                " set spec.learningRate to that or less"
             )
         if self.config.paused:
             return "Paused", problem or "samples are stored, and used once spec.paused is false"
         return "Running", problem
-
-
-def _count(record: StoredSamples) -> int:
-    return record.decode().count
 
 
 def _within(since: datetime, now: datetime, interval: timedelta) -> bool:

@@ -1,17 +1,32 @@
 """The state of a training that a snapshot has."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
 import msgspec
 
 from vmafx.training.config import TrainingConfig
-from vmafx.training.damage import DamageCounter
 from vmafx.training.distillation import StartingModel
 from vmafx.training.exclusion import NodeExclusion
 from vmafx.training.human_scores import HumanScores
 from vmafx.training.learner import Learner
 from vmafx.training.learner_state import InvalidState
+
+
+class DamageCounter(msgspec.Struct):
+    """Counts what was found damaged, each time once: records stay in the log and are found again, files are not."""
+
+    total: int = 0
+    known: set[int] = msgspec.field(default_factory=set)  # positions in the log at which damage was counted
+
+    def add_records(self, found: Mapping[int, int]) -> None:
+        """Count what is damaged in the log: positions, and the number of records at each."""
+        self.total += sum(count for position, count in found.items() if position not in self.known)
+        self.known = set(found)
+
+    def add_files(self, count: int) -> None:
+        self.total += count
 
 
 class LearningProgress(msgspec.Struct, frozen=True):

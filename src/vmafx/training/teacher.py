@@ -5,7 +5,8 @@ import numpy as np
 from vmafx.scoring.media.uri import display_name
 from vmafx.training.distillation import HIGHEST, LOWEST, StartingModel
 from vmafx.training.network import from_model, scores
-from vmafx.training.samples import FEATURES, InvalidSamples, SampleBatch
+from vmafx.training.samples import InvalidSamples, SampleBatch
+from vmafx.training.targets import labelled_frames
 
 MAX_ERROR = 15.0  # points by which scores may differ on average from what the teacher gives these features
 
@@ -14,7 +15,6 @@ class Teacher:
     """Knows whose scores a training learns. A training must not learn from its own versions, nor from other models."""
 
     def __init__(self, base_model: str, start: StartingModel) -> None:
-        self._base_model = base_model
         distilled = start.rms_error is not None
         self._names = {base_model, display_name(base_model)} if distilled else {start.model.base}
         self._network = from_model(start.model) if distilled else None
@@ -30,11 +30,11 @@ class Teacher:
         """
         if self._network is None or not self.scored(batch):
             return
-        rows = np.frombuffer(batch.values, "<f4").reshape(-1, len(FEATURES) + 1).astype(np.float64)
-        rows = rows[((rows[:, :-1] >= LOWEST) & (rows[:, :-1] <= HIGHEST)).all(axis=1)]
-        if not len(rows):
+        features, given, _ = labelled_frames(batch)
+        usual = ((features >= LOWEST) & (features <= HIGHEST)).all(axis=1)
+        if not usual.any():
             return
         parameters, normalisation = self._network
-        error = float(np.abs(scores(parameters, normalisation.inputs(rows[:, :-1])) - rows[:, -1]).mean())
+        error = float(np.abs(scores(parameters, normalisation.inputs(features[usual])) - given[usual]).mean())
         if error > MAX_ERROR:
             raise InvalidSamples(f"the scores differ from those of {batch.model} by {error:.0f} points on average")

@@ -300,7 +300,7 @@ def test_a_training_that_keeps_diverging_fails_until_its_rate_is_changed(site: S
     for _ in range(MAX_ROLLBACKS):
         training._roll_back("the loss rose")
     assert training.status.phase == "Failed"
-    assert "set spec.learningRate below" in training.status.message
+    assert "set spec.learningRate to that or less" in training.status.message
     training.accept(push(1))
     assert not training.learn(10)
     assert site.start(learning_rate=1.0).status.phase == "Failed"

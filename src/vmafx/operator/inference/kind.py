@@ -2,14 +2,12 @@
 
 from vmafx.api import ZerfooInferenceService
 from vmafx.api.meta import GROUP, ConditionReason
-from vmafx.api.rbac import READ, Permission
+from vmafx.api.rbac import APPLY, READ, Permission
 from vmafx.inference.status import NOT_BLOCKING
 from vmafx.operator.context import OperatorContext
 from vmafx.operator.inference.reconciler import InferenceReconciler
 from vmafx.operator.inference.settings import InferenceSettings
 from vmafx.operator.kind import Kind
-
-APPLY = (*READ, "create", "patch", "delete")
 
 # Apply the children of services, write their status; read the gateway, and the nodes to see whether one has a GPU.
 PERMISSIONS = (

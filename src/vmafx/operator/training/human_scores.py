@@ -21,9 +21,9 @@ from vmafx.operator.context import BY_NAMESPACE, OperatorContext
 from vmafx.operator.training.trainers import TrainerClient
 from vmafx.runtime.informer import Informer
 from vmafx.runtime.store import ObjectChange
+from vmafx.training.address import LABELS_PATH
 from vmafx.training.samples import SCORE_LIMITS, HumanScore
 
-LABELS_PATH = "/v1/labels"
 MAX_SCORES = 500  # in a request
 
 

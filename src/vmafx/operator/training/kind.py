@@ -2,14 +2,12 @@
 
 from vmafx.api import VmafxModelTraining
 from vmafx.api.meta import GROUP, ConditionReason
-from vmafx.api.rbac import READ, Permission
+from vmafx.api.rbac import APPLY, READ, Permission
 from vmafx.jobs.sample_keys import CREATE_SAMPLE_KEY, READ_SAMPLE_KEY
 from vmafx.operator.context import OperatorContext
 from vmafx.operator.kind import Kind
 from vmafx.operator.training.reconciler import TrainingReconciler
 from vmafx.operator.training.settings import TrainingSettings
-
-APPLY = (*READ, "create", "patch", "delete")
 
 # Apply the children of trainings, create and change their volume claims, write their status. Labelled jobs and their
 # nodes are read with the permissions of these kinds.

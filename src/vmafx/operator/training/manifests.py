@@ -20,13 +20,13 @@ from vmafx.api.training import TrainingView
 from vmafx.api.units import nanoseconds, quantity
 from vmafx.auth.signing_key import KEY_FIELD
 from vmafx.jobs.sample_keys import SAMPLES_SECRET
-from vmafx.training.config import CONFIG_VARIABLE, TrainingConfig
+from vmafx.training.config import CONFIG_VARIABLE, FOLDER_VARIABLE, KEY_VARIABLE, TrainingConfig
 from vmafx.training.status import STATUS_PORT
 
 TRAINING_LABEL = "vmafx.dev/training"
 KEY_ANNOTATION = "vmafx.dev/samples-key"  # of the Pod: a trainer reads the key only when it starts
 CONTAINER, PORT_NAME = "trainer", "http"
-DATA_DIR, DATA_VARIABLE, KEY_VARIABLE = "/var/lib/vmafx", "VMAFX_TRAINER_DIR", "VMAFX_SAMPLES_KEY"
+DATA_DIR = "/var/lib/vmafx"
 CREDENTIALS_DIR = "/etc/vmafx/registry"
 STARTUP_SECONDS = 600  # for reading what is on the volume, and for learning the base model
 PROGRESS_DEADLINE = 2 * STARTUP_SECONDS  # for a rollout: the volume may have to be provisioned first
@@ -131,7 +131,7 @@ def _pod_spec(training: TrainingView, options: TrainerOptions, storage: int) -> 
 
 
 def _container(training: TrainingView, options: TrainerOptions, storage: int) -> Manifest:
-    environment = {**options.environment, DATA_VARIABLE: DATA_DIR, **SCRATCH_ENVIRONMENT}
+    environment = {**options.environment, FOLDER_VARIABLE: DATA_DIR, **SCRATCH_ENVIRONMENT}
     mounts: list[Manifest] = [SCRATCH_MOUNT, {"name": "data", "mountPath": DATA_DIR}]
     if training.spec.credentialsSecretRef is not None:
         environment["DOCKER_CONFIG"] = CREDENTIALS_DIR

@@ -4,10 +4,10 @@ import re
 from typing import Annotated
 
 from vmafx.operator.settings import WORKER_IMAGE
-from vmafx.operator.training.manifests import KEY_VARIABLE, TrainerOptions
+from vmafx.operator.training.manifests import TrainerOptions
 from vmafx.settings import Setting, Settings, at_least
 from vmafx.training.address import TRAINER_ADDRESS
-from vmafx.training.config import CONFIG_VARIABLE
+from vmafx.training.config import CONFIG_VARIABLE, KEY_VARIABLE
 
 
 def _environment(text: str) -> dict[str, str]:

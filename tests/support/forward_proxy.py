@@ -2,41 +2,20 @@
 
 import asyncio
 import ssl
-from contextlib import suppress
-from typing import Self
 from urllib.parse import urlsplit
 
+from tests.support.tcp_server import TcpServer
 
-class Tunnel:
+
+class Tunnel(TcpServer):
     """`password` is the expected Proxy-Authorization; `seen` are the request lines of all requests."""
 
     def __init__(self, password: str = "", tls: ssl.SSLContext | None = None) -> None:
-        self._password, self._tls = password, tls
-        self._tasks: set[asyncio.Task[None]] = set()
+        super().__init__(tls)
+        self._password = password
         self.seen: list[str] = []
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._tls)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._tasks.add(asyncio.ensure_future(self._serve(reader, writer)))
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.IncompleteReadError):
-            try:
-                await self._answer(reader, writer)
-            finally:
-                writer.transport.abort()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         first, *lines = head.split("\r\n")
         self.seen.append(first)

@@ -2,72 +2,46 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Self
 
-LOCAL = "127.0.0.1"
+from tests.support.tcp_server import LOCAL, TcpServer
 
 
-class ReplicaProxy:
+class ReplicaProxy(TcpServer):
     """While `passing` is cleared, it accepts data and forwards nothing, like a broken network.
 
     `source` is the local address of the connections to replicas.
     """
 
     def __init__(self, *ports: int, source: str = LOCAL) -> None:
+        super().__init__()
         self._ports, self._source = ports, source
         self._next = 0
-        self._open: dict[asyncio.Task[None], int] = {}
         self.passing = asyncio.Event()
         self.passing.set()
         self.went: list[int] = []  # the replica port of each connection
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, LOCAL, 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        open_ = list(self._open)
-        self.cut()
-        await asyncio.gather(*open_, return_exceptions=True)
 
     @property
     def address(self) -> str:
         return f"{LOCAL}:{self.port}"
 
-    def cut(self) -> None:
-        """Close all connections."""
-        for task in self._open:
-            task.cancel()
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(self._serve(reader, writer))
-        self._open[task] = 0
-        task.add_done_callback(self._open.pop)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = await self._connect()
+        if connection is None:
+            return
+        inner_reader, inner_writer = connection
         try:
-            with suppress(OSError):
-                connection = await self._connect()
-                if connection is None:
-                    return
-                inner_reader, inner_writer = connection
-                try:
-                    both = [
-                        asyncio.ensure_future(self._pump(reader, inner_writer)),
-                        asyncio.ensure_future(self._pump(inner_reader, writer)),
-                    ]
-                    try:
-                        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-                    finally:
-                        for one in both:
-                            one.cancel()
-                        await asyncio.gather(*both, return_exceptions=True)
-                finally:
-                    inner_writer.transport.abort()
+            both = [
+                asyncio.ensure_future(self._pump(reader, inner_writer)),
+                asyncio.ensure_future(self._pump(inner_reader, writer)),
+            ]
+            try:
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for one in both:
+                    one.cancel()
+                await asyncio.gather(*both, return_exceptions=True)
         finally:
-            writer.transport.abort()
+            inner_writer.transport.abort()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         for _ in self._ports:

@@ -4,9 +4,10 @@ import asyncio
 import re
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Self, cast
 
 import msgspec
+
+from tests.support.tcp_server import TcpServer
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -17,48 +18,13 @@ class Request(msgspec.Struct, frozen=True):
 Answer = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
 
 
-class _Protocol(asyncio.StreamReaderProtocol):
-    """Knows its transport, so that no connection outlives the server, whatever its state is."""
-
-    transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
-        super().connection_made(transport)
-
-
-class WebServer:
+class WebServer(TcpServer):
     """Each path has a list of responses; the last one repeats. Use as an async context manager."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(tls)
         self.requests: list[Request] = []
-        self.connections = 0
-        self.open = 0
-        self._tls = tls
         self._scripts: dict[str, list[Answer]] = {}
-        self._busy: set[asyncio.Task[None]] = set()
-        self._protocols: list[_Protocol] = []
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.get_running_loop().create_server(self._protocol, "127.0.0.1", 0, ssl=self._tls)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for task in list(self._busy):
-            task.cancel()
-        await asyncio.gather(*self._busy, return_exceptions=True)
-        await self._server.wait_closed()
-        await asyncio.sleep(0)  # connections that were just accepted get their transport
-        for protocol in self._protocols:
-            if (transport := protocol.transport) is not None:
-                transport.abort()
-        await asyncio.sleep(0)  # aborted transports close their sockets
-
-    def _protocol(self) -> "_Protocol":
-        self._protocols.append(_Protocol(asyncio.StreamReader(), self._accept))
-        return self._protocols[-1]
 
     def serve(self, path: str, *answers: Answer, login: str = "", host: str = "127.0.0.1") -> str:
         """Serve these responses at `path`; return its URL."""
@@ -69,22 +35,7 @@ class WebServer:
     def asked(self, header: str) -> list[str | None]:
         return [request.headers.get(header.lower()) for request in self.requests]
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        self.open += 1
-        task = asyncio.current_task()
-        assert task is not None
-        self._busy.add(task)
-        try:
-            await self._converse(reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            self._busy.discard(task)
-            self.open -= 1
-            writer.transport.abort()
-
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         target = head[0].split(" ")[1]
         headers = dict(line.lower().split(": ", 1)[:1] + line.split(": ", 1)[1:] for line in head[1:] if line)

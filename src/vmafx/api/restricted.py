@@ -4,28 +4,41 @@ from typing import Any
 
 POD_UID = 65532  # the user of the images
 SCRATCH = "/scratch"  # an empty volume: the root filesystem is read-only
-SCRATCH_VOLUME: dict[str, Any] = {"name": "scratch", "emptyDir": {}}
-SCRATCH_MOUNT = {"name": "scratch", "mountPath": SCRATCH}
 SCRATCH_ENVIRONMENT = {"HOME": SCRATCH, "TMPDIR": SCRATCH}
 
-RESTRICTED_POD: dict[str, Any] = {
-    "automountServiceAccountToken": False,
-    "enableServiceLinks": False,
-    "securityContext": {
-        "runAsNonRoot": True,
-        "runAsUser": POD_UID,
-        "runAsGroup": POD_UID,
-        "fsGroup": POD_UID,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    },
-}
-RESTRICTED_CONTAINER: dict[str, Any] = {
-    "securityContext": {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    },
-}
+
+def scratch_volume() -> dict[str, Any]:
+    return {"name": "scratch", "emptyDir": {}}
+
+
+def scratch_mount() -> dict[str, Any]:
+    return {"name": "scratch", "mountPath": SCRATCH}
+
+
+def restricted_pod() -> dict[str, Any]:
+    """Fields of a Pod's spec. A caller may change them: they are its own."""
+    return {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": POD_UID,
+            "runAsGroup": POD_UID,
+            "fsGroup": POD_UID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+
+
+def restricted_container() -> dict[str, Any]:
+    """Fields of a container. A caller may change them: they are its own."""
+    return {
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
 
 
 def env_entries(environment: dict[str, str]) -> list[dict[str, str]]:

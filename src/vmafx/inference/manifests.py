@@ -11,12 +11,12 @@ from vmafx.api.fields import INT32_MAX
 from vmafx.api.hardware import HARDWARE
 from vmafx.api.inference import HealthCheckSpec, ResourceSpec
 from vmafx.api.restricted import (
-    RESTRICTED_CONTAINER,
-    RESTRICTED_POD,
     SCRATCH_ENVIRONMENT,
-    SCRATCH_MOUNT,
-    SCRATCH_VOLUME,
     env_entries,
+    restricted_container,
+    restricted_pod,
+    scratch_mount,
+    scratch_volume,
 )
 from vmafx.api.units import nanoseconds
 from vmafx.inference.children import (
@@ -129,9 +129,9 @@ def rounding_notes(health: HealthCheckSpec) -> list[str]:
 
 def _pod_spec(deployment: Deployment, options: ServingOptions) -> Manifest:
     spec: Manifest = {
-        **RESTRICTED_POD,
+        **restricted_pod(),
         "terminationGracePeriodSeconds": TERMINATION_GRACE,
-        "volumes": [SCRATCH_VOLUME],
+        "volumes": [scratch_volume()],
         "containers": [_container(deployment, options)],
     }
     if (demand := GpuDemand.of(deployment.gpuVendor, deployment.resources.gpuMemory)) is not None:
@@ -153,10 +153,10 @@ def _container(deployment: Deployment, options: ServingOptions) -> Manifest:
         "env": env_entries(env),
         "ports": [{"name": PORT_NAME, "containerPort": deployment.port, "protocol": "TCP"}],
         "resources": _resources(deployment, options.gpu),
-        "volumeMounts": [SCRATCH_MOUNT],
+        "volumeMounts": [scratch_mount()],
         "lifecycle": {"preStop": {"sleep": {"seconds": DRAIN_SECONDS}}},
         **_probes(deployment.healthCheck),
-        **RESTRICTED_CONTAINER,
+        **restricted_container(),
     }
 
 

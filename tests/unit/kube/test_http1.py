@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import uvloop
 
-from tests.support.waiting import eventually, turns
+from tests.support.tcp_server import LOCAL, TcpServer
+from tests.support.waiting import eventually
 from vmafx.kube import http1
 from vmafx.kube.connect import ConnectionLost, DialTarget, RequestNotSent, ServerAddress
 from vmafx.kube.fetch import fetch
@@ -17,42 +18,25 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 
 
-class Server:
+class Server(TcpServer):
     """Sends the next response to each request, sent in parts split at `|`; None closes the connection."""
 
     def __init__(self, *responses: bytes | None) -> None:
+        super().__init__()
         self._responses = iter(responses)
-        self._serving: set[asyncio.Task[None]] = set()
-        self.connections = 0
         self.close_after_response = False
 
-    async def __aenter__(self) -> ConnectionPool:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        port = self._server.sockets[0].getsockname()[1]
-        self.pool = ConnectionPool(DialTarget(ServerAddress("127.0.0.1", port)))
-        self.url = f"http://127.0.0.1:{port}/path?query=1"
-        return self.pool
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self.pool = ConnectionPool(DialTarget(ServerAddress(LOCAL, self.port)))
+        self.url = f"http://{LOCAL}:{self.port}/path?query=1"
+        return self
 
     async def __aexit__(self, *_: object) -> None:
         self.pool.close()
-        self._server.close()
-        for task in self._serving:
-            task.cancel()
-        await asyncio.gather(*self._serving, return_exceptions=True)
-        await self._server.wait_closed()
-        await turns()  # both ends close aborted connections
+        await super().__aexit__()
 
-    def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        self._serving.add(asyncio.ensure_future(self._respond(reader, writer)))
-
-    async def _respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await self._respond_to_all(reader, writer)
-        finally:
-            writer.transport.abort()
-
-    async def _respond_to_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(1 << 16):
             response = next(self._responses, None)
             if response is None:
@@ -92,7 +76,8 @@ def test_one_connection_serves_many_calls(loop: Any) -> None:
             b"HTTP/1.1 100 Continue\r\n\r\n|HTTP/1.1 429 Slow\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n",
             b"HTTP/1.1 200 OK\r\nContent-Len|gth: 4\r\n\r\na|bcd",
         )
-        async with server as pool:
+        async with server:
+            pool = server.pool
             responses = [await call(pool) for _ in range(4)]
         assert responses == [(200, "", b"ok"), (200, "", b"abcde"), (429, "7", b""), (200, "", b"abcd")]
         assert server.connections == 1
@@ -119,7 +104,8 @@ def test_an_incomplete_or_invalid_response_fails_the_call(
     monkeypatch.setattr(http1, "MAX_RESPONSE_BYTES", 10)
 
     async def work() -> None:
-        async with Server(response, None) as pool:
+        async with Server(response, None) as server:
+            pool = server.pool
             connection = await pool.open(CallConnection)
             if response and response.endswith(b"|"):
                 asyncio.get_running_loop().call_later(0.1, connection.abort)
@@ -133,7 +119,8 @@ def test_an_incomplete_or_invalid_response_fails_the_call(
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_request_on_a_closed_connection_is_reported_as_not_sent(loop: Any) -> None:
     async def work() -> None:
-        async with Server(OK) as pool:
+        async with Server(OK) as server:
+            pool = server.pool
             connection = await pool.open(CallConnection)
             connection.abort()
             with pytest.raises(RequestNotSent):
@@ -145,7 +132,8 @@ def test_a_request_on_a_closed_connection_is_reported_as_not_sent(loop: Any) -> 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_close_is_not_taken_for_the_response_to_the_next_call(loop: Any) -> None:
     async def work() -> None:
-        async with Server(b"HTTP/1.1 204 No Content\r\n\r\n", None) as pool:
+        async with Server(b"HTTP/1.1 204 No Content\r\n\r\n", None) as server:
+            pool = server.pool
             assert await call(pool) == (204, "", b"")
             with pytest.raises(ConnectionLost, match="the server closed the connection"):
                 await call(pool)
@@ -158,7 +146,8 @@ def test_a_response_without_a_length_ends_with_its_connection(loop: Any) -> None
     async def work() -> None:
         server = Server(b"HTTP/1.0 503 Busy\r\nConnection: close\r\n\r\nno")
         server.close_after_response = True
-        async with server as pool:
+        async with server:
+            pool = server.pool
             assert await call(pool) == (503, "", b"no")
             assert pool.take_idle() is None
 
@@ -171,7 +160,8 @@ def test_a_connection_that_cannot_be_kept_alive_is_not_reused(loop: Any, monkeyp
         closing = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
         twice = OK + OK  # the second has no request
         server = Server(closing, OK, twice, OK, OK)
-        async with server as pool:
+        async with server:
+            pool = server.pool
             assert [(await call(pool)).body for _ in range(2)] == [b"ok", b"ok"]
             assert server.connections == 2
             assert (await call(pool)).body == b"ok"
@@ -191,7 +181,8 @@ def test_a_connection_that_cannot_be_kept_alive_is_not_reused(loop: Any, monkeyp
 def test_the_late_response_of_an_abandoned_call_is_not_given_to_the_next(loop: Any) -> None:
     async def work() -> None:
         server = Server(b"|", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnext")
-        async with server as pool:
+        async with server:
+            pool = server.pool
             connection = await pool.open(CallConnection)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.1):
@@ -213,7 +204,8 @@ async def open_stream(pool: ConnectionPool) -> ResponseStream:
 def test_a_stream_is_read_as_it_arrives(loop: Any) -> None:
     async def work() -> None:
         chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n|3\r\nabc\r\n|2\r\nde\r\n|0\r\n\r\n"
-        async with Server(chunks, None) as pool:
+        async with Server(chunks, None) as server:
+            pool = server.pool
             stream = await open_stream(pool)
             assert stream.status == 200
             assert await stream.read_all() == b"abcde"
@@ -226,11 +218,13 @@ def test_a_stream_is_read_as_it_arrives(loop: Any) -> None:
 def test_data_received_before_a_stream_fails_is_still_read(loop: Any) -> None:
     async def work() -> None:
         server = Server(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
-        async with server as pool:
+        async with server:
+            pool = server.pool
             stream = await open_stream(pool)
             stream.fail(ConnectionLost("test"))
             assert await stream.read() in (b"abc", b"")
-        async with Server(None) as pool:
+        async with Server(None) as server:
+            pool = server.pool
             with pytest.raises(ConnectionLost, match="the server closed the connection"):
                 await open_stream(pool)
 
@@ -244,7 +238,8 @@ def test_an_unread_stream_uses_bounded_memory(loop: Any, monkeypatch: pytest.Mon
 
     async def work() -> None:
         response = f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n".encode() + b"x" * size
-        async with Server(response, None) as pool:
+        async with Server(response, None) as server:
+            pool = server.pool
             stream = await open_stream(pool)
             await eventually(lambda: stream._paused, "reading is paused")
             first = await stream.read()

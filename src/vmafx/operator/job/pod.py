@@ -10,12 +10,12 @@ from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
 from vmafx.api.pod import PodOverlay
 from vmafx.api.restricted import (
-    RESTRICTED_CONTAINER,
-    RESTRICTED_POD,
     SCRATCH_ENVIRONMENT,
-    SCRATCH_MOUNT,
-    SCRATCH_VOLUME,
     env_entries,
+    restricted_container,
+    restricted_pod,
+    scratch_mount,
+    scratch_volume,
 )
 from vmafx.jobs.attempt import SAMPLES_TOKEN_VARIABLE, SAMPLES_URL_VARIABLE, SPEC_VARIABLE
 from vmafx.jobs.state import attempt_spec
@@ -63,10 +63,10 @@ def make_pod(
     overlay = node.spec.podTemplate or PodOverlay()
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
-        **RESTRICTED_POD,
+        **restricted_pod(),
         "terminationGracePeriodSeconds": TERMINATION_GRACE,
         "tolerations": [*TOLERATIONS, *_plain(overlay.tolerations)],
-        "volumes": [SCRATCH_VOLUME, *_plain(overlay.volumes)],
+        "volumes": [scratch_volume(), *_plain(overlay.volumes)],
         "containers": [_container(job, node, attempt, settings, overlay, variables)],
     }
     for name in ("imagePullSecrets", "nodeSelector", "runtimeClassName", "priorityClassName"):
@@ -121,8 +121,8 @@ def _container(
         "env": [*_plain(overlay.env), *env],  # the last one wins: the operator's
         "resources": _resources(job, node, settings, overlay),
         "terminationMessagePolicy": "File",
-        "volumeMounts": [SCRATCH_MOUNT, *_plain(overlay.volumeMounts)],
-        **RESTRICTED_CONTAINER,
+        "volumeMounts": [scratch_mount(), *_plain(overlay.volumeMounts)],
+        **restricted_container(),
     }
     return container | ({"envFrom": env_from} if env_from else {})
 

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from vmafx.api.restricted import (
-    RESTRICTED_CONTAINER,
-    RESTRICTED_POD,
     SCRATCH_ENVIRONMENT,
-    SCRATCH_MOUNT,
-    SCRATCH_VOLUME,
     env_entries,
+    restricted_container,
+    restricted_pod,
+    scratch_mount,
+    scratch_volume,
 )
 from vmafx.api.training import TrainingView
 from vmafx.api.units import nanoseconds, quantity
@@ -117,12 +117,12 @@ def _deployment(training: TrainingView, options: TrainerOptions, storage: int, k
 
 def _pod_spec(training: TrainingView, options: TrainerOptions, storage: int) -> Manifest:
     name = child_name(training.metadata.name)
-    volumes = [SCRATCH_VOLUME, {"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+    volumes = [scratch_volume(), {"name": "data", "persistentVolumeClaim": {"claimName": name}}]
     if (credentials := training.spec.credentialsSecretRef) is not None:
         items = [{"key": ".dockerconfigjson", "path": "config.json"}]
         volumes.append({"name": "registry", "secret": {"secretName": credentials.name, "items": items}})
     return {
-        **RESTRICTED_POD,
+        **restricted_pod(),
         "serviceAccountName": name,
         "terminationGracePeriodSeconds": TERMINATION_GRACE,
         "volumes": volumes,
@@ -132,7 +132,7 @@ def _pod_spec(training: TrainingView, options: TrainerOptions, storage: int) -> 
 
 def _container(training: TrainingView, options: TrainerOptions, storage: int) -> Manifest:
     environment = {**options.environment, FOLDER_VARIABLE: DATA_DIR, **SCRATCH_ENVIRONMENT}
-    mounts: list[Manifest] = [SCRATCH_MOUNT, {"name": "data", "mountPath": DATA_DIR}]
+    mounts: list[Manifest] = [scratch_mount(), {"name": "data", "mountPath": DATA_DIR}]
     if training.spec.credentialsSecretRef is not None:
         environment["DOCKER_CONFIG"] = CREDENTIALS_DIR
         mounts.append({"name": "registry", "mountPath": CREDENTIALS_DIR, "readOnly": True})
@@ -152,7 +152,7 @@ def _container(training: TrainingView, options: TrainerOptions, storage: int) ->
         "resources": RESOURCES,
         "volumeMounts": mounts,
         **_probes(),
-        **RESTRICTED_CONTAINER,
+        **restricted_container(),
     }
 
 

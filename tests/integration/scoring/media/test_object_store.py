@@ -13,12 +13,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import pytest
 
 from tests.support.closed_port import closed_port
+from tests.support.tcp_server import LOCAL, TcpServer
 from tests.support.waiting import until
 from vmafx.backoff import Backoff
 from vmafx.devcluster import paths, tools
@@ -73,35 +74,18 @@ def answers(port: int) -> bool:
     return False
 
 
-class Relay:
+class Relay(TcpServer):
     """A proxy to a server. Connection n is closed after `cuts[n]` response bytes, if that is set."""
 
     def __init__(self, port: int) -> None:
+        super().__init__()
         self.cuts: deque[int | None] = deque()
         self.relayed = 0
-        self.connections = 0
         self._upstream_port = port
 
-    async def __aenter__(self) -> Self:
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.wait_closed()
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
+    async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         cut = self.cuts.popleft() if self.cuts else None
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        upstream, to_upstream = await asyncio.open_connection("127.0.0.1", self._upstream_port)
+        upstream, to_upstream = await asyncio.open_connection(LOCAL, self._upstream_port)
         copies = [
             asyncio.ensure_future(self._copy_request(reader, to_upstream)),
             asyncio.ensure_future(self._copy_response(upstream, writer, cut)),
@@ -109,12 +93,12 @@ class Relay:
         try:
             await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._tasks.discard(task)
+            to_upstream.transport.abort()
             for copy in copies:
                 copy.cancel()
             await asyncio.gather(*copies, return_exceptions=True)
-            to_upstream.transport.abort()
-            writer.close()
+        writer.close()
+        await writer.wait_closed()
 
     async def _copy_request(self, reader: asyncio.StreamReader, to_upstream: asyncio.StreamWriter) -> None:
         while chunk := await reader.read(65536):

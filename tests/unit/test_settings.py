@@ -17,7 +17,7 @@ from vmafx.hardware.devices import Device
 from vmafx.http.address import ListenAddress
 from vmafx.operator.kinds import RECONCILED_KINDS
 from vmafx.operator.settings import ABOUT, PROGRAM, OperatorSettings
-from vmafx.scoring.engine import EngineSettings
+from vmafx.scoring.engines.ffmpeg import EngineSettings
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.settings import InvalidSetting, Setting, Settings, at_least, declared, from_environ, load, parse, parse_bool
 from vmafx.worker.main import WorkerSettings

@@ -16,7 +16,6 @@ from vmafx.api.scoring import MAX_THREADS
 from vmafx.cli.progress import ScoreProgress
 from vmafx.cli.score import error_line, exit_code
 from vmafx.cli.tables import as_json, cell
-from vmafx.scoring import engine
 from vmafx.scoring.batch import BatchScorer, ClipFailed, ClipScored
 from vmafx.scoring.cache import ResultCache
 from vmafx.scoring.errors import ScoringError
@@ -112,7 +111,7 @@ async def _score_both(
         errors.append(error)
         progress.fail(number, "failed", error_line(error, progress.names[number]))
 
-    scorer = Scorer(await engine.find_engine(), policy, cache=ResultCache() if cache else None)
+    scorer = Scorer(policy=policy, cache=ResultCache() if cache else None)
     outcomes: list[list[ClipScored | ClipFailed]] = []
     for model in models:
         batch = BatchScorer(scorer, msgspec.structs.replace(options, model=model))

@@ -18,7 +18,6 @@ from vmafx.cli.options import HELP
 from vmafx.cli.progress import ScoreProgress
 from vmafx.cli.scoring_flags import SCORING, ScoringFlags, parse_size, with_scoring_flags
 from vmafx.reports import ReportSettings, resolve_path, shows_pictures, write_report
-from vmafx.scoring import engine
 from vmafx.scoring.batch import WORST_FRAMES, BatchScorer, ClipFailed, ClipScored
 from vmafx.scoring.cache import ResultCache
 from vmafx.scoring.errors import BadInput, ScoringError
@@ -171,7 +170,7 @@ async def _score(
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    scorer = Scorer(await engine.find_engine(), policy, cache=ResultCache() if batch.cache else None)
+    scorer = Scorer(policy=policy, cache=ResultCache() if batch.cache else None)
     batch_scorer = BatchScorer(scorer, options, parallel=batch.parallel, worst=batch.pictures)
     return await batch_scorer.score(reference, distorted, progress.update, on_failure)
 

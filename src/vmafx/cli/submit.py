@@ -20,7 +20,7 @@ from vmafx.fleet.errors import JobRejected
 from vmafx.fleet.submit import UNTYPED_JOBS, clip_uri, create_job, job_name_for, manifest, model_uri, scheme_of
 from vmafx.kube import Client, ObjectKey
 from vmafx.kube.resources import UntypedObject
-from vmafx.scoring.engine import BUILT_IN_MODELS
+from vmafx.scoring.engines.ffmpeg import BUILT_IN_MODELS
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.media.policy import MODEL_DIR
 from vmafx.scoring.media.uri import SCHEMES

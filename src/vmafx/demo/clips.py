@@ -10,7 +10,7 @@ import msgspec
 
 from vmafx.demo.progress import DemoError
 from vmafx.process.tether import tethered
-from vmafx.scoring import engine
+from vmafx.scoring.engines.ffmpeg import ffmpeg_path
 
 SIZE, RATE, SECONDS = "640x360", 24, 2
 REFERENCE = "reference.mkv"
@@ -47,7 +47,7 @@ class EncodeProcess:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._process = subprocess.Popen(
-            tethered([engine.find_ffmpeg(), *_arguments(folder)]),
+            tethered([ffmpeg_path(), *_arguments(folder)]),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ from vmafx.kube.config import KubeSettings
 from vmafx.operator.kinds import RECONCILED_KINDS
 from vmafx.operator.settings import OperatorSettings
 from vmafx.reports import ReportSettings
-from vmafx.scoring.engine import EngineSettings
+from vmafx.scoring.engines.ffmpeg import EngineSettings
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.request import OptionSettings
 from vmafx.settings import Setting, Settings, declared

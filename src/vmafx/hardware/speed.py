@@ -16,7 +16,7 @@ from vmafx.jobs.attempt import AttemptSpec
 from vmafx.jobs.worker_process import WorkerRunner, WorkerTask
 from vmafx.logs import log
 from vmafx.process.child import exit_description, run_command
-from vmafx.scoring import engine
+from vmafx.scoring.engines.ffmpeg import ffmpeg_path
 from vmafx.scoring.errors import NodeFault, spawn_errors_as_node_fault
 
 MEASURE_TIMEOUT = 60.0  # seconds; a machine that takes longer is used, with unknown speed
@@ -62,7 +62,7 @@ async def _measure(folder: Path, device: Device, environ: Mapping[str, str]) -> 
     with TemporaryDirectory(dir=folder) as temporary:
         clips = [Path(temporary) / "reference.mkv", Path(temporary) / "distorted.mkv"]
         for clip, quality in zip(clips, ("2", "20"), strict=True):
-            await _make_clip(engine.find_ffmpeg(environ), clip, quality)
+            await _make_clip(ffmpeg_path(environ), clip, quality)
         reference, distorted = (clip.as_uri() for clip in clips)
         work = msgspec.json.encode(AttemptSpec(reference, distorted, id="speed")).decode()
         runner = WorkerRunner(Path(temporary) / "work", unlimited)

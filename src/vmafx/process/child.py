@@ -11,7 +11,13 @@ from vmafx.process.tether import tethered
 
 # Children read untrusted files, so they get no credentials, library paths or proxies.
 # GCONV_PATH: a statically linked ffmpeg crashes on names in a transport stream if it loads the system's gconv modules.
-ENVIRONMENT = {"LC_ALL": "C", "PATH": os.defpath, "AV_LOG_FORCE_NOCOLOR": "1", "GCONV_PATH": os.devnull}
+ENVIRONMENT = {
+    "LC_ALL": "C",
+    "PATH": os.defpath,
+    "AV_LOG_FORCE_NOCOLOR": "1",
+    "GCONV_PATH": os.devnull,
+    "MALLOC_ARENA_MAX": "2",
+}
 MAX_OUTPUT = 16 << 20  # bytes of each stream
 
 
@@ -21,20 +27,29 @@ class SpawnFailed(Exception):
 
 @asynccontextmanager
 async def child(
-    command: Sequence[str], fds: Iterable[int] = (), *, stdout: int = asyncio.subprocess.DEVNULL
+    command: Sequence[str],
+    fds: Iterable[int] = (),
+    *,
+    stdin: int = asyncio.subprocess.DEVNULL,
+    stdout: int = asyncio.subprocess.DEVNULL,
+    tether: bool = True,
+    limit: int = 1 << 16,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a process for the length of the block; at its end the process and all it started are killed.
 
-    The block has to read its standard error. Raises SpawnFailed if the process cannot be started.
+    The block has to read its standard error. `limit` is the longest line that it can read. Without `tether`, the
+    command itself calls `end_with_parent`, which saves the start of a Python. Raises SpawnFailed if the process cannot
+    be started.
     """
     try:
         process = await asyncio.create_subprocess_exec(
-            *tethered(list(command)),
-            stdin=asyncio.subprocess.DEVNULL,
+            *(tethered(list(command)) if tether else command),
+            stdin=stdin,
             stdout=stdout,
             stderr=asyncio.subprocess.PIPE,
             pass_fds=tuple(fds),
             env=ENVIRONMENT,
+            limit=limit,
             start_new_session=True,
         )
     except OSError as error:

@@ -16,12 +16,17 @@ def tethered(command: list[str]) -> list[str]:
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
 
 
-def main() -> None:
-    parent, command = int(sys.argv[1]), sys.argv[2:]
+def end_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent, which has this pid, ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # the parent ended before prctl
+    if os.getppid() != parent:  # it ended before prctl
         sys.exit(1)
+
+
+def main() -> None:
+    parent, command = int(sys.argv[1]), sys.argv[2:]
+    end_with_parent(parent)
     os.execv(command[0], command)  # noqa: S606 - without a shell on purpose
 
 

@@ -14,8 +14,7 @@ import msgspec
 from vmafx.atomic_write import write_atomic
 from vmafx.reports.page import html
 from vmafx.scoring.errors import DISK_ERRORS, BadInput, NodeFault
-from vmafx.scoring.pictures import FramePair
-from vmafx.scoring.result import Report
+from vmafx.scoring.result import FramePair, Report
 from vmafx.settings import Setting, Settings
 
 FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes such a cell for a formula

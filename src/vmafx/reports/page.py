@@ -12,8 +12,7 @@ from vmafx.reports.charts import ChartLine, FrameChart, draw, figure, gauge, leg
 from vmafx.reports.curves import downsample
 from vmafx.reports.markup import Html, tag
 from vmafx.reports.section import downsampling_note, frame_rate, section
-from vmafx.scoring.pictures import FramePair
-from vmafx.scoring.result import Report
+from vmafx.scoring.result import FramePair, Report
 
 
 def html(reports: Sequence[Report], pictures: Mapping[str, Sequence[FramePair]] = {}) -> str:

@@ -9,8 +9,7 @@ from vmafx.reports.charts import SMALL, ChartLine, FrameChart, draw, figure, gau
 from vmafx.reports.curves import Curve, downsample
 from vmafx.reports.features import elementary, extras, feature_info, is_elementary
 from vmafx.reports.markup import Html, join, tag
-from vmafx.scoring.pictures import FramePair
-from vmafx.scoring.result import ClipFacts, FeatureStatistics, Report, ScoreResult
+from vmafx.scoring.result import ClipFacts, FeatureStatistics, FramePair, Report, ScoreResult
 
 
 def section(report: Report, name: str, anchor: str, pictures: Sequence[FramePair], budget: Budget) -> Html:

@@ -8,14 +8,16 @@ from pathlib import Path
 import msgspec
 
 from vmafx.atomic_write import write_atomic
-from vmafx.scoring.engine import Engine
+from vmafx.scoring.engines.engine import Engine
 from vmafx.scoring.models import VmafModel
-from vmafx.scoring.request import ScoreOptions, Source
+from vmafx.scoring.probed import ProbedClip
+from vmafx.scoring.request import ScoreOptions
 from vmafx.scoring.result import Report
 
 MAX_CACHE_BYTES = 512 << 20
-REVISION = 1  # increased when a change in vmafx changes scores, which invalidates cached results
-NOT_IN_KEY = {"threads", "model"}  # threads do not affect the score; the model is in the key by its content
+REVISION = 2  # increased when a change in vmafx changes scores, which invalidates cached results
+# Threads do not affect the score; the model is in the key by its content, the backend by the engine.
+NOT_IN_KEY = {"threads", "model", "backend"}
 
 
 def default_cache_folder() -> Path | None:
@@ -26,17 +28,16 @@ def default_cache_folder() -> Path | None:
         return None
 
 
-def cache_key(
-    digests: tuple[str, str], sources: tuple[Source, Source], model: VmafModel, options: ScoreOptions, engine: Engine
-) -> str:
-    """The same key for the same content, model, options and engine; names of clips do not matter."""
+def cache_key(clips: tuple[ProbedClip, ProbedClip], model: VmafModel, options: ScoreOptions, engine: Engine) -> str:
+    """The same key for the same content, model, options, decoder and engine; names of clips do not matter."""
     chosen = {name: value for name, value in msgspec.structs.asdict(options).items() if name not in NOT_IN_KEY}
     parts = {
-        "digests": digests,
-        "formats": [source.format for source in sources],
+        "digests": [clip.digest for clip in clips],
+        "formats": [clip.source.format for clip in clips],
         "model": model.identity,
         "options": chosen,
-        "engine": [engine.version, *engine.identity()],
+        "decoder": [clip.decoder_version for clip in clips],
+        "engine": [engine.backend, *engine.identity()],
         "revision": REVISION,
     }
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()

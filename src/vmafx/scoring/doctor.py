@@ -9,9 +9,8 @@ import av
 import msgspec
 
 from vmafx.cores import usable_cores
-from vmafx.scoring import engine as engines
 from vmafx.scoring.cache import default_cache_folder
-from vmafx.scoring.engine import BUILT_IN_MODELS, Engine, FfmpegBuild
+from vmafx.scoring.engines.ffmpeg import BUILT_IN_MODELS, Ffmpeg, FfmpegBuild, find_ffmpeg, inspect_build, missing_parts
 from vmafx.scoring.errors import NodeFault
 from vmafx.scoring.media.uri import SCHEMES
 from vmafx.scoring.models import can_load_model
@@ -57,15 +56,15 @@ async def examine() -> DoctorReport:
     )
 
 
-async def _check_engine() -> tuple[Engine, FfmpegBuild, tuple[str, ...], list[str]]:
+async def _check_engine() -> tuple[Ffmpeg, FfmpegBuild, tuple[str, ...], list[str]]:
     """The engine, its build, the models that it can load, and problems."""
-    engine, build = Engine("", ""), FfmpegBuild(frozenset(), frozenset(), frozenset())
+    engine, build = Ffmpeg("", ""), FfmpegBuild(frozenset(), frozenset(), frozenset())
     try:
-        engine = await engines.find_engine()
-        build = await engines.inspect_build(engine)
+        engine = await find_ffmpeg()
+        build = await inspect_build(engine)
     except NodeFault as fault:
         return engine, build, (), [str(fault)]
-    if missing := engines.missing_parts(engine, build):
+    if missing := missing_parts(engine, build):
         return engine, build, (), [missing]
     loaded = await asyncio.gather(*(can_load_model(engine, f"version={name}") for name in BUILT_IN_MODELS))
     models = tuple(name for name, ok in zip(BUILT_IN_MODELS, loaded, strict=True) if ok)

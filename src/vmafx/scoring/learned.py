@@ -12,7 +12,7 @@ from itertools import chain
 
 import msgspec
 
-from vmafx.scoring.engine import BUILT_IN_MODELS
+from vmafx.scoring.engines.ffmpeg import BUILT_IN_MODELS
 from vmafx.scoring.errors import BadInput
 
 FORMAT = "vmafx.model/v1"

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from vmafx.process.child import run_command
-from vmafx.scoring.engine import BUILT_IN_MODELS, Engine
+from vmafx.scoring.engines.ffmpeg import BUILT_IN_MODELS, Ffmpeg
 from vmafx.scoring.errors import BadInput, spawn_errors_as_node_fault
 from vmafx.scoring.learned import LearnedModel, decode_model, is_learned
 from vmafx.scoring.media.access import open_media, sha256
@@ -94,10 +94,10 @@ def _check_content(content: bytes, name: str) -> None:
         raise BadInput("model", f"{name} needs {count} slopes and intercepts: one for the score and each feature")
 
 
-async def can_load_model(engine: Engine, argument: str, fds: Iterable[int] = ()) -> bool:
+async def can_load_model(ffmpeg: Ffmpeg, argument: str, fds: Iterable[int] = ()) -> bool:
     """Whether libvmaf can score two generated frames with this model."""
     source = ("-f", "lavfi", "-i", "testsrc2=s=128x128:r=25:d=0.08,format=yuv420p")
-    command = [engine.path, "-hide_banner", "-nostdin", "-loglevel", "error", *source, *source]
+    command = [ffmpeg.path, "-hide_banner", "-nostdin", "-loglevel", "error", *source, *source]
     try:
         with spawn_errors_as_node_fault():
             code, _, _ = await run_command(

@@ -1,7 +1,7 @@
-"""From two clips and the options to one filter graph. Refuses pairs whose score would be misleading. No I/O.
+"""From two clips and the options to one common format. Refuses pairs whose score would be misleading. No I/O.
 
-Frames are paired by number, never by timestamp: containers round timestamps differently, so ffmpeg would pair a frame
-with its neighbour. The ffmpeg process that scores the clips also counts their frames.
+Frames are paired by number, never by timestamp: containers round timestamps differently, so a frame would be paired
+with its neighbour. The decoders count the frames.
 """
 
 from fractions import Fraction
@@ -9,8 +9,9 @@ from fractions import Fraction
 import msgspec
 
 from vmafx.scoring.clip import ASPECT_RATIO_TOLERANCE, Clip
+from vmafx.scoring.decoder.messages import Conversion
+from vmafx.scoring.engines.engine import FrameFormat
 from vmafx.scoring.errors import BadInput, InputPart
-from vmafx.scoring.libvmaf import libvmaf_features
 from vmafx.scoring.notes import MATRICES, comparison_notes, full_range_of
 from vmafx.scoring.request import ClipLimits, ScoreOptions
 
@@ -29,31 +30,11 @@ CODECS_WITH_HIDDEN_FRAMES = frozenset({"vp8"})  # they have more packets than di
 class Plan(msgspec.Struct, frozen=True):
     """How two clips are converted for the comparison."""
 
-    width: int
-    height: int
-    pixel_format: str
-    reference: str  # filter chain
-    distorted: str
+    frames: FrameFormat
+    reference: Conversion
+    distorted: Conversion
     expected: int | None  # frames to score; None if unknown
     notes: tuple[str, ...]
-
-    def graph(self, reference: Clip, distorted: Clip, options: ScoreOptions, model: str, log: str) -> str:
-        """The filter graph. libvmaf outputs [scored]; [d] and [r] are the inputs, for counting their frames."""
-        features = "|".join(f"name={name}" for name in libvmaf_features(options.features))
-        settings = {
-            "log_fmt": "json",
-            "log_path": log,
-            "n_threads": str(options.thread_count()),
-            "n_subsample": str(options.subsample),
-            "shortest": "1",
-            "model": model,
-        } | ({"feature": features} if features else {})
-        arguments = ":".join(f"{name}={value}" for name, value in settings.items())
-        return (
-            f"[0:{distorted.stream}]{self.distorted},split[left][d];"
-            f"[1:{reference.stream}]{self.reference},split[right][r];"
-            f"[left][right]libvmaf={arguments}[scored]"
-        )
 
 
 def make_plan(reference: Clip, distorted: Clip, options: ScoreOptions, limits: ClipLimits | None = None) -> Plan:
@@ -64,14 +45,13 @@ def make_plan(reference: Clip, distorted: Clip, options: ScoreOptions, limits: C
     limits = limits or ClipLimits()
     _check_sizes(reference, distorted, options, limits)
     pixel_format = _common_pixel_format(reference, distorted, options)
-    target = _Target(
-        width, height, pixel_format, rate, _common_range(reference, distorted), _matrix(reference, distorted, height)
-    )
+    frames = FrameFormat(width, height, pixel_format)
+    target = _Target(frames, rate, _common_range(reference, distorted), _matrix(reference, distorted, height))
     expected = _expected_frames(reference, distorted, options)
     if expected is not None and expected > limits.frames:
         raise BadInput("options", f"the {expected:,} frames to score exceed the limit of {limits.frames:,}")
     notes = tuple(comparison_notes(reference, distorted, options, pixel_format, target.matrix))
-    return Plan(width, height, pixel_format, target.chain(reference), target.chain(distorted), expected, notes)
+    return Plan(frames, target.conversion(reference), target.conversion(distorted), expected, notes)
 
 
 def check_counts(
@@ -195,36 +175,23 @@ def _matrix(reference: Clip, distorted: Clip, height: int) -> str:
 class _Target(msgspec.Struct, frozen=True):
     """The common format that both clips are converted to."""
 
-    width: int
-    height: int
-    pixel_format: str
+    frames: FrameFormat
     rate: str | None
     full_range: bool
     matrix: str
 
-    def chain(self, clip: Clip) -> str:
-        """The filter chain that converts the clip."""
+    def conversion(self, clip: Clip) -> Conversion:
         known = full_range_of(clip)
-        in_range = _range_name(self.full_range if known is None else known)
-        out_range = _range_name(self.full_range)
-        scale = f"scale=w={self.width}:h={self.height}:flags=bicubic:in_range={in_range}:out_range={out_range}"
-        if clip.chroma == "rgb":
-            scale += f":out_color_matrix={self.matrix}"
-        return f"{self._rate_filters(clip)}settb=1/1000,setpts=N,{scale},format={self.pixel_format},setsar=1"
-
-    def _rate_filters(self, clip: Clip) -> str:
-        """At a constant rate, timestamps are computed from frame numbers: the container has rounded its own."""
-        if self.rate is None:
-            return ""
-        if clip.constant_rate and clip.frame_rate:
-            timestamps = f"settb={1 / Fraction(clip.frame_rate)},setpts=N"
-        else:
-            timestamps = "setpts=PTS-STARTPTS"
-        return f"{timestamps},fps=fps={self.rate}:round=near,"
-
-
-def _range_name(full: bool) -> str:
-    return "full" if full else "limited"
+        return Conversion(
+            width=self.frames.width,
+            height=self.frames.height,
+            pixel_format=self.frames.pixel_format,
+            full_range=self.full_range,
+            from_full_range=self.full_range if known is None else known,
+            matrix=self.matrix if clip.chroma == "rgb" else "",
+            rate=self.rate,
+            own_rate=clip.frame_rate if self.rate and clip.constant_rate else None,
+        )
 
 
 def _expected_frames(reference: Clip, distorted: Clip, options: ScoreOptions) -> int | None:

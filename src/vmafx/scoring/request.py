@@ -6,6 +6,7 @@ from typing import Annotated, Self, get_type_hints
 import msgspec
 
 from vmafx import settings
+from vmafx.api.hardware import Backend
 from vmafx.api.schema import expected, field_schema
 from vmafx.api.scoring import DEFAULT_MODEL, MAX_THREADS, RawFormat, ScoringOptions, ScoringSpec
 from vmafx.cores import usable_cores
@@ -52,6 +53,7 @@ class ScoreOptions(ScoringOptions, kw_only=True):
     """
 
     model: str = DEFAULT_MODEL
+    backend: Backend | None = None  # None for the best that the machine has
     size: tuple[int, int] | None = None  # compare both clips at this size instead of the reference's
     shortest: bool = False  # score only the frames that both clips have
     conform: bool = False  # convert both clips to the reference's frame rate
@@ -84,5 +86,6 @@ class ClipLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     pixels: int = 8192 * 4320  # per frame
     frames: int = 2_000_000
-    probe_seconds: float = 300.0
-    memory: int = 4 << 30  # bytes, for the prober
+    probe_seconds: float = 300.0  # to inspect a clip, on a fast disk
+    frame_seconds: float = 10.0  # of CPU time, to decode a frame
+    memory: int = 8 << 30  # bytes of address space, for its decoder

@@ -33,10 +33,12 @@ class ClipFacts(msgspec.Struct, frozen=True):
 
 
 class EngineFacts(msgspec.Struct, frozen=True):
-    """Versions of the engine."""
+    """What scored the clips, with its versions."""
 
     ffmpeg: str
     libvmaf: str
+    backend: str = "cpu"
+    decoder: str = ""
 
 
 class ScoreResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +62,15 @@ class ScoreResult(msgspec.Struct, frozen=True, kw_only=True):
     key: str = ""  # cache key
     cached: bool = False
     schema: Literal[1] = 1  # increased when a field changes its meaning, which invalidates cached results
+
+
+class FramePair(msgspec.Struct, frozen=True):
+    """The same frame of both clips, as JPEG."""
+
+    frame: int
+    score: float
+    reference: bytes
+    distorted: bytes
 
 
 class Report(msgspec.Struct, frozen=True):

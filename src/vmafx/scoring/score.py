@@ -1,67 +1,81 @@
-"""Scorer: opens and probes two clips, plans the comparison, runs the engine and pools the result."""
+"""Scorer: opens and probes clips, plans the comparison, has them decoded and scored, and pools the result."""
 
 import asyncio
-import shutil
-import signal
-import tempfile
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from fractions import Fraction
+from io import FileIO
 from typing import Any, TypeVar
 
 import msgspec
 
-from vmafx.process.child import exit_description
-from vmafx.scoring import engine as engines
 from vmafx.scoring.cache import ResultCache, cache_key
-from vmafx.scoring.engine import Engine
-from vmafx.scoring.errors import BadInput, EngineFailure, InputPart, NodeFault, ScoringError
-from vmafx.scoring.ffmpeg import Comparison, FfmpegResult, ProbedClip, decode_alone, run_ffmpeg
-from vmafx.scoring.ffmpeg_log import FormatChange
+from vmafx.scoring.decoder.messages import DecodedClip
+from vmafx.scoring.decoder.process import ClipDecoder, Decoding
+from vmafx.scoring.engines.engine import Engine, MeasuredRun, Measurement, Run
+from vmafx.scoring.engines.find import Engines
+from vmafx.scoring.errors import BadInput, EngineFailure, InputPart, ScoringError
 from vmafx.scoring.learned import predict_scores
-from vmafx.scoring.libvmaf import LibvmafLog, columns, decode_log
-from vmafx.scoring.media.access import OpenedMedia, open_media, sha256
+from vmafx.scoring.media.access import open_media, sha256
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.uri import SCHEMES, locate
-from vmafx.scoring.models import can_load_model, open_model
-from vmafx.scoring.pictures import FramePair, take_pictures
-from vmafx.scoring.plan import check_counts, counted, damage_error, has_variable_rate, make_plan
+from vmafx.scoring.models import VmafModel, open_model
+from vmafx.scoring.plan import Plan, check_counts, counted, damage_error, has_variable_rate, make_plan
 from vmafx.scoring.pooling import pool, summary
-from vmafx.scoring.probe import probe_clip
+from vmafx.scoring.probed import OpenedClip, ProbedClip
 from vmafx.scoring.request import ClipLimits, ScoreOptions, Source, check_options
-from vmafx.scoring.result import ClipFacts, EngineFacts, Progress, Report, ScoreResult
+from vmafx.scoring.result import ClipFacts, FramePair, Progress, Report, ScoreResult
 from vmafx.tasks import in_thread
 
 T = TypeVar("T")
 U = TypeVar("U")
 ProgressListener = Callable[[Progress], None]
-MIN_FREE_SPACE = 64 << 20  # bytes; below this, the disk counts as full
 
 
 def ignore_progress(_progress: Progress) -> None:
     pass
 
 
-class OpenedClip(msgspec.Struct, frozen=True):
-    """A clip that is open and not yet probed."""
+class Comparison(msgspec.Struct, frozen=True):
+    """One distorted clip to score against a reference."""
 
-    source: Source
-    part: InputPart
-    opened: OpenedMedia
+    reference: ProbedClip
+    distorted: ProbedClip
+    plan: Plan
+    options: ScoreOptions
+    model: VmafModel
+    engine: Engine
+    key: str  # in the cache
+
+
+class Scored(msgspec.Struct, frozen=True):
+    """What the decoders and the engine yielded for a comparison."""
+
+    reference: DecodedClip
+    distorted: DecodedClip
+    run: MeasuredRun
+
+    @property
+    def errors(self) -> int:
+        return self.reference.errors + self.distorted.errors
 
 
 class Scorer:
-    """Scores clips with one engine and one policy. Its methods may run concurrently."""
+    """Scores clips with the engines of this machine and one policy. Its methods may run concurrently."""
 
     def __init__(
         self,
-        engine: Engine,
+        engines: Engines | None = None,
         policy: MediaPolicy | None = None,
         limits: ClipLimits | None = None,
         cache: ResultCache | None = None,
     ) -> None:
-        self._engine, self._policy, self._limits = engine, policy or MediaPolicy(), limits or ClipLimits()
+        self._engines, self._policy, self._limits = (
+            engines or Engines(),
+            policy or MediaPolicy(),
+            limits or ClipLimits(),
+        )
         self._cache = cache
 
     async def score(
@@ -71,18 +85,20 @@ class Scorer:
         options: ScoreOptions | None = None,
         listener: ProgressListener = ignore_progress,
     ) -> Report:
+        options = options or ScoreOptions()
         async with (
             self.open(reference, "reference", listener) as first,
             self.open(distorted, "distorted", listener) as second,
         ):
             listener(Progress("reading"))
-            probed = await run_both(self.probe(first), self.probe(second))
-            return await self.compare(*probed, options or ScoreOptions(), listener)
+            clips = run_both(self.probe(first, outputs=1), self.probe(second, outputs=1))
+            _, probed = await run_both(self._engines.choose(options.backend), clips)
+            return await self.compare(*probed, options, listener)
 
     async def stream(
         self, reference: Source, distorted: Source, options: ScoreOptions | None = None
     ) -> AsyncGenerator[Progress | Report, None]:
-        """Like `score`, but yields progress and finally the report. Closing the generator stops ffmpeg."""
+        """Like `score`, but yields progress and finally the report. Closing the generator stops the work."""
         updates: asyncio.Queue[Progress | None] = asyncio.Queue()
         task = asyncio.create_task(self.score(reference, distorted, options, updates.put_nowait))
         task.add_done_callback(lambda _: updates.put_nowait(None))
@@ -110,14 +126,16 @@ class Scorer:
             listener(Progress("fetching", done, total))
 
         async with open_media(source.uri, part, self._policy, on_fetched) as opened:
-            yield OpenedClip(source, part, opened)
+            decoder = ClipDecoder(opened, source, part, self._limits)
+            try:
+                yield OpenedClip(source, part, opened, decoder)
+            finally:
+                await decoder.close()
 
-    async def probe(self, clip: OpenedClip) -> ProbedClip:
-        """Probes and hashes a clip; several comparisons may share the result."""
-        properties, digest = await run_both(
-            probe_clip(clip.opened, clip.source, clip.part, self._limits), sha256(clip.opened)
-        )
-        return ProbedClip(clip.source, clip.opened, properties, digest)
+    async def probe(self, clip: OpenedClip, outputs: int = 0) -> ProbedClip:
+        """Probes and hashes a clip. With `outputs`, it will be scored next, in so many comparisons at once."""
+        inspected, digest = await run_both(clip.decoder.inspect(outputs), sha256(clip.opened))
+        return ProbedClip(clip.source, clip.opened, clip.decoder, inspected.clip, inspected.decoder, digest)
 
     def check_pair(self, reference: ProbedClip, distorted: ProbedClip, options: ScoreOptions) -> None:
         """Raises BadInput for clips that `compare` would refuse before decoding."""
@@ -131,26 +149,98 @@ class Scorer:
         listener: ProgressListener = ignore_progress,
     ) -> Report:
         """Scores probed clips, or returns a cached result."""
+        (outcome,) = await self.compare_all(reference, [distorted], options, [listener])
+        if isinstance(outcome, ScoringError):
+            raise outcome
+        return outcome
+
+    async def compare_all(
+        self,
+        reference: ProbedClip,
+        distorted: Sequence[ProbedClip],
+        options: ScoreOptions,
+        listeners: Sequence[ProgressListener],
+    ) -> list[Report | ScoringError]:
+        """Scores several clips at once, so that the reference is decoded once. One outcome per clip, in order.
+
+        Raises the error of a bad reference, model or option.
+        """
         check_options(options)
+        engine = await self._engines.choose(options.backend)
+        outcomes: dict[int, Report | ScoringError] = {}
+        waiting: dict[int, Comparison] = {}
         async with open_model(options.model, self._policy) as model:
-            digests, sources = (reference.digest, distorted.digest), (reference.source, distorted.source)
-            key = cache_key(digests, sources, model, options, self._engine)
-            if self._cache and (cached := self._cache.get(key)):
-                return _renamed(cached, reference, distorted, model.name)
-            plan = make_plan(reference.clip, distorted.clip, options, self._limits)
-            comparison = Comparison(reference, distorted, plan, options, model, self._limits)
-            outcome = await run_ffmpeg(self._engine, comparison, _scoring_progress(plan.expected, listener))
-            await self._check_outcome(comparison, outcome)
-            log = decode_log(outcome.libvmaf_log)
-            numbers, values = _frame_values(comparison, outcome, log)
-            if model.learned is not None:
-                values["vmaf_base"] = values["vmaf"]
-                values["vmaf"] = await in_thread(predict_scores, model.learned, values, model.name)
-            result = _build_result(comparison, outcome, values, EngineFacts(self._engine.version, log.version), key)
-            report = Report(result, numbers, values)
-            if self._cache:
-                self._cache.put(report)
-            return report
+            for number, clip in enumerate(distorted):
+                key = cache_key((reference, clip), model, options, engine)
+                if self._cache and (cached := self._cache.get(key)):
+                    outcomes[number] = _renamed(cached, reference, clip, model.name)
+                    continue
+                try:
+                    plan = make_plan(reference.clip, clip.clip, options, self._limits)
+                    waiting[number] = Comparison(reference, clip, plan, options, model, engine, key)
+                except BadInput as error:
+                    outcomes[number] = error
+            while waiting:  # those that need the reference in the same format share its decoder
+                conversion = next(iter(waiting.values())).plan.reference
+                group = [number for number, one in waiting.items() if one.plan.reference == conversion]
+                comparisons = [waiting.pop(number) for number in group]
+                reports = await self._compare_group(comparisons, [listeners[number] for number in group])
+                outcomes.update(zip(group, reports, strict=True))
+        return [outcomes[number] for number in range(len(distorted))]
+
+    async def _compare_group(
+        self, group: list[Comparison], listeners: list[ProgressListener]
+    ) -> list[Report | ScoringError]:
+        """Scores comparisons whose reference is the same in all respects."""
+        first = group[0]
+        threads = first.options.thread_count() * len(group)
+        async with (
+            first.reference.decoder.decode(first.plan.reference, len(group), threads=threads) as reference,
+            asyncio.TaskGroup() as tasks,
+        ):
+            scoring = [
+                tasks.create_task(self._attempt(comparison, reference, output, listener))
+                for comparison, output, listener in zip(group, reference.outputs, listeners, strict=True)
+            ]
+        return [task.result() for task in scoring]
+
+    async def _attempt(
+        self, comparison: Comparison, reference: Decoding, output: FileIO, listener: ProgressListener
+    ) -> Report | ScoringError:
+        """An error is returned: the other comparisons of the group go on."""
+        try:
+            scored = await self._run(comparison, reference, output, listener)
+            _check_scored(comparison, scored)
+            report = await _report(comparison, scored)
+        except ScoringError as error:
+            return error
+        finally:
+            output.close()  # the reference's decoder stops writing to it
+        if self._cache:
+            self._cache.put(report)
+        return report
+
+    async def _run(
+        self, comparison: Comparison, reference: Decoding, output: FileIO, listener: ProgressListener
+    ) -> Scored:
+        """Raises ScoringError. An engine that fails may do so because a decoder has failed."""
+        options, plan, decoder = comparison.options, comparison.plan, comparison.distorted.decoder
+        what = Measurement(
+            model=comparison.model,
+            features=options.features,
+            subsample=options.subsample,
+            threads=options.thread_count(),
+        )
+        on_scored = _scoring_progress(plan.expected, listener)
+        async with decoder.decode(plan.distorted, threads=options.thread_count()) as distorted:
+            try:
+                (frames,) = distorted.outputs
+                run = await comparison.engine.score(Run(), what, plan.frames, output, frames, on_scored)
+            except ScoringError:
+                reference.check()
+                distorted.check()
+                raise
+            return Scored(await reference.finished(), await distorted.finished(), run)
 
     async def worst_frames(
         self, reference: ProbedClip, distorted: ProbedClip, options: ScoreOptions, report: Report, count: int
@@ -162,64 +252,37 @@ class Scorer:
             return []
         plan, numbers = make_plan(reference.clip, distorted.clip, options, self._limits), sorted(worst)
         left, right = await run_both(
-            take_pictures(self._engine, reference, plan.reference, numbers, self._limits),
-            take_pictures(self._engine, distorted, plan.distorted, numbers, self._limits),
+            reference.decoder.take_pictures(plan.reference, numbers, threads=options.thread_count()),
+            distorted.decoder.take_pictures(plan.distorted, numbers, threads=options.thread_count()),
         )
         pictures = zip(numbers, left, right, strict=True)
         pairs = {number: FramePair(number, scores[number], one, other) for number, one, other in pictures}
         return [pairs[number] for number in worst]
 
-    async def _check_outcome(self, comparison: Comparison, outcome: FfmpegResult) -> None:
-        """Raises the error that describes why ffmpeg failed or the score would be wrong."""
-        options, log = comparison.options, outcome.log
-        if outcome.exit_code:
-            raise await self._diagnose(comparison, outcome)
-        if log.changes or (log.errors and not options.damaged):
-            await self._check_reference(comparison)
-            if log.errors and not options.damaged:
-                raise damage_error("distorted", counted(log.errors, "decoding error"))
-            if change := next((change for change in log.changes_of(0) if not change.size_only), None):
-                raise _format_change_error("distorted", change)
-        check_counts(
-            outcome.reference_frames,
-            outcome.distorted_frames,
-            options,
-            variable_rate=has_variable_rate(comparison.reference.clip, comparison.distorted.clip),
-            damaged=log.errors > 0,
-        )
-        folder = tempfile.gettempdir()
-        if not outcome.libvmaf_log.rstrip().endswith(b"}") and shutil.disk_usage(folder).free < MIN_FREE_SPACE:
-            raise NodeFault(f"the disk of {folder} is full: libvmaf could not write its log")
 
-    async def _check_reference(self, comparison: Comparison) -> None:
-        """Decodes the reference alone: in the log of two clips, a message may be about either, or forged by one."""
-        log = await decode_alone(self._engine, comparison.reference, comparison.plan.reference, comparison.limits)
-        if log.errors and not comparison.options.damaged:
-            raise damage_error("reference", counted(log.errors, "decoding error"))
-        if log.changes:
-            raise _format_change_error("reference", log.changes[0])
-
-    async def _diagnose(self, comparison: Comparison, outcome: FfmpegResult) -> ScoringError:
-        """The reason for a non-zero exit code of ffmpeg."""
-        if missing := engines.missing_parts(self._engine, await engines.inspect_build(self._engine)):
-            return NodeFault(missing)
-        model, failed = comparison.model, f"ffmpeg failed with {exit_description(outcome.exit_code)}"
-        if model.fd is not None and not await can_load_model(self._engine, model.argument, [model.fd]):
-            return BadInput(
-                "model",
-                f"libvmaf cannot score with the model {model.name}, not even two generated frames; check that the file"
-                " is a VMAF model for this libvmaf",
-            )
-        if outcome.exit_code == -signal.SIGKILL:
-            return NodeFault(f"{failed}: probably killed because this machine or its cgroup ran out of memory")
-        if any("Cannot allocate memory" in line for line in outcome.log.lines):
-            return NodeFault(f"{failed}: this machine does not have enough memory")
-        return EngineFailure(f"{failed}: {outcome.log.last_line()}")
-
-
-def _format_change_error(part: InputPart, change: FormatChange) -> BadInput:
-    why = f"its pixel format, colour range or size changes within the clip, {change.description}"
-    return BadInput(part, f"{why}; re-encode it to one format")
+def _check_scored(comparison: Comparison, scored: Scored) -> None:
+    """Raises BadInput if the score would be wrong."""
+    options = comparison.options
+    parts: tuple[tuple[InputPart, DecodedClip], ...] = (
+        ("reference", scored.reference),
+        ("distorted", scored.distorted),
+    )
+    for part, decoded in parts:
+        if decoded.errors and not options.damaged:
+            raise damage_error(part, counted(decoded.errors, "decoding error"))
+        if change := next((one for one in decoded.changes if part == "reference" or not one.size_only), None):
+            why = f"its pixel format, colour range or size changes within the clip, {change.description}"
+            raise BadInput(part, f"{why}; re-encode it to one format")
+    check_counts(
+        scored.reference.frames,
+        scored.distorted.frames,
+        options,
+        variable_rate=has_variable_rate(comparison.reference.clip, comparison.distorted.clip),
+        damaged=scored.errors > 0,
+    )
+    common = min(scored.reference.frames, scored.distorted.frames)
+    if scored.run.received != common:
+        raise EngineFailure(f"the engine received {scored.run.received} of {common} frames")
 
 
 async def run_both(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
@@ -233,7 +296,7 @@ async def run_both(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]
 
 
 def _scoring_progress(expected: int | None, listener: ProgressListener) -> Callable[[int], None]:
-    """A callback for `run_ffmpeg` that reports progress to the listener."""
+    """A callback for an engine that reports progress to the listener."""
     started = time.monotonic()
 
     def on_scored(done: int) -> None:
@@ -244,55 +307,52 @@ def _scoring_progress(expected: int | None, listener: ProgressListener) -> Calla
     return on_scored
 
 
-def _frame_values(
-    comparison: Comparison, outcome: FfmpegResult, log: LibvmafLog
-) -> tuple[list[int], dict[str, list[float]]]:
-    """The numbers of the scored frames, and a column of values per feature."""
-    common = min(outcome.reference_frames, outcome.distorted_frames)
-    if outcome.scored_frames != common:
-        raise EngineFailure(f"ffmpeg scored {outcome.scored_frames} of {common} frames")
-    return columns(log, outcome.scored_frames, comparison.options.subsample, comparison.options.features)
+async def _report(comparison: Comparison, scored: Scored) -> Report:
+    model, values = comparison.model, scored.run.values
+    if model.learned is not None:
+        values["vmaf_base"] = values["vmaf"]
+        values["vmaf"] = await in_thread(predict_scores, model.learned, values, model.name)
+    return Report(_build_result(comparison, scored, values), scored.run.numbers, values)
 
 
-def _outcome_notes(comparison: Comparison, outcome: FfmpegResult) -> tuple[str, ...]:
+def _scored_notes(comparison: Comparison, scored: Scored) -> tuple[str, ...]:
     """Facts that are known only after scoring, and the model's way to score."""
     model, options = comparison.model, comparison.options
-    reference_frames, distorted_frames = outcome.reference_frames, outcome.distorted_frames
+    reference_frames, distorted_frames = scored.reference.frames, scored.distorted.frames
     notes = []
     if model.learned is not None:
         base = model.learned.base
         notes.append(f"vmafx predicted the scores with a learned model, from libvmaf's features for {base}")
     if options.shortest and reference_frames != distorted_frames:
         lengths = f"the reference has {reference_frames:,}, the distorted clip {distorted_frames:,}"
-        notes.append(f"only the first {outcome.scored_frames:,} frames were scored: {lengths}")
-    if outcome.log.errors:
-        notes.append(f"one of the clips is damaged: ffmpeg reported {counted(outcome.log.errors, 'decoding error')}")
-    if changes := outcome.log.changes_of(0):
-        notes.append(f"the distorted clip changes its frame size, {changes[0].description}")
+        notes.append(f"only the first {scored.run.received:,} frames were scored: {lengths}")
+    for part, decoded in (("reference", scored.reference), ("distorted clip", scored.distorted)):
+        if decoded.errors:
+            notes.append(f"the {part} is damaged: ffmpeg reported {counted(decoded.errors, 'decoding error')}")
+    if scored.distorted.changes:
+        notes.append(f"the distorted clip changes its frame size, {scored.distorted.changes[0].description}")
     return tuple(notes)
 
 
-def _build_result(
-    comparison: Comparison, outcome: FfmpegResult, values: dict[str, list[float]], engine: EngineFacts, key: str
-) -> ScoreResult:
-    options, plan = comparison.options, comparison.plan
+def _build_result(comparison: Comparison, scored: Scored, values: dict[str, list[float]]) -> ScoreResult:
+    options, plan, run = comparison.options, comparison.plan, scored.run
     return ScoreResult(
         score=pool(values["vmaf"], options.pooling),
         pooling=options.pooling,
         model=comparison.model.name,
         frames=len(values["vmaf"]),
-        fps=round(outcome.scored_frames / outcome.seconds, 2),
+        fps=round(run.received / run.seconds, 2),
         features={name: summary(column) for name, column in values.items()},
-        reference=_clip_facts(comparison.reference, outcome.reference_frames, options),
-        distorted=_clip_facts(comparison.distorted, outcome.distorted_frames, options),
-        width=plan.width,
-        height=plan.height,
-        pixelFormat=plan.pixel_format,
+        reference=_clip_facts(comparison.reference, scored.reference.frames, options),
+        distorted=_clip_facts(comparison.distorted, scored.distorted.frames, options),
+        width=plan.frames.width,
+        height=plan.frames.height,
+        pixelFormat=plan.frames.pixel_format,
         subsample=options.subsample,
-        engine=engine,
+        engine=msgspec.structs.replace(run.facts, decoder=comparison.distorted.decoder_version),
         base=comparison.model.learned.base if comparison.model.learned is not None else "",
-        notes=(*plan.notes, *_outcome_notes(comparison, outcome)),
-        key=key,
+        notes=(*plan.notes, *_scored_notes(comparison, scored)),
+        key=comparison.key,
     )
 
 

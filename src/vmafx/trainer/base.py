@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from vmafx.logs import log
-from vmafx.scoring.engine import find_engine
+from vmafx.scoring.engines.ffmpeg import ffmpeg_path
 from vmafx.scoring.learned import LearnedModel
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.models import MAX_MODEL_BYTES, open_model
@@ -30,5 +30,4 @@ async def _read(name: str, environ: Mapping[str, str]) -> SvrModel | LearnedMode
             return model.learned
         if model.fd is not None:
             return parse_model(os.pread(model.fd, MAX_MODEL_BYTES, 0), name)
-    engine = await find_engine(environ)
-    return embedded_model(name, Path(engine.path))
+    return embedded_model(name, Path(ffmpeg_path(environ)))

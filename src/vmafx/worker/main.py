@@ -21,7 +21,7 @@ from vmafx.jobs.attempt import (
     encode_result,
 )
 from vmafx.logs import log
-from vmafx.scoring import engine
+from vmafx.scoring.engines.find import Engines
 from vmafx.scoring.errors import NodeFault, ScoringError
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.uri import display_name
@@ -104,7 +104,7 @@ async def _run(settings: WorkerSettings, environ: Mapping[str, str]) -> ScoredAt
     try:
         policy = MediaPolicy.from_environ(environ)
         threads = OptionSettings.from_environ(environ).threads
-        scorer = Scorer(await engine.find_engine(environ), policy)
+        scorer = Scorer(Engines(environ), policy)
     except ScoringError as error:
         return ScoredAttempt(failed_result(attempt.id, NodeFault(str(error))))
     options, with_samples = ScoreOptions.of(attempt, threads), bool(settings.samples_file or settings.samples_url)

@@ -14,7 +14,6 @@ from tests.oracle.planes import Luma
 from tests.oracle.score import score_frames
 from tests.support.video import FFMPEG, FRAMES, SIZE, ffmpeg, lossless, luma, raw_input, scene
 from vmafx.api.scoring import Feature, RawFormat
-from vmafx.scoring import engine
 from vmafx.scoring.request import ScoreOptions, Source
 from vmafx.scoring.result import Report
 from vmafx.scoring.score import Scorer
@@ -25,7 +24,7 @@ Encode = Callable[[Clip, Path], Path]
 
 async def score(reference: Source | Path, distorted: Source | Path, options: ScoreOptions | None = None) -> Report:
     first, second = (one if isinstance(one, Source) else Source(str(one)) for one in (reference, distorted))
-    return await Scorer(await engine.find_engine()).score(first, second, options)
+    return await Scorer().score(first, second, options)
 
 
 def assert_agreement(

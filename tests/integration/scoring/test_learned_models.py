@@ -14,8 +14,8 @@ import pytest
 from tests.support.registry import FEATURES, docker_config, learned_model, make_version, password_auth, running_registry
 from tests.support.video import ffmpeg, lossless, scene
 from vmafx.jobs.attempt import AttemptSpec, decode_result
-from vmafx.scoring import engine
 from vmafx.scoring.cache import ResultCache
+from vmafx.scoring.engines.find import Engines
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.learned import LearnedModel, encode_model
 from vmafx.scoring.media.policy import MediaPolicy
@@ -49,7 +49,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, P
 
 async def score(pair: tuple[Path, Path], model: str, cache: Path | None = None, **policy: Any) -> Report:
     results = ResultCache(cache) if cache else None
-    scorer = Scorer(await engine.find_engine(), MediaPolicy(**policy), cache=results)
+    scorer = Scorer(Engines(), MediaPolicy(**policy), cache=results)
     return await scorer.score(Source(str(pair[0])), Source(str(pair[1])), ScoreOptions(model=model))
 
 

@@ -16,9 +16,9 @@ from tests.support import video
 from tests.support.video import ffmpeg, lossless, scene
 from tests.support.waiting import eventually, until
 from tests.support.webserver import WebServer, stalls
-from vmafx.scoring import engine
 from vmafx.scoring.batch import BatchScorer
 from vmafx.scoring.cache import ResultCache
+from vmafx.scoring.engines.find import Engines
 from vmafx.scoring.errors import BadInput, EngineFailure, NodeFault
 from vmafx.scoring.media.access import OpenedMedia, sha256
 from vmafx.scoring.media.policy import MediaPolicy
@@ -57,7 +57,7 @@ def others_reading(path: Path) -> list[int]:
 
 
 async def test_progress_increases_to_the_total_and_the_report_comes_last(long_clip: Path) -> None:
-    scorer = Scorer(await engine.find_engine())
+    scorer = Scorer()
     updates = [update async for update in scorer.stream(Source(str(long_clip)), Source(str(long_clip)))]
     *progress, report = updates
     assert isinstance(report, Report)
@@ -70,7 +70,7 @@ async def test_progress_increases_to_the_total_and_the_report_comes_last(long_cl
 
 
 async def test_closing_the_stream_stops_ffmpeg(long_clip: Path, temp_folder: Path) -> None:
-    scorer = Scorer(await engine.find_engine())
+    scorer = Scorer()
     clip = Source(str(long_clip))
     async with aclosing(scorer.stream(clip, clip, ScoreOptions(threads=1))) as updates:
         async for update in updates:
@@ -92,7 +92,7 @@ MOMENTS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_a_cancelled_task_leaves_no_process_and_no_file(moment: str, long_clip: Path, temp_folder: Path) -> None:
-    scorer = Scorer(await engine.find_engine())
+    scorer = Scorer()
     clip = Source(str(long_clip))
     task = asyncio.create_task(scorer.score(clip, clip, ScoreOptions(threads=1)))
     await asyncio.sleep(0)
@@ -135,7 +135,7 @@ def _scoring(clip: Path, command: int) -> bool:
 
 
 async def test_a_killed_or_crashed_ffmpeg_is_reported_with_its_signal(long_clip: Path) -> None:
-    scorer = Scorer(await engine.find_engine())
+    scorer = Scorer()
     clip = Source(str(long_clip))
     for sign, error in ((signal.SIGKILL, NodeFault), (signal.SIGSEGV, EngineFailure)):
         task = asyncio.create_task(scorer.score(clip, clip, ScoreOptions(threads=1)))
@@ -152,7 +152,7 @@ async def test_a_clip_that_exceeds_the_memory_limit_is_refused(tmp_path: Path) -
     clip = Source(str(large))
     # Where an allocation fails, the libraries report it or crash.
     with pytest.raises(BadInput, match=r"it cannot be read within 100 MiB of memory|crashed ffmpeg's libraries"):
-        await Scorer(await engine.find_engine(), limits=ClipLimits(memory=100 << 20)).score(clip, clip)
+        await Scorer(Engines(), limits=ClipLimits(memory=100 << 20)).score(clip, clip)
 
 
 @pytest.mark.parametrize(
@@ -169,14 +169,14 @@ async def test_an_unusable_ffmpeg_is_a_node_fault(script: str, message: str, lon
     fake.chmod(0o755)
     clip = Source(str(long_clip))
     with pytest.raises(NodeFault, match=message):
-        await Scorer(await engine.find_engine({"VMAFX_FFMPEG_BIN": str(fake)})).score(clip, clip)
+        await Scorer(Engines({"VMAFX_FFMPEG_BIN": str(fake)})).score(clip, clip)
     with pytest.raises(NodeFault, match="VMAFX_FFMPEG_BIN is set to 'nowhere', which is not an executable"):
-        await engine.find_engine({"VMAFX_FFMPEG_BIN": "nowhere"})
+        await Engines({"VMAFX_FFMPEG_BIN": "nowhere"}).choose()
 
 
 async def test_results_are_cached_by_content_and_options(tmp_path: Path) -> None:
     folder, clip = tmp_path / "cache", lossless(scene(), tmp_path / "clip.mkv")
-    scorer = Scorer(await engine.find_engine(), cache=ResultCache(folder))
+    scorer = Scorer(Engines(), cache=ResultCache(folder))
     copy = tmp_path / "copy.mkv"
     copy.write_bytes(clip.read_bytes())
     first = await scorer.score(Source(str(clip)), Source(str(clip)))
@@ -194,7 +194,7 @@ async def test_results_are_cached_by_content_and_options(tmp_path: Path) -> None
 
 async def test_repeated_scores_leave_no_descriptor_open(tmp_path: Path) -> None:
     clip = Source(str(lossless(scene(frames=2), tmp_path / "clip.mkv")))
-    scorer = Scorer(await engine.find_engine())
+    scorer = Scorer()
     await scorer.score(clip, clip)
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     for _ in range(4):
@@ -228,7 +228,7 @@ async def test_bad_local_clips_fail_while_another_clip_is_downloaded(tmp_path: P
     async with WebServer() as web:
         content = reference.read_bytes()
         remote = [web.serve(f"/{name}.mkv", stalls(content, after=len(content) // 2)) for name in ("a", "b")]
-        scorer = Scorer(await engine.find_engine(), MediaPolicy(private=True))
+        scorer = Scorer(Engines(), MediaPolicy(private=True))
         batch = BatchScorer(scorer, ScoreOptions(), parallel=1)
         task = asyncio.create_task(
             batch.score(
@@ -249,7 +249,7 @@ async def test_bad_local_clips_fail_while_another_clip_is_downloaded(tmp_path: P
 
 async def test_with_a_bad_reference_no_failures_of_clips_are_reported(tmp_path: Path) -> None:
     (tmp_path / "text.mkv").write_text("no clip")
-    batch, failures = BatchScorer(Scorer(await engine.find_engine()), ScoreOptions()), []
+    batch, failures = BatchScorer(Scorer(), ScoreOptions()), []
     clips = [Source("none.mp4"), Source(str(tmp_path / "text.mkv"))]
     with pytest.raises(BadInput, match=r"^reference"):
         await batch.score(clips[1], clips, lambda *_: None, lambda *failure: failures.append(failure))

@@ -10,7 +10,7 @@ import pytest
 from tests.oracle.model import load
 from tests.support.video import FFMPEG, SIZE, ffmpeg, lossless, raw_input, scene
 from vmafx.api.scoring import RawFormat
-from vmafx.scoring import engine
+from vmafx.scoring.engines.find import Engines
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.request import ClipLimits, ScoreOptions, Source
@@ -26,7 +26,7 @@ async def score(
     policy: MediaPolicy | None = None,
 ) -> Report:
     first, second = (one if isinstance(one, Source) else Source(str(one)) for one in (reference, distorted))
-    return await Scorer(await engine.find_engine(), policy, limits).score(first, second, options)
+    return await Scorer(Engines(), policy, limits).score(first, second, options)
 
 
 async def refusal(reference: Path | Source, distorted: Path | Source, **more: object) -> str:

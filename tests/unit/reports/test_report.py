@@ -25,8 +25,7 @@ from vmafx.reports.budget import page_budget
 from vmafx.reports.curves import downsample, histogram_bins
 from vmafx.reports.formatting import clock, names, number
 from vmafx.scoring.errors import BadInput, NodeFault
-from vmafx.scoring.pictures import FramePair
-from vmafx.scoring.result import Report, ScoreResult
+from vmafx.scoring.result import FramePair, Report, ScoreResult
 
 TEXT = st.one_of(st.text(), st.sampled_from([HOSTILE, "javascript:alert(1)", "https://example.test/a.mp4?b#c", ""]))
 

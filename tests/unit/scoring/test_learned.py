@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.registry import learned_model
-from vmafx.scoring.engine import BUILT_IN_MODELS
+from vmafx.scoring.engines.ffmpeg import BUILT_IN_MODELS
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.learned import decode_model, encode_model, is_learned
 from vmafx.scoring.media.policy import MediaPolicy

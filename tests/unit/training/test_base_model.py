@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.oracle.model import FEATURES as ORACLE_FEATURES
 from tests.oracle.model import load
 from tests.support.video import FFMPEG
-from vmafx.scoring.engine import BUILT_IN_MODELS
+from vmafx.scoring.engines.ffmpeg import BUILT_IN_MODELS
 from vmafx.scoring.errors import BadInput, NodeFault
 from vmafx.training.base_model import MAX_VECTORS, SvrModel, embedded_model, parse_model
 from vmafx.training.distillation import plausible_features

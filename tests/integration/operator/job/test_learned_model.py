@@ -10,7 +10,6 @@ from tests.support.kubelet import Kubelet
 from tests.support.registry import learned_model, make_version, running_registry
 from vmafx.api.pod import EnvVar, PodOverlay
 from vmafx.kube import Client
-from vmafx.scoring import engine
 from vmafx.scoring.request import Source
 from vmafx.scoring.score import Scorer
 from vmafx.training.registry import ModelRepository
@@ -21,7 +20,7 @@ async def test_a_job_is_scored_with_a_model_in_a_registry(
 ) -> None:
     version = make_version(tmp_path / "versions", learned_model())
     reference, distorted = (Source(str(clips / name)) for name in ("reference.mkv", "distorted.mp4"))
-    base = await Scorer(await engine.find_engine()).score(reference, distorted)
+    base = await Scorer().score(reference, distorted)
     expected = learned_model().predict(base.values)
 
     await allow_pods(client, namespace)

@@ -1,4 +1,4 @@
-"""The engine: finds ffmpeg, and checks its version, filters and protocols."""
+"""The ffmpeg program with libvmaf: finds it, and checks its version, filters and protocols."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ class EngineSettings(Settings):
     )]  # fmt: skip
 
 
-class Engine(msgspec.Struct, frozen=True):
+class Ffmpeg(msgspec.Struct, frozen=True):
     """The ffmpeg to score with."""
 
     path: str
@@ -49,7 +49,7 @@ class FfmpegBuild(msgspec.Struct, frozen=True):
     protocols: frozenset[str]
 
 
-def find_ffmpeg(environ: Mapping[str, str] = os.environ) -> str:
+def ffmpeg_path(environ: Mapping[str, str] = os.environ) -> str:
     """The path of the ffmpeg to use."""
     if configured := from_environ(EngineSettings, environ).ffmpeg:
         found = shutil.which(configured)
@@ -70,18 +70,18 @@ def find_ffmpeg(environ: Mapping[str, str] = os.environ) -> str:
         ) from error
 
 
-async def find_engine(environ: Mapping[str, str] = os.environ) -> Engine:
+async def find_ffmpeg(environ: Mapping[str, str] = os.environ) -> Ffmpeg:
     """The ffmpeg to use. `inspect_build` is called only after a failure, since it takes longer than many scores."""
-    path = find_ffmpeg(environ)
+    path = ffmpeg_path(environ)
     version = re.match(r"ffmpeg version (\S+)", await _query(path, "-version"))
     if version is None:
         raise NodeFault(f"{path} is not ffmpeg: `{path} -version` printed no ffmpeg version; {REMEDY}")
-    return Engine(path, version[1])
+    return Ffmpeg(path, version[1])
 
 
-async def inspect_build(engine: Engine) -> FfmpegBuild:
+async def inspect_build(ffmpeg: Ffmpeg) -> FfmpegBuild:
     filters, encoders, protocols = await asyncio.gather(
-        *(_query(engine.path, flag) for flag in ("-filters", "-encoders", "-protocols"))
+        *(_query(ffmpeg.path, flag) for flag in ("-filters", "-encoders", "-protocols"))
     )
     return FfmpegBuild(
         filters=frozenset(re.findall(r"^ [A-Z.|]{2,3} (\S+) ", filters, re.MULTILINE)),
@@ -90,12 +90,12 @@ async def inspect_build(engine: Engine) -> FfmpegBuild:
     )
 
 
-def missing_parts(engine: Engine, build: FfmpegBuild) -> str | None:
+def missing_parts(ffmpeg: Ffmpeg, build: FfmpegBuild) -> str | None:
     """What the ffmpeg lacks for scoring, with the remedy; None if nothing."""
     if "libvmaf" not in build.filters:
-        return f"{engine.path} (ffmpeg {engine.version}) has no libvmaf filter; {REMEDY}"
+        return f"{ffmpeg.path} (ffmpeg {ffmpeg.version}) has no libvmaf filter; {REMEDY}"
     if "fd" not in build.protocols:
-        return f"{engine.path} is ffmpeg {engine.version}, but vmafx needs {MIN_VERSION} or later; {REMEDY}"
+        return f"{ffmpeg.path} is ffmpeg {ffmpeg.version}, but vmafx needs {MIN_VERSION} or later; {REMEDY}"
     return None
 
 

@@ -1,27 +1,21 @@
-"""The prober: `python prober.py TASK` demuxes one clip and prints its properties as JSON.
+"""Inspects a clip: demuxes all of it, decodes one frame, and derives its properties."""
 
-It runs as a separate process because a clip is untrusted: one that crashes, hangs or exhausts memory affects only the
-prober. It counts all packets and decodes one frame.
-"""
-
-import errno
 import math
-import os
-import resource
-import sys
 from array import array
-from collections.abc import Iterator
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-import av
-import msgspec
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from vmafx.api.scoring import RawFormat
-from vmafx.scoring.clip import CONTAINER_DEMUXERS, WITHOUT_TIMESTAMPS, Clip, ProbeRefusal, ProbeTask, raw_options
+from vmafx.scoring.clip import Chroma, Clip
+from vmafx.scoring.decoder.container import OpenedVideo, check_frame_size, open_video
+from vmafx.scoring.decoder.convert import display_matrix
+from vmafx.scoring.decoder.formats import WITHOUT_TIMESTAMPS
+from vmafx.scoring.decoder.messages import InspectTask
+from vmafx.scoring.decoder.refused import Refused
 
 MAX_PACKETS_TO_FIRST_FRAME = 500
 MIN_PACKETS_FOR_RATE = 4
@@ -30,79 +24,34 @@ STANDARD_RATES = (*map(Fraction, (12, 15, 24, 25, 30, 48, 50, 60, 90, 100, 120))
 RATE_TOLERANCE = 3e-4  # smaller than the difference between 24 and 23.976
 MIN_GAP = 0.5  # frames
 MAX_GAPS = 200
-PROTOCOLS = "fd"  # a clip cannot open other files or URLs
 
 
-class _Refused(Exception):
-    """The clip cannot be read or exceeds a limit; the message is for the user."""
-
-
-def main() -> None:
-    task = msgspec.json.decode(sys.argv[1], type=ProbeTask)
-    resource.setrlimit(resource.RLIMIT_AS, (task.memory, task.memory))
-    out_of_memory = ProbeRefusal(f"it cannot be read within {task.memory >> 20} MiB of memory")
-    answer: Clip | ProbeRefusal
-    try:
-        answer = probe(task)
-    except _Refused as refused:
-        answer = ProbeRefusal(str(refused))
-    except MemoryError:
-        answer = out_of_memory
-    except (av.FFmpegError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        why = f"ffmpeg cannot read it ({reason})"
-        answer = ProbeRefusal(why)
-        if task.raw is None:
-            causes = "it is not a video, it is truncated, or its format is not supported"
-            answer = ProbeRefusal(f"{why}: {causes}", "for raw video, use --size and --pix-fmt")
-    except OSError as error:
-        if error.errno != errno.ENOMEM:  # raised by imports that PyAV makes on first use
-            raise
-        answer = out_of_memory
-    sys.stdout.buffer.write(msgspec.json.encode(answer))
-
-
-def probe(task: ProbeTask) -> Clip:
-    options = {"format_whitelist": ",".join(CONTAINER_DEMUXERS), "protocol_whitelist": PROTOCOLS}
-    with (
-        os.fdopen(task.fd, "rb") as file,
-        av.open(
-            file,
-            format="rawvideo" if task.raw else None,
-            container_options=options | (raw_options(task.raw) if task.raw else {}),
-            metadata_errors="replace",
-        ) as container,
-    ):
-        streams = _video_streams(container.streams.video)
-        stream = streams[0]
-        context = stream.codec_context
-        if context is None:
-            raise _Refused("ffmpeg does not support its codec")
-        _check_frame_size(context.width, context.height, task.pixels)
-        context.options = {"max_pixels": str(task.pixels)}
-        demuxed = _demux(container, stream, task.frames)
+def inspect_clip(fd: int, task: InspectTask) -> Clip:
+    """Counts all packets and decodes one frame. Raises Refused."""
+    with open_video(fd, task) as video:
+        stream, container = video.stream, video.container
+        demuxed = _demux(video, task.frames)
         frame = demuxed.first_frame
         if frame is None:
-            raise _Refused("none of its frames can be decoded")
-        _check_frame_size(frame.width, frame.height, task.pixels)
+            raise Refused("none of its frames can be decoded")
+        check_frame_size(frame.width, frame.height, task.pixels)
         time_base = float(stream.time_base or 0)
         durations = demuxed.frame_durations()
-        rotated = frame.rotation % 180 == 90
+        matrix = display_matrix(frame)
+        turned = bool(matrix) and abs(matrix[1]) > abs(matrix[0])
         pixel_aspect = float(stream.sample_aspect_ratio or 1)
         return Clip(
             container=container.format.name,
-            codec=context.name,
-            stream=stream.index,
-            width=frame.height if rotated else frame.width,
-            height=frame.width if rotated else frame.height,
+            codec=stream.codec_context.name,
+            width=frame.height if turned else frame.width,
+            height=frame.width if turned else frame.height,
             pixel_format=frame.format.name,
             bit_depth=max(component.bits for component in frame.format.components),
             chroma=_chroma(frame),
             full_range=_full_range(frame),
             matrix=int(frame.colorspace),
             transfer=int(frame.color_trc),
-            pixel_aspect=1 / pixel_aspect if rotated else pixel_aspect,
-            rotation=frame.rotation,
+            pixel_aspect=1 / pixel_aspect if turned else pixel_aspect,
             interlaced=bool(frame.interlaced_frame),
             packets=demuxed.packets,
             corrupt_packets=demuxed.corrupt,
@@ -111,22 +60,8 @@ def probe(task: ProbeTask) -> Clip:
             duration=demuxed.ticks() * time_base,
             longest_frame=demuxed.longest * time_base,
             gaps=_gaps(durations),
-            video_streams=len(streams),
+            video_streams=video.streams,
         )
-
-
-def _video_streams(streams: Any) -> list[VideoStream]:
-    """The video streams without attached pictures (cover art); the default stream first."""
-    disposition = av.stream.Disposition
-    found = [stream for stream in streams if not stream.disposition & disposition.attached_pic]
-    if not found:
-        raise _Refused("it has no video stream")
-    return sorted(found, key=lambda stream: not stream.disposition & disposition.default)
-
-
-def _check_frame_size(width: int, height: int, max_pixels: int) -> None:
-    if width * height > max_pixels:
-        raise _Refused(f"its frames of {width}x{height} are larger than the limit of {max_pixels:,} pixels")
 
 
 class _Demuxed:
@@ -157,40 +92,32 @@ class _Demuxed:
         return [later - earlier for earlier, later in pairwise(sorted(self._pts))]
 
 
-def _demux(container: Any, stream: VideoStream, max_frames: int) -> _Demuxed:
+def _demux(video: OpenedVideo, max_frames: int) -> _Demuxed:
     """Reads all packets of the stream and decodes the first frame."""
-    for other in container.streams:
-        if other.index != stream.index:
-            other.discard = av.stream.Discard.all
     demuxed = _Demuxed()
-    for packet in container.demux(stream):
+    for packet in video.packets():
         if demuxed.first_frame is None and demuxed.packets < MAX_PACKETS_TO_FIRST_FRAME:
-            demuxed.first_frame = next(_decode(packet), None)
-        if packet.size == 0:  # the flush packet at the end
+            demuxed.first_frame = next(iter(video.decode(packet)), None)
+        if packet is None or packet.size == 0:  # the flush packet at the end
             continue
         demuxed.corrupt += packet.is_corrupt
         if not packet.is_discard:
             demuxed.add(packet)
         if demuxed.packets > max_frames:
-            raise _Refused(f"it has more than {max_frames:,} frames, which is the limit")
+            raise Refused(f"it has more than {max_frames:,} frames, which is the limit")
     return demuxed
 
 
-def _decode(packet: Any) -> Iterator[VideoFrame]:
-    try:
-        yield from packet.decode()
-    except av.error.InvalidDataError:  # a clip may start in the middle of a group of pictures
-        return
-
-
-def _chroma(frame: VideoFrame) -> str:
+def _chroma(frame: VideoFrame) -> Chroma:
     layout = frame.format
     if layout.is_rgb or layout.name == "pal8" or layout.name.startswith("xyz"):
         return "rgb"
     if len(layout.components) < 3:
         return "gray"
     across, down = 64 // layout.chroma_width(64), 64 // layout.chroma_height(64)
-    return {(2, 2): "420", (2, 1): "422", (1, 1): "444"}.get((across, down), "444" if across * down < 4 else "420")
+    if (across, down) == (2, 1):
+        return "422"
+    return "444" if across * down < 4 else "420"
 
 
 def _full_range(frame: VideoFrame) -> bool | None:
@@ -232,7 +159,3 @@ def _gaps(durations: list[int]) -> tuple[tuple[int, float], ...] | None:
     late_by = ((number, duration / median - 1) for number, duration in enumerate(durations, start=1))
     gaps = tuple((number, frames) for number, frames in late_by if abs(frames) > MIN_GAP)
     return gaps if len(gaps) <= MAX_GAPS else None
-
-
-if __name__ == "__main__":
-    main()

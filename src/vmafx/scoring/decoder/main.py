@@ -1,0 +1,83 @@
+"""The decoder: `python -I main.py SETUP` reads one clip and does the tasks on its standard input.
+
+A clip is untrusted, so only this process reads it, and it locks itself in first: it has the clip's descriptor, pipes to
+its parent and to the engines, and a limited amount of memory. It cannot open a file, connect, or start a process.
+"""
+
+import errno
+import sys
+
+import av
+import av.filter
+import av.logging
+import av.subtitles.codeccontext  # PyAV imports it for some clips, and nothing can be imported once confined
+import av.subtitles.stream
+import msgspec
+
+from vmafx.process.sandbox import confine, limit_resources
+from vmafx.process.tether import end_with_parent
+from vmafx.scoring.decoder.emit import emit_frames
+from vmafx.scoring.decoder.inspect_clip import inspect_clip
+from vmafx.scoring.decoder.messages import (
+    Answer,
+    DecoderSetup,
+    DecodeTask,
+    InspectedClip,
+    InspectTask,
+    Refusal,
+    Task,
+)
+from vmafx.scoring.decoder.pictures import take_pictures
+from vmafx.scoring.decoder.refused import Refused
+
+VERSION = f"PyAV {av.__version__}, libavcodec {'.'.join(map(str, av.library_versions['libavcodec']))}"
+
+
+def main() -> None:
+    setup = msgspec.json.decode(sys.argv[1], type=DecoderSetup)
+    end_with_parent(setup.parent)
+    limit_resources(setup.memory)
+    confine()
+    for line in sys.stdin.buffer:
+        send(answer(msgspec.json.decode(line, type=Task), setup))
+
+
+def send(message: Answer) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def answer(task: Task, setup: DecoderSetup) -> Answer:
+    """Never raises because of the clip."""
+    out_of_memory = Refusal(f"it cannot be read within {setup.memory >> 20} MiB of memory")
+    try:
+        return perform(task, setup)
+    except Refused as refused:
+        return Refusal(str(refused))
+    except MemoryError:
+        return out_of_memory
+    except (av.FFmpegError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        why = f"ffmpeg cannot read it ({reason[:200]})"
+        if task.raw is not None:
+            return Refusal(why)
+        causes = "it is not a video, it is truncated, or its format is not supported"
+        return Refusal(f"{why}: {causes}", "for raw video, use --size and --pix-fmt")
+    except OSError as error:
+        if error.errno != errno.ENOMEM:  # raised by imports that PyAV makes on first use
+            raise
+        return out_of_memory
+
+
+def perform(task: Task, setup: DecoderSetup) -> Answer:
+    if isinstance(task, InspectTask):
+        av.logging.set_libav_level(av.logging.PANIC)
+        return InspectedClip(inspect_clip(setup.clip, task), VERSION)
+    av.logging.set_libav_level(av.logging.ERROR)  # the parent counts the lines
+    if isinstance(task, DecodeTask):
+        return emit_frames(setup.clip, setup.outputs, task, send)
+    return take_pictures(setup.clip, task)
+
+
+if __name__ == "__main__":
+    main()

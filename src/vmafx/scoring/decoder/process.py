@@ -1,0 +1,339 @@
+"""ClipDecoder: has one clip inspected and decoded by decoder processes, which alone read its bytes."""
+
+import asyncio
+import fcntl
+import os
+import re
+import signal
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from io import FileIO
+from pathlib import Path
+from typing import Self, TypeVar, cast
+
+import msgspec
+
+from vmafx.api.scoring import RawFormat
+from vmafx.process.child import child, exit_description, python_command
+from vmafx.process.sandbox import limit_cpu
+from vmafx.scoring.clip import raw_frame_bytes
+from vmafx.scoring.decoder.messages import (
+    MAX_ANSWER,
+    Answer,
+    Conversion,
+    DecodedClip,
+    DecodeProgress,
+    DecoderSetup,
+    DecodeTask,
+    InspectedClip,
+    InspectTask,
+    Pictures,
+    PicturesTask,
+    Refusal,
+    Task,
+)
+from vmafx.scoring.errors import BadInput, EngineFailure, InputPart, NodeFault, ScoringError, spawn_errors_as_node_fault
+from vmafx.scoring.media.access import OpenedMedia
+from vmafx.scoring.request import ClipLimits, Source
+
+T = TypeVar("T")
+PROGRAM = str(Path(__file__).with_name("main.py"))
+MIN_READ_RATE = 20e6  # bytes per second; the time limit allows for a disk this slow
+STALL_TIMEOUT = 600.0  # seconds without progress, once nothing reads the frames any more
+STALL_CHECK = 5.0
+END_TIMEOUT = 60.0  # seconds to end after the last answer
+PICTURES_TIMEOUT = 3600.0  # seconds
+MAX_THREADS = 16  # of a decoder; more only take memory
+F_SETPIPE_SZ, PIPE_SIZE = 1031, 1 << 20  # the largest pipe without privileges: fewer switches between processes
+LOG_CHUNK, MAX_LINES, MAX_LINE_LENGTH = 1 << 16, 20, 500
+ERROR_PATTERN = re.compile(rb"\[(?!swscaler )[^\]]+ @ 0x[0-9a-f]+\] ")  # of a demuxer or decoder
+
+
+class ClipDecoder:
+    """Decodes one clip. Raises BadInput if the clip is the cause: it is damaged, too large or hostile."""
+
+    def __init__(self, opened: OpenedMedia, source: Source, part: InputPart, limits: ClipLimits) -> None:
+        self._opened, self._source, self._part, self._limits = opened, source, part, limits
+        self._idle: _Process | None = None  # has inspected the clip and can decode it
+        self._packets = 0
+
+    async def inspect(self, outputs: int = 0) -> InspectedClip:
+        """The properties of the clip. With `outputs`, the process is kept, to decode the clip to so many pipes."""
+        if self._source.format is not None:
+            _check_raw_size(self._opened, self._source.format, self._part)
+        task = InspectTask(raw=self._source.format, pixels=self._limits.pixels, frames=self._limits.frames)
+        timeout = self._limits.probe_seconds + self._opened.size / MIN_READ_RATE
+        process = await self._start(outputs)
+        kept = False
+        try:
+            limit_cpu(process.pid, int(timeout) + 1)
+            async with asyncio.timeout(timeout):
+                inspected = self.expect(await self._ask(process, task), InspectedClip)
+            self._packets, kept = inspected.clip.packets, outputs > 0
+        except TimeoutError as error:
+            raise NodeFault(
+                f"probing {self._opened.display_name} took more than {timeout:.0f} s; the disk may be too slow, or the"
+                " clip is damaged"
+            ) from error
+        finally:
+            if kept:
+                self._idle = process
+            else:
+                await process.close()
+        return inspected
+
+    @asynccontextmanager
+    async def decode(
+        self, conversion: Conversion, outputs: int = 1, *, threads: int, first: int = 0, end: int | None = None
+    ) -> AsyncIterator["Decoding"]:
+        """Decodes the frames [first, end) for the length of the block."""
+        process = self._idle
+        if process is None or len(process.outputs) < outputs:
+            process = await self._start(outputs)
+        else:
+            self._idle = None
+        try:
+            task = DecodeTask(
+                raw=self._source.format,
+                pixels=self._limits.pixels,
+                frames=self._limits.frames,
+                conversion=conversion,
+                outputs=outputs,
+                first=first,
+                end=end,
+                threads=min(threads, MAX_THREADS),
+            )
+            self._allow_decoding(process)
+            async with Decoding(self, process, task) as decoding:
+                yield decoding
+        finally:
+            await process.close()
+
+    async def take_pictures(self, conversion: Conversion, numbers: Sequence[int], *, threads: int) -> list[bytes]:
+        """JPEGs of the frames with these numbers, which are in ascending order."""
+        task = PicturesTask(
+            raw=self._source.format,
+            pixels=self._limits.pixels,
+            frames=self._limits.frames,
+            conversion=conversion,
+            numbers=tuple(numbers),
+            threads=min(threads, MAX_THREADS),
+        )
+        process = await self._start(0)
+        try:
+            self._allow_decoding(process)
+            async with asyncio.timeout(PICTURES_TIMEOUT):
+                pictures = self.expect(await self._ask(process, task), Pictures).jpegs
+        except TimeoutError:
+            name = self._opened.display_name
+            raise EngineFailure(f"no pictures of {name}: it took more than {PICTURES_TIMEOUT:.0f} s") from None
+        finally:
+            await process.close()
+        if len(pictures) != len(numbers):
+            raise EngineFailure(f"no pictures of {self._opened.display_name}: the decoder made {len(pictures)}")
+        return list(pictures)
+
+    async def close(self) -> None:
+        if self._idle is not None:
+            await self._idle.close()
+            self._idle = None
+
+    async def _start(self, outputs: int) -> "_Process":
+        process = _Process()
+        try:
+            await process.start(self._opened, outputs, self._limits.memory)
+        except BaseException:
+            await process.close()
+            raise
+        return process
+
+    def _allow_decoding(self, process: "_Process") -> None:
+        limit_cpu(process.pid, int(self._limits.probe_seconds + self._limits.frame_seconds * max(self._packets, 1)) + 1)
+
+    async def _ask(self, process: "_Process", task: Task) -> Answer:
+        await process.send(task)
+        answer = await process.receive()
+        if answer is None:
+            raise self.failure(*await process.end())
+        return answer
+
+    def expect(self, answer: Answer, kind: type[T]) -> T:
+        """Raises BadInput for a refusal, and NodeFault for any other kind of answer."""
+        if isinstance(answer, kind):
+            return answer
+        if isinstance(answer, Refusal):
+            raise BadInput(self._part, f"{self._opened.display_name}: {answer.why}", answer.remedy)
+        raise NodeFault(f"the decoder gave an unexpected answer for {self._opened.display_name}")
+
+    def failure(self, code: int, log: "DecoderLog") -> ScoringError:
+        """Why a decoder process ended without an answer."""
+        if code == -signal.SIGKILL:
+            what = f"the decoder of {self._opened.display_name} ended by {exit_description(code)}"
+            return NodeFault(f"{what}: probably this machine or its cgroup ran out of memory")
+        if code == -signal.SIGXCPU:
+            return BadInput(self._part, f"{self._opened.display_name}: decoding it takes too much CPU time")
+        if code < 0:
+            crash = f"reading it crashed ffmpeg's libraries ({exit_description(code)})"
+            return BadInput(self._part, f"{self._opened.display_name}: {crash}: the clip is damaged or malicious")
+        return NodeFault(f"the decoder failed with {exit_description(code)}: {log.last_line()}")
+
+
+class Decoding:
+    """A clip that is being decoded. `outputs` are the pipes that its frames come from; a reader may close them."""
+
+    def __init__(self, decoder: ClipDecoder, process: "_Process", task: DecodeTask) -> None:
+        self._decoder, self._process, self._task = decoder, process, task
+        self.outputs = process.outputs[: task.outputs]
+        self._unread = False
+
+    async def __aenter__(self) -> Self:
+        self._answer = asyncio.create_task(self._run())
+        self._answer.add_done_callback(lambda task: task.cancelled() or task.exception())  # is raised by finished()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._answer.cancel()
+        await asyncio.wait([self._answer])
+
+    async def finished(self) -> DecodedClip:
+        """Waits until the clip was decoded to its end; several callers may. Raises ScoringError."""
+        self._unread = True
+        return await asyncio.shield(self._answer)
+
+    def check(self) -> None:
+        """Raises the error of a decoder that has failed already."""
+        if self._answer.done() and not self._answer.cancelled():
+            self._answer.result()
+
+    async def _run(self) -> DecodedClip:
+        await self._process.send(self._task)
+        waited = 0.0
+        while True:
+            try:
+                async with asyncio.timeout(STALL_CHECK):
+                    answer = await self._process.receive()
+            except TimeoutError:  # as long as an engine reads the frames, it may be the slow one
+                waited += STALL_CHECK if self._unread else 0.0
+                if waited >= STALL_TIMEOUT:
+                    raise EngineFailure(f"the decoder stalled: no frame within {STALL_TIMEOUT:.0f} s") from None
+                continue
+            waited = 0.0
+            if answer is None:
+                raise self._decoder.failure(*await self._process.end())
+            if not isinstance(answer, DecodeProgress):
+                break
+        decoded = self._decoder.expect(answer, DecodedClip)
+        _, log = await self._process.end()
+        return msgspec.structs.replace(decoded, errors=max(decoded.errors, log.errors))
+
+
+class DecoderLog:
+    """What a decoder wrote to its standard error: errors of FFmpeg's libraries, a line each."""
+
+    def __init__(self) -> None:
+        self.errors = 0
+        self._lines: deque[bytes] = deque(maxlen=MAX_LINES)
+
+    def add_line(self, line: bytes) -> None:
+        self._lines.append(line[:MAX_LINE_LENGTH])
+        self.errors += ERROR_PATTERN.match(line) is not None
+
+    def last_line(self) -> str:
+        """Without control characters: the clip may have written it."""
+        line = next((line for line in reversed(self._lines) if line.strip()), b"no error message")
+        return "".join(character if character.isprintable() else "?" for character in line.decode(errors="replace"))
+
+    async def read(self, stderr: asyncio.StreamReader) -> None:
+        pending = b""
+        while chunk := await stderr.read(LOG_CHUNK):
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                self.add_line(line)
+            pending = pending[:LOG_CHUNK]
+        self.add_line(pending)
+
+
+class _Process:
+    """A decoder process and the pipes to it."""
+
+    def __init__(self) -> None:
+        self.outputs: list[FileIO] = []
+        self._stack = AsyncExitStack()
+        self._log = DecoderLog()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def start(self, opened: OpenedMedia, outputs: int, memory: int) -> None:
+        with ExitStack() as ours:
+            clip = ours.enter_context(FileIO(opened.reopen()))
+            pipes = []
+            for _ in range(outputs):
+                reading, writing = os.pipe()
+                self.outputs.append(self._stack.enter_context(FileIO(reading)))
+                pipes.append(ours.enter_context(FileIO(writing, "w")).fileno())
+                with suppress(OSError):  # the user has too many large pipes
+                    fcntl.fcntl(writing, F_SETPIPE_SZ, PIPE_SIZE)
+            setup = DecoderSetup(os.getpid(), clip.fileno(), tuple(pipes), memory)
+            with spawn_errors_as_node_fault():
+                self._process = await self._stack.enter_async_context(
+                    child(
+                        python_command(PROGRAM, msgspec.json.encode(setup).decode()),
+                        [clip.fileno(), *pipes],
+                        stdin=asyncio.subprocess.PIPE,
+                        stdout=asyncio.subprocess.PIPE,
+                        tether=False,
+                        limit=MAX_ANSWER,
+                    )
+                )
+        # Three pipes were asked for, so there are three streams.
+        self._stdin = cast("asyncio.StreamWriter", self._process.stdin)
+        self._stdout = cast("asyncio.StreamReader", self._process.stdout)
+        stderr = cast("asyncio.StreamReader", self._process.stderr)
+        self._reading_log = asyncio.create_task(self._log.read(stderr))
+        self._stack.callback(self._reading_log.cancel)
+
+    async def send(self, task: Task) -> None:
+        """Sends a task; a process that has ended does not receive it."""
+        with suppress(ConnectionError):
+            self._stdin.write(msgspec.json.encode(task) + b"\n")
+            await self._stdin.drain()
+
+    async def receive(self) -> Answer | None:
+        """The next answer; None if the process has ended, or answers with garbage."""
+        try:
+            line = await self._stdout.readline()
+            return msgspec.json.decode(line, type=Answer) if line else None
+        except ValueError:  # not a message, or longer than allowed
+            return None
+
+    async def end(self) -> tuple[int, DecoderLog]:
+        """Waits until the process has ended, which it does after its last task; its exit code and its log."""
+        self._stdin.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_TIMEOUT):
+                await self._process.wait()
+        if self._process.returncode is None:
+            self._process.kill()
+        code = await self._process.wait()
+        await self._reading_log
+        return code, self._log
+
+    async def close(self) -> None:
+        """Kills the process."""
+        await self._stack.aclose()
+
+
+def _check_raw_size(opened: OpenedMedia, raw: RawFormat, part: InputPart) -> None:
+    """Raises BadInput if the file is not a whole number of frames, as with a wrong frame size or pixel format."""
+    frame_bytes = raw_frame_bytes(raw)
+    frames, remainder = divmod(opened.size, frame_bytes)
+    if remainder or not frames:
+        raise BadInput(
+            part,
+            f"its {opened.size:,} bytes are not a whole number of {raw.width}x{raw.height} {raw.pixelFormat} frames"
+            f" ({opened.size / frame_bytes:.2f})",
+            "check --size and --pix-fmt",
+        )

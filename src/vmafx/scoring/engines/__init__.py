@@ -1,0 +1,9 @@
+"""Engines: what measures pairs of raw frames, behind one protocol.
+
+Decoding, pairing and pooling belong to vmafx.scoring.
+
+    engine.py   Engine: the protocol; runs of frames, and what is measured
+    find.py     Engines: the engine for a backend on this machine
+    libvmaf.py  libvmaf on the CPU, in an ffmpeg that is fed raw frames
+    ffmpeg.py   finds that ffmpeg, and checks its version, filters and protocols
+"""

@@ -1,0 +1,85 @@
+"""What an engine is: it measures pairs of raw frames, and knows nothing of files, codecs and clips.
+
+A clip is scored in runs of frames. What an engine computes for a frame may depend on its neighbours (motion does), so
+it is fed some frames more at either end of a run, and runs are exact: those of a clip, put together, equal one run over
+the whole clip.
+"""
+
+from collections.abc import Callable
+from io import FileIO
+from typing import Protocol
+
+import msgspec
+
+from vmafx.api.hardware import Backend
+from vmafx.scoring.models import VmafModel
+from vmafx.scoring.result import EngineFacts
+
+
+class FrameFormat(msgspec.Struct, frozen=True):
+    """The format of raw frames: planes without padding, one after the other."""
+
+    width: int
+    height: int
+    pixel_format: str  # planar YUV, little-endian
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """What to measure."""
+
+    model: VmafModel
+    features: tuple[str, ...] = ()
+    subsample: int = 1  # measure frames whose number is a multiple of this
+    threads: int = 1
+
+
+class Run(msgspec.Struct, frozen=True):
+    """The frames [first, end) of a clip; `end` is None for all to the end."""
+
+    first: int = 0
+    end: int | None = None
+
+    def fed(self, neighbours: int, subsample: int) -> "Run":
+        """The frames that an engine is fed, which measures every `subsample`-th of those it receives."""
+        first = max(0, self.first - neighbours)
+        return Run(first - first % subsample, None if self.end is None else self.end + neighbours)
+
+    def includes(self, number: int) -> bool:
+        return number >= self.first and (self.end is None or number < self.end)
+
+
+class MeasuredRun(msgspec.Struct, frozen=True):
+    """The values of the frames of a run: a column per feature, one value for each of `numbers`."""
+
+    numbers: list[int]  # frame numbers in the clip
+    values: dict[str, list[float]]
+    received: int  # pairs of frames that the engine was fed
+    seconds: float
+    facts: EngineFacts
+
+
+class Engine(Protocol):
+    """Scores on one backend."""
+
+    backend: Backend
+    neighbours: int  # frames that it needs before and after a run
+
+    def identity(self) -> tuple[str | int, ...]:
+        """In the cache key: another engine may yield other values."""
+        ...
+
+    async def score(
+        self,
+        run: Run,
+        what: Measurement,
+        frames: FrameFormat,
+        reference: FileIO,
+        distorted: FileIO,
+        on_scored: Callable[[int], None],
+    ) -> MeasuredRun:
+        """Reads the frames of `run.fed(neighbours, subsample)` from two pipes, and closes them.
+
+        Calls `on_scored` with the number of pairs scored so far. If one clip ends first, the rest of the other is not
+        read. Raises NodeFault, EngineFailure, or BadInput for a model or feature that it cannot measure.
+        """
+        ...

@@ -1,0 +1,177 @@
+"""LibvmafEngine: libvmaf on the CPU, in an ffmpeg that is fed raw frames. It never sees a clip."""
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from io import FileIO
+from typing import BinaryIO
+
+from vmafx.api.hardware import Backend
+from vmafx.process.child import child, exit_description
+from vmafx.scoring.engines.engine import FrameFormat, MeasuredRun, Measurement, Run
+from vmafx.scoring.engines.ffmpeg import Ffmpeg, inspect_build, missing_parts
+from vmafx.scoring.errors import BadInput, EngineFailure, NodeFault, ScoringError, spawn_errors_as_node_fault
+from vmafx.scoring.libvmaf import columns, decode_log, libvmaf_features
+from vmafx.scoring.models import can_load_model
+from vmafx.scoring.result import EngineFacts
+
+STALL_TIMEOUT = 600.0  # seconds without a frame
+MIN_FREE_SPACE = 64 << 20  # bytes; below this, the disk counts as full
+QUEUED_FRAMES = 2  # of each clip, in ffmpeg
+LOG_FLAGS = ("-hide_banner", "-nostdin", "-nostats", "-loglevel", "error")
+LOG_CHUNK, MAX_LINES, MAX_LINE_LENGTH = 1 << 16, 40, 500
+
+
+class LibvmafEngine:
+    """Scores with one ffmpeg. A process per run: it scores and counts."""
+
+    backend: Backend = "cpu"
+    neighbours = 1  # motion2 is the lower of the differences to the frame before and to the one after
+
+    def __init__(self, ffmpeg: Ffmpeg) -> None:
+        self._ffmpeg = ffmpeg
+
+    def identity(self) -> tuple[str | int, ...]:
+        return ("libvmaf", self._ffmpeg.version, *self._ffmpeg.identity())
+
+    async def score(
+        self,
+        run: Run,
+        what: Measurement,
+        frames: FrameFormat,
+        reference: FileIO,
+        distorted: FileIO,
+        on_scored: Callable[[int], None],
+    ) -> MeasuredRun:
+        started, lines = time.monotonic(), deque[str](maxlen=MAX_LINES)
+        async with AsyncExitStack() as stack:
+            log = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
+            reader, counter = await stack.enter_async_context(_counter_pipe())
+            command = self._command(what, frames, reference.fileno(), distorted.fileno(), log.fileno(), counter)
+            fds = [reference.fileno(), distorted.fileno(), log.fileno(), counter]
+            fds += [] if what.model.fd is None else [what.model.fd]
+            try:
+                with spawn_errors_as_node_fault():
+                    process = await stack.enter_async_context(child(command, fds))
+            finally:  # so that the decoders notice when ffmpeg ends, and ffmpeg when they do
+                os.close(counter)
+                reference.close()
+                distorted.close()
+            reading = asyncio.create_task(_read_lines(process.stderr, lines))
+            try:
+                received = await _count_frames(reader, on_scored)
+                code = await process.wait()
+                await reading
+            finally:
+                reading.cancel()
+            if code:
+                raise await self._diagnose(code, what, lines)
+            return self._measured(run, what, log, received, time.monotonic() - started)
+
+    def _command(self, what: Measurement, frames: FrameFormat, *descriptors: int) -> list[str]:
+        reference, distorted, log, counter = descriptors
+        features = "|".join(f"name={name}" for name in libvmaf_features(what.features))
+        settings = {
+            "log_fmt": "json",
+            "log_path": f"/dev/fd/{log}",
+            "n_threads": str(what.threads),
+            "n_subsample": str(what.subsample),
+            "shortest": "1",
+            "model": what.model.argument,
+        } | ({"feature": features} if features else {})
+        graph = "[0:v][1:v]libvmaf=" + ":".join(f"{name}={value}" for name, value in settings.items()) + "[scored]"
+        return [
+            self._ffmpeg.path,
+            *LOG_FLAGS,
+            *_raw_input(frames, distorted),
+            *_raw_input(frames, reference),
+            *("-filter_complex_threads", str(what.threads), "-filter_complex", graph),
+            *("-map", "[scored]", "-fps_mode", "passthrough"),
+            *("-stats_enc_post", f"/dev/fd/{counter}", "-stats_enc_post_fmt", "s", "-f", "null", "-"),
+        ]
+
+    def _measured(self, run: Run, what: Measurement, log: BinaryIO, received: int, seconds: float) -> MeasuredRun:
+        log.seek(0)
+        content = log.read()
+        folder = tempfile.gettempdir()
+        if not content.rstrip().endswith(b"}") and shutil.disk_usage(folder).free < MIN_FREE_SPACE:
+            raise NodeFault(f"the disk of {folder} is full: libvmaf could not write its log")
+        decoded = decode_log(content)
+        numbers, values = columns(decoded, received, what.subsample, what.features)
+        start = run.fed(self.neighbours, what.subsample).first
+        inside = [place for place, number in enumerate(numbers) if run.includes(start + number)]
+        if len(inside) < len(numbers):
+            values = {name: [column[place] for place in inside] for name, column in values.items()}
+        facts = EngineFacts(self._ffmpeg.version, decoded.version)
+        return MeasuredRun([start + numbers[place] for place in inside], values, received, seconds, facts)
+
+    async def _diagnose(self, code: int, what: Measurement, lines: deque[str]) -> ScoringError:
+        """The reason for a non-zero exit code of ffmpeg."""
+        if missing := missing_parts(self._ffmpeg, await inspect_build(self._ffmpeg)):
+            return NodeFault(missing)
+        model, failed = what.model, f"ffmpeg failed with {exit_description(code)}"
+        if model.fd is not None and not await can_load_model(self._ffmpeg, model.argument, [model.fd]):
+            return BadInput(
+                "model",
+                f"libvmaf cannot score with the model {model.name}, not even two generated frames; check that the file"
+                " is a VMAF model for this libvmaf",
+            )
+        if code == -signal.SIGKILL:
+            return NodeFault(f"{failed}: probably killed because this machine or its cgroup ran out of memory")
+        if any("Cannot allocate memory" in line for line in lines):
+            return NodeFault(f"{failed}: this machine does not have enough memory")
+        return EngineFailure(f"{failed}: {next((line for line in reversed(lines) if line), 'no error message')}")
+
+
+def _raw_input(frames: FrameFormat, fd: int) -> list[str]:
+    """Raw frames from a pipe. The frame rate is any that both have: frames are paired by number."""
+    size = f"{frames.width}x{frames.height}"
+    arguments = ["-protocol_whitelist", "fd", "-thread_queue_size", str(QUEUED_FRAMES), "-probesize", "32"]
+    arguments += ["-f", "rawvideo", "-video_size", size, "-pixel_format", frames.pixel_format, "-framerate", "25"]
+    return [*arguments, "-fd", str(fd), "-i", "fd:"]
+
+
+@asynccontextmanager
+async def _counter_pipe() -> AsyncIterator[tuple[asyncio.StreamReader, int]]:
+    """A pipe: its reader, and a descriptor for writing, which the caller closes once ffmpeg has it."""
+    reading, writing = os.pipe()
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", 0)
+    )
+    try:
+        yield reader, writing
+    finally:
+        transport.close()
+
+
+async def _count_frames(reader: asyncio.StreamReader, on_scored: Callable[[int], None]) -> int:
+    """Counts the frames that ffmpeg reports, a line each, until it closes the pipe."""
+    scored = 0
+    while True:
+        try:
+            async with asyncio.timeout(STALL_TIMEOUT):
+                chunk = await reader.read(1 << 16)
+        except TimeoutError as error:
+            raise EngineFailure(f"scoring stalled after {scored} frames: none within {STALL_TIMEOUT:.0f} s") from error
+        if not chunk:
+            return scored
+        if new := chunk.count(b"s"):
+            scored += new
+            on_scored(scored)
+
+
+async def _read_lines(stderr: asyncio.StreamReader | None, lines: deque[str]) -> None:
+    pending = ""
+    while stderr and (chunk := await stderr.read(LOG_CHUNK)):
+        *complete, pending = (pending + chunk.decode(errors="replace")).split("\n")
+        lines.extend(line.strip()[:MAX_LINE_LENGTH] for line in complete)
+        pending = pending[-LOG_CHUNK:]
+    lines.append(pending.strip()[:MAX_LINE_LENGTH])

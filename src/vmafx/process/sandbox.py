@@ -1,0 +1,98 @@
+"""A process that reads an untrusted clip locks itself in: after `confine`, it has its open files, memory and threads.
+
+A caller, with one thread, first does what needs files, then confines itself, then reads the first byte of the clip:
+
+    import av, av.filter                                     no module can be imported later; PyAV imports these
+    import av.subtitles.stream, av.subtitles.codeccontext    when a clip needs them
+    clip = os.fdopen(fd, "rb")                               no file can be opened later, and none be named
+    limit_resources(memory)                                  standard output and error have to be pipes from here on
+    confine()
+    with av.open(clip) as container: ...                     through the Python file: ffmpeg's fd: needs fstat
+
+Run as a script, it confines itself and prints what is in force: `python -I sandbox.py | cat`.
+"""
+
+import ctypes
+import resource
+import sys
+from contextlib import suppress
+from typing import NamedTuple
+
+from vmafx.process import landlock, seccomp
+
+PR_SET_DUMPABLE = 4
+
+
+class Confinement(NamedTuple):
+    """What is in force for this process."""
+
+    seccomp: bool
+    landlock: int  # version of the ABI; 0: not in force
+    limits: bool  # limit_resources was called before, and could limit the memory
+
+    def describe(self) -> str:
+        parts = {
+            "seccomp": self.seccomp,
+            f"Landlock (ABI {self.landlock})" if self.landlock else "Landlock": self.landlock > 0,
+            "limits": self.limits,
+        }
+        found = [name for name, present in parts.items() if present]
+        missing = [name for name, present in parts.items() if not present]
+        if not found:
+            return "none: this system has no seccomp, Landlock or resource limits"
+        only = " only" if len(found) == 1 else ""
+        return ", ".join(found) + only + (f": this system has no {' and no '.join(missing)}" if missing else "")
+
+
+def limit_resources(memory: int, *, files: int = 64) -> None:
+    """Limit this process for good: `memory` bytes of address space, open files, no file that grows, no core dump.
+
+    Address space is more than memory in use: each thread reserves 8 MiB for its stack and up to 128 MiB for malloc.
+    """
+    _lower(resource.RLIMIT_NOFILE, files)
+    _lower(resource.RLIMIT_FSIZE, 0)  # pipes are not limited
+    _lower(resource.RLIMIT_CORE, 0)
+    with suppress(ValueError):  # macOS refuses it
+        _lower(resource.RLIMIT_AS, memory)
+
+
+def _lower(limit: int, value: int) -> None:
+    _, hard = resource.getrlimit(limit)
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(limit, (value, value))
+
+
+def limit_cpu(pid: int, seconds: int) -> None:
+    """End the child process `pid` with SIGXCPU once it has used so many seconds of CPU time; may be called again.
+
+    Does nothing if the child has ended, or on a system without prlimit. A child that runs an attacker's code can block
+    the signal: the parent needs a deadline too.
+    """
+    if sys.platform != "linux":
+        return
+    with suppress(ProcessLookupError):
+        _, hard = resource.prlimit(pid, resource.RLIMIT_CPU)
+        soft = seconds if hard == resource.RLIM_INFINITY else min(seconds, hard)
+        resource.prlimit(pid, resource.RLIMIT_CPU, (soft, hard))
+
+
+def confine() -> Confinement:
+    """Lock this process in, for good, with all that the system has; returns what is in force and never raises.
+
+    Call it once, while the process has one thread: Landlock applies to the calling thread and those started later.
+    """
+    if sys.platform == "linux":
+        # Other processes of the user cannot attach to it, and a crash starts no handler of core dumps.
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, *map(ctypes.c_long, (0, 0, 0, 0)))
+    limits = resource.getrlimit(resource.RLIMIT_AS)[1] != resource.RLIM_INFINITY
+    abi = landlock.restrict()  # before seccomp, which forbids its system calls
+    return Confinement(seccomp=seccomp.install(), landlock=abi, limits=limits)
+
+
+def main() -> None:
+    limit_resources(1 << 30)
+    print(confine().describe())  # noqa: T201 - the output of the script
+
+
+if __name__ == "__main__":
+    main()

@@ -84,6 +84,8 @@ def confine() -> Confinement:
     if sys.platform == "linux":
         # Other processes of the user cannot attach to it, and a crash starts no handler of core dumps.
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, *map(ctypes.c_long, (0, 0, 0, 0)))
+        with suppress(OSError):  # glibc loads it when Python ends a daemon thread, and aborts if it cannot
+            ctypes.CDLL("libgcc_s.so.1")
     limits = resource.getrlimit(resource.RLIMIT_AS)[1] != resource.RLIM_INFINITY
     abi = landlock.restrict()  # before seccomp, which forbids its system calls
     return Confinement(seccomp=seccomp.install(), landlock=abi, limits=limits)

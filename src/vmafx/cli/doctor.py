@@ -47,6 +47,7 @@ def _facts(report: DoctorReport) -> list[tuple[str, str]]:
         ("prober", report.prober),
         ("URIs", ", ".join(report.schemes)),
         ("machine", f"{report.machine}, {report.cores} cores"),
+        ("sandbox", report.sandbox),
         ("temporary", f"{report.temporary}, {report.temporaryFree / (1 << 30):.1f} GiB free"),
         ("cache", report.cache),
     ]

@@ -31,17 +31,16 @@ class Confinement(NamedTuple):
     limits: bool  # limit_resources was called before, and could limit the memory
 
     def describe(self) -> str:
-        parts = {
-            "seccomp": self.seccomp,
-            f"Landlock (ABI {self.landlock})" if self.landlock else "Landlock": self.landlock > 0,
-            "limits": self.limits,
-        }
+        """A line for people, such as "limits only: this system has no seccomp and no Landlock"."""
+        landlock = f"Landlock (ABI {self.landlock})" if self.landlock else "Landlock"
+        parts = {"seccomp": self.seccomp, landlock: self.landlock > 0, "limits": self.limits}
         found = [name for name, present in parts.items() if present]
-        missing = [name for name, present in parts.items() if not present]
-        if not found:
-            return "none: this system has no seccomp, Landlock or resource limits"
-        only = " only" if len(found) == 1 else ""
-        return ", ".join(found) + only + (f": this system has no {' and no '.join(missing)}" if missing else "")
+        missing = [f"no {name}" for name, present in parts.items() if not present and name != "limits"]
+        reasons = [f"this system has {' and '.join(missing)}"] if missing else []
+        if not self.limits:
+            reasons.append("no limits were set")
+        summary = f"{found[0]} only" if len(found) == 1 else ", ".join(found) or "none"
+        return f"{summary}: {', and '.join(reasons)}" if reasons else summary
 
 
 def limit_resources(memory: int, *, files: int = 64) -> None:
@@ -84,6 +83,8 @@ def confine() -> Confinement:
     if sys.platform == "linux":
         # Other processes of the user cannot attach to it, and a crash starts no handler of core dumps.
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, *map(ctypes.c_long, (0, 0, 0, 0)))
+        with suppress(OSError):  # glibc loads it when Python ends a daemon thread, and aborts if it cannot
+            ctypes.CDLL("libgcc_s.so.1")
     limits = resource.getrlimit(resource.RLIMIT_AS)[1] != resource.RLIM_INFINITY
     abi = landlock.restrict()  # before seccomp, which forbids its system calls
     return Confinement(seccomp=seccomp.install(), landlock=abi, limits=limits)

@@ -43,6 +43,7 @@ ARCHITECTURES = {
     "x86_64": Architecture(0xC000003E, 317),
     "aarch64": Architecture(0xC00000B7, 277),
 }
+MACHINE = os.uname().machine
 
 
 class Check(NamedTuple):
@@ -181,15 +182,14 @@ def _steps(check: Check) -> list[Instruction]:
 
 def install() -> bool:
     """Apply the filter to all threads of this process, for good. False if the machine has no seccomp or another CPU."""
-    machine = os.uname().machine
     is_32_bit = struct.calcsize("P") != 8  # its numbers differ
-    if sys.platform != "linux" or machine not in ARCHITECTURES or is_32_bit:
+    if sys.platform != "linux" or MACHINE not in ARCHITECTURES or is_32_bit:
         return False
-    instructions = program(machine, os.getpid())
+    instructions = program(MACHINE, os.getpid())
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in instructions))
     fprog = ctypes.create_string_buffer(struct.pack("HP", len(instructions), ctypes.addressof(code)))
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_NO_NEW_PRIVS, *map(ctypes.c_long, (1, 0, 0, 0)))  # without it, only root may do this
     libc.syscall.restype = ctypes.c_long
-    arguments = map(ctypes.c_long, (ARCHITECTURES[machine].seccomp, SET_MODE_FILTER, TSYNC))
+    arguments = map(ctypes.c_long, (ARCHITECTURES[MACHINE].seccomp, SET_MODE_FILTER, TSYNC))
     return bool(libc.syscall(*arguments, ctypes.byref(fprog)) == 0)

@@ -9,6 +9,8 @@ import av
 import msgspec
 
 from vmafx.cores import usable_cores
+from vmafx.process import sandbox
+from vmafx.process.child import SpawnFailed, exit_description, python_command, run_command
 from vmafx.scoring.cache import default_cache_folder
 from vmafx.scoring.engines.ffmpeg import BUILT_IN_MODELS, Ffmpeg, FfmpegBuild, find_ffmpeg, inspect_build, missing_parts
 from vmafx.scoring.errors import NodeFault
@@ -33,6 +35,7 @@ class DoctorReport(msgspec.Struct, frozen=True):
     temporaryFree: int
     cache: str
     machine: str
+    sandbox: str
     wrong: tuple[str, ...]
 
 
@@ -52,6 +55,7 @@ async def examine() -> DoctorReport:
         temporaryFree=shutil.disk_usage(folder).free,
         cache=str(default_cache_folder() or "none (no home folder)"),
         machine=f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        sandbox=await _check_sandbox(),
         wrong=tuple(problems),
     )
 
@@ -70,3 +74,12 @@ async def _check_engine() -> tuple[Ffmpeg, FfmpegBuild, tuple[str, ...], list[st
     models = tuple(name for name, ok in zip(BUILT_IN_MODELS, loaded, strict=True) if ok)
     problems = [f"the libvmaf of {engine.path} has no model {name}" for name in BUILT_IN_MODELS if name not in models]
     return engine, build, models, problems
+
+
+async def _check_sandbox() -> str:
+    """What is in force for a process that confines itself. A missing part is not a problem: clips can be scored."""
+    try:
+        code, shown, _ = await run_command(python_command(sandbox.__file__))
+    except (SpawnFailed, TimeoutError) as error:
+        return f"unknown: {error or 'the confined process did not end'}"
+    return shown.strip() if code == 0 else f"unknown: the confined process ended with {exit_description(code)}"

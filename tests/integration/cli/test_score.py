@@ -4,6 +4,7 @@ import asyncio
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -273,11 +274,13 @@ def test_doctor_shows_models_and_encoders_and_fails_without_ffmpeg(run_vmafx: Ru
     assert done.returncode == 0
     assert "models     vmaf_v0.6.1, vmaf_v0.6.1neg, vmaf_4k_v0.6.1" in done.stdout
     assert "libx264, libx265, libvpx-vp9, libaom-av1" in done.stdout
+    assert re.search(r"^sandbox    seccomp, Landlock \(ABI \d+\), limits$", done.stdout, re.MULTILINE)
     assert "ok: this machine can score clips" in done.stdout
     broken = run_vmafx("doctor", VMAFX_FFMPEG_BIN="/bin/true")
     assert (broken.returncode, broken.stderr) == (3, NOT_FFMPEG)
     found = json.loads(run_vmafx("doctor", "--json").stdout)
     assert found["libvmaf"] is True
+    assert found["sandbox"].startswith("seccomp, Landlock (ABI ")
     assert found["wrong"] == []
 
 

@@ -2,10 +2,10 @@
 
 import asyncio
 import os
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from typing import BinaryIO
 
 import msgspec
 
@@ -52,15 +52,15 @@ class FfmpegResult(msgspec.Struct):
     scored_frames: int = 0
     seconds: float = 0.0
     log: FfmpegLog = msgspec.field(default_factory=FfmpegLog)
-    libvmaf_log: bytes = b""
 
 
-async def run_ffmpeg(engine: Engine, comparison: Comparison, on_scored: Callable[[int], None]) -> FfmpegResult:
-    """Runs ffmpeg until it exits. Calls `on_scored` with the number of frames scored so far."""
+async def run_ffmpeg(
+    engine: Engine, comparison: Comparison, log: BinaryIO, on_scored: Callable[[int], None]
+) -> FfmpegResult:
+    """Runs ffmpeg until it exits; libvmaf writes `log`. Calls `on_scored` with the number of frames scored so far."""
     outcome = FfmpegResult()
     started = time.monotonic()
     async with AsyncExitStack() as stack:
-        log = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
         clips = (comparison.distorted, comparison.reference)
         files = [stack.enter_context(os.fdopen(clip.opened.reopen(), "rb")) for clip in clips]
         reader, counters = await stack.enter_async_context(_counter_pipe())
@@ -80,8 +80,6 @@ async def run_ffmpeg(engine: Engine, comparison: Comparison, on_scored: Callable
             await log_reader
         finally:
             log_reader.cancel()
-        log.seek(0)
-        outcome.libvmaf_log = log.read()
     outcome.seconds = time.monotonic() - started
     return outcome
 

@@ -1,12 +1,20 @@
-"""Parses libvmaf's JSON log and checks that it is complete: libvmaf silently omits values that it cannot compute."""
+"""Reads libvmaf's XML log and checks that it is complete: libvmaf silently omits values that it cannot compute.
+
+The log is XML because that has one line per frame: it is read line by line into one array per feature, so that a clip
+of two million frames takes 8 bytes per value. JSON would have to be decoded as a whole.
+"""
 
 import math
+import os
+from array import array
 from collections.abc import Sequence
+from typing import BinaryIO
 
 import msgspec
 
 from vmafx.scoring.errors import EngineFailure
 from vmafx.scoring.pooling import mean
+from vmafx.scoring.result import Column, FrameNumbers
 
 FEATURES = {  # vmafx's name: libvmaf's name, and the column that must be in the result
     "psnr": ("psnr", "psnr_y"),
@@ -16,7 +24,7 @@ FEATURES = {  # vmafx's name: libvmaf's name, and the column that must be in the
     "ciede": ("ciede", "ciede"),
     "cambi": ("cambi", "cambi"),
 }
-# For identical planes these are infinite and libvmaf writes null; vmafx reports 100 (dB).
+# For identical planes these are infinite; vmafx reports 100 (dB).
 PLANES = ("psnr_y", "psnr_cb", "psnr_cr")
 INFINITE_IF_EQUAL = {
     "psnr_hvs": PLANES,
@@ -27,67 +35,122 @@ INFINITE_IF_EQUAL = {
 }
 PERFECT = 100.0
 PSNR_CAPS = {6.0 * depth + 12 for depth in (8, 10, 12, 16)}  # libvmaf's psnr of identical planes, by bit depth
+BLOCK = 4096  # frames that are parsed before their values are moved to the columns
 
 
-class _Frame(msgspec.Struct):
-    frameNum: int
-    metrics: dict[str, float | None]
+class LibvmafLog(msgspec.Struct, frozen=True):
+    """The frame numbers, and a column of values per feature."""
 
-
-class _Pooled(msgspec.Struct):
-    mean: float | None = None
-
-
-class LibvmafLog(msgspec.Struct):
     version: str
-    frames: list[_Frame]
-    pooled_metrics: dict[str, _Pooled]
+    numbers: FrameNumbers
+    values: dict[str, Column]
 
 
-def decode_log(content: bytes) -> LibvmafLog:
+def read_log(file: BinaryIO, sent: int, subsample: int, features: Sequence[str]) -> LibvmafLog:
+    """Raises EngineFailure if the log is incomplete; `sent` is the number of frames that libvmaf received."""
+    if not is_complete(file):
+        raise EngineFailure("libvmaf's log cannot be read: it has no end")
     try:
-        return msgspec.json.decode(content, type=LibvmafLog)
-    except msgspec.DecodeError as error:
+        log = _parse(file)
+    except (ValueError, IndexError, OverflowError) as error:
         raise EngineFailure(f"libvmaf's log cannot be read: {error}") from error
-
-
-def columns(
-    log: LibvmafLog, sent: int, subsample: int, features: Sequence[str]
-) -> tuple[list[int], dict[str, list[float]]]:
-    """The frame numbers, and a column of values per feature; `sent` is the number of frames that libvmaf received."""
-    numbers = [frame.frameNum for frame in log.frames]
-    if not numbers or numbers != list(range(0, sent, subsample)):
+    numbers, columns = log.frames.numbers, log.frames.columns()
+    if not numbers or numbers != array("q", range(0, sent, subsample)):
         raise EngineFailure(f"libvmaf's log has {len(numbers)} frames, but {sent} were sent to it")
-    table = {_short_name(name): _column(log, name) for name in log.frames[0].metrics}
+    for name in columns:
+        _check_column(name, columns, numbers)
+    values = {_short_name(name): column for name, column in columns.items()}
     for required in ("vmaf", *(FEATURES[feature][1] for feature in features)):
-        if required not in table:
+        if required not in values:
             raise EngineFailure(f"libvmaf's log has no {required}")
-    if subsample == 1:  # otherwise libvmaf's mean is over other frames
-        _check_mean(table["vmaf"], log)
-    return numbers, table
+    # With subsampling, libvmaf's mean is over other frames.
+    if subsample == 1 and not math.isclose(mean(values["vmaf"]), log.mean, abs_tol=1e-3):
+        raise EngineFailure(f"libvmaf's mean ({log.mean}) differs from the mean of the frames in its log")
+    return LibvmafLog(log.version, numbers, values)
 
 
-def _check_mean(values: Sequence[float], log: LibvmafLog) -> None:
-    pooled = log.pooled_metrics.get("vmaf", _Pooled()).mean
-    if pooled is None or not math.isclose(mean(values), pooled, abs_tol=1e-3):
-        raise EngineFailure(f"libvmaf's mean ({pooled}) differs from the mean of the frames in its log")
+def is_complete(file: BinaryIO) -> bool:
+    """Whether the log has its last line, which is missing if the disk was full."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(size - 64, 0))
+    return file.read().rstrip().endswith(b"</VMAF>")
 
 
-def _column(log: LibvmafLog, name: str) -> list[float]:
-    column = []
-    for frame in log.frames:
-        value = frame.metrics.get(name)
-        if value is None and _planes_equal(frame, INFINITE_IF_EQUAL.get(name, ())):
-            value = PERFECT
-        if value is None:
-            raise EngineFailure(f"libvmaf's log has no {name} for frame {frame.frameNum}")
-        column.append(value)
-    return column
+class _Frames:
+    """The frames read so far, in columns. A value that a frame lacks is NaN."""
+
+    def __init__(self) -> None:
+        self.numbers: FrameNumbers = array("q")
+        self._markup: list[bytes] = []  # of the first frame: what stands between the values
+        self._columns: list[Column] = []
+        self._block: Column = array("d")  # the values of the last frames, frame by frame
+
+    def add(self, parts: list[bytes]) -> None:
+        """`parts` is a line split at its quotation marks: markup and values alternate."""
+        if parts[-1].strip() != b"/>":
+            raise ValueError(f"frame {len(self.numbers)} has no end")
+        markup = parts[::2]
+        if not self._markup:
+            self._markup = markup
+            self._columns = [array("d") for _ in markup[1:-1]]
+        self.numbers.append(int(parts[1]))
+        if markup == self._markup:
+            self._block.extend(map(float, parts[3::2]))
+        else:
+            values = dict(zip(markup[1:-1], parts[3::2], strict=True))
+            self._block.extend(float(values.get(name, b"nan")) for name in self._markup[1:-1])
+        if len(self._block) >= BLOCK * len(self._columns):
+            self._move_block()
+
+    def columns(self) -> dict[str, Column]:
+        """By libvmaf's names."""
+        self._move_block()
+        names = (name.strip().removesuffix(b"=").decode() for name in self._markup[1:-1])
+        return dict(zip(names, self._columns, strict=True))
+
+    def _move_block(self) -> None:
+        for index, column in enumerate(self._columns):
+            column.extend(self._block[index :: len(self._columns)])
+        del self._block[:]
 
 
-def _planes_equal(frame: _Frame, planes: Sequence[str]) -> bool:
-    values = [frame.metrics.get(plane) for plane in planes]
-    return bool(values) and all(value in PSNR_CAPS for value in values)
+class _Parsed(msgspec.Struct):
+    version: str
+    mean: float  # of the scores, by libvmaf
+    frames: _Frames
+
+
+def _parse(file: BinaryIO) -> _Parsed:
+    """Raises ValueError, IndexError or OverflowError if the log is damaged."""
+    parsed, ended = _Parsed("", math.nan, _Frames()), False
+    file.seek(0)
+    for line in file:
+        parts = line.split(b'"')
+        match parts[0].strip():
+            case b"<frame frameNum=":
+                parsed.frames.add(parts)
+            case b"</frames>":
+                ended = True
+            case b"<VMAF version=":
+                parsed.version = parts[1].decode()
+            case b"<metric name=" if parts[1] == b"vmaf":
+                parsed.mean = float(parts[parts.index(b" mean=") + 1])
+    if not ended:
+        raise ValueError(f"the end of its {len(parsed.frames.numbers)} frames is missing")
+    return parsed
+
+
+def _check_column(name: str, columns: dict[str, Column], numbers: FrameNumbers) -> None:
+    """Replaces infinite values of identical planes. Raises EngineFailure if another value is missing or infinite."""
+    column = columns[name]
+    if math.isfinite(sum(column)):
+        return
+    planes = [columns.get(plane, ()) for plane in INFINITE_IF_EQUAL.get(name, ())]
+    for index, value in enumerate(column):
+        if not math.isfinite(value):
+            if not planes or not all(plane and plane[index] in PSNR_CAPS for plane in planes):
+                raise EngineFailure(f"libvmaf's log has no {name} for frame {numbers[index]}")
+            column[index] = PERFECT
 
 
 def libvmaf_features(features: Sequence[str]) -> list[str]:

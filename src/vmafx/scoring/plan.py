@@ -41,7 +41,7 @@ class Plan(msgspec.Struct, frozen=True):
         """The filter graph. libvmaf outputs [scored]; [d] and [r] are the inputs, for counting their frames."""
         features = "|".join(f"name={name}" for name in libvmaf_features(options.features))
         settings = {
-            "log_fmt": "json",
+            "log_fmt": "xml",
             "log_path": log,
             "n_threads": str(options.thread_count()),
             "n_subsample": str(options.subsample),

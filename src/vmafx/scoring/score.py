@@ -1,6 +1,7 @@
 """Scorer: opens and probes two clips, plans the comparison, runs the engine and pools the result."""
 
 import asyncio
+import heapq
 import shutil
 import signal
 import tempfile
@@ -8,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
@@ -20,7 +21,7 @@ from vmafx.scoring.errors import BadInput, EngineFailure, InputPart, NodeFault, 
 from vmafx.scoring.ffmpeg import Comparison, FfmpegResult, ProbedClip, decode_alone, run_ffmpeg
 from vmafx.scoring.ffmpeg_log import FormatChange
 from vmafx.scoring.learned import predict_scores
-from vmafx.scoring.libvmaf import LibvmafLog, columns, decode_log
+from vmafx.scoring.libvmaf import LibvmafLog, is_complete, read_log
 from vmafx.scoring.media.access import OpenedMedia, open_media, sha256
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.uri import SCHEMES, locate
@@ -30,7 +31,7 @@ from vmafx.scoring.plan import check_counts, counted, damage_error, has_variable
 from vmafx.scoring.pooling import pool, summary
 from vmafx.scoring.probe import probe_clip
 from vmafx.scoring.request import ClipLimits, ScoreOptions, Source, check_options
-from vmafx.scoring.result import ClipFacts, EngineFacts, Progress, Report, ScoreResult
+from vmafx.scoring.result import ClipFacts, Column, EngineFacts, Progress, Report, ScoreResult
 from vmafx.tasks import in_thread
 
 T = TypeVar("T")
@@ -139,15 +140,17 @@ class Scorer:
                 return _renamed(cached, reference, distorted, model.name)
             plan = make_plan(reference.clip, distorted.clip, options, self._limits)
             comparison = Comparison(reference, distorted, plan, options, model, self._limits)
-            outcome = await run_ffmpeg(self._engine, comparison, _scoring_progress(plan.expected, listener))
-            await self._check_outcome(comparison, outcome)
-            log = decode_log(outcome.libvmaf_log)
-            numbers, values = _frame_values(comparison, outcome, log)
+            on_scored = _scoring_progress(plan.expected, listener)
+            with tempfile.TemporaryFile() as file:
+                outcome = await run_ffmpeg(self._engine, comparison, file, on_scored)
+                await self._check_outcome(comparison, outcome, file)
+                log = await in_thread(_read_log, comparison, outcome, file)
+            values = log.values
             if model.learned is not None:
                 values["vmaf_base"] = values["vmaf"]
                 values["vmaf"] = await in_thread(predict_scores, model.learned, values, model.name)
             result = _build_result(comparison, outcome, values, EngineFacts(self._engine.version, log.version), key)
-            report = Report(result, numbers, values)
+            report = Report(result, log.numbers, values)
             if self._cache:
                 self._cache.put(report)
             return report
@@ -156,20 +159,20 @@ class Scorer:
         self, reference: ProbedClip, distorted: ProbedClip, options: ScoreOptions, report: Report, count: int
     ) -> list[FramePair]:
         """Pictures of the frames with the lowest scores, from both clips; the lowest first."""
-        scores = dict(zip(report.numbers, report.values["vmaf"], strict=True))
-        worst = sorted(scores, key=lambda number: scores[number])[:count]
-        if not worst:
+        lowest = heapq.nsmallest(count, zip(report.values["vmaf"], report.numbers, strict=True))
+        if not lowest:
             return []
-        plan, numbers = make_plan(reference.clip, distorted.clip, options, self._limits), sorted(worst)
+        scores = {number: score for score, number in lowest}
+        plan, numbers = make_plan(reference.clip, distorted.clip, options, self._limits), sorted(scores)
         left, right = await run_both(
             take_pictures(self._engine, reference, plan.reference, numbers, self._limits),
             take_pictures(self._engine, distorted, plan.distorted, numbers, self._limits),
         )
         pictures = zip(numbers, left, right, strict=True)
         pairs = {number: FramePair(number, scores[number], one, other) for number, one, other in pictures}
-        return [pairs[number] for number in worst]
+        return [pairs[number] for number in scores]
 
-    async def _check_outcome(self, comparison: Comparison, outcome: FfmpegResult) -> None:
+    async def _check_outcome(self, comparison: Comparison, outcome: FfmpegResult, libvmaf_log: BinaryIO) -> None:
         """Raises the error that describes why ffmpeg failed or the score would be wrong."""
         options, log = comparison.options, outcome.log
         if outcome.exit_code:
@@ -188,7 +191,7 @@ class Scorer:
             damaged=log.errors > 0,
         )
         folder = tempfile.gettempdir()
-        if not outcome.libvmaf_log.rstrip().endswith(b"}") and shutil.disk_usage(folder).free < MIN_FREE_SPACE:
+        if not is_complete(libvmaf_log) and shutil.disk_usage(folder).free < MIN_FREE_SPACE:
             raise NodeFault(f"the disk of {folder} is full: libvmaf could not write its log")
 
     async def _check_reference(self, comparison: Comparison) -> None:
@@ -244,14 +247,11 @@ def _scoring_progress(expected: int | None, listener: ProgressListener) -> Calla
     return on_scored
 
 
-def _frame_values(
-    comparison: Comparison, outcome: FfmpegResult, log: LibvmafLog
-) -> tuple[list[int], dict[str, list[float]]]:
-    """The numbers of the scored frames, and a column of values per feature."""
+def _read_log(comparison: Comparison, outcome: FfmpegResult, file: BinaryIO) -> LibvmafLog:
     common = min(outcome.reference_frames, outcome.distorted_frames)
     if outcome.scored_frames != common:
         raise EngineFailure(f"ffmpeg scored {outcome.scored_frames} of {common} frames")
-    return columns(log, outcome.scored_frames, comparison.options.subsample, comparison.options.features)
+    return read_log(file, outcome.scored_frames, comparison.options.subsample, comparison.options.features)
 
 
 def _outcome_notes(comparison: Comparison, outcome: FfmpegResult) -> tuple[str, ...]:
@@ -273,7 +273,7 @@ def _outcome_notes(comparison: Comparison, outcome: FfmpegResult) -> tuple[str, 
 
 
 def _build_result(
-    comparison: Comparison, outcome: FfmpegResult, values: dict[str, list[float]], engine: EngineFacts, key: str
+    comparison: Comparison, outcome: FfmpegResult, values: dict[str, Column], engine: EngineFacts, key: str
 ) -> ScoreResult:
     options, plan = comparison.options, comparison.plan
     return ScoreResult(

@@ -23,6 +23,7 @@ from tests.support.reports import ALL_FEATURES, HOSTILE, Page, charts, make_repo
 from vmafx.reports import check_path, csv_report, html, json_report, markup, page, write_report
 from vmafx.reports.budget import page_budget
 from vmafx.reports.curves import downsample, histogram_bins
+from vmafx.reports.files import BLOCK
 from vmafx.reports.formatting import clock, names, number
 from vmafx.scoring.errors import BadInput, NodeFault
 from vmafx.scoring.pictures import FramePair
@@ -290,6 +291,21 @@ def test_json_has_the_result_and_every_value(vmaf: list[float], uri: str) -> Non
     assert json.loads(b"".join(json_report([report, report]))) == [read, read]
 
 
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_json_written_in_parts_is_that_of_the_whole_object(count: int) -> None:
+    report = make_report(distorted='"\\ü', extras={"ciede": [math.inf, math.nan, 1e-9, 1e300, -0.0]})
+    columns = {name: column.tolist() for name, column in report.values.items()}
+    whole = msgspec.to_builtins(report.result) | {"perFrame": {"frame": report.numbers.tolist(), **columns}}
+    encoded = msgspec.json.encode(whole if count == 1 else [whole] * count) + b"\n"
+    assert b"".join(json_report([report] * count)) == encoded
+
+
+def test_csv_has_the_frames_of_every_block() -> None:
+    scores = [number / 128 for number in range(2 * BLOCK + 7)]
+    rows = b"".join(csv_report([make_report(scores)])).decode().splitlines()
+    assert rows == ["frame,vmaf", *(f"{number},{score}" for number, score in enumerate(scores))]
+
+
 @pytest.mark.parametrize(
     ("extension", "start"), [(".html", b"<!DOCTYPE html>"), (".JSON", b"{"), (".csv", b"frame,vmaf")]
 )
@@ -343,6 +359,21 @@ def file_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         return real_open(path, flags, *arguments, **more)
 
     monkeypatch.setattr(os, "open", open_named)
+
+
+def test_a_report_is_complete_if_only_its_last_step_needs_another_way_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without /proc an unnamed file can be written, but not linked: the report is rendered again."""
+    real_link = os.link
+
+    def link(source: str, *arguments: Any, **more: Any) -> None:
+        real_link(source.replace("/proc", "/missing"), *arguments, **more)
+
+    monkeypatch.setattr(os, "link", link)
+    for name, content in (("a.csv", csv_report), ("a.json", json_report)):
+        write_report(tmp_path / name, [make_report()])
+        assert (tmp_path / name).read_bytes() == b"".join(content([make_report()]))
 
 
 @pytest.mark.usefixtures("file_system")

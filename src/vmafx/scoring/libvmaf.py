@@ -116,7 +116,7 @@ class _Frames:
 
 class _Parsed(msgspec.Struct):
     version: str
-    mean: float  # of the scores, by libvmaf
+    mean: float  # of the scores, by libvmaf; NaN if it could not compute it
     frames: _Frames
 
 
@@ -134,7 +134,7 @@ def _parse(file: BinaryIO) -> _Parsed:
             case b"<VMAF version=":
                 parsed.version = parts[1].decode()
             case b"<metric name=" if parts[1] == b"vmaf":
-                parsed.mean = float(parts[parts.index(b" mean=") + 1])
+                parsed.mean = float(dict(zip(parts[2::2], parts[3::2], strict=False)).get(b" mean=", b"nan"))
     if not ended:
         raise ValueError(f"the end of its {len(parsed.frames.numbers)} frames is missing")
     return parsed

@@ -62,6 +62,7 @@ def test_a_log_of_several_blocks_keeps_the_order_of_its_frames() -> None:
         (log([{"vmaf": 90.0}], mean=91.0), 1, (), "differs from the mean of the frames"),
         (log([{"vmaf": 90.0}], mean=math.nan), 1, (), "differs from the mean of the frames"),
         (log([{"vmaf": 90.0}]).replace(b'"vmaf"', b'"other"'), 1, (), "differs from the mean of the frames"),
+        (log([{"vmaf": 90.0}]).replace(b" mean=", b" other="), 1, (), "differs from the mean of the frames"),
         (log([{"vmaf": 90.0}]).replace(b"90.000000", b"ninety", 1), 1, (), "cannot be read"),
         (log([{"vmaf": 90.0}])[:-9], 1, (), "cannot be read"),
         (b"", 1, (), "cannot be read"),
@@ -70,6 +71,13 @@ def test_a_log_of_several_blocks_keeps_the_order_of_its_frames() -> None:
 def test_an_incomplete_log_is_an_error(content: bytes, sent: int, features: tuple[str, ...], message: str) -> None:
     with pytest.raises(EngineFailure, match=message):
         read(content, sent, features)
+
+
+def test_with_subsampling_the_mean_is_not_compared() -> None:
+    """libvmaf then computes it over other frames, or not at all."""
+    frames, numbers = [{"vmaf": 90.0}, {"vmaf": 80.0}], [0, 2]
+    for content in (log(frames, mean=90.0, numbers=numbers), log(frames, numbers=numbers).replace(b" mean=", b" x=")):
+        assert read(content, 4, subsample=2).values["vmaf"].tolist() == [90.0, 80.0]
 
 
 VALUES = st.floats(0, 100).map(lambda value: round(value, 6))

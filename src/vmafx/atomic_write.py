@@ -6,6 +6,9 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
+
+Writer = Callable[[BinaryIO], object]
 
 _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}  # file systems without O_TMPFILE
 
@@ -15,15 +18,23 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = False) -> None:
 
     `durable`: the file is synced to the disk before this returns, so that it survives a power failure.
     """
+    write_atomic_with(path, lambda file: file.write(content), durable=durable)
+
+
+def write_atomic_with(path: Path, write: Writer, *, durable: bool = False) -> None:
+    """Like `write_atomic`, for content that is not in memory as a whole.
+
+    `write` is called with the open file; if the first way to write a file fails, again with another, empty one.
+    """
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     sync = os.fsync if durable else _no_sync
     try:
         try:
-            _write_unnamed(folder, path.name, content, sync)
+            _write_unnamed(folder, path.name, write, sync)
         except OSError as error:
             if error.errno not in _NO_TMPFILE:
                 raise
-            _write_named(folder, path.name, content, sync)
+            _write_named(folder, path.name, write, sync)
         sync(folder)
     finally:
         os.close(folder)
@@ -33,9 +44,9 @@ def _no_sync(_fd: int) -> None:
     """Leave it to the kernel when the file reaches the disk."""
 
 
-def _write_unnamed(folder: int, name: str, content: bytes, sync: Callable[[int], None]) -> None:
+def _write_unnamed(folder: int, name: str, write: Writer, sync: Callable[[int], None]) -> None:
     with os.fdopen(os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o666, dir_fd=folder), "wb") as file:
-        file.write(content)
+        write(file)
         file.flush()
         sync(file.fileno())
         unnamed = f"/proc/self/fd/{file.fileno()}"
@@ -48,11 +59,11 @@ def _write_unnamed(folder: int, name: str, content: bytes, sync: Callable[[int],
             _rename(folder, temporary, name)
 
 
-def _write_named(folder: int, name: str, content: bytes, sync: Callable[[int], None]) -> None:
+def _write_named(folder: int, name: str, write: Writer, sync: Callable[[int], None]) -> None:
     temporary = _temporary_name()
     try:
         with os.fdopen(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666, dir_fd=folder), "wb") as file:
-            file.write(content)
+            write(file)
             file.flush()
             sync(file.fileno())
     except BaseException:

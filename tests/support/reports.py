@@ -2,6 +2,7 @@
 
 import math
 import re
+from array import array
 from collections.abc import Mapping
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
@@ -60,7 +61,8 @@ def make_report(
         notes=notes,
         key=key,
     )
-    return Report(result, numbers or list(range(len(vmaf))), values)
+    columns = {column: array("d", per_frame) for column, per_frame in values.items()}
+    return Report(result, array("q", numbers or range(len(vmaf))), columns)
 
 
 class Page(HTMLParser):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -30,15 +31,15 @@ class Curve(msgspec.Struct, frozen=True):
 
 def downsample(numbers: Sequence[int], values: Sequence[float], max_points: int) -> Curve:
     """At most `max_points` points, always including the minimum and the maximum."""
-    pairs = [pair for pair in zip(numbers, values, strict=True) if math.isfinite(pair[1])]
-    not_finite = len(values) - len(pairs)
-    if len(pairs) <= max_points:
-        return Curve(pairs, not_finite=not_finite)
-    size = math.ceil(len(pairs) / (max_points // 2))
+    pairs = (pair for pair in zip(numbers, values, strict=True) if math.isfinite(pair[1]))
+    finite = sum(map(math.isfinite, values))
+    not_finite = len(values) - finite
+    if finite <= max_points:
+        return Curve(list(pairs), not_finite=not_finite)
+    size = math.ceil(finite / (max_points // 2))
     points: list[tuple[int, float]] = []
     buckets = []
-    for start in range(0, len(pairs), size):
-        bucket = pairs[start : start + size]
+    while bucket := list(islice(pairs, size)):
         low, high = min(bucket, key=_value), max(bucket, key=_value)
         points.extend(sorted({low, high}))
         mean = math.fsum(map(_value, bucket)) / len(bucket)

@@ -3,15 +3,15 @@
 import csv
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import repeat
+from itertools import islice, repeat
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
-from vmafx.atomic_write import write_atomic
+from vmafx.atomic_write import write_atomic_with
 from vmafx.reports.page import html
 from vmafx.scoring.errors import DISK_ERRORS, BadInput, NodeFault
 from vmafx.scoring.result import FramePair, Report
@@ -20,12 +20,13 @@ from vmafx.settings import Setting, Settings
 FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes such a cell for a formula
 OUTPUT_DIR = "VMAFX_OUTPUT_DIR"
 
-Renderer = Callable[[Sequence[Report], Mapping[str, Sequence[FramePair]]], bytes]
+Renderer = Callable[[Sequence[Report], Mapping[str, Sequence[FramePair]]], Iterator[bytes]]
+BLOCK = 4096  # rows of a CSV report that are in memory at once
 
 RENDERERS: dict[str, Renderer] = {
-    ".html": lambda reports, pictures: html(reports, pictures).encode(),
+    ".html": lambda reports, pictures: iter((html(reports, pictures).encode(),)),
     ".json": lambda reports, _: json_report(reports),
-    ".csv": lambda reports, _: csv_report(reports).encode(errors="backslashreplace"),
+    ".csv": lambda reports, _: csv_report(reports),
 }
 
 
@@ -38,34 +39,46 @@ class ReportSettings(Settings):
     )] = None  # fmt: skip
 
 
-def json_report(reports: Sequence[Report]) -> bytes:
-    """An object for one report, a list for several. Infinite and NaN values are null."""
-    objects = [_object(report) for report in reports]
-    return msgspec.json.encode(objects[0] if len(objects) == 1 else objects) + b"\n"
+def json_report(reports: Sequence[Report]) -> Iterator[bytes]:
+    """An object for one report, a list for several, in parts. Infinite and NaN values are null."""
+    several = len(reports) != 1
+    if several:
+        yield b"["
+    for index, report in enumerate(reports):
+        if index:
+            yield b","
+        yield from _object(report)
+    yield b"]\n" if several else b"\n"
 
 
-def csv_report(reports: Sequence[Report]) -> str:
+def _object(report: Report) -> Iterator[bytes]:
+    """The fields of the result, and `perFrame` with the columns, which are encoded one at a time."""
+    yield msgspec.json.encode(report.result).removesuffix(b"}") + b',"perFrame":{"frame":'
+    yield msgspec.json.encode(report.numbers.tolist())
+    for name, column in report.values.items():
+        yield b"," + msgspec.json.encode(name) + b":"
+        yield msgspec.json.encode(column.tolist())
+    yield b"}}"
+
+
+def csv_report(reports: Sequence[Report]) -> Iterator[bytes]:
     """A row for each frame; with several clips, the first column is the clip. A feature that a clip lacks is empty."""
     columns = list(dict.fromkeys(column for report in reports for column in report.values))
     several = len(reports) > 1
-    output = io.StringIO()
-    writer = csv.writer(output, lineterminator="\n")
-    writer.writerow([*(["distorted"] if several else []), "frame", *columns])
+    yield _csv([[*(["distorted"] if several else []), "frame", *columns]])
     for report in reports:
-        clip = [repeat(_cell(report.result.distorted.uri), len(report.numbers))] if several else []
-        writer.writerows(zip(*clip, *_columns(report, columns), strict=True))
-    return output.getvalue()
+        frames = len(report.numbers)
+        clip = [repeat(_cell(report.result.distorted.uri), frames)] if several else []
+        values = (report.values.get(column) or repeat("", frames) for column in columns)
+        rows = zip(*clip, report.numbers, *values, strict=True)
+        while block := list(islice(rows, BLOCK)):
+            yield _csv(block)
 
 
-def _object(report: Report) -> dict[str, Any]:
-    result: dict[str, Any] = msgspec.to_builtins(report.result)
-    return result | {"perFrame": {"frame": report.numbers, **report.values}}
-
-
-def _columns(report: Report, columns: Sequence[str]) -> Iterator[Sequence[object]]:
-    yield report.numbers
-    for column in columns:
-        yield report.values.get(column) or [""] * len(report.numbers)
+def _csv(rows: Iterable[Iterable[object]]) -> bytes:
+    output = io.StringIO()
+    csv.writer(output, lineterminator="\n").writerows(rows)
+    return output.getvalue().encode(errors="backslashreplace")
 
 
 def _cell(uri: str) -> str:
@@ -100,15 +113,17 @@ def check_path(path: Path) -> None:
 def write_report(path: Path, reports: Sequence[Report], pictures: Mapping[str, Sequence[FramePair]] = {}) -> None:
     """Writes `path` as HTML, JSON or CSV by its extension, replacing an existing file."""
     check_path(path)
-    content = _renderer(path)(reports, pictures)
+    render = _renderer(path)
     with _os_errors(path):
-        write_atomic(path, content)
+        write_atomic_with(path, lambda file: file.writelines(render(reports, pictures)))
 
 
 def render_report(name: str, report: Report, pictures: Sequence[FramePair] = ()) -> bytes:
     """One report in the format of the name's extension, or as JSON if that is unknown."""
     renderer = RENDERERS.get(PurePosixPath(name).suffix.lower(), RENDERERS[".json"])
-    return renderer([report], {report.result.key: pictures})
+    content = io.BytesIO()
+    content.writelines(renderer([report], {report.result.key: pictures}))
+    return content.getvalue()
 
 
 def shows_pictures(name: str | Path) -> bool:

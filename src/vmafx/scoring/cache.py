@@ -2,20 +2,23 @@
 
 import hashlib
 import os
+from array import array
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
-from vmafx.atomic_write import write_atomic
+from vmafx.atomic_write import write_atomic_with
 from vmafx.scoring.engines.engine import Engine
 from vmafx.scoring.models import VmafModel
 from vmafx.scoring.probed import ProbedClip
 from vmafx.scoring.request import ScoreOptions
-from vmafx.scoring.result import Report
+from vmafx.scoring.result import Report, ScoreResult
 
 MAX_CACHE_BYTES = 512 << 20
-REVISION = 2  # increased when a change in vmafx changes scores, which invalidates cached results
+REVISION = 1  # increased when a change in vmafx changes scores, which invalidates cached results
 # Threads do not affect the score; the model is in the key by its content, the backend by the engine.
 NOT_IN_KEY = {"threads", "model", "backend"}
 
@@ -43,6 +46,28 @@ def cache_key(clips: tuple[ProbedClip, ProbedClip], model: VmafModel, options: S
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
 
 
+class _Header(msgspec.Struct):
+    """The first line of a cached report; the frame numbers and the columns follow, one line each."""
+
+    result: ScoreResult
+    columns: list[str]
+
+
+def _lines(report: Report) -> Iterator[bytes]:
+    """The report as lines of JSON, so that only one column at a time is in memory as text."""
+    yield msgspec.json.encode(_Header(report.result, list(report.values))) + b"\n"
+    yield msgspec.json.encode(report.numbers.tolist()) + b"\n"
+    for column in report.values.values():
+        yield msgspec.json.encode(column.tolist()) + b"\n"
+
+
+def _read_report(file: BinaryIO) -> Report:
+    header = msgspec.json.decode(file.readline(), type=_Header)
+    numbers = array("q", msgspec.json.decode(file.readline(), type=list[int]))
+    values = {name: array("d", msgspec.json.decode(file.readline(), type=list[float])) for name in header.columns}
+    return Report(header.result, numbers, values)
+
+
 class ResultCache:
     """A folder of reports. Errors are ignored: scoring works without a cache."""
 
@@ -56,9 +81,10 @@ class ResultCache:
         try:
             if not path.is_file():
                 return None
-            report = msgspec.json.decode(path.read_bytes(), type=Report)
+            with path.open("rb") as file:
+                report = _read_report(file)
             os.utime(path)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        except (OSError, OverflowError, msgspec.DecodeError, UnicodeDecodeError):
             return None
         complete = {len(report.numbers), *map(len, report.values.values())} == {report.result.frames}
         return report if complete and report.result.key == key else None
@@ -67,7 +93,8 @@ class ResultCache:
         if self._folder is not None:
             with suppress(OSError):
                 self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                write_atomic(self._path(self._folder, report.result.key), msgspec.json.encode(report))
+                path = self._path(self._folder, report.result.key)
+                write_atomic_with(path, lambda file: file.writelines(_lines(report)))
                 self._prune(self._folder)
 
     @staticmethod

@@ -7,13 +7,15 @@ hidden layer: with the features x, their normalisation (mean m, deviation s), an
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 import msgspec
 
 from vmafx.scoring.engines.ffmpeg import BUILT_IN_MODELS
 from vmafx.scoring.errors import BadInput
+from vmafx.scoring.result import Column
 
 FORMAT = "vmafx.model/v1"
 MAX_FEATURES = 64
@@ -33,17 +35,20 @@ class LearnedModel(msgspec.Struct, frozen=True, kw_only=True):
     offset: float  # c
     format: str = FORMAT
 
-    def predict(self, values: Mapping[str, Sequence[float]]) -> list[float]:
+    def predict(self, values: Mapping[str, Sequence[float]]) -> Column:
         """The score of every frame."""
         scaled = [
-            [(value - mean) / deviation for value in values[name]]
+            _scaled(values[name], mean, deviation)
             for name, mean, deviation in zip(self.features, self.mean, self.deviation, strict=True)
         ]
         units = list(zip(self.hidden, self.bias, self.output, strict=True))
-        return [
-            min(max(100.0 * (self.offset + sum(self._unit(unit, row) for unit in units)), 0.0), 100.0)
-            for row in zip(*scaled, strict=True)
-        ]
+        return array(
+            "d",
+            (
+                min(max(100.0 * (self.offset + sum(self._unit(unit, row) for unit in units)), 0.0), 100.0)
+                for row in zip(*scaled, strict=True)
+            ),
+        )
 
     @staticmethod
     def _unit(unit: tuple[tuple[float, ...], float, float], row: tuple[float, ...]) -> float:
@@ -51,7 +56,11 @@ class LearnedModel(msgspec.Struct, frozen=True, kw_only=True):
         return output * math.tanh(math.fsum(map(float.__mul__, weights, row)) + bias)
 
 
-def predict_scores(model: LearnedModel, values: Mapping[str, Sequence[float]], name: str) -> list[float]:
+def _scaled(values: Sequence[float], mean: float, deviation: float) -> Iterator[float]:
+    return ((value - mean) / deviation for value in values)
+
+
+def predict_scores(model: LearnedModel, values: Mapping[str, Sequence[float]], name: str) -> Column:
     """The score of every frame. Raises BadInput if a feature is missing, or the weights yield no number."""
     missing = [feature for feature in model.features if feature not in values]
     if missing:
@@ -59,7 +68,7 @@ def predict_scores(model: LearnedModel, values: Mapping[str, Sequence[float]], n
     try:
         scores = model.predict(values)
     except (ArithmeticError, ValueError):  # infinite intermediate results
-        scores = [math.nan]
+        scores = array("d", [math.nan])
     if not all(map(math.isfinite, scores)):
         raise BadInput("model", f"{name} yields scores that are not numbers; its weights are unusable")
     return scores

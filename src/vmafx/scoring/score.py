@@ -1,6 +1,7 @@
 """Scorer: opens and probes clips, plans the comparison, has them decoded and scored, and pools the result."""
 
 import asyncio
+import heapq
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
@@ -25,7 +26,7 @@ from vmafx.scoring.plan import Plan, check_counts, counted, damage_error, has_va
 from vmafx.scoring.pooling import pool, summary
 from vmafx.scoring.probed import OpenedClip, ProbedClip
 from vmafx.scoring.request import ClipLimits, ScoreOptions, Source, check_options
-from vmafx.scoring.result import ClipFacts, FramePair, Progress, Report, ScoreResult
+from vmafx.scoring.result import ClipFacts, Column, FramePair, Progress, Report, ScoreResult
 from vmafx.tasks import in_thread
 
 T = TypeVar("T")
@@ -246,18 +247,18 @@ class Scorer:
         self, reference: ProbedClip, distorted: ProbedClip, options: ScoreOptions, report: Report, count: int
     ) -> list[FramePair]:
         """Pictures of the frames with the lowest scores, from both clips; the lowest first."""
-        scores = dict(zip(report.numbers, report.values["vmaf"], strict=True))
-        worst = sorted(scores, key=lambda number: scores[number])[:count]
-        if not worst:
+        lowest = heapq.nsmallest(count, zip(report.values["vmaf"], report.numbers, strict=True))
+        if not lowest:
             return []
-        plan, numbers = make_plan(reference.clip, distorted.clip, options, self._limits), sorted(worst)
+        scores = {number: score for score, number in lowest}
+        plan, numbers = make_plan(reference.clip, distorted.clip, options, self._limits), sorted(scores)
         left, right = await run_both(
             reference.decoder.take_pictures(plan.reference, numbers, threads=options.thread_count()),
             distorted.decoder.take_pictures(plan.distorted, numbers, threads=options.thread_count()),
         )
         pictures = zip(numbers, left, right, strict=True)
         pairs = {number: FramePair(number, scores[number], one, other) for number, one, other in pictures}
-        return [pairs[number] for number in worst]
+        return [pairs[number] for number in scores]
 
 
 def _check_scored(comparison: Comparison, scored: Scored) -> None:
@@ -334,7 +335,7 @@ def _scored_notes(comparison: Comparison, scored: Scored) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _build_result(comparison: Comparison, scored: Scored, values: dict[str, list[float]]) -> ScoreResult:
+def _build_result(comparison: Comparison, scored: Scored, values: dict[str, Column]) -> ScoreResult:
     options, plan, run = comparison.options, comparison.plan, scored.run
     return ScoreResult(
         score=pool(values["vmaf"], options.pooling),

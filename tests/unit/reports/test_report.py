@@ -23,6 +23,7 @@ from tests.support.reports import ALL_FEATURES, HOSTILE, Page, charts, make_repo
 from vmafx.reports import check_path, csv_report, html, json_report, markup, page, write_report
 from vmafx.reports.budget import page_budget
 from vmafx.reports.curves import downsample, histogram_bins
+from vmafx.reports.files import BLOCK
 from vmafx.reports.formatting import clock, names, number
 from vmafx.scoring.errors import BadInput, NodeFault
 from vmafx.scoring.result import FramePair, Report, ScoreResult
@@ -258,7 +259,8 @@ FLOATS = st.lists(st.floats(allow_nan=False, allow_infinity=False, width=32), mi
 
 @given(FLOATS, FLOATS)
 def test_csv_has_every_value(vmaf: list[float], psnr: list[float]) -> None:
-    rows = list(csv.DictReader(StringIO(csv_report([make_report(vmaf, numbers=[0, 4, 8], extras={"psnr_y": psnr})]))))
+    table = b"".join(csv_report([make_report(vmaf, numbers=[0, 4, 8], extras={"psnr_y": psnr})]))
+    rows = list(csv.DictReader(StringIO(table.decode())))
     assert list(rows[0]) == ["frame", "vmaf", "psnr_y"]
     assert [int(row["frame"]) for row in rows] == [0, 4, 8]
     assert [float(row["vmaf"]) for row in rows] == vmaf
@@ -266,13 +268,11 @@ def test_csv_has_every_value(vmaf: list[float], psnr: list[float]) -> None:
 
 
 def test_csv_of_several_clips_names_the_clip_and_leaves_missing_features_empty() -> None:
-    table = csv_report(
-        [
-            make_report([90.0], distorted='a,"b".mp4', extras={"ssim": [0.5]}),
-            make_report([80.0], distorted="=cmd()", extras={"cambi": [0.25]}),
-        ]
-    )
-    assert list(csv.reader(StringIO(table))) == [
+    reports = [
+        make_report([90.0], distorted='a,"b".mp4', extras={"ssim": [0.5]}),
+        make_report([80.0], distorted="=cmd()", extras={"cambi": [0.25]}),
+    ]
+    assert list(csv.reader(StringIO(b"".join(csv_report(reports)).decode()))) == [
         ["distorted", "frame", "vmaf", "ssim", "cambi"],
         ['a,"b".mp4', "0", "90.0", "0.5", ""],
         ["'=cmd()", "0", "80.0", "", "0.25"],
@@ -282,12 +282,27 @@ def test_csv_of_several_clips_names_the_clip_and_leaves_missing_features_empty()
 @given(FLOATS, st.text(st.characters(exclude_categories=["Cs"])))
 def test_json_has_the_result_and_every_value(vmaf: list[float], uri: str) -> None:
     report = make_report(vmaf, distorted=uri, notes=("a note",), extras={"ssim": [0.1, 0.2, 0.3]})
-    written = json_report([report])
+    written = b"".join(json_report([report]))
     assert msgspec.json.decode(written, type=ScoreResult) == report.result
     read: dict[str, Any] = json.loads(written)
-    assert read["perFrame"] == {"frame": report.numbers, **report.values}
+    assert read["perFrame"] == {"frame": [0, 1, 2], "vmaf": vmaf, "ssim": [0.1, 0.2, 0.3]}
     assert set(read) - {"perFrame"} == set(ScoreResult.__struct_fields__)
-    assert json.loads(json_report([report, report])) == [read, read]
+    assert json.loads(b"".join(json_report([report, report]))) == [read, read]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_json_written_in_parts_is_that_of_the_whole_object(count: int) -> None:
+    report = make_report(distorted='"\\ü', extras={"ciede": [math.inf, math.nan, 1e-9, 1e300, -0.0]})
+    columns = {name: column.tolist() for name, column in report.values.items()}
+    whole = msgspec.to_builtins(report.result) | {"perFrame": {"frame": report.numbers.tolist(), **columns}}
+    encoded = msgspec.json.encode(whole if count == 1 else [whole] * count) + b"\n"
+    assert b"".join(json_report([report] * count)) == encoded
+
+
+def test_csv_has_the_frames_of_every_block() -> None:
+    scores = [number / 128 for number in range(2 * BLOCK + 7)]
+    rows = b"".join(csv_report([make_report(scores)])).decode().splitlines()
+    assert rows == ["frame,vmaf", *(f"{number},{score}" for number, score in enumerate(scores))]
 
 
 @pytest.mark.parametrize(
@@ -345,10 +360,25 @@ def file_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(os, "open", open_named)
 
 
+def test_a_report_is_complete_if_only_its_last_step_needs_another_way_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without /proc an unnamed file can be written, but not linked: the report is rendered again."""
+    real_link = os.link
+
+    def link(source: str, *arguments: Any, **more: Any) -> None:
+        real_link(source.replace("/proc", "/missing"), *arguments, **more)
+
+    monkeypatch.setattr(os, "link", link)
+    for name, content in (("a.csv", csv_report), ("a.json", json_report)):
+        write_report(tmp_path / name, [make_report()])
+        assert (tmp_path / name).read_bytes() == b"".join(content([make_report()]))
+
+
 @pytest.mark.usefixtures("file_system")
 def test_a_reader_never_sees_a_partial_report(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    whole = {json_report([make_report([float(score)] * 300)]) for score in (80, 90)}
+    whole = {b"".join(json_report([make_report([float(score)] * 300)])) for score in (80, 90)}
     write_report(path, [make_report([80.0] * 300)])
     seen: set[bytes] = set()
     done = threading.Event()
@@ -391,7 +421,7 @@ def test_a_new_report_has_no_name_before_it_is_complete(tmp_path: Path, monkeypa
 
     def link(source: str, *arguments: Any, **more: Any) -> None:
         before.append(os.listdir(tmp_path))  # noqa: PTH208
-        assert Path(source).read_text() == csv_report([make_report()])
+        assert Path(source).read_bytes() == b"".join(csv_report([make_report()]))
         real_link(source, *arguments, **more)
 
     monkeypatch.setattr(os, "link", link)

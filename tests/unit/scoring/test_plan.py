@@ -54,7 +54,7 @@ def test_the_filter_graph_has_all_options() -> None:
     assert graph.startswith("[0:2]settb")
     assert ";[1:0]settb" in graph
     assert graph.endswith(
-        "[left][right]libvmaf=log_fmt=json:log_path=/dev/fd/9:n_threads=3:n_subsample=2:shortest=1"
+        "[left][right]libvmaf=log_fmt=xml:log_path=/dev/fd/9:n_threads=3:n_subsample=2:shortest=1"
         ":model=version=vmaf_v0.6.1:feature=name=psnr|name=float_ssim[scored]"
     )
 

@@ -2,6 +2,7 @@
 
 import math
 from array import array
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -87,9 +88,9 @@ class _Demuxed:
     def ticks(self) -> int:
         return max(self._pts) - min(self._pts) + self._last_duration if self._pts else 0
 
-    def frame_durations(self) -> list[int]:
-        """Differences of successive timestamps, in display order."""
-        return [later - earlier for earlier, later in pairwise(sorted(self._pts))]
+    def frame_durations(self) -> "array[float]":
+        """Differences of successive timestamps, in display order; those of a hostile clip can exceed 64 bits."""
+        return array("d", (later - earlier for earlier, later in pairwise(sorted(self._pts))))
 
 
 def _demux(video: OpenedVideo, max_frames: int) -> _Demuxed:
@@ -140,7 +141,7 @@ def _snap_rate(rate: Fraction) -> Fraction:
     return next((standard for standard in STANDARD_RATES if abs(rate / standard - 1) < RATE_TOLERANCE), rate)
 
 
-def _is_constant(durations: list[int]) -> bool:
+def _is_constant(durations: Sequence[float]) -> bool:
     """Whether all frame durations equal the median, apart from rounding."""
     if not durations:
         return True
@@ -149,7 +150,7 @@ def _is_constant(durations: list[int]) -> bool:
     return all(math.isclose(duration, median, rel_tol=0.1, abs_tol=1.5) for duration in (ranked[0], ranked[-1]))
 
 
-def _gaps(durations: list[int]) -> tuple[tuple[int, float], ...] | None:
+def _gaps(durations: Sequence[float]) -> tuple[tuple[int, float], ...] | None:
     """The frames that are late, or early, and by how many frames; None if there are too many."""
     if not durations:
         return ()

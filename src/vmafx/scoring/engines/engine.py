@@ -13,7 +13,7 @@ import msgspec
 
 from vmafx.api.hardware import Backend
 from vmafx.scoring.models import VmafModel
-from vmafx.scoring.result import EngineFacts
+from vmafx.scoring.result import Column, EngineFacts, FrameNumbers
 
 
 class FrameFormat(msgspec.Struct, frozen=True):
@@ -44,15 +44,12 @@ class Run(msgspec.Struct, frozen=True):
         first = max(0, self.first - neighbours)
         return Run(first - first % subsample, None if self.end is None else self.end + neighbours)
 
-    def includes(self, number: int) -> bool:
-        return number >= self.first and (self.end is None or number < self.end)
-
 
 class MeasuredRun(msgspec.Struct, frozen=True):
     """The values of the frames of a run: a column per feature, one value for each of `numbers`."""
 
-    numbers: list[int]  # frame numbers in the clip
-    values: dict[str, list[float]]
+    numbers: FrameNumbers  # in the clip
+    values: dict[str, Column]
     received: int  # pairs of frames that the engine was fed
     seconds: float
     facts: EngineFacts

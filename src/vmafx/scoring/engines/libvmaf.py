@@ -6,6 +6,8 @@ import shutil
 import signal
 import tempfile
 import time
+from array import array
+from bisect import bisect_left
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,9 +19,10 @@ from vmafx.process.child import child, exit_description
 from vmafx.scoring.engines.engine import FrameFormat, MeasuredRun, Measurement, Run
 from vmafx.scoring.engines.ffmpeg import Ffmpeg, inspect_build, missing_parts
 from vmafx.scoring.errors import BadInput, EngineFailure, NodeFault, ScoringError, spawn_errors_as_node_fault
-from vmafx.scoring.libvmaf import columns, decode_log, libvmaf_features
+from vmafx.scoring.engines.libvmaf_log import is_complete, libvmaf_features, read_log
 from vmafx.scoring.models import can_load_model
 from vmafx.scoring.result import EngineFacts
+from vmafx.tasks import in_thread
 
 STALL_TIMEOUT = 600.0  # seconds without a frame
 MIN_FREE_SPACE = 64 << 20  # bytes; below this, the disk counts as full
@@ -72,13 +75,14 @@ class LibvmafEngine:
                 reading.cancel()
             if code:
                 raise await self._diagnose(code, what, lines)
-            return self._measured(run, what, log, received, time.monotonic() - started)
+            seconds = time.monotonic() - started
+            return await in_thread(self._measured, run, what, log, received, seconds)
 
     def _command(self, what: Measurement, frames: FrameFormat, *descriptors: int) -> list[str]:
         reference, distorted, log, counter = descriptors
         features = "|".join(f"name={name}" for name in libvmaf_features(what.features))
         settings = {
-            "log_fmt": "json",
+            "log_fmt": "xml",
             "log_path": f"/dev/fd/{log}",
             "n_threads": str(what.threads),
             "n_subsample": str(what.subsample),
@@ -96,20 +100,23 @@ class LibvmafEngine:
             *("-stats_enc_post", f"/dev/fd/{counter}", "-stats_enc_post_fmt", "s", "-f", "null", "-"),
         ]
 
-    def _measured(self, run: Run, what: Measurement, log: BinaryIO, received: int, seconds: float) -> MeasuredRun:
-        log.seek(0)
-        content = log.read()
+    def _measured(self, run: Run, what: Measurement, file: BinaryIO, received: int, seconds: float) -> MeasuredRun:
         folder = tempfile.gettempdir()
-        if not content.rstrip().endswith(b"}") and shutil.disk_usage(folder).free < MIN_FREE_SPACE:
+        if not is_complete(file) and shutil.disk_usage(folder).free < MIN_FREE_SPACE:
             raise NodeFault(f"the disk of {folder} is full: libvmaf could not write its log")
-        decoded = decode_log(content)
-        numbers, values = columns(decoded, received, what.subsample, what.features)
+        log = read_log(file, received, what.subsample, what.features)
         start = run.fed(self.neighbours, what.subsample).first
-        inside = [place for place, number in enumerate(numbers) if run.includes(start + number)]
-        if len(inside) < len(numbers):
-            values = {name: [column[place] for place in inside] for name, column in values.items()}
-        facts = EngineFacts(self._ffmpeg.version, decoded.version)
-        return MeasuredRun([start + numbers[place] for place in inside], values, received, seconds, facts)
+        inside = slice(
+            bisect_left(log.numbers, run.first - start),
+            None if run.end is None else bisect_left(log.numbers, run.end - start),
+        )
+        return MeasuredRun(
+            array("q", (start + number for number in log.numbers[inside])),
+            {name: column[inside] for name, column in log.values.items()},
+            received,
+            seconds,
+            EngineFacts(self._ffmpeg.version, log.version, self.backend),
+        )
 
     async def _diagnose(self, code: int, what: Measurement, lines: deque[str]) -> ScoringError:
         """The reason for a non-zero exit code of ffmpeg."""

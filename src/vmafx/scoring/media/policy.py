@@ -9,10 +9,12 @@ from vmafx import settings
 from vmafx.scoring.errors import BadInput, InputPart
 from vmafx.scoring.media.retry import RetryPolicy
 from vmafx.scoring.media.uri import SCHEMES
-from vmafx.settings import Setting, Settings, parse_bool
+from vmafx.settings import Setting, Settings, at_least, parse_bool
 
 MODEL_DIR = "VMAFX_MODEL_DIR"
 INSECURE_REGISTRIES = "VMAFX_INSECURE_REGISTRIES"
+CLOUD_IDENTITY = "VMAFX_MEDIA_CLOUD_IDENTITY"
+FETCH_SECONDS = "VMAFX_MEDIA_FETCH_SECONDS"
 DOCKER_CONFIG = Path("~/.docker")
 _UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
@@ -79,6 +81,10 @@ class MediaPolicy(Settings):
         "Maximum size of a clip, such as `10Gi`, `500Mi` or a number of bytes.", default="64Gi",
         variable="VMAFX_MEDIA_MAX_BYTES", parse=_parse_size,
     )] = 64 << 30
+    fetch_seconds: Annotated[float, Setting(
+        "Maximum time for one clip, model or report to be transferred, in seconds, including retries.", default="21600",
+        variable=FETCH_SECONDS, parse=at_least(1),
+    )] = 21600
     model_dir: Annotated[Path | None, Setting(
         "Folder of models that can be given by name: `--model mine` is mine.json in it. If VMAFX_MEDIA_ROOTS is set, it"
         " must be in one of those folders.",

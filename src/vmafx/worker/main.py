@@ -102,7 +102,7 @@ async def _run(settings: WorkerSettings, environ: Mapping[str, str]) -> ScoredAt
         model=display_name(attempt.model),
     )
     try:
-        policy = MediaPolicy.from_environ(environ)
+        policy = MediaPolicy.for_jobs(environ)
         threads = OptionSettings.from_environ(environ).threads
         scorer = Scorer(await engine.find_engine(environ), policy)
     except ScoringError as error:

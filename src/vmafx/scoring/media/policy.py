@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Self
 
+import msgspec
+
 from vmafx import settings
 from vmafx.scoring.errors import BadInput, InputPart
 from vmafx.scoring.media.retry import RetryPolicy
@@ -60,6 +62,18 @@ def _parse_size(text: str) -> int:
     return int(match[1]) << _UNITS[match[2]]
 
 
+class JobSettings(Settings):
+    """What only the owner of a node can allow jobs to do."""
+
+    # fmt: off
+    cloud_identity: Annotated[bool, Setting(
+        "Allow jobs to use s3 and gs with the cloud identity of the Pod or machine (its metadata service, a role for"
+        " its containers, a web identity), and not only with credentials that are given.", default="false",
+        variable=CLOUD_IDENTITY, parse=parse_bool,
+    )]
+    # fmt: on
+
+
 class MediaPolicy(Settings):
     """What may be opened, its maximum size, and the timeouts of transfers."""
 
@@ -100,6 +114,7 @@ class MediaPolicy(Settings):
         variable="DOCKER_CONFIG", parse=lambda text: Path(text) if text else DOCKER_CONFIG,
     )] = DOCKER_CONFIG
     # fmt: on
+    cloud_identity: bool = True  # of this machine or Pod may be used
     reserve: int = 256 << 20  # bytes of the disk that downloads leave free
     connect_seconds: float = 10.0
     stall_seconds: float = 30.0  # without a byte
@@ -112,6 +127,16 @@ class MediaPolicy(Settings):
             return settings.from_environ(cls, environ)
         except settings.InvalidSetting as error:
             raise BadInput("options", str(error)) from error
+
+    @classmethod
+    def for_jobs(cls, environ: Mapping[str, str]) -> Self:
+        """For work that others send to this machine: without what JobSettings has to allow."""
+        policy = cls.from_environ(environ)
+        try:
+            allowed = settings.from_environ(JobSettings, environ)
+        except settings.InvalidSetting as error:
+            raise BadInput("options", str(error)) from error
+        return msgspec.structs.replace(policy, **msgspec.structs.asdict(allowed))
 
     def check_scheme(self, scheme: str, part: InputPart) -> None:
         if scheme not in SCHEMES:

@@ -5,6 +5,7 @@ inject faults by setting the fate of single Pods.
 """
 
 import asyncio
+import base64
 import os
 import signal
 import sys
@@ -13,10 +14,14 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tests.support.pod_runner import PodRunner
-from vmafx.kube import Client
+from vmafx.api.restricted import SCRATCH_ENVIRONMENT
+from vmafx.kube import Client, ObjectKey, Resource
+from vmafx.kube.errors import NotFound
 from vmafx.kube.resources import UntypedObject
 
-VMAFX = str(Path(sys.executable).with_name("vmafx"))
+PROGRAMS = Path(sys.executable).parent  # as in an image: python3 with vmafx is the first in PATH
+VMAFX = str(PROGRAMS / "vmafx")
+SECRETS: Resource[UntypedObject] = Resource("", "v1", "secrets", "Secret", dict)
 KILL_AFTER = 0.3  # seconds
 
 Fate = Literal["killed", "oom", "evicted", "empty", "garbage", "stuck"]
@@ -82,13 +87,11 @@ class Kubelet(PodRunner):
     async def _work(self, pod: UntypedObject, stopped: asyncio.Event, *, killed: bool) -> End:
         (container,) = pod["spec"]["containers"]
         answer = self._folder / pod["metadata"]["uid"]
-        variables = {one["name"]: one.get("value", "") for one in container["env"]}
-        environment = {"PATH": os.environ["PATH"], "VMAFX_ANSWER_FILE": str(answer)}
-        environment |= {name: value for name, value in variables.items() if name.startswith("VMAFX_")}
-        assert container["command"] == ["vmafx", "worker"]
+        environment = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "VMAFX_ANSWER_FILE": str(answer)}
+        environment |= await self._variables(container)
         timeout = ["timeout", "--signal=KILL", str(KILL_AFTER)] if killed else []
         process = await asyncio.create_subprocess_exec(
-            *timeout, VMAFX, "worker", env=environment, stderr=asyncio.subprocess.DEVNULL
+            *timeout, *container["command"], env=environment, cwd=self._folder, stderr=asyncio.subprocess.DEVNULL
         )
         stopping = asyncio.create_task(stopped.wait())
         stopping.add_done_callback(lambda _: _signal(process, signal.SIGTERM))
@@ -98,6 +101,28 @@ class Kubelet(PodRunner):
             stopping.cancel()
             await process.wait()
         return End(code if code >= 0 else 128 - code, answer.read_text() if answer.exists() else "")
+
+    async def _variables(self, container: dict[str, Any]) -> dict[str, str]:
+        """The variables of a container, but for the folders of its image."""
+        variables: dict[str, str] = {}
+        for source in container.get("envFrom", ()):
+            if "secretRef" in source:
+                variables |= await self._secret(source["secretRef"]["name"])
+        for one in container["env"]:
+            if reference := one.get("valueFrom", {}).get("secretKeyRef"):
+                secret = await self._secret(reference["name"])
+                if reference["key"] in secret:
+                    variables[one["name"]] = secret[reference["key"]]
+            else:
+                variables[one["name"]] = one.get("value", "")
+        return {name: value for name, value in variables.items() if name not in SCRATCH_ENVIRONMENT}
+
+    async def _secret(self, name: str) -> dict[str, str]:
+        try:
+            secret = await self._client.get(SECRETS, ObjectKey(self._namespace, name))
+        except NotFound:
+            return {}
+        return {key: base64.b64decode(value).decode() for key, value in secret.get("data", {}).items()}
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

@@ -12,8 +12,8 @@ import msgspec
 from vmafx.reports.curves import downsample
 from vmafx.reports.files import write_report
 from vmafx.scoring.cache import ResultCache
-from vmafx.scoring.learned import LearnedModel
 from vmafx.scoring.engines.libvmaf_log import read_log
+from vmafx.scoring.learned import LearnedModel
 from vmafx.scoring.pooling import pool, summary
 from vmafx.scoring.result import ClipFacts, EngineFacts, Report, ScoreResult
 

@@ -1,4 +1,4 @@
-"""`vmafx worker` as a Pod runs it: one variable in; a result file and an exit code out."""
+"""The worker as a Pod runs it: one variable in; a result file and an exit code out."""
 
 import os
 import subprocess
@@ -9,12 +9,14 @@ from typing import Any
 import msgspec
 
 from vmafx.jobs.attempt import AttemptResult, AttemptSpec, decode_result
+from vmafx.operator.job.pod import COMMAND
 
-VMAFX = str(Path(sys.executable).with_name("vmafx"))
+PROGRAMS = Path(sys.executable).parent  # as in an image: python3 with vmafx is the first in PATH
+VMAFX = str(PROGRAMS / "vmafx")
 
 
 class Worker:
-    """Runs `vmafx worker` with the environment of a Pod."""
+    """Runs the command of a Pod with its environment."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -22,9 +24,18 @@ class Worker:
 
     def start(self, attempt: AttemptSpec | str, **variables: str) -> "subprocess.Popen[str]":
         spec = attempt if isinstance(attempt, str) else msgspec.json.encode(attempt).decode()
-        environment = {"VMAFX_WORK": spec, "VMAFX_ANSWER_FILE": str(self.result_file), "PATH": os.environ["PATH"]}
+        environment = {
+            "VMAFX_WORK": spec,
+            "VMAFX_ANSWER_FILE": str(self.result_file),
+            "PATH": f"{PROGRAMS}:{os.environ['PATH']}",
+        }
         return subprocess.Popen(
-            [VMAFX, "worker"], env=environment | variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            COMMAND,
+            env=environment | variables,
+            cwd=self._folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
     def run(self, attempt: AttemptSpec | str, **variables: str) -> tuple[int, AttemptResult, str]:

@@ -18,12 +18,13 @@ from vmafx.http.address import ListenAddress
 from vmafx.operator.kinds import RECONCILED_KINDS
 from vmafx.operator.settings import ABOUT, PROGRAM, OperatorSettings
 from vmafx.scoring.engines.ffmpeg import EngineSettings
-from vmafx.scoring.media.policy import MediaPolicy
+from vmafx.scoring.media.policy import JobSettings, MediaPolicy
 from vmafx.settings import InvalidSetting, Setting, Settings, at_least, declared, from_environ, load, parse, parse_bool
 from vmafx.worker.main import WorkerSettings
 
 OPERATOR: tuple[type[Settings], ...] = (OperatorSettings, *(kind.settings for kind in RECONCILED_KINDS))
-GROUPS = (AgentSettings, ControllerSettings, WorkerSettings, EngineSettings, MediaPolicy, DevSettings, *OPERATOR)
+SCORING: tuple[type[Settings], ...] = (EngineSettings, MediaPolicy, JobSettings)
+GROUPS = (AgentSettings, ControllerSettings, WorkerSettings, *SCORING, DevSettings, *OPERATOR)
 
 
 class Common(Settings):

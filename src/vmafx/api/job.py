@@ -86,7 +86,8 @@ class VmafxJobSpec(ScoringSpec):
     credentialsSecretRef: Annotated[
         LocalSecretRef | None,
         doc(
-            "Secret with credentials for s3 and gs URIs, added to the worker Pod as environment variables. "
+            "Secret with credentials for s3 and gs URIs, under the names of their environment variables; the worker "
+            "takes only the keys listed in docs/clips.md. "
             "Such a job is not placed on nodes with runtime Agent."
         ),
     ] = None

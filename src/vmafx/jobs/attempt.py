@@ -16,6 +16,13 @@ SPEC_VARIABLE = "VMAFX_WORK"  # the environment variable with the AttemptSpec
 SAMPLES_FILE_VARIABLE = "VMAFX_SAMPLES_FILE"  # of an agent's worker: the file for the samples
 SAMPLES_URL_VARIABLE = "VMAFX_SAMPLES_URL"  # of a Pod: where to push the samples
 SAMPLES_TOKEN_VARIABLE = "VMAFX_SAMPLES_TOKEN"  # noqa: S105 - the name of a variable
+# The keys that a worker takes from the Secret with a job's credentials. Others could change how the worker starts or
+# what it may open; a path, such as AWS_CONFIG_FILE, could name a file of another job.
+CREDENTIAL_VARIABLES = (
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_DEFAULT_REGION",
+    "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "GOOGLE_APPLICATION_CREDENTIALS_JSON",
+)  # fmt: skip
+CREDENTIAL_PREFIX = "VMAFX_JOB_"  # of their variables in a Pod, where variables of the node have the plain names
 MAX_RESULT_BYTES = 4000
 MAX_MESSAGE = 1000  # characters
 

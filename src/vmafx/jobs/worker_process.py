@@ -23,7 +23,7 @@ STOP_TIMEOUT = 10.0  # seconds between SIGTERM and SIGKILL
 READ_SIZE = 4096  # bytes: of the worker's log at a time, and of the end of the progress file
 MAX_LOG_LINE = 500  # characters of the last log line in an error message
 STOP_EXIT_CODES = {-signal.SIGTERM, 128 + signal.SIGTERM}
-COMMAND = (sys.executable, "-P", "-m", "vmafx.worker.main")
+COMMAND = (sys.executable, "-I", "-m", "vmafx.worker.main")
 # The variables that a worker needs to reach clips, models and devices. It gets no others, above all not the agent's
 # credentials.
 PASSED_VARIABLES = {

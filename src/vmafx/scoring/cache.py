@@ -3,7 +3,7 @@
 import hashlib
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -11,15 +11,13 @@ from typing import BinaryIO
 import msgspec
 
 from vmafx.atomic_write import write_atomic_with
-from vmafx.scoring.engines.engine import Engine
 from vmafx.scoring.models import VmafModel
-from vmafx.scoring.probed import ProbedClip
-from vmafx.scoring.request import ScoreOptions
+from vmafx.scoring.request import ScoreOptions, Source
 from vmafx.scoring.result import Report, ScoreResult
 
 MAX_CACHE_BYTES = 512 << 20
 REVISION = 1  # increased when a change in vmafx changes scores, which invalidates cached results
-# Threads do not affect the score; the model is in the key by its content, the backend by the engine.
+# Threads do not affect the score; the model is in the key by its content, the backend by the tools.
 NOT_IN_KEY = {"threads", "model", "backend"}
 
 
@@ -31,41 +29,27 @@ def default_cache_folder() -> Path | None:
         return None
 
 
-def cache_key(clips: tuple[ProbedClip, ProbedClip], model: VmafModel, options: ScoreOptions, engine: Engine) -> str:
-    """The same key for the same content, model, options, decoder and engine; names of clips do not matter."""
+def cache_key(
+    digests: tuple[str, str],
+    sources: tuple[Source, Source],
+    model: VmafModel,
+    options: ScoreOptions,
+    tools: Sequence[str | int],
+) -> str:
+    """The same key for the same content, model, options and tools; names of clips do not matter.
+
+    `tools` are the decoder and the engine, with their versions.
+    """
     chosen = {name: value for name, value in msgspec.structs.asdict(options).items() if name not in NOT_IN_KEY}
     parts = {
-        "digests": [clip.digest for clip in clips],
-        "formats": [clip.source.format for clip in clips],
+        "digests": digests,
+        "formats": [source.format for source in sources],
         "model": model.identity,
         "options": chosen,
-        "decoder": [clip.decoder_version for clip in clips],
-        "engine": [engine.backend, *engine.identity()],
+        "tools": tools,
         "revision": REVISION,
     }
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
-
-
-class _Header(msgspec.Struct):
-    """The first line of a cached report; the frame numbers and the columns follow, one line each."""
-
-    result: ScoreResult
-    columns: list[str]
-
-
-def _lines(report: Report) -> Iterator[bytes]:
-    """The report as lines of JSON, so that only one column at a time is in memory as text."""
-    yield msgspec.json.encode(_Header(report.result, list(report.values))) + b"\n"
-    yield msgspec.json.encode(report.numbers.tolist()) + b"\n"
-    for column in report.values.values():
-        yield msgspec.json.encode(column.tolist()) + b"\n"
-
-
-def _read_report(file: BinaryIO) -> Report:
-    header = msgspec.json.decode(file.readline(), type=_Header)
-    numbers = array("q", msgspec.json.decode(file.readline(), type=list[int]))
-    values = {name: array("d", msgspec.json.decode(file.readline(), type=list[float])) for name in header.columns}
-    return Report(header.result, numbers, values)
 
 
 class ResultCache:

@@ -172,7 +172,9 @@ class Scorer:
         waiting: dict[int, Comparison] = {}
         async with open_model(options.model, self._policy) as model:
             for number, clip in enumerate(distorted):
-                key = cache_key((reference, clip), model, options, engine)
+                digests, sources = (reference.digest, clip.digest), (reference.source, clip.source)
+                tools = (clip.decoder_version, engine.backend, *engine.identity())
+                key = cache_key(digests, sources, model, options, tools)
                 if self._cache and (cached := self._cache.get(key)):
                     outcomes[number] = _renamed(cached, reference, clip, model.name)
                     continue

@@ -25,7 +25,7 @@ def load_base(name: str, environ: Mapping[str, str]) -> StartingModel:
 
 
 async def _read(name: str, environ: Mapping[str, str]) -> SvrModel | LearnedModel:
-    async with open_model(name, MediaPolicy.from_environ(environ)) as model:
+    async with open_model(name, MediaPolicy.for_jobs(environ)) as model:
         if model.learned is not None:
             return model.learned
         if model.fd is not None:

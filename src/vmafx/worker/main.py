@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +12,8 @@ import msgspec
 
 from vmafx import logs
 from vmafx.jobs.attempt import (
+    CREDENTIAL_PREFIX,
+    CREDENTIAL_VARIABLES,
     EXIT_CODES,
     SAMPLES_FILE_VARIABLE,
     SAMPLES_TOKEN_VARIABLE,
@@ -60,9 +62,10 @@ class WorkerSettings(Settings):
     # fmt: on
 
 
-def main(environ: Mapping[str, str] = os.environ) -> int:
+def main(environ: MutableMapping[str, str] = os.environ) -> int:
     """Scores the attempt in VMAFX_WORK. Exit codes: 0 scored, 2 BadInput, 3 EngineFailure, 4 NodeFault, 143 stopped."""
     logs.configure("info", "json")
+    use_credentials(environ)
     settings = from_environ(WorkerSettings, environ)
     try:
         result, samples = asyncio.run(_run(settings, environ))
@@ -85,6 +88,18 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
     return EXIT_CODES[result.fault] if result.fault else 0
 
 
+def use_credentials(environ: MutableMapping[str, str]) -> None:
+    """Give the stores the credentials of the job, except where the node has credentials of its own.
+
+    Without an access key of its own, a job cannot choose the endpoint: the node's key would be used there.
+    """
+    given = {name: environ.pop(f"{CREDENTIAL_PREFIX}{name}", "") for name in CREDENTIAL_VARIABLES}
+    own_key = bool(given["AWS_ACCESS_KEY_ID"]) and "AWS_ACCESS_KEY_ID" not in environ
+    for name, value in given.items():
+        if value and (own_key or not name.startswith("AWS_")):
+            environ.setdefault(name, value)
+
+
 async def _run(settings: WorkerSettings, environ: Mapping[str, str]) -> ScoredAttempt:
     """Scores the attempt; SIGTERM and SIGINT cancel it."""
     task = asyncio.current_task()
@@ -102,7 +117,7 @@ async def _run(settings: WorkerSettings, environ: Mapping[str, str]) -> ScoredAt
         model=display_name(attempt.model),
     )
     try:
-        policy = MediaPolicy.from_environ(environ)
+        policy = MediaPolicy.for_jobs(environ)
         threads = OptionSettings.from_environ(environ).threads
         scorer = Scorer(Engines(environ), policy)
     except ScoringError as error:

@@ -1,4 +1,4 @@
-"""`vmafx worker` as a Pod runs it: one variable in; a result file and an exit code out."""
+"""The worker as a Pod runs it: one variable in; a result file and an exit code out."""
 
 import json
 import signal

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmafx.scoring.errors import EngineFailure
 from vmafx.scoring.engines.libvmaf_log import BLOCK, LibvmafLog, libvmaf_features, read_log
+from vmafx.scoring.errors import EngineFailure
 
 Frame = Mapping[str, float]
 NO_FRAME = b'<VMAF version="2.3.0">\n  <frames>\n  </frames>\n  <pooled_metrics>\n  </pooled_metrics>\n</VMAF>\n'

@@ -1,4 +1,4 @@
-"""The plan of a comparison: filter chains, refusals and notes."""
+"""The plan of a comparison: conversions, refusals and notes."""
 
 from typing import Any
 
@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from vmafx.api.scoring import PixelFormat, RawFormat
 from vmafx.scoring.clip import Clip, raw_frame_bytes
+from vmafx.scoring.decoder.messages import Conversion
+from vmafx.scoring.engines.engine import FrameFormat
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.plan import Plan, check_counts, make_plan
 from vmafx.scoring.request import ClipLimits, ScoreOptions
@@ -16,7 +18,6 @@ from vmafx.scoring.request import ClipLimits, ScoreOptions
 CLIP = Clip(
     container="matroska,webm",
     codec="h264",
-    stream=0,
     width=1920,
     height=1080,
     pixel_format="yuv420p",
@@ -33,6 +34,10 @@ def clip(**changes: object) -> Clip:
     return msgspec.structs.replace(CLIP, **changes)
 
 
+def ranges(conversion: Conversion) -> tuple[bool, bool]:
+    return conversion.from_full_range, conversion.full_range
+
+
 def refusal(reference: Clip, distorted: Clip, options: ScoreOptions | None = None) -> str:
     with pytest.raises(BadInput) as error:
         make_plan(reference, distorted, options or ScoreOptions())
@@ -41,22 +46,8 @@ def refusal(reference: Clip, distorted: Clip, options: ScoreOptions | None = Non
 
 def test_clips_of_the_same_format_are_not_converted() -> None:
     plan = make_plan(CLIP, CLIP, ScoreOptions())
-    chain = (
-        "settb=1/1000,setpts=N,scale=w=1920:h=1080:flags=bicubic:in_range=limited:out_range=limited,"
-        "format=yuv420p,setsar=1"
-    )
-    assert plan == Plan(1920, 1080, "yuv420p", chain, chain, 100, ())
-
-
-def test_the_filter_graph_has_all_options() -> None:
-    options = ScoreOptions(threads=3, subsample=2, features=("psnr", "ssim"))
-    graph = make_plan(CLIP, CLIP, options).graph(CLIP, clip(stream=2), options, "version=vmaf_v0.6.1", "/dev/fd/9")
-    assert graph.startswith("[0:2]settb")
-    assert ";[1:0]settb" in graph
-    assert graph.endswith(
-        "[left][right]libvmaf=log_fmt=xml:log_path=/dev/fd/9:n_threads=3:n_subsample=2:shortest=1"
-        ":model=version=vmaf_v0.6.1:feature=name=psnr|name=float_ssim[scored]"
-    )
+    same = Conversion(width=1920, height=1080, pixel_format="yuv420p")
+    assert plan == Plan(FrameFormat(1920, 1080, "yuv420p"), same, same, 100, ())
 
 
 @pytest.mark.parametrize(
@@ -72,20 +63,20 @@ def test_the_filter_graph_has_all_options() -> None:
     ],
 )
 def test_the_common_pixel_format(reference: dict[str, object], distorted: dict[str, object], format_: str) -> None:
-    assert make_plan(clip(**reference), clip(**distorted), ScoreOptions()).pixel_format == format_
+    assert make_plan(clip(**reference), clip(**distorted), ScoreOptions()).frames.pixel_format == format_
 
 
 def test_clips_are_compared_in_the_range_of_the_reference() -> None:
     plan = make_plan(clip(full_range=False), clip(full_range=True), ScoreOptions())
-    assert "in_range=full:out_range=limited" in plan.distorted
-    assert "in_range=limited:out_range=limited" in plan.reference
+    assert ranges(plan.distorted) == (True, False)
+    assert ranges(plan.reference) == (False, False)
     assert "full-range" in plan.notes[0]
     raw = clip(container="rawvideo", frame_rate=None)
     plan = make_plan(raw, clip(full_range=True), ScoreOptions())
-    assert "in_range=full:out_range=full" in plan.reference
+    assert ranges(plan.reference) == (True, True)
     assert "taken as full-range, like the other" in plan.notes[0]
     plan = make_plan(clip(chroma="rgb"), clip(matrix=9), ScoreOptions())
-    assert "in_range=full:out_range=limited:out_color_matrix=bt2020" in plan.reference
+    assert (*ranges(plan.reference), plan.reference.matrix, plan.distorted.matrix) == (True, False, "bt2020", "")
 
 
 def test_frame_rates_must_match_unless_conformed() -> None:
@@ -96,7 +87,7 @@ def test_frame_rates_must_match_unless_conformed() -> None:
     assert make_plan(CLIP, clip(frame_rate="30", constant_rate=False), ScoreOptions())  # the average of a variable rate
     assert make_plan(CLIP, clip(frame_rate=None), ScoreOptions())
     plan = make_plan(CLIP, clip(frame_rate="50", packets=200), ScoreOptions(conform=True))
-    assert plan.distorted.startswith("settb=1/50,setpts=N,fps=fps=25:round=near,settb")
+    assert (plan.distorted.own_rate, plan.distorted.rate) == ("50", "25")
     assert plan.expected == 100
     assert "does not state it" in refusal(CLIP, clip(frame_rate=None), ScoreOptions(conform=True))
     assert "it has 150 frames, but the reference has 100" in refusal(
@@ -216,7 +207,7 @@ def test_features_limit_bit_depth_and_chroma() -> None:
         (("ciede",), "yuv420p16le"),
     ):
         plan = make_plan(deep, deep, ScoreOptions(features=features))  # type: ignore[arg-type]
-        assert plan.pixel_format == format_
+        assert plan.frames.pixel_format == format_
         assert (plan.notes == ()) == (features == ("psnr",))
 
 

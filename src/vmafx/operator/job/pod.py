@@ -17,7 +17,13 @@ from vmafx.api.restricted import (
     scratch_mount,
     scratch_volume,
 )
-from vmafx.jobs.attempt import SAMPLES_TOKEN_VARIABLE, SAMPLES_URL_VARIABLE, SPEC_VARIABLE
+from vmafx.jobs.attempt import (
+    CREDENTIAL_PREFIX,
+    CREDENTIAL_VARIABLES,
+    SAMPLES_TOKEN_VARIABLE,
+    SAMPLES_URL_VARIABLE,
+    SPEC_VARIABLE,
+)
 from vmafx.jobs.state import attempt_spec
 from vmafx.kube import JOBS
 from vmafx.operator.context import FIELD_MANAGER
@@ -25,7 +31,9 @@ from vmafx.operator.job.pod_cache import ATTEMPT_LABEL, JOB_LABEL, WORKER_CONTAI
 from vmafx.runtime.child import MANAGED_BY, owner_reference
 
 NODE_LABEL = "vmafx.dev/node"
-# Set in any case: else the Secret with a job's credentials could set them.
+# Isolated: variables such as PYTHONPATH and PYTHONWARNINGS, which can run code at the start, have no effect.
+COMMAND = ("python3", "-I", "-m", "vmafx.worker.main")
+# Set in any case: else variables of the node could set them.
 NO_SAMPLES = {SAMPLES_URL_VARIABLE: "", SAMPLES_TOKEN_VARIABLE: ""}
 KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 TERMINATION_GRACE = 30  # seconds
@@ -110,21 +118,32 @@ def _container(
         {"name": SPEC_VARIABLE, "value": work},
         {"name": "VMAFX_BACKEND", "value": job.spec.backend or HARDWARE[node.spec.gpuVendor].backend},
         *env_entries({**SCRATCH_ENVIRONMENT, **NO_SAMPLES, **variables}),
+        *_credentials(job),
     ]
-    env_from = list(_plain(overlay.envFrom))  # the last one wins: the node's, so that its limits apply to every job
-    if job.spec.credentialsSecretRef is not None:
-        env_from.insert(0, {"secretRef": {"name": job.spec.credentialsSecretRef.name}})
     container: dict[str, Any] = {
         "name": WORKER_CONTAINER,
         "image": node.spec.image or settings.image,
-        "command": ["vmafx", "worker"],
+        "command": list(COMMAND),
         "env": [*_plain(overlay.env), *env],  # the last one wins: the operator's
         "resources": _resources(job, node, settings, overlay),
         "terminationMessagePolicy": "File",
         "volumeMounts": [scratch_mount(), *_plain(overlay.volumeMounts)],
         **restricted_container(),
     }
-    return container | ({"envFrom": env_from} if env_from else {})
+    return container | ({"envFrom": _plain(overlay.envFrom)} if overlay.envFrom else {})
+
+
+def _credentials(job: JobView) -> list[dict[str, Any]]:
+    """The credentials of the job, under names of their own: variables in `env` would override `envFrom` of the node."""
+    if (secret := job.spec.credentialsSecretRef) is None:
+        return []
+    return [
+        {
+            "name": f"{CREDENTIAL_PREFIX}{key}",
+            "valueFrom": {"secretKeyRef": {"name": secret.name, "key": key, "optional": True}},
+        }
+        for key in CREDENTIAL_VARIABLES
+    ]
 
 
 def _resources(job: JobView, node: NodeView, settings: PodSettings, overlay: PodOverlay) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from vmafx.api.hardware import Backend
 from vmafx.process.child import child, exit_description
 from vmafx.scoring.engines.engine import FrameFormat, MeasuredRun, Measurement, Run
 from vmafx.scoring.engines.ffmpeg import Ffmpeg, inspect_build, missing_parts
-from vmafx.scoring.errors import BadInput, EngineFailure, NodeFault, ScoringError, spawn_errors_as_node_fault
 from vmafx.scoring.engines.libvmaf_log import is_complete, libvmaf_features, read_log
+from vmafx.scoring.errors import BadInput, EngineFailure, NodeFault, ScoringError, spawn_errors_as_node_fault
 from vmafx.scoring.models import can_load_model
 from vmafx.scoring.result import EngineFacts
 from vmafx.tasks import in_thread

@@ -1,5 +1,6 @@
 """Opens a clip by path or URI as a file descriptor, hashes it, and delivers reports."""
 
+import asyncio
 import hashlib
 import os
 import threading
@@ -9,9 +10,9 @@ from io import FileIO
 
 import msgspec
 
-from vmafx.scoring.errors import InputPart
+from vmafx.scoring.errors import InputPart, NodeFault
 from vmafx.scoring.media.local import local_file
-from vmafx.scoring.media.policy import MediaPolicy
+from vmafx.scoring.media.policy import FETCH_SECONDS, MediaPolicy
 from vmafx.scoring.media.staging import FetchProgress, StagedFile
 from vmafx.scoring.media.uri import SCHEMES, locate
 from vmafx.tasks import in_thread
@@ -49,11 +50,27 @@ async def open_media(
             transfer = await scheme.load_module()
             staging = StagedFile(location.display_name, part, policy, progress)
             await in_thread(stack.enter_context, staging)
-            await transfer.fetch(location, staging)
+            async with _time_limit(f"cannot fetch {location.display_name}", policy):
+                await transfer.fetch(location, staging)
             yield OpenedMedia(staging.seal(), staging.size, location.display_name, staging.digest)
     finally:
         # Closing the last descriptor of a large unnamed file blocks until the file system has freed it.
         await in_thread(stack.close)
+
+
+@asynccontextmanager
+async def _time_limit(action: str, policy: MediaPolicy) -> AsyncIterator[None]:
+    """Ends a transfer that takes too long in all: each of its blocks may arrive just in time. Raises NodeFault."""
+    try:
+        async with asyncio.timeout(policy.fetch_seconds) as limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise NodeFault(
+            f"{action}: the transfer took longer than the {policy.fetch_seconds:.10g} s allowed;"
+            f" use a faster server or network, or raise {FETCH_SECONDS}"
+        ) from None
 
 
 async def sha256(opened: OpenedMedia) -> str:
@@ -77,5 +94,6 @@ async def deliver_report(uri: str, content: bytes, policy: MediaPolicy) -> str:
     location = locate(uri, "options")
     policy.check_scheme(location.scheme, "options")
     transfer = await SCHEMES[location.scheme].load_module()
-    await transfer.put(location, content, policy)
+    async with _time_limit(f"cannot write {location.display_name}", policy):
+        await transfer.put(location, content, policy)
     return location.display_name

@@ -5,14 +5,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Self
 
+import msgspec
+
 from vmafx import settings
 from vmafx.scoring.errors import BadInput, InputPart
 from vmafx.scoring.media.retry import RetryPolicy
 from vmafx.scoring.media.uri import SCHEMES
-from vmafx.settings import Setting, Settings, parse_bool
+from vmafx.settings import Setting, Settings, at_least, parse_bool
 
 MODEL_DIR = "VMAFX_MODEL_DIR"
 INSECURE_REGISTRIES = "VMAFX_INSECURE_REGISTRIES"
+CLOUD_IDENTITY = "VMAFX_MEDIA_CLOUD_IDENTITY"
+FETCH_SECONDS = "VMAFX_MEDIA_FETCH_SECONDS"
 DOCKER_CONFIG = Path("~/.docker")
 _UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
@@ -58,6 +62,18 @@ def _parse_size(text: str) -> int:
     return int(match[1]) << _UNITS[match[2]]
 
 
+class JobSettings(Settings):
+    """What only the owner of a node can allow jobs to do."""
+
+    # fmt: off
+    cloud_identity: Annotated[bool, Setting(
+        "Allow jobs to use s3 and gs with the cloud identity of the Pod or machine (its metadata service, a role for"
+        " its containers, a web identity), and not only with credentials that are given.", default="false",
+        variable=CLOUD_IDENTITY, parse=parse_bool,
+    )]
+    # fmt: on
+
+
 class MediaPolicy(Settings):
     """What may be opened, its maximum size, and the timeouts of transfers."""
 
@@ -79,6 +95,10 @@ class MediaPolicy(Settings):
         "Maximum size of a clip, such as `10Gi`, `500Mi` or a number of bytes.", default="64Gi",
         variable="VMAFX_MEDIA_MAX_BYTES", parse=_parse_size,
     )] = 64 << 30
+    fetch_seconds: Annotated[float, Setting(
+        "Maximum time for one clip, model or report to be transferred, in seconds, including retries.", default="21600",
+        variable=FETCH_SECONDS, parse=at_least(1),
+    )] = 21600
     model_dir: Annotated[Path | None, Setting(
         "Folder of models that can be given by name: `--model mine` is mine.json in it. If VMAFX_MEDIA_ROOTS is set, it"
         " must be in one of those folders.",
@@ -94,6 +114,7 @@ class MediaPolicy(Settings):
         variable="DOCKER_CONFIG", parse=lambda text: Path(text) if text else DOCKER_CONFIG,
     )] = DOCKER_CONFIG
     # fmt: on
+    cloud_identity: bool = True  # of this machine or Pod may be used
     reserve: int = 256 << 20  # bytes of the disk that downloads leave free
     connect_seconds: float = 10.0
     stall_seconds: float = 30.0  # without a byte
@@ -106,6 +127,16 @@ class MediaPolicy(Settings):
             return settings.from_environ(cls, environ)
         except settings.InvalidSetting as error:
             raise BadInput("options", str(error)) from error
+
+    @classmethod
+    def for_jobs(cls, environ: Mapping[str, str]) -> Self:
+        """For work that others send to this machine: without what JobSettings has to allow."""
+        policy = cls.from_environ(environ)
+        try:
+            allowed = settings.from_environ(JobSettings, environ)
+        except settings.InvalidSetting as error:
+            raise BadInput("options", str(error)) from error
+        return msgspec.structs.replace(policy, **msgspec.structs.asdict(allowed))
 
     def check_scheme(self, scheme: str, part: InputPart) -> None:
         if scheme not in SCHEMES:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import s3fs
+from aiobotocore.session import AioSession
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -12,12 +13,14 @@ from botocore.exceptions import (
 )
 
 from vmafx.scoring.media.object_store import NETWORK_ERRORS, ObjectStore, fetch_object, put_object
-from vmafx.scoring.media.policy import MediaPolicy
+from vmafx.scoring.media.policy import CLOUD_IDENTITY, MediaPolicy
 from vmafx.scoring.media.staging import StagedFile
 from vmafx.scoring.media.uri import Location
 from vmafx.tasks import in_thread
 
 _CREDENTIAL_ERRORS = (NoCredentialsError, PartialCredentialsError, ProfileNotFound)
+# botocore's sources of credentials that belong to the machine or Pod: EC2; ECS and EKS Pod Identity; EKS IRSA.
+_CLOUD_SOURCES = ("iam-role", "container-role", "assume-role-with-web-identity")
 
 
 async def fetch(location: Location, staging: StagedFile) -> None:
@@ -31,6 +34,7 @@ async def put(location: Location, content: bytes, policy: MediaPolicy) -> None:
 def _store(policy: MediaPolicy) -> ObjectStore:
     def create() -> Any:
         filesystem = s3fs.S3FileSystem(
+            session=_session(policy),
             asynchronous=True,
             skip_instance_cache=True,
             use_listings_cache=False,
@@ -47,9 +51,21 @@ def _store(policy: MediaPolicy) -> ObjectStore:
         filesystem = await in_thread(create)
         return filesystem, await filesystem.set_session()
 
+    remedy = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to an account with access"
+    if not policy.cloud_identity:
+        remedy += f", or {CLOUD_IDENTITY}=true on the node to use its cloud identity"
     return ObjectStore(
         connect,
         (*NETWORK_ERRORS, BotoCoreError, ClientError),
         lambda error: isinstance(error, (PermissionError, *_CREDENTIAL_ERRORS)),
-        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to an account with access",
+        remedy,
     )
+
+
+def _session(policy: MediaPolicy) -> AioSession:
+    session = AioSession()
+    if not policy.cloud_identity:
+        sources = session.get_component("credential_provider")
+        for name in _CLOUD_SOURCES:
+            sources.remove(name)
+    return session

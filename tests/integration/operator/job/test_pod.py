@@ -13,7 +13,7 @@ from vmafx.api.meta import LocalSecretRef, MetaView
 from vmafx.api.node import NodeView, VmafxNodeSpec
 from vmafx.api.pod import PodOverlay
 from vmafx.api.scoring import RawFormat, ScoringOptions
-from vmafx.jobs.attempt import SPEC_VARIABLE, AttemptSpec
+from vmafx.jobs.attempt import CREDENTIAL_VARIABLES, SPEC_VARIABLE, AttemptSpec
 from vmafx.kube import NAMESPACES, Client, ObjectKey, Resource
 from vmafx.kube.errors import AlreadyExists, Forbidden
 from vmafx.kube.resources import UntypedObject
@@ -111,7 +111,12 @@ async def test_every_option_of_a_job_and_a_node_is_in_the_pod(client: Client, re
     assert (values["VMAFX_BACKEND"], values["VMAFX_MEDIA_ROOTS"]) == ("cuda", "/clips")
     assert container["image"] == "own:2"
     assert container["resources"]["limits"] == {"memory": "2Gi", "nvidia.com/gpu": "1"}
-    assert {"secretRef": {"name": "keys"}} in container["envFrom"]
+    assert container["envFrom"] == OVERLAY["envFrom"]  # the Secret of the job is not added as a whole
+    sources = {one["name"]: one["valueFrom"] for one in container["env"] if "valueFrom" in one}
+    assert sources == {
+        f"VMAFX_JOB_{key}": {"secretKeyRef": {"name": "keys", "key": key, "optional": True}}
+        for key in CREDENTIAL_VARIABLES
+    }
     assert {"key": "gpu", "operator": "Exists"} in stored["spec"]["tolerations"]
     preferred = stored["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert [term["weight"] for term in preferred] == [1, 100]

@@ -255,7 +255,7 @@ async def test_a_waiting_job_shows_the_current_reason(timed_fleet: Fleet, client
 async def test_a_pod_name_in_use_is_waited_for_and_then_fails_the_attempt(
     timed_fleet: Fleet, client: Client, namespace: str
 ) -> None:
-    other = {"name": "worker", "image": "i", "command": ["vmafx", "worker"], "env": []}
+    other = {"name": "worker", "image": "i", "command": ["true"], "env": []}
     timed_fleet.kubelet.hold.clear()
     await client.create(PODS, {"metadata": {"name": "web-0"}, "spec": {"containers": [other]}}, namespace)
     key = await timed_fleet.submit("web", retryLimit=0)
@@ -396,7 +396,7 @@ async def test_sidecars_are_stopped_when_the_job_ends(timed_fleet: Fleet, client
 
 
 async def test_a_pod_with_an_empty_job_label_is_ignored(timed_fleet: Fleet, client: Client, namespace: str) -> None:
-    other = {"name": "other", "image": "i", "command": ["vmafx", "worker"], "env": []}
+    other = {"name": "other", "image": "i", "command": ["true"], "env": []}
     timed_fleet.set_fates(odd_0="stuck")
     labelled = {"metadata": {"name": "odd-0", "labels": {"vmafx.dev/job": ""}}, "spec": {"containers": [other]}}
     await client.create(PODS, labelled, namespace)

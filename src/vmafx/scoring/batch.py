@@ -41,7 +41,8 @@ def divide_cores(cores: int, clips: int, parallel: int, threads: int | None) -> 
 
     Some are scored together even on few cores, since they share the decoding of the reference.
     """
-    parallel = min(parallel or max(MIN_TOGETHER, cores // (threads or 1)), clips)
+    together = max(1, cores // threads) if threads else max(MIN_TOGETHER, cores)
+    parallel = min(parallel or together, clips)
     return parallel, threads or min(max(1, cores // parallel), MAX_THREADS)
 
 

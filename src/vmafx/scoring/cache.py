@@ -1,4 +1,4 @@
-"""The result cache, keyed by the SHA-256 of the clips, the model, the options and the engine."""
+"""The result cache, keyed by the SHA-256 of the clips, the model, the options and the tools."""
 
 import hashlib
 import os
@@ -50,6 +50,28 @@ def cache_key(
         "revision": REVISION,
     }
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
+
+
+class _Header(msgspec.Struct):
+    """The first line of a cached report; the frame numbers and the columns follow, one line each."""
+
+    result: ScoreResult
+    columns: list[str]
+
+
+def _lines(report: Report) -> Iterator[bytes]:
+    """The report as lines of JSON, so that only one column at a time is in memory as text."""
+    yield msgspec.json.encode(_Header(report.result, list(report.values))) + b"\n"
+    yield msgspec.json.encode(report.numbers.tolist()) + b"\n"
+    for column in report.values.values():
+        yield msgspec.json.encode(column.tolist()) + b"\n"
+
+
+def _read_report(file: BinaryIO) -> Report:
+    header = msgspec.json.decode(file.readline(), type=_Header)
+    numbers = array("q", msgspec.json.decode(file.readline(), type=list[int]))
+    values = {name: array("d", msgspec.json.decode(file.readline(), type=list[float])) for name in header.columns}
+    return Report(header.result, numbers, values)
 
 
 class ResultCache:

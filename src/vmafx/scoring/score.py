@@ -315,7 +315,7 @@ async def _report(comparison: Comparison, scored: Scored) -> Report:
     if model.learned is not None:
         values["vmaf_base"] = values["vmaf"]
         values["vmaf"] = await in_thread(predict_scores, model.learned, values, model.name)
-    return Report(_build_result(comparison, scored, values), scored.run.numbers, values)
+    return Report(await in_thread(_build_result, comparison, scored, values), scored.run.numbers, values)
 
 
 def _scored_notes(comparison: Comparison, scored: Scored) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ MOMENTS: dict[str, Callable[[Path], object]] = {
     "immediately": lambda _: True,
     "once it is open": lambda clip: list(reading(clip)),
     "once another process reads it": others_reading,
-    "once it is scored": lambda clip: _scoring(clip, 0),
+    "once it is scored": lambda _: engines(os.getpid()),
 }
 
 
@@ -117,7 +117,7 @@ def test_a_killed_command_leaves_no_process_and_no_file(sign: int, long_clip: Pa
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
-        until(lambda: _scoring(long_clip, process.pid), "ffmpeg reads the clip")
+        until(lambda: bool(engines(process.pid)), "the clip is scored")
         process.send_signal(sign)
         process.communicate(timeout=30)
     assert process.returncode == (-sign if sign == signal.SIGKILL else 130)
@@ -125,25 +125,44 @@ def test_a_killed_command_leaves_no_process_and_no_file(sign: int, long_clip: Pa
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def _scoring(clip: Path, command: int) -> bool:
-    """Whether ffmpeg, not the prober, reads the clip."""
-    for pid in others_reading(clip):
-        with suppress(OSError):  # a prober that has ended since
-            if pid != command and "libvmaf" in Path(f"/proc/{pid}/cmdline").read_text(errors="replace"):
-                return True
-    return False
+def engines(parent: int) -> list[int]:
+    """The processes of this parent that score raw frames with libvmaf."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):  # a process that has ended since
+            _, _, fields = (entry / "stat").read_text().rpartition(") ")
+            if int(fields.split()[1]) == parent and b"libvmaf=" in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
 
 
-async def test_a_killed_or_crashed_ffmpeg_is_reported_with_its_signal(long_clip: Path) -> None:
-    scorer = Scorer()
+@pytest.mark.parametrize(("sign", "error"), [(signal.SIGKILL, NodeFault), (signal.SIGSEGV, EngineFailure)])
+async def test_a_killed_or_crashed_engine_is_reported_with_its_signal(
+    sign: signal.Signals, error: type[Exception], long_clip: Path
+) -> None:
     clip = Source(str(long_clip))
-    for sign, error in ((signal.SIGKILL, NodeFault), (signal.SIGSEGV, EngineFailure)):
-        task = asyncio.create_task(scorer.score(clip, clip, ScoreOptions(threads=1)))
-        await eventually(lambda: _scoring(long_clip, 0), "ffmpeg reads the clip")
-        for pid in others_reading(long_clip):
-            os.kill(pid, sign)
-        with pytest.raises(error, match=f"signal {signal.Signals(sign).name}"):
-            await task
+    task = asyncio.create_task(Scorer().score(clip, clip, ScoreOptions(threads=1)))
+    await eventually(lambda: engines(os.getpid()), "the clip is scored")
+    for pid in engines(os.getpid()):
+        os.kill(pid, sign)
+    with pytest.raises(error, match=f"ffmpeg failed with signal {sign.name}"):
+        await task
+
+
+@pytest.mark.parametrize(("sign", "error"), [(signal.SIGKILL, NodeFault), (signal.SIGSEGV, BadInput)])
+@pytest.mark.parametrize("moment", ["once another process reads it", "once it is scored"])
+async def test_a_killed_or_crashed_decoder_is_reported_with_its_signal(
+    moment: str, sign: signal.Signals, error: type[Exception], long_clip: Path
+) -> None:
+    """A crash is taken as the clip's fault: it is on every machine."""
+    clip = Source(str(long_clip))
+    task = asyncio.create_task(Scorer().score(clip, clip, ScoreOptions(threads=1)))
+    await eventually(lambda: MOMENTS[moment](long_clip), moment)
+    for pid in others_reading(long_clip):
+        os.kill(pid, sign)
+    with pytest.raises(error, match=f"signal {sign.name}"):
+        await task
+    assert others_reading(long_clip) == []
 
 
 async def test_a_clip_that_exceeds_the_memory_limit_is_refused(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ async def test_a_damaged_clip_is_refused_and_scored_with_damaged(folder: Path, t
         await refusal(folder / "reference.mkv", broken),
     )
     report = await score(folder / "reference.mkv", broken, ScoreOptions(damaged=True, shortest=True))
-    assert "one of the clips is damaged: ffmpeg reported" in report.result.notes[-1]
+    assert "the distorted clip is damaged: ffmpeg reported" in report.result.notes[-1]
     assert "reference: ffmpeg reported" in await refusal(broken, folder / "distorted.mp4")
 
 
@@ -166,7 +166,7 @@ async def test_a_distorted_clip_that_changes_its_format_is_refused(change: str, 
 
 
 async def test_a_clip_cannot_forge_a_log_message_about_the_reference(folder: Path, tmp_path: Path) -> None:
-    """ffmpeg prints the DocType of a Matroska file; here it looks like an error about the other input."""
+    """FFmpeg's libraries print the DocType of a Matroska file; each clip has a decoder and a log of its own."""
     title = "x\n[in#1/matroska @ 0x1] [error] corrupt input packet"
     forged = tmp_path / "forged.mkv"
     ffmpeg("-i", folder / "distorted.mp4", "-c", "copy", forged)
@@ -185,7 +185,7 @@ async def test_a_clip_cannot_forge_a_log_message_about_the_reference(folder: Pat
     else:
         header[length_at] = 0x80 | ((header[length_at] & 0x7F) + grown)
     forged.write_bytes(header)
-    assert (await refusal(folder / "reference.mkv", forged)).startswith("distorted: ")
+    assert (await score(folder / "reference.mkv", forged)).result.notes == ()
 
 
 async def test_files_without_video_are_refused(folder: Path, tmp_path: Path) -> None:

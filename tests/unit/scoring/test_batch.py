@@ -16,6 +16,8 @@ from vmafx.scoring.batch import divide_cores
         (8, 20, 0, 3, (2, 3)),
         (8, 20, 2, None, (2, 4)),
         (8, 20, 5, 8, (5, 8)),
+        (2, 20, 0, None, (4, 1)),  # they share the decoding of the reference
+        (2, 20, 0, 1, (2, 1)),
         (256, 1, 0, None, (1, 128)),
     ],
 )

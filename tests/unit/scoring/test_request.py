@@ -1,7 +1,5 @@
 """Scoring requests: limits of the options, and cache keys."""
 
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,8 +51,8 @@ def test_without_threads_there_are_as_many_as_cores() -> None:
 @pytest.mark.parametrize(
     ("clips", "options", "key"),
     [
-        (CLIPS, ScoreOptions(), "5f0e74aa70549c240fdb91b981b28befd72e915c1ac47d1d417e4a177ba92cc7"),
-        (CLIPS, ScoreOptions(threads=3), "5f0e74aa70549c240fdb91b981b28befd72e915c1ac47d1d417e4a177ba92cc7"),
+        (CLIPS, ScoreOptions(), "b7d3fd461d41f7fa5d854669857b388815acd6861e48e45db9f7516b3026f91c"),
+        (CLIPS, ScoreOptions(threads=3), "b7d3fd461d41f7fa5d854669857b388815acd6861e48e45db9f7516b3026f91c"),
         (CLIPS, ALL_OPTIONS, "0ff521612d5962f509973a3f1991c5572fcb56c1bf72e72cf017bf18e3c2ecac"),
         (RAW, ALL_OPTIONS, "5d9514dd4aa3a4c64a90cc2ea7171f97f60a38c680b7b9d5a7e9e337de0d1e60"),
     ],

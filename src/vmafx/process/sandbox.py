@@ -2,12 +2,14 @@
 
 A caller, with one thread, first does what needs files, then confines itself, then reads the first byte of the clip:
 
-    import av, av.filter                                     no module can be imported later; PyAV imports these
-    import av.subtitles.stream, av.subtitles.codeccontext    when a clip needs them
-    clip = os.fdopen(fd, "rb")                               no file can be opened later, and none be named
+    import av, av.filter                                     no module can be imported later; PyAV imports these two
+    import av.subtitles.stream, av.subtitles.codeccontext    when it meets the first stream, and numpy for arrays
+    clip = os.fdopen(fd, "rb")                               no file can be opened or named later, no pipe created
     limit_resources(memory)                                  standard output and error have to be pipes from here on
     confine()
     with av.open(clip) as container: ...                     through the Python file: ffmpeg's fd: needs fstat
+
+Later, os.fstat fails (before glibc 2.39), a text codec that was not used yet is unknown, and tracebacks show no source.
 
 Run as a script, it confines itself and prints what is in force: `python -I sandbox.py | cat`.
 """

@@ -2,12 +2,16 @@
 
 A caller, with one thread, first does what needs files, then confines itself, then reads the first byte of the clip:
 
-    import av, av.filter                                     no module can be imported later; PyAV imports these
-    import av.subtitles.stream, av.subtitles.codeccontext    when a clip needs them
-    clip = os.fdopen(fd, "rb")                               no file can be opened later, and none be named
-    limit_resources(memory)                                  standard output and error have to be pipes from here on
+    import av, av.filter               no module can be imported later
+    import av.subtitles.stream         which PyAV would do for the first stream of any clip
+    import av.subtitles.codeccontext
+    clip = os.fdopen(fd, "rb")         no file can be opened or named later, and no pipe created
+    limit_resources(memory)            standard output and error have to be pipes from here on
     confine()
-    with av.open(clip) as container: ...                     through the Python file: ffmpeg's fd: needs fstat
+    av.open(clip)                      the Python file: the fd protocol of ffmpeg needs fstat
+
+Later, os.fstat fails (before glibc 2.39), a text codec that was not used yet is unknown, and tracebacks show no source.
+A caller that needs arrays imports numpy first, with OPENBLAS_NUM_THREADS=1: its import starts threads.
 
 Run as a script, it confines itself and prints what is in force: `python -I sandbox.py | cat`.
 """
@@ -28,7 +32,7 @@ class Confinement(NamedTuple):
 
     seccomp: bool
     landlock: int  # version of the ABI; 0: not in force
-    limits: bool  # limit_resources was called before, and could limit the memory
+    limits: bool  # of memory and of files, by limit_resources
 
     def describe(self) -> str:
         """A line for people, such as "limits only: this system has no seccomp and no Landlock"."""
@@ -61,6 +65,10 @@ def _lower(limit: int, value: int) -> None:
     resource.setrlimit(limit, (value, value))
 
 
+def _is_limited(limit: int) -> bool:
+    return resource.getrlimit(limit)[1] != resource.RLIM_INFINITY
+
+
 def limit_cpu(pid: int, seconds: int) -> None:
     """End the child process `pid` with SIGXCPU once it has used so many seconds of CPU time; may be called again.
 
@@ -85,7 +93,7 @@ def confine() -> Confinement:
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, *map(ctypes.c_long, (0, 0, 0, 0)))
         with suppress(OSError):  # glibc loads it when Python ends a daemon thread, and aborts if it cannot
             ctypes.CDLL("libgcc_s.so.1")
-    limits = resource.getrlimit(resource.RLIMIT_AS)[1] != resource.RLIM_INFINITY
+    limits = _is_limited(resource.RLIMIT_AS) and _is_limited(resource.RLIMIT_FSIZE)
     abi = landlock.restrict()  # before seccomp, which forbids its system calls
     return Confinement(seccomp=seccomp.install(), landlock=abi, limits=limits)
 

@@ -65,7 +65,7 @@ class Syscall(NamedTuple):
 
 
 def syscalls(pid: int) -> tuple[Syscall, ...]:
-    """What the process `pid` may call; the frequent ones first."""
+    """What the process `pid` may call."""
     not_executable = ((Check(2, PROT_EXEC, 0),),)
     return (
         # Open files: the clip and the pipes. The descriptors say what is possible; nothing here opens another one.

@@ -249,6 +249,36 @@ def test_the_filter_applies_to_threads_that_run_already() -> None:
     ) == f"[{errno.EPERM}]\n"  # fmt: skip
 
 
+def test_a_process_without_privileges_confines_itself_and_hides_from_its_user() -> None:
+    """The files of a process in /proc belong to root once others of its user may no longer attach to it."""
+    code = """
+        if os.getuid() == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+        libc.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE, which setuid takes away
+        print(os.getuid(), flush=True)
+        input()
+        parts = sandbox.confine()
+        print(parts.seccomp, parts.landlock > 0, flush=True)
+        input()
+        """
+    command = [sys.executable, "-I", "-c", IMPORTS + textwrap.dedent(code)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+        assert process.stdin
+        assert process.stdout
+        status = Path(f"/proc/{process.pid}/status")
+        assert int(process.stdout.readline()) == status.stat().st_uid != 0
+        process.stdin.write("\n")
+        assert process.stdout.readline() == "True True\n"
+        assert status.stat().st_uid == 0
+        process.stdin.write("\n")
+
+
+@pytest.mark.parametrize("part", ["seccomp.install", "landlock.restrict"])
+def test_each_part_needs_no_privileges(part: str) -> None:
+    assert output(f"os.getuid() or os.setuid(65534)\nprint({part}() > 0)") == "True\n"
+
+
 def test_confine_raises_nothing_where_the_kernel_refuses_every_part() -> None:
     """As on a kernel without them: here the filter of the first call refuses all system calls of the second."""
     assert output("sandbox.confine(); print(tuple(sandbox.confine()))") == "(False, 0, False)\n"

@@ -62,7 +62,7 @@ class OpenedVideo:
 @contextmanager
 def open_video(fd: int, task: Task, threads: int = 1) -> Iterator[OpenedVideo]:
     """Raises Refused if the clip has no video or its frames are too large, and av.FFmpegError if it cannot be read."""
-    limits = {"max_pixels": str(task.pixels), "codec_whitelist": DECODER_NAMES, "err_detect": "crccheck"}
+    limits = {"max_pixels": str(task.pixels), "codec_whitelist": DECODER_NAMES}
     options = {
         "protocol_whitelist": "none",
         "format_whitelist": DEMUXER_NAMES,

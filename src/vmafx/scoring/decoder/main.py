@@ -36,6 +36,7 @@ VERSION = f"PyAV {av.__version__}, libavcodec {'.'.join(map(str, av.library_vers
 def main() -> None:
     setup = msgspec.json.decode(sys.argv[1], type=DecoderSetup)
     end_with_parent(setup.parent)
+    av.logging.restore_default_callback()  # the libraries write to standard error; PyAV would drop their messages
     limit_resources(setup.memory)
     confine()
     for line in sys.stdin.buffer:

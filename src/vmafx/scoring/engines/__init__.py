@@ -2,8 +2,9 @@
 
 Decoding, pairing and pooling belong to vmafx.scoring.
 
-    engine.py   Engine: the protocol; runs of frames, and what is measured
-    find.py     Engines: the engine for a backend on this machine
-    libvmaf.py  libvmaf on the CPU, in an ffmpeg that is fed raw frames
-    ffmpeg.py   finds that ffmpeg, and checks its version, filters and protocols
+    engine.py       Engine: the protocol; runs of frames, and what is measured
+    find.py         Engines: the engine for a backend on this machine
+    libvmaf.py      LibvmafEngine: libvmaf on the CPU, in an ffmpeg that is fed raw frames
+    libvmaf_log.py  reads libvmaf's log: the values of every frame
+    ffmpeg.py       finds that ffmpeg, and checks its version, filters and protocols
 """

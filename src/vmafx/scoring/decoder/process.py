@@ -47,7 +47,8 @@ PICTURES_TIMEOUT = 3600.0  # seconds
 MAX_THREADS = 16  # of a decoder; more only take memory
 F_SETPIPE_SZ, PIPE_SIZE = 1031, 1 << 20  # the largest pipe without privileges: fewer switches between processes
 LOG_CHUNK, MAX_LINES, MAX_LINE_LENGTH = 1 << 16, 20, 500
-ERROR_PATTERN = re.compile(rb"\[(?!swscaler )[^\]]+ @ 0x[0-9a-f]+\] ")  # of a demuxer or decoder
+# An error of a demuxer or decoder. Decoders of sound and pictures are not allowed, which is no error of the clip.
+ERROR_PATTERN = re.compile(rb"\[(?!swscaler )[^\]]+ @ 0x[0-9a-f]+\] (?!Codec \([^)]*\) not on whitelist)")
 
 
 class ClipDecoder:

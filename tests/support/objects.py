@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec import inspect as types
 
-from vmafx.api import ZerfooInferenceService
 from vmafx.api.fields import Duration, PositiveQuantity, PositiveQuantityOrNone
+from vmafx.api.kinds import ZerfooInferenceService
 from vmafx.api.meta import CustomObject
 from vmafx.api.pod import VOLUME_SOURCES, EnvSource, EnvVar, Volume
 from vmafx.api.schema import struct_fields

@@ -9,7 +9,7 @@ from tests.support.operator_context import context
 from tests.support.serving_kubelet import ServingKubelet
 from tests.support.setting_defaults import defaults
 from tests.support.waiting import eventually
-from vmafx.api import ZerfooInferenceService
+from vmafx.api.kinds import ZerfooInferenceService
 from vmafx.kube import INFERENCE_SERVICES, Client, ObjectKey, Resource
 from vmafx.kube.core import DEPLOYMENTS
 from vmafx.kube.errors import NotFound

@@ -9,7 +9,7 @@ from tests.support.operator_context import context
 from tests.support.pod_runner import PodRunner
 from tests.support.setting_defaults import defaults
 from tests.support.waiting import eventually
-from vmafx.api import VmafxModelTraining
+from vmafx.api.kinds import VmafxModelTraining
 from vmafx.kube import TRAININGS, Client, ObjectKey, Resource
 from vmafx.kube.core import EVENTS, PERSISTENT_VOLUME_CLAIMS
 from vmafx.kube.errors import NotFound

@@ -8,6 +8,7 @@ This package does no I/O and knows no Kubernetes client.
     hardware.py    vendors, their backends and Pod resources
     inference.py   ZerfooInferenceService
     job.py         VmafxJob
+    kinds.py       the four kinds as a list
     meta.py        metadata, conditions and the declaration of a kind
     node.py        VmafxNode
     pod.py         the Pod fields that a VmafxNode may set
@@ -20,12 +21,3 @@ This package does no I/O and knows no Kubernetes client.
     validation.py  objects validated in Python, by the same declarations
     views.py       Structs without validation, for caches
 """
-
-from vmafx.api.inference import ZerfooInferenceService
-from vmafx.api.job import VmafxJob
-from vmafx.api.node import VmafxNode
-from vmafx.api.training import VmafxModelTraining
-
-KINDS = (VmafxJob, VmafxNode, VmafxModelTraining, ZerfooInferenceService)
-
-__all__ = ["KINDS", "VmafxJob", "VmafxModelTraining", "VmafxNode", "ZerfooInferenceService"]

@@ -15,7 +15,8 @@ Each command has a module with `add_to(app)`, which adds it, and `ERRORS`, its e
     models_diff.py    `vmafx models diff`
     nodes.py          `vmafx nodes`
     options.py        values of options: durations, KEY=VALUE pairs
-    progress.py       progress bars and spinners on standard error
+    progress.py       progress bars of scores on standard error
+    spinner.py        the current step of a long action on standard error
     queue.py          `vmafx queue`
     roles.py          `vmafx operator`, `controller`, `agent` and `worker`
     score.py          `vmafx score`

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from vmafx.cli.progress import spinner
+from vmafx.cli.spinner import spinner
 from vmafx.devcluster import ClusterOptions, DevCluster, DevClusterError, binaries, crds, paths, tools
 from vmafx.devcluster.cluster import ClusterState
 from vmafx.devcluster.components import ALL, OPTIONAL

@@ -1,20 +1,17 @@
-"""Progress on standard error: bars and spinners on a terminal, plain lines elsewhere."""
+"""Progress of scores on standard error: bars on a terminal, plain lines elsewhere."""
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.status import Status
 from rich.text import Text
 
 from vmafx.cli.terminal import can_redraw
-from vmafx.devcluster.progress import PlainProgress, ProgressReporter
 from vmafx.scoring.result import Progress as Update
 
 LINE_INTERVAL = 10.0  # seconds
@@ -81,28 +78,3 @@ class ScoreProgress:
             left = "" if update.eta is None else f", {update.eta:.0f} s left"
             total = "" if update.total is None else f" of {update.total}"
             typer.echo(f"{self.names[number]}: {update.done}{total} frames, {update.fps:.1f} fps{left}", err=True)
-
-
-class Spinner:
-    """Shows the current step and its latest detail behind one spinner."""
-
-    def __init__(self, status: Status) -> None:
-        self._status = status
-        self._step = ""
-
-    def step(self, text: str) -> None:
-        self._step = text
-        self._status.update(Text(text))
-
-    def detail(self, text: str) -> None:
-        self._status.update(Text(f"{self._step}  ({text})"))
-
-
-@contextmanager
-def spinner() -> Iterator[ProgressReporter]:
-    """A reporter of steps: a spinner on a terminal, plain lines elsewhere."""
-    if not can_redraw(sys.stderr):
-        yield PlainProgress()
-        return
-    with Console(stderr=True).status("") as status:
-        yield Spinner(status)

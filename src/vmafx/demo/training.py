@@ -19,8 +19,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from vmafx.api import VmafxJob, VmafxModelTraining
 from vmafx.api.job import FINISHED
+from vmafx.api.kinds import VmafxJob, VmafxModelTraining
 from vmafx.api.meta import API_VERSION
 from vmafx.api.training import ModelCheckpoint
 from vmafx.demo import jobs

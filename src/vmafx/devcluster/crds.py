@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from vmafx.api import KINDS
 from vmafx.api.crd import definition
+from vmafx.api.kinds import KINDS
 from vmafx.devcluster.errors import ComponentFailed
 from vmafx.kube import CRDS, Client, ObjectKey
 from vmafx.kube.resources import UntypedObject

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 import yaml
 
-from vmafx.api import KINDS
 from vmafx.api.crd import definition
+from vmafx.api.kinds import KINDS
 from vmafx.api.meta import GROUP
 from vmafx.generate import environment, reference, roles
 from vmafx.operator.kinds import RECONCILED_KINDS as RECONCILED

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vmafx.api import KINDS
+from vmafx.api.kinds import KINDS
 from vmafx.api.meta import GROUP
 from vmafx.api.rbac import EVENT_PERMISSIONS, READ, WRITE, Permission
 from vmafx.controller import rbac as controller

@@ -14,7 +14,6 @@ watches or keeps state.
     memory_client.py   KubeClient in memory
 """
 
-from vmafx.api import ZerfooInferenceService
 from vmafx.api.inference import (
     CanarySpec,
     HealthCheckSpec,
@@ -22,6 +21,7 @@ from vmafx.api.inference import (
     ZerfooInferenceServiceSpec,
     ZerfooInferenceServiceStatus,
 )
+from vmafx.api.kinds import ZerfooInferenceService
 from vmafx.api.meta import ObjectMeta
 from vmafx.api.validation import InvalidSpec
 from vmafx.inference.children import HPA, Deployment, Service, ServiceRef, WeightedTarget, desired_children

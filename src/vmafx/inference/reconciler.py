@@ -10,8 +10,8 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-from vmafx.api import ZerfooInferenceService
 from vmafx.api.inference import ZerfooInferenceServiceStatus
+from vmafx.api.kinds import ZerfooInferenceService
 from vmafx.inference.children import (
     HPA,
     TRACKS,

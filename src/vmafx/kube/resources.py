@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from vmafx.api import VmafxJob, VmafxModelTraining, VmafxNode, ZerfooInferenceService
+from vmafx.api.kinds import VmafxJob, VmafxModelTraining, VmafxNode, ZerfooInferenceService
 from vmafx.api.meta import GROUP, VERSION, CustomObject
 from vmafx.kube.decoding import decode
 from vmafx.kube.errors import NotFound, UnknownKind

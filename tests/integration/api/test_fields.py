@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import inspect as types
 
 from tests.support.objects import Json, every_field, fields_of, fit, leaves, put, valid
-from vmafx.api import KINDS, VmafxJob, VmafxModelTraining, VmafxNode, ZerfooInferenceService
+from vmafx.api.kinds import KINDS, VmafxJob, VmafxModelTraining, VmafxNode, ZerfooInferenceService
 from vmafx.api.meta import API_VERSION, CustomObject
 from vmafx.kube import Client, ObjectKey, Resource
 from vmafx.kube.errors import BadRequest, Invalid

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 
 from tests.integration.api.test_fields import on_server, untyped
 from tests.support.inference_specs import ACCEPTED, REFUSED, SMALLEST, SPECS, Refused, unvalidated_spec
-from vmafx.api import ZerfooInferenceService
 from vmafx.api.inference import ZerfooInferenceServiceSpec
+from vmafx.api.kinds import ZerfooInferenceService
 from vmafx.api.meta import API_VERSION
 from vmafx.api.validation import InvalidSpec
 from vmafx.kube import Client

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.integration.api.test_fields import SMALLEST, create, lost, untyped
-from vmafx.api import KINDS, VmafxJob, VmafxModelTraining, VmafxNode, ZerfooInferenceService
 from vmafx.api.crd import definition
 from vmafx.api.job import MUTABLE, VmafxJobSpec
+from vmafx.api.kinds import KINDS, VmafxJob, VmafxModelTraining, VmafxNode, ZerfooInferenceService
 from vmafx.api.meta import API_VERSION, CustomObject
 from vmafx.kube import Client, ObjectKey
 from vmafx.kube.errors import BadRequest, Invalid

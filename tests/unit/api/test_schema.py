@@ -6,9 +6,9 @@ import pytest
 from msgspec import Meta
 from msgspec import inspect as types
 
-from vmafx.api import KINDS
 from vmafx.api.crd import definition
 from vmafx.api.fields import Duration, DurationOrNanoseconds, Uri, doc, schema
+from vmafx.api.kinds import KINDS
 from vmafx.api.meta import ApiModel, CustomObject, Rule
 from vmafx.api.schema import object_schema, type_schema
 

@@ -10,9 +10,9 @@ import pytest
 from msgspec import inspect as types
 
 from tests.support.objects import bare, every_field, fields_of
-from vmafx.api import VmafxJob, VmafxModelTraining, VmafxNode, ZerfooInferenceService
 from vmafx.api.inference import InferenceView
 from vmafx.api.job import JobSpecView, JobView, VmafxJobSpec
+from vmafx.api.kinds import VmafxJob, VmafxModelTraining, VmafxNode, ZerfooInferenceService
 from vmafx.api.meta import ApiModel, MetaView
 from vmafx.api.node import NodeView
 from vmafx.api.schema import struct_fields

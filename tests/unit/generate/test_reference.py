@@ -8,10 +8,10 @@ from msgspec import Meta
 from msgspec import inspect as types
 
 from tests.support.objects import bare
-from vmafx.api import KINDS
 from vmafx.api.crd import definition
 from vmafx.api.fields import SmallCount, Uri, doc
 from vmafx.api.job import MUTABLE, VmafxJobSpec
+from vmafx.api.kinds import KINDS
 from vmafx.api.meta import AGE, ApiModel, ConditionReason, CustomObject, Names, Rule
 from vmafx.api.schema import struct_fields
 from vmafx.generate.reference import page

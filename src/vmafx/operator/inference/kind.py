@@ -1,6 +1,6 @@
 """ZerfooInferenceService as a kind of the operator: permissions, condition reasons, set-up."""
 
-from vmafx.api import ZerfooInferenceService
+from vmafx.api.kinds import ZerfooInferenceService
 from vmafx.api.meta import GROUP, ConditionReason
 from vmafx.api.rbac import APPLY, READ, Permission
 from vmafx.inference.status import NOT_BLOCKING

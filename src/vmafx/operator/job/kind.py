@@ -1,6 +1,6 @@
 """VmafxJob as a kind of the operator: permissions, condition reasons, set-up."""
 
-from vmafx.api import VmafxJob
+from vmafx.api.kinds import VmafxJob
 from vmafx.api.meta import GROUP, ConditionReason
 from vmafx.api.rbac import READ, Permission
 from vmafx.jobs.sample_keys import READ_SAMPLE_KEY

@@ -1,6 +1,6 @@
 """VmafxNode as a kind of the operator: permissions, condition reasons, set-up."""
 
-from vmafx.api import VmafxNode
+from vmafx.api.kinds import VmafxNode
 from vmafx.api.meta import GROUP, ConditionReason
 from vmafx.api.rbac import READ, Permission
 from vmafx.operator.context import OperatorContext

@@ -1,6 +1,6 @@
 """VmafxModelTraining as a kind of the operator: permissions, condition reasons, set-up."""
 
-from vmafx.api import VmafxModelTraining
+from vmafx.api.kinds import VmafxModelTraining
 from vmafx.api.meta import GROUP, ConditionReason
 from vmafx.api.rbac import APPLY, READ, Permission
 from vmafx.jobs.sample_keys import CREATE_SAMPLE_KEY, READ_SAMPLE_KEY

@@ -16,7 +16,7 @@ from tests.conftest import Kubectl
 from tests.support.fleet import add_node, allow_pods, condition, operating, phase, reaches, submit
 from tests.support.kubelet import Kubelet
 from tests.support.waiting import eventually
-from vmafx.api import VmafxJob
+from vmafx.api.kinds import VmafxJob
 from vmafx.api.meta import LocalSecretRef, ObjectMeta
 from vmafx.api.node import VmafxNode, VmafxNodeSpec
 from vmafx.devcluster import DevCluster

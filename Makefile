@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-training test soak lint format crd proto bench bench-start bench-load bench-agents bench-inference bench-training bench-client bench-scoring clean
+.PHONY: help setup demo demo-training test soak fuzz lint format crd proto bench bench-start bench-load bench-agents bench-inference bench-training bench-client bench-scoring clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test: setup ## run all tests against real API servers (ARGS="-n 0 -x tests/unit"
 soak: setup ## run the long and randomized tests: long faults, then 500 jobs under injected faults (ARGS="--runtime agent --seed 7 --jobs 200")
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m tests.soak $(ARGS)
+
+fuzz: setup ## score 2000 mutated clips: each ends in a score or a refusal and leaves nothing (ARGS="--seed 7 --only 123" repeats one)
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 lint: setup ## check style, types, import contracts and generated files
 	$(BIN)/ruff check .

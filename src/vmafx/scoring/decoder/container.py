@@ -53,6 +53,8 @@ class OpenedVideo:
                 raise
             self.errors += 1
             yield None
+        except IndexError:
+            pass  # PyAV would flush a stream that appeared while it read; it has flushed this one before
 
     def decode(self, packet: Any) -> list[VideoFrame]:
         """The frames that the decoder yields for a packet. Damaged packets are skipped and counted."""

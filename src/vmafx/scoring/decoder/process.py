@@ -68,7 +68,7 @@ class ClipDecoder:
         process = await self._start(outputs)
         kept = False
         try:
-            limit_cpu(process.pid, int(timeout) + 1)
+            limit_cpu(process.pid, int(timeout / 2) + 1)  # before the timeout: the clip is too slow, not the disk
             async with asyncio.timeout(timeout):
                 inspected = self.expect(await self._ask(process, task), InspectedClip)
             self._packets, kept = inspected.clip.packets, outputs > 0

@@ -7,8 +7,10 @@ import asyncio
 import json
 import os
 import random
+import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections import Counter
@@ -22,12 +24,12 @@ from tests.support.agent_process import children, read
 from tests.support.fuzzing import ALLOWED, Fuzzer
 from tests.support.intact_clips import not_covered
 from tests.support.leftovers import CANARY, MachineState, watched_folders
-from tests.support.video import lossless, scene
+from tests.support.video import ffmpeg, lossless, scene
 from tests.support.waiting import eventually
 from vmafx.process.child import ENVIRONMENT
 from vmafx.scoring.decoder import process
 from vmafx.scoring.errors import BadInput, ScoringError
-from vmafx.scoring.request import ScoreOptions, Source
+from vmafx.scoring.request import ClipLimits, ScoreOptions, Source
 from vmafx.scoring.result import Report
 from vmafx.scoring.score import Scorer
 
@@ -109,6 +111,72 @@ async def test_a_decoder_killed_at_any_moment_yields_a_whole_report_or_an_error(
     assert outcomes["Report"] > 0, outcomes
 
 
+async def refusal(clip: Path, limits: ClipLimits | None = None) -> str:
+    scorer = Scorer(limits=limits)
+    async with scorer.open(Source(str(clip)), "distorted") as opened:
+        with pytest.raises(BadInput) as refused:
+            await scorer.probe(opened)
+    return refused.value.why
+
+
+async def test_timestamps_out_of_range_are_refused(tmp_path: Path) -> None:
+    clip = tmp_path / "clip.ivf"
+    ffmpeg("-i", lossless(scene(), tmp_path / "master.mkv"), "-c:v", "libvpx", "-deadline", "realtime", clip)
+    content = bytearray(clip.read_bytes())
+    struct.pack_into("<Q", content, 32 + 4, 1 << 61)  # of the first frame, after the header of the file and a size
+    clip.write_bytes(content)
+    assert "its properties are out of range" in await refusal(clip)
+
+
+async def test_positions_before_the_start_are_an_error_of_ffmpeg(tmp_path: Path) -> None:
+    """The index at the end of a NUT file says how far from there it starts."""
+    clip = tmp_path / "clip.nut"
+    ffmpeg("-i", lossless(scene(), tmp_path / "master.mkv"), "-c:v", "ffv1", clip)
+    content = bytearray(clip.read_bytes())
+    content[-12:-4] = (1 << 40).to_bytes(8, "big")
+    clip.write_bytes(content)
+    assert (await Scorer().score(Source(str(clip)), Source(str(clip)), ScoreOptions(damaged=True))).result.frames > 0
+
+
+# The real decoder, which performs something else.
+REPLACED = """
+import time
+from vmafx.scoring.decoder import main
+from vmafx.scoring.decoder.messages import DecodedClip
+
+main.perform = lambda task, setup: {expression}
+main.main()
+"""
+
+
+@pytest.mark.parametrize("answer", ["DecodedClip(1)", "'garbage'"])
+async def test_a_decoder_that_answers_garbage_is_the_fault_of_the_clip(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clip, script = lossless(scene(frames=2), tmp_path / "clip.mkv"), tmp_path / "program.py"
+    script.write_text(REPLACED.format(expression=answer))
+    monkeypatch.setattr(process, "PROGRAM", str(script))
+    assert "its decoder gave no valid answer" in await refusal(clip)
+
+
+async def test_a_clip_that_takes_too_long_to_inspect_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit of CPU time is below the time limit, after which the disk would be blamed."""
+    clip, script = lossless(scene(frames=2), tmp_path / "clip.mkv"), tmp_path / "program.py"
+    script.write_text(REPLACED.format(expression="time.sleep(600)"))
+    monkeypatch.setattr(process, "PROGRAM", str(script))
+    refused = asyncio.create_task(refusal(clip, ClipLimits(probe_seconds=100.0)))
+    limit = resource.RLIMIT_CPU
+    await eventually(
+        lambda: decoders() and resource.prlimit(decoders()[0], limit)[0] != resource.RLIM_INFINITY, "it has a limit"
+    )
+    (pid,) = decoders()
+    assert resource.prlimit(pid, limit)[0] == 51
+    os.kill(pid, signal.SIGXCPU)  # as the kernel would
+    assert "decoding it takes too much CPU time" in await refused
+
+
 # The real decoder, whose first task an attacker performs. The answer is a refusal with what he achieved.
 ATTACK = """
 import errno, fcntl, json, os, signal, socket, subprocess, sys, threading
@@ -186,13 +254,11 @@ async def test_an_attacker_in_the_decoder_achieves_nothing(
             )
         )
         monkeypatch.setattr(process, "PROGRAM", str(script))
-        scorer, before = Scorer(), MachineState(*watched)
-        async with scorer.open(Source(str(clip)), "distorted") as opened:
-            with pytest.raises(BadInput) as refused:
-                await scorer.probe(opened)
+        before = MachineState(*watched)
+        achieved = await refusal(clip)
         if confined:
             await before.check()
-    outcomes = json.loads(refused.value.why.partition(": ")[2])
+    outcomes = json.loads(achieved.partition(": ")[2])
     write = outcomes.pop("write to the clip")
     assert len(outcomes) == 12
     if confined:

@@ -24,7 +24,7 @@ from tests.support.agent_process import children, read
 from tests.support.fuzzing import ALLOWED, Fuzzer
 from tests.support.intact_clips import not_covered
 from tests.support.leftovers import CANARY, MachineState, watched_folders
-from tests.support.video import ffmpeg, lossless, scene
+from tests.support.video import FRAMES, ffmpeg, lossless, scene
 from tests.support.waiting import eventually
 from vmafx.process.child import ENVIRONMENT
 from vmafx.scoring.decoder import process
@@ -128,14 +128,29 @@ async def test_timestamps_out_of_range_are_refused(tmp_path: Path) -> None:
     assert "its properties are out of range" in await refusal(clip)
 
 
-async def test_positions_before_the_start_are_an_error_of_ffmpeg(tmp_path: Path) -> None:
-    """The index at the end of a NUT file says how far from there it starts."""
+async def test_ffmpeg_goes_on_after_a_position_that_no_file_has(tmp_path: Path) -> None:
+    """The last bytes of a NUT file say how far before them its index starts. FFmpeg does without the index."""
     clip = tmp_path / "clip.nut"
     ffmpeg("-i", lossless(scene(), tmp_path / "master.mkv"), "-c:v", "ffv1", clip)
     content = bytearray(clip.read_bytes())
-    content[-12:-4] = (1 << 40).to_bytes(8, "big")
+    content[-12] = 0xF0  # the sign bit, and more: 1 << 60 bytes after the end
     clip.write_bytes(content)
-    assert (await Scorer().score(Source(str(clip)), Source(str(clip)), ScoreOptions(damaged=True))).result.frames > 0
+    assert (
+        await Scorer().score(Source(str(clip)), Source(str(clip)), ScoreOptions(damaged=True))
+    ).result.frames == FRAMES
+
+
+async def test_a_stream_that_appears_late_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyAV then reads memory that it has not set, and which is not zero here."""
+    silent, loud, late = tmp_path / "silent.mpg", tmp_path / "loud.mpg", tmp_path / "late.mpg"
+    picture = ("-f", "lavfi", "-i", "testsrc2=size=128x96:rate=25")
+    ffmpeg(*picture, "-frames:v", "500", "-c:v", "mpeg1video", silent)
+    ffmpeg(*picture, "-f", "lavfi", "-i", "sine", "-t", "1", "-c:v", "mpeg1video", "-c:a", "mp2", loud)
+    late.write_bytes(silent.read_bytes() + loud.read_bytes() + silent.read_bytes())  # FFmpeg looks at both ends first
+    monkeypatch.setitem(ENVIRONMENT, "MALLOC_PERTURB_", "90")
+    scorer = Scorer()
+    async with scorer.open(Source(str(late)), "distorted") as opened:
+        assert (await scorer.probe(opened)).clip.packets == 1025
 
 
 # The real decoder, which performs something else.

@@ -24,7 +24,7 @@ class ClipFile(FileIO):
     """The file of a clip."""
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """A negative error number instead of an exception: damaged clips refer to positions before their start.
+        """A negative error number instead of an exception: damaged clips refer to positions that no file has.
 
         Like a failed seek of a file that FFmpeg itself has opened, it need not be the end of decoding.
         """

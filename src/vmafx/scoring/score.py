@@ -240,8 +240,7 @@ class Scorer:
                 (frames,) = distorted.outputs
                 run = await comparison.engine.score(Run(), what, plan.frames, output, frames, on_scored)
             except ScoringError:
-                reference.check()
-                distorted.check()
+                await asyncio.gather(reference.check(), distorted.check())
                 raise
             return Scored(await reference.finished(), await distorted.finished(), run)
 

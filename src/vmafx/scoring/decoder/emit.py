@@ -41,6 +41,8 @@ def emit_frames(
                     send_progress(DecodeProgress(emitter.count))
             else:
                 emitter.add(converter.flush())
+            if not emitter.count:  # with several threads, a damaged clip can lose the frame that was found before
+                raise Refused("none of its frames can be decoded")
             return DecodedClip(emitter.count, video.errors, changes.found())
     finally:
         emitter.finish()

@@ -42,6 +42,7 @@ PROGRAM = str(Path(__file__).with_name("main.py"))
 MIN_READ_RATE = 20e6  # bytes per second; the time limit allows for a disk this slow
 STALL_TIMEOUT = 600.0  # seconds without progress, once nothing reads the frames any more
 STALL_CHECK = 5.0
+ANSWER_DELAY = 2.0  # seconds between the last frame of a decoder and its answer
 END_TIMEOUT = 60.0  # seconds to end after the last answer
 PICTURES_TIMEOUT = 3600.0  # seconds
 MAX_THREADS = 16  # of a decoder; more only take memory
@@ -208,8 +209,9 @@ class Decoding:
         self._unread = True
         return await asyncio.shield(self._answer)
 
-    def check(self) -> None:
-        """Raises the error of a decoder that has failed already."""
+    async def check(self) -> None:
+        """Raises the error of a decoder that has failed, and thereby made an engine fail."""
+        await asyncio.wait([self._answer], timeout=ANSWER_DELAY)
         if self._answer.done() and not self._answer.cancelled():
             self._answer.result()
 

@@ -38,6 +38,7 @@ KILLS = 30
 LONGEST_DELAY = 0.4  # seconds from the start of a decoder to its end, or a little more
 
 
+@pytest.mark.timeout(600)
 async def test_mutated_clips_end_in_a_score_or_a_refusal_and_leave_nothing(tmp_path: Path) -> None:
     intact, mutated = tmp_path / "intact", tmp_path / "mutated"
     intact.mkdir()
@@ -190,6 +191,37 @@ async def test_a_clip_that_takes_too_long_to_inspect_is_refused(
     assert resource.prlimit(pid, limit)[0] == 51
     os.kill(pid, signal.SIGXCPU)  # as the kernel would
     assert "decoding it takes too much CPU time" in await refused
+
+
+# The real decoder, which closes its pipes some time before it answers.
+LATE_ANSWER = """
+import os, time
+from vmafx.scoring.decoder import main
+from vmafx.scoring.decoder.messages import InspectTask, Refusal
+
+perform = main.perform
+
+def refuse(task, setup):
+    if isinstance(task, InspectTask):
+        return perform(task, setup)
+    for output in setup.outputs:
+        os.close(output)
+    time.sleep(0.5)
+    return Refusal("this answer comes late")
+
+main.perform = refuse
+main.main()
+"""
+
+
+async def test_a_decoder_without_frames_is_the_reason_why_its_engine_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clip, script = Source(str(lossless(scene(), tmp_path / "clip.mkv"))), tmp_path / "program.py"
+    script.write_text(LATE_ANSWER)
+    monkeypatch.setattr(process, "PROGRAM", str(script))
+    with pytest.raises(BadInput, match="this answer comes late"):
+        await Scorer().score(clip, clip)
 
 
 # The real decoder, whose first task an attacker performs. The answer is a refusal with what he achieved.

@@ -148,10 +148,11 @@ def compare_together(folder: Path, frames: int, rounds: int) -> None:
         )
     seconds = [median(one.seconds for one in side) for side in (together, single)]
     cpu = [median(one.cpu for one in side) for side in (together, single)]
+    mib = [max(one.mib for one in side) for side in (together, single)]
     print(
         f"\nFFV1 1080p reference and four clips, {frames} frames: together {seconds[0]:.2f} s,"
         f" one by one {seconds[1]:.2f} s: {seconds[0] / seconds[1]:.3f} (goal {TOGETHER_GOAL});"
-        f" CPU {cpu[0] / cpu[1]:.3f}; memory {max(one.mib for one in together):.0f} and {max(one.mib for one in single):.0f} MiB",
+        f" CPU {cpu[0] / cpu[1]:.3f}; memory {mib[0]:.0f} and {mib[1]:.0f} MiB",
         flush=True,
     )
 

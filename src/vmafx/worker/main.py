@@ -21,6 +21,7 @@ from vmafx.jobs.attempt import (
     SPEC_VARIABLE,
     AttemptSpec,
     encode_result,
+    uid_of,
 )
 from vmafx.logs import log
 from vmafx.scoring import engine
@@ -117,7 +118,7 @@ async def _run(settings: WorkerSettings, environ: Mapping[str, str]) -> ScoredAt
         model=display_name(attempt.model),
     )
     try:
-        policy = MediaPolicy.for_jobs(environ)
+        policy = MediaPolicy.for_jobs(environ, job=uid_of(attempt.id))
         threads = OptionSettings.from_environ(environ).threads
         scorer = Scorer(await engine.find_engine(environ), policy)
     except ScoringError as error:

@@ -88,12 +88,13 @@ class MemoryController(VmafxControllerServicer):
         reference: Path,
         distorted: Path,
         options: ScoringOptions | None = None,
+        output: str | None = None,
     ) -> None:
         job = wire.Job(
             id=attempt, scoring=wire.ScoringParams(reference=reference.as_uri(), distorted=distorted.as_uri())
         )
         if not self.old:
-            work = AttemptSpec(reference.as_uri(), distorted.as_uri(), options=options, id=attempt)
+            work = AttemptSpec(reference.as_uri(), distorted.as_uri(), options=options, output=output, id=attempt)
             job.name, job.work = f"job-{attempt}", msgspec.json.encode(work).decode()
             job.samples_token = f"token-{attempt}" if self.wants_samples else ""
         self.placed[attempt] = job

@@ -66,6 +66,23 @@ async def test_an_agent_reports_the_score_of_vmafx_score(
         assert await running.ended() == 0
 
 
+@pytest.mark.parametrize("allowed", [False, True])
+async def test_a_report_is_written_only_into_the_folders_that_the_agent_has_for_them(
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path, allowed: bool
+) -> None:
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    output = (reports / "report.csv").as_uri()
+    controller.place("uid-0", clips / "reference.mkv", clips / "distorted.mp4", output=output)
+    variables = {"VMAFX_OUTPUT_DIR": str(reports)} if allowed else {}
+    async with agent(controller.address, tmp_path / "state", speed, variables=variables):
+        await eventually(lambda: "uid-0" in controller.results, "the job ends")
+    result = controller.results["uid-0"]
+    assert (result.reportURI, result.fault) == ((output, None) if allowed else (None, "BadInput"))
+    assert allowed or "set VMAFX_OUTPUT_DIR on the node" in (result.message or "")
+    assert [path.name for path in reports.iterdir()] == ["report.csv"] * allowed
+
+
 async def test_a_bad_clip_is_reported_as_bad_input(
     controller: MemoryController, clips: Path, speed: Path, tmp_path: Path
 ) -> None:

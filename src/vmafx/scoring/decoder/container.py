@@ -1,5 +1,6 @@
 """Opens a clip with the allowed demuxers and decoders, and decodes its video stream."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,20 @@ from vmafx.scoring.decoder.messages import Task
 from vmafx.scoring.decoder.refused import Refused
 
 READ_SIZE = 1 << 18  # bytes
+
+
+class ClipFile(FileIO):
+    """The file of a clip."""
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """A negative error number instead of an exception: damaged clips refer to positions before their start.
+
+        Like a failed seek of a file that FFmpeg itself has opened, it need not be the end of decoding.
+        """
+        try:
+            return super().seek(offset, whence)
+        except OSError as error:
+            return -(error.errno or errno.EINVAL)
 
 
 class OpenedVideo:
@@ -72,7 +87,7 @@ def open_video(fd: int, task: Task, threads: int = 1) -> Iterator[OpenedVideo]:
     kind = "rawvideo" if task.raw else None
     os.lseek(fd, 0, os.SEEK_SET)
     with (
-        FileIO(os.dup(fd)) as file,
+        ClipFile(os.dup(fd)) as file,
         av.open(
             file, "r", format=kind, container_options=options, metadata_errors="replace", buffer_size=READ_SIZE
         ) as container,

@@ -7,6 +7,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
@@ -41,7 +42,7 @@ def inspect_clip(fd: int, task: InspectTask) -> Clip:
         matrix = display_matrix(frame)
         turned = bool(matrix) and abs(matrix[1]) > abs(matrix[0])
         pixel_aspect = float(stream.sample_aspect_ratio or 1)
-        return Clip(
+        clip = Clip(
             container=container.format.name,
             codec=stream.codec_context.name,
             width=frame.height if turned else frame.width,
@@ -63,6 +64,10 @@ def inspect_clip(fd: int, task: InspectTask) -> Clip:
             gaps=_gaps(durations),
             video_streams=video.streams,
         )
+    try:
+        return msgspec.convert(msgspec.to_builtins(clip), Clip)  # its limits are checked only in a conversion
+    except msgspec.ValidationError as error:
+        raise Refused(f"its properties are out of range: {error}") from error
 
 
 class _Demuxed:
@@ -132,7 +137,8 @@ def _frame_rate(stream: VideoStream, container: str, raw: RawFormat | None, pack
         return None
     if raw is None and packets < MIN_PACKETS_FOR_RATE:  # some containers then report the field rate
         return None
-    rate = stream.average_rate or stream.base_rate
+    # The demuxer of DV reports its time base as the average.
+    rate = stream.base_rate if container == "dv" else stream.average_rate or stream.base_rate
     return str(_snap_rate(rate)) if rate else None
 
 

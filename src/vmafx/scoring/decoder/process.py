@@ -160,12 +160,12 @@ class ClipDecoder:
         return answer
 
     def expect(self, answer: Answer, kind: type[T]) -> T:
-        """Raises BadInput for a refusal, and NodeFault for any other kind of answer."""
+        """Raises BadInput for a refusal, and for an answer to another task: the clip controls the decoder."""
         if isinstance(answer, kind):
             return answer
         if isinstance(answer, Refusal):
             raise BadInput(self._part, f"{self._opened.display_name}: {answer.why}", answer.remedy)
-        raise NodeFault(f"the decoder gave an unexpected answer for {self._opened.display_name}")
+        raise self._no_valid_answer()
 
     def failure(self, code: int, log: "DecoderLog") -> ScoringError:
         """Why a decoder process ended without an answer."""
@@ -177,7 +177,13 @@ class ClipDecoder:
         if code < 0:
             crash = f"reading it crashed ffmpeg's libraries ({exit_description(code)})"
             return BadInput(self._part, f"{self._opened.display_name}: {crash}: the clip is damaged or malicious")
+        if code == 0:
+            return self._no_valid_answer()
         return NodeFault(f"the decoder failed with {exit_description(code)}: {log.last_line()}")
+
+    def _no_valid_answer(self) -> BadInput:
+        why = "its decoder gave no valid answer: the clip is damaged or malicious"
+        return BadInput(self._part, f"{self._opened.display_name}: {why}")
 
 
 class Decoding:

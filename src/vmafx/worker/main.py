@@ -123,14 +123,15 @@ async def _run(settings: WorkerSettings, environ: Mapping[str, str]) -> ScoredAt
         reference=display_name(attempt.reference),
         distorted=display_name(attempt.distorted),
         model=display_name(attempt.model),
+        backend=attempt.backend or "",
     )
     try:
         policy = MediaPolicy.for_jobs(environ, job=uid_of(attempt.id))
-        threads = OptionSettings.from_environ(environ).threads
+        defaults = OptionSettings.from_environ(environ)
         scorer = Scorer(Engines(environ), policy)
     except ScoringError as error:
         return ScoredAttempt(failed_result(attempt.id, NodeFault(str(error))))
-    options, with_samples = ScoreOptions.of(attempt, threads), bool(settings.samples_file or settings.samples_url)
+    options, with_samples = ScoreOptions.of(attempt, defaults), bool(settings.samples_file or settings.samples_url)
     with progress_listener(settings.progress) as listener:
         return await score_attempt(attempt, options, scorer, policy, listener, with_samples=with_samples)
 

@@ -13,6 +13,7 @@ import pytest
 from tests.support.video import FFMPEG
 from tests.support.waiting import until
 from tests.support.worker_command import VMAFX, Worker, attempt
+from vmafx.api.hardware import Backend
 from vmafx.api.scoring import ScoringOptions
 from vmafx.jobs.attempt import AttemptSpec
 
@@ -130,6 +131,42 @@ def test_the_threads_of_the_job_override_those_of_the_node(worker: Worker, worke
         scored = [line for line in seen.read_text().splitlines() if "n_threads" in line]
         assert f"n_threads={threads}:" in scored[-1]
     code, result, _ = worker.run(attempt(worker_clips), VMAFX_THREADS="many")
+    assert (code, result.fault) == (4, "NodeFault")
+
+
+NO_ENGINE = "this machine has no engine for the backend {}; this version of vmafx scores on cpu only"
+
+
+@pytest.mark.parametrize(
+    ("backend", "variable", "missing"),
+    [
+        (None, "auto", None),
+        (None, "cpu", None),
+        (None, "cuda", "cuda"),
+        ("cpu", "cuda", None),  # the job's own backend wins
+        ("hip", "cpu", "hip"),
+        ("metal", "auto", "metal"),
+    ],
+)
+def test_the_backend_of_the_job_overrides_that_of_the_node_and_is_never_replaced(
+    worker: Worker, worker_clips: Path, backend: Backend | None, variable: str, missing: str | None
+) -> None:
+    code, result, _ = worker.run(attempt(worker_clips, backend=backend), VMAFX_BACKEND=variable)
+    if missing is None:
+        assert (code, result.fault, result.frames) == (0, None, 12)
+    else:
+        assert (code, result.fault, result.score) == (4, "NodeFault", None)
+        assert NO_ENGINE.format(missing) in (result.message or "")
+
+
+def test_an_unknown_backend_is_a_node_fault(worker: Worker, worker_clips: Path) -> None:
+    code, result, _ = worker.run(attempt(worker_clips), VMAFX_BACKEND="gpu")
+    assert (code, result.fault) == (4, "NodeFault")
+    assert "VMAFX_BACKEND: 'gpu' is not one of auto, cpu, cuda, hip, sycl, metal" in (result.message or "")
+
+
+def test_clips_are_not_opened_for_a_backend_without_an_engine(worker: Worker, worker_clips: Path) -> None:
+    code, result, _ = worker.run(attempt(worker_clips, "none.mp4", backend="cuda"))
     assert (code, result.fault) == (4, "NodeFault")
 
 

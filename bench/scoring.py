@@ -2,18 +2,20 @@
 
 Run by `make bench-scoring`. "By hand" means one ffmpeg with the libvmaf filter and a JSON log, and the same number of
 threads for decoders, filters and libvmaf. vmafx scores the same frames and also hashes, probes, counts and pools, with
-its cache disabled. "Two passes" decodes both clips to raw files first and scores these.
-CPU is the sum of all processes.
+its cache disabled, and decodes in confined processes. "Together" scores several clips against one reference in one
+command, and compares that with one command per clip. `--before VMAFX` names an older vmafx, to compare the start-up.
+CPU and memory are the sums over all processes; memory is the largest sum of resident pages that was seen.
 """
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 import imageio_ffmpeg
 import msgspec
@@ -21,7 +23,7 @@ import msgspec
 FFMPEG = imageio_ffmpeg.get_ffmpeg_exe()
 VMAFX = str(Path(sys.executable).with_name("vmafx"))
 SIZES = {"1080p": "1920x1080", "2160p": "3840x2160"}
-GOAL = 1.03
+GOAL, TOGETHER_GOAL, START_GOAL = 1.03, 0.9, 0.6
 
 
 class Figures(msgspec.Struct):
@@ -29,28 +31,41 @@ class Figures(msgspec.Struct):
 
     seconds: float
     cpu: float
-    own_mib: float = 0.0  # of the process itself, without its children
+    mib: float = 0.0
 
 
 def measure(*command: str | Path) -> Figures:
-    before, started, own = os.times(), time.perf_counter(), 0.0
+    before, started, most = os.times(), time.perf_counter(), 0.0
     with subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            own = max(own, _resident(process.pid))
-            time.sleep(0.01)
+            most = max(most, sum(map(_resident, _family(process.pid))))
+            time.sleep(0.02)
     seconds, after = time.perf_counter() - started, os.times()
     if process.returncode:
         raise SystemExit(f"{command[0]} failed")
     used = after.children_user + after.children_system - before.children_user - before.children_system
-    return Figures(seconds, used, own)
+    return Figures(seconds, used, most)
+
+
+def _family(pid: int) -> list[int]:
+    """A process and its descendants."""
+    found = [pid]
+    for one in found:
+        try:
+            children = Path(f"/proc/{one}/task/{one}/children").read_text().split()
+        except OSError:
+            continue
+        found += map(int, children)
+    return found
 
 
 def _resident(pid: int) -> float:
+    """In MiB; pages that processes share are divided between them."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:
         return 0.0
-    return next((int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM:")), 0.0)
+    return next((int(line.split()[1]) / 1024 for line in rollup.splitlines() if line.startswith("Pss:")), 0.0)
 
 
 def make_clips(folder: Path, size: str, frames: int) -> tuple[Path, Path]:
@@ -72,73 +87,98 @@ def by_hand(reference: Path, distorted: Path, threads: int, folder: Path) -> Fig
     return measure(FFMPEG, *quiet, *clips, *filters, "-f", "null", "-")
 
 
-def by_vmafx(reference: Path, distorted: Path, threads: int) -> Figures:
-    return measure(VMAFX, "score", reference, distorted, "--threads", str(threads), "--no-cache", "--json")
-
-
-def in_two_passes(reference: Path, distorted: Path, threads: int, folder: Path) -> Figures:
-    raw = []
-    decoding = Figures(0, 0)
-    for clip in (reference, distorted):
-        raw.append(folder / f"{clip.stem}.y4m")
-        quiet = ("-hide_banner", "-loglevel", "error", "-nostdin", "-y")
-        one = measure(FFMPEG, *quiet, "-threads", str(threads), "-i", clip, raw[-1])
-        decoding = Figures(decoding.seconds + one.seconds, decoding.cpu + one.cpu)
-    scoring = by_hand(raw[0], raw[1], threads, folder)
-    for path in raw:
-        path.unlink()
-    return Figures(decoding.seconds + scoring.seconds, decoding.cpu + scoring.cpu)
+def by_vmafx(reference: Path, *distorted: Path, threads: int | None = None, program: str = VMAFX) -> Figures:
+    options = ("--no-cache", "--json", "--quiet", *(("--threads", str(threads)) if threads else ()))
+    return measure(program, "score", reference, *distorted, *options)
 
 
 def compare(folder: Path, name: str, frames: int, rounds: int) -> None:
     reference, distorted = make_clips(folder, SIZES[name], frames)
     print(f"\n{name}, {frames} frames, medians of {rounds} rounds in turns\n", flush=True)
-    heads = ("threads", "by hand, s", "vmafx score, s", "ratio", "goal", "CPU ratio", "own memory, MiB")
+    heads = (
+        "threads",
+        "by hand, s",
+        "vmafx score, s",
+        "ratio",
+        "goal",
+        "CPU ratio",
+        "by hand, MiB",
+        "vmafx score, MiB",
+    )
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-    for threads in (1, 2):
+    for threads in sorted({1, os.cpu_count() or 1}):
         hand: list[Figures] = []
         ours: list[Figures] = []
         for number in range(rounds):
             log(f"{name}, {threads} threads, round {number + 1} of {rounds}")
             if number % 2:
                 hand.append(by_hand(reference, distorted, threads, folder))
-            ours.append(by_vmafx(reference, distorted, threads))
+            ours.append(by_vmafx(reference, distorted, threads=threads))
             if not number % 2:
                 hand.append(by_hand(reference, distorted, threads, folder))
-        seconds = [statistics.median(one.seconds for one in side) for side in (hand, ours)]
-        cpu = [statistics.median(one.cpu for one in side) for side in (hand, ours)]
-        own = max(one.own_mib for one in ours)
+        seconds = [median(one.seconds for one in side) for side in (hand, ours)]
+        cpu = [median(one.cpu for one in side) for side in (hand, ours)]
+        mib = [max(one.mib for one in side) for side in (hand, ours)]
         print(
             f"| {threads} | {seconds[0]:.2f} | {seconds[1]:.2f} | {seconds[1] / seconds[0]:.3f} | {GOAL} |"
-            f" {cpu[1] / cpu[0]:.3f} | {own:.0f} |",
+            f" {cpu[1] / cpu[0]:.3f} | {mib[0]:.0f} | {mib[1]:.0f} |",
             flush=True,
         )
-    if name == "1080p":
-        compare_passes(reference, distorted, folder, rounds)
-        fixed_cost(folder, rounds)
 
 
-def compare_passes(reference: Path, distorted: Path, folder: Path, rounds: int) -> None:
-    one = [by_vmafx(reference, distorted, 2) for _ in range(rounds)]
-    two = [in_two_passes(reference, distorted, 2, folder) for _ in range(rounds)]
-    seconds = [statistics.median(run.seconds for run in side) for side in (one, two)]
-    print(f"\none pass {seconds[0]:.2f} s, two passes {seconds[1]:.2f} s: {seconds[0] / seconds[1]:.2f}", flush=True)
+def compare_together(folder: Path, frames: int, rounds: int) -> None:
+    """An FFV1 reference, which is slow to decode, and four distorted clips."""
+    source, first = make_clips(folder, SIZES["1080p"], frames)
+    reference = folder / "reference.mkv"
+    quiet = (FFMPEG, "-hide_banner", "-loglevel", "error", "-nostdin", "-y")
+    ffv1 = ("-c:v", "ffv1", "-level", "3", "-slices", "4")
+    subprocess.run([*quiet, "-i", source, *ffv1, reference], check=True)
+    clips = [first, *(folder / f"distorted-{number}.mp4" for number in (1, 2, 3))]
+    for quality, clip in zip(("30", "38", "42"), clips[1:], strict=True):
+        x264 = ("-c:v", "libx264", "-preset", "veryfast", "-crf", quality)
+        subprocess.run([*quiet, "-i", source, *x264, clip], check=True)
+    together: list[Figures] = []
+    single: list[Figures] = []
+    for number in range(rounds):
+        log(f"together, round {number + 1} of {rounds}")
+        together.append(by_vmafx(reference, *clips))
+        runs = [by_vmafx(reference, clip) for clip in clips]
+        single.append(
+            Figures(sum(one.seconds for one in runs), sum(one.cpu for one in runs), max(one.mib for one in runs))
+        )
+    seconds = [median(one.seconds for one in side) for side in (together, single)]
+    cpu = [median(one.cpu for one in side) for side in (together, single)]
+    mib = [max(one.mib for one in side) for side in (together, single)]
+    print(
+        f"\nFFV1 1080p reference and four clips, {frames} frames: together {seconds[0]:.2f} s,"
+        f" one by one {seconds[1]:.2f} s: {seconds[0] / seconds[1]:.3f} (goal {TOGETHER_GOAL});"
+        f" CPU {cpu[0] / cpu[1]:.3f}; memory {mib[0]:.0f} and {mib[1]:.0f} MiB",
+        flush=True,
+    )
 
 
-def fixed_cost(folder: Path, rounds: int) -> None:
+def start_up(folder: Path, rounds: int, before: str) -> None:
     """The fixed cost: two frames of the smallest size."""
     small = folder / "small.mkv"
     quiet = (FFMPEG, "-hide_banner", "-loglevel", "error", "-nostdin", "-y")
     subprocess.run([*quiet, "-f", "lavfi", "-i", "testsrc2=s=64x64:d=0.08", small], check=True)
-    hand = [by_hand(small, small, 1, folder) for _ in range(3 * rounds)]
-    ours = [by_vmafx(small, small, 1) for _ in range(3 * rounds)]
-    median = statistics.median
-    print(
-        f"\nwhole command on two frames of 64x64: by hand {median(one.seconds for one in hand):.2f} s, vmafx score"
-        f" {median(one.seconds for one in ours):.2f} s, {median(one.cpu for one in ours):.2f} CPU-s,"
-        f" {max(one.own_mib for one in ours):.0f} MiB",
-        flush=True,
-    )
+    contestants: dict[str, Callable[[], Figures]] = {
+        "by hand": lambda: by_hand(small, small, 1, folder),
+        "vmafx score": lambda: by_vmafx(small, small, threads=1),
+    }
+    if before:
+        contestants["before"] = lambda: by_vmafx(small, small, threads=1, program=before)
+    runs: dict[str, list[Figures]] = {name: [] for name in contestants}
+    for _ in range(5 * rounds):
+        for name, run in contestants.items():
+            runs[name].append(run())
+    print("\nwhole command on two frames of 64x64, medians\n\n| | s | CPU-s | MiB |\n|---|---|---|---|")
+    for name, figures in runs.items():
+        seconds, cpu = median(one.seconds for one in figures), median(one.cpu for one in figures)
+        print(f"| {name} | {seconds:.3f} | {cpu:.3f} | {max(one.mib for one in figures):.0f} |", flush=True)
+    if before:
+        ratio = median(one.seconds for one in runs["vmafx score"]) / median(one.seconds for one in runs["before"])
+        print(f"\nto before: {ratio:.3f} (goal {START_GOAL})")
 
 
 def log(text: str) -> None:
@@ -147,13 +187,18 @@ def log(text: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", default="1080p,2160p")
+    parser.add_argument("--sizes", default="1080p,2160p", help="sizes to compare; empty for none")
     parser.add_argument("--frames", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--together", type=int, default=100, metavar="FRAMES", help="0 to leave it out")
+    parser.add_argument("--before", default="", metavar="VMAFX", help="an older vmafx, for the start-up")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        for name in arguments.sizes.split(","):
+        start_up(Path(folder), arguments.rounds, arguments.before)
+        for name in filter(None, arguments.sizes.split(",")):
             compare(Path(folder), name, arguments.frames, arguments.rounds)
+        if arguments.together:
+            compare_together(Path(folder), arguments.together, arguments.rounds)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 import grpc
 import msgspec
 
+from vmafx.api.hardware import Backend
 from vmafx.api.scoring import ScoringOptions
 from vmafx.devcluster.cluster import free_port
 from vmafx.jobs.attempt import AttemptResult, AttemptSpec
@@ -88,12 +89,15 @@ class MemoryController(VmafxControllerServicer):
         reference: Path,
         distorted: Path,
         options: ScoringOptions | None = None,
+        output: str | None = None,
+        backend: Backend | None = None,
     ) -> None:
-        job = wire.Job(
-            id=attempt, scoring=wire.ScoringParams(reference=reference.as_uri(), distorted=distorted.as_uri())
-        )
+        scoring = wire.ScoringParams(reference=reference.as_uri(), distorted=distorted.as_uri(), backend=backend or "")
+        job = wire.Job(id=attempt, scoring=scoring)
         if not self.old:
-            work = AttemptSpec(reference.as_uri(), distorted.as_uri(), options=options, id=attempt)
+            work = AttemptSpec(
+                reference.as_uri(), distorted.as_uri(), backend=backend, options=options, output=output, id=attempt
+            )
             job.name, job.work = f"job-{attempt}", msgspec.json.encode(work).decode()
             job.samples_token = f"token-{attempt}" if self.wants_samples else ""
         self.placed[attempt] = job

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ class Worker:
         self._folder = folder
         self.result_file = folder / "result"
 
-    def start(self, attempt: AttemptSpec | str, **variables: str) -> "subprocess.Popen[str]":
+    def start(
+        self, attempt: AttemptSpec | str, *, command: Sequence[str] = COMMAND, **variables: str
+    ) -> "subprocess.Popen[str]":
         spec = attempt if isinstance(attempt, str) else msgspec.json.encode(attempt).decode()
         environment = {
             "VMAFX_WORK": spec,
@@ -30,7 +33,7 @@ class Worker:
             "PATH": f"{PROGRAMS}:{os.environ['PATH']}",
         }
         return subprocess.Popen(
-            COMMAND,
+            command,
             env=environment | variables,
             cwd=self._folder,
             stdout=subprocess.PIPE,

@@ -150,14 +150,16 @@ class ControllerLink:
 
 
 def worker_task(job: wire.Job, backend: str, threads: int, *, samples: bool = False) -> WorkerTask:
-    """The task of a worker. An old controller sends clips and a model, and no AttemptSpec."""
+    """The task of a worker. An old controller sends clips, a model and a backend, and no AttemptSpec."""
     scoring, work = job.scoring, job.work
     if not work:
         spec = AttemptSpec(scoring.reference, scoring.distorted, id=job.id)
         if scoring.model:
             spec = msgspec.structs.replace(spec, model=scoring.model)
+        if scoring.backend:
+            spec = msgspec.structs.replace(spec, backend=scoring.backend)
         work = msgspec.json.encode(spec).decode()
-    return WorkerTask(job.id, work, scoring.backend or backend, threads, samples)
+    return WorkerTask(job.id, work, backend, threads, samples)
 
 
 def result_message(done: SpooledResult) -> wire.ReportResultRequest:

@@ -127,7 +127,7 @@ async def _run_agent(
             raise _folder_error(folder, error) from error
         with closing(SampleSpool(folder / "samples", settings.samples_mib << 20)) as samples:
             spools = AgentSpools(results, samples)
-            agent = Agent(link, request, runner, spools, device.backends[0], usable_cores())
+            agent = Agent(link, request, runner, spools, device.worker_backend, usable_cores())
             await agent.run(stop, stop_now, settings.drain)
     except* Superseded as group:
         # The exit code of wrong settings: after a restart the two agents would stop each other's jobs again and again.

@@ -4,9 +4,9 @@ import os
 import re
 import socket
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
-from vmafx.api.hardware import Backend
+from vmafx.api.hardware import AUTO, BACKEND_VARIABLE, Backend, parse_backend
 from vmafx.api.node import AGENT_NAME
 from vmafx.logs import LEVELS, LogFormat, LogLevel
 from vmafx.settings import Setting, Settings, at_least, one_of, parse_bool
@@ -44,10 +44,6 @@ def _name(text: str) -> str:
 def host_label(host: str) -> str:
     """A host name as a DNS label, the form of a VmafxNode's name."""
     return re.sub(r"[^a-z0-9]+", "-", host.lower())[:MAX_LABEL].strip("-")
-
-
-def _backend(text: str) -> str | None:
-    return one_of(*get_args(Backend))(text) if text else None
 
 
 def _token(text: str) -> Path | None:
@@ -105,8 +101,8 @@ class AgentSettings(Settings):
         flag="--capacity", variable="VMAFX_AGENT_CAPACITY", parse=at_least(0), metavar="N",
     )]
     backend: Annotated[Backend | None, Setting(
-        "Backend to use: cpu, cuda, hip, sycl or metal (default: detected).",
-        flag="--backend", variable="VMAFX_BACKEND", parse=_backend, metavar="BACKEND",
+        "Backend of the device to register with: cpu, cuda, hip, sycl or metal; auto: detected.", default=AUTO,
+        flag="--backend", variable=BACKEND_VARIABLE, parse=parse_backend, metavar="BACKEND",
     )]
     labels: Annotated[dict[str, str], Setting(
         "Label of a VmafxNode that the agent creates; repeat the flag, or separate labels by commas.",

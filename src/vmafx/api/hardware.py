@@ -1,11 +1,14 @@
 """The hardware vendors that jobs can run on, with their backends and Pod resources. Pure."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 from vmafx.api.meta import ApiModel
 
 Vendor = Literal["nvidia", "amd", "intel", "apple", "cpu"]
 Backend = Literal["cpu", "cuda", "hip", "sycl", "metal"]
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
+BACKEND_VARIABLE = "VMAFX_BACKEND"
+AUTO = "auto"  # as text, for no backend: the best engine of the machine
 
 
 class Hardware(ApiModel):
@@ -25,6 +28,16 @@ HARDWARE: dict[Vendor, Hardware] = {
     "cpu": Hardware("cpu"),
 }
 INTEL_DEVICE = HARDWARE["intel"].resource or ""  # of the i915 driver; gpu.intel.com/xe for the xe driver
+
+
+def parse_backend(text: str) -> Backend | None:
+    """A backend as people write it; None for `auto` and for an empty text. Raises ValueError."""
+    if text in {"", AUTO}:
+        return None
+    for backend in BACKENDS:
+        if text == backend:
+            return backend
+    raise ValueError(f"{text!r} is not one of {', '.join((AUTO, *BACKENDS))}")
 
 
 def gpu_resource(vendor: Vendor, intel_device: str) -> str | None:

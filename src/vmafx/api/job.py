@@ -20,7 +20,6 @@ from vmafx.api.fields import (
     doc,
     schema,
 )
-from vmafx.api.hardware import Backend
 from vmafx.api.meta import (
     AGE,
     ApiModel,
@@ -47,9 +46,6 @@ MAX_JOB_NAME = 52  # a Pod name, which is also a label value, is the job's name 
 class VmafxJobSpec(ScoringSpec):
     """Desired state of a VmafxJob: the clips, how and where to score them, and the limits."""
 
-    backend: Annotated[
-        Backend | None, doc("Backend to score on. If unset, any node can take the job, GPU nodes first.")
-    ] = None
     priority: Annotated[
         int,
         Meta(ge=0, le=1_000_000_000),

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from vmafx.api.fields import ModelName, Uri, doc, pattern, schema
+from vmafx.api.hardware import Backend
 from vmafx.api.meta import ApiModel
 
 DEFAULT_MODEL = "vmaf_v0.6.1"
@@ -66,7 +67,7 @@ class ScoringOptions(ApiModel):
 
 
 class ScoringSpec(ApiModel):
-    """The clips to score, the model and options, and where to write the report."""
+    """The clips to score, the model, backend and options, and where to write the report."""
 
     reference: Annotated[Uri, doc("URI of the reference clip.")]
     distorted: Annotated[Uri, doc("URI of the distorted clip, which is scored.")]
@@ -79,6 +80,13 @@ class ScoringSpec(ApiModel):
     model: Annotated[
         ModelName, doc(f"Name of a built-in VMAF model, or URI of a model. Defaults to {DEFAULT_MODEL}.")
     ] = DEFAULT_MODEL
+    backend: Annotated[
+        Backend | None,
+        doc(
+            "Backend to score on. A machine without an engine for it fails the attempt; this version has one for cpu "
+            "only. If unset, any node can take the job, GPU nodes first, and scores with the best engine it has."
+        ),
+    ] = None
     options: Annotated[ScoringOptions | None, doc("Scoring options. If unset, the defaults of the options apply.")] = (
         None
     )

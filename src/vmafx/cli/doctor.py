@@ -44,7 +44,7 @@ def _facts(report: DoctorReport) -> list[tuple[str, str]]:
         ("libvmaf", "yes" if report.libvmaf else "no"),
         ("models", ", ".join(report.models) or "none"),
         ("encoders", ", ".join(report.encoders) or "none"),
-        ("prober", report.prober),
+        ("decoder", report.decoder),
         ("URIs", ", ".join(report.schemes)),
         ("machine", f"{report.machine}, {report.cores} cores"),
         ("sandbox", report.sandbox),

@@ -6,9 +6,9 @@ from vmafx.api.job import JobView
 from vmafx.api.meta import ApiModel, MetaView
 from vmafx.api.node import NodeView
 from vmafx.api.training import DataSource
+from vmafx.jobs.attempt import uid_of
 from vmafx.jobs.cache import jobs_informer
 from vmafx.jobs.sample_keys import matching_trainings
-from vmafx.jobs.state import uid_of
 from vmafx.kube import NODES, TRAININGS, Client, ObjectKey
 from vmafx.runtime.informer import Informer, OptionalInformer
 

@@ -10,7 +10,8 @@ from vmafx.auth.cache import ExpiringCache
 from vmafx.clock import loop_time, utc_now
 from vmafx.controller.caches import BY_NODE, ControllerCaches, node_of
 from vmafx.controller.sessions import Session
-from vmafx.jobs.state import is_current_attempt, uid_of
+from vmafx.jobs.attempt import uid_of
+from vmafx.jobs.state import is_current_attempt
 from vmafx.kube import JOBS, Client, ObjectKey, key_of
 from vmafx.kube.errors import Conflict, KubeError, NotFound
 from vmafx.runtime.store import ObjectChange

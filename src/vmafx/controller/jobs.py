@@ -14,7 +14,7 @@ from vmafx.controller.caches import ControllerCaches
 from vmafx.controller.errors import invalid_object, namespace_not_found
 from vmafx.controller.messages import is_cancelled
 from vmafx.http.errors import StatusError
-from vmafx.jobs.state import uid_of
+from vmafx.jobs.attempt import uid_of
 from vmafx.kube import JOBS, NAMESPACES, Client, ObjectKey, key_of
 from vmafx.kube.errors import AlreadyExists, BadRequest, Conflict, Expired, Forbidden, Invalid, NotFound
 from vmafx.kube.resources import UntypedObject

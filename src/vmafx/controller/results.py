@@ -11,11 +11,11 @@ from vmafx.clock import loop_time, utc_now
 from vmafx.controller.caches import ControllerCaches
 from vmafx.controller.sessions import Session
 from vmafx.http.errors import StatusError
-from vmafx.jobs.attempt import AttemptResult
+from vmafx.jobs.attempt import AttemptResult, uid_of
 from vmafx.jobs.metrics import JobMetrics
 from vmafx.jobs.outcome import failed_attempt, outcome_of
 from vmafx.jobs.outcome_writer import OutcomeWriter
-from vmafx.jobs.state import is_current_attempt, uid_of
+from vmafx.jobs.state import is_current_attempt
 from vmafx.kube import JOBS, Client, ObjectKey, key_of
 from vmafx.kube.errors import Conflict, Invalid, NotFound
 from vmafx.runtime.events import EventRecorder

@@ -10,7 +10,7 @@ from vmafx.operator.kinds import RECONCILED_KINDS
 from vmafx.operator.settings import OperatorSettings
 from vmafx.reports import ReportSettings
 from vmafx.scoring.engines.ffmpeg import EngineSettings
-from vmafx.scoring.media.policy import JobSettings, MediaPolicy
+from vmafx.scoring.media.policy import JobMediaSettings, MediaPolicy
 from vmafx.scoring.request import OptionSettings
 from vmafx.settings import Setting, Settings, declared
 from vmafx.trainer.settings import TrainerSettings
@@ -18,7 +18,7 @@ from vmafx.worker.main import WorkerSettings
 
 SECTIONS: dict[str, tuple[type[Settings], ...]] = {
     "Scoring": (EngineSettings, OptionSettings, ReportSettings, MediaPolicy),
-    "Worker": (WorkerSettings, JobSettings),
+    "Worker": (WorkerSettings, JobMediaSettings),
     "Operator": (OperatorSettings, *(kind.settings for kind in RECONCILED_KINDS)),
     "Controller": (ControllerSettings,),
     "Agent": (AgentSettings,),

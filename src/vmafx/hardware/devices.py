@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from vmafx.api.hardware import HARDWARE, Backend, Vendor
+from vmafx.api.hardware import AUTO, HARDWARE, Backend, Vendor
 from vmafx.cores import usable_cores
 from vmafx.logs import log
 from vmafx.process.child import SpawnFailed, run_command
@@ -33,6 +33,15 @@ class Device(msgspec.Struct, frozen=True):
     def backends(self) -> tuple[Backend, ...]:
         own = HARDWARE[self.vendor].backend
         return ("cpu",) if own == "cpu" else (own, "cpu")
+
+    @property
+    def worker_backend(self) -> str:
+        """VMAFX_BACKEND of a worker on a machine that registers with this device.
+
+        A machine that registers with its CPU must not use a GPU. One with a GPU scores jobs without a backend with the
+        best engine it has, which may be that of the CPU.
+        """
+        return "cpu" if self.vendor == "cpu" else AUTO
 
 
 class HostHardware:

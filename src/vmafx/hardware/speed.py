@@ -66,7 +66,7 @@ async def _measure(folder: Path, device: Device, environ: Mapping[str, str]) -> 
         reference, distorted = (clip.as_uri() for clip in clips)
         work = msgspec.json.encode(AttemptSpec(reference, distorted, id="speed")).decode()
         runner = WorkerRunner(Path(temporary) / "work", unlimited)
-        async with runner.start(WorkerTask("speed", work, device.backends[0])) as job:
+        async with runner.start(WorkerTask("speed", work, device.worker_backend)) as job:
             result = await job.wait()
             progress = job.progress()
     if result.fault is not None:

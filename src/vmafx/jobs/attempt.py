@@ -41,6 +41,12 @@ class AttemptSpec(_UncheckedSpec, kw_only=True):
     id: str
 
 
+def uid_of(attempt: str) -> str:
+    """The uid of the job in the id of an attempt; empty if it is not a valid id."""
+    uid, _, number = attempt.rpartition("-")
+    return uid if number.isdecimal() else ""
+
+
 class AttemptResult(ApiModel):
     """A score, or the fault that prevented it."""
 

@@ -7,7 +7,7 @@ from vmafx.api.job import JobView
 from vmafx.api.meta import Condition
 from vmafx.api.scoring import ScoringSpec
 from vmafx.backoff import Backoff
-from vmafx.jobs.attempt import AttemptSpec
+from vmafx.jobs.attempt import AttemptSpec, uid_of
 from vmafx.kube import ObjectKey
 from vmafx.runtime.conditions import find_condition
 
@@ -20,12 +20,6 @@ GateReason = Literal["Cancelled", "Suspended", "DeadlineExceeded", "Placed", "Aw
 def attempt_id(job: JobView, attempt: int) -> str:
     """The id of an attempt in the status, in specs and in results."""
     return f"{job.metadata.uid}-{attempt}"
-
-
-def uid_of(attempt: str) -> str:
-    """The uid of the job in the id of an attempt; empty if it is not a valid id."""
-    uid, _, number = attempt.rpartition("-")
-    return uid if number.isdecimal() else ""
 
 
 def is_external(job: JobView) -> bool:

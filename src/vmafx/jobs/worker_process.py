@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from vmafx.api.hardware import BACKEND_VARIABLE
 from vmafx.jobs.attempt import SAMPLES_FILE_VARIABLE, SPEC_VARIABLE, AttemptResult, decode_result
 from vmafx.logs import log
 from vmafx.process.child import exit_description
@@ -45,7 +46,7 @@ class WorkerTask(msgspec.Struct, frozen=True):
 
     id: str
     spec: str  # an AttemptSpec as JSON
-    backend: str
+    backend: str  # if the job names none; "auto" for the best engine of the machine
     threads: int | None = None  # if neither the job nor VMAFX_THREADS says how many
     samples: bool = False  # whether the worker is to write samples, too
 
@@ -135,7 +136,7 @@ async def _worker(
     temporary = folder / "tmp"
     variables = {
         SPEC_VARIABLE: task.spec,
-        "VMAFX_BACKEND": task.backend,
+        BACKEND_VARIABLE: task.backend,
         "VMAFX_ANSWER_FILE": str(_result_file(folder)),
         "VMAFX_PROGRESS_FILE": str(_progress_file(folder)),
         "TMPDIR": str(temporary),

@@ -14,11 +14,11 @@ import msgspec
 from vmafx.atomic_write import write_atomic_with
 from vmafx.reports.page import html
 from vmafx.scoring.errors import DISK_ERRORS, BadInput, NodeFault
+from vmafx.scoring.media.policy import OUTPUT_DIR
 from vmafx.scoring.result import FramePair, Report
 from vmafx.settings import Setting, Settings
 
 FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes such a cell for a formula
-OUTPUT_DIR = "VMAFX_OUTPUT_DIR"
 
 Renderer = Callable[[Sequence[Report], Mapping[str, Sequence[FramePair]]], Iterator[bytes]]
 BLOCK = 4096  # rows of a CSV report that are in memory at once
@@ -34,8 +34,9 @@ class ReportSettings(Settings):
     """Where reports are written."""
 
     output_dir: Annotated[Path | None, Setting(
-        "Folder for `vmafx score --report` with a relative path (default: the current folder).",
-        variable=OUTPUT_DIR, parse=lambda text: Path(text) if text else None,
+        "Folder for `vmafx score --report` with a relative path (default: the current folder). Of several, separated by"
+        " colons, the first.",
+        variable=OUTPUT_DIR, parse=lambda text: next((Path(folder) for folder in text.split(":") if folder), None),
     )] = None  # fmt: skip
 
 

@@ -67,9 +67,10 @@ class BatchScorer:
     ) -> list[ClipScored | ClipFailed]:
         """One outcome per clip, in order. Calls `on_failure` as soon as a clip fails.
 
-        Raises ScoringError if the reference or the options are bad.
+        Raises ScoringError if the reference or the options are bad, or there is no engine for the backend.
         """
         check_options(self._options)
+        self._scorer.check_backend(self._options)
         parallel, threads = divide_cores(usable_cores(), len(distorted), self._parallel, self._options.threads)
         options = msgspec.structs.replace(self._options, threads=threads)
         async with AsyncExitStack() as stack:

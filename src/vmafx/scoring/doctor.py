@@ -28,7 +28,7 @@ class DoctorReport(msgspec.Struct, frozen=True):
     libvmaf: bool
     models: tuple[str, ...]
     encoders: tuple[str, ...]
-    prober: str
+    decoder: str
     schemes: tuple[str, ...]
     cores: int
     temporary: str
@@ -48,7 +48,7 @@ async def examine() -> DoctorReport:
         libvmaf="libvmaf" in build.filters,
         models=models,
         encoders=tuple(name for name in ENCODERS if name in build.encoders),
-        prober=f"PyAV {av.__version__}, libavcodec {'.'.join(map(str, av.library_versions['libavcodec']))}",
+        decoder=f"PyAV {av.__version__}, libavcodec {'.'.join(map(str, av.library_versions['libavcodec']))}",
         schemes=tuple(name for name, scheme in SCHEMES.items() if scheme.is_installed()),
         cores=usable_cores(),
         temporary=folder,

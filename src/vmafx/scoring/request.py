@@ -6,7 +6,7 @@ from typing import Annotated, Self, get_type_hints
 import msgspec
 
 from vmafx import settings
-from vmafx.api.hardware import Backend
+from vmafx.api.hardware import AUTO, BACKEND_VARIABLE, BACKENDS, Backend, parse_backend
 from vmafx.api.schema import expected, field_schema
 from vmafx.api.scoring import DEFAULT_MODEL, MAX_THREADS, RawFormat, ScoringOptions, ScoringSpec
 from vmafx.cores import usable_cores
@@ -29,6 +29,11 @@ class OptionSettings(Settings):
     threads: Annotated[int | None, Setting(
         "Threads per score if neither the job nor the flag sets them; 0 for all cores.", default="0",
         flag="--threads", variable="VMAFX_THREADS", parse=_parse_threads,
+    )] = None  # fmt: skip
+    backend: Annotated[Backend | None, Setting(
+        f"Backend to score on if neither the job nor the flag names one: {', '.join(BACKENDS)}; "
+        f"{AUTO} for the best engine of the machine.",
+        default=AUTO, flag="--backend", variable=BACKEND_VARIABLE, parse=parse_backend,
     )] = None  # fmt: skip
 
     @classmethod
@@ -61,10 +66,14 @@ class ScoreOptions(ScoringOptions, kw_only=True):
     damaged: bool = False  # score damaged clips as they decode
 
     @classmethod
-    def of(cls, spec: ScoringSpec, threads: int | None = None) -> Self:
-        """The options of a job; `threads` applies if the job does not set them."""
-        given = spec.options or ScoringOptions()
-        return cls(model=spec.model, **msgspec.structs.asdict(given) | {"threads": given.threads or threads})
+    def of(cls, spec: ScoringSpec, defaults: OptionSettings | None = None) -> Self:
+        """The options of a job; `defaults` apply where the job sets nothing."""
+        given, defaults = spec.options or ScoringOptions(), defaults or OptionSettings()
+        return cls(
+            model=spec.model,
+            backend=spec.backend or defaults.backend,
+            **msgspec.structs.asdict(given) | {"threads": given.threads or defaults.threads},
+        )
 
     def thread_count(self) -> int:
         return self.threads or min(usable_cores(), MAX_THREADS)

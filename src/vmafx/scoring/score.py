@@ -87,6 +87,7 @@ class Scorer:
         listener: ProgressListener = ignore_progress,
     ) -> Report:
         options = options or ScoreOptions()
+        self.check_backend(options)
         async with (
             self.open(reference, "reference", listener) as first,
             self.open(distorted, "distorted", listener) as second,
@@ -110,6 +111,10 @@ class Scorer:
         finally:
             task.cancel()
             await asyncio.wait([task])
+
+    def check_backend(self, options: ScoreOptions) -> None:
+        """Raises NodeFault if there is no engine for the backend, before clips are opened."""
+        self._engines.check(options.backend)
 
     def is_local(self, source: Source, part: InputPart) -> bool:
         """Whether the clip is read without a download. Raises BadInput if the policy forbids its scheme."""

@@ -21,6 +21,7 @@ from vmafx.jobs.attempt import (
     SPEC_VARIABLE,
     AttemptSpec,
     encode_result,
+    uid_of,
 )
 from vmafx.logs import log
 from vmafx.scoring.engines.find import Engines
@@ -34,6 +35,7 @@ from vmafx.worker.samples import push_samples, write_samples
 from vmafx.worker.score import ScoredAttempt, failed_result, progress_listener, score_attempt
 
 STOP_EXIT_CODE = 128 + signal.SIGTERM
+ENDPOINTS = {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"}
 
 
 class WorkerSettings(Settings):
@@ -94,9 +96,15 @@ def use_credentials(environ: MutableMapping[str, str]) -> None:
     Without an access key of its own, a job cannot choose the endpoint: the node's key would be used there.
     """
     given = {name: environ.pop(f"{CREDENTIAL_PREFIX}{name}", "") for name in CREDENTIAL_VARIABLES}
-    own_key = bool(given["AWS_ACCESS_KEY_ID"]) and "AWS_ACCESS_KEY_ID" not in environ
+    ignored = set[str]()
+    if "AWS_ACCESS_KEY_ID" in environ or not given["AWS_ACCESS_KEY_ID"]:
+        ignored |= {name for name in given if name.startswith("AWS_")}
+    if environ.keys() & ENDPOINTS:  # either of them would override the other
+        ignored |= ENDPOINTS
+    if "GOOGLE_APPLICATION_CREDENTIALS" in environ:
+        ignored.add("GOOGLE_APPLICATION_CREDENTIALS_JSON")
     for name, value in given.items():
-        if value and (own_key or not name.startswith("AWS_")):
+        if value and name not in ignored:
             environ.setdefault(name, value)
 
 
@@ -115,14 +123,15 @@ async def _run(settings: WorkerSettings, environ: Mapping[str, str]) -> ScoredAt
         reference=display_name(attempt.reference),
         distorted=display_name(attempt.distorted),
         model=display_name(attempt.model),
+        backend=attempt.backend or "",
     )
     try:
-        policy = MediaPolicy.for_jobs(environ)
-        threads = OptionSettings.from_environ(environ).threads
+        policy = MediaPolicy.for_jobs(environ, job=uid_of(attempt.id))
+        defaults = OptionSettings.from_environ(environ)
         scorer = Scorer(Engines(environ), policy)
     except ScoringError as error:
         return ScoredAttempt(failed_result(attempt.id, NodeFault(str(error))))
-    options, with_samples = ScoreOptions.of(attempt, threads), bool(settings.samples_file or settings.samples_url)
+    options, with_samples = ScoreOptions.of(attempt, defaults), bool(settings.samples_file or settings.samples_url)
     with progress_listener(settings.progress) as listener:
         return await score_attempt(attempt, options, scorer, policy, listener, with_samples=with_samples)
 

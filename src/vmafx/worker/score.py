@@ -14,7 +14,7 @@ from vmafx.logs import log
 from vmafx.reports import render_report, shows_pictures
 from vmafx.scoring.batch import WORST_FRAMES, BatchScorer, ClipFailed, ClipScored
 from vmafx.scoring.errors import BadInput, EngineFailure, ScoringError
-from vmafx.scoring.media.access import deliver_report
+from vmafx.scoring.media.access import check_output, deliver_report
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.uri import display_name
 from vmafx.scoring.request import ScoreOptions, Source
@@ -45,6 +45,8 @@ async def score_attempt(
 ) -> ScoredAttempt:
     """Never raises ScoringError: a failure is a result too."""
     try:
+        if attempt.output:
+            await check_output(attempt.output, policy)
         scored = await _score(attempt, options, scorer, listener)
         report_uri = None
         if attempt.output:

@@ -16,13 +16,15 @@ from tests.support.memory_controller import MemoryController
 from tests.support.video import ffmpeg
 from tests.support.waiting import eventually
 from vmafx.agent.agent import threads_per_job
+from vmafx.api.hardware import Backend
 from vmafx.api.scoring import ScoringOptions
 from vmafx.cores import usable_cores
-from vmafx.hardware.devices import HostHardware
+from vmafx.hardware.devices import Device, HostHardware
 from vmafx.hardware.speed import frames_per_second
 from vmafx.scoring.errors import NodeFault
 
 SLOW = ScoringOptions(threads=1)
+BACKENDS_OF_ATTEMPTS: dict[str, Backend | None] = {"any": None, "cpu": "cpu", "cuda": "cuda"}
 
 
 def expected(clips: Path) -> float:
@@ -64,6 +66,23 @@ async def test_an_agent_reports_the_score_of_vmafx_score(
         assert list((tmp_path / "work").iterdir()) == []
         running.process.terminate()
         assert await running.ended() == 0
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+async def test_a_report_is_written_only_into_the_folders_that_the_agent_has_for_them(
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path, allowed: bool
+) -> None:
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    output = (reports / "report.csv").as_uri()
+    controller.place("uid-0", clips / "reference.mkv", clips / "distorted.mp4", output=output)
+    variables = {"VMAFX_OUTPUT_DIR": str(reports)} if allowed else {}
+    async with agent(controller.address, tmp_path / "state", speed, variables=variables):
+        await eventually(lambda: "uid-0" in controller.results, "the job ends")
+    result = controller.results["uid-0"]
+    assert (result.reportURI, result.fault) == ((output, None) if allowed else (None, "BadInput"))
+    assert allowed or "set VMAFX_OUTPUT_DIR on the node" in (result.message or "")
+    assert [path.name for path in reports.iterdir()] == ["report.csv"] * allowed
 
 
 async def test_a_bad_clip_is_reported_as_bad_input(
@@ -282,6 +301,32 @@ async def test_a_result_that_cannot_be_reported_during_the_drain_is_kept(
         assert await running.ended() == 0
         assert running.has_logged("result not reported; it is kept")
     assert len(spooled(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("old", [False, True])
+async def test_an_agent_with_a_gpu_scores_jobs_without_a_backend_and_fails_those_for_the_gpu(
+    controller: MemoryController, clips: Path, speed: Path, tmp_path: Path, old: bool
+) -> None:
+    controller.old = old
+    clip_pair = (clips / "reference.mkv", clips / "distorted.mp4")
+    for attempt, backend in BACKENDS_OF_ATTEMPTS.items():
+        controller.place(attempt, *clip_pair, backend=backend)
+    gpu_speed, measured = tmp_path / "speed.json", json.loads(speed.read_text())
+    gpu_speed.write_text(json.dumps(measured | {"device": "nvidia (not detected)"}))
+    async with agent(controller.address, tmp_path / "state", gpu_speed, "--backend", "cuda", "--capacity", "1"):
+        await eventually(lambda: len(controller.results) == 3, "all are reported")
+    (request,) = controller.calls("RegisterNode")
+    assert (request.capability.gpu_vendor, request.capability.backends) == ("nvidia", ["cuda", "cpu"])
+    assert {one: result.fault for one, result in controller.results.items()} == {
+        "any": None, "cpu": None, "cuda": "NodeFault",
+    }  # fmt: skip
+    assert "no engine for the backend cuda" in (controller.results["cuda"].message or "")
+    assert controller.results["any"].score == controller.results["cpu"].score == expected(clips)
+
+
+async def test_the_speed_of_a_machine_with_a_gpu_is_that_of_its_best_engine(tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "VMAFX_BACKEND": "cuda"}
+    assert await frames_per_second(tmp_path, Device("nvidia", 1, "NVIDIA L4"), environment) > 0
 
 
 async def test_an_old_controller_sends_only_clips(

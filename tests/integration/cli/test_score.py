@@ -241,6 +241,8 @@ def test_environment_variables_set_models_reports_and_threads(
     done = run_vmafx(*pair, "--report", "out.json", "--report", str(absolute), **variables)
     assert done.stderr.splitlines() == [f"wrote {reports}/out.json", f"wrote {absolute}"]
     assert (reports / "out.json").is_file()
+    several = run_vmafx(*pair, "--report", "out.json", **(variables | {"VMAFX_OUTPUT_DIR": f"{reports}:/none"}))
+    assert several.stderr.splitlines() == [f"wrote {reports}/out.json"]  # a person may replace a report
     wrong = run_vmafx(*pair, VMAFX_THREADS="many")
     assert (wrong.returncode, wrong.stderr[:37]) == (2, "error: options: VMAFX_THREADS: 'many'")
     assert run_vmafx(*pair, "--threads", "1", VMAFX_THREADS="many").returncode == 0  # the flag wins

@@ -78,6 +78,9 @@ def with_clips(example: Path, example_clips: Path, folder: Path) -> dict[str, An
             made["spec"][part] = (example_clips / f"{part}.{kind}").as_uri()
         if "output" in made["spec"]:
             made["spec"]["output"] = (folder / Path(made["spec"]["output"]).name).as_uri()
+    if made["kind"] == "VmafxNode" and "podTemplate" in made["spec"]:
+        variables = made["spec"]["podTemplate"].setdefault("env", [])
+        variables.append({"name": "VMAFX_OUTPUT_DIR", "value": str(folder)})
     return made
 
 

@@ -16,6 +16,7 @@ from tests.support.video import ffmpeg, lossless, scene
 from tests.support.waiting import until
 from tests.support.worker_command import Worker, attempt
 from vmafx.jobs.attempt import AttemptSpec, decode_result
+from vmafx.operator.job.pod import COMMAND
 from vmafx.training.samples import FEATURES, MAX_SAMPLES, decode_batch
 
 
@@ -28,7 +29,7 @@ def test_samples_are_written_to_a_file_only_if_asked(worker: Worker, worker_clip
     assert worker.run(attempt(worker_clips))[0] == 0
     assert not file.exists()
     wanted = attempt(worker_clips, output=output.as_uri())
-    code, result, log = worker.run(wanted, VMAFX_SAMPLES_FILE=str(file))
+    code, result, log = worker.run(wanted, VMAFX_SAMPLES_FILE=str(file), VMAFX_OUTPUT_DIR=str(tmp_path))
     assert (code, samples_log(log)) == (0, [])
     batch = decode_batch(file.read_bytes())
     assert (batch.model, batch.count) == ("vmaf_v0.6.1", 12)
@@ -169,7 +170,8 @@ def test_a_name_lookup_that_hangs_does_not_keep_a_pod(
     """The lookup never ends; the process does, with the exit code of its result."""
     (tmp_path / "sitecustomize.py").write_text(HANGING_RESOLVER)
     variables = {"VMAFX_SAMPLES_URL": "http://hanging.invalid/v1/samples", "VMAFX_SAMPLES_TOKEN": "t"}
-    with worker.start(attempt(worker_clips), PYTHONPATH=str(tmp_path), **variables) as process:
+    not_isolated = [part for part in COMMAND if part != "-I"]
+    with worker.start(attempt(worker_clips), command=not_isolated, PYTHONPATH=str(tmp_path), **variables) as process:
         until((tmp_path / "started").exists, "the worker looks up the controller")
         if stopped:
             process.send_signal(signal.SIGTERM)

@@ -13,6 +13,7 @@ import pytest
 from tests.support.video import FFMPEG
 from tests.support.waiting import until
 from tests.support.worker_command import VMAFX, Worker, attempt
+from vmafx.api.hardware import Backend
 from vmafx.api.scoring import ScoringOptions
 from vmafx.jobs.attempt import AttemptSpec
 
@@ -20,7 +21,9 @@ from vmafx.jobs.attempt import AttemptSpec
 def test_the_score_equals_that_of_vmafx_score(worker: Worker, worker_clips: Path, tmp_path: Path) -> None:
     options = ScoringOptions(subsample=2, pooling="p10", features=("psnr", "ssim"), threads=1)
     output = tmp_path / "report.csv"
-    code, result, log = worker.run(attempt(worker_clips, options=options, output=output.as_uri()))
+    code, result, log = worker.run(
+        attempt(worker_clips, options=options, output=output.as_uri()), VMAFX_OUTPUT_DIR=str(tmp_path)
+    )
     assert code == 0
     command = [
         VMAFX,
@@ -44,7 +47,7 @@ def test_the_score_equals_that_of_vmafx_score(worker: Worker, worker_clips: Path
 
 def test_an_html_report_shows_the_worst_frames(worker: Worker, worker_clips: Path, tmp_path: Path) -> None:
     output = tmp_path / "report.HTML"
-    code, result, _ = worker.run(attempt(worker_clips, output=output.as_uri()))
+    code, result, _ = worker.run(attempt(worker_clips, output=output.as_uri()), VMAFX_OUTPUT_DIR=str(tmp_path))
     assert (code, result.reportURI) == (0, output.as_uri())
     assert output.read_text().count("data:image/jpeg;base64,") == 2 * 6  # six frames of both clips
 
@@ -53,7 +56,8 @@ def test_a_report_without_pictures_still_has_a_score(worker: Worker, worker_clip
     output, broken = tmp_path / "report.html", tmp_path / "ffmpeg"
     broken.write_text(f'#!/bin/sh\ncase "$*" in *-c:v\\ mjpeg*) exit 1;; esac\nexec "{FFMPEG}" "$@"\n')
     broken.chmod(0o755)
-    code, result, log = worker.run(attempt(worker_clips, output=output.as_uri()), VMAFX_FFMPEG_BIN=str(broken))
+    variables = {"VMAFX_FFMPEG_BIN": str(broken), "VMAFX_OUTPUT_DIR": str(tmp_path)}
+    code, result, log = worker.run(attempt(worker_clips, output=output.as_uri()), **variables)
     assert (code, result.frames, result.reportURI) == (0, 12, output.as_uri())
     assert "data:image/jpeg" not in output.read_text()
     (warning,) = [entry for line in log.splitlines() if (entry := json.loads(line))["level"] == "warn"]
@@ -67,7 +71,7 @@ def test_a_report_without_pictures_still_has_a_score(worker: Worker, worker_clip
         ("none.mp4", {}, "distorted: there is no file"),
         ("short.mp4", {}, "distorted: it has 5 frames, but the reference has 12"),
         ("distorted.mp4", {"model": "vmaf_v9"}, "model: there is no model 'vmaf_v9'"),
-        ("distorted.mp4", {"output": "file:///none/report.json"}, "output file:///none/report.json cannot be written"),
+        ("distorted.mp4", {"output": "file:///none/report.json"}, "set VMAFX_OUTPUT_DIR on the node"),
         ("distorted.mp4", {"output": "ftp://host/x"}, "options: ftp:// is not supported"),
     ],
 )
@@ -78,6 +82,33 @@ def test_bad_input_exits_with_2(
     assert (code, result.fault, result.score) == (2, "BadInput", None)
     assert result.message is not None
     assert message in result.message
+
+
+def test_a_job_cannot_overwrite_a_clip(worker: Worker, worker_clips: Path, tmp_path: Path) -> None:
+    clip = worker_clips / "reference.mkv"
+    content = clip.read_bytes()
+    for variables in ({}, {"VMAFX_OUTPUT_DIR": str(tmp_path)}, {"VMAFX_OUTPUT_DIR": f"{tmp_path}:{worker_clips}"}):
+        code, result, _ = worker.run(attempt(worker_clips, output=clip.as_uri()), **variables)
+        assert (code, result.fault) == (2, "BadInput")
+        assert "VMAFX_OUTPUT_" in (result.message or "")
+        assert clip.read_bytes() == content
+
+
+def test_an_output_that_is_not_allowed_is_refused_before_scoring(worker: Worker, worker_clips: Path) -> None:
+    broken = {"VMAFX_OUTPUT_DIR": "/none", "VMAFX_MEDIA_MAX_BYTES": "1"}  # each clip is too large
+    code, result, _ = worker.run(attempt(worker_clips, output="file:///tmp/r.json"), **broken)
+    assert (code, result.fault) == (2, "BadInput")
+    assert "output file:///tmp/r.json is outside the folders that VMAFX_OUTPUT_DIR allows" in (result.message or "")
+
+
+def test_a_second_attempt_replaces_the_report_of_the_first(worker: Worker, worker_clips: Path, tmp_path: Path) -> None:
+    output = tmp_path / "report.json"
+    first = attempt(worker_clips, output=output.as_uri())
+    for number, expected in (("uid-0", 0), ("uid-1", 0), ("other-0", 2)):
+        again = msgspec.structs.replace(first, id=number)
+        code, result, _ = worker.run(again, VMAFX_OUTPUT_DIR=str(tmp_path))
+        assert code == expected, result.message
+        assert json.loads(output.read_text())["frames"] == 12
 
 
 def test_a_node_fault_exits_with_4(worker: Worker, worker_clips: Path) -> None:
@@ -100,6 +131,42 @@ def test_the_threads_of_the_job_override_those_of_the_node(worker: Worker, worke
         scored = [line for line in seen.read_text().splitlines() if "n_threads" in line]
         assert f"n_threads={threads}:" in scored[-1]
     code, result, _ = worker.run(attempt(worker_clips), VMAFX_THREADS="many")
+    assert (code, result.fault) == (4, "NodeFault")
+
+
+NO_ENGINE = "this machine has no engine for the backend {}; this version of vmafx scores on cpu only"
+
+
+@pytest.mark.parametrize(
+    ("backend", "variable", "missing"),
+    [
+        (None, "auto", None),
+        (None, "cpu", None),
+        (None, "cuda", "cuda"),
+        ("cpu", "cuda", None),  # the job's own backend wins
+        ("hip", "cpu", "hip"),
+        ("metal", "auto", "metal"),
+    ],
+)
+def test_the_backend_of_the_job_overrides_that_of_the_node_and_is_never_replaced(
+    worker: Worker, worker_clips: Path, backend: Backend | None, variable: str, missing: str | None
+) -> None:
+    code, result, _ = worker.run(attempt(worker_clips, backend=backend), VMAFX_BACKEND=variable)
+    if missing is None:
+        assert (code, result.fault, result.frames) == (0, None, 12)
+    else:
+        assert (code, result.fault, result.score) == (4, "NodeFault", None)
+        assert NO_ENGINE.format(missing) in (result.message or "")
+
+
+def test_an_unknown_backend_is_a_node_fault(worker: Worker, worker_clips: Path) -> None:
+    code, result, _ = worker.run(attempt(worker_clips), VMAFX_BACKEND="gpu")
+    assert (code, result.fault) == (4, "NodeFault")
+    assert "VMAFX_BACKEND: 'gpu' is not one of auto, cpu, cuda, hip, sycl, metal" in (result.message or "")
+
+
+def test_clips_are_not_opened_for_a_backend_without_an_engine(worker: Worker, worker_clips: Path) -> None:
+    code, result, _ = worker.run(attempt(worker_clips, "none.mp4", backend="cuda"))
     assert (code, result.fault) == (4, "NodeFault")
 
 

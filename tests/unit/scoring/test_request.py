@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from vmafx.api.scoring import RawFormat
+from vmafx.api.scoring import RawFormat, ScoringOptions, ScoringSpec
 from vmafx.cores import usable_cores
 from vmafx.scoring.cache import cache_key
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.models import VmafModel
-from vmafx.scoring.request import ScoreOptions, Source, check_options
+from vmafx.scoring.request import OptionSettings, ScoreOptions, Source, check_options
 
 CLIPS = (Source("a"), Source("b"))
 RAW = (Source("a", RawFormat(width=64, height=48, pixelFormat="yuv420p")), Source("b"))
@@ -46,6 +46,29 @@ def test_values_within_the_limits_are_accepted() -> None:
 def test_without_threads_there_are_as_many_as_cores() -> None:
     assert ScoreOptions(threads=3).thread_count() == 3
     assert ScoreOptions().thread_count() == min(usable_cores(), 128)
+
+
+@pytest.mark.parametrize(
+    ("spec", "environ", "expected"),
+    [
+        ({}, {}, (None, None)),
+        ({}, {"VMAFX_BACKEND": "", "VMAFX_THREADS": ""}, (None, None)),
+        ({}, {"VMAFX_BACKEND": "auto"}, (None, None)),
+        ({}, {"VMAFX_BACKEND": "cuda", "VMAFX_THREADS": "3"}, ("cuda", 3)),
+        ({"backend": "cpu"}, {"VMAFX_BACKEND": "cuda"}, ("cpu", None)),
+        ({"backend": "hip", "options": ScoringOptions(threads=2)}, {"VMAFX_THREADS": "3"}, ("hip", 2)),
+    ],
+)
+def test_the_variables_apply_where_the_job_sets_nothing(
+    spec: dict[str, Any], environ: dict[str, str], expected: tuple[str | None, int | None]
+) -> None:
+    options = ScoreOptions.of(ScoringSpec("s3://b/r", "s3://b/d", **spec), OptionSettings.from_environ(environ))
+    assert (options.backend, options.threads) == expected
+
+
+def test_an_unknown_backend_in_the_variable_is_refused() -> None:
+    with pytest.raises(BadInput, match="VMAFX_BACKEND: 'CUDA' is not one of auto, cpu, cuda, hip, sycl, metal"):
+        OptionSettings.from_environ({"VMAFX_BACKEND": "CUDA"})
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,10 @@ KEYS = {"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "s", "AWS_ENDPOINT
         ({"AWS_PROFILE": "p"}, {"AWS_ENDPOINT_URL": "http://evil"}, {"AWS_PROFILE": "p"}),  # the key stays at home
         ({"AWS_PROFILE": "p"}, {"GOOGLE_APPLICATION_CREDENTIALS_JSON": "{}"}, {"AWS_PROFILE": "p"}
          | {"GOOGLE_APPLICATION_CREDENTIALS_JSON": "{}"}),
+        ({"AWS_ENDPOINT_URL": "http://node"}, KEYS | {"AWS_ENDPOINT_URL_S3": "http://evil"},
+         KEYS | {"AWS_ENDPOINT_URL": "http://node"}),
+        ({"GOOGLE_APPLICATION_CREDENTIALS": "/key"}, {"GOOGLE_APPLICATION_CREDENTIALS_JSON": "{}"},
+         {"GOOGLE_APPLICATION_CREDENTIALS": "/key"}),
         ({}, {"PYTHONPATH": "/evil"}, {"VMAFX_JOB_PYTHONPATH": "/evil"}),
     ],
 )  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from vmafx.api.hardware import HARDWARE, INTEL_DEVICE, gpu_resource
+from vmafx.api.hardware import AUTO, BACKEND_VARIABLE, INTEL_DEVICE, gpu_resource
 from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
 from vmafx.api.pod import PodOverlay
@@ -116,7 +116,7 @@ def _container(
     work = msgspec.json.encode(attempt_spec(job, attempt)).decode().replace("$", "\\u0024")
     env = [
         {"name": SPEC_VARIABLE, "value": work},
-        {"name": "VMAFX_BACKEND", "value": job.spec.backend or HARDWARE[node.spec.gpuVendor].backend},
+        {"name": BACKEND_VARIABLE, "value": job.spec.backend or AUTO},
         *env_entries({**SCRATCH_ENVIRONMENT, **NO_SAMPLES, **variables}),
         *_credentials(job),
     ]

@@ -108,7 +108,7 @@ class _Writer:
             try:
                 if not closed:
                     _write(self._fd, planes)
-            except BrokenPipeError:
+            except OSError:  # nobody reads it any more
                 closed = True
         os.close(self._fd)
 

@@ -1,6 +1,6 @@
 """The containers and codecs that the decoder accepts, each for a reason. FFmpeg has many more, which nobody maintains.
 
-Playlists and other formats that open further files are left out, and so are image sequences and codecs of games.
+Playlists and other formats that open further files are left out, and so are the formats of games.
 """
 
 CONTAINERS = {
@@ -30,6 +30,8 @@ STREAMS = {  # without a container: no timestamps, so a frame rate is only a gue
     "mjpeg": "camera streams",
     "dnxhd": "DNxHD from editing systems",
     "vc1": "VC-1 from an encoder's test",
+    "png_pipe": "a still picture",
+    "jpeg_pipe": "a still picture",
     "rawvideo": "raw video, which the user describes",
 }
 DECODERS = {
@@ -50,18 +52,19 @@ DECODERS = {
     "prores": "ProRes: masters",
     "dnxhd": "DNxHD and DNxHR: masters",
     "cfhd": "CineForm: masters",
+    "jpeg2000": "JPEG 2000: cinema and archive masters in MXF",
     "ffv1": "FFV1: archives and lossless references",
     "huffyuv": "lossless captures",
     "ffvhuff": "lossless captures",
     "utvideo": "lossless captures",
     "magicyuv": "lossless captures",
-    "mjpeg": "cameras",
+    "mjpeg": "cameras and still pictures",
     "dvvideo": "camera tapes",
     "v210": "uncompressed 4:2:2 with 10 bit, from capture cards",
     "v410": "uncompressed 4:4:4 with 10 bit",
     "rawvideo": "uncompressed video",
     "gif": "animations",
-    "png": "animations and lossless captures in MOV",
+    "png": "still pictures, and animations in MOV",
     "qtrle": "QuickTime animations",
 }
 DEMUXER_NAMES = ",".join((*CONTAINERS, *STREAMS))

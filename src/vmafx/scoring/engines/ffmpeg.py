@@ -1,6 +1,7 @@
 """The ffmpeg program with libvmaf: finds it, and checks its version, filters and protocols."""
 
 import asyncio
+import importlib.util
 import os
 import platform
 import re
@@ -59,15 +60,24 @@ def ffmpeg_path(environ: Mapping[str, str] = os.environ) -> str:
                 " correct the path, or unset it to use the ffmpeg installed with vmafx"
             )
         return str(Path(found).absolute())
-    import imageio_ffmpeg  # noqa: PLC0415 - needed only if no other ffmpeg is configured
-
-    try:
-        return str(imageio_ffmpeg.get_ffmpeg_exe())
-    except RuntimeError as error:
+    found = _installed_ffmpeg() or shutil.which("ffmpeg")
+    if found is None:
         raise NodeFault(
             f"no ffmpeg is installed with vmafx on {platform.system()} {platform.machine()};"
             f" install ffmpeg {MIN_VERSION} or later with libvmaf and set {BINARY} to its path"
-        ) from error
+        )
+    return found
+
+
+def _installed_ffmpeg() -> str | None:
+    """The program in the package imageio-ffmpeg, if it has one for this platform.
+
+    The package is not imported: that would run the program, which takes longer than the rest of finding it.
+    """
+    package = importlib.util.find_spec("imageio_ffmpeg")
+    folders = package.submodule_search_locations if package else None
+    programs = [path for folder in folders or () for path in Path(folder, "binaries").glob("ffmpeg-*")]
+    return str(max(programs)) if programs else None
 
 
 async def find_ffmpeg(environ: Mapping[str, str] = os.environ) -> Ffmpeg:

@@ -11,6 +11,7 @@ from io import FileIO
 import msgspec
 
 from vmafx.scoring.errors import InputPart, NodeFault
+from vmafx.scoring.media import local
 from vmafx.scoring.media.local import local_file
 from vmafx.scoring.media.policy import FETCH_SECONDS, MediaPolicy
 from vmafx.scoring.media.staging import FetchProgress, StagedFile
@@ -87,6 +88,14 @@ def _sha256(file: FileIO, stop: threading.Event) -> str:
     while not stop.is_set() and (block := file.read(HASH_BLOCK_SIZE)):
         digest.update(block)
     return digest.hexdigest()
+
+
+async def check_output(uri: str, policy: MediaPolicy) -> None:
+    """Raises the error of `deliver_report` for a scheme or folder that is not allowed, before the clips are scored."""
+    location = locate(uri, "options")
+    policy.check_scheme(location.scheme, "options")
+    if SCHEMES[location.scheme].in_place:
+        await local.check_output(location, policy)
 
 
 async def deliver_report(uri: str, content: bytes, policy: MediaPolicy) -> str:

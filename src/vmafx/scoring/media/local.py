@@ -1,20 +1,21 @@
-"""Clips and reports in files of this machine."""
+"""Clips and reports in files of this machine. Clips are read from `roots`, reports are written to `outputs`."""
 
 import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from vmafx.atomic_write import write_atomic
+from vmafx.atomic_write import write_in_folder
 from vmafx.scoring.errors import DISK_ERRORS, BadInput, InputPart, NodeFault, ScoringError
-from vmafx.scoring.media.policy import MediaPolicy
+from vmafx.scoring.media.policy import OUTPUT_DIR, OUTPUT_REPLACE, MediaPolicy
 from vmafx.scoring.media.uri import Location
 from vmafx.tasks import in_thread
 
 _NO_SUCH_FILE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 _NO_PERMISSION = {errno.EACCES, errno.EPERM}
+_OWNER = "user.vmafx.job"  # extended attribute of a report: the uid of its job
 _FILE_TYPES = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -57,7 +58,11 @@ def _open(location: Location, part: InputPart, policy: MediaPolicy) -> int:
 
 
 def _within_roots(path: Path, policy: MediaPolicy) -> bool:
-    return not policy.roots or any(path.is_relative_to(root.resolve()) for root in policy.roots)
+    return not policy.roots or _is_in(path, policy.roots)
+
+
+def _is_in(path: Path, folders: tuple[Path, ...]) -> bool:
+    return any(path.is_relative_to(folder.resolve()) for folder in folders)
 
 
 def _outside_roots(location: Location, part: InputPart) -> BadInput:
@@ -78,17 +83,93 @@ def _translated(error: OSError, location: Location, part: InputPart, policy: Med
 
 
 async def put(location: Location, content: bytes, policy: MediaPolicy) -> None:
+    """Write a report. It replaces an earlier report of the same job, and another file only if the policy allows it."""
     await in_thread(_write, location, content, policy)
 
 
+async def check_output(location: Location, policy: MediaPolicy) -> None:
+    """Raises the error of `put` if the folder is missing or not allowed, before the clips are scored."""
+
+    def check() -> None:
+        with _output_folder(location, policy):
+            pass
+
+    await in_thread(check)
+
+
 def _write(location: Location, content: bytes, policy: MediaPolicy) -> None:
-    path = Path(location.target)
+    name = Path(location.target).name
+
+    def mark(fd: int) -> None:
+        with suppress(OSError):  # not every file system has attributes
+            os.setxattr(fd, _OWNER, policy.job.encode())
+
+    with _output_folder(location, policy) as folder, _output_errors(location):
+        try:
+            write_in_folder(folder, name, lambda file: file.write(content), replace=policy.replace_outputs, finish=mark)
+        except FileExistsError:
+            owner, same = _compare(folder, name, content)
+            if policy.job and owner == policy.job:
+                write_in_folder(folder, name, lambda file: file.write(content), replace=True, finish=mark)
+            elif not same:
+                raise BadInput(
+                    "options",
+                    f"output {location.display_name} exists already and is not a report of this job; delete it, use"
+                    f" another name, or set {OUTPUT_REPLACE}=true on the node",
+                ) from None
+
+
+def _compare(folder: int, name: str, content: bytes) -> tuple[str, bool]:
+    """The job that wrote a file, and whether it has this content; empty and False if it is not a regular file."""
     try:
-        folder = path.parent.resolve(strict=True)
-        if not _within_roots(folder, policy):
-            name = location.display_name
-            raise BadInput("options", f"output {name} is outside the folders that VMAFX_MEDIA_ROOTS allows")
-        write_atomic(folder / path.name, content)
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:  # a symbolic link, a socket, or not readable
+        return "", False
+    try:
+        status, owner = os.fstat(fd), ""
+        if not stat.S_ISREG(status.st_mode):
+            return "", False
+        with suppress(OSError):
+            owner = os.getxattr(fd, _OWNER).decode(errors="replace")
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            return owner, status.st_size == len(content) and file.read(len(content)) == content
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _output_folder(location: Location, policy: MediaPolicy) -> Iterator[int]:
+    """A descriptor of the folder of a report. The check applies to the opened folder, so that no name is used twice."""
+    if not policy.outputs:
+        raise BadInput(
+            "options",
+            f"output {location.display_name} is a file, but jobs may not write files on this node; set {OUTPUT_DIR} on"
+            " the node to the folders for reports, or use the URI of a store or web server",
+        )
+    path = Path(location.target).parent
+    outside = BadInput(
+        "options", f"output {location.display_name} is outside the folders that {OUTPUT_DIR} allows on the node"
+    )
+    with _output_errors(location):
+        try:
+            folder = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            if not _is_in(Path(os.path.realpath(path)), policy.outputs):
+                raise outside from None  # does not reveal what exists elsewhere
+            raise
+    try:
+        if not _is_in(Path(f"/proc/self/fd/{folder}").readlink(), policy.outputs):
+            raise outside
+        yield folder
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _output_errors(location: Location) -> Iterator[None]:
+    """Raises NodeFault for errors of the disk, BadInput for any other OSError."""
+    try:
+        yield
     except OSError as error:
         why = f"output {location.display_name} cannot be written: {error.strerror}"
         raise (NodeFault(why) if error.errno in DISK_ERRORS else BadInput("options", why)) from None

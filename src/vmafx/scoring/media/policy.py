@@ -1,4 +1,4 @@
-"""What may be opened: schemes, folders, addresses and sizes, with the variables that configure them."""
+"""What may be opened and written: schemes, folders, addresses and sizes, with the variables that configure them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,6 +15,7 @@ from vmafx.settings import Setting, Settings, at_least, parse_bool
 
 MODEL_DIR = "VMAFX_MODEL_DIR"
 INSECURE_REGISTRIES = "VMAFX_INSECURE_REGISTRIES"
+OUTPUT_DIR, OUTPUT_REPLACE = "VMAFX_OUTPUT_DIR", "VMAFX_OUTPUT_REPLACE"
 CLOUD_IDENTITY = "VMAFX_MEDIA_CLOUD_IDENTITY"
 FETCH_SECONDS = "VMAFX_MEDIA_FETCH_SECONDS"
 DOCKER_CONFIG = Path("~/.docker")
@@ -62,10 +63,18 @@ def _parse_size(text: str) -> int:
     return int(match[1]) << _UNITS[match[2]]
 
 
-class JobSettings(Settings):
+class JobMediaSettings(Settings):
     """What only the owner of a node can allow jobs to do."""
 
     # fmt: off
+    outputs: Annotated[tuple[Path, ...], Setting(
+        "Folders that jobs may write reports into, separated by colons (default: none).",
+        variable=OUTPUT_DIR, parse=_parse_roots,
+    )]
+    replace_outputs: Annotated[bool, Setting(
+        "Allow the report of a job to replace any file in those folders, and not only earlier reports of the same job.",
+        default="false", variable=OUTPUT_REPLACE, parse=parse_bool,
+    )]
     cloud_identity: Annotated[bool, Setting(
         "Allow jobs to use s3 and gs with the cloud identity of the Pod or machine (its metadata service, a role for"
         " its containers, a web identity), and not only with credentials that are given.", default="false",
@@ -84,7 +93,7 @@ class MediaPolicy(Settings):
         variable="VMAFX_MEDIA_SCHEMES", parse=_parse_schemes,
     )] = frozenset(SCHEMES)
     roots: Annotated[tuple[Path, ...], Setting(
-        "Folders that local clips and reports must be in, separated by colons (default: any folder).",
+        "Folders that local clips and models must be in, separated by colons (default: any folder).",
         variable="VMAFX_MEDIA_ROOTS", parse=_parse_roots,
     )] = ()
     private: Annotated[bool, Setting(
@@ -115,6 +124,9 @@ class MediaPolicy(Settings):
     )] = DOCKER_CONFIG
     # fmt: on
     cloud_identity: bool = True  # of this machine or Pod may be used
+    outputs: tuple[Path, ...] = ()  # folders for reports
+    replace_outputs: bool = False
+    job: str = ""  # uid of the job; its reports may replace its own earlier ones
     reserve: int = 256 << 20  # bytes of the disk that downloads leave free
     connect_seconds: float = 10.0
     stall_seconds: float = 30.0  # without a byte
@@ -129,14 +141,14 @@ class MediaPolicy(Settings):
             raise BadInput("options", str(error)) from error
 
     @classmethod
-    def for_jobs(cls, environ: Mapping[str, str]) -> Self:
-        """For work that others send to this machine: without what JobSettings has to allow."""
+    def for_jobs(cls, environ: Mapping[str, str], job: str = "") -> Self:
+        """For work that others send to this machine: without what JobMediaSettings has to allow. `job` is its uid."""
         policy = cls.from_environ(environ)
         try:
-            allowed = settings.from_environ(JobSettings, environ)
+            allowed = settings.from_environ(JobMediaSettings, environ)
         except settings.InvalidSetting as error:
             raise BadInput("options", str(error)) from error
-        return msgspec.structs.replace(policy, **msgspec.structs.asdict(allowed))
+        return msgspec.structs.replace(policy, job=job, **msgspec.structs.asdict(allowed))
 
     def check_scheme(self, scheme: str, part: InputPart) -> None:
         if scheme not in SCHEMES:

@@ -61,7 +61,7 @@ CASES = {
     "wrong-model": Case({"model": "wrong.json"}, "model", "is not a VMAF model in JSON"),
     "small-for-ms-ssim": Case({"options": {"features": ["ms_ssim"]}}, "options", "ms_ssim needs 176x176"),
     "narrow-for-cambi": Case({"options": {"features": ["psnr", "cambi"]}}, "options", "cambi needs a width of 320"),
-    "output": Case({"output": "file:///none/report.json"}, "options", "output file:///none/report.json cannot be"),
+    "output": Case({"output": "file:///none/report.json"}, "options", "output file:///none/report.json is a file"),
     "output-scheme": Case({"output": "ftp://reports.example.com/a"}, "options", "ftp:// is not supported"),
 }
 

@@ -139,14 +139,32 @@ async def test_a_job_fails_when_its_deadline_is_exceeded(
 async def test_a_waiting_job_says_why_and_runs_once_a_node_fits(
     fleet: ScoringFleet, client: Client, namespace: str, clips: Path
 ) -> None:
-    key = await submit(client, namespace, "gpu", clips, backend="cuda")
+    key = await submit(client, namespace, "rack-b", clips, nodeSelector={"rack": "b"})
+    job = await reaches(client, key, lambda one: bool(one.status.conditions), "it says why it waits")
+    assert condition(job, "Scheduled") == ("False", "NoNodes")
+    node = VmafxNode(metadata=ObjectMeta(name="gpu", labels={"rack": "b"}), spec=VmafxNodeSpec("nvidia"))
+    await client.create(NODES, node, namespace)
+    await client.patch_status(NODES, ObjectKey(namespace, "gpu"), {"healthy": True})
+    job = await reaches(client, key, phase("Succeeded"), "a GPU node scores a job without a backend")
+    assert job.status.assignedNode == "gpu"
+
+
+async def test_a_backend_without_an_engine_fails_the_job_and_its_message_says_so(
+    fleet: ScoringFleet, client: Client, namespace: str, clips: Path
+) -> None:
+    """The job waits for a node with the GPU, is placed there, and is never scored on the CPU instead."""
+    key = await submit(client, namespace, "gpu", clips, backend="cuda", retryLimit=0)
     job = await reaches(client, key, lambda one: bool(one.status.conditions), "it says why it waits")
     assert condition(job, "Scheduled") == ("False", "BackendUnavailable")
     node = VmafxNode(metadata=ObjectMeta(name="gpu"), spec=VmafxNodeSpec("nvidia"))
     await client.create(NODES, node, namespace)
     await client.patch_status(NODES, ObjectKey(namespace, "gpu"), {"healthy": True})
-    job = await reaches(client, key, phase("Succeeded"), "it is scored")
-    assert job.status.assignedNode == "gpu"
+    job = await reaches(client, key, phase("Failed"), "it fails")
+    assert condition(job, "Failed") == ("True", "RetriesExhausted")
+    assert (job.status.assignedNode, job.status.score, fleet.kubelet.started) == ("gpu", None, ["gpu-0"])
+    assert "NodeFault: this machine has no engine for the backend cuda; this version of vmafx scores on cpu only" in (
+        job.status.message or ""
+    )
 
 
 async def test_slots_are_not_exceeded_and_higher_priority_runs_first(

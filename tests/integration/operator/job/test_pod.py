@@ -97,7 +97,14 @@ async def test_every_option_of_a_job_and_a_node_is_in_the_pod(client: Client, re
     raw = RawFormat(width=576, height=324, pixelFormat="yuv420p10le")
     options = ScoringOptions(subsample=2, features=("psnr",))
     secret = LocalSecretRef("keys")
-    one = job(restricted, referenceFormat=raw, options=options, output="s3://b/o.json", credentialsSecretRef=secret)
+    one = job(
+        restricted,
+        referenceFormat=raw,
+        backend="cuda",
+        options=options,
+        output="s3://b/o.json",
+        credentialsSecretRef=secret,
+    )
     overlay = msgspec.convert(OVERLAY, PodOverlay)
     pod = make_pod(one, node("nvidia", image="own:2", podTemplate=overlay), 3, SETTINGS, frozenset({"bad-1"}))
     pod["spec"].pop("runtimeClassName")  # the server has no such RuntimeClass
@@ -106,7 +113,7 @@ async def test_every_option_of_a_job_and_a_node_is_in_the_pod(client: Client, re
     values = {variable["name"]: variable.get("value") for variable in container["env"]}  # the last one wins
     decoded = msgspec.json.decode(values["VMAFX_WORK"], type=AttemptSpec)
     assert decoded == AttemptSpec(
-        "s3://b/r.mp4", "s3://b/d.mp4", raw, options=options, output="s3://b/o.json", id="8a3c-3"
+        "s3://b/r.mp4", "s3://b/d.mp4", raw, backend="cuda", options=options, output="s3://b/o.json", id="8a3c-3"
     )
     assert (values["VMAFX_BACKEND"], values["VMAFX_MEDIA_ROOTS"]) == ("cuda", "/clips")
     assert container["image"] == "own:2"
@@ -128,6 +135,17 @@ async def test_a_job_with_the_cpu_backend_requests_no_gpu(client: Client, restri
     (container,) = stored["spec"]["containers"]
     assert "limits" not in container["resources"]
     assert {"name": "VMAFX_BACKEND", "value": "cpu"} in container["env"]
+
+
+async def test_a_job_without_a_backend_leaves_it_to_the_worker(client: Client, restricted: str) -> None:
+    """On a GPU node, too: the worker uses the best engine it has. A variable of the node does not change that."""
+    overlay = msgspec.convert({"env": [{"name": "VMAFX_BACKEND", "value": "cuda"}]}, PodOverlay)
+    pod = make_pod(job(restricted), node("nvidia", podTemplate=overlay), 0, SETTINGS)
+    (container,) = (await create(client, pod, restricted))["spec"]["containers"]
+    values = {variable["name"]: variable.get("value") for variable in container["env"]}  # the last one wins
+    assert values["VMAFX_BACKEND"] == "auto"
+    assert msgspec.json.decode(values["VMAFX_WORK"], type=AttemptSpec).backend is None
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
 
 
 async def test_the_namespace_rejects_other_pods(client: Client, restricted: str) -> None:

@@ -1,7 +1,6 @@
-"""Delivery of reports to web servers and local files."""
+"""Delivery of reports to web servers."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -74,19 +73,3 @@ async def test_private_addresses_are_refused(server: UploadServer) -> None:
     with pytest.raises(BadInput, match="a private, loopback or link-local address"):
         await deliver_report(f"http://127.0.0.1:{server.port}/r.json", CONTENT, MediaPolicy())
     assert server.files == {}
-
-
-async def test_a_report_is_written_only_to_the_allowed_folders(tmp_path: Path) -> None:
-    inside, outside = tmp_path / "inside", tmp_path / "outside"
-    inside.mkdir()
-    outside.mkdir()
-    (inside / "way-out").symlink_to(outside)
-    policy = MediaPolicy(roots=(inside,))
-    assert await deliver_report((inside / "r.json").as_uri(), CONTENT, policy) == (inside / "r.json").as_uri()
-    assert (inside / "r.json").read_bytes() == CONTENT
-    for target in (outside / "r.json", inside / "way-out" / "r.json", inside / ".." / "outside" / "r.json"):
-        with pytest.raises(BadInput, match="outside the folders"):
-            await deliver_report(str(target), CONTENT, policy)
-    assert list(outside.iterdir()) == []
-    with pytest.raises(BadInput, match="cannot be written: No such file"):
-        await deliver_report(str(inside / "none" / "r.json"), CONTENT, policy)

@@ -20,6 +20,7 @@ def test_every_variable_is_applied() -> None:
             "VMAFX_MEDIA_ROOTS": "/a:/b/c:",
             "VMAFX_MEDIA_ALLOW_PRIVATE": "true",
             "VMAFX_MEDIA_MAX_BYTES": "10Gi",
+            "VMAFX_MEDIA_FETCH_SECONDS": "60",
             "VMAFX_INSECURE_REGISTRIES": "registry.team:5000, other",
             "DOCKER_CONFIG": "/credentials",
         }
@@ -29,9 +30,24 @@ def test_every_variable_is_applied() -> None:
         roots=(Path("/a"), Path("/b/c")),
         private=True,
         max_bytes=10 << 30,
+        fetch_seconds=60,
         insecure_registries=frozenset({"registry.team:5000", "other"}),
         docker_config=Path("/credentials"),
     )
+
+
+def test_jobs_may_do_less_unless_the_node_allows_it() -> None:
+    assert MediaPolicy.for_jobs({}, job="uid") == MediaPolicy(cloud_identity=False, job="uid")
+    allowed = {
+        "VMAFX_OUTPUT_DIR": "/a:/b",
+        "VMAFX_OUTPUT_REPLACE": "true",
+        "VMAFX_MEDIA_CLOUD_IDENTITY": "true",
+        "VMAFX_MEDIA_ROOTS": "/c",
+    }
+    assert MediaPolicy.for_jobs(allowed) == MediaPolicy(
+        roots=(Path("/c"),), outputs=(Path("/a"), Path("/b")), replace_outputs=True, cloud_identity=True
+    )
+    assert MediaPolicy.from_environ(allowed) == MediaPolicy(roots=(Path("/c"),))  # of a person on their own machine
 
 
 @pytest.mark.parametrize(("text", "size"), [("1", 1), ("2Ki", 2048), ("500Mi", 500 << 20), ("2Ti", 2 << 40)])
@@ -50,12 +66,15 @@ def test_sizes_are_written_as_in_kubernetes(text: str, size: int) -> None:
         ("VMAFX_MEDIA_MAX_BYTES", "0"),
         ("VMAFX_MEDIA_MAX_BYTES", "10GB"),
         ("VMAFX_MEDIA_MAX_BYTES", "-1"),
+        ("VMAFX_MEDIA_FETCH_SECONDS", "0"),
         ("VMAFX_INSECURE_REGISTRIES", "http://registry"),
+        ("VMAFX_OUTPUT_REPLACE", "maybe"),
+        ("VMAFX_MEDIA_CLOUD_IDENTITY", "maybe"),
     ],
 )
 def test_the_error_for_an_invalid_value_names_the_variable(variable: str, text: str) -> None:
     with pytest.raises(BadInput, match=variable) as refused:
-        MediaPolicy.from_environ({variable: text})
+        MediaPolicy.for_jobs({variable: text})
     assert refused.value.part == "options"
 
 

@@ -75,15 +75,17 @@ async def test_every_row_has_a_module_and_its_extra(scheme: Scheme) -> None:
 def test_local_files_load_no_modules_of_other_schemes() -> None:
     code = """
 import asyncio, sys, tempfile
+from pathlib import Path
 from vmafx.scoring.media.access import deliver_report
 from vmafx.scoring.media.access import open_media
 from vmafx.scoring.media.policy import MediaPolicy
 async def main(path):
-    await deliver_report(path, b"clip", MediaPolicy())
+    await deliver_report(f"{path}.json", b"clip", MediaPolicy(outputs=(Path(path).parent,)))
     async with open_media(path, "reference", MediaPolicy()):
         print(*sys.modules)
-with tempfile.NamedTemporaryFile() as file:
-    asyncio.run(main(file.name))
+with tempfile.TemporaryDirectory() as folder:
+    (Path(folder) / "clip").write_bytes(b"clip")
+    asyncio.run(main(f"{folder}/clip"))
 """
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "vmafx.scoring.media.local" in loaded

@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import typer
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vmafx.api.hardware import Backend, parse_backend
 from vmafx.cli.options import HELP
 from vmafx.cli.progress import ScoreProgress
 from vmafx.cli.scoring_flags import SCORING, ScoringFlags, parse_size, with_scoring_flags
@@ -29,6 +30,7 @@ from vmafx.scoring.score import Scorer
 from vmafx.settings import from_environ
 
 EXIT_BELOW_THRESHOLD, EXIT_BAD_INPUT, EXIT_ENGINE = 1, 2, 3
+BackendChoice = Literal["auto", Backend]
 RESULTS, EXECUTION = "Results", "Execution"
 THREADS_HELP = "Threads per clip (default: VMAFX_THREADS, or 0: all cores, shared by the clips scored at once)."
 ERRORS: tuple[type[Exception], ...] = ()  # `score` maps each error to its own exit code
@@ -53,6 +55,14 @@ def score(
     reference: Annotated[str, typer.Argument(help="Reference clip: a path or URI.", metavar="REFERENCE")],
     distorted: Annotated[list[str], typer.Argument(help="Distorted clips to score.", metavar="DISTORTED")],
     flags: ScoringFlags,
+    backend: Annotated[
+        BackendChoice | None,
+        typer.Option(
+            help="Backend to score on (default: VMAFX_BACKEND, or auto: the best engine of this machine). This version "
+            "has an engine for cpu only.",
+            rich_help_panel=SCORING,
+        ),
+    ] = None,
     scale_to: Annotated[
         str,
         typer.Option(
@@ -124,12 +134,13 @@ def score(
     try:
         settings = from_environ(ReportSettings)  # a bad path fails before clips are scored, not after
         report_paths = [resolve_path(path, settings) for path in report_paths]
-        chosen = msgspec.structs.asdict(flags.options())
+        chosen, defaults = msgspec.structs.asdict(flags.options()), OptionSettings.from_environ(os.environ)
         if flags.threads is None:
-            chosen["threads"] = OptionSettings.from_environ(os.environ).threads
+            chosen["threads"] = defaults.threads
         options = ScoreOptions(
             **chosen,
             model=flags.model,
+            backend=defaults.backend if backend is None else parse_backend(backend),
             size=parse_size(scale_to, "--scale-to") if scale_to else None,
             shortest=shortest,
             conform=conform,
@@ -276,6 +287,9 @@ def print_scores(results: Sequence[ScoreResult]) -> None:
             Text(f"VMAF {result.score:.3f}", style="bold"),
             Text(f"({details})"),
         )
+    for engine in dict.fromkeys(result.engine for result in results):
+        decoder = f"; decoded with {engine.decoder}" if engine.decoder else ""
+        console.print(Text(f"backend {engine.backend}: {engine.versions}{decoder}", style="dim"))
     if len(results) > 1:
         console.print(_ranking_table(results))
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vmafx.api.hardware import Backend, parse_backend
+from vmafx.api.hardware import BACKEND_VARIABLE, Backend
 from vmafx.cli.options import HELP
 from vmafx.cli.progress import ScoreProgress
 from vmafx.cli.scoring_flags import SCORING, ScoringFlags, parse_size, with_scoring_flags
@@ -24,7 +24,7 @@ from vmafx.scoring.cache import ResultCache
 from vmafx.scoring.errors import BadInput, ScoringError
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.uri import display_name
-from vmafx.scoring.request import OptionSettings, ScoreOptions, Source
+from vmafx.scoring.request import THREADS_VARIABLE, OptionSettings, ScoreOptions, Source
 from vmafx.scoring.result import FeatureStatistics, ScoreResult
 from vmafx.scoring.score import Scorer
 from vmafx.settings import from_environ
@@ -134,13 +134,14 @@ def score(
     try:
         settings = from_environ(ReportSettings)  # a bad path fails before clips are scored, not after
         report_paths = [resolve_path(path, settings) for path in report_paths]
-        chosen, defaults = msgspec.structs.asdict(flags.options()), OptionSettings.from_environ(os.environ)
-        if flags.threads is None:
-            chosen["threads"] = defaults.threads
+        chosen = msgspec.structs.asdict(flags.options())
+        given = {THREADS_VARIABLE: flags.threads, BACKEND_VARIABLE: backend}  # flags win over variables
+        overrides = {variable: str(value) for variable, value in given.items() if value is not None}
+        settled = OptionSettings.from_environ({**os.environ, **overrides})
         options = ScoreOptions(
-            **chosen,
+            **chosen | {"threads": settled.threads},
             model=flags.model,
-            backend=defaults.backend if backend is None else parse_backend(backend),
+            backend=settled.backend,
             size=parse_size(scale_to, "--scale-to") if scale_to else None,
             shortest=shortest,
             conform=conform,

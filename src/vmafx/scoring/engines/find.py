@@ -29,10 +29,6 @@ class ProbedEngine(msgspec.Struct, frozen=True):
     facts: EngineFacts | None = None
     problem: str = ""
 
-    @property
-    def description(self) -> str:
-        return self.facts.versions if self.facts is not None else self.problem
-
 
 class Engines:
     """The engines of this machine. Each is looked for once, when it is first needed."""

@@ -57,7 +57,7 @@ def make_report(
         height=1080,
         pixelFormat="yuv420p",
         subsample=1,
-        engine=EngineFacts("7.1", "3.0.0"),
+        engine=EngineFacts("7.1", "3.0.0", "cuda", "PyAV 18.1.0, libavcodec 62.28.102"),
         notes=notes,
         key=key,
     )

@@ -175,7 +175,7 @@ def test_labels_are_given_by_a_repeated_flag_or_with_commas() -> None:
         ([], "VMAFX_CONTROLLER_GRPC_ADDR: the address of the controller is required: use --controller HOST:PORT"),
         (["--controller", "host"], "--controller: 'host' is not an address: use HOST:PORT"),
         (["--controller", "h:1", "--label", "x"], "--label: 'x' is not a label: use KEY=VALUE"),
-        (["--controller", "h:1", "--backend", "gpu"], "--backend: 'gpu' is not one of cpu, cuda, hip, sycl, metal"),
+        (["--controller", "h:1", "--backend", "gpu"], "--backend: 'gpu' is not one of auto, cpu, cuda, hip"),
         (
             ["--controller", "h:1", "--name", "Work_7"],
             "--name: 'Work_7' is not a valid node name: use lower-case letters",

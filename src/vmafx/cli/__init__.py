@@ -6,6 +6,7 @@ Each command has a module with `add_to(app)`, which adds it, and `ERRORS`, its e
     crd.py            `vmafx crd`
     demo.py           `vmafx demo`
     dev.py            `vmafx dev`
+    devices.py        `vmafx devices`
     doctor.py         `vmafx doctor`
     jobs.py           `vmafx jobs`
     label.py          `vmafx label`

@@ -42,6 +42,7 @@ def _facts(report: DoctorReport) -> list[tuple[str, str]]:
     return [
         ("ffmpeg", f"{report.version or 'none'}  {report.ffmpeg}"),
         ("libvmaf", "yes" if report.libvmaf else "no"),
+        *(("engine", f"{one.backend}: {one.facts.versions}") for one in report.engines if one.facts is not None),
         ("models", ", ".join(report.models) or "none"),
         ("encoders", ", ".join(report.encoders) or "none"),
         ("decoder", report.decoder),

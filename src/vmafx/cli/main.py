@@ -15,7 +15,8 @@ EXIT_INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 COMMANDS = {
     name: name
     for name in (
-        "score", "doctor", "submit", "label", "queue", "jobs", "nodes", "top", "train", "models", "demo", "dev", "crd",
+        "score", "doctor", "devices", "submit", "label", "queue", "jobs", "nodes", "top", "train", "models", "demo",
+        "dev", "crd",
     )
 } | dict.fromkeys(("operator", "controller", "agent", "trainer", "worker"), "roles")  # fmt: skip
 

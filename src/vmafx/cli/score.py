@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import typer
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vmafx.api.hardware import BACKEND_VARIABLE, Backend
 from vmafx.cli.options import HELP
 from vmafx.cli.progress import ScoreProgress
 from vmafx.cli.scoring_flags import SCORING, ScoringFlags, parse_size, with_scoring_flags
@@ -23,12 +24,13 @@ from vmafx.scoring.cache import ResultCache
 from vmafx.scoring.errors import BadInput, ScoringError
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.uri import display_name
-from vmafx.scoring.request import OptionSettings, ScoreOptions, Source
+from vmafx.scoring.request import THREADS_VARIABLE, OptionSettings, ScoreOptions, Source
 from vmafx.scoring.result import FeatureStatistics, ScoreResult
 from vmafx.scoring.score import Scorer
 from vmafx.settings import from_environ
 
 EXIT_BELOW_THRESHOLD, EXIT_BAD_INPUT, EXIT_ENGINE = 1, 2, 3
+BackendChoice = Literal["auto", Backend]
 RESULTS, EXECUTION = "Results", "Execution"
 THREADS_HELP = "Threads per clip (default: VMAFX_THREADS, or 0: all cores, shared by the clips scored at once)."
 ERRORS: tuple[type[Exception], ...] = ()  # `score` maps each error to its own exit code
@@ -53,6 +55,14 @@ def score(
     reference: Annotated[str, typer.Argument(help="Reference clip: a path or URI.", metavar="REFERENCE")],
     distorted: Annotated[list[str], typer.Argument(help="Distorted clips to score.", metavar="DISTORTED")],
     flags: ScoringFlags,
+    backend: Annotated[
+        BackendChoice | None,
+        typer.Option(
+            help="Backend to score on (default: VMAFX_BACKEND, or auto: the best engine of this machine). This version "
+            "has an engine for cpu only.",
+            rich_help_panel=SCORING,
+        ),
+    ] = None,
     scale_to: Annotated[
         str,
         typer.Option(
@@ -125,11 +135,13 @@ def score(
         settings = from_environ(ReportSettings)  # a bad path fails before clips are scored, not after
         report_paths = [resolve_path(path, settings) for path in report_paths]
         chosen = msgspec.structs.asdict(flags.options())
-        if flags.threads is None:
-            chosen["threads"] = OptionSettings.from_environ(os.environ).threads
+        given = {THREADS_VARIABLE: flags.threads, BACKEND_VARIABLE: backend}  # flags win over variables
+        overrides = {variable: str(value) for variable, value in given.items() if value is not None}
+        settled = OptionSettings.from_environ({**os.environ, **overrides})
         options = ScoreOptions(
-            **chosen,
+            **chosen | {"threads": settled.threads},
             model=flags.model,
+            backend=settled.backend,
             size=parse_size(scale_to, "--scale-to") if scale_to else None,
             shortest=shortest,
             conform=conform,
@@ -276,6 +288,9 @@ def print_scores(results: Sequence[ScoreResult]) -> None:
             Text(f"VMAF {result.score:.3f}", style="bold"),
             Text(f"({details})"),
         )
+    for engine in dict.fromkeys(result.engine for result in results):
+        decoder = f"; decoded with {engine.decoder}" if engine.decoder else ""
+        console.print(Text(f"backend {engine.backend}: {engine.versions}{decoder}", style="dim"))
     if len(results) > 1:
         console.print(_ranking_table(results))
 

@@ -49,12 +49,13 @@ class HostHardware:
 
     def __init__(self, environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> None:
         self._path, self._root = environ.get("PATH", os.defpath), root
+        self._gpus = (self._nvidia, self._amd, self._amd_without_tools, self._intel, self._apple)
 
     async def device(self, wanted: Backend | None = None) -> Device:
         """The first GPU found, else the CPU; with `wanted`, the device of that backend, even if it is not found."""
         if wanted == "cpu":
             return self._cpu()
-        for detect in (self._nvidia, self._amd, self._amd_without_tools, self._intel, self._apple):
+        for detect in self._gpus:
             found = await detect()
             if found is not None and wanted in {None, *found.backends}:
                 return found
@@ -63,6 +64,15 @@ class HostHardware:
         vendor = next(vendor for vendor, hardware in HARDWARE.items() if hardware.backend == wanted)
         log.warn("no device found for the requested backend; using it anyway", backend=wanted)
         return Device(vendor, 1, f"{vendor} (not detected)")
+
+    async def devices(self) -> dict[Backend, Device]:
+        """Every device found, by its own backend; the CPU is always one."""
+        found: dict[Backend, Device] = {"cpu": self._cpu()}
+        for detect in self._gpus:
+            device = await detect()
+            if device is not None:
+                found.setdefault(device.backends[0], device)
+        return found
 
     async def _nvidia(self) -> Device | None:
         output = await self._run_tool(NVIDIA_SMI)

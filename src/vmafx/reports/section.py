@@ -93,7 +93,9 @@ def _scoring_facts(result: ScoreResult) -> Html:
         "Frames scored": frames,
         "Scored at": f"{formatting.size(result.width, result.height)}, {result.pixelFormat}",
         "Scoring speed": "cached result" if result.cached else f"{formatting.number(result.fps, 1)} fps",
-        "Engine": f"libvmaf {result.engine.libvmaf}, ffmpeg {result.engine.ffmpeg}",
+        "Backend": result.engine.backend,
+        "Engine": result.engine.versions,
+        "Decoder": result.engine.decoder or "unknown",
     }
     pairs = (tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items())
     return tag("dl", *pairs, class_="facts")

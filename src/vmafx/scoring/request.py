@@ -13,6 +13,7 @@ from vmafx.cores import usable_cores
 from vmafx.scoring.errors import BadInput
 from vmafx.settings import Setting, Settings, at_least
 
+THREADS_VARIABLE = "VMAFX_THREADS"
 _OPTION_TYPES = get_type_hints(ScoringOptions, include_extras=True)
 
 
@@ -28,7 +29,7 @@ class OptionSettings(Settings):
 
     threads: Annotated[int | None, Setting(
         "Threads per score if neither the job nor the flag sets them; 0 for all cores.", default="0",
-        flag="--threads", variable="VMAFX_THREADS", parse=_parse_threads,
+        flag="--threads", variable=THREADS_VARIABLE, parse=_parse_threads,
     )] = None  # fmt: skip
     backend: Annotated[Backend | None, Setting(
         f"Backend to score on if neither the job nor the flag names one: {', '.join(BACKENDS)}; "

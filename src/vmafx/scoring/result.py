@@ -45,6 +45,11 @@ class EngineFacts(msgspec.Struct, frozen=True):
     backend: str = "cpu"
     decoder: str = ""
 
+    @property
+    def versions(self) -> str:
+        """The engine as shown to people."""
+        return f"libvmaf {self.libvmaf}, ffmpeg {self.ffmpeg}"
+
 
 class ScoreResult(msgspec.Struct, frozen=True, kw_only=True):
     """The score of one distorted clip, and how it was computed."""

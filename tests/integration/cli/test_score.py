@@ -1,4 +1,4 @@
-"""`vmafx score` and `vmafx doctor`: output, exit codes, reports."""
+"""`vmafx score`, `vmafx devices` and `vmafx doctor`: output, exit codes, reports."""
 
 import asyncio
 import csv
@@ -23,6 +23,11 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 NOT_FFMPEG = (
     "error: /bin/true is not ffmpeg: `/bin/true -version` printed no ffmpeg version; unset VMAFX_FFMPEG_BIN,"
     " or set it to an ffmpeg 6 or later with libvmaf\n"
+)
+
+NO_ENGINE = (
+    "this machine has no engine for the backend {}; this version of vmafx scores on cpu only: use cpu, or leave the"
+    " backend unset"
 )
 
 
@@ -62,6 +67,7 @@ def test_the_table_has_a_row_per_feature(run_vmafx: Run) -> None:
     lines = [line.split() for line in done.stdout.splitlines()]
     assert [row[1] for row in lines if row and row[0] == "│"] == ["vmaf", "psnr_y", "psnr_cb", "psnr_cr", "ssim"]
     assert "(mean of 12 frames; vmaf_v0.6.1; scored at " in done.stdout
+    assert re.search(r"^backend cpu: libvmaf 2\.3\.0, ffmpeg \S+; decoded with PyAV \S+", done.stdout, re.MULTILINE)
     assert done.stderr == ""
     assert (
         "(mean of 12 frames, cached; "
@@ -271,11 +277,67 @@ def test_help_names_every_exit_code(run_vmafx: Run) -> None:
     assert "0 scored, 1 below --fail-under, 2 bad input, 3 the engine or this machine failed" in shown
 
 
+@pytest.mark.parametrize(
+    ("flags", "variable", "missing"),
+    [
+        (("--backend", "cuda"), "cpu", "cuda"),
+        ((), "hip", "hip"),
+        (("--backend", "cpu"), "cuda", ""),
+        (("--backend", "auto"), "cuda", ""),
+        ((), "auto", ""),
+    ],
+)
+def test_a_backend_that_is_named_is_never_replaced(
+    run_vmafx: Run, flags: tuple[str, ...], variable: str, missing: str
+) -> None:
+    done = run_vmafx("score", "reference.mkv", "good.mp4", "--json", *flags, VMAFX_BACKEND=variable)
+    found = json.loads(done.stdout)
+    if missing:
+        assert (done.returncode, found["error"]["kind"], found.get("score")) == (3, "NodeFault", None)
+        assert done.stderr == f"error: {NO_ENGINE.format(missing)}\n"
+    else:
+        assert (done.returncode, found["engine"]["backend"]) == (0, "cpu")
+        assert found["engine"]["decoder"].startswith("PyAV ")
+
+
+def test_an_unknown_backend_is_refused(run_vmafx: Run) -> None:
+    done = run_vmafx("score", "reference.mkv", "good.mp4", VMAFX_BACKEND="gpu")
+    known = "'gpu' is not one of auto, cpu, cuda, hip, sycl, metal"
+    assert (done.returncode, done.stderr) == (2, f"error: options: VMAFX_BACKEND: {known}\n")
+    assert run_vmafx("score", "reference.mkv", "good.mp4", "--backend", "gpu").returncode == 2
+
+
+def test_devices_lists_every_backend_with_its_device_and_engine(run_vmafx: Run, tmp_path: Path) -> None:
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho 'NVIDIA L4, 550.54.15, 23034'\n")
+    tool.chmod(0o755)
+    path = f"{tool.parent}:{os.environ['PATH']}"
+    done = run_vmafx("devices", PATH=path)
+    assert (done.returncode, done.stderr) == (0, "")
+    head, *rows = (re.split(r" {3,}", line) for line in done.stdout.splitlines())
+    assert head == ["BACKEND", "DEVICE", "ENGINE"]
+    assert [row[0] for row in rows] == ["cpu", "cuda", "hip", "sycl", "metal"]
+    assert re.fullmatch(r"libvmaf 2\.3\.0, ffmpeg \S+", rows[0][2])
+    assert rows[1][1:] == ["NVIDIA L4, 23034 MiB, driver 550.54.15", "no engine in this version"]
+    cpu, cuda, *_ = json.loads(run_vmafx("devices", "--json", PATH=path).stdout)
+    assert (cpu["backend"], cpu["device"], cpu["engine"], cpu["problem"]) == (*rows[0], "")
+    assert (cuda["device"], cuda["count"], cuda["engine"]) == (rows[1][1], 1, "")
+    assert cuda["problem"] == "no engine in this version"
+
+
+def test_devices_says_why_there_is_no_engine(run_vmafx: Run) -> None:
+    done = run_vmafx("devices", "--json", VMAFX_FFMPEG_BIN="/bin/true")
+    cpu = json.loads(done.stdout)[0]
+    assert (done.returncode, cpu["engine"], f"error: {cpu['problem']}\n") == (3, "", NOT_FFMPEG)
+
+
 def test_doctor_shows_models_and_encoders_and_fails_without_ffmpeg(run_vmafx: Run) -> None:
     done = run_vmafx("doctor")
     assert done.returncode == 0
     assert "models     vmaf_v0.6.1, vmaf_v0.6.1neg, vmaf_4k_v0.6.1" in done.stdout
     assert "libx264, libx265, libvpx-vp9, libaom-av1" in done.stdout
+    assert re.search(r"^engine     cpu: libvmaf 2\.3\.0, ffmpeg \S+$", done.stdout, re.MULTILINE)
     assert re.search(r"^sandbox    seccomp, Landlock \(ABI \d+\), limits$", done.stdout, re.MULTILINE)
     assert "ok: this machine can score clips" in done.stdout
     broken = run_vmafx("doctor", VMAFX_FFMPEG_BIN="/bin/true")

@@ -16,9 +16,13 @@ from tests.support import video
 from tests.support.video import ffmpeg, lossless, scene
 from tests.support.waiting import eventually, until
 from tests.support.webserver import WebServer, stalls
+from vmafx.api.hardware import Backend
 from vmafx.scoring.batch import BatchScorer
 from vmafx.scoring.cache import ResultCache
+from vmafx.scoring.engines.engine import Engine
+from vmafx.scoring.engines.ffmpeg import find_ffmpeg
 from vmafx.scoring.engines.find import Engines
+from vmafx.scoring.engines.libvmaf import LibvmafEngine
 from vmafx.scoring.errors import BadInput, EngineFailure, NodeFault
 from vmafx.scoring.media.access import OpenedMedia, sha256
 from vmafx.scoring.media.policy import MediaPolicy
@@ -209,6 +213,28 @@ async def test_results_are_cached_by_content_and_options(tmp_path: Path) -> None
     (entry,) = (path for path in folder.iterdir() if path.stem == first.result.key)
     entry.write_bytes(entry.read_bytes()[:100])
     assert not (await scorer.score(Source(str(clip)), Source(str(copy)))).result.cached
+
+
+class AnyBackend(Engines):
+    """libvmaf under the name of any backend."""
+
+    def check(self, backend: Backend | None) -> None:
+        pass
+
+    async def choose(self, backend: Backend | None = None) -> Engine:
+        engine = LibvmafEngine(await find_ffmpeg())
+        engine.backend = backend or "cpu"
+        return engine
+
+
+async def test_a_cached_result_is_reused_only_for_its_backend(tmp_path: Path) -> None:
+    clip = Source(str(lossless(scene(frames=2), tmp_path / "clip.mkv")))
+    scorer = Scorer(AnyBackend(), cache=ResultCache(tmp_path / "cache"))
+    backends: tuple[Backend | None, ...] = ("cuda", None, "cpu", "cuda")  # None: the engine for cpu is the best
+    results = [(await scorer.score(clip, clip, ScoreOptions(backend=one))).result for one in backends]
+    assert [(one.engine.backend, one.cached) for one in results] == [
+        ("cuda", False), ("cpu", False), ("cpu", True), ("cuda", True),
+    ]  # fmt: skip
 
 
 async def test_repeated_scores_leave_no_descriptor_open(tmp_path: Path) -> None:

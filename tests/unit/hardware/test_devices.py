@@ -69,6 +69,27 @@ async def test_nvidia_gpus_are_detected_with_nvidia_smi(machine: FakeMachine) ->
     assert found.backends == ("cuda", "cpu")
 
 
+async def test_all_devices_are_listed_by_their_backend(machine: FakeMachine) -> None:
+    machine.add_tool("nvidia-smi", NVIDIA)
+    machine.add_tool("rocm-smi", ROCM)
+    machine.add_file("sys/class/drm/card0/device/vendor", "0x1002\n")  # rocm-smi knows more about it
+    machine.add_file("dev/kfd", "")
+    found = await machine.hardware().devices()
+    assert {backend: (device.vendor, device.count) for backend, device in found.items()} == {
+        "cpu": ("cpu", 1),
+        "cuda": ("nvidia", 2),
+        "hip": ("amd", 2),
+    }
+    assert found["cpu"].text.startswith("AMD EPYC 7R13 Processor, ")
+
+
+async def test_only_a_machine_that_registers_as_cpu_binds_its_workers_to_the_cpu(machine: FakeMachine) -> None:
+    machine.add_tool("nvidia-smi", NVIDIA)
+    hardware = machine.hardware()
+    assert (await hardware.device("cpu")).worker_backend == "cpu"
+    assert (await hardware.device()).worker_backend == (await hardware.device("hip")).worker_backend == "auto"
+
+
 async def test_an_unknown_memory_size_is_left_out(machine: FakeMachine) -> None:
     machine.add_tool("nvidia-smi", "Orin (nvgpu), 540.3.0, [N/A]\n")
     assert await machine.hardware().device() == Device("nvidia", 1, "Orin (nvgpu), driver 540.3.0")

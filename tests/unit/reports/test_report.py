@@ -97,6 +97,7 @@ def test_the_page_shows_score_model_speed_notes_and_features() -> None:
     for expected in (
         "87.97", "vmaf_v0.6.1", "120.5 fps", "Two frames were left out.", "abababababab", "frame 2 at 0:00.080",
         "PSNR Y", "vif_scale0", "mov,mp4", "h264", "master.mov",
+        "Backend cuda", "Engine libvmaf 3.0.0, ffmpeg 7.1", "Decoder PyAV 18.1.0, libavcodec 62.28.102",
     ):  # fmt: skip
         assert expected in text, expected
 

@@ -3,14 +3,31 @@
 import asyncio
 import os
 from collections.abc import Mapping
+from io import FileIO
 
-from vmafx.api.hardware import Backend
-from vmafx.scoring.engines.engine import Engine
+import msgspec
+
+from vmafx.api.hardware import BACKENDS, Backend
+from vmafx.api.scoring import DEFAULT_MODEL
+from vmafx.scoring.engines.engine import Engine, FrameFormat, Measurement, Run
 from vmafx.scoring.engines.ffmpeg import find_ffmpeg
 from vmafx.scoring.engines.libvmaf import LibvmafEngine
-from vmafx.scoring.errors import NodeFault
+from vmafx.scoring.errors import NodeFault, ScoringError
+from vmafx.scoring.models import VmafModel
+from vmafx.scoring.result import EngineFacts
 
 SCORED_BACKENDS: tuple[Backend, ...] = ("cpu",)  # those that this version has an engine for
+PROBE_MODEL = VmafModel(DEFAULT_MODEL, DEFAULT_MODEL, f"version={DEFAULT_MODEL}")
+PROBE_FORMAT = FrameFormat(64, 64, "yuv420p")
+PROBE_FRAME = bytes(64 * 64 * 3 // 2)  # fits into a pipe
+
+
+class ProbedEngine(msgspec.Struct, frozen=True):
+    """The engine for a backend, after it has scored a frame; without one, `problem` says why."""
+
+    backend: Backend
+    facts: EngineFacts | None = None
+    problem: str = ""
 
 
 class Engines:
@@ -38,5 +55,29 @@ class Engines:
             self._found = asyncio.ensure_future(self._find_libvmaf())
         return await asyncio.shield(self._found)
 
+    async def probe(self) -> tuple[ProbedEngine, ...]:
+        """The engine for each backend, found by scoring a frame."""
+        return tuple([await self._probe(backend) for backend in BACKENDS])
+
+    async def _probe(self, backend: Backend) -> ProbedEngine:
+        if backend not in SCORED_BACKENDS:
+            return ProbedEngine(backend, problem="no engine in this version")
+        measurement = Measurement(model=PROBE_MODEL)
+        try:
+            engine = await self.choose(backend)
+            frames = _probe_frame(), _probe_frame()
+            run = await engine.score(Run(), measurement, PROBE_FORMAT, *frames, lambda _scored: None)
+        except ScoringError as error:
+            return ProbedEngine(backend, problem=str(error))
+        return ProbedEngine(backend, run.facts)
+
     async def _find_libvmaf(self) -> Engine:
         return LibvmafEngine(await find_ffmpeg(self._environ))
+
+
+def _probe_frame() -> FileIO:
+    """A pipe with one frame."""
+    reading, writing = os.pipe()
+    with FileIO(writing, "w") as file:
+        file.write(PROBE_FRAME)
+    return FileIO(reading)

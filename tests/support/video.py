@@ -10,6 +10,7 @@ import numpy as np
 
 from tests.oracle.clips import Clip, panning
 from tests.oracle.planes import Luma
+from vmafx.process.child import ENVIRONMENT
 
 FFMPEG = Path(import_module("imageio_ffmpeg").get_ffmpeg_exe())
 SIZE = (256, 144)  # a width at which libvmaf 2.3 reads nothing beyond its buffers
@@ -18,7 +19,7 @@ FRAMES = 8
 
 def ffmpeg(*arguments: str | Path) -> None:
     command = [str(FFMPEG), "-hide_banner", "-loglevel", "error", "-nostdin", "-y", *map(str, arguments)]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=120, env=ENVIRONMENT)
 
 
 def scene(frames: int = FRAMES, size: tuple[int, int] = SIZE, depth: int = 8, seed: int = 7) -> Clip:

@@ -12,6 +12,7 @@ from av.video.frame import VideoFrame
 from vmafx.scoring.decoder.messages import Conversion
 
 Filter = tuple[str, str]  # name and arguments
+MAX_DURATION = 1 << 48  # ticks; the timestamps of a hostile clip can be 64 bits apart
 
 
 class Converter:
@@ -21,13 +22,17 @@ class Converter:
         self._conversion, self._time_base = conversion, time_base or Fraction(1, 1000)
         self._graph: av.filter.Graph | None = None
         self._same_range = conversion.full_range == conversion.from_full_range
+        self._last_pts: int | None = None
 
     def convert(self, frame: VideoFrame) -> Iterator[VideoFrame]:
         if self._conversion.rate is None and self._is_converted(frame):
             yield frame
             return
         if self._graph is None:
-            self._graph = _graph(frame, self._time_base, filters(self._conversion, display_matrix(frame)))
+            grey = [] if self._conversion.from_full_range else _grey_to_yuv(frame)
+            chain = [*grey, *filters(self._conversion, display_matrix(frame))]
+            self._graph = _graph(frame, self._time_base, chain)
+        self._estimate_duration(frame)
         self._graph.vpush(frame)
         yield from self._pull(self._graph)
 
@@ -36,6 +41,12 @@ class Converter:
         if self._graph is not None:
             self._graph.vpush(None)
             yield from self._pull(self._graph)
+
+    def _estimate_duration(self, frame: VideoFrame) -> None:
+        """As ffmpeg does: that of the frame before. Without it, a change of the frame rate drops the last frame."""
+        if not frame.duration and frame.pts is not None and self._last_pts is not None:
+            frame.duration = min(max(frame.pts - self._last_pts, 0), MAX_DURATION)
+        self._last_pts = frame.pts
 
     def _is_converted(self, frame: VideoFrame) -> bool:
         wanted = self._conversion
@@ -70,6 +81,15 @@ def filters(conversion: Conversion, matrix: tuple[int, ...]) -> list[Filter]:
         ("scale", ":".join(f"{name}={value}" for name, value in scale.items())),
         ("format", f"pix_fmts={conversion.pixel_format}"),
     ]
+
+
+def _grey_to_yuv(frame: VideoFrame) -> list[Filter]:
+    """Adds chroma to a grey frame of limited range and leaves luma as it is: `scale` takes grey as full range."""
+    if not frame.format.name.startswith(("gray", "ya")):
+        return []
+    depth = next((depth for depth in (8, 10, 12) if frame.format.components[0].bits <= depth), 16)
+    name = "yuv420p" if depth == 8 else f"yuv420p{depth}le"
+    return [("scale", "flags=bicubic:in_range=full:out_range=full"), ("format", f"pix_fmts={name}")]
 
 
 def _rate_filters(conversion: Conversion) -> list[Filter]:

@@ -91,7 +91,11 @@ class _Demuxed:
             self._last_dts = packet.dts
 
     def ticks(self) -> int:
-        return max(self._pts) - min(self._pts) + self._last_duration if self._pts else 0
+        """From the first frame to the end of the last, which lasts as long as the one before if that is not stated."""
+        if not self._pts:
+            return 0
+        *_, before, last = [self._pts[0], *sorted(self._pts)]
+        return last - min(self._pts) + (self._last_duration or last - before)
 
     def frame_durations(self) -> "array[float]":
         """Differences of successive timestamps, in display order; those of a hostile clip can exceed 64 bits."""

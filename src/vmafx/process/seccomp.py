@@ -80,8 +80,6 @@ def syscalls(pid: int) -> tuple[Syscall, ...]:
         Syscall("fstat", 5, 80),
         Syscall("poll", 7, None),
         Syscall("ppoll", 271, 73),
-        # Frames into a pipe without a copy: pages of this process. Not splice and tee, which move pages of files.
-        Syscall("vmsplice", 278, 75),
         # Not F_SETFL, F_SETOWN and locks: other processes share the open file.
         Syscall("fcntl", 72, 25, (
             *((Check(1, LOW, command),) for command in FCNTL_COMMANDS),

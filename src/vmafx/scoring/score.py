@@ -46,6 +46,7 @@ class Comparison(msgspec.Struct, frozen=True):
     plan: Plan
     options: ScoreOptions
     model: VmafModel
+    what: Measurement
     engine: Engine
     key: str  # in the cache
 
@@ -176,6 +177,11 @@ class Scorer:
         outcomes: dict[int, Report | ScoringError] = {}
         waiting: dict[int, Comparison] = {}
         async with open_model(options.model, self._policy) as model:
+            what = Measurement(
+                model=model, features=options.features, subsample=options.subsample, threads=options.thread_count()
+            )
+            if lacking := engine.lacks(what):
+                raise BadInput("options", lacking)
             for number, clip in enumerate(distorted):
                 digests, sources = (reference.digest, clip.digest), (reference.source, clip.source)
                 tools = (clip.decoder_version, engine.backend, *engine.identity())
@@ -185,7 +191,7 @@ class Scorer:
                     continue
                 try:
                     plan = make_plan(reference.clip, clip.clip, options, self._limits)
-                    waiting[number] = Comparison(reference, clip, plan, options, model, engine, key)
+                    waiting[number] = Comparison(reference, clip, plan, options, model, what, engine, key)
                 except BadInput as error:
                     outcomes[number] = error
             while waiting:  # those that need the reference in the same format share its decoder
@@ -233,17 +239,11 @@ class Scorer:
     ) -> Scored:
         """Raises ScoringError. An engine that fails may do so because a decoder has failed."""
         options, plan, decoder = comparison.options, comparison.plan, comparison.distorted.decoder
-        what = Measurement(
-            model=comparison.model,
-            features=options.features,
-            subsample=options.subsample,
-            threads=options.thread_count(),
-        )
         on_scored = _scoring_progress(plan.expected, listener)
         async with decoder.decode(plan.distorted, threads=options.thread_count()) as distorted:
             try:
                 (frames,) = distorted.outputs
-                run = await comparison.engine.score(Run(), what, plan.frames, output, frames, on_scored)
+                run = await comparison.engine.score(Run(), comparison.what, plan.frames, output, frames, on_scored)
             except ScoringError:
                 await asyncio.gather(reference.check(), distorted.check())
                 raise

@@ -305,7 +305,7 @@ def test_a_confined_process_computes_in_threads() -> None:
 
 
 def test_a_confined_process_uses_the_files_that_it_has_open(folder: Path) -> None:
-    """It reads, seeks and maps the clip, and fills pipes with and without a copy."""
+    """It reads, seeks and maps the clip, and fills pipes."""
     code = """
         clip = os.fdopen(0, "rb")
         out, into = os.pipe()
@@ -314,11 +314,8 @@ def test_a_confined_process_uses_the_files_that_it_has_open(folder: Path) -> Non
         content = clip.read(), clip.seek(2), clip.read(), os.pread(0, 3, 0).decode()
         mapped = mmap.mmap(0, 6, prot=mmap.PROT_READ)[:].decode()
         size = fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, 1 << 20)
-        page = mmap.mmap(-1, 4096)
-        page[:] = bytes([7]) * 4096
-        vector = (ctypes.c_size_t * 2)(ctypes.addressof(ctypes.c_char.from_buffer(page)), 4096)
-        syscall(278, 75, into, ctypes.addressof(vector), 1, 0)  # vmsplice
-        print(content, mapped, size, os.read(out, 8192) == page[:])
+        os.writev(into, [b"a", b"b"])
+        print(content, mapped, size, os.read(out, 8192) == b"ab")
         """
     with (folder / "secret").open() as file:
         done = run(code, stdin=file.fileno())

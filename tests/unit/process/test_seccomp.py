@@ -26,7 +26,7 @@ THREAD = 0x3D0F00  # the flags of glibc's pthread_create, as strace shows them
 X32 = 0x40000000
 
 ALWAYS = {
-    *("read", "write", "lseek", "readv", "writev", "pread64", "close", "fstat", "poll", "ppoll", "vmsplice"),
+    *("read", "write", "lseek", "readv", "writev", "pread64", "close", "fstat", "poll", "ppoll"),
     *("munmap", "mremap", "brk"),
     *("set_robust_list", "rseq", "sched_yield", "sched_getaffinity", "gettid", "getpid", "exit", "exit_group"),
     *("rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack", "restart_syscall"),

@@ -65,6 +65,10 @@ class Engine(Protocol):
         """In the cache key: another engine may yield other values."""
         ...
 
+    def lacks(self, what: Measurement) -> str | None:
+        """What it cannot measure of this, as a sentence; None if it can measure all."""
+        ...
+
     async def score(
         self,
         run: Run,
@@ -77,6 +81,6 @@ class Engine(Protocol):
         """Reads the frames of `run.fed(neighbours, subsample)` from two pipes, and closes them.
 
         Calls `on_scored` with the number of pairs scored so far. If one clip ends first, the rest of the other is not
-        read. Raises NodeFault, EngineFailure, or BadInput for a model or feature that it cannot measure.
+        read. Raises NodeFault, EngineFailure, or BadInput for a model that is not usable.
         """
         ...

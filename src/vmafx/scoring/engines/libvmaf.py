@@ -18,7 +18,7 @@ from vmafx.api.hardware import Backend
 from vmafx.process.child import child, exit_description
 from vmafx.scoring.engines.engine import FrameFormat, MeasuredRun, Measurement, Run
 from vmafx.scoring.engines.ffmpeg import Ffmpeg, inspect_build, missing_parts
-from vmafx.scoring.engines.libvmaf_log import is_complete, libvmaf_features, read_log
+from vmafx.scoring.engines.libvmaf_log import FEATURES, is_complete, libvmaf_features, read_log
 from vmafx.scoring.errors import BadInput, EngineFailure, NodeFault, ScoringError, spawn_errors_as_node_fault
 from vmafx.scoring.models import can_load_model
 from vmafx.scoring.result import EngineFacts
@@ -42,6 +42,10 @@ class LibvmafEngine:
 
     def identity(self) -> tuple[str | int, ...]:
         return ("libvmaf", self._ffmpeg.version, *self._ffmpeg.identity())
+
+    def lacks(self, what: Measurement) -> str | None:
+        unknown = [name for name in what.features if name not in FEATURES]
+        return f"libvmaf does not measure {unknown[0]}" if unknown else None
 
     async def score(
         self,

@@ -21,7 +21,7 @@ from vmafx.scoring.learned import predict_scores
 from vmafx.scoring.media.access import open_media, sha256
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.uri import SCHEMES, locate
-from vmafx.scoring.models import VmafModel, open_model
+from vmafx.scoring.models import open_model
 from vmafx.scoring.plan import Plan, check_counts, counted, damage_error, has_variable_rate, make_plan
 from vmafx.scoring.pooling import pool, summary
 from vmafx.scoring.probed import OpenedClip, ProbedClip
@@ -45,7 +45,6 @@ class Comparison(msgspec.Struct, frozen=True):
     distorted: ProbedClip
     plan: Plan
     options: ScoreOptions
-    model: VmafModel
     what: Measurement
     engine: Engine
     key: str  # in the cache
@@ -73,12 +72,8 @@ class Scorer:
         limits: ClipLimits | None = None,
         cache: ResultCache | None = None,
     ) -> None:
-        self._engines, self._policy, self._limits = (
-            engines or Engines(),
-            policy or MediaPolicy(),
-            limits or ClipLimits(),
-        )
-        self._cache = cache
+        self._engines, self._policy = engines or Engines(), policy or MediaPolicy()
+        self._limits, self._cache = limits or ClipLimits(), cache
 
     async def score(
         self,
@@ -170,7 +165,7 @@ class Scorer:
     ) -> list[Report | ScoringError]:
         """Scores several clips at once, so that the reference is decoded once. One outcome per clip, in order.
 
-        Raises the error of a bad reference, model or option.
+        Raises ScoringError if the backend, the model or an option is bad.
         """
         check_options(options)
         engine = await self._engines.choose(options.backend)
@@ -191,7 +186,7 @@ class Scorer:
                     continue
                 try:
                     plan = make_plan(reference.clip, clip.clip, options, self._limits)
-                    waiting[number] = Comparison(reference, clip, plan, options, model, what, engine, key)
+                    waiting[number] = Comparison(reference, clip, plan, options, what, engine, key)
                 except BadInput as error:
                     outcomes[number] = error
             while waiting:  # those that need the reference in the same format share its decoder
@@ -315,7 +310,7 @@ def _scoring_progress(expected: int | None, listener: ProgressListener) -> Calla
 
 
 async def _report(comparison: Comparison, scored: Scored) -> Report:
-    model, values = comparison.model, scored.run.values
+    model, values = comparison.what.model, scored.run.values
     if model.learned is not None:
         values["vmaf_base"] = values["vmaf"]
         values["vmaf"] = await in_thread(predict_scores, model.learned, values, model.name)
@@ -324,7 +319,7 @@ async def _report(comparison: Comparison, scored: Scored) -> Report:
 
 def _scored_notes(comparison: Comparison, scored: Scored) -> tuple[str, ...]:
     """Facts that are known only after scoring, and the model's way to score."""
-    model, options = comparison.model, comparison.options
+    model, options = comparison.what.model, comparison.options
     reference_frames, distorted_frames = scored.reference.frames, scored.distorted.frames
     notes = []
     if model.learned is not None:
@@ -346,7 +341,7 @@ def _build_result(comparison: Comparison, scored: Scored, values: dict[str, Colu
     return ScoreResult(
         score=pool(values["vmaf"], options.pooling),
         pooling=options.pooling,
-        model=comparison.model.name,
+        model=comparison.what.model.name,
         frames=len(values["vmaf"]),
         fps=round(run.received / run.seconds, 2),
         features={name: summary(column) for name, column in values.items()},
@@ -357,7 +352,7 @@ def _build_result(comparison: Comparison, scored: Scored, values: dict[str, Colu
         pixelFormat=plan.frames.pixel_format,
         subsample=options.subsample,
         engine=msgspec.structs.replace(run.facts, decoder=comparison.distorted.decoder_version),
-        base=comparison.model.learned.base if comparison.model.learned is not None else "",
+        base=comparison.what.model.learned.base if comparison.what.model.learned is not None else "",
         notes=(*plan.notes, *_scored_notes(comparison, scored)),
         key=comparison.key,
     )

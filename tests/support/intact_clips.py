@@ -1,6 +1,6 @@
 """Small intact clips in every container and codec that the decoder accepts and some encoder here writes.
 
-All show the same scene with the same number of frames and aspect ratio, so that each can be scored against REFERENCE.
+All show the same scene, so that each can be scored against REFERENCE.
 The same encoders always write the same bytes.
 """
 
@@ -60,6 +60,7 @@ CLIPS = {
     "dnxhr.mov": DNXHR,
     "dnxhr.mxf": DNXHR,
     "dnxhr.dnxhd": DNXHR,
+    "jpeg2000.mxf": "-c:v jpeg2000",
     "cineform.mov": "-c:v cfhd",
     "ffv1.nut": "-c:v ffv1 -level 3 -slicecrc 1",
     "huffyuv.avi": "-c:v huffyuv -pix_fmt yuv422p",
@@ -79,6 +80,8 @@ CLIPS = {
     "animation.gif": "",
     "png.mov": "-c:v png",
     "animation.mov": "-c:v qtrle -pix_fmt rgb24",
+    "still.png": "-frames:v 1 -update 1",
+    "still.jpg": "-frames:v 1 -update 1 -pix_fmt yuvj420p",
 }
 WITH_SOUND = {
     "sound.mp4": f"{X264} -c:a aac",

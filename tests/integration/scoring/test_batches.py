@@ -105,7 +105,7 @@ async def test_a_killed_decoder_fails_its_clip_only(clips: Path) -> None:
     victim = clips / "poor.mp4"
 
     def kill(number: int, progress: Progress) -> None:
-        if number == 1 and progress.stage == "scoring":
+        if number == 1 and progress.stage == "waiting":  # its decoder is kept, and decodes next
             for pid in others_reading(victim):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

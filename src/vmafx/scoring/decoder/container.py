@@ -18,6 +18,7 @@ from vmafx.scoring.decoder.messages import Task
 from vmafx.scoring.decoder.refused import Refused
 
 READ_SIZE = 1 << 18  # bytes
+CONVERT = "convert it without loss to another codec, such as FFV1"
 
 
 class ClipFile(FileIO):
@@ -97,9 +98,9 @@ def open_video(fd: int, task: Task, threads: int = 1) -> Iterator[OpenedVideo]:
         video = OpenedVideo(container, _video_streams(container.streams.video))
         context = video.stream.codec_context
         if context is None:
-            raise Refused("its codec is not supported")
+            raise Refused(f"its codec is unknown; {CONVERT}")
         if context.codec.name not in DECODER_NAMES.split(","):
-            raise Refused(f"its codec {context.codec.name} is not one that vmafx decodes")
+            raise Refused(f"its codec {context.codec.name} is not one that vmafx decodes; {CONVERT}")
         check_frame_size(context.width, context.height, task.pixels)
         context.options = limits
         context.thread_type, context.thread_count = "AUTO", threads

@@ -1,0 +1,135 @@
+"""Decoder processes that are refused, limited, killed, cancelled or not what they should be."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import av
+import pytest
+
+from tests.integration.scoring.test_process import others_reading, reading
+from tests.support.decoding import decoded, decoder_of
+from tests.support.video import ffmpeg, lossless, scene
+from tests.support.waiting import eventually
+from vmafx.scoring.decoder import process
+from vmafx.scoring.decoder.formats import CONTAINERS, DECODERS, STREAMS
+from vmafx.scoring.decoder.messages import MAX_ANSWER, Conversion
+from vmafx.scoring.errors import BadInput, NodeFault
+from vmafx.scoring.request import ClipLimits
+
+SAME = Conversion(width=256, height=144, pixel_format="yuv420p")
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return lossless(scene(frames=60), tmp_path_factory.mktemp("clip") / "clip.mkv")
+
+
+def test_every_container_and_codec_exists_and_has_a_reason() -> None:
+    names = {name for joined in av.formats_available for name in joined.split(",")}
+    assert {*CONTAINERS, *STREAMS} <= names
+    assert DECODERS.keys() <= av.codecs_available
+    assert all((CONTAINERS | STREAMS | DECODERS).values())
+
+
+@pytest.mark.parametrize("codec", ["cinepak", "zmbv", "snow", "msvideo1"])
+async def test_other_codecs_are_refused_by_name(codec: str, clip: Path, tmp_path: Path) -> None:
+    path = tmp_path / "clip.avi"
+    ffmpeg("-i", clip, "-frames:v", "2", "-s", "64x64", "-c:v", codec, "-strict", "-2", path)
+    async with decoder_of(path) as decoder:
+        with pytest.raises(BadInput, match=f"its codec {codec} is not one that vmafx decodes; convert it .* FFV1"):
+            await decoder.inspect()
+    with pytest.raises(BadInput, match=f"its codec {codec} is not one"):
+        await decoded(path, SAME)
+
+
+@pytest.mark.parametrize("ending", [".roq", ".swf", ".gxf"])
+async def test_other_containers_are_refused(ending: str, clip: Path, tmp_path: Path) -> None:
+    path = tmp_path / f"clip{ending}"
+    size = ("-s", "720x576", "-c:v", "mpeg2video") if ending == ".gxf" else ("-r", "30")
+    ffmpeg("-i", clip, "-frames:v", "5", *size, path)
+    async with decoder_of(path) as decoder:
+        with pytest.raises(BadInput, match="its format is not supported"):
+            await decoder.inspect()
+
+
+ANSWERS = {
+    "garbage": "print('garbage')",
+    "another kind of answer": 'print(\'{"type":"pictures","jpegs":[]}\')',
+    "too long": f"print('x' * {MAX_ANSWER + 1})",
+    "nothing": "pass",
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+async def test_a_decoder_that_answers_wrongly_is_a_node_fault(
+    answer: str, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "main.py"
+    program.write_text(f"import sys\nsys.stdin.readline()\n{ANSWERS[answer]}\n")
+    monkeypatch.setattr(process, "PROGRAM", str(program))
+    async with decoder_of(clip) as decoder:
+        with pytest.raises(NodeFault, match="decoder"):
+            await decoder.inspect(outputs=1)
+        async with decoder.decode(SAME, threads=1) as decoding:
+            with pytest.raises(NodeFault, match="decoder"):
+                await decoding.finished()
+    assert others_reading(clip) == []
+
+
+async def test_a_decoder_killed_before_it_decodes_is_a_node_fault(clip: Path) -> None:
+    async with decoder_of(clip) as decoder:
+        await decoder.inspect(outputs=1)
+        for pid in others_reading(clip):
+            os.kill(pid, signal.SIGKILL)
+        async with decoder.decode(SAME, threads=1) as decoding:
+            with pytest.raises(NodeFault, match="signal SIGKILL"):
+                await decoding.finished()
+
+
+async def test_closing_ends_the_process_that_was_kept(clip: Path) -> None:
+    async with decoder_of(clip) as decoder:
+        await decoder.inspect(outputs=1)
+        assert others_reading(clip)
+        await decoder.close()
+        assert others_reading(clip) == []
+        await decoder.close()
+
+
+@pytest.mark.parametrize("action", ["inspect", "decode", "pictures"])
+async def test_cancellation_leaves_no_process_and_no_descriptor(action: str, clip: Path) -> None:
+    async with decoder_of(clip) as decoder:
+
+        async def act() -> None:
+            if action == "inspect":
+                await decoder.inspect(outputs=1)
+            elif action == "pictures":
+                await decoder.take_pictures(SAME, [0, 59], threads=1)
+            else:
+                async with decoder.decode(SAME, 2, threads=1) as decoding:
+                    await decoding.finished()  # never, as nobody reads
+
+        before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        task = asyncio.create_task(act())
+        await eventually(lambda: others_reading(clip) or task.done(), "a process reads the clip", every=0.001)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await decoder.close()
+        assert others_reading(clip) == []
+        assert set(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208
+    assert list(reading(clip)) == []
+
+
+async def test_a_clip_that_takes_too_much_time_is_refused(clip: Path) -> None:
+    async with decoder_of(clip, ClipLimits(probe_seconds=0.001)) as decoder:
+        with pytest.raises(NodeFault, match="the disk may be too slow, or the clip is damaged"):
+            await decoder.inspect()
+    slow = Conversion(width=7680, height=4320, pixel_format="yuv444p16le")
+    async with (
+        decoder_of(clip, ClipLimits(probe_seconds=0, frame_seconds=0)) as decoder,
+        decoder.decode(slow, threads=1) as decoding,
+    ):
+        decoding.outputs[0].close()
+        with pytest.raises(BadInput, match="decoding it takes too much CPU time"):
+            await decoding.finished()

@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "vmafx"
 
 
 @pytest.mark.parametrize(
-    "module", ["vmafx.api", "vmafx.kube", "vmafx.operator.main", "vmafx.generate.roles", "vmafx.fleet.watch"]
+    "module", ["vmafx.api.kinds", "vmafx.kube", "vmafx.operator.main", "vmafx.generate.roles", "vmafx.fleet.watch"]
 )
 def test_a_light_package_imports_no_heavy_one(module: str) -> None:
     code = f"import sys, {module}; print(*sorted(name for name in sys.modules if '.' not in name))"
@@ -82,7 +82,7 @@ def test_samples_cost_a_worker_no_heavy_module() -> None:
 def test_only_fleet_commands_import_the_fleet(module: str) -> None:
     code = f"import sys, {module}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "vmafx.api.job" in loaded
+    assert "vmafx.api.scoring" in loaded
     assert [name for name in loaded if name.startswith("vmafx.fleet") or name == "vmafx.scheduling.forecast"] == []
 
 

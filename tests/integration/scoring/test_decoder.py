@@ -161,7 +161,7 @@ async def test_grey_of_limited_range_is_converted_like_the_luma_of_colour(pixels
 @pytest.mark.parametrize("depth", [8, 10])
 @pytest.mark.parametrize("full_range", [False, True])
 async def test_ranges_are_converted_to_within_a_level(full_range: bool, depth: int, make: Make) -> None:
-    """FFmpeg 8 computes it more exactly than the ffmpeg program of version 7, so that their bytes differ."""
+    """FFmpeg 8 computes it in another way than the ffmpeg program of version 7, so their bytes differ."""
     name = "yuv444p" if depth == 8 else "yuv444p10le"
     of = ("limited", "full") if full_range else ("full", "limited")
     options = ("-vf", f"scale=out_range={of[0]}", "-color_range", "tv" if full_range else "pc", "-pix_fmt", name)

@@ -59,21 +59,22 @@ ANSWERS = {
     "another kind of answer": 'print(\'{"type":"pictures","jpegs":[]}\')',
     "too long": f"print('x' * {MAX_ANSWER + 1})",
     "nothing": "pass",
+    "garbage, and it goes on": "print('garbage', flush=True); sys.stdin.buffer.read(); import time; time.sleep(10**6)",
 }
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-async def test_a_decoder_that_answers_wrongly_is_a_node_fault(
+async def test_a_clip_whose_decoder_answers_wrongly_is_refused(
     answer: str, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "main.py"
     program.write_text(f"import sys\nsys.stdin.readline()\n{ANSWERS[answer]}\n")
     monkeypatch.setattr(process, "PROGRAM", str(program))
     async with decoder_of(clip) as decoder:
-        with pytest.raises(NodeFault, match="decoder"):
+        with pytest.raises(BadInput, match="its decoder gave no valid answer"):
             await decoder.inspect(outputs=1)
         async with decoder.decode(SAME, threads=1) as decoding:
-            with pytest.raises(NodeFault, match="decoder"):
+            with pytest.raises(BadInput, match="its decoder gave no valid answer"):
                 await decoding.finished()
     assert others_reading(clip) == []
 

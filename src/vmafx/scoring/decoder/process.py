@@ -51,6 +51,8 @@ LOG_CHUNK, MAX_LINES, MAX_LINE_LENGTH = 1 << 16, 20, 500
 # An error of a demuxer or decoder. Decoders of sound and pictures are not allowed, which is no error of the clip.
 ERROR_PATTERN = re.compile(rb"\[(?!swscaler )[^\]]+ @ 0x[0-9a-f]+\] (?!Codec \([^)]*\) not on whitelist)")
 
+NO_VALID_ANSWER = Refusal("its decoder gave no valid answer: the clip is damaged or malicious")
+
 
 class ClipDecoder:
     """Decodes one clip. Raises BadInput if the clip is the cause: it is damaged, too large or hostile."""
@@ -166,7 +168,7 @@ class ClipDecoder:
             return answer
         if isinstance(answer, Refusal):
             raise BadInput(self._part, f"{self._opened.display_name}: {answer.why}", answer.remedy)
-        raise self._no_valid_answer()
+        return self.expect(NO_VALID_ANSWER, kind)
 
     def failure(self, code: int, log: "DecoderLog") -> ScoringError:
         """Why a decoder process ended without an answer."""
@@ -179,12 +181,8 @@ class ClipDecoder:
             crash = f"reading it crashed ffmpeg's libraries ({exit_description(code)})"
             return BadInput(self._part, f"{self._opened.display_name}: {crash}: the clip is damaged or malicious")
         if code == 0:
-            return self._no_valid_answer()
+            return BadInput(self._part, f"{self._opened.display_name}: {NO_VALID_ANSWER.why}")
         return NodeFault(f"the decoder failed with {exit_description(code)}: {log.last_line()}")
-
-    def _no_valid_answer(self) -> BadInput:
-        why = "its decoder gave no valid answer: the clip is damaged or malicious"
-        return BadInput(self._part, f"{self._opened.display_name}: {why}")
 
 
 class Decoding:
@@ -311,12 +309,12 @@ class _Process:
             await self._stdin.drain()
 
     async def receive(self) -> Answer | None:
-        """The next answer; None if the process has ended, or answers with garbage."""
+        """The next answer; None if the process has ended."""
         try:
             line = await self._stdout.readline()
-            return msgspec.json.decode(line, type=Answer) if line else None
+            return msgspec.json.decode(line, type=Answer) if line.endswith(b"\n") else None
         except ValueError:  # not a message, or longer than allowed
-            return None
+            return NO_VALID_ANSWER
 
     async def end(self) -> tuple[int, DecoderLog]:
         """Waits until the process has ended, which it does after its last task; its exit code and its log."""

@@ -2,6 +2,7 @@
 
 Each command has a module with `add_to(app)`, which adds it, and `ERRORS`, its expected failures.
 
+    bars.py           progress bars of scores on a terminal
     cluster.py        options and connection of the commands that read or write a cluster
     crd.py            `vmafx crd`
     demo.py           `vmafx demo`
@@ -16,12 +17,13 @@ Each command has a module with `add_to(app)`, which adds it, and `ERRORS`, its e
     models_diff.py    `vmafx models diff`
     nodes.py          `vmafx nodes`
     options.py        values of options: durations, KEY=VALUE pairs
-    progress.py       progress bars of scores on standard error
-    spinner.py        the current step of a long action on standard error
+    progress.py       progress of scores on standard error: bars or lines
     queue.py          `vmafx queue`
     roles.py          `vmafx operator`, `controller`, `agent` and `worker`
     score.py          `vmafx score`
+    score_table.py    scores as tables for people
     scoring_flags.py  the options that `score` and `submit` share
+    spinner.py        the current step of a long action on standard error
     submit.py         `vmafx submit`
     tables.py         tables fitted to a width; JSON and YAML
     terminal.py       redrawing, key presses, closed pipes

@@ -4,15 +4,15 @@ import sys
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.text import Text
 
 from vmafx.cli.terminal import can_redraw
 from vmafx.scoring.result import Progress as Update
+
+if TYPE_CHECKING:
+    from vmafx.cli.bars import ScoreBars
 
 LINE_INTERVAL = 10.0  # seconds
 
@@ -22,54 +22,34 @@ class ScoreProgress:
 
     def __init__(self, names: Sequence[str], *, quiet: bool) -> None:
         self.names, self._quiet = names, quiet
-        self._bars = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[speed]}"),
-            TimeRemainingColumn(compact=True),
-            console=Console(stderr=True),
-            transient=True,
-            disable=quiet or not can_redraw(sys.stderr),
-        )
-        self._tasks: dict[int, TaskID] = {}
+        self._bars: ScoreBars | None = None
+        if not quiet and can_redraw(sys.stderr):
+            from vmafx.cli.bars import ScoreBars  # noqa: PLC0415 - imports rich, which takes time
+
+            self._bars = ScoreBars(names)
         self._last_line: dict[int, float] = {}
 
     def __enter__(self) -> Self:
-        self._bars.start()
+        if self._bars is not None:
+            self._bars.start()
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._bars.stop()
+        if self._bars is not None:
+            self._bars.stop()
 
     def update(self, number: int, update: Update) -> None:
-        if self._quiet:
-            return
-        if self._bars.disable:
+        if self._bars is not None:
+            self._bars.update(number, update)
+        elif not self._quiet:
             self._print_line(number, update)
-            return
-        speed = f"{update.fps:.1f} fps" if update.stage == "scoring" else update.activity
-        if update.stage == "fetching":
-            speed = "MiB downloaded"
-        divisor = 1 << 20 if update.stage == "fetching" else 1
-        total = None if update.total is None else max(update.total, update.done) / divisor
-        self._bars.update(self._task(number), completed=update.done // divisor, total=total, speed=speed)
 
     def fail(self, number: int, stage: str, line: str) -> None:
-        """Print the error, even if `quiet`; the bar of the clip stops and shows `stage`."""
-        if self._quiet or self._bars.disable:
+        """Print the error, even if `quiet`."""
+        if self._bars is not None:
+            self._bars.fail(number, stage, line)
+        else:
             typer.echo(line, err=True)
-            return
-        self._bars.console.print(Text(line), soft_wrap=True)
-        task = self._task(number)
-        total = self._bars.tasks[task].total or 1  # without a total, a bar keeps moving
-        self._bars.update(task, total=total, speed=stage)
-        self._bars.stop_task(task)
-
-    def _task(self, number: int) -> TaskID:
-        if number not in self._tasks:
-            self._tasks[number] = self._bars.add_task(self.names[number], total=None, speed="")
-        return self._tasks[number]
 
     def _print_line(self, number: int, update: Update) -> None:
         now = time.monotonic()

@@ -10,22 +10,17 @@ from typing import Annotated, Literal
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from vmafx.api.hardware import BACKEND_VARIABLE, Backend
 from vmafx.cli.options import HELP
 from vmafx.cli.progress import ScoreProgress
 from vmafx.cli.scoring_flags import SCORING, ScoringFlags, parse_size, with_scoring_flags
-from vmafx.reports import ReportSettings, resolve_path, shows_pictures, write_report
 from vmafx.scoring.batch import WORST_FRAMES, BatchScorer, ClipFailed, ClipScored
 from vmafx.scoring.cache import ResultCache
 from vmafx.scoring.errors import BadInput, ScoringError
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.uri import display_name
 from vmafx.scoring.request import THREADS_VARIABLE, OptionSettings, ScoreOptions, Source
-from vmafx.scoring.result import FeatureStatistics, ScoreResult
 from vmafx.scoring.score import Scorer
 from vmafx.settings import from_environ
 
@@ -34,9 +29,6 @@ BackendChoice = Literal["auto", Backend]
 RESULTS, EXECUTION = "Results", "Execution"
 THREADS_HELP = "Threads per clip (default: VMAFX_THREADS, or 0: all cores, shared by the clips scored at once)."
 ERRORS: tuple[type[Exception], ...] = ()  # `score` maps each error to its own exit code
-# Columns of the table, with the terminal width from which on they fit; narrower terminals get fewer columns.
-MIN_WIDTHS = {"mean": 0, "harmonic": 84, "min": 36, "p5": 47, "median": 58, "p95": 69, "max": 75}
-SHOWN_FEATURES = ("vmaf", "psnr_y", "psnr_cb", "psnr_cr", "ssim", "ms_ssim", "psnr_hvs", "ciede", "cambi")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -129,11 +121,10 @@ def score(
 
     Exit codes: 0 scored, 1 below --fail-under, 2 bad input, 3 the engine or this machine failed.
     """
-    report_paths = report or []
+    report_paths: list[Path] = []
     names = [display_name(name) for name in distorted]
     try:
-        settings = from_environ(ReportSettings)  # a bad path fails before clips are scored, not after
-        report_paths = [resolve_path(path, settings) for path in report_paths]
+        report_paths, pictures = _report_plan(report or [], worst)
         chosen = msgspec.structs.asdict(flags.options())
         given = {THREADS_VARIABLE: flags.threads, BACKEND_VARIABLE: backend}  # flags win over variables
         overrides = {variable: str(value) for variable, value in given.items() if value is not None}
@@ -155,7 +146,7 @@ def score(
         policy = MediaPolicy.from_environ(os.environ)
         if allow_private:
             policy = msgspec.structs.replace(policy, private=True)
-        batch = BatchOptions(cache, parallel, pictures=worst if any(map(shows_pictures, report_paths)) else 0)
+        batch = BatchOptions(cache, parallel, pictures)
         with ScoreProgress(names, quiet=quiet or json) as progress:
             scoring = _score(reference_source, distorted_sources, options, policy, batch, progress)
             outcomes = asyncio.run(scoring)
@@ -165,6 +156,17 @@ def score(
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     raise typer.Exit(_report_outcomes(outcomes, names, report_paths, json=json, threshold=fail_under))
+
+
+def _report_plan(paths: list[Path], worst: int) -> tuple[list[Path], int]:
+    """The paths of the reports and the number of pictures to take. A bad path fails before clips are scored."""
+    if not paths:
+        return [], 0
+    from vmafx.reports import ReportSettings, resolve_path, shows_pictures  # noqa: PLC0415 - saves time without reports
+
+    settings = from_environ(ReportSettings)
+    resolved = [resolve_path(path, settings) for path in paths]
+    return resolved, worst if any(map(shows_pictures, resolved)) else 0
 
 
 async def _score(
@@ -203,11 +205,13 @@ def _report_outcomes(
         elif threshold is not None and outcome.report.result.score < threshold:
             below.append(f"{name} {_format_below(outcome.report.result.score, threshold)}")
     scored = [outcome for outcome in outcomes if isinstance(outcome, ClipScored)]
-    codes.append(_write_reports(report_paths, scored) if scored else 0)
+    codes.append(_write_reports(report_paths, scored) if scored and report_paths else 0)
     try:
         if json:
             typer.echo(scores_as_json(outcomes, names))
         elif scored:
+            from vmafx.cli.score_table import print_scores  # noqa: PLC0415 - imports rich, which takes time
+
             print_scores([outcome.report.result for outcome in scored])
     except OSError as error:  # must not end with the exit code of a score below the threshold
         typer.echo(f"error: cannot print the result: {error.strerror}", err=True)
@@ -227,6 +231,8 @@ def _format_below(score: float, threshold: float) -> str:
 
 def _write_reports(paths: list[Path], scored: list[ClipScored]) -> int:
     """Returns the exit code."""
+    from vmafx.reports import write_report  # noqa: PLC0415 - saves time without reports
+
     reports = [outcome.report for outcome in scored]
     pictures = {outcome.report.result.key: outcome.pictures for outcome in scored}
     try:
@@ -271,61 +277,3 @@ def _document(outcome: ClipScored | ClipFailed, name: str) -> object:
     if remedy := _remedy(outcome.error):
         error["remedy"] = remedy
     return {"distorted": {"uri": name}, "error": error}
-
-
-def print_scores(results: Sequence[ScoreResult]) -> None:
-    console = Console()
-    for result in results:
-        console.print(_feature_table(result, console.width))
-        for note in result.notes:
-            console.print(Text(f"note: {note}", style="yellow"))
-        frames = "1 frame" if result.frames == 1 else f"{result.frames:,} frames"
-        scored = f"{result.pooling} of {frames}"
-        details = f"{scored}, cached; {result.model}"
-        if not result.cached:
-            details = f"{scored}; {result.model}; scored at {result.fps:.1f} fps"
-        console.print(
-            Text(f"VMAF {result.score:.3f}", style="bold"),
-            Text(f"({details})"),
-        )
-    for engine in dict.fromkeys(result.engine for result in results):
-        decoder = f"; decoded with {engine.decoder}" if engine.decoder else ""
-        console.print(Text(f"backend {engine.backend}: {engine.versions}{decoder}", style="dim"))
-    if len(results) > 1:
-        console.print(_ranking_table(results))
-
-
-def _feature_table(result: ScoreResult, width: int) -> Table:
-    """The columns that fit; numbers are never cut."""
-    table = Table(title=Text(result.distorted.uri), title_justify="left")
-    heads = [head for head in MIN_WIDTHS if width >= MIN_WIDTHS[head]]
-    table.add_column("feature", no_wrap=True)
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
-    for name in (name for name in SHOWN_FEATURES if name in result.features):
-        values = _statistics(result.features[name])
-        numbers = [values[head] for head in heads]
-        table.add_row(name, *(f"{number:.4f}" if abs(number) < 2 else f"{number:.3f}" for number in numbers))
-    return table
-
-
-def _statistics(feature: FeatureStatistics) -> dict[str, float]:
-    return {
-        "mean": feature.mean,
-        "harmonic": feature.harmonicMean,
-        "min": feature.min,
-        "max": feature.max,
-        "p5": feature.percentiles["p5"],
-        "median": feature.percentiles["p50"],
-        "p95": feature.percentiles["p95"],
-    }
-
-
-def _ranking_table(results: Sequence[ScoreResult]) -> Table:
-    table = Table(title="Ranking, highest VMAF first", title_justify="left")
-    table.add_column("distorted")
-    table.add_column("VMAF", justify="right")
-    table.add_column("min", justify="right")
-    for result in sorted(results, key=lambda result: -result.score):
-        table.add_row(Text(result.distorted.uri), f"{result.score:.3f}", f"{result.features['vmaf'].min:.3f}")
-    return table

@@ -11,14 +11,12 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TextIO, TypeVar
 
-from rich.console import Console
-
 T = TypeVar("T")
 
 
 def can_redraw(stream: TextIO) -> bool:
     """Whether lines that were written can be overwritten: on a terminal, unless TERM is dumb."""
-    return stream.isatty() and not Console(file=stream).is_dumb_terminal
+    return stream.isatty() and os.environ.get("TERM", "").lower() not in {"dumb", "unknown"}
 
 
 @contextmanager

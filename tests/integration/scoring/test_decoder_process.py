@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import av
@@ -10,7 +11,7 @@ import pytest
 
 from tests.integration.scoring.test_process import others_reading, reading
 from tests.support.decoding import decoded, decoder_of
-from tests.support.video import ffmpeg, lossless, scene
+from tests.support.video import ffmpeg, long_clip, lossless, scene
 from tests.support.waiting import eventually
 from vmafx.scoring.decoder import process
 from vmafx.scoring.decoder.formats import CONTAINERS, DECODERS, STREAMS
@@ -134,3 +135,20 @@ async def test_a_clip_that_takes_too_much_time_is_refused(clip: Path) -> None:
         decoding.outputs[0].close()
         with pytest.raises(BadInput, match="decoding it takes too much CPU time"):
             await decoding.finished()
+
+
+async def test_the_memory_of_a_decoder_does_not_grow_with_the_clip(tmp_path: Path) -> None:
+    """600 frames of 640x360 have 207 MB; the decoder holds only some of them at a time."""
+    path = long_clip(tmp_path / "clip.mkv", frames=600)
+    same = Conversion(width=640, height=360, pixel_format="yuv420p")
+    scaled = Conversion(width=320, height=180, pixel_format="yuv420p")
+    for conversion in (same, scaled):
+        async with decoder_of(path) as decoder, decoder.decode(conversion, threads=1) as decoding:
+            (pid,) = others_reading(path)
+            peak, pipe = 0, decoding.outputs[0]
+            while await asyncio.to_thread(pipe.read, 1 << 22):
+                with suppress(OSError):
+                    status = Path(f"/proc/{pid}/status").read_text()
+                    peak = max(peak, *(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line))
+            assert (await decoding.finished()).frames == 600
+        assert 20 << 10 < peak < 120 << 10  # KiB

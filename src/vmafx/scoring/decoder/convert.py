@@ -23,14 +23,17 @@ class Converter:
         self._graph: av.filter.Graph | None = None
         self._same_range = conversion.full_range == conversion.from_full_range
         self._last_pts: int | None = None
+        self._matrix: tuple[int, ...] | None = None  # of the first frame, and so of the clip
 
     def convert(self, frame: VideoFrame) -> Iterator[VideoFrame]:
-        if self._conversion.rate is None and self._is_converted(frame):
+        if self._matrix is None:
+            self._matrix = display_matrix(frame)
+        if self._conversion.rate is None and self._is_converted(frame, self._matrix):
             yield frame
             return
         if self._graph is None:
             grey = [] if self._conversion.from_full_range else _grey_to_yuv(frame)
-            chain = [*grey, *filters(self._conversion, display_matrix(frame))]
+            chain = [*grey, *filters(self._conversion, self._matrix)]
             self._graph = _graph(frame, self._time_base, chain)
         self._estimate_duration(frame)
         self._graph.vpush(frame)
@@ -48,13 +51,13 @@ class Converter:
             frame.duration = min(max(frame.pts - self._last_pts, 0), MAX_DURATION)
         self._last_pts = frame.pts
 
-    def _is_converted(self, frame: VideoFrame) -> bool:
+    def _is_converted(self, frame: VideoFrame, matrix: tuple[int, ...]) -> bool:
         wanted = self._conversion
         return (
             self._same_range
             and (frame.width, frame.height, frame.format.name) == (wanted.width, wanted.height, wanted.pixel_format)
             and all(plane.line_size > 0 for plane in frame.planes)
-            and not _rotation(display_matrix(frame))
+            and not _rotation(matrix)
         )
 
     @staticmethod
@@ -103,7 +106,11 @@ def _rate_filters(conversion: Conversion) -> list[Filter]:
 
 
 def display_matrix(frame: VideoFrame) -> tuple[int, ...]:
-    """The matrix that rotates or mirrors the frame for display, in row order; empty if there is none."""
+    """The matrix that rotates or mirrors the frame for display, in row order; empty if there is none.
+
+    Ask only for the first frame of a clip: a frame whose side data was read refers to itself, and stays in memory until
+    the garbage collector runs.
+    """
     data = frame.side_data.get(SideDataType.DISPLAYMATRIX)  # type: ignore[call-overload]
     return struct.unpack("=9i", bytes(data)[:36]) if data is not None and len(bytes(data)) >= 36 else ()
 

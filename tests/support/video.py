@@ -42,9 +42,9 @@ def lossless(clip: Clip, path: Path, rate: str = "25") -> Path:
     return path
 
 
-def long_clip(path: Path, frames: int) -> Path:
+def long_clip(path: Path, frames: int, size: tuple[int, int] = (640, 360)) -> Path:
     """A clip that is slow to score and quick to make: ten frames, repeated."""
-    ten = lossless(scene(frames=10, size=(640, 360)), path.with_suffix(".ten.mkv"))
+    ten = lossless(scene(frames=10, size=size), path.with_suffix(".ten.mkv"))
     ffmpeg("-stream_loop", str(frames // 10 - 1), "-i", ten, "-c", "copy", path)
     return path
 

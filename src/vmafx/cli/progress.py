@@ -12,7 +12,7 @@ from vmafx.cli.terminal import can_redraw
 from vmafx.scoring.result import Progress as Update
 
 if TYPE_CHECKING:
-    from vmafx.cli.bars import ScoreBars
+    from vmafx.cli import bars
 
 LINE_INTERVAL = 10.0  # seconds
 
@@ -22,7 +22,7 @@ class ScoreProgress:
 
     def __init__(self, names: Sequence[str], *, quiet: bool) -> None:
         self.names, self._quiet = names, quiet
-        self._bars: ScoreBars | None = None
+        self._bars: bars.ScoreBars | None = None
         if not quiet and can_redraw(sys.stderr):
             from vmafx.cli.bars import ScoreBars  # noqa: PLC0415 - imports rich, which takes time
 

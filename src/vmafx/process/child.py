@@ -57,9 +57,16 @@ async def child(
     try:
         yield process
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await asyncio.shield(process.wait())
+        await kill(process)
+
+
+async def kill(process: asyncio.subprocess.Process) -> int:
+    """Kill a child with its process group; returns its exit code."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    # wait() waits for the end of all pipes, which asyncio does not notice in one whose buffer is full.
+    process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public way
+    return await asyncio.shield(process.wait())
 
 
 async def run_command(command: Sequence[str], fds: Iterable[int] = (), within: float = 60.0) -> tuple[int, str, str]:
@@ -84,7 +91,8 @@ def exit_description(code: int) -> str:
     """An exit code as text, such as "exit code 1" or "signal SIGTERM"."""
     if code >= 0:
         return f"exit code {code}"
-    return f"signal {signal.Signals(-code).name}" + (" (out of memory?)" if code == -signal.SIGKILL else "")
+    names = {int(number): number.name for number in signal.Signals}
+    return f"signal {names.get(-code, -code)}" + (" (out of memory?)" if code == -signal.SIGKILL else "")
 
 
 def python_command(script: str, *arguments: str) -> list[str]:

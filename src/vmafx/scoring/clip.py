@@ -8,9 +8,11 @@ from msgspec import Meta
 from vmafx.api.scoring import RawFormat
 
 ASPECT_RATIO_TOLERANCE = 0.02  # a larger difference means that a clip was cropped or stretched
+MAX_GAPS = 200
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_,.-]{1,80}\Z")]
 Rate = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,9}(/[1-9][0-9]{0,9})?\Z")]  # a fraction
+Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 Positive = Annotated[int, Meta(ge=1, le=1 << 31)]
 Chroma = Literal["420", "422", "444", "gray", "rgb"]
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
@@ -29,16 +31,18 @@ class Clip(msgspec.Struct, frozen=True, kw_only=True):
     full_range: bool | None = None
     matrix: int = 2  # matrix coefficients (ITU-T H.273); 2 is unspecified
     transfer: int = 2  # transfer characteristics (ITU-T H.273)
-    pixel_aspect: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
+    pixel_aspect: Annotated[float, Meta(ge=1e-6, le=1e6)] = 1.0
     interlaced: bool = False
-    packets: Annotated[int, Meta(ge=0)] = 0
-    corrupt_packets: Annotated[int, Meta(ge=0)] = 0  # flagged by the demuxer
+    packets: Count = 0
+    corrupt_packets: Count = 0  # flagged by the demuxer
     frame_rate: Rate | None = None  # None if the container states none
     constant_rate: bool = True  # all frames have the same duration
     duration: Seconds = 0.0  # from the first frame to the end of the last
     longest_frame: Seconds = 0.0
-    gaps: tuple[tuple[int, float], ...] | None = ()  # (frame, frames it is late by); None if there are too many
-    video_streams: int = 1
+    gaps: (
+        Annotated[tuple[tuple[int, float], ...], Meta(max_length=MAX_GAPS)] | None
+    ) = ()  # (frame, frames it is late by); None if there are too many
+    video_streams: Count = 1
 
     @property
     def is_raw(self) -> bool:

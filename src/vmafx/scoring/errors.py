@@ -45,3 +45,5 @@ def spawn_errors_as_node_fault() -> Iterator[None]:
         yield
     except SpawnFailed as error:
         raise NodeFault(str(error)) from error
+    except OSError as error:  # no descriptor, pipe or temporary file
+        raise NodeFault(f"this machine cannot start another process: {error.strerror}") from error

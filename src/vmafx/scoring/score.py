@@ -224,7 +224,7 @@ class Scorer:
         except ScoringError as error:
             return error
         finally:
-            output.close()  # the reference's decoder stops writing to it
+            reference.stop_reading(output)
         if self._cache:
             self._cache.put(report)
         return report
@@ -234,7 +234,7 @@ class Scorer:
     ) -> Scored:
         """Raises ScoringError. An engine that fails may do so because a decoder has failed."""
         options, plan, decoder = comparison.options, comparison.plan, comparison.distorted.decoder
-        on_scored = _scoring_progress(plan.expected, listener)
+        on_scored = _scoring_progress(plan.expected, self._limits.frames, listener)
         async with decoder.decode(plan.distorted, threads=options.thread_count()) as distorted:
             try:
                 (frames,) = distorted.outputs
@@ -242,6 +242,8 @@ class Scorer:
             except ScoringError:
                 await asyncio.gather(reference.check(), distorted.check())
                 raise
+            reference.stop_reading(output)
+            distorted.stop_reading(frames)
             return Scored(await reference.finished(), await distorted.finished(), run)
 
     async def worst_frames(
@@ -297,11 +299,13 @@ async def run_both(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]
     return one.result(), other.result()
 
 
-def _scoring_progress(expected: int | None, listener: ProgressListener) -> Callable[[int], None]:
-    """A callback for an engine that reports progress to the listener."""
+def _scoring_progress(expected: int | None, most: int, listener: ProgressListener) -> Callable[[int], None]:
+    """A callback for an engine that reports progress to the listener, and ends a score of too many frames."""
     started = time.monotonic()
 
     def on_scored(done: int) -> None:
+        if done > most:  # decoders have the same limit, but a clip may have taken control of them
+            raise BadInput("options", f"the clips have more than {most:,} frames, which is the limit")
         fps = done / max(time.monotonic() - started, 1e-6)
         eta = None if expected is None else max(expected - done, 0) / fps
         listener(Progress("scoring", done, expected, fps, eta))

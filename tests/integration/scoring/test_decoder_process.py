@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.scoring.test_process import others_reading, reading
 from tests.support.decoding import decoded, decoder_of
-from tests.support.video import ffmpeg, long_clip, lossless, scene
+from tests.support.video import ffmpeg, long_clip, lossless, luma, scene
 from tests.support.waiting import eventually
 from vmafx.scoring.decoder import process
 from vmafx.scoring.decoder.formats import CONTAINERS, DECODERS, STREAMS
@@ -60,6 +60,12 @@ ANSWERS = {
     "another kind of answer": 'print(\'{"type":"pictures","jpegs":[]}\')',
     "too long": f"print('x' * {MAX_ANSWER + 1})",
     "nothing": "pass",
+    "nested too deeply": "print('[' * 100_000)",
+    "more than is read, and it goes on": "print('x' * (40 << 20), flush=True); import time; time.sleep(10**6)",
+    "a number of packets that no file has": """print('{"type":"clip","decoder":"x","clip":{"container":"ogg",'
+        '"codec":"vp8","width":64,"height":64,"pixel_format":"yuv420p","bit_depth":8,"chroma":"420","packets":'
+        + str(2**63) + '}}')""",
+    "a message with control characters": r"""print('{"type":"refusal","why":"\\u001b[2J"}')""",
     "garbage, and it goes on": "print('garbage', flush=True); sys.stdin.buffer.read(); import time; time.sleep(10**6)",
 }
 
@@ -152,3 +158,21 @@ async def test_the_memory_of_a_decoder_does_not_grow_with_the_clip(tmp_path: Pat
                     peak = max(peak, *(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line))
             assert (await decoding.finished()).frames == 80
         assert 20 << 10 < peak < 160 << 10  # KiB
+
+
+async def test_pictures_of_a_rotated_clip_are_rotated_once(tmp_path: Path) -> None:
+    flat, turned = tmp_path / "flat.mp4", tmp_path / "turned.mp4"
+    halves = "color=white:s=128x64:d=0.2,drawbox=w=64:h=64:color=black:t=fill"  # black on the left
+    ffmpeg("-f", "lavfi", "-i", halves, "-c:v", "libx264", "-qp", "0", "-pix_fmt", "yuv420p", flat)
+    ffmpeg("-display_rotation", "90", "-i", flat, "-c", "copy", turned)
+    async with decoder_of(turned) as decoder:
+        clip = (await decoder.inspect()).clip
+        conversion = Conversion(width=clip.width, height=clip.height, pixel_format="yuv420p")
+        (jpeg,) = await decoder.take_pictures(conversion, [0], threads=1)
+    (tmp_path / "picture.jpg").write_bytes(jpeg)
+    (picture,) = luma(tmp_path / "picture.jpg")
+    assert picture.shape == (128, 64)
+    top, bottom = picture[:60].mean(), picture[68:].mean()
+    (expected,) = list(luma(turned))[:1]
+    assert (top > bottom) == (expected[:60].mean() > expected[68:].mean())
+    assert abs(top - bottom) > 200

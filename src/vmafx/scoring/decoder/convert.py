@@ -18,12 +18,15 @@ MAX_DURATION = 1 << 48  # ticks; the timestamps of a hostile clip can be 64 bits
 class Converter:
     """Converts the frames of one clip. A frame that already has the format is passed on as it is."""
 
-    def __init__(self, conversion: Conversion, time_base: Fraction | None) -> None:
+    def __init__(
+        self, conversion: Conversion, time_base: Fraction | None, matrix: tuple[int, ...] | None = None
+    ) -> None:
+        """`matrix` is how to rotate the frames; without it, as the first one says."""
         self._conversion, self._time_base = conversion, time_base or Fraction(1, 1000)
         self._graph: av.filter.Graph | None = None
         self._same_range = conversion.full_range == conversion.from_full_range
         self._last_pts: int | None = None
-        self._matrix: tuple[int, ...] | None = None  # of the first frame, and so of the clip
+        self._matrix = matrix
 
     def convert(self, frame: VideoFrame) -> Iterator[VideoFrame]:
         if self._matrix is None:

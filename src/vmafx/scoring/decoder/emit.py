@@ -108,7 +108,7 @@ class _Writer:
             try:
                 if not closed:
                     _write(self._fd, planes)
-            except OSError:  # nobody reads it any more
+            except (OSError, MemoryError):  # the reader has closed its end, or misses a frame, which it notices
                 closed = True
         os.close(self._fd)
 

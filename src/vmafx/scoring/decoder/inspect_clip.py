@@ -12,7 +12,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from vmafx.api.scoring import RawFormat
-from vmafx.scoring.clip import Chroma, Clip
+from vmafx.scoring.clip import MAX_GAPS, Chroma, Clip
 from vmafx.scoring.decoder.container import OpenedVideo, check_frame_size, open_video
 from vmafx.scoring.decoder.convert import display_matrix
 from vmafx.scoring.decoder.formats import WITHOUT_TIMESTAMPS
@@ -25,7 +25,6 @@ STANDARD_RATES = (*map(Fraction, (12, 15, 24, 25, 30, 48, 50, 60, 90, 100, 120))
                   *(Fraction(rate * 1000, 1001) for rate in (24, 30, 48, 60, 120)))  # fmt: skip
 RATE_TOLERANCE = 3e-4  # smaller than the difference between 24 and 23.976
 MIN_GAP = 0.5  # frames
-MAX_GAPS = 200
 
 
 def inspect_clip(fd: int, task: InspectTask) -> Clip:

@@ -19,6 +19,7 @@ from vmafx.process.tether import end_with_parent
 from vmafx.scoring.decoder.emit import emit_frames
 from vmafx.scoring.decoder.inspect_clip import inspect_clip
 from vmafx.scoring.decoder.messages import (
+    RAW_VIDEO_REMEDY,
     Answer,
     DecoderSetup,
     DecodeTask,
@@ -55,15 +56,16 @@ def answer(task: Task, setup: DecoderSetup) -> Answer:
         return perform(task, setup)
     except Refused as refused:
         return Refusal(str(refused))
-    except MemoryError:
+    except (MemoryError, RuntimeError):  # RuntimeError: no thread can be started
         return out_of_memory
     except (av.FFmpegError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = "".join(filter(str.isprintable, getattr(error, "strerror", None) or str(error)))
+        reason = reason.encode("ascii", "replace").decode()
         why = f"ffmpeg cannot read it ({reason[:200]})"
         if task.raw is not None:
             return Refusal(why)
         causes = "it is not a video, it is truncated, or its format is not supported"
-        return Refusal(f"{why}: {causes}", "for raw video, use --size and --pix-fmt")
+        return Refusal(f"{why}: {causes}", RAW_VIDEO_REMEDY)
     except OSError as error:
         if error.errno != errno.ENOMEM:  # raised by imports that PyAV makes on first use
             raise

@@ -3,16 +3,18 @@
 The decoder may be under the control of a clip, so answers have limits too, and none of their text reaches a command.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from vmafx.api.scoring import RawFormat
-from vmafx.scoring.clip import Clip
+from vmafx.scoring.clip import Clip, Count
 
 MAX_ANSWER = 16 << 20  # bytes
 MAX_PICTURES = 100
+RAW_VIDEO_REMEDY = "for raw video, use --size and --pix-fmt"  # names flags of `vmafx score`
+Line = Annotated[str, Meta(max_length=1000, pattern=r"^[ -~]*\Z")]  # may be printed
 
 
 class DecoderSetup(msgspec.Struct, frozen=True):
@@ -71,8 +73,8 @@ Task = InspectTask | DecodeTask | PicturesTask
 class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
     """The clip cannot be read or exceeds a limit."""
 
-    why: Annotated[str, Meta(max_length=1000)]
-    remedy: Annotated[str, Meta(max_length=1000)] = ""  # names flags of `vmafx score`
+    why: Line
+    remedy: Literal["", RAW_VIDEO_REMEDY] = ""  # type: ignore[valid-type]
 
 
 class InspectedClip(msgspec.Struct, frozen=True, tag="clip"):
@@ -84,20 +86,20 @@ class FormatChange(msgspec.Struct, frozen=True):
     """A frame whose size or format differs from the first one of its clip."""
 
     size_only: bool  # same aspect ratio, pixel format and colours
-    description: Annotated[str, Meta(max_length=300)]
+    description: Line
 
 
 class DecodeProgress(msgspec.Struct, frozen=True, tag="progress"):
     """Sent about once a second."""
 
-    frames: Annotated[int, Meta(ge=0)]
+    frames: Count
 
 
 class DecodedClip(msgspec.Struct, frozen=True, tag="decoded"):
     """The number of frames after the conversion, that of errors, and the first change of format of each kind."""
 
-    frames: Annotated[int, Meta(ge=0)]
-    errors: Annotated[int, Meta(ge=0)] = 0
+    frames: Count
+    errors: Count = 0
     changes: Annotated[tuple[FormatChange, ...], Meta(max_length=2)] = ()
 
 

@@ -41,7 +41,7 @@ def _jpeg(frame: VideoFrame, compared: Conversion) -> bytes:
     small = Conversion(
         width=width, height=height, pixel_format="yuvj420p", full_range=True, from_full_range=compared.full_range
     )
-    (picture,) = Converter(small, TIME_BASE).convert(frame)
+    (picture,) = Converter(small, TIME_BASE, matrix=()).convert(frame)  # it is rotated already
     context = av.CodecContext.create("mjpeg", "w")
     context.width, context.height, context.pix_fmt, context.time_base = width, height, "yuvj420p", TIME_BASE
     context.options = {"qmin": str(QUALITY), "qmax": str(QUALITY)}

@@ -15,7 +15,7 @@ from typing import Self, TypeVar, cast
 import msgspec
 
 from vmafx.api.scoring import RawFormat
-from vmafx.process.child import child, exit_description, python_command
+from vmafx.process.child import child, exit_description, kill, python_command
 from vmafx.process.sandbox import limit_cpu
 from vmafx.scoring.clip import raw_frame_bytes
 from vmafx.scoring.decoder.messages import (
@@ -44,6 +44,7 @@ STALL_TIMEOUT = 600.0  # seconds without progress, once nothing reads the frames
 STALL_CHECK = 5.0
 ANSWER_DELAY = 2.0  # seconds between the last frame of a decoder and its answer
 END_TIMEOUT = 60.0  # seconds to end after the last answer
+MAX_PICTURE = 1 << 20  # bytes
 PICTURES_TIMEOUT = 3600.0  # seconds
 MAX_THREADS = 16  # of a decoder; more only take memory
 F_SETPIPE_SZ, PIPE_SIZE = 1031, 1 << 20  # the largest pipe without privileges: fewer switches between processes
@@ -134,8 +135,8 @@ class ClipDecoder:
             raise EngineFailure(f"no pictures of {name}: it took more than {PICTURES_TIMEOUT:.0f} s") from None
         finally:
             await process.close()
-        if len(pictures) != len(numbers):
-            raise EngineFailure(f"no pictures of {self._opened.display_name}: the decoder made {len(pictures)}")
+        if len(pictures) != len(numbers) or not all(map(_is_jpeg, pictures)):
+            raise EngineFailure(f"no pictures of {self._opened.display_name}: the decoder made other ones")
         return list(pictures)
 
     async def close(self) -> None:
@@ -191,7 +192,7 @@ class Decoding:
     def __init__(self, decoder: ClipDecoder, process: "_Process", task: DecodeTask) -> None:
         self._decoder, self._process, self._task = decoder, process, task
         self.outputs = process.outputs[: task.outputs]
-        self._unread = False
+        self._read = set(self.outputs)  # by an engine
 
     async def __aenter__(self) -> Self:
         self._answer = asyncio.create_task(self._run())
@@ -204,8 +205,12 @@ class Decoding:
 
     async def finished(self) -> DecodedClip:
         """Waits until the clip was decoded to its end; several callers may. Raises ScoringError."""
-        self._unread = True
         return await asyncio.shield(self._answer)
+
+    def stop_reading(self, output: FileIO) -> None:
+        """Nothing reads this output any more."""
+        output.close()
+        self._read.discard(output)
 
     async def check(self) -> None:
         """Raises the error of a decoder that has failed, and thereby made an engine fail."""
@@ -215,21 +220,22 @@ class Decoding:
 
     async def _run(self) -> DecodedClip:
         await self._process.send(self._task)
-        waited = 0.0
+        waited, frames = 0.0, 0
         while True:
             try:
                 async with asyncio.timeout(STALL_CHECK):
                     answer = await self._process.receive()
             except TimeoutError:  # as long as an engine reads the frames, it may be the slow one
-                waited += STALL_CHECK if self._unread else 0.0
-                if waited >= STALL_TIMEOUT:
-                    raise EngineFailure(f"the decoder stalled: no frame within {STALL_TIMEOUT:.0f} s") from None
-                continue
-            waited = 0.0
-            if answer is None:
-                raise self._decoder.failure(*await self._process.end())
-            if not isinstance(answer, DecodeProgress):
-                break
+                waited += 0.0 if self._read else STALL_CHECK
+            else:
+                if answer is None:
+                    raise self._decoder.failure(*await self._process.end())
+                if not isinstance(answer, DecodeProgress):
+                    break
+                if answer.frames > frames:
+                    waited, frames = 0.0, answer.frames
+            if waited >= STALL_TIMEOUT:
+                raise EngineFailure(f"the decoder stalled: no frame within {STALL_TIMEOUT:.0f} s")
         decoded = self._decoder.expect(answer, DecodedClip)
         _, log = await self._process.end()
         return msgspec.structs.replace(decoded, errors=max(decoded.errors, log.errors))
@@ -274,7 +280,7 @@ class _Process:
         return self._process.pid
 
     async def start(self, opened: OpenedMedia, outputs: int, memory: int) -> None:
-        with ExitStack() as ours:
+        with spawn_errors_as_node_fault(), ExitStack() as ours:
             clip = ours.enter_context(FileIO(opened.reopen()))
             pipes = []
             for _ in range(outputs):
@@ -284,17 +290,16 @@ class _Process:
                 with suppress(OSError):  # the user has too many large pipes
                     fcntl.fcntl(writing, F_SETPIPE_SZ, PIPE_SIZE)
             setup = DecoderSetup(os.getpid(), clip.fileno(), tuple(pipes), memory)
-            with spawn_errors_as_node_fault():
-                self._process = await self._stack.enter_async_context(
-                    child(
-                        python_command(PROGRAM, msgspec.json.encode(setup).decode()),
-                        [clip.fileno(), *pipes],
-                        stdin=asyncio.subprocess.PIPE,
-                        stdout=asyncio.subprocess.PIPE,
-                        tether=False,
-                        limit=MAX_ANSWER,
-                    )
+            self._process = await self._stack.enter_async_context(
+                child(
+                    python_command(PROGRAM, msgspec.json.encode(setup).decode()),
+                    [clip.fileno(), *pipes],
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    tether=False,
+                    limit=MAX_ANSWER,
                 )
+            )
         # Three pipes were asked for, so there are three streams.
         self._stdin = cast("asyncio.StreamWriter", self._process.stdin)
         self._stdout = cast("asyncio.StreamReader", self._process.stdout)
@@ -313,7 +318,7 @@ class _Process:
         try:
             line = await self._stdout.readline()
             return msgspec.json.decode(line, type=Answer) if line.endswith(b"\n") else None
-        except ValueError:  # not a message, or longer than allowed
+        except (ValueError, RecursionError):  # not a message, or longer than allowed
             return NO_VALID_ANSWER
 
     async def end(self) -> tuple[int, DecoderLog]:
@@ -322,15 +327,18 @@ class _Process:
         with suppress(TimeoutError):
             async with asyncio.timeout(END_TIMEOUT):
                 await self._process.wait()
-        if self._process.returncode is None:
-            self._process.kill()
-        code = await self._process.wait()
+        code = await kill(self._process)
         await self._reading_log
         return code, self._log
 
     async def close(self) -> None:
         """Kills the process."""
         await self._stack.aclose()
+
+
+def _is_jpeg(content: bytes) -> bool:
+    """A browser would show any kind of picture that it knows."""
+    return content.startswith(b"\xff\xd8\xff") and content.endswith(b"\xff\xd9") and len(content) <= MAX_PICTURE
 
 
 def _check_raw_size(opened: OpenedMedia, raw: RawFormat, part: InputPart) -> None:

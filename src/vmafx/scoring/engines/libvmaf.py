@@ -58,8 +58,9 @@ class LibvmafEngine:
     ) -> MeasuredRun:
         started, lines = time.monotonic(), deque[str](maxlen=MAX_LINES)
         async with AsyncExitStack() as stack:
-            log = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
-            reader, counter = await stack.enter_async_context(_counter_pipe())
+            with spawn_errors_as_node_fault():
+                log = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
+                reader, counter = await stack.enter_async_context(_counter_pipe())
             command = self._command(what, frames, reference.fileno(), distorted.fileno(), log.fileno(), counter)
             fds = [reference.fileno(), distorted.fileno(), log.fileno(), counter]
             fds += [] if what.model.fd is None else [what.model.fd]

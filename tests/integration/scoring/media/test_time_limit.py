@@ -12,9 +12,9 @@ from vmafx.scoring.media.access import deliver_report, open_media
 from vmafx.scoring.media.policy import MediaPolicy
 
 SIZE = 32 << 10
-SHORT = MediaPolicy(private=True, reserve=0, fetch_seconds=0.5, docker_config=Path("/nonexistent"))
+SHORT = MediaPolicy(private=True, reserve=0, fetch_seconds=3, docker_config=Path("/nonexistent"))
 DIGEST = f"sha256:{'0' * 64}"
-LIMIT = r"the transfer took longer than the 0\.5 s allowed; .* or raise VMAFX_MEDIA_FETCH_SECONDS$"
+LIMIT = r"the transfer took longer than the 3 s allowed; .* or raise VMAFX_MEDIA_FETCH_SECONDS$"
 
 
 def trickles(sent: list[Request]) -> Answer:

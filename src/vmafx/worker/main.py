@@ -67,10 +67,10 @@ class WorkerSettings(Settings):
 def main(environ: MutableMapping[str, str] = os.environ) -> int:
     """Scores the attempt in VMAFX_WORK. Exit codes: 0 scored, 2 BadInput, 3 EngineFailure, 4 NodeFault, 143 stopped."""
     logs.configure("info", "json")
-    use_credentials(environ)
+    endpoint_of_job = use_credentials(environ)
     settings = from_environ(WorkerSettings, environ)
     try:
-        result, samples = asyncio.run(_run(settings, environ))
+        result, samples = asyncio.run(_run(settings, environ, endpoint_of_job=endpoint_of_job))
     except asyncio.CancelledError:
         log.warn("stopped by a signal")
         return STOP_EXIT_CODE
@@ -90,8 +90,10 @@ def main(environ: MutableMapping[str, str] = os.environ) -> int:
     return EXIT_CODES[result.fault] if result.fault else 0
 
 
-def use_credentials(environ: MutableMapping[str, str]) -> None:
+def use_credentials(environ: MutableMapping[str, str]) -> bool:
     """Give the stores the credentials of the job, except where the node has credentials of its own.
+
+    Returns whether the job chose the endpoint of S3.
 
     Without an access key of its own, a job cannot choose the endpoint: the node's key would be used there.
     """
@@ -103,12 +105,12 @@ def use_credentials(environ: MutableMapping[str, str]) -> None:
         ignored |= ENDPOINTS
     if "GOOGLE_APPLICATION_CREDENTIALS" in environ:
         ignored.add("GOOGLE_APPLICATION_CREDENTIALS_JSON")
-    for name, value in given.items():
-        if value and name not in ignored:
-            environ.setdefault(name, value)
+    used = {name: value for name, value in given.items() if value and name not in ignored and name not in environ}
+    environ.update(used)
+    return not ENDPOINTS.isdisjoint(used)
 
 
-async def _run(settings: WorkerSettings, environ: Mapping[str, str]) -> ScoredAttempt:
+async def _run(settings: WorkerSettings, environ: Mapping[str, str], *, endpoint_of_job: bool) -> ScoredAttempt:
     """Scores the attempt; SIGTERM and SIGINT cancel it."""
     task = asyncio.current_task()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -126,7 +128,7 @@ async def _run(settings: WorkerSettings, environ: Mapping[str, str]) -> ScoredAt
         backend=attempt.backend or "",
     )
     try:
-        policy = MediaPolicy.for_jobs(environ, job=uid_of(attempt.id))
+        policy = MediaPolicy.for_jobs(environ, job=uid_of(attempt.id), endpoint_of_job=endpoint_of_job)
         defaults = OptionSettings.from_environ(environ)
         scorer = Scorer(Engines(environ), policy)
     except ScoringError as error:

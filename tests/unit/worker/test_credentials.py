@@ -30,7 +30,7 @@ def test_a_job_has_its_own_credentials_unless_the_node_has_some(
     node: dict[str, str], job: dict[str, str], expected: dict[str, str]
 ) -> None:
     environ = node | {f"VMAFX_JOB_{name}": value for name, value in job.items()}
-    use_credentials(environ)
+    assert use_credentials(environ) == ("http://store" in environ.values())
     assert environ == expected
 
 

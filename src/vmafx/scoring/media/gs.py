@@ -19,6 +19,7 @@ from vmafx.tasks import in_thread
 
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 KEY, KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS_JSON", "GOOGLE_APPLICATION_CREDENTIALS"
+GOOGLE = {"token_uri": "https://oauth2.googleapis.com/token", "universe_domain": "googleapis.com"}
 _DEFAULT_FILE = Path("~/.config/gcloud/application_default_credentials.json")  # of `gcloud auth`
 
 
@@ -55,7 +56,7 @@ def _store(policy: MediaPolicy) -> ObjectStore:
 def _token(policy: MediaPolicy) -> Any:
     """What gcsfs authenticates with; None: it searches, and asks the metadata service. Raises PermissionError."""
     if key := os.environ.get(KEY):
-        return _credentials(key)
+        return _credentials(key, of_job=True)
     if policy.cloud_identity:
         return None
     if (path := _key_file()) is None:
@@ -76,10 +77,13 @@ def _key_file() -> Path | None:
     return path if path.is_file() else None
 
 
-def _credentials(content: str) -> Any:
-    """From the content of a key file. Other types than these obtain a cloud identity. Raises PermissionError."""
+def _credentials(content: str, *, of_job: bool = False) -> Any:
+    """From the content of a key file. Other types than these obtain a cloud identity. Raises PermissionError.
+
+    The key of a job goes to Google, whatever address it names.
+    """
     try:
-        fields = json.loads(content)
+        fields = json.loads(content) | (GOOGLE if of_job else {})
         if fields["type"] == "service_account":
             return service_account.Credentials.from_service_account_info(fields, scopes=[SCOPE])  # type: ignore[no-untyped-call]
         if fields["type"] == "authorized_user":

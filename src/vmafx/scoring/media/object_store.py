@@ -14,6 +14,7 @@ import aiohttp
 import msgspec
 
 from vmafx.scoring.errors import BadInput
+from vmafx.scoring.media.address_guard import AddressGuard
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.retry import TransferInterrupted, retry_transfer
 from vmafx.scoring.media.staging import StagedFile
@@ -32,6 +33,16 @@ class ObjectStore(msgspec.Struct, frozen=True):
     errors: tuple[type[Exception], ...] = NETWORK_ERRORS
     denied: Callable[[Exception], bool] = lambda error: isinstance(error, PermissionError)
     remedy: str = "check the credentials"
+    guard: AddressGuard | None = None  # of its connections
+
+    def refused(self) -> str | None:
+        """Why its address was refused; None if it was not."""
+        if self.guard is None or not self.guard.refused:
+            return None
+        return (
+            "the endpoint in the job's Secret has a private, loopback or link-local address; set"
+            " VMAFX_MEDIA_ALLOW_PRIVATE=true on the node to allow that, or set the endpoint on the node"
+        )
 
 
 async def fetch_object(store: ObjectStore, location: Location, staging: StagedFile) -> None:
@@ -95,6 +106,8 @@ class ObjectDownload:
         return block
 
     def _translated(self, error: Exception) -> Exception:
+        if refused := self._store.refused():
+            return self._bad(refused)
         if isinstance(error, FileNotFoundError):
             return self._bad("there is no such object; check bucket and key")
         if self._store.denied(error):
@@ -125,6 +138,8 @@ class ObjectUpload:
             async with asyncio.timeout(self._timeout):
                 await filesystem._pipe_file(self._location.target, self._content)  # noqa: SLF001
         except self._store.errors as error:
+            if refused := self._store.refused():
+                raise self._bad(refused) from None
             if isinstance(error, FileNotFoundError | ValueError):
                 raise self._bad("there is no such bucket; check its name") from None
             if self._store.denied(error):

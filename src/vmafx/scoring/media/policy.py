@@ -97,7 +97,8 @@ class MediaPolicy(Settings):
         variable="VMAFX_MEDIA_ROOTS", parse=_parse_roots,
     )] = ()
     private: Annotated[bool, Setting(
-        "Allow http, https and oci URLs that lead to private, loopback or link-local addresses.", default="false",
+        "Allow http, https and oci URLs, and S3 endpoints named by jobs, that lead to private, loopback or link-local"
+        " addresses.", default="false",
         variable="VMAFX_MEDIA_ALLOW_PRIVATE", parse=parse_bool,
     )] = False
     max_bytes: Annotated[int, Setting(
@@ -124,6 +125,7 @@ class MediaPolicy(Settings):
     )] = DOCKER_CONFIG
     # fmt: on
     cloud_identity: bool = True  # of this machine or Pod may be used
+    endpoint_of_job: bool = False  # the Secret of a job names the S3 endpoint, so its addresses are checked like URLs
     outputs: tuple[Path, ...] = ()  # folders for reports
     replace_outputs: bool = False
     job: str = ""  # uid of the job; its reports may replace its own earlier ones
@@ -141,14 +143,16 @@ class MediaPolicy(Settings):
             raise BadInput("options", str(error)) from error
 
     @classmethod
-    def for_jobs(cls, environ: Mapping[str, str], job: str = "") -> Self:
+    def for_jobs(cls, environ: Mapping[str, str], job: str = "", *, endpoint_of_job: bool = False) -> Self:
         """For work that others send to this machine: without what JobMediaSettings has to allow. `job` is its uid."""
         policy = cls.from_environ(environ)
         try:
             allowed = settings.from_environ(JobMediaSettings, environ)
         except settings.InvalidSetting as error:
             raise BadInput("options", str(error)) from error
-        return msgspec.structs.replace(policy, job=job, **msgspec.structs.asdict(allowed))
+        return msgspec.structs.replace(
+            policy, job=job, endpoint_of_job=endpoint_of_job, **msgspec.structs.asdict(allowed)
+        )
 
     def check_scheme(self, scheme: str, part: InputPart) -> None:
         if scheme not in SCHEMES:

@@ -12,6 +12,7 @@ from botocore.exceptions import (
     ProfileNotFound,
 )
 
+from vmafx.scoring.media.address_guard import AddressGuard
 from vmafx.scoring.media.object_store import NETWORK_ERRORS, ObjectStore, fetch_object, put_object
 from vmafx.scoring.media.policy import CLOUD_IDENTITY, MediaPolicy
 from vmafx.scoring.media.staging import StagedFile
@@ -32,6 +33,8 @@ async def put(location: Location, content: bytes, policy: MediaPolicy) -> None:
 
 
 def _store(policy: MediaPolicy) -> ObjectStore:
+    guard = AddressGuard(private=policy.private or not policy.endpoint_of_job)
+
     def create() -> Any:
         filesystem = s3fs.S3FileSystem(
             session=_session(policy),
@@ -42,6 +45,7 @@ def _store(policy: MediaPolicy) -> ObjectStore:
                 "connect_timeout": policy.connect_seconds,
                 "read_timeout": policy.stall_seconds,
                 "retries": {"total_max_attempts": 1},  # vmafx retries
+                "connector_args": {"socket_factory": guard},
             },
         )
         filesystem.retries = 1
@@ -59,6 +63,7 @@ def _store(policy: MediaPolicy) -> ObjectStore:
         (*NETWORK_ERRORS, BotoCoreError, ClientError),
         lambda error: isinstance(error, (PermissionError, *_CREDENTIAL_ERRORS)),
         remedy,
+        guard,
     )
 
 

@@ -13,6 +13,7 @@ from vmafx.api.pod import EnvFrom, EnvVar, OptionalRef, PodOverlay
 from vmafx.kube import JOBS, Client, ObjectKey
 
 DENIED = says(403)
+NEAR = EnvVar("VMAFX_MEDIA_ALLOW_PRIVATE", "true")  # the stores of these tests are on this machine
 
 
 async def create_secret(client: Client, namespace: str, name: str, **keys: str) -> None:
@@ -39,7 +40,7 @@ def used_keys(server: WebServer) -> set[str]:
 async def test_only_credentials_reach_the_worker(client: Client, namespace: str, tmp_path: Path) -> None:
     hostile, proof = hostile_variables(tmp_path)
     await allow_pods(client, namespace)
-    await add_node(client, namespace, "pool")
+    await add_node(client, namespace, "pool", podTemplate=PodOverlay(env=(NEAR,)))
     async with WebServer() as store, Kubelet(client, namespace, tmp_path), operating(client, namespace):
         store.serve("/clips/a.mp4", DENIED)
         store.serve("/clips", DENIED)

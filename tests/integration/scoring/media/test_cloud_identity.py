@@ -15,6 +15,7 @@ from tests.support.worker_command import PROGRAMS
 from vmafx.jobs.attempt import AttemptSpec
 from vmafx.operator.job.pod import COMMAND
 from vmafx.scoring.errors import BadInput
+from vmafx.scoring.media import gs
 from vmafx.scoring.media.access import open_media
 from vmafx.scoring.media.policy import MediaPolicy
 
@@ -151,25 +152,45 @@ async def test_a_person_uses_the_identity_of_their_own_machine(
     assert any("Credential=cloud/" in (value or "") for value in store.asked("Authorization"))
 
 
-@pytest.mark.parametrize("given_as", ["GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_APPLICATION_CREDENTIALS_JSON"])
-async def test_a_job_uses_the_key_of_a_google_account(
-    metadata: MetadataService, store: WebServer, tmp_path: Path, given_as: str
-) -> None:
+def google_key(token_uri: str) -> dict[str, str]:
+    """The fields of the key of a service account."""
     key = rsa.generate_private_key(65537, 2048)
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return {"type": "service_account", "client_email": "a@b", "private_key": pem.decode(), "token_uri": token_uri}
+
+
+async def test_a_job_uses_the_google_key_of_its_node(
+    metadata: MetadataService, store: WebServer, tmp_path: Path
+) -> None:
     answer = b'{"access_token": "granted", "expires_in": 3600, "token_type": "Bearer"}'
-    fields = {
-        "type": "service_account",
-        "client_email": "a@b",
-        "private_key": pem.decode(),
-        "token_uri": store.serve("/token", says(200, answer, Content_Type="application/json")),
-    }
-    (tmp_path / "key.json").write_text(json.dumps(fields))
-    value = json.dumps(fields) if given_as.endswith("_JSON") else str(tmp_path / "key.json")
-    environment = variables("gce", metadata, store, tmp_path)
-    assert "permission denied" in await run_worker("gce", tmp_path, environment | {given_as: value})
+    fields = google_key(store.serve("/token", says(200, answer, Content_Type="application/json")))
+    file = tmp_path / "key.json"
+    file.write_text(json.dumps(fields))
+    environment = variables("gce", metadata, store, tmp_path) | {"GOOGLE_APPLICATION_CREDENTIALS": str(file)}
+    assert "permission denied" in await run_worker("gce", tmp_path, environment)
     assert "Bearer granted" in store.asked("Authorization")
     assert metadata.asked == []
+
+
+def test_the_google_key_of_a_job_is_sent_to_google_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = google_key("http://10.0.0.1/token") | {"universe_domain": "evil.example"}
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS_JSON", json.dumps(fields))
+    token = gs._token(MediaPolicy.for_jobs({}))
+    assert token._token_uri == "https://oauth2.googleapis.com/token"
+    assert token.universe_domain == "googleapis.com"
+
+
+@pytest.mark.parametrize("named", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+async def test_a_job_cannot_reach_private_addresses_as_a_store(store: WebServer, tmp_path: Path, named: str) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
+    keys[named] = f"http://localhost:{store.port}"
+    environment = {f"VMAFX_JOB_{name}": value for name, value in keys.items()}
+    message = await run_worker("ec2", tmp_path, environment)
+    assert message.startswith("BadInput: ")
+    assert "set VMAFX_MEDIA_ALLOW_PRIVATE=true on the node to allow that" in message
+    assert store.requests == []
+    await run_worker("ec2", tmp_path, environment | {"VMAFX_MEDIA_ALLOW_PRIVATE": "true"})
+    assert store.requests != []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Atomic file writes: a reader sees the whole file or the one before it, and a killed writer leaves no partial file."""
+"""Atomic file writes: a reader sees the whole file or the one before it.
+
+A writer that is killed may leave a hidden file named `.*.part`, on most file systems only at the moment of a rename.
+"""
 
 import errno
 import os

@@ -7,7 +7,6 @@ import sys
 
 CREATE_RULESET, RESTRICT_SELF = 444, 446  # the same numbers on every architecture
 CREATE_RULESET_VERSION = 1
-PR_SET_NO_NEW_PRIVS = 38
 
 # How many rights each version of the ABI has (linux/landlock.h). The kernel refuses a ruleset with more.
 FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}
@@ -19,7 +18,7 @@ NEWEST = 7  # what it adds is for logging
 def restrict() -> int:
     """Give up every right that Landlock handles, for this thread and those it starts; returns the version of the ABI.
 
-    0 if the kernel has no Landlock.
+    Needs PR_SET_NO_NEW_PRIVS, or root. 0 if the kernel has no Landlock.
     """
     if sys.platform != "linux":
         return 0
@@ -33,7 +32,6 @@ def restrict() -> int:
     ruleset = libc.syscall(number(CREATE_RULESET), handled, number(len(handled)), number(0))
     if ruleset < 0:
         return 0
-    libc.prctl(PR_SET_NO_NEW_PRIVS, *map(number, (1, 0, 0, 0)))  # without it, only root may do this
     in_force = libc.syscall(number(RESTRICT_SELF), number(ruleset), number(0)) == 0
     os.close(ruleset)
     return version if in_force else 0

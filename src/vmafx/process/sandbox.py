@@ -17,14 +17,16 @@ Run as a script, it confines itself and prints what is in force: `python -I sand
 """
 
 import ctypes
+import os
 import resource
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from vmafx.process import landlock, seccomp
 
-PR_SET_DUMPABLE = 4
+PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
 
 
 class Confinement(NamedTuple):
@@ -73,7 +75,7 @@ def limit_cpu(pid: int, seconds: int) -> None:
     """End the child process `pid` with SIGXCPU once it has used so many seconds of CPU time; may be called again.
 
     Does nothing if the child has ended, or on a system without prlimit. A child that runs an attacker's code can block
-    the signal: the parent needs a deadline too.
+    the signal: the parent then has to look at `cpu_seconds`.
     """
     if sys.platform != "linux":
         return
@@ -83,6 +85,20 @@ def limit_cpu(pid: int, seconds: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_CPU, (soft, hard))
 
 
+def cpu_seconds(pid: int) -> float:
+    """The CPU time that the process `pid` has used; 0 if it has ended, or on a system without /proc."""
+    try:
+        _, _, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")
+    except OSError:
+        return 0.0
+    user, system = fields.split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def set_process_option(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, *map(ctypes.c_long, (value, 0, 0, 0)))
+
+
 def confine() -> Confinement:
     """Lock this process in, for good, with all that the system has; returns what is in force and never raises.
 
@@ -90,7 +106,8 @@ def confine() -> Confinement:
     """
     if sys.platform == "linux":
         # Other processes of the user cannot attach to it, and a crash starts no handler of core dumps.
-        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, *map(ctypes.c_long, (0, 0, 0, 0)))
+        set_process_option(PR_SET_DUMPABLE, 0)
+        set_process_option(PR_SET_NO_NEW_PRIVS, 1)  # otherwise only root may do what follows
         with suppress(OSError):  # glibc loads it when Python ends a daemon thread, and aborts if it cannot
             ctypes.CDLL("libgcc_s.so.1")
     limits = _is_limited(resource.RLIMIT_AS) and _is_limited(resource.RLIMIT_FSIZE)

@@ -8,6 +8,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import signal
 import struct
 import sys
 from typing import NamedTuple
@@ -19,7 +20,6 @@ NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16
 
 KILL_PROCESS, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 SET_MODE_FILTER, TSYNC = 1, 1
-PR_SET_NO_NEW_PRIVS = 38
 
 LOW = 0xFFFFFFFF  # the bits of an int argument: the kernel ignores the others
 WHOLE = 0xFFFFFFFFFFFFFFFF
@@ -107,8 +107,8 @@ def syscalls(pid: int) -> tuple[Syscall, ...]:
         Syscall("getpid", 39, 172),
         Syscall("exit", 60, 93),
         Syscall("exit_group", 231, 94),
-        # Signals to itself: abort() has to end it.
-        Syscall("tgkill", 234, 131, ((Check(0, LOW, pid),),)),
+        # abort() has to end it. Another signal would look as if something else had ended it.
+        Syscall("tgkill", 234, 131, ((Check(0, LOW, pid), Check(2, LOW, signal.SIGABRT)),)),
         Syscall("rt_sigaction", 13, 134),
         Syscall("rt_sigprocmask", 14, 135),
         Syscall("rt_sigreturn", 15, 139),
@@ -179,7 +179,10 @@ def _steps(check: Check) -> list[Instruction]:
 
 
 def install() -> bool:
-    """Apply the filter to all threads of this process, for good. False if the machine has no seccomp or another CPU."""
+    """Apply the filter to all threads of this process, for good. Needs PR_SET_NO_NEW_PRIVS, or root.
+
+    False if the machine has no seccomp or another CPU.
+    """
     is_32_bit = struct.calcsize("P") != 8  # its numbers differ
     if sys.platform != "linux" or MACHINE not in ARCHITECTURES or is_32_bit:
         return False
@@ -187,7 +190,6 @@ def install() -> bool:
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in instructions))
     fprog = ctypes.create_string_buffer(struct.pack("HP", len(instructions), ctypes.addressof(code)))
     libc = ctypes.CDLL(None)
-    libc.prctl(PR_SET_NO_NEW_PRIVS, *map(ctypes.c_long, (1, 0, 0, 0)))  # without it, only root may do this
     libc.syscall.restype = ctypes.c_long
     arguments = map(ctypes.c_long, (ARCHITECTURES[MACHINE].seccomp, SET_MODE_FILTER, TSYNC))
     return bool(libc.syscall(*arguments, ctypes.byref(fprog)) == 0)

@@ -21,6 +21,7 @@ BatchListener = Callable[[int, Progress], None]  # with the number of the distor
 OnFailure = Callable[[int, ScoringError], None]
 WORST_FRAMES = 6  # pictures in an HTML report, by default
 MIN_TOGETHER = 4  # clips that are scored together, if there are so many
+MAX_TOGETHER = 32  # the decoder of the reference has a pipe for each, and may open 64 files
 MAX_OPEN_CLIPS = 256  # each takes a file descriptor, of which a process usually has 1,024
 
 
@@ -42,7 +43,7 @@ def divide_cores(cores: int, clips: int, parallel: int, threads: int | None) -> 
     Some are scored together even on few cores, since they share the decoding of the reference.
     """
     together = max(1, cores // threads) if threads else max(MIN_TOGETHER, cores)
-    parallel = min(parallel or together, clips)
+    parallel = min(parallel or together, clips, MAX_TOGETHER)
     return parallel, threads or min(max(1, cores // parallel), MAX_THREADS)
 
 

@@ -25,5 +25,4 @@ class ProbedClip(msgspec.Struct, frozen=True):
     opened: OpenedMedia
     decoder: ClipDecoder
     clip: Clip
-    decoder_version: str
     digest: str  # SHA-256, in hex

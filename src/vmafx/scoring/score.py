@@ -45,7 +45,7 @@ class Comparison(msgspec.Struct, frozen=True):
     distorted: ProbedClip
     plan: Plan
     options: ScoreOptions
-    what: Measurement
+    measurement: Measurement
     engine: Engine
     key: str  # in the cache
 
@@ -136,8 +136,8 @@ class Scorer:
 
     async def probe(self, clip: OpenedClip, outputs: int = 0) -> ProbedClip:
         """Probes and hashes a clip. With `outputs`, it will be scored next, in so many comparisons at once."""
-        inspected, digest = await run_both(clip.decoder.inspect(outputs), sha256(clip.opened))
-        return ProbedClip(clip.source, clip.opened, clip.decoder, inspected.clip, inspected.decoder, digest)
+        properties, digest = await run_both(clip.decoder.inspect(outputs), sha256(clip.opened))
+        return ProbedClip(clip.source, clip.opened, clip.decoder, properties, digest)
 
     def check_pair(self, reference: ProbedClip, distorted: ProbedClip, options: ScoreOptions) -> None:
         """Raises BadInput for clips that `compare` would refuse before decoding."""
@@ -172,21 +172,21 @@ class Scorer:
         outcomes: dict[int, Report | ScoringError] = {}
         waiting: dict[int, Comparison] = {}
         async with open_model(options.model, self._policy) as model:
-            what = Measurement(
+            measurement = Measurement(
                 model=model, features=options.features, subsample=options.subsample, threads=options.thread_count()
             )
-            if lacking := engine.lacks(what):
+            if lacking := engine.lacks(measurement):
                 raise BadInput("options", lacking)
             for number, clip in enumerate(distorted):
                 digests, sources = (reference.digest, clip.digest), (reference.source, clip.source)
-                tools = (clip.decoder_version, engine.backend, *engine.identity())
+                tools = (clip.decoder.version, engine.backend, *engine.identity())
                 key = cache_key(digests, sources, model, options, tools)
-                if self._cache and (cached := self._cache.get(key)):
+                if self._cache and (cached := await in_thread(self._cache.get, key)):
                     outcomes[number] = _renamed(cached, reference, clip, model.name)
                     continue
                 try:
                     plan = make_plan(reference.clip, clip.clip, options, self._limits)
-                    waiting[number] = Comparison(reference, clip, plan, options, what, engine, key)
+                    waiting[number] = Comparison(reference, clip, plan, options, measurement, engine, key)
                 except BadInput as error:
                     outcomes[number] = error
             while waiting:  # those that need the reference in the same format share its decoder
@@ -226,7 +226,7 @@ class Scorer:
         finally:
             reference.stop_reading(output)
         if self._cache:
-            self._cache.put(report)
+            await in_thread(self._cache.put, report)
         return report
 
     async def _run(
@@ -238,7 +238,9 @@ class Scorer:
         async with decoder.decode(plan.distorted, threads=options.thread_count()) as distorted:
             try:
                 (frames,) = distorted.outputs
-                run = await comparison.engine.score(Run(), comparison.what, plan.frames, output, frames, on_scored)
+                run = await comparison.engine.score(
+                    Run(), comparison.measurement, plan.frames, output, frames, on_scored
+                )
             except ScoringError:
                 await asyncio.gather(reference.check(), distorted.check())
                 raise
@@ -314,7 +316,7 @@ def _scoring_progress(expected: int | None, most: int, listener: ProgressListene
 
 
 async def _report(comparison: Comparison, scored: Scored) -> Report:
-    model, values = comparison.what.model, scored.run.values
+    model, values = comparison.measurement.model, scored.run.values
     if model.learned is not None:
         values["vmaf_base"] = values["vmaf"]
         values["vmaf"] = await in_thread(predict_scores, model.learned, values, model.name)
@@ -323,7 +325,7 @@ async def _report(comparison: Comparison, scored: Scored) -> Report:
 
 def _scored_notes(comparison: Comparison, scored: Scored) -> tuple[str, ...]:
     """Facts that are known only after scoring, and the model's way to score."""
-    model, options = comparison.what.model, comparison.options
+    model, options = comparison.measurement.model, comparison.options
     reference_frames, distorted_frames = scored.reference.frames, scored.distorted.frames
     notes = []
     if model.learned is not None:
@@ -345,7 +347,7 @@ def _build_result(comparison: Comparison, scored: Scored, values: dict[str, Colu
     return ScoreResult(
         score=pool(values["vmaf"], options.pooling),
         pooling=options.pooling,
-        model=comparison.what.model.name,
+        model=comparison.measurement.model.name,
         frames=len(values["vmaf"]),
         fps=round(run.received / run.seconds, 2),
         features={name: summary(column) for name, column in values.items()},
@@ -355,8 +357,8 @@ def _build_result(comparison: Comparison, scored: Scored, values: dict[str, Colu
         height=plan.frames.height,
         pixelFormat=plan.frames.pixel_format,
         subsample=options.subsample,
-        engine=msgspec.structs.replace(run.facts, decoder=comparison.distorted.decoder_version),
-        base=comparison.what.model.learned.base if comparison.what.model.learned is not None else "",
+        engine=msgspec.structs.replace(run.facts, decoder=comparison.distorted.decoder.version),
+        base=comparison.measurement.model.learned.base if comparison.measurement.model.learned is not None else "",
         notes=(*plan.notes, *_scored_notes(comparison, scored)),
         key=comparison.key,
     )

@@ -55,6 +55,7 @@ async def test_other_containers_are_refused(ending: str, clip: Path, tmp_path: P
             await decoder.inspect()
 
 
+READY = '{"version":"PyAV 1","confined":true,"sandbox":"all"}'
 ANSWERS = {
     "garbage": "print('garbage')",
     "another kind of answer": 'print(\'{"type":"pictures","jpegs":[]}\')',
@@ -62,9 +63,13 @@ ANSWERS = {
     "nothing": "pass",
     "nested too deeply": "print('[' * 100_000)",
     "more than is read, and it goes on": "print('x' * (40 << 20), flush=True); import time; time.sleep(10**6)",
-    "a number of packets that no file has": """print('{"type":"clip","decoder":"x","clip":{"container":"ogg",'
+    "a number of packets that no file has": """print('{"type":"clip","clip":{"container":"ogg",'
         '"codec":"vp8","width":64,"height":64,"pixel_format":"yuv420p","bit_depth":8,"chroma":"420","packets":'
         + str(2**63) + '}}')""",
+    "more packets than allowed": """print('{"type":"clip","clip":{"container":"ogg","codec":"vp8","width":64,'
+        '"height":64,"pixel_format":"yuv420p","bit_depth":8,"chroma":"420","packets":10000000}}')""",
+    "an error": "raise KeyError",
+    "a chosen exit code": "sys.exit(4)",
     "a message with control characters": r"""print('{"type":"refusal","why":"\\u001b[2J"}')""",
     "garbage, and it goes on": "print('garbage', flush=True); sys.stdin.buffer.read(); import time; time.sleep(10**6)",
 }
@@ -75,7 +80,7 @@ async def test_a_clip_whose_decoder_answers_wrongly_is_refused(
     answer: str, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "main.py"
-    program.write_text(f"import sys\nsys.stdin.readline()\n{ANSWERS[answer]}\n")
+    program.write_text(f"import sys\nprint({READY!r})\nsys.stdin.readline()\n{ANSWERS[answer]}\n")
     monkeypatch.setattr(process, "PROGRAM", str(program))
     async with decoder_of(clip) as decoder:
         with pytest.raises(BadInput, match="its decoder gave no valid answer"):
@@ -84,6 +89,48 @@ async def test_a_clip_whose_decoder_answers_wrongly_is_refused(
             with pytest.raises(BadInput, match="its decoder gave no valid answer"):
                 await decoding.finished()
     assert others_reading(clip) == []
+
+
+@pytest.mark.parametrize("failure", ["sys.exit('no module named av')", "os.kill(os.getpid(), signal.SIGSEGV)"])
+async def test_a_decoder_that_fails_before_it_reads_the_clip_is_a_node_fault(
+    failure: str, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "main.py"
+    program.write_text(f"import os, signal, sys\n{failure}\n")
+    monkeypatch.setattr(process, "PROGRAM", str(program))
+    async with decoder_of(clip) as decoder:
+        with pytest.raises(NodeFault, match=r"the decoder failed with .* before it read"):
+            await decoder.inspect()
+
+
+async def test_a_decoder_that_ignores_its_cpu_limit_is_ended(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "main.py"
+    ignore = "signal.signal(signal.SIGXCPU, signal.SIG_IGN)"
+    program.write_text(f"import signal\n{ignore}\nprint({READY!r}, flush=True)\nwhile True: pass\n")
+    monkeypatch.setattr(process, "PROGRAM", str(program))
+    monkeypatch.setattr(process, "CHECK_INTERVAL", 0.2)
+    limits = ClipLimits(probe_seconds=0, frame_seconds=0)
+    async with decoder_of(clip, limits) as decoder, decoder.decode(SAME, threads=1) as decoding:
+        with pytest.raises(BadInput, match="decoding it takes too much CPU time"):
+            await decoding.finished()
+
+
+async def test_a_machine_without_a_sandbox_is_warned_of_once(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "main.py"
+    program.write_text(f"print({READY.replace('true', 'false').replace('all', 'limits only')!r})\n")
+    monkeypatch.setattr(process, "PROGRAM", str(program))
+    process._warn_unconfined.cache_clear()
+    for _ in range(2):
+        async with decoder_of(clip) as decoder:
+            with pytest.raises(BadInput):
+                await decoder.inspect()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "decoded without a sandbox" in line
+    assert "limits only" in line
 
 
 async def test_a_decoder_killed_before_it_decodes_is_a_node_fault(clip: Path) -> None:
@@ -166,7 +213,7 @@ async def test_pictures_of_a_rotated_clip_are_rotated_once(tmp_path: Path) -> No
     ffmpeg("-f", "lavfi", "-i", halves, "-c:v", "libx264", "-qp", "0", "-pix_fmt", "yuv420p", flat)
     ffmpeg("-display_rotation", "90", "-i", flat, "-c", "copy", turned)
     async with decoder_of(turned) as decoder:
-        clip = (await decoder.inspect()).clip
+        clip = await decoder.inspect()
         conversion = Conversion(width=clip.width, height=clip.height, pixel_format="yuv420p")
         (jpeg,) = await decoder.take_pictures(conversion, [0], threads=1)
     (tmp_path / "picture.jpg").write_bytes(jpeg)

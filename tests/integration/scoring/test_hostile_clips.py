@@ -273,7 +273,10 @@ main.perform = attack
 {confinement}
 main.main()
 """
-UNCONFINED = "main.confine = lambda: None; main.limit_resources = lambda memory: None"
+UNCONFINED = """
+from vmafx.process.sandbox import Confinement
+main.confine, main.limit_resources = lambda: Confinement(False, 0, False), lambda memory: None
+"""
 
 
 @pytest.fixture

@@ -158,13 +158,14 @@ async def test_a_killed_or_crashed_engine_is_reported_with_its_signal(
 async def test_a_killed_or_crashed_decoder_is_reported_with_its_signal(
     moment: str, sign: signal.Signals, error: type[Exception], long_clip: Path
 ) -> None:
-    """A crash is taken as the clip's fault: it is on every machine."""
+    """A crash is taken as the clip's fault, which it is on every machine, once the decoder has read of it."""
     clip = Source(str(long_clip))
     task = asyncio.create_task(Scorer().score(clip, clip, ScoreOptions(threads=1)))
     await eventually(lambda: MOMENTS[moment](long_clip), moment)
     for pid in others_reading(long_clip):
         os.kill(pid, sign)
-    with pytest.raises(error, match=f"signal {sign.name}"):
+    expected = (error, NodeFault) if moment == "once another process reads it" else error  # it may not have read it yet
+    with pytest.raises(expected, match=f"signal {sign.name}"):
         await task
     assert others_reading(long_clip) == []
 

@@ -41,7 +41,7 @@ SOMETIMES: dict[str, Callable[[Sequence[int]], bool]] = {
     "madvise": lambda args: args[2] % 2**32 < 64 or args[2] % 2**32 in {102, 103},
     "futex": lambda args: args[1] % 2**32 & ~0x180 in {0, 1, 3, 4, 5, 9, 10},
     "clone": lambda args: args[0] % 2**32 in {THREAD, THREAD | 0x400000},
-    "tgkill": lambda args: args[0] % 2**32 == PID,
+    "tgkill": lambda args: args[0] % 2**32 == PID and args[2] % 2**32 == 6,
     "fcntl": lambda args: (
         args[1] % 2**32 in {1, 3, 1030, 1032} or (args[1] % 2**32 == 1031 and args[2] % 2**32 < 2 << 20)
     ),

@@ -15,10 +15,13 @@ from av.video.stream import VideoStream
 from vmafx.api.scoring import RawFormat
 from vmafx.scoring.decoder.formats import DECODER_NAMES, DEMUXER_NAMES
 from vmafx.scoring.decoder.messages import Task
-from vmafx.scoring.decoder.refused import Refused
 
 READ_SIZE = 1 << 18  # bytes
 CONVERT = "convert it without loss to another codec, such as FFV1"
+
+
+class Refused(Exception):
+    """The clip cannot be read or exceeds a limit; the message is for the user."""
 
 
 class ClipFile(FileIO):

@@ -9,10 +9,9 @@ from queue import Queue
 from av.video.frame import VideoFrame
 
 from vmafx.scoring.clip import ASPECT_RATIO_TOLERANCE
-from vmafx.scoring.decoder.container import open_video
+from vmafx.scoring.decoder.container import Refused, open_video
 from vmafx.scoring.decoder.convert import Converter
 from vmafx.scoring.decoder.messages import DecodedClip, DecodeProgress, DecodeTask, FormatChange
-from vmafx.scoring.decoder.refused import Refused
 
 QUEUED_FRAMES = 2  # per pipe: the decoder works while a frame is written
 MAX_VIEWS = 1024  # of one writev call
@@ -25,7 +24,10 @@ Planes = list[memoryview]
 def emit_frames(
     clip: int, outputs: tuple[int, ...], task: DecodeTask, send_progress: Callable[[DecodeProgress], None]
 ) -> DecodedClip:
-    """Decodes the clip and writes its frames to the pipes; closes these. Counts frames that nobody reads."""
+    """Decodes the clip and writes its frames to the pipes; closes these.
+
+    Goes on to the end if the pipes have no reader any more: the frames are counted.
+    """
     emitter = _Emitter(outputs, task)
     sent, changes = time.monotonic(), _Changes()
     try:

@@ -1,4 +1,5 @@
-"""The containers and codecs that the decoder accepts, each for a reason. FFmpeg has many more, which nobody maintains.
+"""The containers and codecs that the decoder accepts, each for a reason. Each of FFmpeg's many others would be a
+risk without a use.
 
 Playlists and other formats that open further files are left out, and so are the formats of games.
 """

@@ -13,11 +13,10 @@ from av.video.stream import VideoStream
 
 from vmafx.api.scoring import RawFormat
 from vmafx.scoring.clip import MAX_GAPS, Chroma, Clip
-from vmafx.scoring.decoder.container import OpenedVideo, check_frame_size, open_video
+from vmafx.scoring.decoder.container import OpenedVideo, Refused, check_frame_size, open_video
 from vmafx.scoring.decoder.convert import display_matrix
 from vmafx.scoring.decoder.formats import WITHOUT_TIMESTAMPS
 from vmafx.scoring.decoder.messages import InspectTask
-from vmafx.scoring.decoder.refused import Refused
 
 MAX_PACKETS_TO_FIRST_FRAME = 500
 MIN_PACKETS_FOR_RATE = 4

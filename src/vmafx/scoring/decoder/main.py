@@ -16,6 +16,7 @@ import msgspec
 
 from vmafx.process.sandbox import confine, limit_resources
 from vmafx.process.tether import end_with_parent
+from vmafx.scoring.decoder.container import Refused
 from vmafx.scoring.decoder.emit import emit_frames
 from vmafx.scoring.decoder.inspect_clip import inspect_clip
 from vmafx.scoring.decoder.messages import (
@@ -25,11 +26,11 @@ from vmafx.scoring.decoder.messages import (
     DecodeTask,
     InspectedClip,
     InspectTask,
+    Ready,
     Refusal,
     Task,
 )
 from vmafx.scoring.decoder.pictures import take_pictures
-from vmafx.scoring.decoder.refused import Refused
 
 VERSION = f"PyAV {av.__version__}, libavcodec {'.'.join(map(str, av.library_versions['libavcodec']))}"
 
@@ -39,12 +40,13 @@ def main() -> None:
     end_with_parent(setup.parent)
     av.logging.restore_default_callback()  # the libraries write to standard error; PyAV would drop their messages
     limit_resources(setup.memory)
-    confine()
+    confinement = confine()
+    send(Ready(VERSION, confinement.seccomp, confinement.describe()))
     for line in sys.stdin.buffer:
         send(answer(msgspec.json.decode(line, type=Task), setup))
 
 
-def send(message: Answer) -> None:
+def send(message: Ready | Answer) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
     sys.stdout.buffer.flush()
 
@@ -75,7 +77,7 @@ def answer(task: Task, setup: DecoderSetup) -> Answer:
 def perform(task: Task, setup: DecoderSetup) -> Answer:
     if isinstance(task, InspectTask):
         av.logging.set_libav_level(av.logging.PANIC)
-        return InspectedClip(inspect_clip(setup.clip, task), VERSION)
+        return InspectedClip(inspect_clip(setup.clip, task))
     av.logging.set_libav_level(av.logging.ERROR)  # the parent counts the lines
     if isinstance(task, DecodeTask):
         return emit_frames(setup.clip, setup.outputs, task, send)

@@ -26,6 +26,14 @@ class DecoderSetup(msgspec.Struct, frozen=True):
     memory: int  # limit, in bytes
 
 
+class Ready(msgspec.Struct, frozen=True):
+    """The decoder's first line: it has locked itself in, and has not read the clip. What follows may be the clip's."""
+
+    version: str  # names and versions of its libraries
+    confined: bool  # by seccomp
+    sandbox: str  # what is in force, for people
+
+
 class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     """The format of the frames that the decoder emits, and how they are converted to it."""
 
@@ -79,7 +87,6 @@ class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
 
 class InspectedClip(msgspec.Struct, frozen=True, tag="clip"):
     clip: Clip
-    decoder: Annotated[str, Meta(pattern=r"^[A-Za-z0-9., -]{1,80}\Z")]  # names and versions of its libraries
 
 
 class FormatChange(msgspec.Struct, frozen=True):

@@ -6,10 +6,9 @@ from fractions import Fraction
 import av
 from av.video.frame import VideoFrame
 
-from vmafx.scoring.decoder.container import open_video
+from vmafx.scoring.decoder.container import Refused, open_video
 from vmafx.scoring.decoder.convert import Converter
 from vmafx.scoring.decoder.messages import Conversion, Pictures, PicturesTask
-from vmafx.scoring.decoder.refused import Refused
 
 MAX_WIDTH = 640
 QUALITY = 3  # of FFmpeg's scale from 1 (best) to 31

@@ -5,9 +5,11 @@ import fcntl
 import os
 import re
 import signal
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from functools import cache
 from io import FileIO
 from pathlib import Path
 from typing import Self, TypeVar, cast
@@ -15,9 +17,10 @@ from typing import Self, TypeVar, cast
 import msgspec
 
 from vmafx.api.scoring import RawFormat
+from vmafx.logs import log
 from vmafx.process.child import child, exit_description, kill, python_command
-from vmafx.process.sandbox import limit_cpu
-from vmafx.scoring.clip import raw_frame_bytes
+from vmafx.process.sandbox import cpu_seconds, limit_cpu
+from vmafx.scoring.clip import Clip, raw_frame_bytes
 from vmafx.scoring.decoder.messages import (
     MAX_ANSWER,
     Answer,
@@ -30,6 +33,7 @@ from vmafx.scoring.decoder.messages import (
     InspectTask,
     Pictures,
     PicturesTask,
+    Ready,
     Refusal,
     Task,
 )
@@ -41,7 +45,7 @@ T = TypeVar("T")
 PROGRAM = str(Path(__file__).with_name("main.py"))
 MIN_READ_RATE = 20e6  # bytes per second; the time limit allows for a disk this slow
 STALL_TIMEOUT = 600.0  # seconds without progress, once nothing reads the frames any more
-STALL_CHECK = 5.0
+CHECK_INTERVAL = 5.0  # seconds between checks of a decoder's progress and CPU time
 ANSWER_DELAY = 2.0  # seconds between the last frame of a decoder and its answer
 END_TIMEOUT = 60.0  # seconds to end after the last answer
 MAX_PICTURE = 1 << 20  # bytes
@@ -62,8 +66,9 @@ class ClipDecoder:
         self._opened, self._source, self._part, self._limits = opened, source, part, limits
         self._idle: _Process | None = None  # has inspected the clip and can decode it
         self._packets = 0
+        self.version = ""  # of the decoder; known once the clip was inspected
 
-    async def inspect(self, outputs: int = 0) -> InspectedClip:
+    async def inspect(self, outputs: int = 0) -> Clip:
         """The properties of the clip. With `outputs`, the process is kept, to decode the clip to so many pipes."""
         if self._source.format is not None:
             _check_raw_size(self._opened, self._source.format, self._part)
@@ -72,10 +77,12 @@ class ClipDecoder:
         process = await self._start(outputs)
         kept = False
         try:
-            limit_cpu(process.pid, int(timeout / 2) + 1)  # before the timeout: the clip is too slow, not the disk
+            process.limit_cpu(timeout / 2)  # before the timeout: the clip is too slow, not the disk
             async with asyncio.timeout(timeout):
-                inspected = self.expect(await self._ask(process, task), InspectedClip)
-            self._packets, kept = inspected.clip.packets, outputs > 0
+                clip = self.expect(await self._ask(process, task), InspectedClip).clip
+            if clip.packets > self._limits.frames:  # the decoder has the same limit
+                raise self._no_valid_answer()
+            self._packets, kept = clip.packets, outputs > 0
         except TimeoutError as error:
             raise NodeFault(
                 f"probing {self._opened.display_name} took more than {timeout:.0f} s; the disk may be too slow, or the"
@@ -86,7 +93,7 @@ class ClipDecoder:
                 self._idle = process
             else:
                 await process.close()
-        return inspected
+        return clip
 
     @asynccontextmanager
     async def decode(
@@ -109,7 +116,7 @@ class ClipDecoder:
                 end=end,
                 threads=min(threads, MAX_THREADS),
             )
-            self._allow_decoding(process)
+            self._limit_cpu(process)
             async with Decoding(self, process, task) as decoding:
                 yield decoding
         finally:
@@ -127,7 +134,7 @@ class ClipDecoder:
         )
         process = await self._start(0)
         try:
-            self._allow_decoding(process)
+            self._limit_cpu(process)
             async with asyncio.timeout(PICTURES_TIMEOUT):
                 pictures = self.expect(await self._ask(process, task), Pictures).jpegs
         except TimeoutError:
@@ -153,14 +160,18 @@ class ClipDecoder:
             raise
         return process
 
-    def _allow_decoding(self, process: "_Process") -> None:
-        limit_cpu(process.pid, int(self._limits.probe_seconds + self._limits.frame_seconds * max(self._packets, 1)) + 1)
+    def _limit_cpu(self, process: "_Process") -> None:
+        process.limit_cpu(self._limits.probe_seconds + self._limits.frame_seconds * max(self._packets, 1))
 
     async def _ask(self, process: "_Process", task: Task) -> Answer:
         await process.send(task)
         answer = await process.receive()
+        if process.ready is not None:
+            self.version = process.ready.version
+            if not process.ready.confined:
+                _warn_unconfined(process.ready.sandbox)
         if answer is None:
-            raise self.failure(*await process.end())
+            raise await self.failure(process)
         return answer
 
     def expect(self, answer: Answer, kind: type[T]) -> T:
@@ -169,21 +180,33 @@ class ClipDecoder:
             return answer
         if isinstance(answer, Refusal):
             raise BadInput(self._part, f"{self._opened.display_name}: {answer.why}", answer.remedy)
-        return self.expect(NO_VALID_ANSWER, kind)
+        raise self._no_valid_answer()
 
-    def failure(self, code: int, log: "DecoderLog") -> ScoringError:
+    async def failure(self, process: "_Process") -> ScoringError:
         """Why a decoder process ended without an answer."""
-        if code == -signal.SIGKILL:
-            what = f"the decoder of {self._opened.display_name} ended by {exit_description(code)}"
-            return NodeFault(f"{what}: probably this machine or its cgroup ran out of memory")
+        code, messages = await process.end()
+        how = exit_description(code)
+        if code == -signal.SIGKILL:  # no clip can choose it: the sandbox allows no signal but SIGABRT
+            ended = f"the decoder of {self._opened.display_name} ended by {how}"
+            return NodeFault(f"{ended}: probably this machine or its cgroup ran out of memory")
+        if process.ready is None:
+            return NodeFault(
+                f"the decoder failed with {how} before it read {self._opened.display_name}: {messages.last_line()}"
+            )
         if code == -signal.SIGXCPU:
-            return BadInput(self._part, f"{self._opened.display_name}: decoding it takes too much CPU time")
+            return self.too_slow()
         if code < 0:
-            crash = f"reading it crashed ffmpeg's libraries ({exit_description(code)})"
-            return BadInput(self._part, f"{self._opened.display_name}: {crash}: the clip is damaged or malicious")
-        if code == 0:
-            return BadInput(self._part, f"{self._opened.display_name}: {NO_VALID_ANSWER.why}")
-        return NodeFault(f"the decoder failed with {exit_description(code)}: {log.last_line()}")
+            return self._bad(f"reading it crashed ffmpeg's libraries ({how}): the clip is damaged or malicious")
+        return self._no_valid_answer()
+
+    def too_slow(self) -> BadInput:
+        return self._bad("decoding it takes too much CPU time")
+
+    def _no_valid_answer(self) -> BadInput:
+        return self._bad(NO_VALID_ANSWER.why)
+
+    def _bad(self, why: str) -> BadInput:
+        return BadInput(self._part, f"{self._opened.display_name}: {why}")
 
 
 class Decoding:
@@ -222,14 +245,16 @@ class Decoding:
         await self._process.send(self._task)
         waited, frames = 0.0, 0
         while True:
+            if self._process.exceeds_cpu_limit():
+                raise self._decoder.too_slow()
             try:
-                async with asyncio.timeout(STALL_CHECK):
+                async with asyncio.timeout(CHECK_INTERVAL):
                     answer = await self._process.receive()
             except TimeoutError:  # as long as an engine reads the frames, it may be the slow one
-                waited += 0.0 if self._read else STALL_CHECK
+                waited += 0.0 if self._read else CHECK_INTERVAL
             else:
                 if answer is None:
-                    raise self._decoder.failure(*await self._process.end())
+                    raise await self._decoder.failure(self._process)
                 if not isinstance(answer, DecodeProgress):
                     break
                 if answer.frames > frames:
@@ -237,8 +262,8 @@ class Decoding:
             if waited >= STALL_TIMEOUT:
                 raise EngineFailure(f"the decoder stalled: no frame within {STALL_TIMEOUT:.0f} s")
         decoded = self._decoder.expect(answer, DecodedClip)
-        _, log = await self._process.end()
-        return msgspec.structs.replace(decoded, errors=max(decoded.errors, log.errors))
+        _, messages = await self._process.end()
+        return msgspec.structs.replace(decoded, errors=max(decoded.errors, messages.errors))
 
 
 class DecoderLog:
@@ -272,12 +297,10 @@ class _Process:
 
     def __init__(self) -> None:
         self.outputs: list[FileIO] = []
+        self.ready: Ready | None = None
+        self._cpu_limit, self._next_cpu_check = float("inf"), 0.0
         self._stack = AsyncExitStack()
         self._log = DecoderLog()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     async def start(self, opened: OpenedMedia, outputs: int, memory: int) -> None:
         with spawn_errors_as_node_fault(), ExitStack() as ours:
@@ -317,9 +340,25 @@ class _Process:
         """The next answer; None if the process has ended."""
         try:
             line = await self._stdout.readline()
+            if self.ready is None and line.endswith(b"\n"):
+                self.ready = msgspec.json.decode(line, type=Ready)
+                line = await self._stdout.readline()
             return msgspec.json.decode(line, type=Answer) if line.endswith(b"\n") else None
         except (ValueError, RecursionError):  # not a message, or longer than allowed
             return NO_VALID_ANSWER
+
+    def limit_cpu(self, seconds: float) -> None:
+        """Of CPU time, of its whole life."""
+        self._cpu_limit = int(seconds) + 1
+        limit_cpu(self._process.pid, self._cpu_limit)
+
+    def exceeds_cpu_limit(self) -> bool:
+        """Whether it has ignored the signal at its limit, as a clip that controls it can. Looks only now and then."""
+        now = time.monotonic()
+        if now < self._next_cpu_check:
+            return False
+        self._next_cpu_check = now + CHECK_INTERVAL
+        return cpu_seconds(self._process.pid) > self._cpu_limit + CHECK_INTERVAL
 
     async def end(self) -> tuple[int, DecoderLog]:
         """Waits until the process has ended, which it does after its last task; its exit code and its log."""
@@ -334,6 +373,12 @@ class _Process:
     async def close(self) -> None:
         """Kills the process."""
         await self._stack.aclose()
+
+
+@cache
+def _warn_unconfined(sandbox: str) -> None:
+    """Once per process: the system is the same for all decoders."""
+    log.warn("clips are decoded without a sandbox: score only clips that you trust on this machine", sandbox=sandbox)
 
 
 def _is_jpeg(content: bytes) -> bool:

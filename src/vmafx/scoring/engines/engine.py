@@ -65,14 +65,14 @@ class Engine(Protocol):
         """In the cache key: another engine may yield other values."""
         ...
 
-    def lacks(self, what: Measurement) -> str | None:
+    def lacks(self, measurement: Measurement) -> str | None:
         """What it cannot measure of this, as a sentence; None if it can measure all."""
         ...
 
     async def score(
         self,
         run: Run,
-        what: Measurement,
+        measurement: Measurement,
         frames: FrameFormat,
         reference: FileIO,
         distorted: FileIO,

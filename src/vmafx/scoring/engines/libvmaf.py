@@ -43,14 +43,14 @@ class LibvmafEngine:
     def identity(self) -> tuple[str | int, ...]:
         return ("libvmaf", self._ffmpeg.version, *self._ffmpeg.identity())
 
-    def lacks(self, what: Measurement) -> str | None:
-        unknown = [name for name in what.features if name not in FEATURES]
+    def lacks(self, measurement: Measurement) -> str | None:
+        unknown = [name for name in measurement.features if name not in FEATURES]
         return f"libvmaf does not measure {unknown[0]}" if unknown else None
 
     async def score(
         self,
         run: Run,
-        what: Measurement,
+        measurement: Measurement,
         frames: FrameFormat,
         reference: FileIO,
         distorted: FileIO,
@@ -61,9 +61,9 @@ class LibvmafEngine:
             with spawn_errors_as_node_fault():
                 log = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
                 reader, counter = await stack.enter_async_context(_counter_pipe())
-            command = self._command(what, frames, reference.fileno(), distorted.fileno(), log.fileno(), counter)
+            command = self._command(measurement, frames, reference.fileno(), distorted.fileno(), log.fileno(), counter)
             fds = [reference.fileno(), distorted.fileno(), log.fileno(), counter]
-            fds += [] if what.model.fd is None else [what.model.fd]
+            fds += [] if measurement.model.fd is None else [measurement.model.fd]
             try:
                 with spawn_errors_as_node_fault():
                     process = await stack.enter_async_context(child(command, fds))
@@ -79,20 +79,20 @@ class LibvmafEngine:
             finally:
                 reading.cancel()
             if code:
-                raise await self._diagnose(code, what, lines)
+                raise await self._diagnose(code, measurement, lines)
             seconds = time.monotonic() - started
-            return await in_thread(self._measured, run, what, log, received, seconds)
+            return await in_thread(self._measured, run, measurement, log, received, seconds)
 
-    def _command(self, what: Measurement, frames: FrameFormat, *descriptors: int) -> list[str]:
+    def _command(self, measurement: Measurement, frames: FrameFormat, *descriptors: int) -> list[str]:
         reference, distorted, log, counter = descriptors
-        features = "|".join(f"name={name}" for name in libvmaf_features(what.features))
+        features = "|".join(f"name={name}" for name in libvmaf_features(measurement.features))
         settings = {
             "log_fmt": "xml",
             "log_path": f"/dev/fd/{log}",
-            "n_threads": str(what.threads),
-            "n_subsample": str(what.subsample),
+            "n_threads": str(measurement.threads),
+            "n_subsample": str(measurement.subsample),
             "shortest": "1",
-            "model": what.model.argument,
+            "model": measurement.model.argument,
         } | ({"feature": features} if features else {})
         graph = "[0:v][1:v]libvmaf=" + ":".join(f"{name}={value}" for name, value in settings.items()) + "[scored]"
         return [
@@ -100,17 +100,19 @@ class LibvmafEngine:
             *LOG_FLAGS,
             *_raw_input(frames, distorted),
             *_raw_input(frames, reference),
-            *("-filter_complex_threads", str(what.threads), "-filter_complex", graph),
+            *("-filter_complex_threads", str(measurement.threads), "-filter_complex", graph),
             *("-map", "[scored]", "-fps_mode", "passthrough"),
             *("-stats_enc_post", f"/dev/fd/{counter}", "-stats_enc_post_fmt", "s", "-f", "null", "-"),
         ]
 
-    def _measured(self, run: Run, what: Measurement, file: BinaryIO, received: int, seconds: float) -> MeasuredRun:
+    def _measured(
+        self, run: Run, measurement: Measurement, file: BinaryIO, received: int, seconds: float
+    ) -> MeasuredRun:
         folder = tempfile.gettempdir()
         if not is_complete(file) and shutil.disk_usage(folder).free < MIN_FREE_SPACE:
             raise NodeFault(f"the disk of {folder} is full: libvmaf could not write its log")
-        log = read_log(file, received, what.subsample, what.features)
-        start = run.fed(self.neighbours, what.subsample).first
+        log = read_log(file, received, measurement.subsample, measurement.features)
+        start = run.fed(self.neighbours, measurement.subsample).first
         inside = slice(
             bisect_left(log.numbers, run.first - start),
             None if run.end is None else bisect_left(log.numbers, run.end - start),
@@ -123,11 +125,11 @@ class LibvmafEngine:
             EngineFacts(self._ffmpeg.version, log.version, self.backend),
         )
 
-    async def _diagnose(self, code: int, what: Measurement, lines: deque[str]) -> ScoringError:
+    async def _diagnose(self, code: int, measurement: Measurement, lines: deque[str]) -> ScoringError:
         """The reason for a non-zero exit code of ffmpeg."""
         if missing := missing_parts(self._ffmpeg, await inspect_build(self._ffmpeg)):
             return NodeFault(missing)
-        model, failed = what.model, f"ffmpeg failed with {exit_description(code)}"
+        model, failed = measurement.model, f"ffmpeg failed with {exit_description(code)}"
         if model.fd is not None and not await can_load_model(self._ffmpeg, model.argument, [model.fd]):
             return BadInput(
                 "model",

@@ -4,7 +4,8 @@ Run by `make bench-scoring`. "By hand" means one ffmpeg with the libvmaf filter 
 threads for decoders, filters and libvmaf. vmafx scores the same frames and also hashes, probes, counts and pools, with
 its cache disabled, and decodes in confined processes. "Together" scores several clips against one reference in one
 command, and compares that with one command per clip. `--before VMAFX` names an older vmafx, to compare the start-up.
-CPU and memory are the sums over all processes; memory is the largest sum of resident pages that was seen.
+CPU and memory are the sums over all processes. Memory is the largest sum of resident pages that was seen, in a run of
+its own, since looking at them takes time from the processes.
 """
 
 import argparse
@@ -13,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -31,20 +31,26 @@ class Figures(msgspec.Struct):
 
     seconds: float
     cpu: float
-    mib: float = 0.0
 
 
-def measure(*command: str | Path) -> Figures:
-    before, started, most = os.times(), time.perf_counter(), 0.0
-    with subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL) as process:
+Command = list[str | Path]
+
+
+def measure(command: Command) -> Figures:
+    before, started = os.times(), time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    seconds, after = time.perf_counter() - started, os.times()
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    return Figures(seconds, used)
+
+
+def peak_mib(command: Command) -> float:
+    most = 0.0
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
             most = max(most, sum(map(_resident, _family(process.pid))))
             time.sleep(0.02)
-    seconds, after = time.perf_counter() - started, os.times()
-    if process.returncode:
-        raise SystemExit(f"{command[0]} failed")
-    used = after.children_user + after.children_system - before.children_user - before.children_system
-    return Figures(seconds, used, most)
+    return most
 
 
 def _family(pid: int) -> list[int]:
@@ -78,18 +84,18 @@ def make_clips(folder: Path, size: str, frames: int) -> tuple[Path, Path]:
     return reference, distorted
 
 
-def by_hand(reference: Path, distorted: Path, threads: int, folder: Path) -> Figures:
+def by_hand(reference: Path, distorted: Path, threads: int, folder: Path) -> Command:
     thread_options = ("-threads", str(threads))
     libvmaf = f"[0:v][1:v]libvmaf=n_threads={threads}:log_fmt=json:log_path={folder / 'log.json'}"
     quiet = ("-hide_banner", "-loglevel", "error", "-nostdin")
     filters = ("-filter_complex_threads", str(threads), "-lavfi", libvmaf)
     clips = (*thread_options, "-i", distorted, *thread_options, "-i", reference)
-    return measure(FFMPEG, *quiet, *clips, *filters, "-f", "null", "-")
+    return [FFMPEG, *quiet, *clips, *filters, "-f", "null", "-"]
 
 
-def by_vmafx(reference: Path, *distorted: Path, threads: int | None = None, program: str = VMAFX) -> Figures:
+def by_vmafx(reference: Path, *distorted: Path, threads: int | None = None, program: str = VMAFX) -> Command:
     options = ("--no-cache", "--json", "--quiet", *(("--threads", str(threads)) if threads else ()))
-    return measure(program, "score", reference, *distorted, *options)
+    return [program, "score", reference, *distorted, *options]
 
 
 def compare(folder: Path, name: str, frames: int, rounds: int) -> None:
@@ -107,18 +113,18 @@ def compare(folder: Path, name: str, frames: int, rounds: int) -> None:
     )
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for threads in sorted({1, os.cpu_count() or 1}):
-        hand: list[Figures] = []
-        ours: list[Figures] = []
+        commands = {
+            "hand": by_hand(reference, distorted, threads, folder),
+            "ours": by_vmafx(reference, distorted, threads=threads),
+        }
+        runs: dict[str, list[Figures]] = {side: [] for side in commands}
         for number in range(rounds):
             log(f"{name}, {threads} threads, round {number + 1} of {rounds}")
-            if number % 2:
-                hand.append(by_hand(reference, distorted, threads, folder))
-            ours.append(by_vmafx(reference, distorted, threads=threads))
-            if not number % 2:
-                hand.append(by_hand(reference, distorted, threads, folder))
-        seconds = [median(one.seconds for one in side) for side in (hand, ours)]
-        cpu = [median(one.cpu for one in side) for side in (hand, ours)]
-        mib = [max(one.mib for one in side) for side in (hand, ours)]
+            for side in sorted(commands, reverse=number % 2 == 0):
+                runs[side].append(measure(commands[side]))
+        seconds = [median(one.seconds for one in side) for side in runs.values()]
+        cpu = [median(one.cpu for one in side) for side in runs.values()]
+        mib = [peak_mib(command) for command in commands.values()]
         print(
             f"| {threads} | {seconds[0]:.2f} | {seconds[1]:.2f} | {seconds[1] / seconds[0]:.3f} | {GOAL} |"
             f" {cpu[1] / cpu[0]:.3f} | {mib[0]:.0f} | {mib[1]:.0f} |",
@@ -141,14 +147,12 @@ def compare_together(folder: Path, frames: int, rounds: int) -> None:
     single: list[Figures] = []
     for number in range(rounds):
         log(f"together, round {number + 1} of {rounds}")
-        together.append(by_vmafx(reference, *clips))
-        runs = [by_vmafx(reference, clip) for clip in clips]
-        single.append(
-            Figures(sum(one.seconds for one in runs), sum(one.cpu for one in runs), max(one.mib for one in runs))
-        )
+        together.append(measure(by_vmafx(reference, *clips)))
+        runs = [measure(by_vmafx(reference, clip)) for clip in clips]
+        single.append(Figures(sum(one.seconds for one in runs), sum(one.cpu for one in runs)))
     seconds = [median(one.seconds for one in side) for side in (together, single)]
     cpu = [median(one.cpu for one in side) for side in (together, single)]
-    mib = [max(one.mib for one in side) for side in (together, single)]
+    mib = [peak_mib(by_vmafx(reference, *clips)), peak_mib(by_vmafx(reference, first))]
     print(
         f"\nFFV1 1080p reference and four clips, {frames} frames: together {seconds[0]:.2f} s,"
         f" one by one {seconds[1]:.2f} s: {seconds[0] / seconds[1]:.3f} (goal {TOGETHER_GOAL});"
@@ -162,20 +166,20 @@ def start_up(folder: Path, rounds: int, before: str) -> None:
     small = folder / "small.mkv"
     quiet = (FFMPEG, "-hide_banner", "-loglevel", "error", "-nostdin", "-y")
     subprocess.run([*quiet, "-f", "lavfi", "-i", "testsrc2=s=64x64:d=0.08", small], check=True)
-    contestants: dict[str, Callable[[], Figures]] = {
-        "by hand": lambda: by_hand(small, small, 1, folder),
-        "vmafx score": lambda: by_vmafx(small, small, threads=1),
+    contestants = {
+        "by hand": by_hand(small, small, 1, folder),
+        "vmafx score": by_vmafx(small, small, threads=1),
     }
     if before:
-        contestants["before"] = lambda: by_vmafx(small, small, threads=1, program=before)
+        contestants["before"] = by_vmafx(small, small, threads=1, program=before)
     runs: dict[str, list[Figures]] = {name: [] for name in contestants}
     for _ in range(5 * rounds):
-        for name, run in contestants.items():
-            runs[name].append(run())
+        for name, command in contestants.items():
+            runs[name].append(measure(command))
     print("\nwhole command on two frames of 64x64, medians\n\n| | s | CPU-s | MiB |\n|---|---|---|---|")
     for name, figures in runs.items():
         seconds, cpu = median(one.seconds for one in figures), median(one.cpu for one in figures)
-        print(f"| {name} | {seconds:.3f} | {cpu:.3f} | {max(one.mib for one in figures):.0f} |", flush=True)
+        print(f"| {name} | {seconds:.3f} | {cpu:.3f} | {peak_mib(contestants[name]):.0f} |", flush=True)
     if before:
         ratio = median(one.seconds for one in runs["vmafx score"]) / median(one.seconds for one in runs["before"])
         print(f"\nto before: {ratio:.3f} (goal {START_GOAL})")

@@ -13,6 +13,7 @@ failure is a class of errors.py.
     probed.py    clips that are open, and clips that are probed
     decoder/     the only processes that read a clip: they inspect it and emit raw frames
     engines/     what measures pairs of raw frames, behind one protocol
+    stall.py     StallWatch: ends scoring that makes no progress
     plan.py      the common format of two clips; refuses pairs that cannot be compared
     notes.py     notes about conversions and other facts that affect a score
     learned.py   learned models: a small network on the features of an engine

@@ -27,6 +27,7 @@ from vmafx.scoring.pooling import pool, summary
 from vmafx.scoring.probed import OpenedClip, ProbedClip
 from vmafx.scoring.request import ClipLimits, ScoreOptions, Source, check_options
 from vmafx.scoring.result import ClipFacts, Column, FramePair, Progress, Report, ScoreResult
+from vmafx.scoring.stall import StallWatch
 from vmafx.tasks import in_thread
 
 T = TypeVar("T")
@@ -207,18 +208,25 @@ class Scorer:
             first.reference.decoder.decode(first.plan.reference, len(group), threads=threads) as reference,
             asyncio.TaskGroup() as tasks,
         ):
-            scoring = [
-                tasks.create_task(self._attempt(comparison, reference, output, listener))
-                for comparison, output, listener in zip(group, reference.outputs, listeners, strict=True)
-            ]
+            with StallWatch() as watch:
+                scoring = [
+                    tasks.create_task(self._attempt(comparison, reference, output, listener, watch))
+                    for comparison, output, listener in zip(group, reference.outputs, listeners, strict=True)
+                ]
+                await asyncio.wait(scoring)
         return [task.result() for task in scoring]
 
     async def _attempt(
-        self, comparison: Comparison, reference: Decoding, output: FileIO, listener: ProgressListener
+        self,
+        comparison: Comparison,
+        reference: Decoding,
+        output: FileIO,
+        listener: ProgressListener,
+        watch: StallWatch,
     ) -> Report | ScoringError:
         """An error is returned: the other comparisons of the group go on."""
         try:
-            scored = await self._run(comparison, reference, output, listener)
+            scored = await self._run(comparison, reference, output, listener, watch)
             _check_scored(comparison, scored)
             report = await _report(comparison, scored)
         except ScoringError as error:
@@ -230,17 +238,28 @@ class Scorer:
         return report
 
     async def _run(
-        self, comparison: Comparison, reference: Decoding, output: FileIO, listener: ProgressListener
+        self,
+        comparison: Comparison,
+        reference: Decoding,
+        output: FileIO,
+        listener: ProgressListener,
+        watch: StallWatch,
     ) -> Scored:
         """Raises ScoringError. An engine that fails may do so because a decoder has failed."""
         options, plan, decoder = comparison.options, comparison.plan, comparison.distorted.decoder
-        on_scored = _scoring_progress(plan.expected, self._limits.frames, listener)
+        report_progress = _scoring_progress(plan.expected, self._limits.frames, listener)
         async with decoder.decode(plan.distorted, threads=options.thread_count()) as distorted:
             try:
                 (frames,) = distorted.outputs
-                run = await comparison.engine.score(
-                    Run(), comparison.measurement, plan.frames, output, frames, on_scored
-                )
+                async with watch.watch() as note_progress:
+
+                    def on_scored(done: int) -> None:
+                        note_progress()
+                        report_progress(done)
+
+                    run = await comparison.engine.score(
+                        Run(), comparison.measurement, plan.frames, output, frames, on_scored
+                    )
             except ScoringError:
                 await asyncio.gather(reference.check(), distorted.check())
                 raise

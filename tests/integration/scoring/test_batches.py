@@ -12,6 +12,7 @@ import pytest
 from tests.integration.scoring.test_process import engines, others_reading, reading
 from tests.support.video import ffmpeg, lossless, scene
 from tests.support.webserver import WebServer, has
+from vmafx.scoring import stall
 from vmafx.scoring.batch import BatchScorer, ClipFailed, ClipScored
 from vmafx.scoring.cache import ResultCache
 from vmafx.scoring.decoder.process import ClipDecoder
@@ -114,6 +115,24 @@ async def test_a_killed_decoder_fails_its_clip_only(clips: Path) -> None:
     good, poor, small = await BatchScorer(Scorer(), ScoreOptions(), parallel=3).score(reference, distorted, kill)
     assert isinstance(poor, ClipFailed)
     assert isinstance(poor.error, NodeFault)
+    assert [values(good), values(small)] == [await alone(clips, "good.mp4"), await alone(clips, "small.mp4")]
+
+
+async def test_a_stalled_decoder_fails_its_clip_only(clips: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others wait for it, since the reference is decoded for all; so none of them makes progress."""
+    monkeypatch.setattr(stall, "STALL_TIMEOUT", 3.0)
+    monkeypatch.setattr(stall, "CHECK_INTERVAL", 0.1)
+    victim = clips / "poor.mp4"
+
+    def stop(number: int, progress: Progress) -> None:
+        if number == 1 and progress.stage == "waiting":
+            for pid in others_reading(victim):
+                os.kill(pid, signal.SIGSTOP)
+
+    reference, *distorted = sources(clips, "reference.mkv", "good.mp4", "poor.mp4", "small.mp4")
+    good, poor, small = await BatchScorer(Scorer(), ScoreOptions(), parallel=3).score(reference, distorted, stop)
+    assert isinstance(poor, ClipFailed)
+    assert str(poor.error) == "scoring stalled: no frame within 3 s"
     assert [values(good), values(small)] == [await alone(clips, "good.mp4"), await alone(clips, "small.mp4")]
 
 

@@ -40,11 +40,11 @@ from vmafx.scoring.decoder.messages import (
 from vmafx.scoring.errors import BadInput, EngineFailure, InputPart, NodeFault, ScoringError, spawn_errors_as_node_fault
 from vmafx.scoring.media.access import OpenedMedia
 from vmafx.scoring.request import ClipLimits, Source
+from vmafx.scoring.stall import STALL_TIMEOUT
 
 T = TypeVar("T")
 PROGRAM = str(Path(__file__).with_name("main.py"))
 MIN_READ_RATE = 20e6  # bytes per second; the time limit allows for a disk this slow
-STALL_TIMEOUT = 600.0  # seconds without progress, once nothing reads the frames any more
 CHECK_INTERVAL = 5.0  # seconds between checks of a decoder's progress and CPU time
 ANSWER_DELAY = 2.0  # seconds between the last frame of a decoder and its answer
 END_TIMEOUT = 60.0  # seconds to end after the last answer

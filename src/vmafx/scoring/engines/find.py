@@ -19,6 +19,7 @@ from vmafx.scoring.result import EngineFacts
 SCORED_BACKENDS: tuple[Backend, ...] = ("cpu",)  # those that this version has an engine for
 PROBE_MODEL = VmafModel(DEFAULT_MODEL, DEFAULT_MODEL, f"version={DEFAULT_MODEL}")
 PROBE_FORMAT = FrameFormat(64, 64, "yuv420p")
+PROBE_TIMEOUT = 60.0  # seconds
 PROBE_FRAME = bytes(64 * 64 * 3 // 2)  # fits into a pipe
 
 
@@ -66,9 +67,12 @@ class Engines:
         try:
             engine = await self.choose(backend)
             frames = _probe_frame(), _probe_frame()
-            run = await engine.score(Run(), measurement, PROBE_FORMAT, *frames, lambda _scored: None)
+            async with asyncio.timeout(PROBE_TIMEOUT):
+                run = await engine.score(Run(), measurement, PROBE_FORMAT, *frames, lambda _scored: None)
         except ScoringError as error:
             return ProbedEngine(backend, problem=str(error))
+        except TimeoutError:
+            return ProbedEngine(backend, problem=f"no score of one frame within {PROBE_TIMEOUT:.0f} s")
         return ProbedEngine(backend, run.facts)
 
     async def _find_libvmaf(self) -> Engine:

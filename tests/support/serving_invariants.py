@@ -19,6 +19,7 @@ class Cluster:
         self._objects: dict[tuple[Kind, str], Object] = {}
         self.served: set[str] = set()  # uids of services whose primary had a ready Pod
         self.uids: dict[str, str] = {}  # of all services that ever existed, with their names
+        self.outdated: set[str] = set()  # uids of autoscalers that were not wanted any more when they were created
         self.scaled_in_rollout: set[str] = set()  # Deployments, until they are complete again
         self._owners: dict[str, str] = {}  # of all other objects that ever existed, by uid
 
@@ -35,6 +36,8 @@ class Cluster:
                 self.uids[uid] = change.name
             else:
                 self._owners[uid] = owner(change.new)
+            if change.kind == "autoscaler" and change.old is None and not self._wants_autoscaler(change.new):
+                self.outdated.add(uid)
             if change.kind == "deployment":
                 self._take_deployment(change.name, change.old or change.new, change.new)
             if change.kind == "pod" and _is_ready_pod(change.new) and _label(change.new, TRACK_LABEL) == "primary":
@@ -46,6 +49,10 @@ class Cluster:
             self.scaled_in_rollout.discard(name)
         elif old["spec"]["replicas"] != live.replicas and not _live(old).complete:
             self.scaled_in_rollout.add(name)
+
+    def _wants_autoscaler(self, autoscaler: Object) -> bool:
+        service = self.get("inference service", self.uids.get(owner(autoscaler), ""))
+        return service is None or service["spec"].get("minReplicas") != 0
 
     def _service_of(self, uid: str) -> str:
         """The uid of the service that owns an object, directly or not."""
@@ -105,11 +112,18 @@ def _summary(change: Change) -> str:
 
 
 def autoscaled_replicas(change: Change, cluster: Cluster) -> Violations:
-    """While a Deployment has an autoscaler, its replicas change only through the scale subresource."""
+    """While a Deployment has an autoscaler, its replicas change only through the scale subresource.
+
+    The exception is an autoscaler by a former leader, which did not know yet that the service wants none.
+    """
     if change.kind != "deployment" or change.new is None:
         return
     autoscaler = cluster.get("autoscaler", f"{change.name}-hpa")
-    if autoscaler is None or owner(autoscaler) != owner(change.new):
+    if (
+        autoscaler is None
+        or owner(autoscaler) != owner(change.new)
+        or autoscaler["metadata"]["uid"] in cluster.outdated
+    ):
         return
     managers, now = _managers_of_replicas(change.new), change.new["spec"]["replicas"]
     before = change.old["spec"]["replicas"] if change.old is not None else now

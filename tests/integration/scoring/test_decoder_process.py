@@ -69,6 +69,7 @@ ANSWERS = {
     "more packets than allowed": """print('{"type":"clip","clip":{"container":"ogg","codec":"vp8","width":64,'
         '"height":64,"pixel_format":"yuv420p","bit_depth":8,"chroma":"420","packets":10000000}}')""",
     "an error": "raise KeyError",
+    "nothing, and it goes on": "import os, time; os.close(1); time.sleep(10**6)",
     "a chosen exit code": "sys.exit(4)",
     "a message with control characters": r"""print('{"type":"refusal","why":"\\u001b[2J"}')""",
     "garbage, and it goes on": "print('garbage', flush=True); sys.stdin.buffer.read(); import time; time.sleep(10**6)",
@@ -82,6 +83,7 @@ async def test_a_clip_whose_decoder_answers_wrongly_is_refused(
     program = tmp_path / "main.py"
     program.write_text(f"import sys\nprint({READY!r})\nsys.stdin.readline()\n{ANSWERS[answer]}\n")
     monkeypatch.setattr(process, "PROGRAM", str(program))
+    monkeypatch.setattr(process, "END_TIMEOUT", 1.0)
     async with decoder_of(clip) as decoder:
         with pytest.raises(BadInput, match="its decoder gave no valid answer"):
             await decoder.inspect(outputs=1)

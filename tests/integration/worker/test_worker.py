@@ -1,6 +1,7 @@
 """The worker as a Pod runs it: one variable in; a result file and an exit code out."""
 
 import json
+import shutil
 import signal
 import subprocess
 from contextlib import suppress
@@ -53,16 +54,20 @@ def test_an_html_report_shows_the_worst_frames(worker: Worker, worker_clips: Pat
 
 
 def test_a_report_without_pictures_still_has_a_score(worker: Worker, worker_clips: Path, tmp_path: Path) -> None:
-    output, broken = tmp_path / "report.html", tmp_path / "ffmpeg"
-    broken.write_text(f'#!/bin/sh\ncase "$*" in *-c:v\\ mjpeg*) exit 1;; esac\nexec "{FFMPEG}" "$@"\n')
-    broken.chmod(0o755)
-    variables = {"VMAFX_FFMPEG_BIN": str(broken), "VMAFX_OUTPUT_DIR": str(tmp_path)}
-    code, result, log = worker.run(attempt(worker_clips, output=output.as_uri()), **variables)
+    """The distorted clip is emptied as soon as it is scored, before its worst frames are read again."""
+    clips, output, program = tmp_path / "clips", tmp_path / "report.html", tmp_path / "ffmpeg"
+    shutil.copytree(worker_clips, clips)
+    empty = f'case "$*" in *libvmaf=*) : > "{clips}/distorted.mp4";; esac'
+    program.write_text(f'#!/bin/sh\n"{FFMPEG}" "$@"\ncode=$?\n{empty}\nexit $code\n')
+    program.chmod(0o755)
+    variables = {"VMAFX_FFMPEG_BIN": str(program), "VMAFX_OUTPUT_DIR": str(tmp_path)}
+    code, result, log = worker.run(attempt(clips, output=output.as_uri()), **variables)
     assert (code, result.frames, result.reportURI) == (0, 12, output.as_uri())
     assert "data:image/jpeg" not in output.read_text()
     (warning,) = [entry for line in log.splitlines() if (entry := json.loads(line))["level"] == "warn"]
     assert warning["msg"] == "report has no pictures"
-    assert "no pictures of" in warning["error"]
+    assert warning["error"].startswith("distorted: ")
+    assert "ffmpeg cannot read it" in warning["error"]
 
 
 @pytest.mark.parametrize(

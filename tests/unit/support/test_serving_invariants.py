@@ -80,6 +80,16 @@ def test_replicas_of_an_autoscaled_deployment_that_the_operator_sets_are_found()
     assert taken == "the operator takes its replicas although it has an autoscaler"
 
 
+def test_an_autoscaler_that_a_former_leader_creates_too_late_does_not_count() -> None:
+    for wanted, found in ((1, 2), (0, 0)):
+        history = served()
+        spec = {"modelRef": "a", "replicas": 3, "minReplicas": wanted}
+        history.put("inference service", "m", "u", spec=spec)
+        history.put("autoscaler", "m-primary-hpa", "h", "u")
+        history.put("deployment", "m-primary", "d", "u", **deployment(3, manager=(FIELD_MANAGER, "")))
+        assert len(history.texts()) == found
+
+
 def test_a_gap_is_found() -> None:
     history = served()
     history.put("service", "m-svc", "s", "u", spec={"selector": CANARY})

@@ -185,6 +185,8 @@ class ClipDecoder:
     async def failure(self, process: "_Process") -> ScoringError:
         """Why a decoder process ended without an answer."""
         code, messages = await process.end()
+        if code is None:
+            return self._no_valid_answer()
         how = exit_description(code)
         if code == -signal.SIGKILL:  # no clip can choose it: the sandbox allows no signal but SIGABRT
             ended = f"the decoder of {self._opened.display_name} ended by {how}"
@@ -360,13 +362,17 @@ class _Process:
         self._next_cpu_check = now + CHECK_INTERVAL
         return cpu_seconds(self._process.pid) > self._cpu_limit + CHECK_INTERVAL
 
-    async def end(self) -> tuple[int, DecoderLog]:
-        """Waits until the process has ended, which it does after its last task; its exit code and its log."""
+    async def end(self) -> tuple[int | None, DecoderLog]:
+        """Waits until the process has ended, as it does after its last task; its exit code and its log.
+
+        The code is None if it did not end and was killed.
+        """
         self._stdin.close()
+        code = None
         with suppress(TimeoutError):
             async with asyncio.timeout(END_TIMEOUT):
-                await self._process.wait()
-        code = await kill(self._process)
+                code = await self._process.wait()
+        await kill(self._process)
         await self._reading_log
         return code, self._log
 

@@ -11,6 +11,7 @@ is a sign of life. Only a heartbeat older than this process is compared with the
 - A heartbeat that arrives late, because the watch was interrupted, keeps its node healthy for up to a minute too long.
 """
 
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -24,6 +25,10 @@ from vmafx.runtime.status import changed_fields
 STALE_AFTER = 60.0  # seconds without a heartbeat
 MIN_CONTROLLER_UPTIME = 60.0  # seconds that the controller has answered before an agent counts as lost
 PROBE_INTERVAL = 30.0  # seconds between probes of a controller
+MIN_AGENTS_FOR_OUTAGE = 5  # with jobs: of fewer, most may well fail at the same time
+MISSED_HEARTBEAT = 25.0  # seconds; heartbeats are written every 20 to 30
+OUTAGE_LIMIT = 300.0  # seconds without a heartbeat for which jobs stay in a suspected outage
+OUTAGE_CHECK = 5.0  # seconds between checks whether an outage is over
 DELETE_AFTER = timedelta(hours=24)  # without a heartbeat, for nodes registered by an agent
 MARGIN = 0.001  # seconds past a limit, so that the next check finds it exceeded
 
@@ -71,7 +76,7 @@ class NodeHealth(msgspec.Struct, frozen=True):
     """Whether a node is alive and ready for new jobs, and why not."""
 
     healthy: bool
-    reason: Literal["Healthy", "Draining", "ControllerUnreachable", "HeartbeatStale", "AgentLost"]
+    reason: Literal["Healthy", "Draining", "ControllerUnreachable", "HeartbeatStale", "OutageSuspected", "AgentLost"]
     message: str
     heartbeat: datetime | None = None  # the last one, if the agent is stale or lost
 
@@ -90,16 +95,34 @@ def record_heartbeat(node: NodeView, before: HeartbeatRecord | None, now: dateti
     return HeartbeatRecord(uid, heartbeat, clock, max(age, 0.0))
 
 
-def assess(node: NodeView, probe: ControllerProbe, record: HeartbeatRecord, clock: float) -> NodeHealth:
-    """Healthy means: the controller answers, and the agent, if any, sent a heartbeat within STALE_AFTER."""
+def suspects_outage(silences: Collection[float]) -> bool:
+    """Whether most agents with jobs fell silent together: then something between them and the controller has failed.
+
+    `silences` are the seconds since the last heartbeat of each. When the first one is stale, the others have missed one
+    heartbeat at least. Agents that do not fail miss none, but may be late: then this is true for some seconds.
+    """
+    silent = sum(silence > MISSED_HEARTBEAT for silence in silences)
+    return len(silences) >= MIN_AGENTS_FOR_OUTAGE and 2 * silent > len(silences)
+
+
+def assess(
+    node: NodeView, probe: ControllerProbe, record: HeartbeatRecord, clock: float, *, outage: bool = False
+) -> NodeHealth:
+    """Healthy means: the controller answers, and the agent, if any, sent a heartbeat within STALE_AFTER.
+
+    In a suspected `outage`, an agent is lost later.
+    """
     stale, lost = _stale_health(node), _lost_health(node)
     # A stale or lost node stays so until its next heartbeat, even if the wall clock is set back.
     if lost is not None and _has_reason(node, "AgentLost"):
         return lost
-    if stale is not None and (record.silent_for(clock) > STALE_AFTER or _has_reason(node, "HeartbeatStale")):
+    silent_for, known = record.silent_for(clock), _has_reason(node, "HeartbeatStale", "OutageSuspected")
+    if stale is not None and (silent_for > STALE_AFTER or known):
         # The agent is lost only if the controller was up to receive its heartbeats.
         certain = record.certain_in(clock) <= 0 and probe.ok_for(clock) >= MIN_CONTROLLER_UPTIME
-        return lost if lost is not None and certain else stale
+        if lost is None or not certain:
+            return stale
+        return _outage_health(node) if outage and silent_for <= OUTAGE_LIMIT else lost
     if not probe.ok:
         return NodeHealth(False, "ControllerUnreachable", f"the health check of the controller failed: {probe.detail}")
     if node.status.draining:
@@ -127,7 +150,13 @@ def should_delete(node: NodeView, now: datetime) -> bool:
 
 
 def next_check(
-    node: NodeView, probe: ControllerProbe, record: HeartbeatRecord, now: datetime, clock: float
+    node: NodeView,
+    probe: ControllerProbe,
+    record: HeartbeatRecord,
+    now: datetime,
+    clock: float,
+    *,
+    outage: bool = False,
 ) -> float | None:
     """Seconds until time alone may change the result; None if it cannot."""
     if record.heartbeat is None:
@@ -139,7 +168,8 @@ def next_check(
     if not is_lost(node):
         if not probe.ok:
             return None
-        return max(record.certain_in(clock), MIN_CONTROLLER_UPTIME - probe.ok_for(clock), 0.0) + MARGIN
+        lost_in = max(record.certain_in(clock), MIN_CONTROLLER_UPTIME - probe.ok_for(clock), 0.0)
+        return max(lost_in, OUTAGE_CHECK if outage else 0.0) + MARGIN
     deletion_in = _deletion_in(node, now)
     return None if deletion_in is None else max(deletion_in, STALE_AFTER)
 
@@ -176,6 +206,14 @@ def _lost_health(node: NodeView) -> NodeHealth | None:
     return NodeHealth(False, "AgentLost", message, heartbeat)
 
 
+def _outage_health(node: NodeView) -> NodeHealth:
+    message = (
+        f"no heartbeat since {heartbeat_text(node)}, and most agents of this namespace are silent; its jobs stay for"
+        f" up to {OUTAGE_LIMIT / 60:.0f} minutes: check the way from the agents to the controller's gRPC port"
+    )
+    return NodeHealth(False, "OutageSuspected", message, node.status.lastHeartbeat)
+
+
 def _draining_message(jobs: int) -> str:
     """The count lags by some seconds: 0 does not mean that the agent has finished."""
     if not jobs:
@@ -183,12 +221,12 @@ def _draining_message(jobs: int) -> str:
     return f"the agent is draining: it finishes {jobs} {'job' if jobs == 1 else 'jobs'} and takes no new ones"
 
 
-def _has_reason(node: NodeView, reason: str) -> bool:
-    """Whether the Ready condition has this reason, and was written for the latest heartbeat."""
+def _has_reason(node: NodeView, *reasons: str) -> bool:
+    """Whether the Ready condition has one of these reasons, and was written for the latest heartbeat."""
     ready, heartbeat = readiness(node), node.status.lastHeartbeat
     if ready is None or heartbeat is None:
         return False
-    return ready.reason == reason and node.status.observedHeartbeat == heartbeat
+    return ready.reason in reasons and node.status.observedHeartbeat == heartbeat
 
 
 def _deletion_in(node: NodeView, now: datetime) -> float | None:

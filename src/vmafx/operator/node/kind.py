@@ -33,6 +33,12 @@ REASONS = (
     ConditionReason(
         "Ready",
         "False",
+        "OutageSuspected",
+        "The agent and most others of the namespace that have jobs are silent; their jobs stay for up to five minutes.",
+    ),
+    ConditionReason(
+        "Ready",
+        "False",
         "AgentLost",
         "The agent has sent no heartbeat although the controller answers; its jobs move to other nodes.",
     ),

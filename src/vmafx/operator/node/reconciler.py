@@ -13,6 +13,7 @@ from vmafx.kube.errors import Conflict, NotFound
 from vmafx.logs import log
 from vmafx.operator.context import BY_NAMESPACE, BY_NODE, OperatorContext
 from vmafx.operator.node.decide import (
+    STALE_AFTER,
     HeartbeatRecord,
     NodeHealth,
     assess,
@@ -23,6 +24,7 @@ from vmafx.operator.node.decide import (
     record_heartbeat,
     should_delete,
     status_changes,
+    suspects_outage,
 )
 from vmafx.operator.node.probes import ControllerProber
 from vmafx.operator.node.settings import NodeSettings
@@ -31,6 +33,7 @@ from vmafx.runtime.reconcile import ReconcileLoop, ReconcileResult
 from vmafx.runtime.status import StatusWriter
 from vmafx.runtime.store import ObjectChange
 
+SILENCES_TTL = 1.0  # seconds; when thousands of agents fall silent, they are not counted for each of them
 MAX_CONCURRENT_WRITES = 4  # all nodes are written at a start: a connection for each would cost more than the writes
 
 
@@ -43,6 +46,7 @@ class NodeReconciler:
         )  # fmt: skip
         self._now, self._clock = context.now, context.clock
         self._heartbeats: dict[ObjectKey, HeartbeatRecord] = {}
+        self._known_silences: dict[str, tuple[float, list[float]]] = {}  # by namespace, and when they were computed
         self._status = StatusWriter(context.client, context.nodes)
         self._write_slots = asyncio.Semaphore(MAX_CONCURRENT_WRITES)
         self.loop = ReconcileLoop("vmafxnode", self.reconcile, context.metrics, max_concurrent=context.max_concurrent)
@@ -59,7 +63,8 @@ class NodeReconciler:
         if self._status.must_wait(key, node):
             return ReconcileResult.done()
         now, clock = self._now(), self._clock()
-        health = assess(node, probe, record, clock)
+        outage = record.silent_for(clock) > STALE_AFTER and suspects_outage(self._silences(key.namespace, clock))
+        health = assess(node, probe, record, clock, outage=outage)
         if changes := status_changes(node, health, now):
             async with self._write_slots:
                 written = await self._status.write(node, changes)
@@ -68,8 +73,22 @@ class NodeReconciler:
             return ReconcileResult.done()  # the watch queues it again, for this write or a conflicting one
         if should_delete(node, now) and not self._jobs.store.by(BY_NODE, key):
             await self._delete(key, node)
-        check_in = next_check(node, probe, record, now, clock)
+        check_in = next_check(node, probe, record, now, clock, outage=outage)
         return ReconcileResult.done() if check_in is None else ReconcileResult.after(check_in)
+
+    def _silences(self, namespace: str, clock: float) -> list[float]:
+        """Seconds since the last heartbeat of each agent that has jobs and is not lost."""
+        if (known := self._known_silences.get(namespace)) is not None and clock - known[0] < SILENCES_TTL:
+            return known[1]
+        silences = []
+        for node in self._nodes.store.by(BY_NAMESPACE, namespace):
+            key = ObjectKey(namespace, node.metadata.name)
+            record = self._heartbeats.get(key)
+            is_agent = record is not None and record.heartbeat is not None and node.spec.runtime == "Agent"
+            if record is not None and is_agent and not is_lost(node) and self._jobs.store.by(BY_NODE, key):
+                silences.append(record.silent_for(clock))
+        self._known_silences[namespace] = clock, silences
+        return silences
 
     async def _delete(self, key: ObjectKey, node: NodeView) -> None:
         meta = node.metadata

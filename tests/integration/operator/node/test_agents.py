@@ -102,6 +102,29 @@ async def test_a_draining_agent_keeps_its_jobs_and_its_node_says_so(
         await eventually(reported, "events report both changes")
 
 
+async def test_jobs_stay_when_most_agents_fall_silent_together(agents: AgentFleet) -> None:
+    """As if the load balancer before the controller's gRPC port failed: its health check passes all the time."""
+    names = [f"a{number}" for number in range(6)]
+    for name in names:
+        await agents.agent(name)
+    async with agents.operating():
+        keys = [await agents.submit(f"job-{number}") for number in range(6)]
+        await agents.settled()
+        for key in keys:
+            await agents.claim(key)
+        jobs = {(await agents.job(key)).status.assignedNode: key for key in keys}
+        assert sorted(map(str, jobs)) == names
+        await agents.pass_time(30, beating=names)
+        await agents.pass_time(90, beating=["a0"])  # the outage; one agent has another way to the controller
+        assert [await agents.ready(name) for name in names] == ["Healthy", *["OutageSuspected"] * 5]
+        assert [placed(await agents.job(jobs[name])) for name in names] == [("Running", name, 1) for name in names]
+        await agents.pass_time(60, beating=names[:5])  # it is over, but one machine is really lost
+        assert [await agents.ready(name) for name in names] == [*["Healthy"] * 5, "AgentLost"]
+        assert [failures(await agents.job(jobs[name]))[0] for name in names] == [0, 0, 0, 0, 0, 1]
+        await agents.pass_time(310)  # an outage for more than five minutes
+        assert {await agents.ready(name) for name in names} == {"AgentLost"}
+
+
 @pytest.mark.parametrize("beats", [False, True], ids=["silent", "heartbeat"])
 async def test_a_heartbeat_that_the_cache_missed_keeps_a_node_from_being_lost(
     beats: bool, agents: AgentFleet, client: Client, namespace: str

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from vmafx.api.meta import Condition, MetaView
 from vmafx.api.node import BY_AGENT, REGISTERED_BY, NodeStatusView, NodeView, VmafxNodeSpec
 from vmafx.operator.node.decide import (
+    MIN_AGENTS_FOR_OUTAGE,
     MIN_CONTROLLER_UPTIME,
+    MISSED_HEARTBEAT,
+    OUTAGE_LIMIT,
     PROBE_INTERVAL,
     STALE_AFTER,
     ControllerProbe,
@@ -23,6 +26,7 @@ from vmafx.operator.node.decide import (
     record_heartbeat,
     should_delete,
     status_changes,
+    suspects_outage,
 )
 
 NOW = datetime(2026, 6, 6, 12, 0, 0, tzinfo=UTC)
@@ -147,6 +151,43 @@ def test_an_agent_is_lost_once_its_silence_is_certain(
     probe: ControllerProbe, record: HeartbeatRecord, reason: str
 ) -> None:
     assert assess(node(0, runtime="Agent"), probe, record, CLOCK).reason == reason
+
+
+@pytest.mark.parametrize(
+    ("silent", "agents", "expected"),
+    [(5, 5, True), (3, 5, True), (2, 5, False), (4, 4, False), (500, 1000, False), (501, 1000, True), (0, 9, False)],
+)
+def test_an_outage_is_suspected_if_most_of_many_agents_are_silent(silent: int, agents: int, expected: bool) -> None:
+    silences = [MISSED_HEARTBEAT + 1] * silent + [MISSED_HEARTBEAT] * (agents - silent)
+    assert suspects_outage(silences) == expected
+
+
+@given(st.lists(st.floats(0, 30), min_size=MIN_AGENTS_FOR_OUTAGE))
+def test_an_outage_is_suspected_before_its_first_agent_is_lost(last: list[float]) -> None:
+    """`last`: how long before the outage each agent's last heartbeat was written, 30 s at most."""
+    first_stale = STALE_AFTER - max(last)  # seconds into the outage
+    assert suspects_outage([first_stale + one for one in last])
+
+
+def test_in_an_outage_an_agent_is_lost_after_five_minutes() -> None:
+    one, up = node(0, runtime="Agent"), ControllerProbe(ok=True, at=CLOCK, since=0.0)
+    for silence, reason in (
+        (61, "OutageSuspected"),
+        (OUTAGE_LIMIT, "OutageSuspected"),
+        (OUTAGE_LIMIT + 1, "AgentLost"),
+    ):
+        record = HeartbeatRecord("u1", NOW, CLOCK - silence)
+        health = assess(one, up, record, CLOCK, outage=True)
+        assert (health.healthy, health.reason) == (False, reason)
+        after = written(one, health)
+        assert is_lost(after) == (reason == "AgentLost")
+        if reason == "OutageSuspected":
+            assert assess(after, up, record, CLOCK).reason == "AgentLost"  # the outage is over, and it is still silent
+            check_in = next_check(after, up, record, NOW, CLOCK, outage=True)
+            assert check_in is not None
+            assert 0 < check_in < 10
+            # The clock was set back, or a new process does not know how long it was silent.
+            assert assess(after, UP, HeartbeatRecord("u1", NOW, CLOCK), CLOCK).reason == "HeartbeatStale"
 
 
 def test_a_lost_agent_stays_lost_until_its_next_heartbeat() -> None:

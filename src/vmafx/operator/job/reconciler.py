@@ -70,7 +70,7 @@ class JobReconciler:
         samples = SampleVariables(context.trainings, SampleKeys(client), settings.controller_address)
         self._creator = PodCreator(client, self.pods, pod_settings, samples, context.now)
         self._gatherer = Gatherer(client, nodes, self.pods, self._placer, self._external, self._memory, context.now)
-        self._cleaner = FinishedJobCleaner(client, jobs.namespace, context.now)
+        self._cleaner = FinishedJobCleaner(client, jobs, context.now)
         self._finished = FinishedCounter(client, jobs)
         self._node_counter = NodeJobCounter(client, nodes, self._placer.scheduler)
         self._gauges = FleetGauges(jobs, nodes, self._placer.scheduler, self._finished.counts)

@@ -122,7 +122,10 @@ class Placer:
             if before.get(requirements) != cause.reason:
                 for job in jobs:
                     self._requeue_low(ObjectKey(*job))
-        self._reasons[namespace] = now
+        if now:
+            self._reasons[namespace] = now
+        else:
+            self._reasons.pop(namespace, None)
 
 
 def _name(key: ObjectKey) -> NamespacedName:

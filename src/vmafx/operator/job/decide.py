@@ -36,7 +36,7 @@ START_GRACE = timedelta(seconds=30)  # after which status.message says what dela
 END_TIMEOUT = timedelta(seconds=30)  # beyond the Pod's own termination grace period
 CLAIM_TIMEOUT = timedelta(seconds=60)  # from a placement until the agent claims the job
 PLACED: dict[Runtime, str] = {"Pod": "Placed", "Agent": "PlacedWithAgent"}  # the reason of Scheduled=True
-DISRUPTED = Retry("its Pod was disrupted by the cluster (eviction, preemption or drain)", failed=False)
+DISRUPTED = Retry("its Pod was disrupted by the cluster (drain, preemption or shutdown)", failed=False)
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -130,8 +130,12 @@ def _decide_running(job: JobView, now: datetime, observed: Observation) -> Step:
 
 def _decide_result(job: JobView, pod: PodView, terminated: ContainerTerminated) -> Step:
     result = decode_result(terminated.message, job.status.controllerJobID or "")
-    if pod.is_disrupted() and (result is None or result.fault not in {None, "BadInput"}):
-        return DISRUPTED  # the fault that a stopped worker reports is a consequence
+    if result is None or result.fault not in {None, "BadInput"}:  # the fault of a stopped worker is a consequence
+        if pod.is_evicted():
+            why = pod.status.message.strip() or "the kubelet gave no reason"
+            return failed_attempt(job, f"its Pod was evicted: {why}")
+        if pod.is_disrupted():
+            return DISRUPTED
     if result is not None:
         return outcome_of(job, result)
     if pod.metadata.deletionTimestamp is not None:

@@ -87,10 +87,20 @@ class PodView(ApiModel):
     def condition(self, kind: str) -> PodCondition | None:
         return next((one for one in self.status.conditions if one.type == kind), None)
 
+    def is_evicted(self) -> bool:
+        """Whether the kubelet evicted the Pod: its machine ran short of a resource, or a limit on disk was exceeded.
+
+        The Pod may have caused that itself, so it is not a disruption, although node pressure sets DisruptionTarget.
+        """
+        return self.status.reason == "Evicted"
+
     def is_disrupted(self) -> bool:
-        """Whether the cluster ended the Pod: drain, preemption, eviction by the API, or a queue such as Kueue."""
+        """Whether the cluster ended the Pod for reasons of its own.
+
+        Examples are drains and other evictions by the API, preemption, taints, a machine that shuts down, and Kueue.
+        """
         target = self.condition("DisruptionTarget") or self.condition("TerminationTarget")
-        return target is not None and target.status == "True"
+        return target is not None and target.status == "True" and not self.is_evicted()
 
     def termination(self) -> ContainerTerminated | None:
         """How the worker container ended, whatever sidecars do; exit code -1 for a Pod that ended without one."""

@@ -66,7 +66,14 @@ class JobReconciler:
         self._outcomes = OutcomeWriter(self._write, context.events, self._metrics, context.now)
         self._placer = Placer(context.now, self._requeue, self._requeue_low)
         self._external = ExternalJobs(settings.external_controller, self._requeue)
-        pod_settings = PodSettings(settings.worker_image, context.intel_device)
+        pod_settings = PodSettings(
+            settings.worker_image,
+            context.intel_device,
+            cpu_request=settings.worker_cpu_request,
+            memory_request=settings.worker_memory_request,
+            memory_limit=settings.worker_memory_limit,
+            scratch_limit=settings.worker_scratch_limit,
+        )
         samples = SampleVariables(context.trainings, SampleKeys(client), settings.controller_address)
         self._creator = PodCreator(client, self.pods, pod_settings, samples, context.now)
         self._gatherer = Gatherer(client, nodes, self.pods, self._placer, self._external, self._memory, context.now)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.fleet import add_node, allow_pods, condition, has_seen, operating, phase, reaches, submit
-from tests.support.kubelet import End, Fate, Kubelet
+from tests.support.kubelet import LOW_ON_MEMORY, End, Fate, Kubelet
 from tests.support.operator_context import context
 from tests.support.setting_defaults import defaults
 from tests.support.waiting import eventually
@@ -72,8 +72,19 @@ async def timed_fleet(client: Client, namespace: str, tmp_path: Path, clips: Pat
             yield timed_fleet
 
 
-async def test_an_evicted_pod_is_retried_without_a_failure(timed_fleet: Fleet) -> None:
-    timed_fleet.set_fates(moved_0="evicted")
+async def test_a_job_that_exhausts_its_machine_fails(timed_fleet: Fleet) -> None:
+    """The kubelet evicts its Pod, each time; otherwise the job would be retried for ever."""
+    timed_fleet.set_fates(large_0="evicted")
+    key = await timed_fleet.submit("large", retryLimit=0)
+    job = await reaches(timed_fleet.client, key, lambda one: one.status.message is not None, "its attempt ends")
+    assert (job.status.phase, job.status.failures) == ("Failed", 1)
+    assert condition(job, "Failed") == ("True", "RetriesExhausted")
+    assert job.status.message == f"its Pod was evicted: {LOW_ON_MEMORY}"
+
+
+@pytest.mark.parametrize("fate", ["drained", "shut down"])
+async def test_a_disrupted_pod_is_retried_without_a_failure(timed_fleet: Fleet, fate: Fate) -> None:
+    timed_fleet.set_fates(moved_0=fate)
     key = await timed_fleet.submit("moved", retryLimit=0)
     job = await reaches(timed_fleet.client, key, phase("Succeeded"), "it is scored at the second attempt")
     assert (job.status.attempts, job.status.failures, job.status.excludedNodes) == (2, 0, ())
@@ -356,7 +367,9 @@ async def test_a_pod_that_was_created_and_deleted_unseen_fails_the_attempt(
         assert decide(job, utc_now(), observed) == CreatePod()
         assert observed.node is not None
         await reconciler._create_pod(key, job, observed.node, None)
-        assert decide(job, utc_now(), await gather()) == NoAction(RECHECK_INTERVAL)  # just created: not looked up yet
+        assert decide(job, utc_now(), await gather()) == NoAction(
+            RECHECK_INTERVAL
+        )  # just created: not looked up yet
         there = await client.get(PODS, pod)
 
         async def is_found() -> bool:

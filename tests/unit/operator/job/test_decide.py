@@ -45,6 +45,7 @@ from vmafx.scheduling.scheduler import POD_ONLY
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 SCORED = AttemptResult("u1-0", 93.2, 300)
+LOW_ON_MEMORY = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 52Mi."
 SUSPENDED = KeepPending("Suspended", "suspended; set spec.suspend to false to let it run")
 
 
@@ -77,6 +78,20 @@ def pod(phase: str = "Running", *, ended: ContainerTerminated | None = None, **c
 def finished_pod(result: AttemptResult, code: int = 0) -> PodView:
     return pod(
         "Succeeded" if code == 0 else "Failed", ended=ContainerTerminated(code, "Error", encode_result(result).decode())
+    )
+
+
+def disrupted(by: str, *, reason: str = "", phase: str = "Failed", **changes: Any) -> PodView:
+    conditions = (PodCondition("DisruptionTarget", "True", by),)
+    return pod(phase, status={"reason": reason, "conditions": conditions}, **changes)
+
+
+def evicted(result: AttemptResult | None = None) -> PodView:
+    """By the kubelet, because its machine ran short of memory."""
+    ended = ContainerTerminated(137, "Error", encode_result(result).decode() if result is not None else "")
+    condition = PodCondition("DisruptionTarget", "True", "TerminationByKubelet", LOW_ON_MEMORY)
+    return pod(
+        "Failed", ended=ended, status={"reason": "Evicted", "message": LOW_ON_MEMORY, "conditions": (condition,)}
     )
 
 
@@ -196,13 +211,28 @@ def test_a_pending_job_takes_the_step_for_its_spec_and_status(job: JobView, step
         (
             running(),
             pod("Failed", status={"reason": "Evicted"}),
-            Retry("the worker exited with code -1 (Evicted) and left no result"),
+            Retry("its Pod was evicted: the kubelet gave no reason"),
         ),
+        (running(), evicted(), Retry(f"its Pod was evicted: {LOW_ON_MEMORY}")),
+        (running({"retryLimit": 0}), evicted(), Fail("RetriesExhausted", f"its Pod was evicted: {LOW_ON_MEMORY}")),
+        (
+            running(),  # its worker reported that it was stopped
+            evicted(AttemptResult("u1-0", fault="NodeFault", message="stopped")),
+            Retry(f"its Pod was evicted: {LOW_ON_MEMORY}"),
+        ),
+        (running(), evicted(SCORED), Succeed(SCORED)),
         (
             running(),
-            pod("Failed", status={"conditions": (PodCondition("DisruptionTarget", "True"),)}),
-            DISRUPTED,
+            evicted(AttemptResult("u1-0", fault="BadInput", message="distorted: no")),
+            Fail("BadInput", "distorted: no"),
         ),
+        (running(), disrupted("TerminationByKubelet", reason="Terminated"), DISRUPTED),  # its machine shut down
+        (running(), disrupted("TerminationByKubelet", reason="NodeShutdown"), DISRUPTED),
+        (running(), disrupted("TerminationByKubelet", reason="Preempting"), DISRUPTED),
+        (running(), disrupted("EvictionByEvictionAPI"), DISRUPTED),
+        (running(), disrupted("PreemptionByScheduler"), DISRUPTED),
+        (running(), disrupted("DeletionByTaintManager"), DISRUPTED),
+        (running(), disrupted("EvictionByEvictionAPI", phase="Running", deletionTimestamp=ago(31)), DISRUPTED),
         (
             running(),
             pod(
@@ -431,7 +461,9 @@ def test_an_external_job_is_mirrored_and_never_run(phase: str, assigned: str | N
                 assert isinstance(step, Succeed if phase == "Running" else MirrorExternal)
     late = {"activeDeadlineSeconds": 60}
     assert external_intent(pending(late, startedAt=ago(60), **status), NOW) == LATE
-    assert external_intent(pending(late, startedAt=ago(50), **status), NOW) == ExternalIntent(deadline_left=10.0)
+    assert external_intent(pending(late, startedAt=ago(50), **status), NOW) == ExternalIntent(
+        deadline_left=10.0
+    )
     assert external_intent(pending(late, **status), NOW) == ExternalIntent()
 
 

@@ -14,9 +14,10 @@ from tests.support.operator_context import context
 from tests.support.setting_defaults import defaults
 from tests.support.waiting import eventually
 from vmafx.api.job import JobView, VmafxJob
-from vmafx.clock import utc_now
+from vmafx.clock import loop_time, utc_now
 from vmafx.jobs.attempt import AttemptResult, encode_result
 from vmafx.jobs.outcome import Retry
+from vmafx.jobs.state import age_at
 from vmafx.kube import JOBS, NODES, Client, ObjectKey, Resource
 from vmafx.kube.core import EVENTS, PODS
 from vmafx.kube.errors import Forbidden
@@ -29,7 +30,7 @@ from vmafx.operator.job.steps import RECHECK_INTERVAL, CreatePod, NoAction
 
 
 class Fleet:
-    """One node of two slots, a kubelet, and an operator whose clock can be set ahead."""
+    """One node of two slots, a kubelet, and an operator whose clocks can be set ahead."""
 
     def __init__(self, client: Client, namespace: str, kubelet: Kubelet, clips: Path) -> None:
         self.client, self.namespace, self.kubelet, self._clips = client, namespace, kubelet, clips
@@ -38,6 +39,9 @@ class Fleet:
 
     def now(self) -> datetime:
         return datetime.now(UTC) + self.ahead
+
+    def clock(self) -> float:
+        return loop_time() + self.ahead.total_seconds()
 
     def set_fates(self, **fates: Fate) -> None:
         """How the Pods of these names end, with _ for -."""
@@ -68,7 +72,7 @@ async def timed_fleet(client: Client, namespace: str, tmp_path: Path, clips: Pat
     await add_node(client, namespace, "pool", capacity=2)
     async with Kubelet(client, namespace, tmp_path) as kubelet:
         timed_fleet = Fleet(client, namespace, kubelet, clips)
-        async with operating(client, namespace, timed_fleet.now) as timed_fleet.operator:
+        async with operating(client, namespace, timed_fleet.now, timed_fleet.clock) as timed_fleet.operator:
             yield timed_fleet
 
 
@@ -364,10 +368,10 @@ async def test_a_pod_that_was_created_and_deleted_unseen_fails_the_attempt(
         for informer in (operator_context.jobs, operator_context.nodes):
             await informer.synced.wait()
         observed = await gather()
-        assert decide(job, utc_now(), observed) == CreatePod()
+        assert decide(job, age_at(utc_now()), observed) == CreatePod()
         assert observed.node is not None
         await reconciler._create_pod(key, job, observed.node, None)
-        assert decide(job, utc_now(), await gather()) == NoAction(
+        assert decide(job, age_at(utc_now()), await gather()) == NoAction(
             RECHECK_INTERVAL
         )  # just created: not looked up yet
         there = await client.get(PODS, pod)
@@ -378,7 +382,7 @@ async def test_a_pod_that_was_created_and_deleted_unseen_fails_the_attempt(
 
         await eventually(is_found, "it is looked up and found")
         await client.delete(PODS, pod, grace_seconds=0)
-        assert decide(job, utc_now(), await gather()) == Retry("its Pod disappeared")
+        assert decide(job, age_at(utc_now()), await gather()) == Retry("its Pod disappeared")
     finally:
         for task in watching:
             task.cancel()

@@ -45,11 +45,11 @@ class Operator:
         return decide(job, self.memories.ages(KEY), Observation(**known))
 
 
-def job(reason: str, status: str = "True", at: datetime = START, deadline: int | None = None, **fields: Any) -> JobView:
+def job(reason: str, status: Any = "True", at: datetime = START, deadline: int | None = None, **fields: Any) -> JobView:
     spec = JobSpecView("s3://b/r", "s3://b/d", activeDeadlineSeconds=deadline)
-    condition: Any = Condition("Scheduled", status, at, reason, "why")  # type: ignore[arg-type]
-    running = {"phase": "Running", "assignedNode": "n", "controllerJobID": "u1-0", "startedAt": at, "attempts": 1}
-    return JobView(MetaView("clip", "x", "u1"), spec, JobStatusView(conditions=(condition,), **running | fields))
+    usual = {"phase": "Running", "assignedNode": "n", "controllerJobID": "u1-0", "startedAt": at, "attempts": 1}
+    running: dict[str, Any] = {"conditions": (Condition("Scheduled", status, at, reason, "why"),), **usual, **fields}
+    return JobView(MetaView("clip", "x", "u1"), spec, JobStatusView(**running))
 
 
 def agent(ready_since: datetime = START) -> NodeView:

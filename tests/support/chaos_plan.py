@@ -30,7 +30,7 @@ Fault = Literal[
     "kill agent", "lose agent", "stop agent", "freeze agent", "kill controller", "kill controllers", "cut connections",
     "kill worker", "delete agent", "cordon agent",
 ]  # fmt: skip
-BAD_ENDS: tuple[Fate, ...] = ("killed", "oom", "evicted", "empty", "garbage")
+BAD_ENDS: tuple[Fate, ...] = ("killed", "oom", "evicted", "drained", "shut down", "empty", "garbage")
 
 SHORT = "reference.mkv", "distorted.mp4"
 LONG = "long.mkv", "long.mkv"

@@ -15,7 +15,7 @@ from tests.support.waiting import eventually
 from vmafx.api.job import VmafxJob, VmafxJobSpec
 from vmafx.api.meta import ObjectMeta
 from vmafx.api.node import VmafxNode, VmafxNodeSpec
-from vmafx.clock import utc_now
+from vmafx.clock import loop_time, utc_now
 from vmafx.kube import JOBS, NODES, Client, ObjectKey, Resource
 from vmafx.kube.core import PODS
 from vmafx.kube.errors import AlreadyExists, NotFound
@@ -42,10 +42,15 @@ def make_clips(folder: Path) -> Path:
 
 @asynccontextmanager
 async def operating(
-    client: Client, namespace: str, now: Callable[[], datetime] = utc_now, metrics: Metrics | None = None, **parts: Any
+    client: Client,
+    namespace: str,
+    now: Callable[[], datetime] = utc_now,
+    clock: Callable[[], float] = loop_time,
+    metrics: Metrics | None = None,
+    **parts: Any,
 ) -> AsyncIterator[JobReconciler]:
     """Run the job reconciler only, as the operator does."""
-    made = context(client, namespace, metrics, now=now)
+    made = context(client, namespace, metrics, now=now, clock=clock)
     reconciler = JobReconciler(made, defaults(JobSettings, worker_image="worker:1", **parts))
     made.manager.add_informer(reconciler.pods)
     made.manager.add_loop(reconciler.loop)

@@ -24,7 +24,8 @@ VMAFX = str(PROGRAMS / "vmafx")
 SECRETS: Resource[UntypedObject] = Resource("", "v1", "secrets", "Secret", dict)
 KILL_AFTER = 0.3  # seconds
 
-Fate = Literal["killed", "oom", "evicted", "empty", "garbage", "stuck"]
+Fate = Literal["killed", "oom", "evicted", "drained", "shut down", "empty", "garbage", "stuck"]
+LOW_ON_MEMORY = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 52Mi."
 
 
 class End(NamedTuple):
@@ -33,7 +34,7 @@ class End(NamedTuple):
     code: int
     message: str
     reason: str = ""
-    evicted: bool = False
+    pod: dict[str, Any] = {}  # fields of the Pod's status
 
     def status(self) -> dict[str, Any]:
         reason = self.reason or ("Completed" if self.code == 0 else "Error")
@@ -43,15 +44,19 @@ class End(NamedTuple):
             "phase": "Succeeded" if self.code == 0 else "Failed",
             "containerStatuses": [container],
         }
-        if self.evicted:
-            disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
-            status |= {"reason": "Evicted", "message": "the disk is full", "conditions": [disrupted]}
-        return status
+        return status | self.pod
+
+
+def disrupted(by: str) -> dict[str, Any]:
+    """The condition of a Pod that the cluster ended."""
+    return {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": by}]}
 
 
 ENDS: dict[Fate, End] = {
     "oom": End(137, "", "OOMKilled"),
-    "evicted": End(137, "", evicted=True),
+    "evicted": End(137, "", pod={"reason": "Evicted", "message": LOW_ON_MEMORY, **disrupted("TerminationByKubelet")}),
+    "drained": End(137, "", pod=disrupted("EvictionByEvictionAPI")),
+    "shut down": End(137, "", pod={"reason": "Terminated", **disrupted("TerminationByKubelet")}),
     "empty": End(0, ""),
     "garbage": End(0, "\u0000{'score': 99}"),
 }

@@ -143,6 +143,8 @@ def outcome(pod: Object) -> PodOutcome | None:
         return "score"
     if _answer(pod).get("fault") == "BadInput":
         return "bad input"
+    if status.get("reason") == "Evicted":  # by the kubelet, because its machine ran short of something
+        return "nothing"
     return "disruption" if condition(status, "DisruptionTarget", "True") is not None else "nothing"
 
 

@@ -28,10 +28,11 @@ from vmafx.agent.spool import ResultSpool, SpooledResult
 from vmafx.api.scoring import MAX_THREADS
 from vmafx.backoff import Retries
 from vmafx.clock import loop_time
-from vmafx.jobs.attempt import AttemptResult
+from vmafx.jobs.attempt import MAX_MESSAGE, AttemptResult
 from vmafx.jobs.worker_process import WorkerInterrupted, WorkerProcess, WorkerRunner, WorkerTask
 from vmafx.logs import log
 from vmafx.tasks import run_unless
+from vmafx.text import one_line
 from vmafx.training.samples import MAX_BATCH_BYTES
 from vmafx.wire import controller_pb2 as wire
 
@@ -262,13 +263,17 @@ class Agent:
         if batch is not None:  # before the result: an attempt without a result is repeated, one without samples is not
             self._samples.store(SpooledSamples(held.id, held.samples_token, batch))
         done = SpooledResult(held.id, held.name, result)
+        held.finished = self._store(done)
+        await self._report_result(done)
+
+    def _store(self, done: SpooledResult) -> bool:
+        """Write a result to the disk; whether that succeeded."""
         try:
             self._spool.put(done)
         except OSError as error:
             log.error("cannot write the result to disk; it is lost if the agent exits", error=error.strerror)
-        else:
-            held.finished = True
-        await self._report_result(done)
+            return False
+        return True
 
     async def _score(self, held: HeldAttempt, task: WorkerTask) -> tuple[AttemptResult, bytes | None]:
         """The result, and the samples if the worker was to write any."""
@@ -301,20 +306,26 @@ class Agent:
                     return
 
     async def _report_result(self, done: SpooledResult) -> None:
-        """Retry until the controller accepts or rejects the result."""
+        """Retry until the controller accepts the result, or says that the attempt has ended.
+
+        A result that it cannot read becomes a failure of this node: without a report, the job would stay Running.
+        """
         outage = OutageLog("cannot report a result; it is kept and retried", "results are reported again")
-        retries = Retries(BACKOFF)
+        retries, replaced = Retries(BACKOFF), False
         while True:
             session = await self._registration.session()
             try:
                 ok = await self._link.report(session, controller_link.result_message(done))
             except SessionRejected:
                 self._heartbeat_now.set()
-            except InvalidRequest as error:
-                log.error("the controller cannot read the result; it is dropped", attempt=done.id, error=str(error))
-                ok = False
-                break
             except ControllerError as error:
+                if isinstance(error, InvalidRequest) and not replaced:
+                    message = one_line(f"the controller could not read the result: {error}", MAX_MESSAGE)
+                    log.error("result refused; reporting a failure instead", attempt=done.id, error=message)
+                    done = SpooledResult(done.id, done.name, AttemptResult(done.id, fault="NodeFault", message=message))
+                    replaced = True
+                    self._store(done)
+                    continue
                 outage.failed(error, attempt=done.id)
             else:
                 outage.recovered()

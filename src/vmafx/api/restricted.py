@@ -3,16 +3,17 @@
 from typing import Any
 
 POD_UID = 65532  # the user of the images
-SCRATCH = "/scratch"  # an empty volume: the root filesystem is read-only
+SCRATCH_VOLUME, SCRATCH = "scratch", "/scratch"  # an empty volume: the root filesystem is read-only
 SCRATCH_ENVIRONMENT = {"HOME": SCRATCH, "TMPDIR": SCRATCH}
 
 
-def scratch_volume() -> dict[str, Any]:
-    return {"name": "scratch", "emptyDir": {}}
+def scratch_volume(**fields: Any) -> dict[str, Any]:
+    """The volume, with these fields of its emptyDir."""
+    return {"name": SCRATCH_VOLUME, "emptyDir": fields}
 
 
 def scratch_mount() -> dict[str, Any]:
-    return {"name": "scratch", "mountPath": SCRATCH}
+    return {"name": SCRATCH_VOLUME, "mountPath": SCRATCH}
 
 
 def restricted_pod() -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """Dispatch of work to agents: the jobs placed on their nodes, and the attempts that they must stop."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
+
+import msgspec
 
 from vmafx.api.job import JobView
 from vmafx.auth.cache import ExpiringCache
@@ -17,8 +19,8 @@ from vmafx.kube.errors import Conflict, KubeError, NotFound
 from vmafx.runtime.store import ObjectChange
 
 JOB_VIEW = JOBS.decoded_as(JobView)
-LOST_AFTER = 60.0  # seconds after which an old agent that claimed a job and still reports none has lost it
-MAX_IDLE_SESSIONS = 10_000
+LOST_AFTER = 60.0  # seconds after which an old agent that runs fewer jobs than it has claimed has lost one
+MAX_OLD_AGENTS = 10_000
 MAX_LOOKUPS = 16  # jobs looked up in the Kubernetes API per call; the next call checks the others
 ReportedAttempts = Mapping[str, str]  # the attempts that an agent runs, with the names of their jobs
 
@@ -34,6 +36,58 @@ class _LongPoll:
     def __init__(self, running: ReportedAttempts) -> None:
         self.running = dict(running)
         self.changed = asyncio.Event()
+
+
+class _OldAgent(msgspec.Struct):
+    """The claims of an old agent's session. The agent reports only how many jobs it runs, not which.
+
+    claims       by attempt: when this process first knew of the claim, in monotonic time
+    running      attempts that it certainly ran: claimed when it last reported as many jobs as it had claimed
+    missing      by how many it runs fewer
+    short_since  since when, in monotonic time
+    """
+
+    claims: dict[str, float] = {}
+    running: frozenset[str] = frozenset()
+    missing: int = 0
+    short_since: float = 0.0
+
+    def has_claimed(self, job: JobView, session: Session) -> bool:
+        """Whether this session has claimed the job. A claim made before the agent registered is lost with it."""
+        claimed, attempt = job.status.claimedAt, job.status.controllerJobID or ""
+        # The time alone is not enough: the cache may be stale, and the clock set back since the agent registered.
+        return attempt in self.claims or (claimed is not None and claimed.timestamp() >= session.started)
+
+    def record(self, claimed: frozenset[str], count: int, clock: float) -> None:
+        """Note how many jobs the agent runs, while the cache shows that it has claimed these."""
+        recent = {attempt: since for attempt, since in self.claims.items() if clock - since < LOST_AFTER}
+        self.claims = recent | {attempt: self.claims.get(attempt, clock) for attempt in claimed}
+        before, self.missing = self.missing, max(0, len(claimed) - count)
+        if not self.missing:
+            self.running = claimed
+            return
+        self.running &= claimed
+        if len(self.running) > count:
+            self.running = frozenset()
+        if not before:
+            self.short_since = clock
+
+    def lost(self, claimed: Iterable[JobView], clock: float) -> frozenset[str]:
+        """The attempts that the agent does not run: as many as are missing, and the oldest that may be among them."""
+        if clock - self.short_since < LOST_AFTER:
+            return frozenset()
+        attempts = [job.status.controllerJobID or "" for job in sorted(claimed, key=_claim_order)]
+        doubtful = [
+            attempt
+            for attempt in attempts
+            if attempt not in self.running and clock - self.claims.get(attempt, clock) >= LOST_AFTER
+        ]
+        return frozenset(doubtful[: self.missing])
+
+    def claim(self, attempt: str, clock: float) -> None:
+        if attempt in self.claims:  # again: the next heartbeats show whether others are lost, too
+            self.short_since = clock
+        self.claims[attempt] = clock
 
 
 class WorkDispatcher:
@@ -52,8 +106,7 @@ class WorkDispatcher:
         self._client, self._caches, self._now, self._clock = client, caches, now, clock
         self._polls: dict[ObjectKey, set[_LongPoll]] = {}
         self._ended: dict[str, str] = {}  # by job uid: the attempt whose end was reported but is not in the cache yet
-        # By session of an old agent: since when it has reported no running jobs.
-        self._idle_since: ExpiringCache[str, float] = ExpiringCache(MAX_IDLE_SESSIONS, clock)
+        self._old_agents: ExpiringCache[str, _OldAgent] = ExpiringCache(MAX_OLD_AGENTS, clock)  # by session
         self._closed = False
         caches.jobs.on_change(self._job_changed)
 
@@ -132,26 +185,40 @@ class WorkDispatcher:
 
     def record_running_count(self, session: Session, running: int) -> None:
         """Note how many jobs an old agent runs, which is all that it reports."""
-        since = self._idle_since.get(session.id) or self._clock()
-        self._idle_since.put(session.id, since, 0.0 if running else self._clock() + 2 * LOST_AFTER)
+        agent, clock = self._old_agent(session), self._clock()
+        claimed = [job for job in self._placed_jobs(session.node) if agent.has_claimed(job, session)]
+        agent.record(frozenset(job.status.controllerJobID or "" for job in claimed), running, clock)
+        self._old_agents.put(session.id, agent, clock + 2 * LOST_AFTER)
+
+    def _old_agent(self, session: Session) -> _OldAgent:
+        agent = self._old_agents.get(session.id)
+        if agent is None:
+            agent = _OldAgent()
+            self._old_agents.put(session.id, agent, self._clock() + 2 * LOST_AFTER)
+        return agent
 
     async def claim(self, session: Session) -> JobView | None:
         """Return the next job that the node has not claimed yet and mark it as claimed, for an old agent.
 
-        A job claimed before the agent registered is lost, and so is one claimed LOST_AFTER ago by an agent that has
-        been idle since: it can be claimed again.
+        A job can be claimed again if it was lost: claimed before the agent registered; or claimed LOST_AFTER ago by an
+        agent that has run fewer jobs than it claimed ever since, because it never got the reply with the job.
         """
-        lost_before, idle_since = session.started, self._idle_since.get(session.id)
-        if idle_since is not None and self._clock() - idle_since >= LOST_AFTER:
-            lost_before = max(lost_before, self._now().timestamp() - LOST_AFTER)
-        for job in self._placed_jobs(session.node):
-            if job.status.claimedAt is None or job.status.claimedAt.timestamp() < lost_before:
-                try:
-                    return await self._client.patch_status(
-                        JOB_VIEW, key_of(job), {"claimedAt": self._now()}, version=job.metadata.resourceVersion
-                    )
-                except (Conflict, NotFound):  # the job changed; the cache will have it at the agent's next call
-                    continue
+        agent, clock = self._old_agent(session), self._clock()
+        placed = self._placed_jobs(session.node)
+        claimed = [job for job in placed if agent.has_claimed(job, session)]
+        lost = agent.lost(claimed, clock)
+        for job in placed:
+            attempt = job.status.controllerJobID or ""
+            if job in claimed and attempt not in lost:
+                continue
+            try:
+                taken = await self._client.patch_status(
+                    JOB_VIEW, key_of(job), {"claimedAt": self._now()}, version=job.metadata.resourceVersion
+                )
+            except (Conflict, NotFound):  # the job changed; the cache will have it at the agent's next call
+                continue
+            agent.claim(attempt, clock)
+            return taken
         return None
 
     def _next(self, node: ObjectKey, running: ReportedAttempts) -> JobView | None:
@@ -165,6 +232,11 @@ class WorkDispatcher:
 
     def _has_ended(self, job: JobView) -> bool:
         return self._ended.get(job.metadata.uid) == job.status.controllerJobID
+
+
+def _claim_order(job: JobView) -> tuple[float, str]:
+    claimed = job.status.claimedAt
+    return claimed.timestamp() if claimed is not None else 0.0, job.metadata.name
 
 
 def _should_run(job: JobView) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 from vmafx.api.hardware import Vendor
 from vmafx.api.meta import ObjectMeta
 from vmafx.api.node import AGENT_NAME, BY_AGENT, REGISTERED_BY, NodeView, VmafxNode, VmafxNodeSpec
+from vmafx.auth.cache import ExpiringCache
 from vmafx.clock import loop_time, utc_now
 from vmafx.controller.caches import ControllerCaches
 from vmafx.controller.errors import invalid_object, namespace_not_found
@@ -22,6 +23,7 @@ from vmafx.text import one_line
 
 NODE_VIEW = NODES.decoded_as(NodeView)
 HEARTBEAT_WRITE_INTERVAL = 20.0  # seconds, at least, between two writes of a node's heartbeat
+MAX_WRITTEN = 100_000  # sessions whose last write of a heartbeat is remembered
 HEARTBEAT_TIMEOUT = 8.0  # seconds for all requests of a heartbeat to the API server; the agent's timeout is 10
 PROBLEM_TTL = 30.0  # seconds that a failed write is reported; connected agents cause the next write sooner
 MAX_TRIES = 5
@@ -47,13 +49,8 @@ class AgentRegistry:
     ) -> None:
         self._client, self._caches, self._sessions, self._now = client, caches, sessions, now
         self._problem: tuple[str, float] | None = None  # the last failed write of a heartbeat, and its time
-        self._written_at: dict[str, float] = {}  # by session: when this replica last wrote a heartbeat
-        caches.nodes.on_change(lambda change: self._node_changed(change.old, change.new))
-
-    def _node_changed(self, old: NodeView | None, new: NodeView | None) -> None:
-        session = old.status.agentSession if old else None
-        if session and (new is None or new.status.agentSession != session):
-            self._written_at.pop(session, None)
+        # By session: this replica has written a heartbeat within HEARTBEAT_WRITE_INTERVAL.
+        self._written: ExpiringCache[str, bool] = ExpiringCache(MAX_WRITTEN, loop_time)
 
     async def register(self, name: ObjectKey, machine: AgentDescription) -> tuple[Session, int]:
         """Start a session, which supersedes the node's previous one; return it with the node's capacity."""
@@ -71,7 +68,7 @@ class AgentRegistry:
                 await self._client.patch_status(NODE_VIEW, name, status, node.metadata.resourceVersion)
             except (Conflict, NotFound):
                 continue
-            self._written_at[session.id] = loop_time()
+            self._written.put(session.id, True, loop_time() + HEARTBEAT_WRITE_INTERVAL)
             return session, node.spec.capacity
         raise StatusError("ABORTED", f"the VmafxNode {name} is being changed by others; register again")
 
@@ -132,23 +129,23 @@ class AgentRegistry:
         now, node = self._now(), self._caches.nodes.store.get(session.node)
         if node is not None and draining == node.status.draining and self._is_recent(session, node, now):
             return
-        self._written_at[session.id] = loop_time()
+        self._written.put(session.id, True, loop_time() + HEARTBEAT_WRITE_INTERVAL)
         try:
             await self._client.patch_status(
                 NODE_VIEW, session.node, {"lastHeartbeat": now, "draining": draining or None}
             )
         except BaseException as error:
-            self._written_at.pop(session.id, None)
+            self._written.put(session.id, True, until=0.0)
             if isinstance(error, KubeError) and not isinstance(error, NotFound):
                 self._problem = str(error), loop_time()
             raise
         self._problem = None
 
     def _is_recent(self, session: Session, node: NodeView, now: datetime) -> bool:
-        in_cache, written_here = node.status.lastHeartbeat, self._written_at.get(session.id)
+        in_cache = node.status.lastHeartbeat
         if in_cache is not None and timedelta(0) <= now - in_cache < timedelta(seconds=HEARTBEAT_WRITE_INTERVAL):
             return True
-        return written_here is not None and loop_time() - written_here < HEARTBEAT_WRITE_INTERVAL
+        return self._written.get(session.id) is not None
 
     def heartbeat_problem(self) -> str | None:
         """Why heartbeats are not being written; the operator then does not take old ones for dead agents."""

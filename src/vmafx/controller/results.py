@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from vmafx.api.job import JobProgress, JobView
+from vmafx.auth.cache import ExpiringCache
 from vmafx.clock import loop_time, utc_now
 from vmafx.controller.caches import ControllerCaches
 from vmafx.controller.sessions import Session
@@ -20,10 +21,10 @@ from vmafx.kube import JOBS, Client, ObjectKey, key_of
 from vmafx.kube.errors import Conflict, Invalid, NotFound
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.metrics import Metrics
-from vmafx.runtime.store import ObjectChange
 
 JOB_VIEW = JOBS.decoded_as(JobView)
 PROGRESS_WRITE_INTERVAL = 20.0  # seconds, at least, between two writes of a job's progress
+MAX_PROGRESS_JOBS = 100_000  # whose last write of progress is remembered
 MAX_TRIES = 8
 
 
@@ -40,12 +41,8 @@ class ResultRecorder:
     ) -> None:
         self._client, self._caches, self._now = client, caches, now
         self._outcomes = OutcomeWriter(self._patch_status, events, JobMetrics(metrics), now)
-        self._progress_written: dict[str, float] = {}  # by job uid: when this replica last wrote its progress
-        caches.jobs.on_change(self._job_changed)
-
-    def _job_changed(self, change: ObjectChange[JobView]) -> None:
-        if change.old is not None and (change.new is None or change.new.status.phase != "Running"):
-            self._progress_written.pop(change.old.metadata.uid, None)
+        # By attempt: this replica has written its progress within PROGRESS_WRITE_INTERVAL.
+        self._progress_written: ExpiringCache[str, bool] = ExpiringCache(MAX_PROGRESS_JOBS, loop_time)
 
     async def record_progress(self, session: Session, attempt: str, name: str, progress: JobProgress) -> bool:
         """Write the progress, at most once per PROGRESS_WRITE_INTERVAL, and claimedAt with the first report.
@@ -55,13 +52,11 @@ class ResultRecorder:
         job = await self._find_job(session, attempt, name)
         if job is None or not is_current_attempt(job, attempt, session.node):
             return False
-        uid, now = job.metadata.uid, loop_time()
-        since_written = now - self._progress_written.get(uid, now - PROGRESS_WRITE_INTERVAL)
-        if job.status.claimedAt is not None and since_written < PROGRESS_WRITE_INTERVAL:
+        if job.status.claimedAt is not None and self._progress_written.get(attempt):
             return True
-        self._progress_written[uid] = now
+        self._progress_written.put(attempt, True, loop_time() + PROGRESS_WRITE_INTERVAL)
         operations: list[dict[str, Any]] = [
-            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "test", "path": "/metadata/uid", "value": job.metadata.uid},
             {"op": "test", "path": "/status/controllerJobID", "value": attempt},
             {"op": "test", "path": "/status/phase", "value": "Running"},  # the cache may be stale
             {"op": "add", "path": "/status/progress", "value": msgspec.to_builtins(progress)},

@@ -9,7 +9,7 @@ import msgspec
 
 from vmafx.fleet.reader import UNFINISHED_PHASES, FleetJob, FleetNode, FleetReader
 from vmafx.fleet.rows import ObjectRow
-from vmafx.jobs.state import GateReason, queue_gate
+from vmafx.jobs.state import GateReason, age_at, queue_gate
 from vmafx.kube import key_of
 from vmafx.scheduling.durations import Durations, JobDuration
 from vmafx.scheduling.forecast import JobForecast, forecast, job_duration, running_job, waiting_job
@@ -143,7 +143,7 @@ def _row(job: FleetJob, outlook: JobForecast, now: datetime) -> QueueRow:
 
 
 def _reason(job: FleetJob, outlook: JobForecast, now: datetime) -> tuple[str, str]:
-    if (gate := queue_gate(job, now)) is not None:
+    if (gate := queue_gate(job, age_at(now))) is not None:
         return gate.reason, gate.message
     if outlook.cause is not None:
         return outlook.cause.reason, outlook.cause.message

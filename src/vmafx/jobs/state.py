@@ -1,5 +1,6 @@
 """The state of an unfinished job: its current attempt, and what keeps it out of the queue. Pure."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Literal, NamedTuple
 
@@ -15,6 +16,12 @@ DEFAULT_SCHEDULER = "vmafx"
 FAILURE_BACKOFF = Backoff(10.0, 300.0, spread=0)
 DISRUPTION_BACKOFF = Backoff(1.0, 60.0, spread=0)  # whatever disrupted one attempt may disrupt the next
 GateReason = Literal["Cancelled", "Suspended", "DeadlineExceeded", "Placed", "AwaitingScheduler", "Retrying"]
+Age = Callable[[datetime], float]  # seconds since a time in the status of a job, node or Pod; never negative
+
+
+def age_at(now: datetime) -> Age:
+    """Ages by the wall clock. A time in the future has just been: the clock was set back since it was written."""
+    return lambda time: max(0.0, (now - time).total_seconds())
 
 
 def attempt_id(job: JobView, attempt: int) -> str:
@@ -53,13 +60,13 @@ class QueueGate(NamedTuple):
     after: float | None = None
 
 
-def queue_gate(job: JobView, now: datetime) -> QueueGate | None:
+def queue_gate(job: JobView, age: Age) -> QueueGate | None:
     """The gate of a pending job; None if the job is in the queue."""
     if job.spec.cancel:
         return QueueGate("Cancelled", "cancelled; waiting for the operator to end it")
     if job.spec.suspend:
         return QueueGate("Suspended", "suspended; set spec.suspend to false to let it run")
-    if (left := deadline_left(job, now)) is not None and left <= 0:
+    if (left := deadline_left(job, age)) is not None and left <= 0:
         return QueueGate("DeadlineExceeded", "deadline exceeded; waiting for the operator to end it")
     if job.status.assignedNode:
         return QueueGate("Placed", f"placed on {job.status.assignedNode}; waiting for the operator to start it")
@@ -67,20 +74,20 @@ def queue_gate(job: JobView, now: datetime) -> QueueGate | None:
         return QueueGate("AwaitingScheduler", f"an external controller runs it, as {job.status.controllerJobID}")
     if job.spec.schedulerName != DEFAULT_SCHEDULER:
         return QueueGate("AwaitingScheduler", f"waiting for scheduler {job.spec.schedulerName} to place it")
-    if (delay := _retry_delay_left(job, now)) > 0:
+    if (delay := _retry_delay_left(job, age)) > 0:
         scheduled = scheduled_condition(job)
         return QueueGate("Retrying", (scheduled.message if scheduled else "") or "waiting to retry", delay)
     return None
 
 
-def deadline_left(job: JobView, now: datetime) -> float | None:
+def deadline_left(job: JobView, age: Age) -> float | None:
     """Seconds until the deadline, which counts from the first start and spans all attempts; None without a deadline."""
     if job.spec.activeDeadlineSeconds is None or job.status.startedAt is None:
         return None
-    return (job.status.startedAt - now).total_seconds() + job.spec.activeDeadlineSeconds
+    return job.spec.activeDeadlineSeconds - age(job.status.startedAt)
 
 
-def _retry_delay_left(job: JobView, now: datetime) -> float:
+def _retry_delay_left(job: JobView, age: Age) -> float:
     """Seconds until a job may be retried. The delay grows with each failure, and more slowly with each attempt."""
     scheduled = scheduled_condition(job)
     if scheduled is None or scheduled.reason != "Retrying":
@@ -88,7 +95,7 @@ def _retry_delay_left(job: JobView, now: datetime) -> float:
     delay = DISRUPTION_BACKOFF.delay(job.status.attempts)
     if job.status.failures:
         delay = max(delay, FAILURE_BACKOFF.delay(job.status.failures))
-    return min(delay, delay - (now - scheduled.lastTransitionTime).total_seconds())  # the clock may have been set back
+    return delay - age(scheduled.lastTransitionTime)
 
 
 def placed_at(job: JobView) -> datetime | None:

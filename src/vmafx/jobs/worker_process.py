@@ -14,7 +14,14 @@ from typing import Any
 import msgspec
 
 from vmafx.api.hardware import BACKEND_VARIABLE
-from vmafx.jobs.attempt import SAMPLES_FILE_VARIABLE, SPEC_VARIABLE, AttemptResult, decode_result
+from vmafx.api.job import JobProgress
+from vmafx.jobs.attempt import (
+    MAX_RESULT_BYTES,
+    SAMPLES_FILE_VARIABLE,
+    SPEC_VARIABLE,
+    AttemptResult,
+    decode_result,
+)
 from vmafx.logs import log
 from vmafx.process.child import exit_description
 from vmafx.process.tether import tethered
@@ -100,14 +107,17 @@ class WorkerProcess:
         return result
 
     def progress(self) -> Progress | None:
-        """The last progress that the worker reported; None if there is none yet."""
+        """The last progress that the worker reported; None if there is none yet, or a number is out of range."""
         try:
             with _progress_file(self._folder).open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - READ_SIZE))
                 *_, last = [line for line in file.read().split(b"\n")[:-1] if line]
-            return msgspec.json.decode(last, type=Progress)
+            progress = msgspec.json.decode(last, type=Progress)
+            reported = {"frames": progress.done, "totalFrames": progress.total or 0, "fps": progress.fps}
+            msgspec.convert(reported, JobProgress)
         except (OSError, ValueError, RecursionError):
             return None
+        return progress
 
     def samples(self, max_bytes: int) -> bytes | None:
         """The encoded samples that the worker wrote; None if there are none, or they have more than `max_bytes`."""
@@ -121,10 +131,12 @@ class WorkerProcess:
     def _result(self) -> AttemptResult | None:
         """The result that the worker wrote. It has no id if the worker could not decode its spec."""
         try:
-            content = _result_file(self._folder).read_text()
+            with _result_file(self._folder).open("rb") as file:
+                content = file.read(MAX_RESULT_BYTES + 1)
+            text = content.decode() if len(content) <= MAX_RESULT_BYTES else ""
         except (OSError, UnicodeDecodeError):
             return None
-        result = decode_result(content, self._task.id) or decode_result(content, "")
+        result = decode_result(text, self._task.id) or decode_result(text, "")
         return result and msgspec.structs.replace(result, id=self._task.id)
 
 

@@ -117,7 +117,11 @@ class Informer(Generic[T]):
         if self._watch_timeout is not None:
             self._watch_timeout.reschedule(0)
             self._watch_timeout = None
-        while self.lists < requested:
+        await self.wait_for_list(requested)
+
+    async def wait_for_list(self, number: int) -> None:
+        """Return once the list of this number, or a later one, is complete: see `lists`."""
+        while self.lists < number:
             await self._list_done.wait()
 
     async def _recover(self, error: KubeError, failures: int) -> None:

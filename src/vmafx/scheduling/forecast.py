@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from vmafx.api.job import JobProgress, JobView
-from vmafx.jobs.state import placed_at, queue_gate
+from vmafx.jobs.state import age_at, placed_at, queue_gate
 from vmafx.scheduling.durations import Durations, JobDuration, job_class
 from vmafx.scheduling.requirements import (
     JobRequest,
@@ -166,7 +166,7 @@ def positions(waiting: Iterable[WaitingJob], offers: Iterable[NodeOffer]) -> dic
 
 def waiting_job(job: JobView, now: datetime) -> WaitingJob:
     """A job without a node, for a forecast."""
-    gate = queue_gate(job, now)
+    gate = queue_gate(job, age_at(now))
     return WaitingJob(job_request(job), 0.0 if gate is None else gate.after)
 
 

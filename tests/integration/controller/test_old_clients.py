@@ -22,13 +22,13 @@ class Clock:
     """The controller's clock, which tests advance."""
 
     def __init__(self) -> None:
-        self.ahead = 0.0
+        self.ahead, self.set_back = 0.0, 0.0  # seconds; only the wall clock is set back
 
     def __call__(self) -> float:
         return loop_time() + self.ahead
 
     def now(self) -> datetime:
-        return utc_now() + timedelta(seconds=self.ahead)
+        return utc_now() + timedelta(seconds=self.ahead - self.set_back)
 
 
 @pytest.fixture
@@ -109,6 +109,46 @@ async def test_a_job_whose_reply_an_old_agent_never_got_can_be_claimed_again(
     clock.ahead += LOST_AFTER
     async with asyncio.timeout(60):
         assert (await pull(old, me)).id == lost.id
+
+
+async def test_a_lost_reply_does_not_hold_up_its_job_while_the_old_agent_is_busy_with_others(
+    old: OldClient, client: Client, namespace: str, clock: Clock
+) -> None:
+    """The agent is never idle: it runs one job after another in its other slot."""
+    me, scoring = await join(old, client, namespace), {"reference": "file:///a.mp4", "distorted": "file:///b.mp4"}
+    await old.call("SubmitJob", scoring=scoring)
+    lost = await pull(old, me)
+    await old.call("SubmitJob", scoring=scoring)
+    running = await pull(old, me)
+    for _ in range(3):
+        assert (await old.call("Heartbeat", **me, jobs_running=1)).ok
+        assert (await old.call("ReportResult", **me, job_id=running.id, final=True, score=90.0)).ok
+        await old.call("SubmitJob", scoring=scoring)
+        async with asyncio.timeout(60):
+            running = await pull(old, me)
+        assert running.id != lost.id
+        clock.ahead += LOST_AFTER / 3
+    assert (await old.call("Heartbeat", **me, jobs_running=1)).ok
+    async with asyncio.timeout(60):
+        assert (await pull(old, me)).id == lost.id
+    assert (await old.call("Heartbeat", **me, jobs_running=2)).ok
+    clock.ahead += LOST_AFTER
+    assert not (await old.call("PullWork", **me)).HasField("job")  # it runs all that it has claimed
+
+
+async def test_the_clock_of_the_controller_set_back_lets_no_old_agent_claim_a_job_twice(
+    old: OldClient, client: Client, namespace: str, clock: Clock
+) -> None:
+    me = await join(old, client, namespace)
+    clock.set_back = 3600.0
+    await old.call("SubmitJob", scoring={"reference": "file:///a.mp4", "distorted": "file:///b.mp4"})
+    job = await pull(old, me)
+    (claimed,) = (await client.list(JOBS, namespace)).items
+    assert claimed.status.controllerJobID == job.id
+    assert claimed.status.claimedAt is not None
+    for _ in range(20):
+        assert not (await old.call("PullWork", **me)).HasField("job")
+        assert (await old.call("Heartbeat", **me, jobs_running=1)).ok
 
 
 async def test_an_old_client_streams_jobs(old: OldClient) -> None:

@@ -17,7 +17,7 @@ from vmafx.api.meta import ObjectMeta
 from vmafx.auth.access import InsecureAccess
 from vmafx.auth.credentials import CallerCredentials
 from vmafx.clock import utc_now
-from vmafx.controller import registry
+from vmafx.controller import registry, results
 from vmafx.controller.caches import make_caches
 from vmafx.controller.registry import AgentDescription, AgentRegistry
 from vmafx.controller.results import ResultRecorder
@@ -203,12 +203,12 @@ async def test_progress_after_the_result_is_rejected_even_with_a_stale_cache(cli
     await cached.jobs.synced.wait()
     informer.cancel()  # the cache no longer changes
     await asyncio.gather(informer, return_exceptions=True)
-    results = ResultRecorder(client, cached, EventRecorder(client, "vmafx-controller", "test"), Metrics())
+    recorder = ResultRecorder(client, cached, EventRecorder(client, "vmafx-controller", "test"), Metrics())
     session = Sessions(b"k" * 32).start(ObjectKey(namespace, "box"))
-    assert await results.record_progress(session, attempt, "one", JobProgress(3, 6, 2.5))
-    results._progress_written.clear()  # as if PROGRESS_WRITE_INTERVAL had passed
-    assert await results.record_result(session, attempt, "one", AttemptResult(attempt, 90.0, 6))
-    assert not await results.record_progress(session, attempt, "one", JobProgress(4, 6, 2.5))
+    assert await recorder.record_progress(session, attempt, "one", JobProgress(3, 6, 2.5))
+    recorder._progress_written._entries.clear()  # as if PROGRESS_WRITE_INTERVAL had passed
+    assert await recorder.record_result(session, attempt, "one", AttemptResult(attempt, 90.0, 6))
+    assert not await recorder.record_progress(session, attempt, "one", JobProgress(4, 6, 2.5))
     assert (await client.get(JOBS, key)).status.progress == JobProgress(6, 6, 2.5)
 
 
@@ -514,7 +514,7 @@ async def test_a_controller_that_cannot_write_heartbeats_is_unhealthy(client: Cl
         nodes = AgentRegistry(through, cached, sessions := Sessions(b"k" * 32))
         session, _ = await nodes.register(ObjectKey(namespace, "box"), AgentDescription())
         assert sessions.verify(sessions.sign(session)) == session
-        nodes._written_at.clear()  # as if HEARTBEAT_WRITE_INTERVAL had passed
+        nodes._written._entries.clear()  # as if HEARTBEAT_WRITE_INTERVAL had passed
         proxy.faults.append(Refuse(500))
         with pytest.raises(ServerError):
             await nodes.record_heartbeat(session, draining=False)
@@ -540,6 +540,25 @@ async def test_a_controller_with_an_unresponsive_api_server_is_unhealthy(
         with pytest.raises(StatusError, match="did not answer within 2 s"):
             await servicer.Heartbeat(request, CallerCredentials())
         assert "heartbeats cannot be written: the Kubernetes API did not answer" in (nodes.heartbeat_problem() or "")
+
+
+async def test_a_controller_remembers_few_sessions_and_attempts_that_have_ended(
+    client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its caches may not show that they end: here they never change."""
+    monkeypatch.setattr(registry, "MAX_WRITTEN", 2)
+    monkeypatch.setattr(results, "MAX_PROGRESS_JOBS", 2)
+    cached = make_caches(client, namespace)
+    nodes = AgentRegistry(client, cached, Sessions(b"k" * 32))
+    recorder = ResultRecorder(client, cached, EventRecorder(client, "vmafx-controller", "test"), Metrics())
+    new = VmafxJob(metadata=ObjectMeta(name="one"), spec=VmafxJobSpec("file:///a", "file:///b"))
+    uid = (await client.create(JOBS, new, namespace)).metadata.uid
+    for number in range(4):
+        session, _ = await nodes.register(ObjectKey(namespace, "box"), AgentDescription())
+        attempt = {"phase": "Running", "assignedNode": "box", "controllerJobID": f"{uid}-{number}"}
+        await client.patch_status(JOBS, ObjectKey(namespace, "one"), attempt)
+        assert await recorder.record_progress(session, f"{uid}-{number}", "one", JobProgress(3, 6, 2.5))
+    assert (len(nodes._written._entries), len(recorder._progress_written._entries)) == (2, 2)
 
 
 async def test_an_old_agent_can_claim_its_jobs_again_after_registering(

@@ -19,6 +19,7 @@ from vmafx.agent.controller_link import (
     ControllerError,
     ControllerLink,
     ControllerUnreachable,
+    InvalidRequest,
     SessionRejected,
 )
 from vmafx.agent.samples import SampleSpool
@@ -43,6 +44,7 @@ class Controller(ControllerLink):
         self.capacity = 0  # of the VmafxNode; 0: not reported
         self.stops: list[str] = []
         self.accepts: Callable[[str], bool] = lambda _: True
+        self.unreadable: Callable[[wire.ReportResultRequest], bool] = lambda _: False
         self.calls: list[tuple[float, str, Any]] = []
         self.results: dict[str, float] = {}
         self.sessions = Counter[str]()
@@ -80,7 +82,10 @@ class Controller(ControllerLink):
 
     async def report(self, session: AgentSession, request: wire.ReportResultRequest) -> bool:
         await self._record("result" if request.final else "progress", request.job_id)
+        if self.unreadable(request):
+            raise InvalidRequest("answer: too long")
         if request.final:
+            self.calls.append((loop_time(), "accepted", request))
             self.results[request.job_id] = loop_time()
         return self.accepts(request.job_id)
 
@@ -314,6 +319,33 @@ def test_a_result_is_reported_after_hours_without_a_controller(tmp_path: Path, l
     assert len(controller.times("heartbeat")) > 12 * 360 * 0.99
     assert len(controller.times("register")) == 1
     assert len(log_output.getvalue().splitlines()) < 20
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_result_that_the_controller_cannot_read_is_reported_as_a_failure(tmp_path: Path) -> None:
+    """Without a report, the job would stay Running for ever."""
+
+    async def scene(controller: Controller, *_: object) -> None:
+        controller.jobs, controller.unreadable = ["a"], lambda request: not request.error
+        await asyncio.sleep(65)
+
+    controller = play(scene, tmp_path)
+    (report,) = [about for _, method, about in controller.calls if method == "accepted"]
+    assert report.error.startswith("NodeFault: the controller could not read the result: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_that_the_controller_cannot_read_is_reported_once_it_can(tmp_path: Path) -> None:
+    async def scene(controller: Controller, *_: object) -> None:
+        controller.jobs, controller.unreadable = ["a"], lambda _: True
+        await asyncio.sleep(HOUR)
+        assert len(list(tmp_path.iterdir())) == 1
+        controller.unreadable = lambda _: False
+        await asyncio.sleep(31)
+
+    controller = play(scene, tmp_path)
+    assert len([about for _, method, about in controller.calls if method == "accepted"]) == 1
+    assert len(controller.times("result")) < HOUR / 20
     assert list(tmp_path.iterdir()) == []
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.scheduling.test_scheduler import NODES, OFFERS, SimpleScheduler, requests
 from vmafx.api.job import JobProgress, JobSpecView, JobStatusView, JobView
 from vmafx.api.meta import Condition, MetaView
-from vmafx.jobs.state import queue_gate
+from vmafx.jobs.state import age_at, queue_gate
 from vmafx.operator.job.decide import decide
 from vmafx.operator.job.steps import Enqueue, KeepPending
 from vmafx.scheduling.durations import MAX_SAMPLES, Durations, JobClass, JobDuration
@@ -312,8 +312,8 @@ RETRYING = scheduled("False", "Retrying", 4)
 def test_the_forecast_and_the_operator_agree_on_which_jobs_are_in_the_queue(
     one: JobView, reason: str | None, after: float | None
 ) -> None:
-    step = decide(one, NOW)
-    gate = queue_gate(one, NOW)
+    step = decide(one, age_at(NOW))
+    gate = queue_gate(one, age_at(NOW))
     if reason is None:
         assert (step, gate) == (Enqueue(), None)
     else:
@@ -326,12 +326,12 @@ def test_the_forecast_and_the_operator_agree_on_which_jobs_are_in_the_queue(
 
 def test_a_job_that_another_controller_runs_is_not_in_the_queue() -> None:
     one = job(controllerJobID="external")
-    assert queue_gate(one, NOW) == ("AwaitingScheduler", "an external controller runs it, as external", None)
+    assert queue_gate(one, age_at(NOW)) == ("AwaitingScheduler", "an external controller runs it, as external", None)
 
 
 def test_cancelled_and_placed_jobs_wait_for_the_operator() -> None:
     for one, reason in ((job({"cancel": True}), "Cancelled"), (job(assignedNode="n"), "Placed")):
-        gate = queue_gate(one, NOW)
+        gate = queue_gate(one, age_at(NOW))
         assert gate is not None
         assert (gate.reason, gate.after) == (reason, None)
 

@@ -53,8 +53,15 @@ def pod(attempt: int = 0, score: float | None = None, message: str | None = None
     return made
 
 
+def drained() -> Object:
+    made = pod(message="")
+    made["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
+    return made
+
+
 def evicted() -> Object:
     made = pod(message="")
+    made["status"]["reason"] = "Evicted"
     made["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}]
     return made
 
@@ -123,7 +130,8 @@ VALID: dict[str, Callable[[], list[Change]]] = {
     "a bad clip": lambda: placed(("pod", pod()), ("pod", pod(message=BAD_CLIP)), ("job", failed("BadInput"))),
     "deadline exceeded": lambda: placed(("pod", pod()), ("job", failed("DeadlineExceeded")), activeDeadlineSeconds=1),
     "a worker that failed": lambda: tried_again(("pod", pod()), ("pod", pod(message="?")), failures=1),
-    "a Pod that was evicted": lambda: tried_again(("pod", pod()), ("pod", evicted()), failures=None),
+    "a Pod that was drained": lambda: tried_again(("pod", pod()), ("pod", drained()), failures=None),
+    "a Pod that the kubelet evicted": lambda: tried_again(("pod", pod()), ("pod", evicted()), failures=1),
     "a Pod being deleted": lambda: tried_again(("pod", pod()), ("pod", pod(deletionTimestamp="now")), failures=1),
     "a Pod that was deleted with its score": lambda: tried_again(
         ("pod", pod()), ("pod", pod(0, 90.0)), ("pod", None), failures=1
@@ -209,7 +217,7 @@ INVALID: dict[str, Callable[[], list[Change]]] = {
         ("pod", pod()), ("pod", pod(0, 90.0)), ("job", failed("RetriesExhausted", failures=4))
     ),
     "failed (tried again) although": lambda: tried_again(("pod", pod()), ("pod", pod(0, 90.0)), failures=1),
-    "counts 1 failures, allowed are [0]": lambda: tried_again(("pod", pod()), ("pod", evicted()), failures=1),
+    "counts 1 failures, allowed are [0]": lambda: tried_again(("pod", pod()), ("pod", drained()), failures=1),
     "counts 0 failures, allowed are [1]": lambda: tried_again(
         ("pod", pod()), ("pod", pod(message="?")), failures=None
     ),

@@ -3,7 +3,7 @@
 Pure: every case is a unit test without a cluster.
 """
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import msgspec
 
@@ -11,7 +11,7 @@ from vmafx.api.job import FINISHED, JobView
 from vmafx.api.node import NodeView, Runtime
 from vmafx.jobs.attempt import decode_result
 from vmafx.jobs.outcome import Fail, Retry, Suspend, deadline_exceeded, failed_attempt, outcome_of
-from vmafx.jobs.state import attempt_id, deadline_left, placed_at, queue_gate, scheduled_condition
+from vmafx.jobs.state import Age, attempt_id, deadline_left, placed_at, queue_gate, scheduled_condition
 from vmafx.operator.job.external.decide import ExternalState, decide_external
 from vmafx.operator.job.pod_cache import ContainerTerminated, PodView
 from vmafx.operator.job.steps import (
@@ -36,18 +36,18 @@ START_GRACE = timedelta(seconds=30)  # after which status.message says what dela
 END_TIMEOUT = timedelta(seconds=30)  # beyond the Pod's own termination grace period
 CLAIM_TIMEOUT = timedelta(seconds=60)  # from a placement until the agent claims the job
 PLACED: dict[Runtime, str] = {"Pod": "Placed", "Agent": "PlacedWithAgent"}  # the reason of Scheduled=True
-DISRUPTED = Retry("its Pod was disrupted by the cluster (eviction, preemption or drain)", failed=False)
+DISRUPTED = Retry("its Pod was disrupted by the cluster (drain, preemption or shutdown)", failed=False)
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """What is known about a job besides the job itself.
+    """What is known about a job besides the job itself and the ages of its times.
 
     node             the node of the current attempt, or the one chosen for the next
     placement        the name of the node that the scheduler chose, while the job is Pending
     pod              the Pod with the name of the current attempt's Pod; may belong to another owner
     pod_seen         this process has seen the current attempt's Pod
     pod_created_ago  seconds since this process created that Pod; None if it did not
-    watched_since    when this process became leader, or last failed to reach the API server. Earlier events
+    watched_for      seconds since this process became leader, or last failed to reach the API server. Earlier events
                      are known only from the status of objects
     external         the state reported by the external controller that has the job, if any
     """
@@ -57,23 +57,23 @@ class Observation(msgspec.Struct, frozen=True):
     pod: PodView | None = None
     pod_seen: bool = False
     pod_created_ago: float | None = None
-    watched_since: datetime | None = None
+    watched_for: float | None = None
     external: ExternalState | None = None
 
 
 NO_OBSERVATION = Observation()
 
 
-def decide(job: JobView, now: datetime, observed: Observation = NO_OBSERVATION) -> Step:
+def decide(job: JobView, age: Age, observed: Observation = NO_OBSERVATION) -> Step:
     if job.metadata.deletionTimestamp is not None:
         return NoAction()
     if observed.external is not None:
         return decide_external(job, observed.external)
-    return _decide_pending(job, now, observed) if job.status.phase == "Pending" else _decide_running(job, now, observed)
+    return _decide_pending(job, age, observed) if job.status.phase == "Pending" else _decide_running(job, age, observed)
 
 
-def _decide_pending(job: JobView, now: datetime, observed: Observation) -> Step:
-    left, gate = deadline_left(job, now), queue_gate(job, now)
+def _decide_pending(job: JobView, age: Age, observed: Observation) -> Step:
+    left, gate = deadline_left(job, age), queue_gate(job, age)
     if gate is None:
         return Enqueue(left) if observed.placement is None else _place(job, observed.placement, observed.node)
     match gate.reason:
@@ -98,7 +98,7 @@ def _place(job: JobView, name: str | None, node: NodeView | None) -> PlaceOn | R
     return PlaceOn(name)
 
 
-def _decide_running(job: JobView, now: datetime, observed: Observation) -> Step:
+def _decide_running(job: JobView, age: Age, observed: Observation) -> Step:
     pod = observed.pod if observed.pod is not None and is_current(observed.pod, job) else None
     if pod is not None and (terminated := pod.termination()) is not None:  # before cancel: a result takes precedence
         return _decide_result(job, pod, terminated)
@@ -106,7 +106,7 @@ def _decide_running(job: JobView, now: datetime, observed: Observation) -> Step:
         return Fail("Cancelled", "cancelled while it ran")
     if job.spec.suspend:
         return Suspend()
-    left = deadline_left(job, now)
+    left = deadline_left(job, age)
     if left is not None and left <= 0:
         return deadline_exceeded(job)
     if not is_own_attempt(job):  # another scheduler set the phase, with or without a node
@@ -122,16 +122,20 @@ def _decide_running(job: JobView, now: datetime, observed: Observation) -> Step:
         if isinstance(node, Retry):
             return node
         if runtime == "Agent":
-            return _decide_agent(job, node, now, observed.watched_since, left)
+            return _decide_agent(job, node, age, observed.watched_for, left)
     if pod is not None:
-        return _decide_unfinished_pod(job, pod, now, left)
+        return _decide_unfinished_pod(job, pod, age, observed.pod_created_ago, left)
     return _decide_missing_pod(job, observed, left)
 
 
 def _decide_result(job: JobView, pod: PodView, terminated: ContainerTerminated) -> Step:
     result = decode_result(terminated.message, job.status.controllerJobID or "")
-    if pod.is_disrupted() and (result is None or result.fault not in {None, "BadInput"}):
-        return DISRUPTED  # the fault that a stopped worker reports is a consequence
+    if result is None or result.fault not in {None, "BadInput"}:  # the fault of a stopped worker is a consequence
+        if pod.is_evicted():
+            why = pod.status.message.strip() or "the kubelet gave no reason"
+            return failed_attempt(job, f"its Pod was evicted: {why}")
+        if pod.is_disrupted():
+            return DISRUPTED
     if result is not None:
         return outcome_of(job, result)
     if pod.metadata.deletionTimestamp is not None:
@@ -152,50 +156,47 @@ def _usable_node(job: JobView, node: NodeView | None, runtime: Runtime) -> NodeV
     return node
 
 
-def _decide_agent(
-    job: JobView, node: NodeView, now: datetime, watched_since: datetime | None, left: float | None
-) -> Step:
+def _decide_agent(job: JobView, node: NodeView, age: Age, watched_for: float | None, left: float | None) -> Step:
     if is_lost(node):
         return failed_attempt(job, f"its node {node.metadata.name} has sent no heartbeat since {heartbeat_text(node)}")
     if job.status.claimedAt is not None:
         return NoAction(left)
-    since = _claimable_since(job, node, watched_since)
-    if since is None:
+    claimable_for = _claimable_for(job, node, age, watched_for)
+    if claimable_for is None:
         return NoAction(left)  # a change of the node triggers the next reconciliation
-    claim_left = (since + CLAIM_TIMEOUT - now).total_seconds()
+    claim_left = CLAIM_TIMEOUT.total_seconds() - claimable_for
     if claim_left > 0:
         return NoAction(earlier(claim_left, left))
     message = f"agent {node.metadata.name} did not claim it within {CLAIM_TIMEOUT // timedelta(seconds=1)} s"
     return Retry(message, failed=False) if node.status.draining else failed_attempt(job, message)
 
 
-def _claimable_since(job: JobView, node: NodeView, watched_since: datetime | None) -> datetime | None:
-    """Since when the agent could have claimed the job; None while it cannot.
+def _claimable_for(job: JobView, node: NodeView, age: Age, watched_for: float | None) -> float | None:
+    """For how many seconds the agent could have claimed the job; None while it cannot.
 
-    An outage of the controller must not move jobs. The time before `watched_since` does not count, because the
-    controller may have been down while this process was not watching.
+    An outage of the controller must not move jobs. Only the last `watched_for` seconds count, because the controller
+    may have been down while this process was not watching.
     """
     if node.status.healthy is not True:
         return None
     ready = readiness(node)
-    times = (
-        placed_at(job),
-        ready.lastTransitionTime if ready is not None and ready.status == "True" else None,
-        watched_since,
-    )
-    return max((time for time in times if time is not None), default=None)
+    times = (placed_at(job), ready.lastTransitionTime if ready is not None and ready.status == "True" else None)
+    ages = [*(age(time) for time in times if time is not None), *([] if watched_for is None else [watched_for])]
+    return min(ages, default=None)
 
 
-def _decide_unfinished_pod(job: JobView, pod: PodView, now: datetime, left: float | None) -> Step:
-    if pod.metadata.deletionTimestamp is not None:
-        end_left = (pod.metadata.deletionTimestamp + END_TIMEOUT - now).total_seconds()
+def _decide_unfinished_pod(job: JobView, pod: PodView, age: Age, created_ago: float | None, left: float | None) -> Step:
+    if (deleted := pod.deletion()) is not None:
+        end_left = (deleted.grace + END_TIMEOUT).total_seconds() - age(deleted.requested)
         if end_left > 0:
             return NoAction(earlier(end_left, left))
         return DISRUPTED if pod.is_disrupted() else failed_attempt(job, "its Pod was deleted but does not terminate")
-    since = pod.startable_since()
-    if pod.status.phase != "Pending" or since is None:
+    startable_for = pod.startable_for(age) if pod.status.phase == "Pending" else None
+    if startable_for is None:
         return SetMessage("", left) if job.status.message else NoAction(left)
-    start_left, grace_left = ((since + time - now).total_seconds() for time in (START_TIMEOUT, START_GRACE))
+    if created_ago is not None:  # the clock of the API server may be behind
+        startable_for = min(startable_for, created_ago)
+    start_left, grace_left = (time.total_seconds() - startable_for for time in (START_TIMEOUT, START_GRACE))
     if start_left <= 0:
         message = f"its Pod did not start within {START_TIMEOUT_MINUTES} minutes ({pod.waiting_reason()})"
         return failed_attempt(job, message)

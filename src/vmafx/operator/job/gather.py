@@ -1,11 +1,9 @@
 """Gathers what `decide` needs to know about a job: from the caches, the scheduler, external controllers and memory."""
 
 from collections.abc import Callable
-from datetime import datetime
 
 from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
-from vmafx.clock import loop_time
 from vmafx.jobs.state import is_external
 from vmafx.kube import Client, ObjectKey
 from vmafx.kube.errors import NotFound
@@ -30,17 +28,21 @@ class Gatherer:
         placer: Placer,
         external: ExternalJobs,
         memory: JobMemories,
-        now: Callable[[], datetime],
+        clock: Callable[[], float],
     ) -> None:
         self._client, self._nodes, self._pods, self._memory = client, nodes, pods, memory
-        self._placer, self._external, self._now = placer, external, now
-        self.watched_since: datetime | None = None
+        self._placer, self._external, self._clock = placer, external, clock
+        self._watched_since: float | None = None
+
+    def watch_from_now(self) -> None:
+        """Take earlier events from the status of objects only: this process has just become leader, or lost contact."""
+        self._watched_since = self._clock()
 
     async def gather(self, key: ObjectKey, job: JobView) -> Observation:
         if job.metadata.deletionTimestamp is not None:
             return NO_OBSERVATION  # neither place it nor poll its controller
         if is_external(job):
-            return Observation(external=self._external.state(key, job, self._now()))
+            return Observation(external=self._external.state(key, job, self._memory.ages(key)))
         if job.status.phase == "Pending":
             placement = self._placer.place(key, job)
             return Observation(self._node(key, placement or job.status.assignedNode), placement)
@@ -50,12 +52,14 @@ class Gatherer:
         memory = self._memory.entry(key, job.status.controllerJobID or "")
         pod_key = ObjectKey(key.namespace, pod_name(job, job.status.attempts - 1))
         node, created_at = self._node(key, job.status.assignedNode), memory.pod_created_at
-        created_ago = None if created_at is None else loop_time() - created_at
+        clock, watched = self._clock(), self._watched_since
+        created_ago = None if created_at is None else clock - created_at
+        watched_for = None if watched is None else clock - watched
 
         def observe(pod: PodView | None) -> Observation:
             if pod is not None and is_current(pod, job):
                 memory.pod_seen = True
-            return Observation(node, None, pod, memory.pod_seen, created_ago, self.watched_since)
+            return Observation(node, None, pod, memory.pod_seen, created_ago, watched_for)
 
         observed = observe(self._pods.store.get(pod_key))
         return observe(await self._get_pod(pod_key)) if _may_lag(job, observed) else observed

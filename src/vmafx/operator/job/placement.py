@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
 
 from vmafx.api.job import FINISHED, JobView
 from vmafx.api.node import NodeView
-from vmafx.jobs.state import queue_gate
+from vmafx.jobs.state import Age, queue_gate
 from vmafx.kube import ObjectKey
 from vmafx.runtime.store import ObjectChange
 from vmafx.scheduling.requirements import NamespacedName, PendingCause, Requirements, job_request, node_offer
@@ -16,7 +15,7 @@ REASON_DELAY = 1.0  # seconds between a change of a node and the check of why jo
 
 
 class Placer:
-    """Watches every job and node; places jobs once this process leads.
+    """Watches every job and node; places jobs once this process leads. `age` gives the ages of times of a job.
 
     `requeue` gets the key of a job that was placed. `requeue_low` gets those whose reason to wait changed: there may
     be many of them each time a node comes or goes, and their status is not urgent.
@@ -24,12 +23,12 @@ class Placer:
 
     def __init__(
         self,
-        now: Callable[[], datetime],
+        age: Callable[[ObjectKey], Age],
         requeue: Callable[[ObjectKey], None],
         requeue_low: Callable[[ObjectKey], None],
     ) -> None:
         self.scheduler = Scheduler()
-        self._now, self._requeue, self._requeue_low = now, requeue, requeue_low
+        self._age, self._requeue, self._requeue_low = age, requeue, requeue_low
         self._placements: dict[ObjectKey, str] = {}  # node by job: decided, not yet written to the status
         self._reasons: dict[str, dict[Requirements, str]] = {}  # by namespace: why jobs wait, as of the last check
         self._leading = self._run_pending = False
@@ -62,7 +61,7 @@ class Placer:
 
     def update(self, key: ObjectKey, job: JobView) -> None:
         """Put a pending job into the queue, or take it out if it is gated."""
-        queued = job.metadata.deletionTimestamp is None and queue_gate(job, self._now()) is None
+        queued = job.metadata.deletionTimestamp is None and queue_gate(job, self._age(key)) is None
         if queued and key in self._placements:
             return
         if queued:
@@ -122,7 +121,10 @@ class Placer:
             if before.get(requirements) != cause.reason:
                 for job in jobs:
                     self._requeue_low(ObjectKey(*job))
-        self._reasons[namespace] = now
+        if now:
+            self._reasons[namespace] = now
+        else:
+            self._reasons.pop(namespace, None)
 
 
 def _name(key: ObjectKey) -> NamespacedName:

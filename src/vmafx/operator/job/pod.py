@@ -8,15 +8,17 @@ import msgspec
 from vmafx.api.hardware import AUTO, BACKEND_VARIABLE, INTEL_DEVICE, gpu_resource
 from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
-from vmafx.api.pod import PodOverlay
+from vmafx.api.pod import PodOverlay, ResourceRequirements
 from vmafx.api.restricted import (
     SCRATCH_ENVIRONMENT,
+    SCRATCH_VOLUME,
     env_entries,
     restricted_container,
     restricted_pod,
     scratch_mount,
     scratch_volume,
 )
+from vmafx.api.units import quantity
 from vmafx.jobs.attempt import (
     CREDENTIAL_PREFIX,
     CREDENTIAL_VARIABLES,
@@ -46,10 +48,14 @@ TOLERATIONS = [
 
 
 class PodSettings(msgspec.Struct, frozen=True):
-    """What all worker Pods of an operator have in common."""
+    """What all worker Pods of an operator have in common, unless their node sets it. An empty quantity is none."""
 
     image: str
     intel_device: str = INTEL_DEVICE
+    cpu_request: str = ""
+    memory_request: str = ""
+    memory_limit: str = ""
+    scratch_limit: str = ""
 
 
 def pod_name(job: JobView, attempt: int) -> str:
@@ -74,7 +80,7 @@ def make_pod(
         **restricted_pod(),
         "terminationGracePeriodSeconds": TERMINATION_GRACE,
         "tolerations": [*TOLERATIONS, *_plain(overlay.tolerations)],
-        "volumes": [scratch_volume(), *_plain(overlay.volumes)],
+        "volumes": _volumes(settings, overlay),
         "containers": [_container(job, node, attempt, settings, overlay, variables)],
     }
     for name in ("imagePullSecrets", "nodeSelector", "runtimeClassName", "priorityClassName"):
@@ -146,15 +152,36 @@ def _credentials(job: JobView) -> list[dict[str, Any]]:
     ]
 
 
+def _volumes(settings: PodSettings, overlay: PodOverlay) -> list[dict[str, Any]]:
+    """The scratch volume and those of the node, which may set fields of the scratch volume's emptyDir."""
+    volumes = list(_plain(overlay.volumes))
+    own = [volume for volume in volumes if volume["name"] == SCRATCH_VOLUME and "emptyDir" in volume]
+    fields = {key: value for volume in own for key, value in volume["emptyDir"].items()}
+    limited = overlay.resources is not None and "ephemeral-storage" in overlay.resources.limits
+    if settings.scratch_limit and not limited:
+        fields.setdefault("sizeLimit", settings.scratch_limit)
+    return [scratch_volume(**fields), *(volume for volume in volumes if volume not in own)]
+
+
 def _resources(job: JobView, node: NodeView, settings: PodSettings, overlay: PodOverlay) -> dict[str, Any]:
-    """The resources of the node's overlay, and one GPU of its vendor unless the job uses the CPU backend."""
-    resources: dict[str, Any] = _plain(overlay.resources) if overlay.resources else {}
-    vendor = node.spec.gpuVendor
-    device = gpu_resource(vendor, settings.intel_device)
+    """The resources of the node's overlay, else of the settings; one GPU unless the job uses the CPU backend."""
+    given = overlay.resources or ResourceRequirements()
+    requests = _set({"cpu": settings.cpu_request, "memory": settings.memory_request}) | given.requests
+    limits = _set({"memory": settings.memory_limit}) | given.limits
+    for name in requests.keys() & limits.keys():
+        if quantity(requests[name]) > quantity(limits[name]):  # what the node does not set adapts to what it sets
+            if name not in given.requests:
+                requests[name] = limits[name]
+            elif name not in given.limits:
+                limits[name] = requests[name]
+    device = gpu_resource(node.spec.gpuVendor, settings.intel_device)
     if device and job.spec.backend != "cpu":
-        limits = resources.setdefault("limits", {})
         limits.setdefault(device, "1")
-    return resources
+    return {name: amounts for name, amounts in (("requests", requests), ("limits", limits)) if amounts}
+
+
+def _set(amounts: Mapping[str, str]) -> dict[str, int | str]:
+    return {name: amount for name, amount in amounts.items() if amount}
 
 
 def _affinity(overlay: PodOverlay, avoid: frozenset[str]) -> dict[str, Any]:

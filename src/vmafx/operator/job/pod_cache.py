@@ -1,12 +1,14 @@
 """Worker Pods as they are cached: only the fields that show the state of an attempt."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 
 from vmafx.api.job import FINISHED, JobView
 from vmafx.api.meta import ApiModel
 from vmafx.jobs.cache import UNFINISHED
+from vmafx.jobs.state import Age
 from vmafx.kube import Client, ObjectKey
 from vmafx.kube.core import PODS
 from vmafx.runtime.informer import Informer, StoreFilter
@@ -34,6 +36,7 @@ class PodMeta(ApiModel):
     resourceVersion: str = ""
     creationTimestamp: datetime | None = None
     deletionTimestamp: datetime | None = None
+    deletionGracePeriodSeconds: int = 0
     labels: PodLabels = PodLabels()
     ownerReferences: tuple[PodOwner, ...] = ()
 
@@ -79,6 +82,13 @@ class PodSpec(ApiModel):
     nodeName: str = ""
 
 
+class PodDeletion(NamedTuple):
+    """A deletion of a Pod: when it was requested, and how long the Pod may take to end."""
+
+    requested: datetime
+    grace: timedelta
+
+
 class PodView(ApiModel):
     metadata: PodMeta
     spec: PodSpec = PodSpec()
@@ -87,10 +97,20 @@ class PodView(ApiModel):
     def condition(self, kind: str) -> PodCondition | None:
         return next((one for one in self.status.conditions if one.type == kind), None)
 
+    def is_evicted(self) -> bool:
+        """Whether the kubelet evicted the Pod: its machine ran short of a resource, or a limit on disk was exceeded.
+
+        The Pod may have caused that itself, so it is not a disruption, although node pressure sets DisruptionTarget.
+        """
+        return self.status.reason == "Evicted"
+
     def is_disrupted(self) -> bool:
-        """Whether the cluster ended the Pod: drain, preemption, eviction by the API, or a queue such as Kueue."""
+        """Whether the cluster ended the Pod for reasons of its own.
+
+        Examples are drains and other evictions by the API, preemption, taints, a machine that shuts down, and Kueue.
+        """
         target = self.condition("DisruptionTarget") or self.condition("TerminationTarget")
-        return target is not None and target.status == "True"
+        return target is not None and target.status == "True" and not self.is_evicted()
 
     def termination(self) -> ContainerTerminated | None:
         """How the worker container ended, whatever sidecars do; exit code -1 for a Pod that ended without one."""
@@ -101,13 +121,18 @@ class PodView(ApiModel):
             return ContainerTerminated(-1, self.status.reason, "")
         return None
 
-    def startable_since(self) -> datetime | None:
-        """When the Pod was created, or its scheduling gate was removed; None while it is gated."""
+    def deletion(self) -> PodDeletion | None:
+        """The deletion that was requested; None if there is none."""
+        ends, grace = self.metadata.deletionTimestamp, timedelta(seconds=self.metadata.deletionGracePeriodSeconds)
+        return None if ends is None else PodDeletion(ends - grace, grace)
+
+    def startable_for(self, age: Age) -> float | None:
+        """Seconds since the Pod was created, or its scheduling gate was removed; None while it is gated."""
         scheduled, created = self.condition("PodScheduled"), self.metadata.creationTimestamp
         if created is None or (scheduled is not None and scheduled.reason == "SchedulingGated"):
             return None
         changed = scheduled.lastTransitionTime if scheduled is not None else None
-        return max(created, changed) if changed is not None else created
+        return age(created) if changed is None else min(age(created), age(changed))
 
     def waiting_reason(self) -> str:
         """Why the Pod has not started, as its status says."""

@@ -1,13 +1,12 @@
 """Creates the Pod of an attempt, or says what prevents it."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import timedelta
 
 import msgspec
 
 from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
-from vmafx.clock import loop_time
 from vmafx.jobs.outcome import Outcome, failed_attempt
 from vmafx.kube import Client, ObjectKey
 from vmafx.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid
@@ -44,9 +43,9 @@ class PodCreator:
         pods: Informer[PodView],
         settings: PodSettings,
         samples: SampleVariables,
-        now: Callable[[], datetime],
+        clock: Callable[[], float],
     ) -> None:
-        self._client, self._pods, self._settings, self._samples, self._now = client, pods, settings, samples, now
+        self._client, self._pods, self._settings, self._samples, self._clock = client, pods, settings, samples, clock
 
     async def create(
         self, key: ObjectKey, job: JobView, node: NodeView, memory: JobMemory
@@ -62,7 +61,7 @@ class PodCreator:
         except Forbidden as error:  # a quota, an admission policy or a missing permission
             message = f"creating its Pod was forbidden (quota, admission policy or permission): {error}"
             return self._blocked(job, memory, message, 0.0, FORBIDDEN_RETRY_INTERVAL)
-        was_blocked, memory.pod_created_at = memory.blocked_reported, loop_time()
+        was_blocked, memory.pod_created_at = memory.blocked_reported, self._clock()
         memory.blocked_since, memory.blocked_reported = None, False
         return PodCreated(was_blocked)
 
@@ -81,9 +80,9 @@ class PodCreator:
         self, job: JobView, memory: JobMemory, message: str, grace: float, requeue_after: float
     ) -> PodBlocked | Outcome:
         """Retry until START_TIMEOUT; reported once, after `grace` seconds."""
-        now = self._now()
-        memory.blocked_since = memory.blocked_since or now
-        waited = now - memory.blocked_since
+        now = self._clock()
+        memory.blocked_since = now if memory.blocked_since is None else memory.blocked_since
+        waited = timedelta(seconds=now - memory.blocked_since)
         if waited > START_TIMEOUT:
             return failed_attempt(
                 job, f"its Pod could not be created within {START_TIMEOUT_MINUTES} minutes: {message}"

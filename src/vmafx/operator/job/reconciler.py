@@ -61,16 +61,24 @@ class JobReconciler:
         self._client, self._jobs, self._events, self._now = client, jobs, context.events, context.now
         self.pods = pods_informer(client, jobs)
         self.loop = ReconcileLoop("vmafxjob", self.reconcile, context.metrics, max_concurrent=context.max_concurrent)
-        self._memory, self._status = JobMemories(), StatusWriter(client, jobs)
+        self._clock = context.clock
+        self._memory, self._status = JobMemories(context.now, context.clock), StatusWriter(client, jobs)
         self._metrics = JobMetrics(context.metrics)
         self._outcomes = OutcomeWriter(self._write, context.events, self._metrics, context.now)
-        self._placer = Placer(context.now, self._requeue, self._requeue_low)
+        self._placer = Placer(self._memory.ages, self._requeue, self._requeue_low)
         self._external = ExternalJobs(settings.external_controller, self._requeue)
-        pod_settings = PodSettings(settings.worker_image, context.intel_device)
+        pod_settings = PodSettings(
+            settings.worker_image,
+            context.intel_device,
+            cpu_request=settings.worker_cpu_request,
+            memory_request=settings.worker_memory_request,
+            memory_limit=settings.worker_memory_limit,
+            scratch_limit=settings.worker_scratch_limit,
+        )
         samples = SampleVariables(context.trainings, SampleKeys(client), settings.controller_address)
-        self._creator = PodCreator(client, self.pods, pod_settings, samples, context.now)
-        self._gatherer = Gatherer(client, nodes, self.pods, self._placer, self._external, self._memory, context.now)
-        self._cleaner = FinishedJobCleaner(client, jobs.namespace, context.now)
+        self._creator = PodCreator(client, self.pods, pod_settings, samples, context.clock)
+        self._gatherer = Gatherer(client, nodes, self.pods, self._placer, self._external, self._memory, context.clock)
+        self._cleaner = FinishedJobCleaner(client, jobs, context.now)
         self._finished = FinishedCounter(client, jobs)
         self._node_counter = NodeJobCounter(client, nodes, self._placer.scheduler)
         self._gauges = FleetGauges(jobs, nodes, self._placer.scheduler, self._finished.counts)
@@ -90,7 +98,8 @@ class JobReconciler:
 
     async def lead(self) -> None:
         """The leader's tasks besides reconciling."""
-        self._gauges.leading, self._gatherer.watched_since = True, self._now()
+        self._gauges.leading = True
+        self._gatherer.watch_from_now()
         self._placer.lead()
         async with asyncio.TaskGroup() as group:
             for part in (self._cleaner, self._finished, self._node_counter, self._external):
@@ -105,7 +114,7 @@ class JobReconciler:
             return ReconcileResult.done()
         try:
             observed = await self._gatherer.gather(key, job)
-            return await self._act(key, job, observed.node, decide(job, self._now(), observed))
+            return await self._act(key, job, observed.node, decide(job, self._memory.ages(key), observed))
         finally:
             if self._jobs.store.get(key) is None:  # it finished or was deleted meanwhile
                 self._memory.forget(key)
@@ -137,14 +146,14 @@ class JobReconciler:
         cause = self._placer.cause(key)
         if cause is None:
             return ReconcileResult.after(RECHECK_INTERVAL)  # it left the queue meanwhile
-        now = self._now()
-        await self._write(job, status.waiting_status(job, cause.reason, cause.message, now))
+        now = self._clock()
+        await self._write(job, status.waiting_status(job, cause.reason, cause.message, self._now()))
         if not status.is_waiting_for(job, cause.reason) and self._jobs.store.get(key) is not None:
             self._memory.entry(key).unplaceable_since = None if cause.reason == NO_FREE_SLOT else now
         memory = self._memory.get(key)
         if memory is None or memory.unplaceable_since is None:  # reported already, or ordinary queueing
             return _requeue_result(requeue_after)
-        event_in = EVENT_DELAY - (now - memory.unplaceable_since).total_seconds()
+        event_in = EVENT_DELAY - (now - memory.unplaceable_since)
         if event_in > 0:
             return _requeue_result(earlier(event_in, requeue_after))
         memory.unplaceable_since = None
@@ -231,7 +240,7 @@ class JobReconciler:
         try:
             return await self._status.write(job, changes)
         except (Unreachable, ServerError):
-            self._gatherer.watched_since = self._now()  # agents could not report through the API server either
+            self._gatherer.watch_from_now()  # agents could not report through the API server either
             raise
 
     def _attempt_memory(self, key: ObjectKey, job: JobView) -> JobMemory:

@@ -2,9 +2,15 @@
 
 from typing import Annotated
 
+from vmafx.api.units import quantity
 from vmafx.operator.job.external import poller
 from vmafx.operator.settings import WORKER_IMAGE, ControllerAddress
 from vmafx.settings import Setting
+
+
+def _parse_quantity(text: str) -> str:
+    """A quantity; empty for 0, which stands for none."""
+    return text if quantity(text) else ""
 
 
 class JobSettings(ControllerAddress):
@@ -17,4 +23,24 @@ class JobSettings(ControllerAddress):
         default=poller.DEFAULT_ADDRESS, variable="VMAFX_CONTROLLER_GRPC_ADDR", parse=poller.parse_address,
     )]
     worker_image: Annotated[str, WORKER_IMAGE]
+    # Two threads at 2160p take about 1.5 GiB. There is no limit by default: memory grows with threads, which without a
+    # CPU limit are as many as the machine has cores, and with the size of the picture (docs/sizing.md).
+    worker_cpu_request: Annotated[str, Setting(
+        "CPU that each worker Pod requests, unless podTemplate.resources of its VmafxNode does; 0 for none.",
+        default="1", variable="VMAFX_WORKER_CPU_REQUEST", parse=_parse_quantity,
+    )]
+    worker_memory_request: Annotated[str, Setting(
+        "Memory that each worker Pod requests, unless podTemplate.resources of its VmafxNode does; 0 for none.",
+        default="2Gi", variable="VMAFX_WORKER_MEMORY_REQUEST", parse=_parse_quantity,
+    )]
+    worker_memory_limit: Annotated[str, Setting(
+        "Memory limit of each worker Pod, unless podTemplate.resources of its VmafxNode has one; 0 for none.",
+        default="0", variable="VMAFX_WORKER_MEMORY_LIMIT", parse=_parse_quantity,
+    )]
+    # Two clips of the size that VMAFX_MEDIA_MAX_BYTES allows, and room for logs and a report.
+    worker_scratch_limit: Annotated[str, Setting(
+        "Maximum size of the scratch volume of each worker Pod, unless podTemplate of its VmafxNode sets one or limits "
+        "ephemeral-storage; 0 for none.",
+        default="130Gi", variable="VMAFX_WORKER_SCRATCH_LIMIT", parse=_parse_quantity,
+    )]
     # fmt: on

@@ -11,6 +11,7 @@ from vmafx.api.job import FINISHED, JobView
 from vmafx.kube import JOBS, Client, ObjectKey, key_of
 from vmafx.kube.errors import Conflict, KubeError, NotFound
 from vmafx.logs import log
+from vmafx.runtime.informer import Informer
 from vmafx.runtime.store import ObjectChange
 
 JOB_VIEW = JOBS.decoded_as(JobView)
@@ -27,10 +28,10 @@ class _Deletion(NamedTuple):
 
 
 class FinishedJobCleaner:
-    """Schedules the deletion of jobs that finish while this process leads, and of those found when it starts to."""
+    """Schedules the deletion of finished jobs: by the events of `jobs`, and by lists for what it has no events of."""
 
-    def __init__(self, client: Client, namespace: str, now: Callable[[], datetime]) -> None:
-        self._client, self._namespace, self._now = client, namespace, now
+    def __init__(self, client: Client, jobs: Informer[JobView], now: Callable[[], datetime]) -> None:
+        self._client, self._jobs, self._now = client, jobs, now
         self._scheduled: dict[ObjectKey, _Deletion] = {}
         self._heap: list[_Deletion] = []  # an entry that is not in _scheduled is stale
         self._wake = asyncio.Event()
@@ -63,22 +64,38 @@ class FinishedJobCleaner:
         """List the jobs that finished earlier, and delete jobs as they become due; leader only."""
         self._leading = True
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._list_finished())
+            group.create_task(self._follow_lists())
             group.create_task(self._delete_due())
+
+    async def _follow_lists(self) -> None:
+        """List finished jobs now and after each list of the informer, which leaves them out.
+
+        The informer lists when its watch was interrupted, and has no events of finished jobs changed meanwhile.
+        """
+        while True:
+            lists = self._jobs.lists
+            await self._list_finished()
+            await self._jobs.wait_for_list(lists + 1)
 
     async def _list_finished(self) -> None:
         for phase in FINISHED:
             fields = f"status.phase={phase},spec.ttlSecondsAfterFinished!="
             while True:
                 try:
-                    async for page in self._client.pages(JOB_VIEW, self._namespace, fields=fields):
+                    async for page in self._client.pages(JOB_VIEW, self._jobs.namespace, fields=fields):
                         for job in page.items:
-                            self._schedule(key_of(job), job)
+                            self._schedule_listed(key_of(job), job)
                         await asyncio.sleep(PAGE_INTERVAL)
                     break
                 except KubeError as error:
                     log.warn("could not list finished jobs, will retry", error=str(error))
                     await asyncio.sleep(RETRY_AFTER)
+
+    def _schedule_listed(self, key: ObjectKey, job: JobView) -> None:
+        """Schedule a job of a list, unless a later version of it is scheduled: an event may come before a page."""
+        known = self._scheduled.get(key)
+        if known is None or int(known.version) < int(job.metadata.resourceVersion):
+            self._schedule(key, job)
 
     async def _delete_due(self) -> None:
         while True:

@@ -1,6 +1,7 @@
 """Jobs from creation to score, with a real API server, a real worker, and a kubelet that runs it."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,12 @@ from tests.support.kubelet import Kubelet
 from tests.support.waiting import eventually
 from vmafx.api.meta import ObjectMeta
 from vmafx.api.node import VmafxNode, VmafxNodeSpec
+from vmafx.clock import utc_now
 from vmafx.jobs.attempt import AttemptResult, encode_result
+from vmafx.jobs.cache import jobs_informer
 from vmafx.kube import JOBS, NODES, Client, ObjectKey
 from vmafx.kube.core import PODS
+from vmafx.operator.job.ttl import FinishedJobCleaner
 
 
 async def test_a_job_is_scored_and_kubectl_waits_for_it(
@@ -281,6 +285,40 @@ async def test_jobs_that_finished_before_the_operator_started_are_deleted_too(
 
     async with operating(client, namespace):
         await eventually(deleted, "those with a TTL are deleted")
+
+
+async def test_a_ttl_set_while_the_watch_is_interrupted_is_not_missed(
+    client: Client, namespace: str, clips: Path
+) -> None:
+    """There is no event of it, and the list after the interruption leaves out finished jobs."""
+    finished = {"phase": "Failed", "finishedAt": "2026-01-01T00:00:00Z"}
+    first = await submit(client, namespace, "first", clips, ttlSecondsAfterFinished=0)
+    late = await submit(client, namespace, "late", clips)
+    for key in (first, late):
+        await client.patch_status(JOBS, key, finished)
+    jobs = jobs_informer(client, namespace)
+    cleaner = FinishedJobCleaner(client, jobs, utc_now)
+    jobs.on_change(cleaner.job_changed)
+
+    def exist(*names: str) -> Callable[[], Awaitable[bool]]:
+        async def check() -> bool:
+            return [job.metadata.name for job in (await client.list(JOBS, namespace)).items] == list(names)
+
+        return check
+
+    cleaning, watching = asyncio.create_task(cleaner.run()), asyncio.create_task(jobs.run())
+    try:
+        await jobs.synced.wait()
+        await eventually(exist("late"), "the first is deleted: finished jobs were listed")
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await client.merge_patch(JOBS, late, {"spec": {"ttlSecondsAfterFinished": 0}})
+        watching = asyncio.create_task(jobs.run())
+        await eventually(exist(), "the other is deleted, too")
+    finally:
+        for task in (cleaning, watching):
+            task.cancel()
+        await asyncio.gather(cleaning, watching, return_exceptions=True)
 
 
 async def test_the_status_of_a_node_counts_its_jobs(

@@ -102,7 +102,7 @@ async def test_a_long_wait_is_reported_by_one_event_and_a_short_one_by_none(
     async def events() -> list[UntypedObject]:
         return [one for one in (await client.list(EVENTS, namespace)).items if one["regarding"]["name"] == "patient"]
 
-    async with operating(client, namespace, lambda: began + ahead) as operator:
+    async with operating(client, namespace, lambda: began + ahead, lambda: 1000.0 + ahead.total_seconds()) as operator:
 
         def is_seen(priority: int) -> bool:
             job = operator._jobs.store.get(key)
@@ -128,7 +128,7 @@ async def test_waiting_for_a_free_slot_emits_no_event(client: Client, namespace:
     began, ahead = datetime.now(UTC), timedelta()
     await allow_pods(client, namespace)
     await add_node(client, namespace, "pool")
-    async with operating(client, namespace, lambda: began + ahead) as operator:
+    async with operating(client, namespace, lambda: began + ahead, lambda: 1000.0 + ahead.total_seconds()) as operator:
         await submit(client, namespace, "first", clips)
         await reaches(client, ObjectKey(namespace, "first"), phase("Running"), "it has the only slot")
         full = await submit(client, namespace, "full", clips)

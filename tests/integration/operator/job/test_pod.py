@@ -13,15 +13,20 @@ from vmafx.api.meta import LocalSecretRef, MetaView
 from vmafx.api.node import NodeView, VmafxNodeSpec
 from vmafx.api.pod import PodOverlay
 from vmafx.api.scoring import RawFormat, ScoringOptions
+from vmafx.api.units import quantity
 from vmafx.jobs.attempt import CREDENTIAL_VARIABLES, SPEC_VARIABLE, AttemptSpec
 from vmafx.kube import NAMESPACES, Client, ObjectKey, Resource
 from vmafx.kube.errors import AlreadyExists, Forbidden
 from vmafx.kube.resources import UntypedObject
 from vmafx.operator.job.pod import KUEUE_LABEL, PodSettings, make_pod, pod_name
+from vmafx.operator.job.settings import JobSettings
+from vmafx.scoring.media.policy import MediaPolicy
+from vmafx.settings import InvalidSetting, from_environ
 
 PODS: Resource[UntypedObject] = Resource("", "v1", "pods", "Pod", dict)
 ACCOUNTS: Resource[UntypedObject] = Resource("", "v1", "serviceaccounts", "ServiceAccount", dict)
 SETTINGS = PodSettings("registry.example/vmafx:1")
+LIMITED = PodSettings(SETTINGS.image, cpu_request="1", memory_request="2Gi", memory_limit="16Gi", scratch_limit="130Gi")
 OVERLAY = {
     "volumes": [{"name": "clips", "persistentVolumeClaim": {"claimName": "clips", "readOnly": True}}],
     "volumeMounts": [{"name": "clips", "mountPath": "/clips", "readOnly": True}],
@@ -146,6 +151,73 @@ async def test_a_job_without_a_backend_leaves_it_to_the_worker(client: Client, r
     assert values["VMAFX_BACKEND"] == "auto"
     assert msgspec.json.decode(values["VMAFX_WORK"], type=AttemptSpec).backend is None
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+
+
+def scratch(pod: dict[str, Any]) -> Any:
+    return next(volume["emptyDir"] for volume in pod["spec"]["volumes"] if volume["name"] == "scratch")
+
+
+async def test_a_pod_has_the_resources_of_the_operator_unless_its_node_sets_them(
+    client: Client, restricted: str
+) -> None:
+    plain = await create(client, make_pod(job(restricted), node("nvidia"), 0, LIMITED), restricted)
+    (container,) = plain["spec"]["containers"]
+    assert container["resources"] == {
+        "requests": {"cpu": "1", "memory": "2Gi", "nvidia.com/gpu": "1"},
+        "limits": {"memory": "16Gi", "nvidia.com/gpu": "1"},
+    }
+    assert scratch(plain) == {"sizeLimit": "130Gi"}
+    overlay = msgspec.convert({"resources": {"requests": {"cpu": 4}, "limits": {"memory": "8Gi"}}}, PodOverlay)
+    own = await create(client, make_pod(job(restricted), node(podTemplate=overlay), 1, LIMITED), restricted)
+    (container,) = own["spec"]["containers"]
+    assert container["resources"] == {"requests": {"cpu": "4", "memory": "2Gi"}, "limits": {"memory": "8Gi"}}
+
+
+@pytest.mark.parametrize(
+    ("of_node", "requests", "limits"),
+    [
+        ({"limits": {"memory": "1Gi"}}, {"cpu": "1", "memory": "1Gi"}, {"memory": "1Gi"}),
+        ({"requests": {"memory": "32Gi"}}, {"cpu": "1", "memory": "32Gi"}, {"memory": "32Gi"}),
+        ({"limits": {"cpu": "500m"}}, {"cpu": "500m", "memory": "2Gi"}, {"cpu": "500m", "memory": "16Gi"}),
+    ],
+)
+async def test_what_a_node_sets_is_not_contradicted_by_the_operator(
+    client: Client, restricted: str, of_node: Any, requests: Any, limits: Any
+) -> None:
+    """The API server rejects a request above its limit."""
+    overlay = msgspec.convert({"resources": of_node}, PodOverlay)
+    stored = await create(client, make_pod(job(restricted), node(podTemplate=overlay), 0, LIMITED), restricted)
+    (container,) = stored["spec"]["containers"]
+    assert container["resources"] == {"requests": requests, "limits": limits}
+
+
+@pytest.mark.parametrize(
+    ("of_node", "volume"),
+    [
+        ({"volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": "5Gi"}}]}, {"sizeLimit": "5Gi"}),
+        (
+            {"volumes": [{"name": "scratch", "emptyDir": {"medium": "Memory"}}]},
+            {"medium": "Memory", "sizeLimit": "130Gi"},
+        ),
+        ({"resources": {"limits": {"ephemeral-storage": "300Gi"}}}, {}),
+    ],
+)
+async def test_a_node_sets_the_size_of_the_scratch_volume(
+    client: Client, restricted: str, of_node: Any, volume: Any
+) -> None:
+    overlay = msgspec.convert(of_node, PodOverlay)
+    pod = make_pod(job(restricted), node(podTemplate=overlay), 0, LIMITED)
+    assert scratch(await create(client, pod, restricted)) == volume
+
+
+def test_the_defaults_of_the_operator_let_2160p_be_scored() -> None:
+    settings = from_environ(JobSettings, {})
+    assert (settings.worker_cpu_request, settings.worker_memory_request) == ("1", "2Gi")
+    assert settings.worker_memory_limit == ""
+    assert quantity(settings.worker_scratch_limit) > 2 * from_environ(MediaPolicy, {}).max_bytes
+    assert from_environ(JobSettings, {"VMAFX_WORKER_MEMORY_REQUEST": "0"}).worker_memory_request == ""
+    with pytest.raises(InvalidSetting, match="VMAFX_WORKER_CPU_REQUEST: 'two' is not a quantity"):
+        from_environ(JobSettings, {"VMAFX_WORKER_CPU_REQUEST": "two"})
 
 
 async def test_the_namespace_rejects_other_pods(client: Client, restricted: str) -> None:

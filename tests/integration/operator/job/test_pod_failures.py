@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from tests.support.fleet import add_node, allow_pods, condition, has_seen, operating, phase, reaches, submit
-from tests.support.kubelet import End, Fate, Kubelet
+from tests.support.kubelet import LOW_ON_MEMORY, End, Fate, Kubelet
 from tests.support.operator_context import context
 from tests.support.setting_defaults import defaults
 from tests.support.waiting import eventually
 from vmafx.api.job import JobView, VmafxJob
-from vmafx.clock import utc_now
+from vmafx.clock import loop_time, utc_now
 from vmafx.jobs.attempt import AttemptResult, encode_result
 from vmafx.jobs.outcome import Retry
+from vmafx.jobs.state import age_at
 from vmafx.kube import JOBS, NODES, Client, ObjectKey, Resource
 from vmafx.kube.core import EVENTS, PODS
 from vmafx.kube.errors import Forbidden
@@ -29,7 +30,7 @@ from vmafx.operator.job.steps import RECHECK_INTERVAL, CreatePod, NoAction
 
 
 class Fleet:
-    """One node of two slots, a kubelet, and an operator whose clock can be set ahead."""
+    """One node of two slots, a kubelet, and an operator whose clocks can be set ahead."""
 
     def __init__(self, client: Client, namespace: str, kubelet: Kubelet, clips: Path) -> None:
         self.client, self.namespace, self.kubelet, self._clips = client, namespace, kubelet, clips
@@ -38,6 +39,9 @@ class Fleet:
 
     def now(self) -> datetime:
         return datetime.now(UTC) + self.ahead
+
+    def clock(self) -> float:
+        return loop_time() + self.ahead.total_seconds()
 
     def set_fates(self, **fates: Fate) -> None:
         """How the Pods of these names end, with _ for -."""
@@ -68,12 +72,23 @@ async def timed_fleet(client: Client, namespace: str, tmp_path: Path, clips: Pat
     await add_node(client, namespace, "pool", capacity=2)
     async with Kubelet(client, namespace, tmp_path) as kubelet:
         timed_fleet = Fleet(client, namespace, kubelet, clips)
-        async with operating(client, namespace, timed_fleet.now) as timed_fleet.operator:
+        async with operating(client, namespace, timed_fleet.now, timed_fleet.clock) as timed_fleet.operator:
             yield timed_fleet
 
 
-async def test_an_evicted_pod_is_retried_without_a_failure(timed_fleet: Fleet) -> None:
-    timed_fleet.set_fates(moved_0="evicted")
+async def test_a_job_that_exhausts_its_machine_fails(timed_fleet: Fleet) -> None:
+    """The kubelet evicts its Pod, each time; otherwise the job would be retried for ever."""
+    timed_fleet.set_fates(large_0="evicted")
+    key = await timed_fleet.submit("large", retryLimit=0)
+    job = await reaches(timed_fleet.client, key, lambda one: one.status.message is not None, "its attempt ends")
+    assert (job.status.phase, job.status.failures) == ("Failed", 1)
+    assert condition(job, "Failed") == ("True", "RetriesExhausted")
+    assert job.status.message == f"its Pod was evicted: {LOW_ON_MEMORY}"
+
+
+@pytest.mark.parametrize("fate", ["drained", "shut down"])
+async def test_a_disrupted_pod_is_retried_without_a_failure(timed_fleet: Fleet, fate: Fate) -> None:
+    timed_fleet.set_fates(moved_0=fate)
     key = await timed_fleet.submit("moved", retryLimit=0)
     job = await reaches(timed_fleet.client, key, phase("Succeeded"), "it is scored at the second attempt")
     assert (job.status.attempts, job.status.failures, job.status.excludedNodes) == (2, 0, ())
@@ -353,10 +368,12 @@ async def test_a_pod_that_was_created_and_deleted_unseen_fails_the_attempt(
         for informer in (operator_context.jobs, operator_context.nodes):
             await informer.synced.wait()
         observed = await gather()
-        assert decide(job, utc_now(), observed) == CreatePod()
+        assert decide(job, age_at(utc_now()), observed) == CreatePod()
         assert observed.node is not None
         await reconciler._create_pod(key, job, observed.node, None)
-        assert decide(job, utc_now(), await gather()) == NoAction(RECHECK_INTERVAL)  # just created: not looked up yet
+        assert decide(job, age_at(utc_now()), await gather()) == NoAction(
+            RECHECK_INTERVAL
+        )  # just created: not looked up yet
         there = await client.get(PODS, pod)
 
         async def is_found() -> bool:
@@ -365,7 +382,7 @@ async def test_a_pod_that_was_created_and_deleted_unseen_fails_the_attempt(
 
         await eventually(is_found, "it is looked up and found")
         await client.delete(PODS, pod, grace_seconds=0)
-        assert decide(job, utc_now(), await gather()) == Retry("its Pod disappeared")
+        assert decide(job, age_at(utc_now()), await gather()) == Retry("its Pod disappeared")
     finally:
         for task in watching:
             task.cancel()

@@ -11,7 +11,7 @@ from vmafx.api.meta import Condition, LocalSecretRef, MetaView
 from vmafx.api.node import NodeStatusView, NodeView, VmafxNodeSpec
 from vmafx.jobs.attempt import AttemptResult, encode_result
 from vmafx.jobs.outcome import Fail, Retry, Succeed, Suspend
-from vmafx.jobs.state import is_external
+from vmafx.jobs.state import age_at, is_external
 from vmafx.operator.job import status
 from vmafx.operator.job.decide import DISRUPTED, PLACED, Observation, decide
 from vmafx.operator.job.external.decide import ExternalIntent, ExternalReply, ExternalState, PollResult, external_intent
@@ -45,6 +45,7 @@ from vmafx.scheduling.scheduler import POD_ONLY
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 SCORED = AttemptResult("u1-0", 93.2, 300)
+LOW_ON_MEMORY = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 52Mi."
 SUSPENDED = KeepPending("Suspended", "suspended; set spec.suspend to false to let it run")
 
 
@@ -80,8 +81,22 @@ def finished_pod(result: AttemptResult, code: int = 0) -> PodView:
     )
 
 
+def disrupted(by: str, *, reason: str = "", phase: str = "Failed", **changes: Any) -> PodView:
+    conditions = (PodCondition("DisruptionTarget", "True", by),)
+    return pod(phase, status={"reason": reason, "conditions": conditions}, **changes)
+
+
+def evicted(result: AttemptResult | None = None) -> PodView:
+    """By the kubelet, because its machine ran short of memory."""
+    ended = ContainerTerminated(137, "Error", encode_result(result).decode() if result is not None else "")
+    condition = PodCondition("DisruptionTarget", "True", "TerminationByKubelet", LOW_ON_MEMORY)
+    return pod(
+        "Failed", ended=ended, status={"reason": "Evicted", "message": LOW_ON_MEMORY, "conditions": (condition,)}
+    )
+
+
 def step_for(job: JobView, found: PodView | None = None, *, pod_seen: bool = True, **known: Any) -> Step:
-    return decide(job, NOW, Observation(pod=found, pod_seen=pod_seen, **known))
+    return decide(job, age_at(NOW), Observation(pod=found, pod_seen=pod_seen, **known))
 
 
 def condition(reason: str, at: datetime) -> tuple[Condition, ...]:
@@ -196,13 +211,28 @@ def test_a_pending_job_takes_the_step_for_its_spec_and_status(job: JobView, step
         (
             running(),
             pod("Failed", status={"reason": "Evicted"}),
-            Retry("the worker exited with code -1 (Evicted) and left no result"),
+            Retry("its Pod was evicted: the kubelet gave no reason"),
         ),
+        (running(), evicted(), Retry(f"its Pod was evicted: {LOW_ON_MEMORY}")),
+        (running({"retryLimit": 0}), evicted(), Fail("RetriesExhausted", f"its Pod was evicted: {LOW_ON_MEMORY}")),
+        (
+            running(),  # its worker reported that it was stopped
+            evicted(AttemptResult("u1-0", fault="NodeFault", message="stopped")),
+            Retry(f"its Pod was evicted: {LOW_ON_MEMORY}"),
+        ),
+        (running(), evicted(SCORED), Succeed(SCORED)),
         (
             running(),
-            pod("Failed", status={"conditions": (PodCondition("DisruptionTarget", "True"),)}),
-            DISRUPTED,
+            evicted(AttemptResult("u1-0", fault="BadInput", message="distorted: no")),
+            Fail("BadInput", "distorted: no"),
         ),
+        (running(), disrupted("TerminationByKubelet", reason="Terminated"), DISRUPTED),  # its machine shut down
+        (running(), disrupted("TerminationByKubelet", reason="NodeShutdown"), DISRUPTED),
+        (running(), disrupted("TerminationByKubelet", reason="Preempting"), DISRUPTED),
+        (running(), disrupted("EvictionByEvictionAPI"), DISRUPTED),
+        (running(), disrupted("PreemptionByScheduler"), DISRUPTED),
+        (running(), disrupted("DeletionByTaintManager"), DISRUPTED),
+        (running(), disrupted("EvictionByEvictionAPI", phase="Running", deletionTimestamp=ago(31)), DISRUPTED),
         (
             running(),
             pod(
@@ -385,9 +415,9 @@ def test_a_job_that_an_agent_runs_takes_the_step_for_its_node(
 
 def test_the_claim_timeout_counts_only_time_that_was_watched() -> None:
     job = with_agent(since=3600, claimedAt=None)
-    assert step_for(job, pod_seen=False, node=node(), watched_since=ago(20)) == NoAction(40.0)
-    assert step_for(job, pod_seen=False, node=node(), watched_since=ago(60)) == NOT_CLAIMED
-    assert step_for(with_agent(since=3600), pod_seen=False, node=node(), watched_since=ago(3600)) == NoAction()
+    assert step_for(job, pod_seen=False, node=node(), watched_for=20.0) == NoAction(40.0)
+    assert step_for(job, pod_seen=False, node=node(), watched_for=60.0) == NOT_CLAIMED
+    assert step_for(with_agent(since=3600), pod_seen=False, node=node(), watched_for=3600.0) == NoAction()
 
 
 def test_a_pod_attempt_is_retried_when_its_node_changes_to_an_agent() -> None:
@@ -423,16 +453,18 @@ def test_an_external_job_is_mirrored_and_never_run(phase: str, assigned: str | N
     plain, cancelled, suspended = (pending(spec, **status) for spec in ({}, {"cancel": True}, {"suspend": True}))
     assert is_external(plain)
     for job, wanted in ((plain, ExternalIntent()), (suspended, ExternalIntent()), (cancelled, CANCELLED)):
-        assert external_intent(job, NOW) == wanted
+        assert external_intent(job, age_at(NOW)) == wanted
         external = ExternalState(wanted, "c:1", PollResult(ExternalReply("COMPLETED", score=50.0)))
         for seen in (True, False):
             for found in (None, pod(), finished_pod(SCORED)):
                 step = step_for(job, found, pod_seen=seen, external=external)
                 assert isinstance(step, Succeed if phase == "Running" else MirrorExternal)
     late = {"activeDeadlineSeconds": 60}
-    assert external_intent(pending(late, startedAt=ago(60), **status), NOW) == LATE
-    assert external_intent(pending(late, startedAt=ago(50), **status), NOW) == ExternalIntent(deadline_left=10.0)
-    assert external_intent(pending(late, **status), NOW) == ExternalIntent()
+    assert external_intent(pending(late, startedAt=ago(60), **status), age_at(NOW)) == LATE
+    assert external_intent(pending(late, startedAt=ago(50), **status), age_at(NOW)) == ExternalIntent(
+        deadline_left=10.0
+    )
+    assert external_intent(pending(late, **status), age_at(NOW)) == ExternalIntent()
 
 
 @pytest.mark.parametrize("own_id", [None, "", "u1-0", "u1-12"])

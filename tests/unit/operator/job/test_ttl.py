@@ -19,8 +19,8 @@ def finished_job(number: int, version: int, ttl: int) -> JobView:
 
 
 def test_the_heap_drops_entries_of_deleted_and_changed_jobs() -> None:
-    no_client: Any = None
-    cleaner = FinishedJobCleaner(no_client, "ns", lambda: NOW)
+    not_used: Any = None
+    cleaner = FinishedJobCleaner(not_used, not_used, lambda: NOW)
     cleaner._leading = True
     cleaner.job_changed(ObjectChange(ObjectKey("ns", "job-0"), None, first := finished_job(0, 1, ttl=60)))  # due first
     for number in range(1, 5 * MAX_STALE_ENTRIES):

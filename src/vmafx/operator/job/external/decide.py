@@ -1,6 +1,5 @@
 """Decides the next step for an external job, from what its controller replied. Pure."""
 
-from datetime import datetime
 from typing import Literal
 
 import msgspec
@@ -8,7 +7,7 @@ import msgspec
 from vmafx.api.job import JobView
 from vmafx.jobs.attempt import AttemptResult
 from vmafx.jobs.outcome import Fail, Succeed, Suspend, deadline_exceeded
-from vmafx.jobs.state import deadline_left, scheduled_condition
+from vmafx.jobs.state import Age, deadline_left, scheduled_condition
 from vmafx.operator.job.steps import KeepPending, MirrorExternal, NoAction, Step
 from vmafx.text import one_line
 
@@ -62,8 +61,8 @@ class ExternalState(msgspec.Struct, frozen=True):
     stopping_for: float = 0.0  # seconds since the controller was first asked to stop the job
 
 
-def external_intent(job: JobView, now: datetime) -> ExternalIntent:
-    left = deadline_left(job, now)
+def external_intent(job: JobView, age: Age) -> ExternalIntent:
+    left = deadline_left(job, age)
     if job.spec.cancel:
         return ExternalIntent(Fail("Cancelled", "cancelled while an external controller was running it"))
     return ExternalIntent(deadline_exceeded(job) if left is not None and left <= 0 else None, left)

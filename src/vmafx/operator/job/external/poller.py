@@ -4,7 +4,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,7 +11,7 @@ import msgspec
 from vmafx.api.job import FINISHED, JobView
 from vmafx.backoff import Backoff
 from vmafx.clock import loop_time
-from vmafx.jobs.state import is_external
+from vmafx.jobs.state import Age, is_external
 from vmafx.kube import ObjectKey
 from vmafx.logs import log
 from vmafx.operator.job.external.decide import ExternalReply, ExternalState, PollResult, external_intent, should_stop
@@ -43,9 +42,9 @@ class ExternalJobs:
         self._pollers: dict[str, ControllerPoller] = {}
         self._poller_added = asyncio.Event()
 
-    def state(self, key: ObjectKey, job: JobView, now: datetime) -> ExternalState:
+    def state(self, key: ObjectKey, job: JobView, age: Age) -> ExternalState:
         """What is known about an external job. Starts polling it, and asks its controller to stop it if it should."""
-        address, intent = self._address_for(key), external_intent(job, now)
+        address, intent = self._address_for(key), external_intent(job, age)
         poller = self._pollers.get(address)
         if poller is None:
             poller = self._pollers[address] = ControllerPoller(address, self._requeue)

@@ -14,6 +14,7 @@ from vmafx.api.job import JobSpecView, JobStatusView, JobView
 from vmafx.api.meta import Condition, MetaView
 from vmafx.clock import loop_time
 from vmafx.jobs.outcome import Fail
+from vmafx.jobs.state import age_at
 from vmafx.kube import ObjectKey
 from vmafx.operator.job.external import client
 from vmafx.operator.job.external.decide import STOP_TIMEOUT, ExternalReply, PollResult, ReplyState, decide_external
@@ -93,7 +94,7 @@ class Jobs:
 
     def step_for(self, one: JobView) -> Step:
         key = ObjectKey(one.metadata.namespace, one.metadata.name)
-        return decide_external(one, self.external.state(key, one, NOW))
+        return decide_external(one, self.external.state(key, one, age_at(NOW)))
 
     def delete(self, name: str, namespace: str = "x") -> None:
         self.external.job_changed(ObjectChange(ObjectKey(namespace, name), job(name, namespace), None))

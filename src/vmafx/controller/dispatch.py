@@ -19,6 +19,7 @@ from vmafx.runtime.store import ObjectChange
 JOB_VIEW = JOBS.decoded_as(JobView)
 LOST_AFTER = 60.0  # seconds after which an old agent that claimed a job and still reports none has lost it
 MAX_IDLE_SESSIONS = 10_000
+MAX_POLLS = 4  # long polls per node: an agent needs one, and ends of broken connections are noticed late
 MAX_LOOKUPS = 16  # jobs looked up in the Kubernetes API per call; the next call checks the others
 ReportedAttempts = Mapping[str, str]  # the attempts that an agent runs, with the names of their jobs
 
@@ -34,6 +35,11 @@ class _LongPoll:
     def __init__(self, running: ReportedAttempts) -> None:
         self.running = dict(running)
         self.changed = asyncio.Event()
+        self.ended = False
+
+    def end(self) -> None:
+        self.ended = True
+        self.changed.set()
 
 
 class WorkDispatcher:
@@ -50,7 +56,7 @@ class WorkDispatcher:
         clock: Callable[[], float] = loop_time,
     ) -> None:
         self._client, self._caches, self._now, self._clock = client, caches, now, clock
-        self._polls: dict[ObjectKey, set[_LongPoll]] = {}
+        self._polls: dict[ObjectKey, list[_LongPoll]] = {}  # of each node, the oldest first
         self._ended: dict[str, str] = {}  # by job uid: the attempt whose end was reported but is not in the cache yet
         # By session of an old agent: since when it has reported no running jobs.
         self._idle_since: ExpiringCache[str, float] = ExpiringCache(MAX_IDLE_SESSIONS, clock)
@@ -85,9 +91,15 @@ class WorkDispatcher:
             self._wake(node)
 
     async def pull(self, node: ObjectKey, running: ReportedAttempts, capacity: int, wait: float) -> PulledWork:
-        """Return the node's next job or the attempts to stop; neither if there are none within `wait` seconds."""
+        """Return the node's next job or the attempts to stop; neither if there are none within `wait` seconds.
+
+        If the node has more than MAX_POLLS, its oldest one ends: the agent has probably left it.
+        """
         deadline, poll = loop_time() + wait, _LongPoll(running)
-        self._polls.setdefault(node, set()).add(poll)
+        polls = self._polls.setdefault(node, [])
+        polls.append(poll)
+        if len(polls) > MAX_POLLS:
+            polls[-MAX_POLLS - 1].end()
         try:
             while True:
                 poll.changed.clear()
@@ -95,7 +107,7 @@ class WorkDispatcher:
                     return PulledWork(stop=stop)
                 if len(poll.running) < capacity and (job := self._next(node, poll.running)) is not None:
                     return PulledWork(job)
-                if self._closed:
+                if self._closed or poll.ended:
                     return PulledWork()
                 try:
                     async with asyncio.timeout_at(deadline):
@@ -103,8 +115,8 @@ class WorkDispatcher:
                 except TimeoutError:
                     return PulledWork()
         finally:
-            self._polls[node].discard(poll)
-            if not self._polls[node]:
+            polls.remove(poll)
+            if not polls:
                 del self._polls[node]
 
     async def attempts_to_stop(self, node: ObjectKey, running: ReportedAttempts) -> tuple[str, ...]:

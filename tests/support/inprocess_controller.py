@@ -14,7 +14,7 @@ from vmafx.controller import grpc_server, http_server
 from vmafx.controller.caches import make_caches
 from vmafx.controller.dispatch import WorkDispatcher
 from vmafx.controller.jobs import ClientJobs, JobStreams
-from vmafx.controller.middleware import CallMetrics
+from vmafx.controller.middleware import CallLimits, CallMetrics
 from vmafx.controller.registry import AgentRegistry
 from vmafx.controller.results import ResultRecorder
 from vmafx.controller.samples import SampleForwarder
@@ -41,7 +41,7 @@ async def running_controller(
     """Run one replica for `namespace`, or for all namespaces with `home` as the default; yields its port."""
     async with (
         controller_replica(client, namespace, doors, **options) as replica,
-        grpc_server.serve_grpc(ListenAddress(LOCAL, port), None, replica.servicer, 0.0) as at,
+        grpc_server.serve_grpc(ListenAddress(LOCAL, port), None, replica.servicer, replica.access, 0.0) as at,
     ):
         try:
             yield at
@@ -51,6 +51,7 @@ async def running_controller(
 
 class Replica(NamedTuple):
     servicer: ControllerServicer
+    access: AccessControl
     dispatcher: WorkDispatcher
 
 
@@ -96,7 +97,8 @@ async def controller_replica(
     running = asyncio.create_task(manager.run(stop))
     try:
         await ready.wait()
-        yield Replica(CallMetrics(metrics).wrap(ControllerServicer(parts)), parts.dispatcher)
+        limited = CallLimits(parts.access).wrap(ControllerServicer(parts))
+        yield Replica(CallMetrics(metrics).wrap(limited), parts.access, parts.dispatcher)
     finally:
         stop.set()
         await running
@@ -115,7 +117,7 @@ async def controller_ports(client: Client, namespace: str, **options: Any) -> As
         site = http_server.site(replica.servicer, {})
         async with (
             server.serve_http(ListenAddress(LOCAL, 0), site, None) as http,
-            grpc_server.serve_grpc(ListenAddress(LOCAL, 0), None, replica.servicer, 0.0) as at,
+            grpc_server.serve_grpc(ListenAddress(LOCAL, 0), None, replica.servicer, replica.access, 0.0) as at,
         ):
             try:
                 yield at, f"http://{LOCAL}:{http}"

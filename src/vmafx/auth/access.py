@@ -4,13 +4,13 @@ import hashlib
 import re
 import time
 from base64 import urlsafe_b64decode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from vmafx.auth.cache import ExpiringCache, FailureLimiter, SingleFlight
+from vmafx.auth.cache import ExpiringCache, FailureLimiter, FailureQueue, QueueFull, SingleFlight
 from vmafx.auth.credentials import CallerCredentials, host_of
 from vmafx.auth.reviews import AUDIENCE, AccessReviewer, ResourceAction
 from vmafx.clock import loop_time
@@ -22,11 +22,15 @@ from vmafx.text import one_line
 
 ALLOWED_TTL = 60.0  # seconds; a revoked token may stay accepted for this long
 DENIED_TTL = 20.0  # seconds; shorter, since a role may have just been bound
-PROVEN_TTL = 3600.0  # seconds for which a once valid token is exempt from its address's limit on invalid tokens
+PROVEN_TTL = 3600.0  # seconds for which a once valid token, and its user, are known
 MAX_CALLERS = 8192
 MAX_DECISIONS = 32768
-MAX_FAILURES = 20  # rejections per address or per caller before further reviews are withheld
-FAILURE_DECAY = 3.0  # seconds after which one rejection no longer counts
+MAX_FAILURES = 20  # invalid tokens per address before the reviews of unknown ones wait; denials per caller
+TOKEN_FAILURE_DECAY = 0.25  # seconds after which one invalid token no longer counts: the interval of reviews that wait
+DENIAL_DECAY = 3.0  # seconds after which one denial no longer counts
+MAX_QUEUE_WAIT = 3.0  # seconds; a heartbeat must not take longer than its timeout, which fails /healthz
+MAX_QUEUED = 12  # reviews that wait per address: as many as get a turn in time
+MAX_QUEUED_TOTAL = 1024  # reviews that wait, for all addresses
 MAX_TOKEN = 8192  # characters; a service account token has about a thousand
 MAX_NAME = 253  # characters; the limit of Kubernetes
 
@@ -35,6 +39,7 @@ REJECTION_LOG_INTERVAL = 60.0  # seconds between log lines for the same caller, 
 MAX_REMEMBERED = 4096  # combinations of caller, address and code
 
 AUTHENTICATED = "system:authenticated"
+C = TypeVar("C", bound=msgspec.Struct)
 _JWT = re.compile(r"[\w-]+\.([\w-]+)\.[\w-]+", re.ASCII)
 
 
@@ -46,6 +51,10 @@ class Caller(NamedTuple):
 
 
 class AccessControl(Protocol):
+    def known_user(self, credentials: CallerCredentials) -> str:
+        """Return the user if no review is needed to authenticate it now; empty if one is, or nobody is checked."""
+        ...
+
     async def authenticate(self, credentials: CallerCredentials) -> Caller:
         """Return the caller; raise StatusError if the credentials are missing or invalid."""
         ...
@@ -66,6 +75,9 @@ class AccessControl(Protocol):
 class InsecureAccess:
     """Allows every caller everything: for development and isolated networks."""
 
+    def known_user(self, credentials: CallerCredentials) -> str:
+        return ""
+
     async def authenticate(self, credentials: CallerCredentials) -> Caller:
         return Caller("system:anonymous", groups=("system:unauthenticated",))
 
@@ -85,6 +97,32 @@ class _Claims(msgspec.Struct):
     """Claims of a token whose signature has not been verified."""
 
     exp: float = float("inf")
+
+
+class _ServiceAccount(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class _KubernetesClaims(msgspec.Struct, frozen=True):
+    serviceaccount: _ServiceAccount = _ServiceAccount()
+
+
+class _ClaimedUser(msgspec.Struct, frozen=True):
+    """The user that a token claims to be of, not verified: it selects a queue, and is never trusted.
+
+    Outsiders may guess the name of a service account, but not its uid.
+    """
+
+    iss: str = ""
+    sub: str = ""
+    kubernetes: _KubernetesClaims = msgspec.field(name="kubernetes.io", default=_KubernetesClaims())
+
+
+class _Source(NamedTuple):
+    """Where a token comes from: its address, and the claimed user if that had a valid token recently."""
+
+    host: str
+    user: _ClaimedUser | None
 
 
 class _Identity(NamedTuple):
@@ -108,11 +146,18 @@ class TokenAccess:
         self._users: ExpiringCache[bytes, UserInfo] = ExpiringCache(MAX_CALLERS, now)
         self._invalid_tokens: ExpiringCache[bytes, bool] = ExpiringCache(MAX_CALLERS, now)
         self._proven_tokens: ExpiringCache[bytes, bool] = ExpiringCache(MAX_CALLERS, now)
+        self._proven_users: ExpiringCache[_ClaimedUser, bool] = ExpiringCache(MAX_CALLERS, now)
         self._decisions: ExpiringCache[tuple[bytes, ResourceAction], bool] = ExpiringCache(MAX_DECISIONS, now)
         self._token_reviews: SingleFlight[bytes, UserInfo | None] = SingleFlight()
         self._access_reviews: SingleFlight[tuple[bytes, ResourceAction], bool] = SingleFlight()
-        self._token_failures: FailureLimiter[str] = FailureLimiter(MAX_FAILURES, FAILURE_DECAY, now, MAX_CALLERS)
-        self._denials: FailureLimiter[bytes] = FailureLimiter(MAX_FAILURES, FAILURE_DECAY, now, MAX_CALLERS)
+        # On the loop's clock, since reviews wait for it. Separate queues, so that unknown users cannot fill both.
+        self._token_failures: FailureLimiter[_Source] = FailureLimiter(
+            MAX_FAILURES, TOKEN_FAILURE_DECAY, loop_time, MAX_CALLERS
+        )
+        self._unknown_queue, self._known_queue = [
+            FailureQueue(self._token_failures, MAX_QUEUE_WAIT, MAX_QUEUED, MAX_QUEUED_TOTAL) for _ in range(2)
+        ]
+        self._denials: FailureLimiter[bytes] = FailureLimiter(MAX_FAILURES, DENIAL_DECAY, now, MAX_CALLERS)
 
     async def authenticate(self, credentials: CallerCredentials) -> Caller:
         return _caller((await self._identify(credentials)).user)
@@ -147,43 +192,69 @@ class TokenAccess:
             "UNAUTHENTICATED", f"no token: send one for the audience {AUDIENCE} as `authorization: Bearer …`"
         )
 
+    def known_user(self, credentials: CallerCredentials) -> str:
+        if not credentials.token:
+            return credentials.user
+        user = self._users.get(_token_key(credentials.token))
+        return user.username if user is not None else ""
+
     async def _identify_token(self, token: str, peer: str) -> _Identity:
         if len(token) > MAX_TOKEN:
             raise _invalid_token()
-        key = _hash(token.encode(errors="replace"))
+        key = _token_key(token)
         user = self._users.get(key)
         if user is None:
             user = await self._review_token(token, key, host_of(peer))
         return _Identity(key, user)
 
     async def _review_token(self, token: str, key: bytes, host: str) -> UserInfo:
-        claims = _claims(token)
+        claims, claimed = _decode(token, _Claims), _decode(token, _ClaimedUser)
         if claims is None or self._invalid_tokens.get(key):
             raise _invalid_token()
+        source = _Source(host, claimed if claimed is not None and self._proven_users.get(claimed) else None)
 
         async def review() -> UserInfo | None:
-            async with self._reviewer.limit_concurrency():
-                # Checked after the wait, during which more failures may have been recorded.
-                # A recently valid token is exempt: other clients may share its address.
-                if not self._proven_tokens.get(key) and self._token_failures.is_limited(host):
-                    raise StatusError(
-                        "RESOURCE_EXHAUSTED", "too many invalid tokens from your address; try again later"
-                    )
-                reviewed_at = self._now()
-                user = await self._reviewer.review_token(token)
-                if user is None:
-                    log.debug("token rejected", peer=host)
-                    self._token_failures.record(host)
-                    self._invalid_tokens.put(key, True, reviewed_at + DENIED_TTL)
-                else:
-                    self._proven_tokens.put(key, True, reviewed_at + PROVEN_TTL)
-                    self._users.put(key, user, reviewed_at + min(ALLOWED_TTL, claims.exp - self._wall()))
+            reviewed_at = self._now()
+            user = await self._reviewer.review_token(token)
+            if user is None:
+                log.debug("token rejected", peer=host)
+                self._token_failures.record(source)
+                self._invalid_tokens.put(key, True, reviewed_at + DENIED_TTL)
+            else:
+                self._proven_tokens.put(key, True, reviewed_at + PROVEN_TTL)
+                if claimed is not None:
+                    self._proven_users.put(claimed, True, reviewed_at + PROVEN_TTL)
+                self._users.put(key, user, reviewed_at + min(ALLOWED_TTL, claims.exp - self._wall()))
             return user
 
-        user = await self._token_reviews.do(key, review)
+        async def review_in_turn() -> UserInfo | None:
+            if self._proven_tokens.get(key):
+                async with self._reviewer.limit_concurrency(known=True):
+                    return await review()
+            return await self._review_unproven(source, review)
+
+        user = await self._token_reviews.do(key, review_in_turn)
         if user is None:
             raise _invalid_token()
         return user
+
+    async def _review_unproven(
+        self, source: _Source, review: Callable[[], Awaitable[UserInfo | None]]
+    ) -> UserInfo | None:
+        """Review a token that has not been valid yet: at once, or in turn after many invalid ones from its source."""
+        known = source.user is not None
+        if not self._token_failures.is_limited(source):
+            async with self._reviewer.limit_concurrency(known=known):
+                if not self._token_failures.is_limited(source):  # more may have failed during the wait
+                    return await review()
+        queue = self._known_queue if known else self._unknown_queue
+        try:
+            async with queue.turn(source), self._reviewer.limit_concurrency(known=known):
+                return await review()
+        except QueueFull:
+            raise StatusError(
+                "RESOURCE_EXHAUSTED", "too many invalid tokens from your address; try again later"
+            ) from None
 
     async def _is_allowed(self, identity: _Identity, action: ResourceAction) -> bool:
         key = (identity.key, action)
@@ -192,7 +263,7 @@ class TokenAccess:
             return allowed
 
         async def review() -> bool:
-            async with self._reviewer.limit_concurrency():
+            async with self._reviewer.limit_concurrency(known=True):
                 if self._denials.is_limited(identity.key):
                     raise StatusError(
                         "RESOURCE_EXHAUSTED",
@@ -217,15 +288,19 @@ def _invalid_token() -> StatusError:
     )
 
 
-def _claims(token: str) -> _Claims | None:
-    """Decode the claims without verification; None if this is not a JWT, which needs no review."""
+def _decode(token: str, claims: type[C]) -> C | None:
+    """Decode claims without verification; None if this is not a JWT that has them, which needs no review."""
     parts = _JWT.fullmatch(token)
     if parts is None:
         return None
     try:
-        return msgspec.json.decode(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), type=_Claims)
+        return msgspec.json.decode(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), type=claims)
     except (ValueError, RecursionError):
         return None
+
+
+def _token_key(token: str) -> bytes:
+    return _hash(token.encode(errors="replace"))
 
 
 def _hash(credentials: bytes) -> bytes:

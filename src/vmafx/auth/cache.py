@@ -1,7 +1,9 @@
-"""Bounded, expiring caches, calls shared between concurrent callers, and a limit on failures."""
+"""Bounded, expiring caches, calls shared between concurrent callers, and limits on failures."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Generic, TypeVar
 
 from cachetools import TLRUCache
@@ -58,4 +60,46 @@ class FailureLimiter(Generic[K]):
         self._clear_at.put(key, clear_at, clear_at)
 
     def is_limited(self, key: K) -> bool:
-        return (self._clear_at.get(key) or 0.0) - self._now() > self._span - self._decay
+        return self.delay(key) > 0
+
+    def delay(self, key: K) -> float:
+        """Seconds until the key is not limited."""
+        return max((self._clear_at.get(key) or 0.0) - self._now() - self._span + self._decay, 0.0)
+
+
+class QueueFull(Exception):
+    """Too many wait already, or the wait took too long."""
+
+
+class FailureQueue(Generic[K]):
+    """A queue for each key that has failed too often: whoever waits gets a turn when a failure has expired.
+
+    Turns are taken one after another, so only failures slow a queue down.
+    """
+
+    def __init__(self, failures: FailureLimiter[K], max_wait: float, max_per_key: int, max_total: int) -> None:
+        self._failures, self._max_wait = failures, max_wait
+        self._max_per_key, self._max_total = max_per_key, max_total
+        self._turns: dict[K, asyncio.Lock] = {}
+        self._waiting: Counter[K] = Counter()
+
+    @asynccontextmanager
+    async def turn(self, key: K) -> AsyncIterator[None]:
+        """Wait for a turn, and end it with the `with`; QueueFull if there is no room, or no turn in time."""
+        if self._waiting[key] >= self._max_per_key or self._waiting.total() >= self._max_total:
+            raise QueueFull
+        self._waiting[key] += 1
+        lock = self._turns.setdefault(key, asyncio.Lock())
+        try:
+            async with AsyncExitStack() as turn:
+                try:
+                    async with asyncio.timeout(self._max_wait):
+                        await turn.enter_async_context(lock)
+                        await asyncio.sleep(self._failures.delay(key))
+                except TimeoutError:
+                    raise QueueFull from None
+                yield
+        finally:
+            self._waiting[key] -= 1
+            if not self._waiting[key]:
+                del self._waiting[key], self._turns[key]

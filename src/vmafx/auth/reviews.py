@@ -5,7 +5,7 @@ At most MAX_CONCURRENT run at a time. Nothing is cached here, and neither tokens
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from vmafx.api.meta import GROUP, ApiModel
@@ -19,6 +19,7 @@ from vmafx.logs import log
 
 AUDIENCE = "vmafx-controller"
 MAX_CONCURRENT = 16  # of the client's 40 connections; the others stay free for jobs and nodes
+MAX_UNKNOWN = 12  # of them for tokens that were never valid; the others stay free for known callers
 MAX_WAIT = 2.0  # seconds that a review waits to start
 REVIEW_TIMEOUT = 10.0  # seconds, including the client's retries
 LOG_INTERVAL = 10.0  # seconds between log lines about failed reviews
@@ -47,6 +48,7 @@ class AccessReviewer:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._concurrency = asyncio.Semaphore(MAX_CONCURRENT)
+        self._unknown = asyncio.Semaphore(MAX_UNKNOWN)
         self._logged_at = float("-inf")
 
     async def review_token(self, token: str) -> UserInfo | None:
@@ -62,19 +64,19 @@ class AccessReviewer:
         return status.allowed and not status.denied
 
     @asynccontextmanager
-    async def limit_concurrency(self) -> AsyncIterator[None]:
-        """Enter this around each review: it waits until fewer than MAX_CONCURRENT run."""
-        try:
-            async with asyncio.timeout(MAX_WAIT):
-                await self._concurrency.acquire()
-        except TimeoutError:
-            raise StatusError(
-                "RESOURCE_EXHAUSTED", "too many new callers at once; try again in a few seconds"
-            ) from None
-        try:
+    async def limit_concurrency(self, *, known: bool) -> AsyncIterator[None]:
+        """Enter this around each review: it waits until few enough run. `known` is whether the caller was valid."""
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(MAX_WAIT):
+                    if not known:
+                        await held.enter_async_context(self._unknown)
+                    await held.enter_async_context(self._concurrency)
+            except TimeoutError:
+                raise StatusError(
+                    "RESOURCE_EXHAUSTED", "too many new callers at once; try again in a few seconds"
+                ) from None
             yield
-        finally:
-            self._concurrency.release()
 
     async def _create(self, resource: Resource[M], spec: dict[str, Any]) -> M:
         body: UntypedObject = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}

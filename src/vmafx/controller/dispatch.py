@@ -21,6 +21,7 @@ from vmafx.runtime.store import ObjectChange
 JOB_VIEW = JOBS.decoded_as(JobView)
 LOST_AFTER = 60.0  # seconds after which an old agent that runs fewer jobs than it has claimed has lost one
 MAX_OLD_AGENTS = 10_000
+MAX_POLLS = 4  # long polls per node: an agent needs one, and ends of broken connections are noticed late
 MAX_LOOKUPS = 16  # jobs looked up in the Kubernetes API per call; the next call checks the others
 ReportedAttempts = Mapping[str, str]  # the attempts that an agent runs, with the names of their jobs
 
@@ -36,6 +37,11 @@ class _LongPoll:
     def __init__(self, running: ReportedAttempts) -> None:
         self.running = dict(running)
         self.changed = asyncio.Event()
+        self.ended = False
+
+    def end(self) -> None:
+        self.ended = True
+        self.changed.set()
 
 
 class _OldAgent(msgspec.Struct):
@@ -104,7 +110,7 @@ class WorkDispatcher:
         clock: Callable[[], float] = loop_time,
     ) -> None:
         self._client, self._caches, self._now, self._clock = client, caches, now, clock
-        self._polls: dict[ObjectKey, set[_LongPoll]] = {}
+        self._polls: dict[ObjectKey, list[_LongPoll]] = {}  # of each node, the oldest first
         self._ended: dict[str, str] = {}  # by job uid: the attempt whose end was reported but is not in the cache yet
         self._old_agents: ExpiringCache[str, _OldAgent] = ExpiringCache(MAX_OLD_AGENTS, clock)  # by session
         self._closed = False
@@ -138,9 +144,15 @@ class WorkDispatcher:
             self._wake(node)
 
     async def pull(self, node: ObjectKey, running: ReportedAttempts, capacity: int, wait: float) -> PulledWork:
-        """Return the node's next job or the attempts to stop; neither if there are none within `wait` seconds."""
+        """Return the node's next job or the attempts to stop; neither if there are none within `wait` seconds.
+
+        If the node has more than MAX_POLLS, its oldest one ends: the agent has probably left it.
+        """
         deadline, poll = loop_time() + wait, _LongPoll(running)
-        self._polls.setdefault(node, set()).add(poll)
+        polls = self._polls.setdefault(node, [])
+        polls.append(poll)
+        if len(polls) > MAX_POLLS:
+            polls[-MAX_POLLS - 1].end()
         try:
             while True:
                 poll.changed.clear()
@@ -148,7 +160,7 @@ class WorkDispatcher:
                     return PulledWork(stop=stop)
                 if len(poll.running) < capacity and (job := self._next(node, poll.running)) is not None:
                     return PulledWork(job)
-                if self._closed:
+                if self._closed or poll.ended:
                     return PulledWork()
                 try:
                     async with asyncio.timeout_at(deadline):
@@ -156,8 +168,8 @@ class WorkDispatcher:
                 except TimeoutError:
                     return PulledWork()
         finally:
-            self._polls[node].discard(poll)
-            if not self._polls[node]:
+            polls.remove(poll)
+            if not polls:
                 del self._polls[node]
 
     async def attempts_to_stop(self, node: ObjectKey, running: ReportedAttempts) -> tuple[str, ...]:

@@ -11,11 +11,12 @@ from uuid import uuid4
 from vmafx import logs
 from vmafx.auth.access import AccessControl, InsecureAccess, RejectionLog, TokenAccess
 from vmafx.auth.certificates import Certificates
-from vmafx.controller import grpc_server, http_server
+from vmafx.controller import http_server
 from vmafx.controller.caches import make_caches
 from vmafx.controller.dispatch import WorkDispatcher
+from vmafx.controller.grpc_server import serve_grpc
 from vmafx.controller.jobs import ClientJobs, JobStreams
-from vmafx.controller.middleware import CallMetrics, wrap_calls
+from vmafx.controller.middleware import CallLimits, CallMetrics, wrap_calls
 from vmafx.controller.registry import AgentRegistry
 from vmafx.controller.results import ResultRecorder
 from vmafx.controller.samples import SampleForwarder
@@ -53,8 +54,9 @@ async def run(settings: ControllerSettings, stop: asyncio.Event) -> None:
         caches = make_caches(client, settings.namespace)
         events = EventRecorder(client, "vmafx-controller", f"{socket.gethostname()}_{uuid4()}")
         default_namespace = settings.namespace or config.namespace
+        access = _access_control(client, settings.auth, tls=credentials is not None)
         parts = ServicerParts(
-            access=_access_control(client, settings.auth, tls=credentials is not None),
+            access=access,
             sessions=(sessions := Sessions(await signing_key(client, default_namespace))),
             jobs=ClientJobs(client, caches),
             registry=AgentRegistry(client, caches, sessions),
@@ -65,12 +67,13 @@ async def run(settings: ControllerSettings, stop: asyncio.Event) -> None:
             default_namespace=default_namespace,
             only_namespace=settings.namespace,
         )
-        servicer = CallMetrics(metrics).wrap(wrap_calls(ControllerServicer(parts), RejectionLog().log_rejection))
+        limited = CallLimits(access).wrap(ControllerServicer(parts))
+        servicer = CallMetrics(metrics).wrap(wrap_calls(limited, RejectionLog().log_rejection))
 
         manager, serving = Manager(metrics, probes=None, metrics_at=None, election=None), asyncio.Event()
 
         async def serve() -> None:
-            async with grpc_server.serve_grpc(settings.grpc_address, credentials, servicer, GRACE_PERIOD) as port:
+            async with serve_grpc(settings.grpc_address, credentials, servicer, access, GRACE_PERIOD) as port:
                 log.info("serving", grpc=port, http=http, auth=settings.auth, tls=credentials is not None)
                 serving.set()
                 try:

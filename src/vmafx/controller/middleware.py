@@ -1,4 +1,4 @@
-"""Wrappers around every call of the service, for gRPC and HTTP alike: metrics, and the log of rejected calls."""
+"""Wrappers around every call of the service, for gRPC and HTTP alike: metrics, limits, the log of rejected calls."""
 
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -8,8 +8,11 @@ from typing import Any, cast, get_args
 
 from google.protobuf.message import Message
 
+from vmafx.auth.access import AccessControl
 from vmafx.auth.credentials import CallerCredentials
+from vmafx.auth.fair_limit import FairLimit, sharing_key
 from vmafx.controller.errors import kube_status_error
+from vmafx.controller.jobs import MAX_STREAMS
 from vmafx.controller.routes import SERVICE
 from vmafx.controller.servicer import ControllerServicer
 from vmafx.http.errors import Code, StatusError
@@ -21,22 +24,37 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 METHODS = tuple(method.name for method in SERVICE.methods)
 OK, CANCELLED = "OK", "CANCELLED"
 
-CallWrapper = Callable[[str, CallerCredentials], AbstractContextManager[None]]  # gets the call's name and credentials
+# At the same time; a caller gets at most half. Separate limits, so that heartbeats need not wait for long polls to end.
+MAX_SHORT_CALLS = 10_000
+MAX_PULLS = 20_000  # one for each agent; a fleet may share a service account, which is one caller
+
+# Both get the call's name and credentials.
+CallWrapper = Callable[[str, CallerCredentials], AbstractContextManager[None]]
+CallPreparation = Callable[[str, CallerCredentials], Awaitable[None]]
 
 
-def wrap_calls(servicer: ControllerServicer, wrapper: CallWrapper) -> ControllerServicer:
-    """A servicer with the same calls, each run inside the wrapper's context."""
+async def _nothing(_name: str, _credentials: CallerCredentials) -> None: ...
+
+
+def wrap_calls(
+    servicer: ControllerServicer, wrapper: CallWrapper, before: CallPreparation = _nothing
+) -> ControllerServicer:
+    """A servicer with the same calls, each run after `before` and inside the wrapper's context."""
     wrapped = SimpleNamespace()
     for method in SERVICE.methods:
         wrap = _wrap_stream if method.server_streaming else _wrap_call
-        setattr(wrapped, method.name, wrap(method.name, getattr(servicer, method.name), wrapper))
+        setattr(wrapped, method.name, wrap(method.name, getattr(servicer, method.name), wrapper, before))
     return cast("ControllerServicer", wrapped)
 
 
 def _wrap_call(
-    name: str, call: Callable[[Any, CallerCredentials], Awaitable[Message]], wrapper: CallWrapper
+    name: str,
+    call: Callable[[Any, CallerCredentials], Awaitable[Message]],
+    wrapper: CallWrapper,
+    before: CallPreparation,
 ) -> Callable[..., Any]:
     async def wrapped(request: Any, credentials: CallerCredentials) -> Message:
+        await before(name, credentials)
         with wrapper(name, credentials):
             return await call(request, credentials)
 
@@ -44,15 +62,49 @@ def _wrap_call(
 
 
 def _wrap_stream(
-    name: str, call: Callable[[Any, CallerCredentials], AsyncGenerator[Message]], wrapper: CallWrapper
+    name: str,
+    call: Callable[[Any, CallerCredentials], AsyncGenerator[Message]],
+    wrapper: CallWrapper,
+    before: CallPreparation,
 ) -> Callable[..., Any]:
     async def wrapped(request: Any, credentials: CallerCredentials) -> AsyncGenerator[Message]:
+        await before(name, credentials)
         with wrapper(name, credentials):
             async with aclosing(call(request, credentials)) as messages:
                 async for message in messages:
                     yield message
 
     return wrapped
+
+
+class CallLimits:
+    """Limits calls at the same time, in all and per caller.
+
+    A call that lasts is counted to its user, which is authenticated first. A short one is counted to its address
+    while its token is reviewed, so that a heartbeat is authenticated within its own timeout.
+    """
+
+    def __init__(self, access: AccessControl) -> None:
+        self._access = access
+        self._short = FairLimit(MAX_SHORT_CALLS, "calls")
+        self._long = {
+            "PullWork": FairLimit(MAX_PULLS, "PullWork calls"),
+            "StreamJobs": FairLimit(MAX_STREAMS, "streams"),
+        }
+
+    def wrap(self, servicer: ControllerServicer) -> ControllerServicer:
+        """A servicer with the same calls, each within the limits."""
+        return wrap_calls(servicer, self._limit, self._authenticate_if_long)
+
+    async def _authenticate_if_long(self, name: str, credentials: CallerCredentials) -> None:
+        if name in self._long:
+            await self._access.authenticate(credentials)
+
+    @contextmanager
+    def _limit(self, name: str, credentials: CallerCredentials) -> Iterator[None]:
+        limit, user = self._long.get(name, self._short), self._access.known_user(credentials)
+        with limit.hold(sharing_key(user, credentials.peer), caller=user):
+            yield
 
 
 class CallMetrics:

@@ -4,12 +4,14 @@ import math
 import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 
 import msgspec
 
 from vmafx.api.job import JobProgress
 from vmafx.auth.access import AccessControl
 from vmafx.auth.credentials import CallerCredentials
+from vmafx.auth.streams import while_authorized
 from vmafx.controller.dispatch import WorkDispatcher
 from vmafx.controller.jobs import ClientJobs, JobStreams, job_spec
 from vmafx.controller.messages import job_message, work_message
@@ -80,9 +82,9 @@ class ControllerServicer:
         namespace = (
             self._parts.only_namespace if request.namespace == ALL_NAMESPACES else self._namespace(request.namespace)
         )
-        await self._access.authorize(credentials, "watch", "vmafxjobs", namespace)
+        authorize = partial(self._access.authorize, credentials, "watch", "vmafxjobs", namespace)
         states = set(request.status_filter)
-        async with aclosing(self._parts.streams.watch(namespace)) as jobs:
+        async with aclosing(while_authorized(self._parts.streams.watch(namespace), authorize)) as jobs:
             async for job in jobs:
                 message = job_message(job)
                 if not states or message.status in states:

@@ -11,6 +11,7 @@ Code = Literal[
     "ALREADY_EXISTS",
     "RESOURCE_EXHAUSTED",
     "UNAVAILABLE",
+    "DEADLINE_EXCEEDED",
     "ABORTED",
     "INTERNAL",
 ]
@@ -25,6 +26,7 @@ HTTP_STATUS: dict[Code, int] = {
     "RESOURCE_EXHAUSTED": 429,
     "INTERNAL": 500,
     "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
 }
 
 MAX_MESSAGE = 1000  # characters; gRPC limits the size of its trailers

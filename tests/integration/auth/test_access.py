@@ -2,8 +2,9 @@
 
 import asyncio
 import io
+import json
 import time
-from base64 import urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
@@ -80,9 +81,9 @@ async def harness(client: Client, namespace: str, kubectl: Kubectl) -> AsyncIter
         yield made
 
 
-def invalid_token(number: int) -> str:
+def invalid_token(number: int, **claims: object) -> str:
     """A well-formed JWT that only the API server can recognize as invalid."""
-    parts = (b'{"alg":"ES256"}', b'{"n":%d}' % number, b"signature")
+    parts = (b'{"alg":"ES256"}', json.dumps({"n": number, **claims}).encode(), b"signature")
     return ".".join(urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
 
 
@@ -223,24 +224,79 @@ async def test_a_malformed_token_is_rejected_without_a_review(harness: Harness, 
     assert harness.review_count() == 0
 
 
+class Flood(NamedTuple):
+    """Invalid tokens from one address, 192.0.2.1."""
+
+    harness: Harness
+
+    async def send(self, number: int, **claims: object) -> str:
+        token = invalid_token(number, **claims)
+        return await self.harness.rejection_code(CallerCredentials(token, peer=f"ipv4:192.0.2.1:{number}"))
+
+    async def send_all(self, first: int, last: int, **claims: object) -> list[str]:
+        return await asyncio.gather(*(self.send(number, **claims) for number in range(first, last)))
+
+
+@pytest.fixture
+async def flood(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Flood:
+    """The address has sent as many invalid tokens as make the next ones wait."""
+    monkeypatch.setattr(reviews, "MAX_WAIT", 60.0)  # so that a slow server rejects no call
+    flood = Flood(harness)
+    codes = await flood.send_all(0, 1000)
+    assert set(codes) == {"UNAUTHENTICATED", "RESOURCE_EXHAUSTED"}
+    return flood
+
+
 async def test_a_flood_of_invalid_tokens_does_not_reach_the_api_server(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reviews, "MAX_WAIT", 60.0)  # so that a slow server rejects no call
-
-    async def send(number: int) -> str:
-        return await harness.rejection_code(CallerCredentials(invalid_token(number), peer=f"ipv4:192.0.2.1:{number}"))
-
-    codes = await asyncio.gather(*(send(number) for number in range(1000)))
-    assert set(codes) == {"UNAUTHENTICATED", "RESOURCE_EXHAUSTED"}
+    monkeypatch.setattr(access, "TOKEN_FAILURE_DECAY", 1000.0)
+    monkeypatch.setattr(access, "MAX_QUEUE_WAIT", 0.1)
+    harness = harness._replace(access=TokenAccess(harness.access._reviewer._client, harness.clock))
+    flood = Flood(harness)
+    assert set(await flood.send_all(0, 1000)) == {"UNAUTHENTICATED", "RESOURCE_EXHAUSTED"}
     reviewed = harness.review_count()
-    assert access.MAX_FAILURES <= reviewed <= access.MAX_FAILURES + reviews.MAX_CONCURRENT
-    assert {await send(number) for number in range(1000, 1100)} == {"RESOURCE_EXHAUSTED"}
+    assert access.MAX_FAILURES <= reviewed <= access.MAX_FAILURES + reviews.MAX_UNKNOWN
+    assert set(await flood.send_all(1000, 1100)) == {"RESOURCE_EXHAUSTED"}
     assert harness.review_count() == reviewed
-    # Valid tokens from other addresses are accepted at once, and from the same address after a while.
-    await harness.authorize(CallerCredentials(harness.token, peer="192.0.2.2"))
-    harness.clock.at += access.FAILURE_DECAY * (reviews.MAX_CONCURRENT + 1)
-    await harness.authorize(CallerCredentials(harness.token, peer="192.0.2.1"))
+    await harness.authorize(CallerCredentials(harness.token, peer="192.0.2.2"))  # valid, from elsewhere
+
+
+async def test_a_flood_of_invalid_tokens_does_not_lock_out_known_users_of_the_same_address(
+    harness: Harness, client: Client, flood: Flood
+) -> None:
+    """The fixture `harness` has used the agent's token from elsewhere: a proxy may be the address of everybody."""
+    here = "192.0.2.1"
+    flooding = asyncio.create_task(flood.send_all(1000, 2000))
+    await asyncio.sleep(0)
+    await harness.authorize(CallerCredentials(harness.token, peer=here))
+    harness.clock.at += access.ALLOWED_TTL  # it is reviewed again
+    await harness.authorize(CallerCredentials(harness.token, peer=here))
+    rotated = await service_account_token(client, ObjectKey(harness.namespace, "agent"), AUDIENCE)
+    await harness.authorize(CallerCredentials(rotated, peer=here))
+    assert "RESOURCE_EXHAUSTED" in await flooding
+
+
+async def test_a_new_user_behind_a_flood_of_its_address_waits_for_its_turn(
+    harness: Harness, client: Client, flood: Flood
+) -> None:
+    await create_account(client, ObjectKey(harness.namespace, "new"))
+    token = await service_account_token(client, ObjectKey(harness.namespace, "new"), AUDIENCE)
+    caller = await harness.access.authenticate(CallerCredentials(token, peer="192.0.2.1"))
+    assert caller.user == f"system:serviceaccount:{harness.namespace}:new"
+
+
+async def test_a_flood_in_the_name_of_a_user_needs_the_uid_of_its_account_to_slow_it_down(
+    harness: Harness, client: Client, flood: Flood
+) -> None:
+    rotated = await service_account_token(client, ObjectKey(harness.namespace, "agent"), AUDIENCE)
+    claims = json.loads(urlsafe_b64decode(rotated.split(".")[1] + "=="))
+    named = {"iss": claims["iss"], "sub": claims["sub"]}
+    assert set(await flood.send_all(1000, 1100, **named)) >= {"RESOURCE_EXHAUSTED"}
+    before = harness.review_count()
+    await harness.access.authenticate(CallerCredentials(rotated, peer="192.0.2.1"))
+    assert harness.review_count() == before + 1
 
 
 async def test_the_same_invalid_token_is_reviewed_once(harness: Harness) -> None:
@@ -266,14 +322,37 @@ async def test_concurrent_reviews_are_limited(harness: Harness, monkeypatch: pyt
         return await harness.rejection_code(CallerCredentials(invalid_token(number), peer=str(number)))
 
     codes = await asyncio.gather(*(send(number) for number in range(40)))
-    assert (
-        sorted(codes)
-        == ["RESOURCE_EXHAUSTED"] * (40 - reviews.MAX_CONCURRENT) + ["UNAVAILABLE"] * reviews.MAX_CONCURRENT
-    )
-    assert harness.review_count() == reviews.MAX_CONCURRENT
+    assert sorted(codes) == ["RESOURCE_EXHAUSTED"] * (40 - reviews.MAX_UNKNOWN) + ["UNAVAILABLE"] * reviews.MAX_UNKNOWN
+    assert harness.review_count() == reviews.MAX_UNKNOWN
     harness.proxy.faults.clear()
     monkeypatch.undo()
     await harness.authorize(CallerCredentials(harness.token))  # the limit was released after each review
+
+
+async def test_reviews_of_unknown_tokens_leave_room_for_known_ones(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reviews, "REVIEW_TIMEOUT", 3.0)
+    harness.proxy.faults.extend(Stall() for _ in range(reviews.MAX_UNKNOWN))
+    unknown = [
+        asyncio.create_task(harness.rejection_code(CallerCredentials(invalid_token(number), peer=str(number))))
+        for number in range(reviews.MAX_UNKNOWN)
+    ]
+    await eventually(lambda: harness.review_count() == reviews.MAX_UNKNOWN, "all reviews of unknown tokens are taken")
+    await harness.authorize(CallerCredentials(harness.token))
+    assert set(await asyncio.gather(*unknown)) == {"UNAVAILABLE"}
+
+
+async def test_a_user_is_known_after_its_review(harness: Harness) -> None:
+    credentials, user = CallerCredentials(harness.token), f"system:serviceaccount:{harness.namespace}:agent"
+    assert harness.access.known_user(credentials) == ""
+    await harness.authorize(credentials)
+    assert harness.access.known_user(credentials) == user
+    harness.clock.at += access.ALLOWED_TTL
+    assert harness.access.known_user(credentials) == ""
+    assert harness.access.known_user(CallerCredentials(user="alice")) == "alice"
+    assert harness.access.known_user(CallerCredentials(invalid_token(0), user="alice")) == ""
+    assert InsecureAccess().known_user(CallerCredentials("whatever")) == ""
 
 
 async def test_cached_decisions_hold_while_the_api_server_is_unavailable(harness: Harness, client: Client) -> None:

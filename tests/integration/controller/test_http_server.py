@@ -132,7 +132,7 @@ async def test_each_status_code_has_an_http_status(site: Site, code: Code) -> No
     status, reply = await site.request("GET", "/v1/jobs/x")
     assert reply == {"code": code, "message": "so it is: ü\n"}
     caller = {"UNAUTHENTICATED": 401, "PERMISSION_DENIED": 403, "NOT_FOUND": 404, "RESOURCE_EXHAUSTED": 429}
-    others = {"INTERNAL": 500, "UNAVAILABLE": 503, "ALREADY_EXISTS": 409, "ABORTED": 409}
+    others = {"INTERNAL": 500, "UNAVAILABLE": 503, "DEADLINE_EXCEEDED": 504, "ALREADY_EXISTS": 409, "ABORTED": 409}
     assert status == (caller | others).get(code, 400)
 
 

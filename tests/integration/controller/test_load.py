@@ -1,13 +1,16 @@
-"""The controller process under load: streams that are not read, and a flood of invalid tokens."""
+"""The controller process under load: streams that are not read, and floods of invalid tokens and of idle calls."""
 
 import asyncio
 import re
 import time
 from base64 import urlsafe_b64encode
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.conftest import Kubectl
 from tests.support.fleet import submit
@@ -16,8 +19,8 @@ from tests.support.machines import ControllerProcess, controllers
 from tests.support.replica_proxy import ReplicaProxy
 from tests.support.tokens import create_account, service_account_token
 from tests.support.waiting import eventually
-from vmafx.auth.access import FAILURE_DECAY, MAX_FAILURES
-from vmafx.auth.reviews import AUDIENCE, MAX_CONCURRENT
+from vmafx.auth.access import MAX_FAILURES, TOKEN_FAILURE_DECAY
+from vmafx.auth.reviews import AUDIENCE, MAX_UNKNOWN
 from vmafx.devcluster import DevCluster
 from vmafx.kube import JOBS, Client, ObjectKey
 from vmafx.wire import controller_pb2 as wire
@@ -142,8 +145,8 @@ async def test_a_flood_of_invalid_tokens_blocks_neither_the_api_server_nor_other
     assert sum(codes.values()) == flood
     assert set(codes) <= {"UNAUTHENTICATED", "RESOURCE_EXHAUSTED"}
     reviews = token_review_count(kubectl) - before
-    expired = (time.monotonic() - started) / FAILURE_DECAY
-    assert 1 < reviews < MAX_FAILURES + MAX_CONCURRENT + 5 + expired
+    expired = (time.monotonic() - started) / TOKEN_FAILURE_DECAY
+    assert 1 < reviews < MAX_FAILURES + MAX_UNKNOWN + 5 + expired
 
 
 async def flood_with_invalid_tokens(controller: ControllerProcess, count: int) -> dict[str, int]:
@@ -161,3 +164,36 @@ async def flood_with_invalid_tokens(controller: ControllerProcess, count: int) -
 
         await asyncio.gather(*map(call, range(count)))
     return codes
+
+
+CONNECTIONS, CALLS = 42, 250  # more than 10,000 calls; a connection may have 256
+
+
+async def open_idle_calls(port: int, stack: AsyncExitStack) -> list[Any]:
+    """Calls without credentials on their own connection: watches of health, and calls whose message is not sent."""
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{port}", options))
+    health: Any = health_pb2_grpc.HealthStub(channel)
+    watches = [health.Watch(health_pb2.HealthCheckRequest()) for _ in range(CALLS // 2)]
+    path = "/vmafx.controller.v1.VmafxController"
+    half_open: list[Any] = [channel.stream_unary(f"{path}/Heartbeat")() for _ in range(CALLS - len(watches))]
+    await health.Check(health_pb2.HealthCheckRequest())  # sent last: the server has seen the others
+    return [*watches, *half_open]
+
+
+async def test_idle_calls_of_strangers_do_not_block_agents(
+    cluster: DevCluster, client: Client, namespace: str, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    metadata = (("authorization", f"Bearer {await authorized_agent_token(client, kubectl, namespace)}"),)
+    with controllers(cluster, namespace, tmp_path, "--auth", "token") as (controller,):
+        await controller.ready()
+        async with AsyncExitStack() as stack, controller_stub(controller.grpc) as stub:
+            session = await stub.RegisterNode(wire.RegisterNodeRequest(name="own-node"), metadata=metadata)
+            me: dict[str, Any] = {"node_id": session.node_id, "session_token": session.session_token}
+            calls = [call for _ in range(CONNECTIONS) for call in await open_idle_calls(controller.grpc, stack)]
+            assert len(calls) > 10_000
+            assert (await stub.Heartbeat(wire.HeartbeatRequest(**me), metadata=metadata)).ok
+            pulled = await stub.PullWork(wire.PullWorkRequest(**me), metadata=metadata)
+            assert not pulled.HasField("job")
+            for call in calls:
+                call.cancel()

@@ -115,7 +115,7 @@ async def test_a_token_is_accepted_over_http_and_grpc(
                 await stub.RegisterNode(
                     wire.RegisterNodeRequest(name="box"), metadata=(("authorization", f"Bearer {token}"),)
                 )
-            await check_health_and_reflection(channel)
+            await check_health_and_reflection(channel, token)
         metrics = (await fetch(f"http://127.0.0.1:{running.http}/metrics")).body.decode()
         assert 'vmafx_controller_calls_total{code="OK",method="GetJob"} 1.0' in metrics
         assert 'vmafx_controller_calls_total{code="PERMISSION_DENIED",method="RegisterNode"} 1.0' in metrics
@@ -137,14 +137,15 @@ async def test_a_token_is_accepted_over_http_and_grpc(
         assert running.log_lines()[-1]["msg"] == "stopped"
 
 
-async def check_health_and_reflection(channel: grpc.aio.Channel) -> None:
+async def check_health_and_reflection(channel: grpc.aio.Channel, token: str) -> None:
     """The calls of load balancers and grpcurl."""
     health: Any = health_pb2_grpc.HealthStub(channel)
     healthy = await health.Check(health_pb2.HealthCheckRequest(service="vmafx.controller.v1.VmafxController"))
     assert healthy.status == health_pb2.HealthCheckResponse.SERVING
     request = reflection_pb2.ServerReflectionRequest(list_services="")
     stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[arg-type]
-    async for reply in stub.ServerReflectionInfo(iter([request])):
+    assert await stub.ServerReflectionInfo(iter([request])).code() is grpc.StatusCode.UNAUTHENTICATED
+    async for reply in stub.ServerReflectionInfo(iter([request]), metadata=(("authorization", f"Bearer {token}"),)):
         services = [service.name for service in reply.list_services_response.service]
         assert "vmafx.controller.v1.VmafxController" in services
         break

@@ -17,7 +17,7 @@ from vmafx.api.meta import ObjectMeta
 from vmafx.auth.access import InsecureAccess
 from vmafx.auth.credentials import CallerCredentials
 from vmafx.clock import utc_now
-from vmafx.controller import registry, results
+from vmafx.controller import dispatch, registry, results
 from vmafx.controller.caches import make_caches
 from vmafx.controller.registry import AgentDescription, AgentRegistry
 from vmafx.controller.results import ResultRecorder
@@ -448,6 +448,24 @@ async def test_a_stream_has_each_state_of_a_job_that_it_asks_for(
                 if job.status == wire.COMPLETED:
                     break
         assert set(seen) == {wire.RUNNING, wire.COMPLETED}
+
+
+async def test_one_of_too_many_long_polls_of_a_node_ends(
+    client: Client, namespace: str, stub: VmafxControllerStub
+) -> None:
+    agent, other = Agent(stub, "box"), Agent(stub, "other")
+    await join(client, namespace, agent)
+    await join(client, namespace, other)
+    elsewhere = asyncio.create_task(other.pull())
+    polls = [asyncio.create_task(agent.pull()) for _ in range(dispatch.MAX_POLLS + 1)]
+    (ended,), waiting = await asyncio.wait(polls, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+    assert not ended.result().HasField("job")
+    assert (await agent.beat()).ok
+    assert len([poll for poll in waiting if not poll.done()]) == dispatch.MAX_POLLS
+    assert not elsewhere.done()
+    for poll in (elsewhere, *waiting):
+        poll.cancel()
+    await asyncio.gather(elsewhere, *waiting, return_exceptions=True)
 
 
 async def test_a_node_of_the_same_name_in_another_namespace_cannot_report_results(

@@ -1,0 +1,44 @@
+"""A limit on what is held at the same time, shared fairly between addresses or callers."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from vmafx.auth.credentials import host_of
+from vmafx.http.errors import StatusError
+
+
+def sharing_key(user: str, peer: str) -> str:
+    """Who holds what is limited: the user if it is known, the address otherwise."""
+    return f"user {user}" if user else f"address {host_of(peer)}"
+
+
+class FairLimit:
+    """At most `total` are held at once, and no key holds more than are free.
+
+    One key alone holds at most half, two hold at most a third each, and so on: what they leave free is for others.
+    """
+
+    def __init__(self, total: int, what: str) -> None:
+        self._total, self._what = total, what  # `what` is a plural noun, for the error
+        self._held: Counter[str] = Counter()
+        self._count = 0
+
+    @contextmanager
+    def hold(self, key: str, caller: str = "") -> Iterator[None]:
+        """Hold one during the `with`; StatusError if the key has its share already. `caller` is for the log."""
+        if self._held[key] >= self._total - self._count:
+            raise StatusError(
+                "RESOURCE_EXHAUSTED",
+                f"too many {self._what} at the same time; end some of yours, or try again later",
+                caller=caller,
+            )
+        self._held[key] += 1
+        self._count += 1
+        try:
+            yield
+        finally:
+            self._count -= 1
+            self._held[key] -= 1
+            if not self._held[key]:
+                del self._held[key]

@@ -1,0 +1,230 @@
+"""The limits of the gRPC server: calls without a message, watches, and callers that take more than their share."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple, cast
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from tests.support.inprocess_controller import LOCAL
+from tests.support.scripted_controller import ScriptedController
+from tests.support.waiting import eventually
+from vmafx.auth.access import Caller, InsecureAccess
+from vmafx.auth.credentials import CallerCredentials
+from vmafx.controller import grpc_messages, health, middleware
+from vmafx.controller.grpc_server import serve_grpc
+from vmafx.controller.middleware import CallLimits
+from vmafx.controller.servicer import ControllerServicer
+from vmafx.http.address import ListenAddress
+from vmafx.http.errors import StatusError
+from vmafx.wire import controller_pb2 as wire
+from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
+
+METHOD = "/vmafx.controller.v1.VmafxController"
+
+
+class TokenIsUser(InsecureAccess):
+    """The token of a caller is its name; without a token it is nobody."""
+
+    def known_user(self, credentials: CallerCredentials) -> str:
+        return credentials.token
+
+    async def authenticate(self, credentials: CallerCredentials) -> Caller:
+        if not credentials.token:
+            raise StatusError("UNAUTHENTICATED", "no token")
+        return Caller(credentials.token)
+
+
+class Server(NamedTuple):
+    calls: ScriptedController
+    channel: grpc.aio.Channel
+
+    @property
+    def stub(self) -> VmafxControllerStub:
+        return VmafxControllerStub(self.channel)
+
+    @property
+    def health(self) -> Any:
+        return health_pb2_grpc.HealthStub(self.channel)
+
+    def open_without_message(self, method: str = f"{METHOD}/Heartbeat", user: str = "") -> Any:
+        """A call that is open, and whose message is not sent."""
+        return self.channel.stream_unary(method)(metadata=bearer(user))
+
+    async def is_served(self, user: str = "") -> bool:
+        return (await self.stub.Heartbeat(wire.HeartbeatRequest(), metadata=bearer(user), timeout=20)).ok
+
+
+def bearer(user: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {user}"),) if user else ()
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[Server]:
+    calls, access = ScriptedController(), TokenIsUser()
+    servicer = CallLimits(access).wrap(cast("ControllerServicer", calls))
+    async with (
+        serve_grpc(ListenAddress(LOCAL, 0), None, servicer, access, 0.0) as port,
+        grpc.aio.insecure_channel(f"{LOCAL}:{port}", [("grpc.use_local_subchannel_pool", 1)]) as channel,
+    ):
+        yield Server(calls, channel)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with serving() as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    "method",
+    [f"{METHOD}/Heartbeat", f"{METHOD}/StreamJobs", "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"],
+)
+async def test_a_call_whose_message_does_not_arrive_ends(
+    server: Server, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr(grpc_messages, "MESSAGE_TIMEOUT", 0.1)
+    async with asyncio.timeout(20):
+        assert await server.open_without_message(method).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert await server.is_served()
+    assert [one.call for one in server.calls.received] == ["Heartbeat"]
+
+
+async def test_a_call_without_a_message_or_with_a_malformed_one_is_invalid(server: Server) -> None:
+    empty = server.open_without_message()
+    await empty.done_writing()
+    assert await empty.code() is grpc.StatusCode.INVALID_ARGUMENT
+    malformed: Any = server.channel.unary_unary(f"{METHOD}/Heartbeat")
+    assert await malformed(b"\xff\xff").code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert await server.is_served()
+
+
+async def test_calls_without_a_message_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_messages, "MAX_WAITING", 8)
+    async with serving() as server:
+        calls = [server.open_without_message() for _ in range(30)]
+        for user in ("", "", "alice"):
+            assert await server.is_served(user)  # also proves that the server has seen the others
+        await eventually(lambda: sum(not call.done() for call in calls) <= 4, "most of the calls have ended")
+        ended = [call for call in calls if call.done()]
+        assert len(ended) < len(calls)
+        assert {await call.code() for call in ended} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        for call in calls:
+            call.cancel()
+
+
+async def test_a_known_caller_without_messages_ends_only_its_own_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_messages, "MAX_WAITING", 8)
+    async with serving() as server:
+        others = [server.open_without_message(user="bob") for _ in range(2)]
+        assert await server.is_served("bob")
+        calls = [server.open_without_message(user="alice") for _ in range(30)]
+        assert await server.is_served("alice")
+        await eventually(lambda: sum(not call.done() for call in calls) <= 3, "most of the calls have ended")
+        assert not [call for call in others if call.done()]
+        for call in others + calls:
+            call.cancel()
+
+
+async def test_health_watches_are_limited_per_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "MAX_WATCHES", 6)
+    request = health_pb2.HealthCheckRequest()
+    async with serving() as server:
+        watches = [server.health.Watch(request) for _ in range(3)]
+        for watch in watches:
+            assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        refused = server.health.Watch(request)
+        assert await refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert (await server.health.Check(request)).status == health_pb2.HealthCheckResponse.SERVING
+        assert await server.is_served()
+        watches.pop().cancel()
+
+        async def has_room() -> bool:
+            watches.append(server.health.Watch(request))
+            return await watches[-1].read() is not grpc.aio.EOF
+
+        await eventually(lambda: _succeeds(has_room()), "there is room again")
+        for watch in watches:
+            watch.cancel()
+
+
+async def _succeeds(call: Any) -> bool:
+    try:
+        return bool(await call)
+    except grpc.aio.AioRpcError:
+        return False
+
+
+async def test_the_health_of_an_unknown_service() -> None:
+    request = health_pb2.HealthCheckRequest(service="nosuch")
+    async with serving() as server:
+        with pytest.raises(grpc.aio.AioRpcError, match="no service is called 'nosuch'") as error:
+            await server.health.Check(request)
+        assert error.value.code() is grpc.StatusCode.NOT_FOUND
+        watch = server.health.Watch(request)
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        watch.cancel()
+
+
+async def test_a_watch_learns_that_the_server_stops() -> None:
+    calls, access = ScriptedController(), TokenIsUser()
+    async with asyncio.timeout(20):
+        async with serve_grpc(ListenAddress(LOCAL, 0), None, cast("ControllerServicer", calls), access, 20.0) as port:
+            channel = grpc.aio.insecure_channel(f"{LOCAL}:{port}", [("grpc.use_local_subchannel_pool", 1)])
+            watch = Server(calls, channel).health.Watch(health_pb2.HealthCheckRequest())
+            assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert await watch.read() is grpc.aio.EOF
+        await channel.close()
+
+
+async def test_reflection_is_for_authenticated_callers(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub: Any = reflection_pb2_grpc.ServerReflectionStub(server.channel)  # type: ignore[arg-type]
+    request = reflection_pb2.ServerReflectionRequest(list_services="")
+    assert await stub.ServerReflectionInfo(iter([request])).code() is grpc.StatusCode.UNAUTHENTICATED
+    call = stub.ServerReflectionInfo(metadata=bearer("alice"))
+    await call.write(request)
+    services = {service.name for service in (await call.read()).list_services_response.service}
+    assert services == {
+        "vmafx.controller.v1.VmafxController",
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+    }
+    monkeypatch.setattr(grpc_messages, "MESSAGE_TIMEOUT", 0.1)
+    await call.write(request)
+    await call.read()
+    assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_a_caller_cannot_take_all_long_polls_nor_block_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "MAX_PULLS", 8)
+
+    async def wait() -> wire.PullWorkResponse:
+        await asyncio.sleep(3600)
+        return wire.PullWorkResponse()
+
+    async with serving() as server:
+        server.calls.answers["PullWork"] = wait
+        pulls = [server.stub.PullWork(wire.PullWorkRequest(), metadata=bearer("alice")) for _ in range(4)]
+        await eventually(lambda: len(server.calls.received) == 4, "the pulls wait")
+        with pytest.raises(grpc.aio.AioRpcError, match="too many PullWork calls at the same time") as error:
+            await server.stub.PullWork(wire.PullWorkRequest(), metadata=bearer("alice"))
+        assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await server.is_served("alice")
+        pulls.append(server.stub.PullWork(wire.PullWorkRequest(), metadata=bearer("bob")))
+        await eventually(lambda: len(server.calls.received) == 6, "the pull of another caller waits")
+        for pull in pulls:
+            pull.cancel()
+
+
+async def test_a_call_that_lasts_is_authenticated_before_it_is_counted(server: Server) -> None:
+    with pytest.raises(grpc.aio.AioRpcError, match="no token"):
+        await server.stub.PullWork(wire.PullWorkRequest())
+    assert await server.stub.StreamJobs(wire.StreamJobsRequest()).code() is grpc.StatusCode.UNAUTHENTICATED
+    assert not server.calls.received
+    jobs = [job.id async for job in server.stub.StreamJobs(wire.StreamJobsRequest(), metadata=bearer("alice"))]
+    assert jobs == ["one", "two"]

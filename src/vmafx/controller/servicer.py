@@ -2,12 +2,12 @@
 
 import math
 import re
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 
 import msgspec
 
-from vmafx.api.job import JobProgress
+from vmafx.api.job import JobProgress, VmafxJob
 from vmafx.auth.access import AccessControl
 from vmafx.auth.credentials import CallerCredentials
 from vmafx.controller.dispatch import WorkDispatcher
@@ -62,15 +62,11 @@ class ControllerServicer:
         return wire.SubmitJobResponse(job_id=meta.uid, namespace=meta.namespace, name=meta.name)
 
     async def GetJob(self, request: wire.GetJobRequest, credentials: CallerCredentials) -> wire.Job:
-        await self._access.authenticate(credentials)
-        job = await self._parts.jobs.get(request.job_id)
-        await self._access.authorize(credentials, "get", "vmafxjobs", job.metadata.namespace, job.metadata.name)
+        job = await self._authorized_job(request.job_id, request.namespace, "get", credentials)
         return job_message(job, request.job_id)
 
     async def CancelJob(self, request: wire.CancelJobRequest, credentials: CallerCredentials) -> wire.CancelJobResponse:
-        await self._access.authenticate(credentials)
-        job = await self._parts.jobs.get(request.job_id)
-        await self._access.authorize(credentials, "patch", "vmafxjobs", job.metadata.namespace, job.metadata.name)
+        job = await self._authorized_job(request.job_id, request.namespace, "patch", credentials)
         ok, message = await self._parts.jobs.cancel(job)
         return wire.CancelJobResponse(ok=ok, message=message)
 
@@ -194,6 +190,30 @@ class ControllerServicer:
             )
         return namespace
 
+    async def _authorized_job(self, job_id: str, namespace: str, verb: str, credentials: CallerCredentials) -> VmafxJob:
+        """The job with this ID; it is neither searched nor read before the caller is authorized."""
+        jobs = self._parts.jobs
+        key = jobs.known_key(job_id, namespace)
+        if key is None:
+            key = await jobs.search(job_id, await self._authorize_search(namespace, verb, credentials))
+        await self._access.authorize(credentials, verb, "vmafxjobs", key.namespace, key.name)
+        return await jobs.get(job_id, key)
+
+    async def _authorize_search(self, namespace: str, verb: str, credentials: CallerCredentials) -> str:
+        """The namespace to search for a job: one in which the caller may read or cancel every job; empty: all."""
+        if not namespace and not self._parts.only_namespace:
+            try:
+                await self._access.authorize(credentials, verb, "vmafxjobs", "")
+            except StatusError as error:
+                if error.code != "PERMISSION_DENIED":
+                    raise
+            else:
+                return ""
+        searched = self._namespace(namespace)
+        with _advise_if_denied("" if namespace else "; if the job is in another namespace, give that one"):
+            await self._access.authorize(credentials, verb, "vmafxjobs", searched)
+        return searched
+
     async def _authorize_agent(self, credentials: CallerCredentials, node: ObjectKey) -> None:
         await self._access.authorize(credentials, "patch", "vmafxnodes", node.namespace, node.name, "status")
 
@@ -210,6 +230,17 @@ class ControllerServicer:
         if await self._parts.registry.session_state(session) != "current":
             raise _invalid_session()
         return session
+
+
+@contextmanager
+def _advise_if_denied(advice: str) -> Iterator[None]:
+    """Append what to do to the message of a denial."""
+    try:
+        yield
+    except StatusError as error:
+        if error.code != "PERMISSION_DENIED":
+            raise
+        raise StatusError(error.code, f"{error.message}{advice}", caller=error.caller) from error
 
 
 def _invalid_session() -> StatusError:

@@ -98,9 +98,16 @@ class ControllerServicer:
             fps=request.fps,
             labels=dict(request.labels),
         )
-        session, capacity = await self._parts.registry.register(node, machine)
-        token = self._parts.sessions.sign(session)
-        return wire.RegisterNodeResponse(node_id=str(node), session_token=token, capacity=capacity)
+
+        async def authorize_creation() -> None:
+            with _advise_if_denied(", and this VmafxNode does not exist: create it, or grant the permission"):
+                await self._access.authorize(credentials, "create", "vmafxnodes", node.namespace, node.name)
+
+        registered = await self._parts.registry.register(node, machine, authorize_creation)
+        token = self._parts.sessions.sign(registered.session)
+        return wire.RegisterNodeResponse(
+            node_id=str(node), session_token=token, capacity=registered.capacity, message=registered.message
+        )
 
     async def Heartbeat(self, request: wire.HeartbeatRequest, credentials: CallerCredentials) -> wire.HeartbeatResponse:
         async with self._parts.registry.heartbeat_timeout():

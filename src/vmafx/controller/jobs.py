@@ -15,6 +15,7 @@ from vmafx.clock import loop_time
 from vmafx.controller.caches import ControllerCaches
 from vmafx.controller.errors import invalid_object, namespace_not_found
 from vmafx.controller.messages import is_cancelled
+from vmafx.controller.paths import SubmittedSpec, with_uris
 from vmafx.http.errors import StatusError
 from vmafx.jobs.attempt import uid_of
 from vmafx.kube import JOBS, NAMESPACES, Client, ObjectKey, key_of
@@ -85,10 +86,13 @@ class ClientJobs:
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.popitem(last=False)
 
-    async def submit(self, namespace: str, name: str, spec: dict[str, Any]) -> VmafxJob:
+    async def submit(self, namespace: str, name: str, submitted: SubmittedSpec) -> VmafxJob:
         """Create a VmafxJob; the API server validates the spec."""
-        meta = {"name": name} if name else {"generateName": "job-"}
-        body: UntypedObject = {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "metadata": meta, "spec": spec}
+        meta: dict[str, Any] = {"name": name} if name else {"generateName": "job-"}
+        meta["annotations"] = submitted.annotations
+        body: UntypedObject = {
+            "apiVersion": JOBS.api_version, "kind": JOBS.kind, "metadata": meta, "spec": submitted.spec,
+        }  # fmt: skip
         try:
             created = await self._client.create(UNTYPED, body, namespace)
         except AlreadyExists as error:
@@ -177,7 +181,7 @@ class ClientJobs:
         return True, ""
 
 
-def job_spec(reference: str, distorted: str, model: str, backend: str, spec_json: str) -> dict[str, Any]:
+def job_spec(reference: str, distorted: str, model: str, backend: str, spec_json: str) -> SubmittedSpec:
     """The spec of a VmafxJob from the fields of a request; a field given twice must have the same value."""
     spec: dict[str, Any] = {}
     if spec_json:
@@ -196,7 +200,7 @@ def job_spec(reference: str, distorted: str, model: str, backend: str, spec_json
             "INVALID_ARGUMENT",
             f"missing fields: {', '.join(missing)}; give the URI of each clip, such as file:///clips/a.mp4",
         )
-    return spec
+    return with_uris(spec)
 
 
 def _job_not_found(job_id: str) -> StatusError:

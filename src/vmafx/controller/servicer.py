@@ -139,7 +139,7 @@ class ControllerServicer:
         session = await self._current_session(request.node_id, request.session_token, credentials)
         if not request.HasField("running_job_ids"):  # an old agent
             claimed = await self._parts.dispatcher.claim(session)
-            return wire.PullWorkResponse(job=work_message(claimed) if claimed is not None else None)
+            return wire.PullWorkResponse(job=work_message(claimed, old_agent=True) if claimed is not None else None)
         pulled = await self._parts.dispatcher.pull(
             session.node,
             _reported(request.running_job_ids),

@@ -64,6 +64,7 @@ async def controller_replica(
     home: str = "",
     trainers: str = DEFAULT_ADDRESS,
     metrics: Metrics | None = None,
+    max_capacity: int = 64,
     now: Callable[[], datetime] = utc_now,
     clock: Callable[[], float] = loop_time,
 ) -> AsyncIterator[Replica]:
@@ -76,7 +77,7 @@ async def controller_replica(
         access=doors or InsecureAccess(),
         sessions=sessions,
         jobs=ClientJobs(client, cached),
-        registry=AgentRegistry(client, cached, sessions, now),
+        registry=AgentRegistry(client, cached, sessions, max_capacity, now),
         dispatcher=WorkDispatcher(client, cached, now, clock),
         results=ResultRecorder(client, cached, events, metrics, now),
         samples=SampleForwarder(cached, SampleKeys(client), trainers, metrics, clock),
@@ -135,12 +136,12 @@ class Agent:
         self.me: dict[str, Any] = {}
         self.node_capacity = 0
 
-    async def register(self, **more: Any) -> None:
-        session = await self._stub.RegisterNode(
-            wire.RegisterNodeRequest(name=self.name, capability=self._capability, **more)
-        )
+    async def register(self, **more: Any) -> wire.RegisterNodeResponse:
+        fields = {"name": self.name, "capability": self._capability, **more}
+        session = await self._stub.RegisterNode(wire.RegisterNodeRequest(**fields))
         self.me = {"node_id": session.node_id, "session_token": session.session_token}
         self.node_capacity = session.capacity
+        return session
 
     def _running(self) -> wire.RunningJobs:
         return wire.RunningJobs(jobs=[wire.RunningJob(id=one, name=name) for one, name in self.running.items()])

@@ -47,6 +47,7 @@ class MemoryController(VmafxControllerServicer):
         self.stops: set[str] = set()
         self.sessions: set[str] = set()
         self.superseded = False
+        self.message = ""  # in the reply to a registration
         self.refusals: dict[str, grpc.StatusCode] = {}  # by method: the status that it fails with
         self.lost: set[str] = set()  # methods whose reply is lost, after the call has taken effect
         self.old = False  # behave like an original controller, without the fields from 100 up
@@ -138,7 +139,7 @@ class MemoryController(VmafxControllerServicer):
             node_id=f"{request.namespace or 'default'}/{request.name}", session_token=token
         )
         if not self.old:
-            reply.capacity = request.capability.concurrency
+            reply.capacity, reply.message = request.capability.concurrency, self.message
         return reply
 
     async def Heartbeat(self, request: wire.HeartbeatRequest, context: Context) -> wire.HeartbeatResponse:

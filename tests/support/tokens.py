@@ -15,6 +15,9 @@ from vmafx.kube.credentials import StaticToken
 from vmafx.kube.resources import UntypedObject
 
 ACCOUNTS: Resource[UntypedObject] = Resource("", "v1", "serviceaccounts", "ServiceAccount", dict)
+RBAC = "rbac.authorization.k8s.io"
+ROLES: Resource[UntypedObject] = Resource(RBAC, "v1", "roles", "Role", dict)
+BINDINGS: Resource[UntypedObject] = Resource(RBAC, "v1", "rolebindings", "RoleBinding", dict)
 
 
 async def service_account_token(client: Client, key: ObjectKey, audience: str = "") -> str:
@@ -31,6 +34,18 @@ async def create_account(client: Client, key: ObjectKey) -> str:
     body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": key.name}}
     uid: str = (await client.create(ACCOUNTS, body, key.namespace))["metadata"]["uid"]
     return uid
+
+
+async def grant(client: Client, account: ObjectKey, *rules: dict[str, list[str]]) -> None:
+    """Create an account with a role of these rules in its namespace."""
+    await create_account(client, account)
+    meta, api = {"name": account.name}, f"{RBAC}/v1"
+    role = {"apiVersion": api, "kind": "Role", "metadata": meta, "rules": list(rules)}
+    await client.create(ROLES, role, account.namespace)
+    subject = {"kind": "ServiceAccount", "name": account.name, "namespace": account.namespace}
+    reference = {"apiGroup": RBAC, "kind": "Role", "name": account.name}
+    body = {"apiVersion": api, "kind": "RoleBinding", "metadata": meta, "subjects": [subject], "roleRef": reference}
+    await client.create(BINDINGS, body, account.namespace)
 
 
 def resigned(token: str, signing_key: Path, **claims: Any) -> str:

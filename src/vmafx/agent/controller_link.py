@@ -22,6 +22,7 @@ from vmafx.jobs.attempt import AttemptSpec
 from vmafx.jobs.worker_process import WorkerTask
 from vmafx.logs import log
 from vmafx.scoring.result import Progress
+from vmafx.text import one_line
 from vmafx.wire import client
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.client import CallError, ControllerClient, Endpoint, NotTls
@@ -96,6 +97,8 @@ class ControllerLink:
 
     async def register(self, request: wire.RegisterNodeRequest) -> AgentSession:
         response = await self._call("RegisterNode", request, wire.RegisterNodeResponse, CALL_TIMEOUT)
+        if response.message:
+            log.warn("registration changed by the controller", message=one_line(response.message))
         return AgentSession(response.node_id, response.session_token, response.capacity)
 
     async def heartbeat(

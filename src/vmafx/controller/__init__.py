@@ -16,6 +16,7 @@ operator places jobs and creates Pods.
     messages.py       VmafxJobs as protobuf messages
     middleware.py     metrics, limits and the rejection log around every call
     openapi.py        the OpenAPI document
+    paths.py          clips by absolute path, for old clients and old agents
     rbac.py           permissions of the controller and of its callers
     registry.py       registration and heartbeats of agents
     results.py        progress and results from agents

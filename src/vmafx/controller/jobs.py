@@ -1,18 +1,21 @@
 """Jobs for clients: submit, get, cancel, and stream changes."""
 
 import asyncio
+import re
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from vmafx.api.job import FINISHED, JobView, VmafxJob
+from vmafx.auth.cache import ExpiringCache
 from vmafx.clock import loop_time
 from vmafx.controller.caches import ControllerCaches
 from vmafx.controller.errors import invalid_object, namespace_not_found
 from vmafx.controller.messages import is_cancelled
+from vmafx.controller.paths import SubmittedSpec, with_uris
 from vmafx.http.errors import StatusError
 from vmafx.jobs.attempt import uid_of
 from vmafx.kube import JOBS, NAMESPACES, Client, ObjectKey, key_of
@@ -23,8 +26,11 @@ from vmafx.runtime.store import ObjectChange
 
 MAX_SPEC = 1 << 16  # bytes
 MAX_STREAMS = 100  # open at the same time
-SCAN_INTERVAL = 10.0  # seconds, at least, between two scans of all jobs
+SEARCH_INTERVAL = 5.0  # seconds, at least, between two lists of jobs for searches
+MISSING_TTL = 60.0  # seconds for which a job that a list did not have is not searched again
 MAX_REMEMBERED = 100_000  # keys of jobs outside the cache
+MAX_MISSING = 10_000
+UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 UNTYPED = JOBS.decoded_as(dict)
 
 
@@ -38,17 +44,35 @@ class _JobHead(msgspec.Struct):
     metadata: _JobMeta
 
 
+JOB_HEADS = JOBS.decoded_as(_JobHead)
+
+
+class _FullList(NamedTuple):
+    """The last list of jobs that was read to its end."""
+
+    namespace: str  # empty: all
+    started: float
+    ended: float
+    is_remembered: bool  # all its jobs are
+
+    def answers(self, namespace: str, called_at: float) -> bool:
+        """Whether a job that a call searched for, and that is not remembered, does not exist."""
+        return self.namespace in {"", namespace} and self.started >= called_at and self.is_remembered
+
+
 class ClientJobs:
     """Jobs by their uid, which is the ID that clients know.
 
-    The cache has the unfinished jobs. The keys of others are remembered when they finish, or found by a scan.
+    The cache has the unfinished jobs. The keys of others are remembered when they are submitted here and when they
+    finish, or found by a search.
     """
 
     def __init__(self, client: Client, caches: ControllerCaches) -> None:
         self._client, self._caches = client, caches
         self._remembered: OrderedDict[str, ObjectKey] = OrderedDict()  # by uid; the oldest first
-        self._scanned_at: float | None = None
-        self._scan_lock = asyncio.Lock()
+        self._missing: ExpiringCache[tuple[str, str], bool] = ExpiringCache(MAX_MISSING, loop_time)  # namespace, uid
+        self._last_list: _FullList | None = None
+        self._search_lock = asyncio.Lock()
         caches.jobs.on_change(self._job_changed)
 
     def _job_changed(self, change: ObjectChange[JobView]) -> None:
@@ -62,10 +86,13 @@ class ClientJobs:
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.popitem(last=False)
 
-    async def submit(self, namespace: str, name: str, spec: dict[str, Any]) -> VmafxJob:
+    async def submit(self, namespace: str, name: str, submitted: SubmittedSpec) -> VmafxJob:
         """Create a VmafxJob; the API server validates the spec."""
-        meta = {"name": name} if name else {"generateName": "job-"}
-        body: UntypedObject = {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "metadata": meta, "spec": spec}
+        meta: dict[str, Any] = {"name": name} if name else {"generateName": "job-"}
+        meta["annotations"] = submitted.annotations
+        body: UntypedObject = {
+            "apiVersion": JOBS.api_version, "kind": JOBS.kind, "metadata": meta, "spec": submitted.spec,
+        }  # fmt: skip
         try:
             created = await self._client.create(UNTYPED, body, namespace)
         except AlreadyExists as error:
@@ -79,11 +106,54 @@ class ClientJobs:
             raise namespace_not_found(namespace) from error
         except Forbidden as error:  # a quota or an admission policy: the caller was already authorized
             raise StatusError("FAILED_PRECONDITION", str(error)) from error
-        return msgspec.convert(created, VmafxJob)
+        job = msgspec.convert(created, VmafxJob)
+        self._remember(job.metadata.uid, key_of(job))  # the cache may not have it yet
+        return job
 
-    async def get(self, job_id: str) -> VmafxJob:
-        """By its uid, or by the name of one of its attempts."""
-        key = await self._find_key(job_id)
+    def known_key(self, job_id: str, namespace: str = "") -> ObjectKey | None:
+        """The key of a job, by its uid or the ID of one of its attempts, if this replica has seen the job."""
+        if (job := self._caches.find_job(job_id)) is not None:
+            key: ObjectKey | None = key_of(job)
+        else:
+            key = self._remembered.get(job_id) or self._remembered.get(uid_of(job_id))
+        return key if key is not None and namespace in {"", key.namespace} else None
+
+    async def search(self, job_id: str, namespace: str) -> ObjectKey:
+        """Find a job that this replica has not seen, such as one that finished before it started, by listing all jobs.
+
+        Lists are read one at a time, with a pause between them. A job that is not in a list which was started after
+        the call does not exist, so calls that wait share the next list.
+        """
+        called_at, attempt_of = loop_time(), uid_of(job_id)
+        uid = attempt_of if UID.fullmatch(attempt_of) else job_id
+        if not UID.fullmatch(uid) or self._missing.get((namespace, uid)):
+            raise _job_not_found(job_id)
+        async with self._search_lock:
+            key, last = self.known_key(uid, namespace), self._last_list
+            if key is None and not (last is not None and last.answers(namespace, called_at)):
+                if last is not None:
+                    await asyncio.sleep(last.ended + SEARCH_INTERVAL - loop_time())
+                key = self.known_key(uid, namespace) or await self._list_until(uid, namespace)
+        if key is None:
+            self._missing.put((namespace, uid), True, loop_time() + MISSING_TTL)
+            raise _job_not_found(job_id)
+        return key
+
+    async def _list_until(self, uid: str, namespace: str) -> ObjectKey | None:
+        """List jobs until the one with this uid, and remember all of them."""
+        started, count = loop_time(), 0
+        async with aclosing(self._client.pages(JOB_HEADS, namespace, metadata_only=True)) as pages:
+            async for page in pages:
+                count += len(page.items)
+                for job in page.items:
+                    self._remember(job.metadata.uid, key_of(job))
+                if uid in self._remembered:
+                    return self._remembered[uid]
+        self._last_list = _FullList(namespace, started, loop_time(), is_remembered=count < MAX_REMEMBERED // 2)
+        return None
+
+    async def get(self, job_id: str, key: ObjectKey) -> VmafxJob:
+        """The job with this ID, which was found under `key`."""
         try:
             job = await self._client.get(JOBS, key)
         except NotFound as error:
@@ -110,33 +180,8 @@ class ClientJobs:
             raise _job_not_found(job.metadata.uid) from error
         return True, ""
 
-    async def _find_key(self, job_id: str) -> ObjectKey:
-        if (job := self._caches.find_job(job_id)) is not None:
-            return key_of(job)
-        key = self._remembered.get(job_id) or self._remembered.get(uid_of(job_id))
-        key = key or await self._scan({job_id, uid_of(job_id)})
-        if key is None:
-            raise _job_not_found(job_id)
-        return key
 
-    async def _scan(self, uids: set[str]) -> ObjectKey | None:
-        """List all jobs, which is the only way to find one that finished before this process started."""
-        async with self._scan_lock:
-            for uid in uids & self._remembered.keys():  # a concurrent call has found it
-                return self._remembered[uid]
-            if self._scanned_at is not None and loop_time() - self._scanned_at < SCAN_INTERVAL:
-                return None
-            async for page in self._client.pages(JOBS.decoded_as(_JobHead), self._caches.jobs.namespace):
-                for job in page.items:
-                    key = key_of(job)
-                    self._remember(job.metadata.uid, key)
-                    if job.metadata.uid in uids:
-                        return key
-            self._scanned_at = loop_time()
-            return None
-
-
-def job_spec(reference: str, distorted: str, model: str, backend: str, spec_json: str) -> dict[str, Any]:
+def job_spec(reference: str, distorted: str, model: str, backend: str, spec_json: str) -> SubmittedSpec:
     """The spec of a VmafxJob from the fields of a request; a field given twice must have the same value."""
     spec: dict[str, Any] = {}
     if spec_json:
@@ -155,7 +200,7 @@ def job_spec(reference: str, distorted: str, model: str, backend: str, spec_json
             "INVALID_ARGUMENT",
             f"missing fields: {', '.join(missing)}; give the URI of each clip, such as file:///clips/a.mp4",
         )
-    return spec
+    return with_uris(spec)
 
 
 def _job_not_found(job_id: str) -> StatusError:

@@ -59,7 +59,7 @@ async def run(settings: ControllerSettings, stop: asyncio.Event) -> None:
             access=access,
             sessions=(sessions := Sessions(await signing_key(client, default_namespace))),
             jobs=ClientJobs(client, caches),
-            registry=AgentRegistry(client, caches, sessions),
+            registry=AgentRegistry(client, caches, sessions, settings.max_agent_capacity),
             dispatcher=WorkDispatcher(client, caches),
             results=ResultRecorder(client, caches, events, metrics),
             samples=SampleForwarder(caches, SampleKeys(client), settings.trainer_address, metrics),

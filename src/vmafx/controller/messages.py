@@ -1,11 +1,14 @@
 """VmafxJobs as protobuf messages. Pure."""
 
+from collections.abc import Container
 from datetime import datetime
 
 import msgspec
 
 from vmafx.api.job import JobView, VmafxJob
 from vmafx.api.meta import Condition
+from vmafx.api.scoring import ScoringSpec
+from vmafx.controller.paths import PATH_FIELDS, path_of, submitted_paths
 from vmafx.jobs.state import attempt_spec
 from vmafx.wire import controller_pb2 as wire
 
@@ -14,15 +17,13 @@ STATES = {"Pending": wire.PENDING, "Running": wire.RUNNING, "Succeeded": wire.CO
 
 def job_message(job: VmafxJob, job_id: str = "") -> wire.Job:
     """A job for clients. `job_id` is the ID in the request, which may name an attempt; the reply repeats it."""
-    meta, spec, status = job.metadata, job.spec, job.status
+    meta, status = job.metadata, job.status
     unscheduled = _condition(job, "Scheduled", "False") if status.phase == "Pending" else None
     explanation = _condition(job, "Failed", "True") or unscheduled
     message = wire.Job(
         id=job_id or meta.uid,
         status=wire.CANCELLED if is_cancelled(job) else STATES[status.phase],
-        scoring=wire.ScoringParams(
-            reference=spec.reference, distorted=spec.distorted, model=spec.model, backend=spec.backend or ""
-        ),
+        scoring=_scoring(job.spec, submitted_paths(meta.annotations)),
         assigned_node=status.assignedNode or "",
         error=(status.message or "") if status.phase == "Failed" else "",
         created_at=_seconds(meta.creationTimestamp),
@@ -46,16 +47,17 @@ def is_cancelled(job: VmafxJob) -> bool:
     return failed is not None and failed.reason == "Cancelled"
 
 
-def work_message(job: JobView, samples_token: str = "") -> wire.Job:
-    """The current attempt of a job, for an agent; with a token if its samples are wanted."""
-    spec, attempt = job.spec, job.status.controllerJobID or ""
+def work_message(job: JobView, samples_token: str = "", *, old_agent: bool = False) -> wire.Job:
+    """The current attempt of a job, for an agent; with a token if its samples are wanted.
+
+    An old agent reads only the fields of the original service, in which files have paths.
+    """
+    attempt = job.status.controllerJobID or ""
     work = msgspec.structs.replace(attempt_spec(job, job.status.attempts - 1), id=attempt)
     return wire.Job(
         id=attempt,
         status=wire.RUNNING,
-        scoring=wire.ScoringParams(
-            reference=spec.reference, distorted=spec.distorted, model=spec.model, backend=spec.backend or ""
-        ),
+        scoring=_scoring(job.spec, PATH_FIELDS if old_agent else ()),
         assigned_node=job.status.assignedNode or "",
         created_at=_seconds(job.metadata.creationTimestamp),
         updated_at=_seconds(job.status.startedAt),
@@ -64,6 +66,13 @@ def work_message(job: JobView, samples_token: str = "") -> wire.Job:
         work=msgspec.json.encode(work).decode(),
         samples_token=samples_token,
     )
+
+
+def _scoring(spec: ScoringSpec, paths: Container[str]) -> wire.ScoringParams:
+    """The clips and the model, by path in the fields `paths`."""
+    values = {name: getattr(spec, name) for name in PATH_FIELDS}
+    values = {name: path_of(value) if name in paths else value for name, value in values.items()}
+    return wire.ScoringParams(**values, backend=spec.backend or "")
 
 
 def _condition(job: VmafxJob, kind: str, status: str) -> Condition | None:

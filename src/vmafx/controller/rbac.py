@@ -27,6 +27,7 @@ SESSION_KEY = (
     Permission(group="", resources=("secrets",), verbs=("get",), names=(SESSION_SECRET,)),
 )
 # Roles to bind to callers, checked by SubjectAccessReview. An agent's can be restricted to its own node by
-# resourceNames.
+# resourceNames. It does not include `create vmafxnodes`, without which an agent cannot register a node that does not
+# exist: bound without resourceNames, that would let agents create nodes with any podTemplate.
 AGENT = (Permission(group=GROUP, resources=("vmafxnodes/status",), verbs=("patch",)),)
 CLIENT = (Permission(group=GROUP, resources=("vmafxjobs",), verbs=(*READ, "create", "patch")),)

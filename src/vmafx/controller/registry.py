@@ -1,10 +1,10 @@
 """The VmafxNodes of agents: registration, sessions, and heartbeats written to their status."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -27,7 +27,7 @@ MAX_WRITTEN = 100_000  # sessions whose last write of a heartbeat is remembered
 HEARTBEAT_TIMEOUT = 8.0  # seconds for all requests of a heartbeat to the API server; the agent's timeout is 10
 PROBLEM_TTL = 30.0  # seconds that a failed write is reported; connected agents cause the next write sooner
 MAX_TRIES = 5
-MAX_CAPACITY, MAX_LABELS = 1024, 64
+MAX_LABELS = 64
 SessionState = Literal["current", "superseded", "unknown"]
 
 
@@ -41,23 +41,42 @@ class AgentDescription(msgspec.Struct, frozen=True):
     labels: Mapping[str, str] = {}
 
 
+class Registered(NamedTuple):
+    session: Session
+    capacity: int  # of the node
+    message: str = ""  # for the agent's log
+
+
 class AgentRegistry:
-    """The only writer of the agents' part of a node's status."""
+    """The only writer of the agents' part of a node's status. `max_capacity` limits nodes that agents create."""
 
     def __init__(
-        self, client: Client, caches: ControllerCaches, sessions: Sessions, now: Callable[[], datetime] = utc_now
+        self,
+        client: Client,
+        caches: ControllerCaches,
+        sessions: Sessions,
+        max_capacity: int,
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._client, self._caches, self._sessions, self._now = client, caches, sessions, now
+        self._max_capacity = max_capacity
         self._problem: tuple[str, float] | None = None  # the last failed write of a heartbeat, and its time
         # By session: this replica has written a heartbeat within HEARTBEAT_WRITE_INTERVAL.
         self._written: ExpiringCache[str, bool] = ExpiringCache(MAX_WRITTEN, loop_time)
 
-    async def register(self, name: ObjectKey, machine: AgentDescription) -> tuple[Session, int]:
-        """Start a session, which supersedes the node's previous one; return it with the node's capacity."""
+    async def register(
+        self, name: ObjectKey, machine: AgentDescription, authorize_creation: Callable[[], Awaitable[None]]
+    ) -> Registered:
+        """Start a session, which supersedes the node's previous one.
+
+        `authorize_creation` is called before a node is created: the labels and the capacity of a node decide which jobs
+        it gets, and their clips may be secret. An existing node is used as it is.
+        """
         _validate(name, machine)
         session = self._sessions.start(name)
         for _ in range(MAX_TRIES):
-            node = await self._get_or_create(name, machine)
+            node = await self._get(name) or await self._create(name, machine, authorize_creation)
+            _check_spec(node, name, machine)
             status: dict[str, Any] = {"agentSession": session.id, "lastHeartbeat": self._now(), "draining": None}
             if machine.device:
                 status["detectedDevice"] = one_line(machine.device)
@@ -69,29 +88,38 @@ class AgentRegistry:
             except (Conflict, NotFound):
                 continue
             self._written.put(session.id, True, loop_time() + HEARTBEAT_WRITE_INTERVAL)
-            return session, node.spec.capacity
+            return Registered(session, node.spec.capacity, self._limit_message(machine, node))
         raise StatusError("ABORTED", f"the VmafxNode {name} is being changed by others; register again")
 
-    async def _get_or_create(self, name: ObjectKey, machine: AgentDescription) -> NodeView:
-        """Create the VmafxNode if it does not exist; the spec of an existing one is not changed."""
-        node = await self._get(name)
-        if node is None:
-            spec = VmafxNodeSpec(
-                gpuVendor=msgspec.convert(machine.vendor, Vendor), capacity=machine.capacity, runtime="Agent"
-            )
-            labels = {**machine.labels, REGISTERED_BY: BY_AGENT}
-            new = VmafxNode(metadata=ObjectMeta(name=name.name, labels=labels), spec=spec)
-            try:
-                await self._client.create(NODES, new, name.namespace)
-            except AlreadyExists:
-                pass
-            except (Invalid, BadRequest) as error:
-                raise invalid_object(error) from error
-            except NotFound as error:
-                raise namespace_not_found(name.namespace) from error
-            node = await self._client.get(NODE_VIEW, name)
-        _check_spec(node, name, machine)
-        return node
+    async def _create(
+        self, name: ObjectKey, machine: AgentDescription, authorize_creation: Callable[[], Awaitable[None]]
+    ) -> NodeView:
+        await authorize_creation()
+        spec = VmafxNodeSpec(
+            gpuVendor=msgspec.convert(machine.vendor, Vendor),
+            capacity=min(machine.capacity, self._max_capacity),
+            runtime="Agent",
+        )
+        labels = {**machine.labels, REGISTERED_BY: BY_AGENT}
+        new = VmafxNode(metadata=ObjectMeta(name=name.name, labels=labels), spec=spec)
+        try:
+            await self._client.create(NODES, new, name.namespace)
+        except AlreadyExists:
+            pass
+        except (Invalid, BadRequest) as error:
+            raise invalid_object(error) from error
+        except NotFound as error:
+            raise namespace_not_found(name.namespace) from error
+        return await self._client.get(NODE_VIEW, name)
+
+    def _limit_message(self, machine: AgentDescription, node: NodeView) -> str:
+        """For an agent that asked for more than it may; not if an administrator chose the capacity of the node."""
+        if machine.capacity <= self._max_capacity or node.spec.capacity != self._max_capacity:
+            return ""
+        return (
+            f"capability.concurrency is {machine.capacity}, and the controller limits it to {self._max_capacity}; "
+            "an administrator can raise spec.capacity of the VmafxNode, or --max-agent-capacity of the controller"
+        )
 
     async def _get(self, name: ObjectKey) -> NodeView | None:
         try:
@@ -165,10 +193,8 @@ def _validate(name: ObjectKey, machine: AgentDescription) -> None:
             "INVALID_ARGUMENT",
             f"capability.gpu_vendor {machine.vendor[:100]!r} is unknown; use one of {', '.join(get_args(Vendor))}",
         )
-    if not 1 <= machine.capacity <= MAX_CAPACITY:
-        raise StatusError(
-            "INVALID_ARGUMENT", f"capability.concurrency is {machine.capacity}; it must be 1 to {MAX_CAPACITY}"
-        )
+    if machine.capacity < 1:
+        raise StatusError("INVALID_ARGUMENT", f"capability.concurrency is {machine.capacity}; it must be at least 1")
     if len(machine.labels) > MAX_LABELS:
         raise StatusError(
             "INVALID_ARGUMENT", f"there are {len(machine.labels)} labels; at most {MAX_LABELS} are accepted"

@@ -2,13 +2,13 @@
 
 import math
 import re
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from functools import partial
 
 import msgspec
 
-from vmafx.api.job import JobProgress
+from vmafx.api.job import JobProgress, VmafxJob
 from vmafx.auth.access import AccessControl
 from vmafx.auth.credentials import CallerCredentials
 from vmafx.auth.streams import while_authorized
@@ -64,15 +64,11 @@ class ControllerServicer:
         return wire.SubmitJobResponse(job_id=meta.uid, namespace=meta.namespace, name=meta.name)
 
     async def GetJob(self, request: wire.GetJobRequest, credentials: CallerCredentials) -> wire.Job:
-        await self._access.authenticate(credentials)
-        job = await self._parts.jobs.get(request.job_id)
-        await self._access.authorize(credentials, "get", "vmafxjobs", job.metadata.namespace, job.metadata.name)
+        job = await self._authorized_job(request.job_id, request.namespace, "get", credentials)
         return job_message(job, request.job_id)
 
     async def CancelJob(self, request: wire.CancelJobRequest, credentials: CallerCredentials) -> wire.CancelJobResponse:
-        await self._access.authenticate(credentials)
-        job = await self._parts.jobs.get(request.job_id)
-        await self._access.authorize(credentials, "patch", "vmafxjobs", job.metadata.namespace, job.metadata.name)
+        job = await self._authorized_job(request.job_id, request.namespace, "patch", credentials)
         ok, message = await self._parts.jobs.cancel(job)
         return wire.CancelJobResponse(ok=ok, message=message)
 
@@ -104,9 +100,16 @@ class ControllerServicer:
             fps=request.fps,
             labels=dict(request.labels),
         )
-        session, capacity = await self._parts.registry.register(node, machine)
-        token = self._parts.sessions.sign(session)
-        return wire.RegisterNodeResponse(node_id=str(node), session_token=token, capacity=capacity)
+
+        async def authorize_creation() -> None:
+            with _advise_if_denied(", and this VmafxNode does not exist: create it, or grant the permission"):
+                await self._access.authorize(credentials, "create", "vmafxnodes", node.namespace, node.name)
+
+        registered = await self._parts.registry.register(node, machine, authorize_creation)
+        token = self._parts.sessions.sign(registered.session)
+        return wire.RegisterNodeResponse(
+            node_id=str(node), session_token=token, capacity=registered.capacity, message=registered.message
+        )
 
     async def Heartbeat(self, request: wire.HeartbeatRequest, credentials: CallerCredentials) -> wire.HeartbeatResponse:
         async with self._parts.registry.heartbeat_timeout():
@@ -138,7 +141,7 @@ class ControllerServicer:
         session = await self._current_session(request.node_id, request.session_token, credentials)
         if not request.HasField("running_job_ids"):  # an old agent
             claimed = await self._parts.dispatcher.claim(session)
-            return wire.PullWorkResponse(job=work_message(claimed) if claimed is not None else None)
+            return wire.PullWorkResponse(job=work_message(claimed, old_agent=True) if claimed is not None else None)
         pulled = await self._parts.dispatcher.pull(
             session.node,
             _reported(request.running_job_ids),
@@ -196,6 +199,30 @@ class ControllerServicer:
             )
         return namespace
 
+    async def _authorized_job(self, job_id: str, namespace: str, verb: str, credentials: CallerCredentials) -> VmafxJob:
+        """The job with this ID; it is neither searched nor read before the caller is authorized."""
+        jobs = self._parts.jobs
+        key = jobs.known_key(job_id, namespace)
+        if key is None:
+            key = await jobs.search(job_id, await self._authorize_search(namespace, verb, credentials))
+        await self._access.authorize(credentials, verb, "vmafxjobs", key.namespace, key.name)
+        return await jobs.get(job_id, key)
+
+    async def _authorize_search(self, namespace: str, verb: str, credentials: CallerCredentials) -> str:
+        """The namespace to search for a job: one in which the caller may read or cancel every job; empty: all."""
+        if not namespace and not self._parts.only_namespace:
+            try:
+                await self._access.authorize(credentials, verb, "vmafxjobs", "")
+            except StatusError as error:
+                if error.code != "PERMISSION_DENIED":
+                    raise
+            else:
+                return ""
+        searched = self._namespace(namespace)
+        with _advise_if_denied("" if namespace else "; if the job is in another namespace, give that one"):
+            await self._access.authorize(credentials, verb, "vmafxjobs", searched)
+        return searched
+
     async def _authorize_agent(self, credentials: CallerCredentials, node: ObjectKey) -> None:
         await self._access.authorize(credentials, "patch", "vmafxnodes", node.namespace, node.name, "status")
 
@@ -212,6 +239,17 @@ class ControllerServicer:
         if await self._parts.registry.session_state(session) != "current":
             raise _invalid_session()
         return session
+
+
+@contextmanager
+def _advise_if_denied(advice: str) -> Iterator[None]:
+    """Append what to do to the message of a denial."""
+    try:
+        yield
+    except StatusError as error:
+        if error.code != "PERMISSION_DENIED":
+            raise
+        raise StatusError(error.code, f"{error.message}{advice}", caller=error.caller) from error
 
 
 def _invalid_session() -> StatusError:

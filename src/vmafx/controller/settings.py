@@ -4,7 +4,7 @@ from typing import Annotated
 
 from vmafx.http.address import ListenAddress
 from vmafx.logs import LEVELS, LogFormat, LogLevel
-from vmafx.settings import Setting, Settings, one_of
+from vmafx.settings import Setting, Settings, at_least, one_of
 from vmafx.training.address import TRAINER_ADDRESS
 
 PROGRAM = "vmafx controller"
@@ -54,6 +54,11 @@ class ControllerSettings(Settings):
     namespace: Annotated[str, Setting(
         "Namespace to serve (default: all).",
         flag="--namespace", variable="VMAFX_CONTROLLER_NAMESPACE", metavar="NAME",
+    )]
+    max_agent_capacity: Annotated[int, Setting(
+        "Maximum capacity of a VmafxNode that an agent creates; an agent that asks for more gets this many jobs.",
+        default="64",
+        flag="--max-agent-capacity", variable="VMAFX_CONTROLLER_MAX_AGENT_CAPACITY", parse=at_least(1), metavar="N",
     )]
     trainer_address: Annotated[str, TRAINER_ADDRESS]
     kubeconfig: Annotated[str, Setting(

@@ -13,7 +13,7 @@ from vmafx.kube.decoding import ListMeta, ListPage, UnreadableObject, decode, de
 from vmafx.kube.errors import Expired, NotFound
 from vmafx.kube.metrics import ClientMetrics
 from vmafx.kube.resources import ObjectKey, Resource, UntypedObject
-from vmafx.kube.transport import ApiRequest, Transport
+from vmafx.kube.transport import JSON, ApiRequest, Transport
 from vmafx.kube.watch import Watch
 
 T = TypeVar("T")
@@ -21,6 +21,7 @@ PAGE_SIZE = 500  # larger pages take more memory and save no time (bench/RESULTS
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 STRICT = "fieldValidation=Strict"  # reject unknown fields instead of dropping them
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
@@ -69,12 +70,23 @@ class Client:
         return ListPage(items, metadata, unreadable)
 
     async def pages(
-        self, resource: Resource[T], namespace: str = "", *, labels: str = "", fields: str = "", page: int = PAGE_SIZE
+        self,
+        resource: Resource[T],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        page: int = PAGE_SIZE,
+        metadata_only: bool = False,
     ) -> AsyncGenerator[ListPage[T]]:
-        """List page by page, with one page in memory at a time. Raises Expired if the continue token expires."""
+        """List page by page, with one page in memory at a time. Raises Expired if the continue token expires.
+
+        With `metadata_only` the server sends apiVersion, kind and metadata of each object, and nothing else.
+        """
+        path, accept = resource.collection(namespace), METADATA_LIST if metadata_only else JSON
         query = {**_selectors(labels, fields), **({"limit": str(page)} if page else {})}
         while True:
-            request = ApiRequest("GET", resource.collection(namespace), urlencode(query), idempotent=True)
+            request = ApiRequest("GET", path, urlencode(query), idempotent=True, accept=accept)
             part = decode_page(await self._transport.call(request), resource.model)
             yield part
             if not part.metadata.continue_:

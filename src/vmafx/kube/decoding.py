@@ -38,7 +38,7 @@ class ListPage(msgspec.Struct, Generic[T], frozen=True):
 
 
 class _RawPage(msgspec.Struct):
-    items: list[msgspec.Raw]
+    items: list[msgspec.Raw] | None  # null in an empty list of metadata
     metadata: ListMeta = ListMeta()
 
 
@@ -63,7 +63,7 @@ def decode_page(body: bytes, model: type[T]) -> ListPage[T]:
         raw = decode(body, _RawPage)
     items: list[T] = []
     unreadable: list[UnreadableObject] = []
-    for item in raw.items:
+    for item in raw.items or []:
         try:
             items.append(msgspec.json.decode(item, type=model))
         except msgspec.ValidationError as error:

@@ -33,6 +33,7 @@ from vmafx.kube.http1 import C, CallConnection, ConnectionPool, ResponseStream
 from vmafx.kube.metrics import ClientMetrics
 from vmafx.kube.tls import trust_context
 
+JSON = "application/json"
 MAX_CONNECTIONS = 40  # for calls; each stream has its own
 CONNECT_TIMEOUT = 10.0  # seconds
 RESPONSE_TIMEOUT = 60.0
@@ -42,7 +43,7 @@ FIRST_RETRY_DELAY, MAX_RETRY_DELAY = 0.1, 2.0
 MAX_RETRY_AFTER = 30.0  # seconds; a longer Retry-After is shortened to this
 _NO_RESPONSE = "<error>"  # client-go's label
 # No Accept-Encoding: compression costs both sides more CPU than it saves.
-_COMMON_HEADERS = "Accept: application/json\r\nUser-Agent: vmafx\r\n"
+_COMMON_HEADERS = "User-Agent: vmafx\r\n"
 
 
 def retry_delay(
@@ -75,9 +76,10 @@ class ApiRequest(msgspec.Struct, frozen=True):
     path: str
     query: str = ""
     body: bytes | None = None
-    content_type: str = "application/json"
+    content_type: str = JSON
     idempotent: bool = False
     timeout: float = RESPONSE_TIMEOUT
+    accept: str = JSON
 
 
 class Transport:
@@ -213,6 +215,7 @@ class Transport:
             raise RuntimeError("the client is not open: use `async with`")
         query = f"?{request.query}" if request.query else ""
         head = f"{request.method} {self._base_path}{request.path}{query}{self._header_start}"
+        head += f"Accept: {request.accept}\r\n"
         if authorization:
             head += _header("Authorization", authorization)
         if self._forwarded and (proxy_authorization := await self._config.proxy_credentials.header()):

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bvmafx/wire/controller.proto\x12\x13vmafx.controller.v1\"U\n\rScoringParams\x12\x11\n\treference\x18\x01 \x01(\t\x12\x11\n\tdistorted\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x04 \x01(\t\"=\n\x08Progress\x12\x0e\n\x06\x66rames\x18\x01 \x01(\x03\x12\x14\n\x0ctotal_frames\x18\x02 \x01(\x03\x12\x0b\n\x03\x66ps\x18\x03 \x01(\x01\"<\n\x0bRunningJobs\x12-\n\x04jobs\x18\x01 \x03(\x0b\x32\x1f.vmafx.controller.v1.RunningJob\"&\n\nRunningJob\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"\xe4\x03\n\x03Job\x12\n\n\x02id\x18\x01 \x01(\t\x12.\n\x06status\x18\x02 \x01(\x0e\x32\x1e.vmafx.controller.v1.JobStatus\x12\x33\n\x07scoring\x18\x03 \x01(\x0b\x32\".vmafx.controller.v1.ScoringParams\x12\x17\n\x0fpartial_results\x18\x04 \x03(\x01\x12\x15\n\rassigned_node\x18\x05 \x01(\t\x12\r\n\x05\x65rror\x18\x06 \x01(\t\x12\x12\n\ncreated_at\x18\x07 \x01(\x03\x12\x12\n\nupdated_at\x18\x08 \x01(\x03\x12\x13\n\x0b\x66inal_score\x18\t \x01(\x01\x12\x11\n\tnamespace\x18\x64 \x01(\t\x12\x0c\n\x04name\x18\x65 \x01(\t\x12\x0c\n\x04work\x18\x66 \x01(\t\x12/\n\x08progress\x18g \x01(\x0b\x32\x1d.vmafx.controller.v1.Progress\x12\x38\n\x08\x66\x65\x61tures\x18h \x03(\x0b\x32&.vmafx.controller.v1.Job.FeaturesEntry\x12\x0e\n\x06reason\x18i \x01(\t\x12\x15\n\rsamples_token\x18j \x01(\t\x1a/\n\rFeaturesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"K\n\x0eNodeCapability\x12\x12\n\ngpu_vendor\x18\x01 \x01(\t\x12\x10\n\x08\x62\x61\x63kends\x18\x02 \x03(\t\x12\x13\n\x0b\x63oncurrency\x18\x03 \x01(\x05\"v\n\x10SubmitJobRequest\x12\x33\n\x07scoring\x18\x01 \x01(\x0b\x32\".vmafx.controller.v1.ScoringParams\x12\x11\n\tnamespace\x18\x64 \x01(\t\x12\x0c\n\x04name\x18\x65 \x01(\t\x12\x0c\n\x04spec\x18\x66 \x01(\t\"D\n\x11SubmitJobResponse\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x64 \x01(\t\x12\x0c\n\x04name\x18\x65 \x01(\t\"\x1f\n\rGetJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"\"\n\x10\x43\x61ncelJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"0\n\x11\x43\x61ncelJobResponse\x12\n\n\x02ok\x18\x01 \x01(\x08\x12\x0f\n\x07message\x18\x02 \x01(\t\"]\n\x11StreamJobsRequest\x12\x35\n\rstatus_filter\x18\x01 \x03(\x0e\x32\x1e.vmafx.controller.v1.JobStatus\x12\x11\n\tnamespace\x18\x64 \x01(\t\"\x81\x02\n\x13RegisterNodeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x37\n\ncapability\x18\x02 \x01(\x0b\x32#.vmafx.controller.v1.NodeCapability\x12\x11\n\tnamespace\x18\x64 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x65 \x01(\t\x12\x0b\n\x03\x66ps\x18\x66 \x01(\x01\x12\x44\n\x06labels\x18g \x03(\x0b\x32\x34.vmafx.controller.v1.RegisterNodeRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"P\n\x14RegisterNodeResponse\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x15\n\rsession_token\x18\x02 \x01(\t\x12\x10\n\x08\x63\x61pacity\x18\x64 \x01(\x05\"\x9d\x01\n\x10HeartbeatRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x15\n\rsession_token\x18\x02 \x01(\t\x12\x14\n\x0cjobs_running\x18\x03 \x01(\x05\x12\x39\n\x0frunning_job_ids\x18\x64 \x01(\x0b\x32 .vmafx.controller.v1.RunningJobs\x12\x10\n\x08\x64raining\x18\x65 \x01(\x08\"[\n\x11HeartbeatResponse\x12\n\n\x02ok\x18\x01 \x01(\x08\x12\x14\n\x0cstop_job_ids\x18\x64 \x03(\t\x12\x12\n\nsuperseded\x18\x65 \x01(\x08\x12\x10\n\x08\x63\x61pacity\x18\x66 \x01(\x05\"\xc3\x01\n\x0fPullWorkRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x15\n\rsession_token\x18\x02 \x01(\t\x12\x37\n\ncapability\x18\x03 \x01(\x0b\x32#.vmafx.controller.v1.NodeCapability\x12\x39\n\x0frunning_job_ids\x18\x64 \x01(\x0b\x32 .vmafx.controller.v1.RunningJobs\x12\x14\n\x0cwait_seconds\x18\x65 \x01(\x05\"O\n\x10PullWorkResponse\x12%\n\x03job\x18\x01 \x01(\x0b\x32\x18.vmafx.controller.v1.Job\x12\x14\n\x0cstop_job_ids\x18\x64 \x03(\t\"\xdc\x02\n\x13ReportResultRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x15\n\rsession_token\x18\x02 \x01(\t\x12\x0e\n\x06job_id\x18\x03 \x01(\t\x12\r\n\x05\x66inal\x18\x04 \x01(\x08\x12\r\n\x05score\x18\x05 \x01(\x01\x12H\n\x08\x66\x65\x61tures\x18\x06 \x03(\x0b\x32\x36.vmafx.controller.v1.ReportResultRequest.FeaturesEntry\x12\x16\n\x0epartial_scores\x18\x07 \x03(\x01\x12\r\n\x05\x65rror\x18\x08 \x01(\t\x12\x0e\n\x06\x61nswer\x18\x64 \x01(\t\x12/\n\x08progress\x18\x65 \x01(\x0b\x32\x1d.vmafx.controller.v1.Progress\x12\x0c\n\x04name\x18\x66 \x01(\t\x1a/\n\rFeaturesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\"\n\x14ReportResultResponse\x12\n\n\x02ok\x18\x01 \x01(\x08\"d\n\x12PushSamplesRequest\x12\x0f\n\x07node_id\x18\x64 \x01(\t\x12\x15\n\rsession_token\x18\x65 \x01(\t\x12\x15\n\rsamples_token\x18\x66 \x01(\t\x12\x0f\n\x07samples\x18g \x01(\x0c\"\xbf\x01\n\x13PushSamplesResponse\x12?\n\x06result\x18\x64 \x01(\x0e\x32/.vmafx.controller.v1.PushSamplesResponse.Result\x12\x0f\n\x07message\x18\x65 \x01(\t\"V\n\x06Result\x12\x0b\n\x07UNKNOWN\x10\x00\x12\n\n\x06STORED\x10\x01\x12\r\n\tDUPLICATE\x10\x02\x12\x0b\n\x07REFUSED\x10\x03\x12\x0c\n\x08UNWANTED\x10\x04\x12\t\n\x05RETRY\x10\x05*O\n\tJobStatus\x12\x0b\n\x07PENDING\x10\x00\x12\x0b\n\x07RUNNING\x10\x01\x12\r\n\tCOMPLETED\x10\x02\x12\n\n\x06\x46\x41ILED\x10\x03\x12\r\n\tCANCELLED\x10\x04\x32\xc4\x06\n\x0fVmafxController\x12Z\n\tSubmitJob\x12%.vmafx.controller.v1.SubmitJobRequest\x1a&.vmafx.controller.v1.SubmitJobResponse\x12\x46\n\x06GetJob\x12\".vmafx.controller.v1.GetJobRequest\x1a\x18.vmafx.controller.v1.Job\x12Z\n\tCancelJob\x12%.vmafx.controller.v1.CancelJobRequest\x1a&.vmafx.controller.v1.CancelJobResponse\x12P\n\nStreamJobs\x12&.vmafx.controller.v1.StreamJobsRequest\x1a\x18.vmafx.controller.v1.Job0\x01\x12\x63\n\x0cRegisterNode\x12(.vmafx.controller.v1.RegisterNodeRequest\x1a).vmafx.controller.v1.RegisterNodeResponse\x12Z\n\tHeartbeat\x12%.vmafx.controller.v1.HeartbeatRequest\x1a&.vmafx.controller.v1.HeartbeatResponse\x12W\n\x08PullWork\x12$.vmafx.controller.v1.PullWorkRequest\x1a%.vmafx.controller.v1.PullWorkResponse\x12\x63\n\x0cReportResult\x12(.vmafx.controller.v1.ReportResultRequest\x1a).vmafx.controller.v1.ReportResultResponse\x12`\n\x0bPushSamples\x12\'.vmafx.controller.v1.PushSamplesRequest\x1a(.vmafx.controller.v1.PushSamplesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bvmafx/wire/controller.proto\x12\x13vmafx.controller.v1\"U\n\rScoringParams\x12\x11\n\treference\x18\x01 \x01(\t\x12\x11\n\tdistorted\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x04 \x01(\t\"=\n\x08Progress\x12\x0e\n\x06\x66rames\x18\x01 \x01(\x03\x12\x14\n\x0ctotal_frames\x18\x02 \x01(\x03\x12\x0b\n\x03\x66ps\x18\x03 \x01(\x01\"<\n\x0bRunningJobs\x12-\n\x04jobs\x18\x01 \x03(\x0b\x32\x1f.vmafx.controller.v1.RunningJob\"&\n\nRunningJob\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"\xe4\x03\n\x03Job\x12\n\n\x02id\x18\x01 \x01(\t\x12.\n\x06status\x18\x02 \x01(\x0e\x32\x1e.vmafx.controller.v1.JobStatus\x12\x33\n\x07scoring\x18\x03 \x01(\x0b\x32\".vmafx.controller.v1.ScoringParams\x12\x17\n\x0fpartial_results\x18\x04 \x03(\x01\x12\x15\n\rassigned_node\x18\x05 \x01(\t\x12\r\n\x05\x65rror\x18\x06 \x01(\t\x12\x12\n\ncreated_at\x18\x07 \x01(\x03\x12\x12\n\nupdated_at\x18\x08 \x01(\x03\x12\x13\n\x0b\x66inal_score\x18\t \x01(\x01\x12\x11\n\tnamespace\x18\x64 \x01(\t\x12\x0c\n\x04name\x18\x65 \x01(\t\x12\x0c\n\x04work\x18\x66 \x01(\t\x12/\n\x08progress\x18g \x01(\x0b\x32\x1d.vmafx.controller.v1.Progress\x12\x38\n\x08\x66\x65\x61tures\x18h \x03(\x0b\x32&.vmafx.controller.v1.Job.FeaturesEntry\x12\x0e\n\x06reason\x18i \x01(\t\x12\x15\n\rsamples_token\x18j \x01(\t\x1a/\n\rFeaturesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"K\n\x0eNodeCapability\x12\x12\n\ngpu_vendor\x18\x01 \x01(\t\x12\x10\n\x08\x62\x61\x63kends\x18\x02 \x03(\t\x12\x13\n\x0b\x63oncurrency\x18\x03 \x01(\x05\"v\n\x10SubmitJobRequest\x12\x33\n\x07scoring\x18\x01 \x01(\x0b\x32\".vmafx.controller.v1.ScoringParams\x12\x11\n\tnamespace\x18\x64 \x01(\t\x12\x0c\n\x04name\x18\x65 \x01(\t\x12\x0c\n\x04spec\x18\x66 \x01(\t\"D\n\x11SubmitJobResponse\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x64 \x01(\t\x12\x0c\n\x04name\x18\x65 \x01(\t\"2\n\rGetJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x64 \x01(\t\"5\n\x10\x43\x61ncelJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x64 \x01(\t\"0\n\x11\x43\x61ncelJobResponse\x12\n\n\x02ok\x18\x01 \x01(\x08\x12\x0f\n\x07message\x18\x02 \x01(\t\"]\n\x11StreamJobsRequest\x12\x35\n\rstatus_filter\x18\x01 \x03(\x0e\x32\x1e.vmafx.controller.v1.JobStatus\x12\x11\n\tnamespace\x18\x64 \x01(\t\"\x81\x02\n\x13RegisterNodeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x37\n\ncapability\x18\x02 \x01(\x0b\x32#.vmafx.controller.v1.NodeCapability\x12\x11\n\tnamespace\x18\x64 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x65 \x01(\t\x12\x0b\n\x03\x66ps\x18\x66 \x01(\x01\x12\x44\n\x06labels\x18g \x03(\x0b\x32\x34.vmafx.controller.v1.RegisterNodeRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"a\n\x14RegisterNodeResponse\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x15\n\rsession_token\x18\x02 \x01(\t\x12\x10\n\x08\x63\x61pacity\x18\x64 \x01(\x05\x12\x0f\n\x07message\x18\x65 \x01(\t\"\x9d\x01\n\x10HeartbeatRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x15\n\rsession_token\x18\x02 \x01(\t\x12\x14\n\x0cjobs_running\x18\x03 \x01(\x05\x12\x39\n\x0frunning_job_ids\x18\x64 \x01(\x0b\x32 .vmafx.controller.v1.RunningJobs\x12\x10\n\x08\x64raining\x18\x65 \x01(\x08\"[\n\x11HeartbeatResponse\x12\n\n\x02ok\x18\x01 \x01(\x08\x12\x14\n\x0cstop_job_ids\x18\x64 \x03(\t\x12\x12\n\nsuperseded\x18\x65 \x01(\x08\x12\x10\n\x08\x63\x61pacity\x18\x66 \x01(\x05\"\xc3\x01\n\x0fPullWorkRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x15\n\rsession_token\x18\x02 \x01(\t\x12\x37\n\ncapability\x18\x03 \x01(\x0b\x32#.vmafx.controller.v1.NodeCapability\x12\x39\n\x0frunning_job_ids\x18\x64 \x01(\x0b\x32 .vmafx.controller.v1.RunningJobs\x12\x14\n\x0cwait_seconds\x18\x65 \x01(\x05\"O\n\x10PullWorkResponse\x12%\n\x03job\x18\x01 \x01(\x0b\x32\x18.vmafx.controller.v1.Job\x12\x14\n\x0cstop_job_ids\x18\x64 \x03(\t\"\xdc\x02\n\x13ReportResultRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x15\n\rsession_token\x18\x02 \x01(\t\x12\x0e\n\x06job_id\x18\x03 \x01(\t\x12\r\n\x05\x66inal\x18\x04 \x01(\x08\x12\r\n\x05score\x18\x05 \x01(\x01\x12H\n\x08\x66\x65\x61tures\x18\x06 \x03(\x0b\x32\x36.vmafx.controller.v1.ReportResultRequest.FeaturesEntry\x12\x16\n\x0epartial_scores\x18\x07 \x03(\x01\x12\r\n\x05\x65rror\x18\x08 \x01(\t\x12\x0e\n\x06\x61nswer\x18\x64 \x01(\t\x12/\n\x08progress\x18\x65 \x01(\x0b\x32\x1d.vmafx.controller.v1.Progress\x12\x0c\n\x04name\x18\x66 \x01(\t\x1a/\n\rFeaturesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\"\n\x14ReportResultResponse\x12\n\n\x02ok\x18\x01 \x01(\x08\"d\n\x12PushSamplesRequest\x12\x0f\n\x07node_id\x18\x64 \x01(\t\x12\x15\n\rsession_token\x18\x65 \x01(\t\x12\x15\n\rsamples_token\x18\x66 \x01(\t\x12\x0f\n\x07samples\x18g \x01(\x0c\"\xbf\x01\n\x13PushSamplesResponse\x12?\n\x06result\x18\x64 \x01(\x0e\x32/.vmafx.controller.v1.PushSamplesResponse.Result\x12\x0f\n\x07message\x18\x65 \x01(\t\"V\n\x06Result\x12\x0b\n\x07UNKNOWN\x10\x00\x12\n\n\x06STORED\x10\x01\x12\r\n\tDUPLICATE\x10\x02\x12\x0b\n\x07REFUSED\x10\x03\x12\x0c\n\x08UNWANTED\x10\x04\x12\t\n\x05RETRY\x10\x05*O\n\tJobStatus\x12\x0b\n\x07PENDING\x10\x00\x12\x0b\n\x07RUNNING\x10\x01\x12\r\n\tCOMPLETED\x10\x02\x12\n\n\x06\x46\x41ILED\x10\x03\x12\r\n\tCANCELLED\x10\x04\x32\xc4\x06\n\x0fVmafxController\x12Z\n\tSubmitJob\x12%.vmafx.controller.v1.SubmitJobRequest\x1a&.vmafx.controller.v1.SubmitJobResponse\x12\x46\n\x06GetJob\x12\".vmafx.controller.v1.GetJobRequest\x1a\x18.vmafx.controller.v1.Job\x12Z\n\tCancelJob\x12%.vmafx.controller.v1.CancelJobRequest\x1a&.vmafx.controller.v1.CancelJobResponse\x12P\n\nStreamJobs\x12&.vmafx.controller.v1.StreamJobsRequest\x1a\x18.vmafx.controller.v1.Job0\x01\x12\x63\n\x0cRegisterNode\x12(.vmafx.controller.v1.RegisterNodeRequest\x1a).vmafx.controller.v1.RegisterNodeResponse\x12Z\n\tHeartbeat\x12%.vmafx.controller.v1.HeartbeatRequest\x1a&.vmafx.controller.v1.HeartbeatResponse\x12W\n\x08PullWork\x12$.vmafx.controller.v1.PullWorkRequest\x1a%.vmafx.controller.v1.PullWorkResponse\x12\x63\n\x0cReportResult\x12(.vmafx.controller.v1.ReportResultRequest\x1a).vmafx.controller.v1.ReportResultResponse\x12`\n\x0bPushSamples\x12\'.vmafx.controller.v1.PushSamplesRequest\x1a(.vmafx.controller.v1.PushSamplesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,8 +37,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REGISTERNODEREQUEST_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_REPORTRESULTREQUEST_FEATURESENTRY']._loaded_options = None
   _globals['_REPORTRESULTREQUEST_FEATURESENTRY']._serialized_options = b'8\001'
-  _globals['_JOBSTATUS']._serialized_start=2829
-  _globals['_JOBSTATUS']._serialized_end=2908
+  _globals['_JOBSTATUS']._serialized_start=2884
+  _globals['_JOBSTATUS']._serialized_end=2963
   _globals['_SCORINGPARAMS']._serialized_start=52
   _globals['_SCORINGPARAMS']._serialized_end=137
   _globals['_PROGRESS']._serialized_start=139
@@ -58,39 +58,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBMITJOBRESPONSE']._serialized_start=988
   _globals['_SUBMITJOBRESPONSE']._serialized_end=1056
   _globals['_GETJOBREQUEST']._serialized_start=1058
-  _globals['_GETJOBREQUEST']._serialized_end=1089
-  _globals['_CANCELJOBREQUEST']._serialized_start=1091
-  _globals['_CANCELJOBREQUEST']._serialized_end=1125
-  _globals['_CANCELJOBRESPONSE']._serialized_start=1127
-  _globals['_CANCELJOBRESPONSE']._serialized_end=1175
-  _globals['_STREAMJOBSREQUEST']._serialized_start=1177
-  _globals['_STREAMJOBSREQUEST']._serialized_end=1270
-  _globals['_REGISTERNODEREQUEST']._serialized_start=1273
-  _globals['_REGISTERNODEREQUEST']._serialized_end=1530
-  _globals['_REGISTERNODEREQUEST_LABELSENTRY']._serialized_start=1485
-  _globals['_REGISTERNODEREQUEST_LABELSENTRY']._serialized_end=1530
-  _globals['_REGISTERNODERESPONSE']._serialized_start=1532
-  _globals['_REGISTERNODERESPONSE']._serialized_end=1612
-  _globals['_HEARTBEATREQUEST']._serialized_start=1615
-  _globals['_HEARTBEATREQUEST']._serialized_end=1772
-  _globals['_HEARTBEATRESPONSE']._serialized_start=1774
-  _globals['_HEARTBEATRESPONSE']._serialized_end=1865
-  _globals['_PULLWORKREQUEST']._serialized_start=1868
-  _globals['_PULLWORKREQUEST']._serialized_end=2063
-  _globals['_PULLWORKRESPONSE']._serialized_start=2065
-  _globals['_PULLWORKRESPONSE']._serialized_end=2144
-  _globals['_REPORTRESULTREQUEST']._serialized_start=2147
-  _globals['_REPORTRESULTREQUEST']._serialized_end=2495
+  _globals['_GETJOBREQUEST']._serialized_end=1108
+  _globals['_CANCELJOBREQUEST']._serialized_start=1110
+  _globals['_CANCELJOBREQUEST']._serialized_end=1163
+  _globals['_CANCELJOBRESPONSE']._serialized_start=1165
+  _globals['_CANCELJOBRESPONSE']._serialized_end=1213
+  _globals['_STREAMJOBSREQUEST']._serialized_start=1215
+  _globals['_STREAMJOBSREQUEST']._serialized_end=1308
+  _globals['_REGISTERNODEREQUEST']._serialized_start=1311
+  _globals['_REGISTERNODEREQUEST']._serialized_end=1568
+  _globals['_REGISTERNODEREQUEST_LABELSENTRY']._serialized_start=1523
+  _globals['_REGISTERNODEREQUEST_LABELSENTRY']._serialized_end=1568
+  _globals['_REGISTERNODERESPONSE']._serialized_start=1570
+  _globals['_REGISTERNODERESPONSE']._serialized_end=1667
+  _globals['_HEARTBEATREQUEST']._serialized_start=1670
+  _globals['_HEARTBEATREQUEST']._serialized_end=1827
+  _globals['_HEARTBEATRESPONSE']._serialized_start=1829
+  _globals['_HEARTBEATRESPONSE']._serialized_end=1920
+  _globals['_PULLWORKREQUEST']._serialized_start=1923
+  _globals['_PULLWORKREQUEST']._serialized_end=2118
+  _globals['_PULLWORKRESPONSE']._serialized_start=2120
+  _globals['_PULLWORKRESPONSE']._serialized_end=2199
+  _globals['_REPORTRESULTREQUEST']._serialized_start=2202
+  _globals['_REPORTRESULTREQUEST']._serialized_end=2550
   _globals['_REPORTRESULTREQUEST_FEATURESENTRY']._serialized_start=742
   _globals['_REPORTRESULTREQUEST_FEATURESENTRY']._serialized_end=789
-  _globals['_REPORTRESULTRESPONSE']._serialized_start=2497
-  _globals['_REPORTRESULTRESPONSE']._serialized_end=2531
-  _globals['_PUSHSAMPLESREQUEST']._serialized_start=2533
-  _globals['_PUSHSAMPLESREQUEST']._serialized_end=2633
-  _globals['_PUSHSAMPLESRESPONSE']._serialized_start=2636
-  _globals['_PUSHSAMPLESRESPONSE']._serialized_end=2827
-  _globals['_PUSHSAMPLESRESPONSE_RESULT']._serialized_start=2741
-  _globals['_PUSHSAMPLESRESPONSE_RESULT']._serialized_end=2827
-  _globals['_VMAFXCONTROLLER']._serialized_start=2911
-  _globals['_VMAFXCONTROLLER']._serialized_end=3747
+  _globals['_REPORTRESULTRESPONSE']._serialized_start=2552
+  _globals['_REPORTRESULTRESPONSE']._serialized_end=2586
+  _globals['_PUSHSAMPLESREQUEST']._serialized_start=2588
+  _globals['_PUSHSAMPLESREQUEST']._serialized_end=2688
+  _globals['_PUSHSAMPLESRESPONSE']._serialized_start=2691
+  _globals['_PUSHSAMPLESRESPONSE']._serialized_end=2882
+  _globals['_PUSHSAMPLESRESPONSE_RESULT']._serialized_start=2796
+  _globals['_PUSHSAMPLESRESPONSE_RESULT']._serialized_end=2882
+  _globals['_VMAFXCONTROLLER']._serialized_start=2966
+  _globals['_VMAFXCONTROLLER']._serialized_end=3802
 # @@protoc_insertion_point(module_scope)

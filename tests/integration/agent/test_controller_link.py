@@ -7,6 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from tests.conftest import Logged
 from tests.support.memory_controller import MemoryController
 from tests.support.waiting import eventually
 from vmafx.agent.controller_link import (
@@ -54,6 +55,14 @@ async def test_a_status_code_becomes_an_error_of_the_link(
     with pytest.raises(kind) as error:
         await link.register(REQUEST)
     assert str(error.value) == f"{code}: so it [31mis"
+
+
+async def test_a_registration_that_was_accepted_in_part_is_logged(
+    controller: MemoryController, link: ControllerLink, logged: Logged
+) -> None:
+    controller.message = "limited\nto 8"
+    await link.register(REQUEST)
+    assert logged("message", "limited to 8") == [("registration changed by the controller", {})]
 
 
 async def test_closing_the_link_fails_its_calls_and_cancels_nothing(

@@ -60,11 +60,12 @@ CALLS = [
      {"jobId": "u-1", "namespace": "video", "name": "vj-1"}),
     ("/v1/jobs/u-1/cancel", None, "CancelJob", wire.CancelJobRequest(job_id="u-1"), 200,
      {"ok": False, "message": "it is over"}),
-    ("/v1/jobs/u-1/cancel", {"jobId": "u-1"}, "CancelJob", wire.CancelJobRequest(job_id="u-1"), 200,
+    ("/v1/jobs/u-1/cancel", {"jobId": "u-1", "namespace": "video"}, "CancelJob",
+     wire.CancelJobRequest(job_id="u-1", namespace="video"), 200,
      {"ok": False, "message": "it is over"}),
     ("/v1/nodes", {"name": "n", "capability": {"gpu_vendor": "cpu"}, "labels": {"a": "b"}}, "RegisterNode",
      wire.RegisterNodeRequest(name="n", capability=wire.NodeCapability(gpu_vendor="cpu"), labels={"a": "b"}), 200,
-     {"nodeId": "video/gpu-1", "sessionToken": "s", "capacity": 0}),
+     {"nodeId": "video/gpu-1", "sessionToken": "s", "capacity": 0, "message": ""}),
     ("/v1/nodes/video/gpu-1/heartbeat", {**SESSION, "running_job_ids": {}}, "Heartbeat",
      wire.HeartbeatRequest(node_id="video/gpu-1", session_token="s", running_job_ids=wire.RunningJobs()), 200,
      {"ok": True, "stopJobIds": ["u-1-0"], "superseded": False, "capacity": 0}),
@@ -84,7 +85,8 @@ async def test_a_post_is_a_call(
 
 
 async def test_a_job_includes_empty_fields(site: Site) -> None:
-    status, reply = await site.request("GET", "/v1/jobs/u-1")
+    status, reply = await site.request("GET", "/v1/jobs/u-1?namespace=video")
+    assert site.calls.received[0].request == wire.GetJobRequest(job_id="u-1", namespace="video")
     assert status == 200
     assert (reply["status"], reply["assignedNode"], reply["partialResults"]) == ("PENDING", "", [])
     assert (reply["createdAt"], reply["features"], reply["progress"]["frames"]) == ("1700000000", {"vmaf": 93.5}, "7")

@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.conftest import Kubectl
-from tests.support.fleet import submit
+from tests.support.fleet import add_node, submit
 from tests.support.inprocess_controller import controller_stub
 from tests.support.machines import ControllerProcess, controllers
 from tests.support.replica_proxy import ReplicaProxy
@@ -103,6 +103,7 @@ def token_review_count(kubectl: Kubectl) -> int:
 async def authorized_agent_token(client: Client, kubectl: Kubectl, namespace: str) -> str:
     """The token of an agent that may register the node `own-node`."""
     await create_account(client, ObjectKey(namespace, "agent"))
+    await add_node(client, namespace, "own-node", runtime="Agent")
     role = ["--verb=patch", "--resource=vmafxnodes.vmafx.dev/status", "--resource-name=own-node"]
     assert kubectl("create", "role", "agent", *role).returncode == 0
     bound = kubectl("create", "rolebinding", "agent", "--role=agent", f"--serviceaccount={namespace}:agent")

@@ -6,15 +6,17 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import grpc
 import pytest
 
 from tests.support.fleet import operating
-from tests.support.inprocess_controller import LOCAL, running_controller
+from tests.support.inprocess_controller import LOCAL, Agent, controller_ports, controller_stub, running_controller
 from tests.support.old_client import OldClient, compile_old_protocol
 from vmafx.clock import loop_time, utc_now
 from vmafx.controller.dispatch import LOST_AFTER
 from vmafx.kube import JOBS, NODES, Client, ObjectKey
+from vmafx.scoring.media.uri import locate
 from vmafx.wire import controller_pb2 as wire
 
 
@@ -67,7 +69,7 @@ async def test_an_old_agent_scores_the_jobs_of_an_old_client(old: OldClient, cli
     assert (await old.call("Heartbeat", **me, jobs_running=0)).ok
     first, second = await pull(old, me), await pull(old, me)
     assert {first.id, second.id} == {f"{uid}-0" for uid in submitted}  # each once
-    assert (first.scoring.reference, first.scoring.model) == ("file:///a.mp4", "vmaf_v0.6.1")
+    assert (first.scoring.reference, first.scoring.model) == ("/a.mp4", "vmaf_v0.6.1")
     assert not (await old.call("PullWork", **me)).HasField("job")
     assert (await old.call("ReportResult", **me, job_id=first.id, partial_scores=[90.0, 91.0])).ok
     jobs = {job.metadata.uid: job for job in (await client.list(JOBS, namespace)).items}
@@ -156,3 +158,64 @@ async def test_an_old_client_streams_jobs(old: OldClient) -> None:
     async for job in old.stream("StreamJobs", status_filter=[wire.PENDING]):
         assert job.id == submitted.job_id
         break
+
+
+PATHS = ("/corpus/a.mp4", "/one two.mp4", "/100%.mp4", "/a%20b.mp4", "/a#1.mp4", "/really?.mp4", "//a//ü 東京.mp4")
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_an_old_client_and_an_old_agent_exchange_paths(
+    old: OldClient, client: Client, namespace: str, path: str
+) -> None:
+    me = await join(old, client, namespace)
+    submitted = await old.call("SubmitJob", scoring={"reference": path, "distorted": path, "model": "/m o.json"})
+    (job,) = (await client.list(JOBS, namespace)).items
+    assert locate(job.spec.reference, "reference").target == path
+    assert job.spec.reference.startswith("file:///")
+    for scoring in (
+        (await old.call("GetJob", job_id=submitted.job_id)).scoring,
+        (await anext(aiter(old.stream("StreamJobs")))).scoring,
+        (await pull(old, me)).scoring,
+    ):
+        assert (scoring.reference, scoring.distorted, scoring.model) == (path, path, "/m o.json")
+
+
+async def test_an_old_agent_gets_the_path_of_a_file_uri_and_other_uris_as_they_are(
+    old: OldClient, client: Client, namespace: str
+) -> None:
+    me = await join(old, client, namespace)
+    scoring = {"reference": "file:///a%20b.mp4", "distorted": "https://host/a%20b.mp4"}
+    submitted = await old.call("SubmitJob", scoring=scoring)
+    work = await pull(old, me)
+    assert (work.scoring.reference, work.scoring.distorted) == ("/a b.mp4", "https://host/a%20b.mp4")
+    answer = (await old.call("GetJob", job_id=submitted.job_id)).scoring
+    assert (answer.reference, answer.distorted) == (scoring["reference"], scoring["distorted"])
+
+
+async def test_a_path_is_accepted_over_http_and_handed_to_a_new_agent_as_a_uri(client: Client, namespace: str) -> None:
+    async with (
+        controller_ports(client, namespace) as (port, url),
+        controller_stub(port) as stub,
+        aiohttp.ClientSession(url) as http,
+        operating(client, namespace),
+    ):
+        agent = Agent(stub, "box")
+        await agent.register()
+        await client.patch_status(NODES, ObjectKey(namespace, "box"), {"healthy": True})
+        body = {"scoring": {"reference": "/a b.mp4"}, "spec": '{"distorted": "/ü.mp4"}'}
+        async with http.post("/v1/jobs", json=body) as response:
+            assert response.status == 201, await response.text()
+            uid = (await response.json())["jobId"]
+        async with http.get(f"/v1/jobs/{uid}") as response:
+            scoring = (await response.json())["scoring"]
+        assert (scoring["reference"], scoring["distorted"]) == ("/a b.mp4", "/ü.mp4")
+        work = (await agent.pull()).job
+        assert (work.scoring.reference, work.scoring.distorted) == ("file:///a%20b.mp4", "file:///%C3%BC.mp4")
+        assert '"reference":"file:///a%20b.mp4"' in work.work
+
+
+@pytest.mark.parametrize(("path", "message"), [("/a\0b.mp4", "NUL"), ("/", "no path"), ("/" + "ü" * 400, "2048")])
+async def test_a_path_that_no_worker_could_open_is_rejected(old: OldClient, path: str, message: str) -> None:
+    with pytest.raises(grpc.aio.AioRpcError, match=message) as error:
+        await old.call("SubmitJob", scoring={"reference": "/a.mp4", "distorted": path})
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT

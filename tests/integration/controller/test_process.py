@@ -20,6 +20,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.conftest import Kubectl
+from tests.support.fleet import add_node
 from tests.support.project import ROOT
 from tests.support.tokens import create_account, service_account_token
 from tests.support.waiting import eventually
@@ -198,6 +199,7 @@ async def test_a_client_certificate_is_required_and_accepted_over_grpc(
     (tmp_path / "server.key").write_bytes(key)
     assert kubectl("apply", "-f", str(ROOT / "config/rbac/caller-roles.yaml")).returncode == 0
     kubectl("create", "rolebinding", "agents", "--clusterrole=vmafx-agent", "--group=agents")
+    await add_node(client, namespace, "box", runtime="Agent")  # the role does not allow agents to create nodes
     flags = ["--tls-cert", str(tmp_path / "server.crt"), "--tls-key", str(tmp_path / "server.key")]
     flags += ["--client-ca", str(tmp_path / "ca.pem"), "--namespace", namespace]
     async with controller(cluster, tmp_path, *flags, scheme="https") as running:

@@ -331,6 +331,7 @@ async def test_frequent_heartbeats_are_not_all_written(
         ("../other", {}, grpc.StatusCode.INVALID_ARGUMENT, "not a valid node name"),
         ("box", {"namespace": "elsewhere"}, grpc.StatusCode.FAILED_PRECONDITION, "only"),
         ("box", {"labels": {"no good": "x"}}, grpc.StatusCode.INVALID_ARGUMENT, "label"),
+        ("box", {"capability": wire.NodeCapability(concurrency=-1)}, grpc.StatusCode.INVALID_ARGUMENT, "at least 1"),
         ("box", {"fps": -1.0}, grpc.StatusCode.INVALID_ARGUMENT, "it must be 0 (not measured)"),
         ("box", {"fps": float("nan")}, grpc.StatusCode.INVALID_ARGUMENT, "it must be 0 (not measured)"),
     ],
@@ -526,11 +527,15 @@ async def test_a_draining_agent_gets_no_new_jobs(client: Client, namespace: str,
         assert (await agent.pull()).job.name == "one"
 
 
+async def allowed() -> None:
+    """An agent may create its node."""
+
+
 async def test_a_controller_that_cannot_write_heartbeats_is_unhealthy(client: Client, namespace: str) -> None:
     async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
         cached = make_caches(through, namespace)
-        nodes = AgentRegistry(through, cached, sessions := Sessions(b"k" * 32))
-        session, _ = await nodes.register(ObjectKey(namespace, "box"), AgentDescription())
+        nodes = AgentRegistry(through, cached, sessions := Sessions(b"k" * 32), max_capacity=1)
+        session = (await nodes.register(ObjectKey(namespace, "box"), AgentDescription(), allowed)).session
         assert sessions.verify(sessions.sign(session)) == session
         nodes._written._entries.clear()  # as if HEARTBEAT_WRITE_INTERVAL had passed
         proxy.faults.append(Refuse(500))
@@ -547,12 +552,13 @@ async def test_a_controller_with_an_unresponsive_api_server_is_unhealthy(
     """Otherwise the operator would take the agents, whose heartbeats time out, for dead."""
     monkeypatch.setattr(registry, "HEARTBEAT_TIMEOUT", 2.0)
     async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
-        nodes = AgentRegistry(through, make_caches(through, namespace), sessions := Sessions(b"k" * 32))
+        cached, sessions = make_caches(through, namespace), Sessions(b"k" * 32)
+        nodes = AgentRegistry(through, cached, sessions, max_capacity=1)
         unused: Any = None
         servicer = ControllerServicer(
             ServicerParts(InsecureAccess(), sessions, unused, nodes, unused, unused, unused, unused, namespace)
         )
-        session, _ = await nodes.register(ObjectKey(namespace, "box"), AgentDescription())
+        session = (await nodes.register(ObjectKey(namespace, "box"), AgentDescription(), allowed)).session
         proxy.faults.append(Stall())
         request = wire.HeartbeatRequest(node_id=f"{namespace}/box", session_token=sessions.sign(session))
         with pytest.raises(StatusError, match="did not answer within 2 s"):

@@ -60,6 +60,7 @@ async def test_the_service_accounts_of_the_page_are_authorized(
         try:
             await guard.authorize(CallerCredentials(encoder), "create", "vmafxjobs", "default")
             await guard.authorize(CallerCredentials(gpu), "patch", "vmafxnodes", "default", "gpu-1", "status")
+            await guard.authorize(CallerCredentials(gpu), "create", "vmafxnodes", "default", "gpu-1")
         except StatusError:
             return False
         return True

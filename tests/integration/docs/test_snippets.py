@@ -28,12 +28,12 @@ async def test_the_example_of_the_kubernetes_client(
     assert capsys.readouterr().out == "Pending\ndoc\n"
 
 
-def test_the_role_of_an_agent_allows_only_the_status_of_its_own_node(
+def test_the_roles_of_an_agent_allow_only_the_registration_and_the_status_of_its_own_node(
     client: Client, kubectl: Kubectl, namespace: str
 ) -> None:
     page = (ROOT / "docs/agents.md").read_text()
     commands = re.findall(r"^    kubectl (create (?:serviceaccount|role|rolebinding|token) .*)$", page, re.MULTILINE)
-    assert len(commands) == 4
+    assert len(commands) == 6
     for command in commands:
         words = command.replace("=default:", f"={namespace}:").removesuffix(" > token").split()
         done = kubectl(*words)
@@ -45,6 +45,10 @@ def test_the_role_of_an_agent_allows_only_the_status_of_its_own_node(
 
     own = ("vmafxnodes.vmafx.dev/workstation-7", "--subresource=status")
     until(lambda: allowed("patch", *own), "the API server has seen the role and its binding")
+    # What the controller asks before it creates the node.
+    until(lambda: allowed("create", "vmafxnodes.vmafx.dev/workstation-7"), "the same for the other role")
+    assert not allowed("create", "vmafxnodes.vmafx.dev")  # what the API server asks
+    assert not allowed("create", "vmafxnodes.vmafx.dev/another")
     assert not allowed("patch", "vmafxnodes.vmafx.dev/another", "--subresource=status")
     assert not allowed("patch", "vmafxnodes.vmafx.dev/workstation-7")
     assert not allowed("get", "vmafxjobs.vmafx.dev")

@@ -79,6 +79,15 @@ async def test_a_list_is_limited_by_field_and_label_selectors(client: Client, na
     assert (await client.list(JOBS, namespace, labels="team=b")).items == []
 
 
+async def test_a_list_of_metadata_has_nothing_else(client: Client, namespace: str) -> None:
+    assert [page.items async for page in client.pages(JOBS, namespace, metadata_only=True)] == [[]]
+    made = sorted([(await make(client, namespace))[0].name for _ in range(3)])
+    untyped = JOBS.decoded_as(dict)
+    items = [item async for page in client.pages(untyped, namespace, page=2, metadata_only=True) for item in page.items]
+    assert [item["metadata"]["name"] for item in items] == made
+    assert {key for item in items for key in item} == {"apiVersion", "kind", "metadata"}
+
+
 async def test_a_list_starts_again_if_its_continue_token_expires(client: Client, namespace: str) -> None:
     made = sorted([(await make(client, namespace))[0].name for _ in range(3)])
     async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:

@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export UV_SYSTEM_CERTS := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
@@ -66,15 +67,19 @@ proto: setup ## generate the gRPC messages and stubs from proto/
 hashes: setup ## write the digests of all packages in constraints.txt to hashes/
 	$(BIN)/python tools/hashes.py
 
-# Installed from the hashes into an environment without anything else, as docs/install.md describes it.
-sbom: setup ## write the bill of materials of vmafx[s3,gcs] to dist/vmafx.cdx.json, in CycloneDX (a minute; downloads 200 MB)
-	@$(BIN)/uv build -q --wheel --clear -o dist/sbom --require-hashes --build-constraints hashes/build.txt
-	@$(BIN)/uv venv -q --clear .venv/sbom
-	@$(BIN)/uv pip install -q --python .venv/sbom --require-hashes $(foreach name,vmafx s3 gcs,-r hashes/$(name).txt)
-	@$(BIN)/uv pip install -q --python .venv/sbom --no-deps dist/sbom/*.whl
-	@$(BIN)/uv run -q --no-project --with-requirements hashes/sbom.txt cyclonedx-py environment .venv/sbom \
-		--pyproject pyproject.toml --mc-type application --output-reproducible -o dist/vmafx.cdx.json
-	@rm -rf .venv/sbom dist/sbom
+# From the hashes into an environment with nothing else, as in docs/install.md; the tool has an environment of its own.
+sbom: setup ## write the bill of materials of vmafx[s3,gcs] to dist/vmafx.cdx.json, as CycloneDX (a minute; downloads 200 MB)
+	@rm -rf .venv/sbom && mkdir .venv/sbom
+	@$(BIN)/uv build -q --wheel -o .venv/sbom --require-hashes --build-constraints hashes/build.txt
+	@$(BIN)/uv venv -q --python $(BIN)/python .venv/sbom/vmafx
+	@$(BIN)/uv pip install -q --python .venv/sbom/vmafx --require-hashes $(foreach name,vmafx s3 gcs,-r hashes/$(name).txt)
+	@$(BIN)/uv pip install -q --python .venv/sbom/vmafx --no-deps .venv/sbom/*.whl
+	@$(BIN)/uv venv -q --python $(BIN)/python .venv/sbom/tool
+	@$(BIN)/uv pip install -q --python .venv/sbom/tool --require-hashes -r hashes/sbom.txt
+	@mkdir -p dist
+	@.venv/sbom/tool/bin/cyclonedx-py environment .venv/sbom/vmafx --pyproject pyproject.toml --mc-type application \
+		--output-reproducible -o dist/vmafx.cdx.json
+	@rm -rf .venv/sbom
 	@echo dist/vmafx.cdx.json
 
 bench-client: setup ## benchmark the Kubernetes client: watch decoding, cache size, status patches

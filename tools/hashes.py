@@ -18,7 +18,7 @@ BASE = "vmafx"  # the file of what vmafx needs without extras
 HEADER = """\
 # Written by `make hashes` from constraints.txt and pyproject.toml. {text}
 """
-_PIN = re.compile(r"^(?P<name>[a-z0-9][a-z0-9.-]*)==(?P<version>[^ \\;]+)")
+_PIN = re.compile(r"^(?P<name>[a-z0-9][a-z0-9.-]*)==(?P<version>[^\s\\;]+)")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 

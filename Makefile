@@ -3,10 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export UV_SYSTEM_CERTS := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-training test soak fuzz lint format crd proto bench bench-start bench-load bench-agents bench-inference bench-training bench-client bench-scoring clean
+.PHONY: help setup demo demo-training test soak fuzz lint format crd proto hashes sbom bench bench-start bench-load bench-agents bench-inference bench-training bench-client bench-rules bench-scoring clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +52,7 @@ lint: setup ## check style, types, import contracts and generated files
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/vmafx crd --check
 	$(BIN)/python tools/proto.py --check
+	$(BIN)/python tools/hashes.py --check
 
 format: setup ## fix lint findings and format the code (ruff)
 	$(BIN)/ruff check --fix .
@@ -62,9 +64,31 @@ crd: setup ## generate the CRDs, RBAC roles, docs/api.md and docs/environment.md
 proto: setup ## generate the gRPC messages and stubs from proto/
 	$(BIN)/python tools/proto.py
 
+hashes: setup ## write the digests of all packages in constraints.txt to hashes/
+	$(BIN)/python tools/hashes.py
+
+# From the hashes into an environment with nothing else, as in docs/install.md; the tool has an environment of its own.
+sbom: setup ## write the bill of materials of vmafx[s3,gcs] to dist/vmafx.cdx.json, as CycloneDX (a minute; downloads 200 MB)
+	@rm -rf .venv/sbom && mkdir .venv/sbom
+	@$(BIN)/uv build -q --wheel -o .venv/sbom --require-hashes --build-constraints hashes/build.txt
+	@$(BIN)/uv venv -q --python $(BIN)/python .venv/sbom/vmafx
+	@$(BIN)/uv pip install -q --python .venv/sbom/vmafx --require-hashes $(foreach name,vmafx s3 gcs,-r hashes/$(name).txt)
+	@$(BIN)/uv pip install -q --python .venv/sbom/vmafx --no-deps .venv/sbom/*.whl
+	@$(BIN)/uv venv -q --python $(BIN)/python .venv/sbom/tool
+	@$(BIN)/uv pip install -q --python .venv/sbom/tool --require-hashes -r hashes/sbom.txt
+	@mkdir -p dist
+	@.venv/sbom/tool/bin/cyclonedx-py environment .venv/sbom/vmafx --pyproject pyproject.toml --mc-type application \
+		--output-reproducible -o dist/vmafx.cdx.json
+	@rm -rf .venv/sbom
+	@echo dist/vmafx.cdx.json
+
 bench-client: setup ## benchmark the Kubernetes client: watch decoding, cache size, status patches
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python bench/client.py
+
+bench-rules: setup ## benchmark the API server's CPU for the CEL rules of VmafxJob (3 minutes; ARGS="--against HEAD~1")
+	@$(BIN)/vmafx dev fetch
+	@$(BIN)/python -m bench.rules $(ARGS)
 
 bench: bench-start bench-load bench-agents ## benchmark the operator against one in Go and one on kopf, and agents (35 minutes)
 

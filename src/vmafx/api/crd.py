@@ -6,7 +6,7 @@ from msgspec import inspect as types
 
 from vmafx.api.fields import RULES
 from vmafx.api.meta import GROUP, VERSION, Column, CustomObject, Names
-from vmafx.api.schema import Schema, object_schema, rules_of, struct_fields, type_schema
+from vmafx.api.schema import Schema, cel_rules, object_schema, struct_fields, type_schema
 
 CATEGORY = "vmafx"
 
@@ -51,14 +51,19 @@ def _root_schema(kind: type[CustomObject]) -> Schema:
     root["properties"] = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
-        "metadata": {"type": "object"},
+        "metadata": _metadata_schema(kind),
         "spec": type_schema(fields["spec"], defaults=True),
         # The server must not fill in a status: its defaults only apply when it is read.
         "status": type_schema(fields["status"], defaults=False),
     }
-    if rules := rules_of(kind):
-        root[RULES] = rules
     return root
+
+
+def _metadata_schema(kind: type[CustomObject]) -> Schema:
+    """The server knows the fields of metadata; a schema can only limit the name."""
+    if kind.name_rule is None:
+        return {"type": "object"}
+    return {"type": "object", "properties": {"name": {"type": "string", RULES: cel_rules([kind.name_rule])}}}
 
 
 def _subresources(names: Names) -> dict[str, Any]:

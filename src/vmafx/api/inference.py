@@ -245,7 +245,7 @@ class ZerfooInferenceService(CustomObject, kw_only=True, tag_field="kind", tag="
         ),
         scale=Scale(spec_replicas=".spec.replicas", status_replicas=".status.replicas", selector=".status.selector"),
     )
-    rules: ClassVar[tuple[Rule, ...]] = (SERVICE_NAME_RULE,)
+    name_rule: ClassVar[Rule | None] = SERVICE_NAME_RULE
 
     spec: ZerfooInferenceServiceSpec
     status: ZerfooInferenceServiceStatus = ZerfooInferenceServiceStatus()

@@ -1,5 +1,6 @@
 """VmafxJob: scores one distorted clip against its reference."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -101,17 +102,26 @@ class VmafxJobSpec(ScoringSpec):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            check="!has(oldSelf.cancel) || !oldSelf.cancel || (has(self.cancel) && self.cancel)",
+            check="self || !oldSelf",
             message="cancel must not be unset; create a new job instead",
+            field="cancel",
         ),
         *(
             Rule(
-                check=f"has(self.{clip}Format) || !self.{clip}.lowerAscii().matches('[.]yuv([?#]|$)')",
+                check=f"!self.{clip}.matches('(?i)[.]yuv([?#]|$)') || has(self.{clip}Format)",
                 message=f"{clip}Format must be set for a .yuv clip, with width, height and pixelFormat",
             )
             for clip in ("reference", "distorted")
         ),
     )
+    immutable: ClassVar[Mapping[str, str]]  # see below
+
+
+VmafxJobSpec.immutable = {
+    name: f"{name} is immutable; create a new job instead"
+    for name in VmafxJobSpec.__struct_fields__
+    if name not in MUTABLE
+}
 
 
 class JobProgress(ApiModel):
@@ -174,17 +184,13 @@ class VmafxJobStatus(ApiModel):
     observedGeneration: Annotated[Generation, doc("Most recent metadata.generation that the status is based on.")] = 0
     conditions: Annotated[Conditions, doc("Conditions of the job: Scheduled, Complete and Failed.")] = ()
 
-
-def _immutable(name: str) -> Rule:
-    """A rule on the spec: a rule on the field itself would not apply when the field is removed with null."""
-    return Rule(
-        check=f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})",
-        message=f"{name} is immutable; create a new job instead",
-        immutable_field=name,
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            check="!(oldSelf in ['Succeeded', 'Failed']) || self == oldSelf",
+            message="phase must not change after Succeeded or Failed; create a new job instead",
+            field="phase",
+        ),
     )
-
-
-VmafxJobSpec.rules += tuple(_immutable(name) for name in VmafxJobSpec.__struct_fields__ if name not in MUTABLE)
 
 
 class VmafxJob(CustomObject, kw_only=True, tag_field="kind", tag="VmafxJob"):
@@ -205,17 +211,9 @@ class VmafxJob(CustomObject, kw_only=True, tag_field="kind", tag="VmafxJob"):
         ),
         selectable=(".status.phase", ".status.assignedNode", ".spec.backend", ".spec.ttlSecondsAfterFinished"),
     )
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            check=f"size(self.metadata.name) <= {MAX_JOB_NAME}",
-            message=f"metadata.name must have at most {MAX_JOB_NAME} characters, because Pods are named after the job",
-        ),
-        Rule(
-            check="!has(oldSelf.status) || !has(oldSelf.status.phase) || !(oldSelf.status.phase in "
-            "['Succeeded', 'Failed']) || (has(self.status) && has(self.status.phase) && "
-            "self.status.phase == oldSelf.status.phase)",
-            message="phase must not change after Succeeded or Failed; create a new job instead",
-        ),
+    name_rule: ClassVar[Rule | None] = Rule(
+        check=f"size(self) <= {MAX_JOB_NAME}",
+        message=f"metadata.name must have at most {MAX_JOB_NAME} characters, because Pods are named after the job",
     )
 
     spec: VmafxJobSpec

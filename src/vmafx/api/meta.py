@@ -19,19 +19,23 @@ class ApiModel(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Rule(ApiModel):
-    """A CEL rule of the schema: an object for which `check` is false is rejected with `message`."""
+    """A CEL rule of the schema: an object for which `check` is false is rejected with `message`.
+
+    A rule about one field names it: `self` is then its value, and the rule runs only if the field is set. Rules run at
+    every update, also of the status, and for each field that one reads of an object, the API server copies the schemas
+    of all fields of that object.
+    """
 
     check: str
     message: str
-    immutable_field: str = ""  # the field that the rule makes immutable, if any
+    field: str = ""
     holds: Callable[[Any], bool] | None = None  # the same check in Python, for kinds that validation.py validates
 
 
 _SERVICE_NAME_MAX = 40  # leaves room for a suffix, such as -trainer and a hash
 # Children are Services and Deployments, whose names must be DNS-1035 labels.
 SERVICE_NAME_RULE = Rule(
-    check=f"size(self.metadata.name) <= {_SERVICE_NAME_MAX} "
-    "&& self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+    check=f"size(self) <= {_SERVICE_NAME_MAX} && self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
     message="metadata.name must consist of lowercase letters, digits and '-', start with a letter, and have at most "
     f"{_SERVICE_NAME_MAX} characters, because Services are named after it",
 )
@@ -138,7 +142,7 @@ class CustomObject(ApiModel, kw_only=True):
     """Base of the four kinds; a subclass adds `spec` and `status`."""
 
     names: ClassVar[Names]
-    rules: ClassVar[tuple[Rule, ...]] = ()
+    name_rule: ClassVar[Rule | None] = None  # on metadata.name
 
     # A factory, because defaults are omitted when encoding, and the server requires this field.
     apiVersion: Literal["vmafx.dev/v1"] = field(default_factory=lambda: API_VERSION)

@@ -1,6 +1,7 @@
 """Converts Structs to the structural OpenAPI schemas of CRDs."""
 
 import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,10 +20,14 @@ def object_schema(struct: types.StructType, *, defaults: bool) -> Schema:
         out["description"] = text
     if required := [field.encode_name for field in struct.fields if field.required]:
         out["required"] = required
-    out["properties"] = {field.encode_name: _field_schema(field, defaults=defaults) for field in struct.fields}
-    if rules := rules_of(struct.cls):
-        out[RULES] = rules
-    return out
+    rules = [*getattr(struct.cls, "rules", ()), *_immutability_rules(struct)]
+    out["properties"] = {
+        field.encode_name: _with_rules(
+            _field_schema(field, defaults=defaults), [rule for rule in rules if rule.field == field.encode_name]
+        )
+        for field in struct.fields
+    }
+    return _with_rules(out, [rule for rule in rules if not rule.field])
 
 
 def description_of(cls: type) -> str:
@@ -55,10 +60,24 @@ def expected(schema: Schema) -> str:
     return ""
 
 
-def rules_of(cls: type) -> list[dict[str, str]]:
-    """The CEL rules declared on a Struct, in the form of the schema."""
-    declared: tuple[Rule, ...] = getattr(cls, "rules", ())
-    return [{"rule": rule.check, "message": rule.message} for rule in declared]
+def cel_rules(rules: Iterable[Rule]) -> list[dict[str, str]]:
+    """CEL rules in the form of the schema."""
+    return [{"rule": rule.check, "message": rule.message} for rule in rules]
+
+
+def _with_rules(schema: Schema, rules: Sequence[Rule]) -> Schema:
+    return {**schema, RULES: [*schema.get(RULES, ()), *cel_rules(rules)]} if rules else schema
+
+
+def _immutability_rules(struct: types.StructType) -> Iterator[Rule]:
+    """The rules on the fields that a Struct declares as `immutable`, with the message for each."""
+    immutable: Mapping[str, str] = getattr(struct.cls, "immutable", {})
+    for field in struct.fields:
+        if message := immutable.get(field.encode_name):
+            name = field.encode_name
+            yield Rule(check="self == oldSelf", message=message, field=name)
+            if not field.required and _default(field) is None:  # can be absent, and then the rule above does not run
+                yield Rule(check=f"has(self.{name}) == has(oldSelf.{name})", message=message)
 
 
 def _field_schema(field: types.Field, *, defaults: bool) -> Schema:

@@ -168,7 +168,7 @@ class VmafxModelTraining(CustomObject, kw_only=True, tag_field="kind", tag="Vmaf
             AGE,
         ),
     )
-    rules: ClassVar[tuple[Rule, ...]] = (SERVICE_NAME_RULE,)
+    name_rule: ClassVar[Rule | None] = SERVICE_NAME_RULE
 
     spec: VmafxModelTrainingSpec
     status: VmafxModelTrainingStatus = VmafxModelTrainingStatus()

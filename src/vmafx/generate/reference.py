@@ -9,7 +9,7 @@ from msgspec import inspect as types
 from vmafx.api.crd import CATEGORY
 from vmafx.api.fields import INT32_MAX, INT53_MAX, RULES
 from vmafx.api.meta import API_VERSION, ApiModel, Column, ConditionReason, CustomObject, Rule
-from vmafx.api.schema import Schema, description_of, object_schema, struct_fields
+from vmafx.api.schema import Schema, description_of, object_schema, struct_fields, type_schema
 
 MAX_PATHS = 2  # field paths listed for a Struct that is used in more places
 NAMED_LIMITS: dict[float, str] = {INT32_MAX: "2^31-1", INT53_MAX: "2^53-1"}
@@ -107,7 +107,7 @@ def _kind(kind: type[CustomObject], reasons: Sequence[ConditionReason]) -> list[
     if names.scale:
         out += [f"- `kubectl scale` sets {_listed([names.scale.spec_replicas[1:]])}"]
     out += [f"- mutable after creation: {_mutable(kind)}"]
-    return [*out, *_validation(kind.rules), *_conditions(reasons)]
+    return [*out, *_validation([kind.name_rule.message] if kind.name_rule else []), *_conditions(reasons)]
 
 
 def _mutable(kind: type[CustomObject]) -> str:
@@ -116,10 +116,10 @@ def _mutable(kind: type[CustomObject]) -> str:
     return "the whole spec" if len(mutable) == len(spec.fields) else _listed(f"spec.{name}" for name in mutable)
 
 
-def _immutable(struct: type) -> set[str]:
-    """The fields that cannot be changed after creation."""
-    rules: tuple[Rule, ...] = getattr(struct, "rules", ())
-    return {rule.immutable_field for rule in rules if rule.immutable_field}
+def _immutable(struct: type) -> Mapping[str, str]:
+    """The fields that cannot be changed after creation, with their messages."""
+    immutable: Mapping[str, str] = getattr(struct, "immutable", {})
+    return immutable
 
 
 def _columns(columns: Iterable[Column]) -> str:
@@ -145,7 +145,7 @@ def _tables(uses: Sequence[StructUse]) -> list[str]:
     for cls in dict.fromkeys(use.struct.cls for use in ordered):
         same = [use for use in uses if use.struct.cls is cls]
         out += ["", f"### {cls.__name__}", "", _caption([use.path for use in same], description_of(cls))]
-        out += _fields(same[0]) + _validation(getattr(cls, "rules", ()))
+        out += _fields(same[0]) + _validation(_messages(cls))
     return out
 
 
@@ -170,7 +170,7 @@ def _fields(use: StructUse) -> list[str]:
             "Default": "required" if field.required else _default(property_schema, field.type),
             "Mutable": ("no" if field.encode_name in immutable else "yes") if immutable else "",
             "Description": property_schema.get("description", ""),
-            "Limits": _limits(property_schema, field.type),
+            "Limits": _limits(type_schema(field.type, defaults=False), field.type),
         }
         rows.append(row)
     return _table(rows)
@@ -243,12 +243,14 @@ def _number(value: float) -> str:
     return NAMED_LIMITS.get(value) or (f"{value:,}" if isinstance(value, int) else f"{value:g}")
 
 
-def _validation(rules: Sequence[Rule]) -> list[str]:
-    """The messages of CEL rules; those that differ only in the name of the field are listed once, with FIELD."""
-    messages = dict.fromkeys(
-        rule.message.replace(rule.immutable_field, "FIELD", 1) if rule.immutable_field else rule.message
-        for rule in rules
-    )
+def _messages(struct: type) -> list[str]:
+    """The messages of its CEL rules; those on immutable fields, which differ only in the name, once, with FIELD."""
+    rules: tuple[Rule, ...] = getattr(struct, "rules", ())
+    immutable = (message.replace(name, "FIELD", 1) for name, message in _immutable(struct).items())
+    return [*(rule.message for rule in rules), *dict.fromkeys(immutable)]
+
+
+def _validation(messages: Sequence[str]) -> list[str]:
     return ["", "Validation messages:", "", *(f"- {message}" for message in messages)] if messages else []
 
 

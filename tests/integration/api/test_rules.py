@@ -191,6 +191,20 @@ async def test_an_immutable_field_cannot_be_set_changed_or_removed(client: Clien
         await client.merge_patch(jobs, already_set, change)  # the same value is accepted
 
 
+async def test_every_changed_immutable_field_is_named_with_its_path(client: Client, namespace: str) -> None:
+    key = await job_with(client, namespace, {"output": "file:///a.json", "options": {"subsample": 3}})
+    change = {"reference": "file:///c.mp4", "retryLimit": 5, "options": {"subsample": 2}, "output": None, "priority": 7}
+    with pytest.raises(Invalid) as raised:
+        await client.merge_patch(untyped(VmafxJob), key, {"spec": change})
+    causes = {(cause.field, cause.message.rpartition(": ")[2]) for cause in raised.value.status.details.causes}
+    assert causes == {
+        ("spec.reference", "reference is immutable; create a new job instead"),
+        ("spec.retryLimit", "retryLimit is immutable; create a new job instead"),
+        ("spec.options", "options is immutable; create a new job instead"),
+        ("spec", "output is immutable; create a new job instead"),
+    }
+
+
 @pytest.mark.parametrize("field", sorted(MUTABLE))
 async def test_a_mutable_field_can_be_changed(client: Client, namespace: str, field: str) -> None:
     key = await job_with(client, namespace, {})
@@ -251,8 +265,9 @@ async def test_names_are_limited_to_leave_room_for_suffixes(
     if accepted:
         await client.create(untyped(kind), body, namespace)
         return
-    with pytest.raises(Invalid, match=r"metadata\.name .*at most"):
+    with pytest.raises(Invalid, match=r"metadata\.name .*at most") as raised:
         await client.create(untyped(kind), body, namespace)
+    assert [cause.field for cause in raised.value.status.details.causes] == ["metadata.name"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -105,6 +105,34 @@ def test_every_kind_has_a_status_subresource_conditions_and_a_category(kind: typ
     assert spec["names"]["shortNames"]
 
 
+class Fixed(ApiModel):
+    required: int
+    defaulted: int = 1
+    optional: int | None = None
+    changing: int = 2
+
+    rules = (Rule(check="self >= oldSelf", message="too small", field="changing"),)
+    immutable = {"required": "no. 1", "defaulted": "no. 2", "optional": "no. 3"}
+
+
+def test_a_rule_about_one_field_stands_on_it_and_one_on_the_object_only_where_the_field_can_be_absent() -> None:
+    fixed = schema_of(Fixed)
+    assert {name: part["x-kubernetes-validations"] for name, part in fixed["properties"].items()} == {
+        "required": [{"rule": "self == oldSelf", "message": "no. 1"}],
+        "defaulted": [{"rule": "self == oldSelf", "message": "no. 2"}],
+        "optional": [{"rule": "self == oldSelf", "message": "no. 3"}],
+        "changing": [{"rule": "self >= oldSelf", "message": "too small"}],
+    }
+    assert fixed["x-kubernetes-validations"] == [
+        {"rule": "has(self.optional) == has(oldSelf.optional)", "message": "no. 3"}
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_rule_stands_at_the_root_where_it_would_read_everything_at_every_update(kind: type[CustomObject]) -> None:
+    assert "x-kubernetes-validations" not in definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_field_is_validated_by_a_bare_pattern(kind: type[CustomObject]) -> None:
     assert "'pattern'" not in str(definition(kind))

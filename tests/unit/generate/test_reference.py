@@ -1,6 +1,7 @@
 """docs/api.md documents everything that the schemas contain."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, get_args, get_type_hints
 
 import pytest
@@ -12,7 +13,7 @@ from vmafx.api.crd import definition
 from vmafx.api.fields import SmallCount, Uri, doc
 from vmafx.api.job import MUTABLE, VmafxJobSpec
 from vmafx.api.kinds import KINDS
-from vmafx.api.meta import AGE, ApiModel, ConditionReason, CustomObject, Names, Rule
+from vmafx.api.meta import AGE, ApiModel, ConditionReason, CustomObject, Names
 from vmafx.api.schema import struct_fields
 from vmafx.generate.reference import page
 from vmafx.operator.kinds import RECONCILED_KINDS as RECONCILED
@@ -103,7 +104,7 @@ class ThingSpec(ApiModel):
     parts: Annotated[tuple[Part, ...], Meta(max_length=4), doc("Its parts.")] = ()
     share: Annotated[float, Meta(gt=0, lt=1), doc("Its share.")] = 0.5
 
-    rules: ClassVar[tuple[Rule, ...]] = (Rule("true", "link cannot be changed", immutable_field="link"),)
+    immutable: ClassVar[Mapping[str, str]] = {"link": "link cannot be changed"}
 
 
 class ThingStatus(ApiModel):

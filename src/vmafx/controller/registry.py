@@ -1,8 +1,8 @@
 """The VmafxNodes of agents: registration, sessions, and heartbeats written to their status."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -25,6 +25,7 @@ NODE_VIEW = NODES.decoded_as(NodeView)
 HEARTBEAT_WRITE_INTERVAL = 20.0  # seconds, at least, between two writes of a node's heartbeat
 MAX_WRITTEN = 100_000  # sessions whose last write of a heartbeat is remembered
 HEARTBEAT_TIMEOUT = 8.0  # seconds for all requests of a heartbeat to the API server; the agent's timeout is 10
+OWN_FAULTS = {"UNAVAILABLE", "INTERNAL", "RESOURCE_EXHAUSTED"}  # codes of refusals that are not the agent's fault
 PROBLEM_TTL = 30.0  # seconds that a failed write is reported; connected agents cause the next write sooner
 MAX_TRIES = 5
 MAX_LABELS = 64
@@ -152,6 +153,23 @@ class AgentRegistry:
             self._problem = message, loop_time()
             raise StatusError("UNAVAILABLE", message) from error
 
+    @contextmanager
+    def noting_problems(self) -> Iterator[None]:
+        """Around what a heartbeat of a registered agent needs: where that fails for reasons of the cluster, /healthz fails.
+
+        Callers without a session are left out: they must not be able to make the controller look unhealthy.
+        """
+        try:
+            yield
+        except KubeError as error:
+            if not isinstance(error, NotFound):
+                self._problem = str(error), loop_time()
+            raise
+        except StatusError as error:
+            if error.code in OWN_FAULTS:
+                self._problem = error.message, loop_time()
+            raise
+
     async def record_heartbeat(self, session: Session, *, draining: bool) -> None:
         """Write the heartbeat, unless this or another replica wrote one within HEARTBEAT_WRITE_INTERVAL."""
         now, node = self._now(), self._caches.nodes.store.get(session.node)
@@ -162,10 +180,8 @@ class AgentRegistry:
             await self._client.patch_status(
                 NODE_VIEW, session.node, {"lastHeartbeat": now, "draining": draining or None}
             )
-        except BaseException as error:
+        except BaseException:
             self._written.put(session.id, True, until=0.0)
-            if isinstance(error, KubeError) and not isinstance(error, NotFound):
-                self._problem = str(error), loop_time()
             raise
         self._problem = None
 

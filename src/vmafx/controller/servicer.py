@@ -122,11 +122,12 @@ class ControllerServicer:
         if session is None:
             await self._access.authenticate(credentials)
             return wire.HeartbeatResponse(ok=False)
-        await self._authorize_agent(credentials, session.node)
-        state = await self._parts.registry.session_state(session)
-        if state != "current":
-            return wire.HeartbeatResponse(ok=False, superseded=state == "superseded")
-        await self._parts.registry.record_heartbeat(session, draining=request.draining)
+        with self._parts.registry.noting_problems():
+            await self._authorize_agent(credentials, session.node)
+            state = await self._parts.registry.session_state(session)
+            if state != "current":
+                return wire.HeartbeatResponse(ok=False, superseded=state == "superseded")
+            await self._parts.registry.record_heartbeat(session, draining=request.draining)
         if not request.HasField("running_job_ids"):  # an old agent
             self._parts.dispatcher.record_running_count(session, request.jobs_running)
         return wire.HeartbeatResponse(

@@ -539,11 +539,41 @@ async def test_a_controller_that_cannot_write_heartbeats_is_unhealthy(client: Cl
         assert sessions.verify(sessions.sign(session)) == session
         nodes._written._entries.clear()  # as if HEARTBEAT_WRITE_INTERVAL had passed
         proxy.faults.append(Refuse(500))
-        with pytest.raises(ServerError):
+        with pytest.raises(ServerError), nodes.noting_problems():
             await nodes.record_heartbeat(session, draining=False)
         assert "cannot be written" in (nodes.heartbeat_problem() or "")
         await nodes.record_heartbeat(session, draining=False)
         assert nodes.heartbeat_problem() is None
+
+
+class FailingAccess(InsecureAccess):
+    """Its reviews fail at once, as those of an API server that refuses them."""
+
+    async def authorize(self, *_: Any, **__: Any) -> Any:
+        raise StatusError("UNAVAILABLE", "the Kubernetes API did not answer the access review")
+
+
+@pytest.mark.parametrize("failure", ["review", "node"])
+async def test_a_controller_that_refuses_heartbeats_for_its_own_reasons_is_unhealthy(
+    failure: str, client: Client, namespace: str
+) -> None:
+    """A stranger, who has no session, cannot make it so."""
+    async with FaultyProxy(client.config) as proxy, Client(proxy.config) as through:
+        cached, sessions = make_caches(through, namespace), Sessions(b"k" * 32)
+        nodes, unused = AgentRegistry(through, cached, sessions, max_capacity=1), None
+        access = FailingAccess() if failure == "review" else InsecureAccess()
+        parts: Any = (access, sessions, unused, nodes, unused, unused, unused, unused, namespace)
+        servicer = ControllerServicer(ServicerParts(*parts))
+        session = (await nodes.register(ObjectKey(namespace, "box"), AgentDescription(), allowed)).session
+        stranger = wire.HeartbeatRequest(node_id=f"{namespace}/box", session_token="forged")
+        assert not (await servicer.Heartbeat(stranger, CallerCredentials())).ok
+        assert nodes.heartbeat_problem() is None
+        if failure == "node":
+            proxy.faults.append(Refuse(500))  # the cache is empty, so the node is read
+        request = wire.HeartbeatRequest(node_id=f"{namespace}/box", session_token=sessions.sign(session))
+        with pytest.raises((StatusError, ServerError)):
+            await servicer.Heartbeat(request, CallerCredentials())
+        assert "heartbeats cannot be written: " in (nodes.heartbeat_problem() or "")
 
 
 async def test_a_controller_with_an_unresponsive_api_server_is_unhealthy(
@@ -573,12 +603,12 @@ async def test_a_controller_remembers_few_sessions_and_attempts_that_have_ended(
     monkeypatch.setattr(registry, "MAX_WRITTEN", 2)
     monkeypatch.setattr(results, "MAX_PROGRESS_JOBS", 2)
     cached = make_caches(client, namespace)
-    nodes = AgentRegistry(client, cached, Sessions(b"k" * 32))
+    nodes = AgentRegistry(client, cached, Sessions(b"k" * 32), max_capacity=1)
     recorder = ResultRecorder(client, cached, EventRecorder(client, "vmafx-controller", "test"), Metrics())
     new = VmafxJob(metadata=ObjectMeta(name="one"), spec=VmafxJobSpec("file:///a", "file:///b"))
     uid = (await client.create(JOBS, new, namespace)).metadata.uid
     for number in range(4):
-        session, _ = await nodes.register(ObjectKey(namespace, "box"), AgentDescription())
+        session = (await nodes.register(ObjectKey(namespace, "box"), AgentDescription(), allowed)).session
         attempt = {"phase": "Running", "assignedNode": "box", "controllerJobID": f"{uid}-{number}"}
         await client.patch_status(JOBS, ObjectKey(namespace, "one"), attempt)
         assert await recorder.record_progress(session, f"{uid}-{number}", "one", JobProgress(3, 6, 2.5))

@@ -37,14 +37,14 @@ def report_all(folder: Path) -> None:
         result_message(done).SerializeToString()
 
 
-@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda number: str(number)[:20])
 @pytest.mark.parametrize("field", ["done", "total", "fps", "eta"])
 def test_progress_with_any_number_can_be_reported(tmp_path: Path, field: str, number: object) -> None:
     (tmp_path / "progress").write_text(f'{{"stage": "scoring", "{field}": {number}}}\n')
     report_all(tmp_path)
 
 
-@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda number: str(number)[:20])
 @pytest.mark.parametrize("field", ['"score"', '"score": 50, "frames"', '"score": 50, "metrics": {"psnr": {"mean"'])
 def test_a_result_with_any_number_can_be_stored_and_reported(tmp_path: Path, field: str, number: object) -> None:
     brackets = "}" * (1 + field.count("{"))

@@ -25,7 +25,6 @@ from vmafx.kube.watch import Added, Modified
 from vmafx.runtime.store import ObjectChange
 
 MAX_SPEC = 1 << 16  # bytes
-MAX_STREAMS = 100  # open at the same time
 SEARCH_INTERVAL = 5.0  # seconds, at least, between two lists of jobs for searches
 MISSING_TTL = 60.0  # seconds for which a job that a list did not have is not searched again
 MAX_REMEMBERED = 100_000  # keys of jobs outside the cache
@@ -211,31 +210,22 @@ def _job_not_found(job_id: str) -> StatusError:
 
 
 class JobStreams:
-    """Streams of jobs from the API server, limited in number."""
+    """Streams of jobs from the API server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._open = 0
 
     async def watch(self, namespace: str) -> AsyncGenerator[VmafxJob]:
         """Yield all jobs, then each job that changes; if the watch expires, start again with all jobs."""
-        if self._open >= MAX_STREAMS:
-            raise StatusError(
-                "RESOURCE_EXHAUSTED", f"{MAX_STREAMS} streams are open already; close one, or poll GetJob"
-            )
-        self._open += 1
-        try:
-            if namespace and await self._is_missing(namespace):
-                raise namespace_not_found(namespace)
-            while True:
-                try:
-                    async with aclosing(self._list_and_watch(namespace)) as jobs:
-                        async for job in jobs:
-                            yield job
-                except Expired:
-                    await asyncio.sleep(1)
-        finally:
-            self._open -= 1
+        if namespace and await self._is_missing(namespace):
+            raise namespace_not_found(namespace)
+        while True:
+            try:
+                async with aclosing(self._list_and_watch(namespace)) as jobs:
+                    async for job in jobs:
+                        yield job
+            except Expired:
+                await asyncio.sleep(1)
 
     async def _is_missing(self, namespace: str) -> bool:
         """Listing jobs in a missing namespace is not an error. False if the controller may not read namespaces."""

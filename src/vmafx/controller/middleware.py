@@ -12,7 +12,6 @@ from vmafx.auth.access import AccessControl
 from vmafx.auth.credentials import CallerCredentials
 from vmafx.auth.fair_limit import FairLimit, sharing_key
 from vmafx.controller.errors import kube_status_error
-from vmafx.controller.jobs import MAX_STREAMS
 from vmafx.controller.routes import SERVICE
 from vmafx.controller.servicer import ControllerServicer
 from vmafx.http.errors import Code, StatusError
@@ -26,6 +25,7 @@ OK, CANCELLED = "OK", "CANCELLED"
 
 # At the same time; a caller gets at most half. Separate limits, so that heartbeats need not wait for long polls to end.
 MAX_SHORT_CALLS = 10_000
+MAX_STREAMS = 100
 MAX_PULLS = 20_000  # one for each agent; a fleet may share a service account, which is one caller
 
 # Both get the call's name and credentials.

@@ -155,7 +155,7 @@ class AgentRegistry:
 
     @contextmanager
     def noting_problems(self) -> Iterator[None]:
-        """Around what a heartbeat of a registered agent needs: if that fails for other reasons than its own, /healthz fails.
+        """Around what a heartbeat of a registered agent needs: a failure of the cluster makes /healthz fail.
 
         Callers without a session are left out: they must not be able to make the controller look unhealthy.
         """

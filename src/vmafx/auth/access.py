@@ -52,7 +52,7 @@ class Caller(NamedTuple):
 
 class AccessControl(Protocol):
     def known_user(self, credentials: CallerCredentials) -> str:
-        """Return the user if no review is needed to authenticate it now; empty if one is, or nobody is checked."""
+        """Return the user, without a review, if its credentials were valid within the last hour; empty otherwise."""
         ...
 
     async def authenticate(self, credentials: CallerCredentials) -> Caller:
@@ -145,7 +145,7 @@ class TokenAccess:
         # Separate caches, so that a flood of invalid tokens evicts only other invalid tokens.
         self._users: ExpiringCache[bytes, UserInfo] = ExpiringCache(MAX_CALLERS, now)
         self._invalid_tokens: ExpiringCache[bytes, bool] = ExpiringCache(MAX_CALLERS, now)
-        self._proven_tokens: ExpiringCache[bytes, bool] = ExpiringCache(MAX_CALLERS, now)
+        self._proven_tokens: ExpiringCache[bytes, str] = ExpiringCache(MAX_CALLERS, now)  # with their users
         self._proven_users: ExpiringCache[_ClaimedUser, bool] = ExpiringCache(MAX_CALLERS, now)
         self._decisions: ExpiringCache[tuple[bytes, ResourceAction], bool] = ExpiringCache(MAX_DECISIONS, now)
         self._token_reviews: SingleFlight[bytes, UserInfo | None] = SingleFlight()
@@ -195,8 +195,7 @@ class TokenAccess:
     def known_user(self, credentials: CallerCredentials) -> str:
         if not credentials.token:
             return credentials.user
-        user = self._users.get(_token_key(credentials.token))
-        return user.username if user is not None else ""
+        return self._proven_tokens.get(_token_key(credentials.token)) or ""
 
     async def _identify_token(self, token: str, peer: str) -> _Identity:
         if len(token) > MAX_TOKEN:
@@ -221,7 +220,7 @@ class TokenAccess:
                 self._token_failures.record(source)
                 self._invalid_tokens.put(key, True, reviewed_at + DENIED_TTL)
             else:
-                self._proven_tokens.put(key, True, reviewed_at + PROVEN_TTL)
+                self._proven_tokens.put(key, user.username, reviewed_at + PROVEN_TTL)
                 if claimed is not None:
                     self._proven_users.put(claimed, True, reviewed_at + PROVEN_TTL)
                 self._users.put(key, user, reviewed_at + min(ALLOWED_TTL, claims.exp - self._wall()))

@@ -74,7 +74,8 @@ class AccessReviewer:
                     await held.enter_async_context(self._concurrency)
             except TimeoutError:
                 raise StatusError(
-                    "RESOURCE_EXHAUSTED", "too many new callers at once; try again in a few seconds"
+                    "UNAVAILABLE" if known else "RESOURCE_EXHAUSTED",
+                    "too many new callers at once; try again in a few seconds",
                 ) from None
             yield
 

@@ -25,7 +25,7 @@ from vmafx.kube.watch import Added, Modified
 from vmafx.runtime.store import ObjectChange
 
 MAX_SPEC = 1 << 16  # bytes
-SEARCH_INTERVAL = 5.0  # seconds, at least, between two lists of jobs for searches
+SEARCH_INTERVAL = 1.0  # seconds, at least, between two lists of jobs for searches
 MISSING_TTL = 60.0  # seconds for which a job that a list did not have is not searched again
 MAX_REMEMBERED = 100_000  # keys of jobs outside the cache
 MAX_MISSING = 10_000

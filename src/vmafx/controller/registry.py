@@ -1,8 +1,8 @@
 """The VmafxNodes of agents: registration, sessions, and heartbeats written to their status."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -25,7 +25,7 @@ NODE_VIEW = NODES.decoded_as(NodeView)
 HEARTBEAT_WRITE_INTERVAL = 20.0  # seconds, at least, between two writes of a node's heartbeat
 MAX_WRITTEN = 100_000  # sessions whose last write of a heartbeat is remembered
 HEARTBEAT_TIMEOUT = 8.0  # seconds for all requests of a heartbeat to the API server; the agent's timeout is 10
-OWN_FAULTS = {"UNAVAILABLE", "INTERNAL", "RESOURCE_EXHAUSTED"}  # codes of refusals that are not the agent's fault
+OWN_FAULTS = {"UNAVAILABLE", "INTERNAL"}  # codes of refusals that are not the agent's fault
 PROBLEM_TTL = 30.0  # seconds that a failed write is reported; connected agents cause the next write sooner
 MAX_TRIES = 5
 MAX_LABELS = 64
@@ -61,7 +61,7 @@ class AgentRegistry:
     ) -> None:
         self._client, self._caches, self._sessions, self._now = client, caches, sessions, now
         self._max_capacity = max_capacity
-        self._problem: tuple[str, float] | None = None  # the last failed write of a heartbeat, and its time
+        self._problems: dict[str, tuple[str, float]] = {}  # by session: why its last heartbeat failed, and when
         # By session: this replica has written a heartbeat within HEARTBEAT_WRITE_INTERVAL.
         self._written: ExpiringCache[str, bool] = ExpiringCache(MAX_WRITTEN, loop_time)
 
@@ -143,32 +143,34 @@ class AgentRegistry:
         return node.spec.capacity if node is not None else 0
 
     @asynccontextmanager
-    async def heartbeat_timeout(self) -> AsyncIterator[None]:
-        """Around a whole heartbeat: a slow API server fails /healthz, instead of making agents look dead."""
+    async def heartbeat(self, session: Session | None) -> AsyncIterator[None]:
+        """Around a whole heartbeat: what fails it for reasons of the cluster fails /healthz, instead of killing agents.
+
+        Only the current session of a node counts: others, even with an old token, must not make the controller
+        unhealthy.
+        """
         try:
             async with asyncio.timeout(HEARTBEAT_TIMEOUT):
                 yield
         except TimeoutError as error:
             message = f"the Kubernetes API did not answer within {HEARTBEAT_TIMEOUT:.0f} s"
-            self._problem = message, loop_time()
+            self._note_problem(session, message)
             raise StatusError("UNAVAILABLE", message) from error
-
-    @contextmanager
-    def noting_problems(self) -> Iterator[None]:
-        """Around what a heartbeat of a registered agent needs: a failure of the cluster makes /healthz fail.
-
-        Callers without a session are left out: they must not be able to make the controller look unhealthy.
-        """
-        try:
-            yield
-        except KubeError as error:
-            if not isinstance(error, NotFound):
-                self._problem = str(error), loop_time()
-            raise
         except StatusError as error:
             if error.code in OWN_FAULTS:
-                self._problem = error.message, loop_time()
+                self._note_problem(session, error.message)
             raise
+        except KubeError as error:
+            if not isinstance(error, NotFound):
+                self._note_problem(session, str(error))
+            raise
+        if session is not None:
+            self._problems.pop(session.id, None)
+
+    def _note_problem(self, session: Session | None, message: str) -> None:
+        node = self._caches.nodes.store.get(session.node) if session is not None else None
+        if session is not None and node is not None and node.status.agentSession == session.id:
+            self._problems[session.id] = message, loop_time()
 
     async def record_heartbeat(self, session: Session, *, draining: bool) -> None:
         """Write the heartbeat, unless this or another replica wrote one within HEARTBEAT_WRITE_INTERVAL."""
@@ -183,7 +185,6 @@ class AgentRegistry:
         except BaseException:
             self._written.put(session.id, True, until=0.0)
             raise
-        self._problem = None
 
     def _is_recent(self, session: Session, node: NodeView, now: datetime) -> bool:
         in_cache = node.status.lastHeartbeat
@@ -192,10 +193,11 @@ class AgentRegistry:
         return self._written.get(session.id) is not None
 
     def heartbeat_problem(self) -> str | None:
-        """Why heartbeats are not being written; the operator then does not take old ones for dead agents."""
-        if self._problem is None or loop_time() - self._problem[1] > PROBLEM_TTL:
-            return None
-        return f"heartbeats cannot be written: {self._problem[0]}"
+        """Why heartbeats fail; the operator then does not take old ones for dead agents."""
+        expired = loop_time() - PROBLEM_TTL
+        self._problems = {session: problem for session, problem in self._problems.items() if problem[1] > expired}
+        message = next((message for message, _ in self._problems.values()), None)
+        return message and f"heartbeats cannot be written: {message}"
 
 
 def _validate(name: ObjectKey, machine: AgentDescription) -> None:

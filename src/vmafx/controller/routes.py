@@ -73,7 +73,7 @@ class CallRoute(NamedTuple):
 
 
 ROUTES = (
-    CallRoute("POST", "/v1/jobs", "SubmitJob", "Submit a job.", 201, "/v1/jobs/{job_id}"),
+    CallRoute("POST", "/v1/jobs", "SubmitJob", "Submit a job.", 201, "/v1/jobs/{job_id}?namespace={namespace}"),
     CallRoute("GET", "/v1/jobs", "StreamJobs", "Stream all jobs, and each again when it changes: one object per line."),
     CallRoute("GET", "/v1/jobs/{job_id}", "GetJob", "Get a job by the ID from its submission."),
     CallRoute("POST", "/v1/jobs/{job_id}/cancel", "CancelJob", "Cancel a job; it is kept, as CANCELLED."),

@@ -112,22 +112,21 @@ class ControllerServicer:
         )
 
     async def Heartbeat(self, request: wire.HeartbeatRequest, credentials: CallerCredentials) -> wire.HeartbeatResponse:
-        async with self._parts.registry.heartbeat_timeout():
-            return await self._heartbeat(request, credentials)
+        session = self._session(request.node_id, request.session_token)
+        async with self._parts.registry.heartbeat(session):
+            return await self._heartbeat(request, session, credentials)
 
     async def _heartbeat(
-        self, request: wire.HeartbeatRequest, credentials: CallerCredentials
+        self, request: wire.HeartbeatRequest, session: Session | None, credentials: CallerCredentials
     ) -> wire.HeartbeatResponse:
-        session = self._session(request.node_id, request.session_token)
         if session is None:
             await self._access.authenticate(credentials)
             return wire.HeartbeatResponse(ok=False)
-        with self._parts.registry.noting_problems():
-            await self._authorize_agent(credentials, session.node)
-            state = await self._parts.registry.session_state(session)
-            if state != "current":
-                return wire.HeartbeatResponse(ok=False, superseded=state == "superseded")
-            await self._parts.registry.record_heartbeat(session, draining=request.draining)
+        await self._authorize_agent(credentials, session.node)
+        state = await self._parts.registry.session_state(session)
+        if state != "current":
+            return wire.HeartbeatResponse(ok=False, superseded=state == "superseded")
+        await self._parts.registry.record_heartbeat(session, draining=request.draining)
         if not request.HasField("running_job_ids"):  # an old agent
             self._parts.dispatcher.record_running_count(session, request.jobs_running)
         return wire.HeartbeatResponse(

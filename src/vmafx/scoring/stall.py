@@ -15,11 +15,12 @@ class StallWatch:
     """Watches clips that are scored together, as a context manager.
 
     They wait for each other, since they share the decoder of the reference. So only the clip that has waited longest is
-    ended, and the others get time to go on.
+    ended, and the others get time to go on. If they do not, the reference itself has stalled, and all are ended.
     """
 
     def __init__(self) -> None:
         self._progress: dict[asyncio.Timeout, float] = {}  # when each clip last made progress
+        self._ended_at = float("-inf")
 
     def __enter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -49,9 +50,13 @@ class StallWatch:
         self._timer = self._loop.call_later(CHECK_INTERVAL, self._check)
         if not self._progress:
             return
-        longest = min(self._progress, key=lambda limit: self._progress[limit])
-        if self._loop.time() - self._progress[longest] >= STALL_TIMEOUT:
-            del self._progress[longest]
-            longest.reschedule(self._loop.time())
-            for other in self._progress:
-                self._note(other)
+        longest, now = min(self._progress, key=lambda limit: self._progress[limit]), self._loop.time()
+        if now - self._progress[longest] < STALL_TIMEOUT:
+            return
+        waiting = [limit for limit, at in self._progress.items() if at <= self._ended_at]
+        for limit in waiting or [longest]:  # those that did not go on after the last one was ended
+            del self._progress[limit]
+            limit.reschedule(now)
+        self._ended_at = now
+        for other in self._progress:
+            self._progress[other] = now

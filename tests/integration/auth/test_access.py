@@ -343,12 +343,15 @@ async def test_reviews_of_unknown_tokens_leave_room_for_known_ones(
     assert set(await asyncio.gather(*unknown)) == {"UNAVAILABLE"}
 
 
-async def test_a_user_is_known_after_its_review(harness: Harness) -> None:
-    credentials, user = CallerCredentials(harness.token), f"system:serviceaccount:{harness.namespace}:agent"
+async def test_a_user_is_known_after_its_review(harness: Harness, client: Client) -> None:
+    token = await service_account_token(client, ObjectKey(harness.namespace, "agent"), AUDIENCE)
+    credentials, user = CallerCredentials(token), f"system:serviceaccount:{harness.namespace}:agent"
     assert harness.access.known_user(credentials) == ""
     await harness.authorize(credentials)
     assert harness.access.known_user(credentials) == user
-    harness.clock.at += access.ALLOWED_TTL
+    harness.clock.at += access.ALLOWED_TTL  # it is reviewed again, but not as a stranger
+    assert harness.access.known_user(credentials) == user
+    harness.clock.at += access.PROVEN_TTL
     assert harness.access.known_user(credentials) == ""
     assert harness.access.known_user(CallerCredentials(user="alice")) == "alice"
     assert harness.access.known_user(CallerCredentials(invalid_token(0), user="alice")) == ""

@@ -114,9 +114,9 @@ async def test_the_job_that_an_agent_pulls_has_no_score(site: Site) -> None:
 
 
 async def test_a_submission_has_a_location_header(site: Site) -> None:
-    site.calls.answers["SubmitJob"] = wire.SubmitJobResponse(job_id="u/1?")
+    site.calls.answers["SubmitJob"] = wire.SubmitJobResponse(job_id="u/1?", namespace="video")
     async with site.http.post("/v1/jobs", json={}) as response:
-        assert response.headers["Location"] == "/v1/jobs/u%2F1%3F"
+        assert response.headers["Location"] == "/v1/jobs/u%2F1%3F?namespace=video"
     await site.request("GET", "/v1/jobs/u%2F1%3F", allow_redirects=False)
 
 

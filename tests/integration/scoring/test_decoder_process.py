@@ -16,8 +16,9 @@ from tests.support.waiting import eventually
 from vmafx.scoring.decoder import process
 from vmafx.scoring.decoder.formats import CONTAINERS, DECODERS, STREAMS
 from vmafx.scoring.decoder.messages import MAX_ANSWER, Conversion
-from vmafx.scoring.errors import BadInput, NodeFault
-from vmafx.scoring.request import ClipLimits
+from vmafx.scoring.errors import BadInput, EngineFailure, NodeFault
+from vmafx.scoring.request import ClipLimits, Source
+from vmafx.scoring.score import Scorer
 
 SAME = Conversion(width=256, height=144, pixel_format="yuv420p")
 
@@ -68,9 +69,7 @@ ANSWERS = {
         + str(2**63) + '}}')""",
     "more packets than allowed": """print('{"type":"clip","clip":{"container":"ogg","codec":"vp8","width":64,'
         '"height":64,"pixel_format":"yuv420p","bit_depth":8,"chroma":"420","packets":10000000}}')""",
-    "an error": "raise KeyError",
     "nothing, and it goes on": "import os, time; os.close(1); time.sleep(10**6)",
-    "a chosen exit code": "sys.exit(4)",
     "a message with control characters": r"""print('{"type":"refusal","why":"\\u001b[2J"}')""",
     "garbage, and it goes on": "print('garbage', flush=True); sys.stdin.buffer.read(); import time; time.sleep(10**6)",
 }
@@ -81,7 +80,7 @@ async def test_a_clip_whose_decoder_answers_wrongly_is_refused(
     answer: str, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "main.py"
-    program.write_text(f"import sys\nprint({READY!r})\nsys.stdin.readline()\n{ANSWERS[answer]}\n")
+    program.write_text(f"import sys\nprint({READY!r}, flush=True)\nsys.stdin.readline()\n{ANSWERS[answer]}\n")
     monkeypatch.setattr(process, "PROGRAM", str(program))
     monkeypatch.setattr(process, "END_TIMEOUT", 1.0)
     async with decoder_of(clip) as decoder:
@@ -93,7 +92,22 @@ async def test_a_clip_whose_decoder_answers_wrongly_is_refused(
     assert others_reading(clip) == []
 
 
-@pytest.mark.parametrize("failure", ["sys.exit('no module named av')", "os.kill(os.getpid(), signal.SIGSEGV)"])
+@pytest.mark.parametrize("act", ["raise KeyError", "sys.exit(4)", "raise OSError(5, 'Input/output error')"])
+async def test_a_decoder_that_fails_unexpectedly_is_tried_again(
+    act: str, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an error of the disk. Tries are limited, so a clip gains nothing by it."""
+    program = tmp_path / "main.py"
+    program.write_text(f"import sys\nprint({READY!r}, flush=True)\nsys.stdin.readline()\n{act}\n")
+    monkeypatch.setattr(process, "PROGRAM", str(program))
+    async with decoder_of(clip) as decoder:
+        with pytest.raises(EngineFailure, match=r"the decoder of .* failed with exit code"):
+            await decoder.inspect()
+
+
+@pytest.mark.parametrize(
+    "failure", ["print('another version')", "sys.exit('no module named av')", "os.kill(os.getpid(), signal.SIGSEGV)"]
+)
 async def test_a_decoder_that_fails_before_it_reads_the_clip_is_a_node_fault(
     failure: str, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +117,23 @@ async def test_a_decoder_that_fails_before_it_reads_the_clip_is_a_node_fault(
     async with decoder_of(clip) as decoder:
         with pytest.raises(NodeFault, match=r"the decoder failed with .* before it read"):
             await decoder.inspect()
+
+
+async def test_an_engine_ends_with_a_decoder_that_ignores_its_cpu_limit(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a decoder may emit a frame now and then, so that the engine makes progress."""
+    program = tmp_path / "main.py"
+    program.write_text(
+        "import os, signal, time\nfrom vmafx.scoring.decoder import main\n"
+        "def burn(*_):\n    signal.signal(signal.SIGXCPU, signal.SIG_IGN)\n    while True: pass\n"
+        "main.emit_frames = burn\nmain.main()\n"
+    )
+    monkeypatch.setattr(process, "PROGRAM", str(program))
+    monkeypatch.setattr(process, "CHECK_INTERVAL", 0.2)
+    source = Source(str(clip))
+    with pytest.raises(BadInput, match="decoding it takes too much CPU time"):
+        await Scorer(limits=ClipLimits(probe_seconds=1, frame_seconds=0)).score(source, source)
 
 
 async def test_a_decoder_that_ignores_its_cpu_limit_is_ended(

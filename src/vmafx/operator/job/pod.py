@@ -58,6 +58,11 @@ class PodSettings(msgspec.Struct, frozen=True):
     scratch_limit: str = ""
 
 
+def without_resources(settings: PodSettings) -> PodSettings:
+    """The settings for a namespace whose LimitRange contradicts them, and has resources of its own."""
+    return msgspec.structs.replace(settings, cpu_request="", memory_request="", memory_limit="")
+
+
 def pod_name(job: JobView, attempt: int) -> str:
     return f"{job.metadata.name}-{attempt}"
 
@@ -166,7 +171,9 @@ def _volumes(settings: PodSettings, overlay: PodOverlay) -> list[dict[str, Any]]
 def _resources(job: JobView, node: NodeView, settings: PodSettings, overlay: PodOverlay) -> dict[str, Any]:
     """The resources of the node's overlay, else of the settings; one GPU unless the job uses the CPU backend."""
     given = overlay.resources or ResourceRequirements()
-    requests = _set({"cpu": settings.cpu_request, "memory": settings.memory_request}) | given.requests
+    # For a resource with a limit and no request, Kubernetes takes the limit as the request.
+    defaults = _set({"cpu": settings.cpu_request, "memory": settings.memory_request})
+    requests = {name: amount for name, amount in defaults.items() if name not in given.limits} | given.requests
     limits = _set({"memory": settings.memory_limit}) | given.limits
     for name in requests.keys() & limits.keys():
         if quantity(requests[name]) > quantity(limits[name]):  # what the node does not set adapts to what it sets

@@ -9,10 +9,10 @@ from vmafx.api.job import JobView
 from vmafx.api.node import NodeView
 from vmafx.jobs.outcome import Outcome, failed_attempt
 from vmafx.kube import Client, ObjectKey
-from vmafx.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid
+from vmafx.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, KubeError
 from vmafx.operator.job.decide import START_TIMEOUT, START_TIMEOUT_MINUTES
 from vmafx.operator.job.memory import JobMemory
-from vmafx.operator.job.pod import PodSettings, make_pod, pod_name
+from vmafx.operator.job.pod import PodSettings, make_pod, pod_name, without_resources
 from vmafx.operator.job.pod_cache import BY_JOB, PodView
 from vmafx.operator.job.samples import SampleVariables
 from vmafx.operator.job.steps import RECHECK_INTERVAL
@@ -50,10 +50,8 @@ class PodCreator:
     async def create(
         self, key: ObjectKey, job: JobView, node: NodeView, memory: JobMemory
     ) -> PodCreated | PodBlocked | Outcome:
-        variables = await self._samples.of_pod(job, node)
-        pod = make_pod(job, node, job.status.attempts - 1, self._settings, self._used_nodes(key), variables)
         try:
-            await self._client.create(self._pods.resource, pod, key.namespace)
+            await self._create(key, job, node)
         except AlreadyExists:
             return self.name_taken(job, memory)
         except (BadRequest, Invalid) as error:  # caused by the node's podTemplate, so a retry would fail too
@@ -64,6 +62,21 @@ class PodCreator:
         was_blocked, memory.pod_created_at = memory.blocked_reported, self._clock()
         memory.blocked_since, memory.blocked_reported = None, False
         return PodCreated(was_blocked)
+
+    async def _create(self, key: ObjectKey, job: JobView, node: NodeView) -> None:
+        """With the operator's default resources; without them if a LimitRange of the namespace may contradict them."""
+        variables, avoid = await self._samples.of_pod(job, node), self._used_nodes(key)
+        refused: KubeError | None = None
+        for settings in dict.fromkeys((self._settings, without_resources(self._settings))):
+            pod = make_pod(job, node, job.status.attempts - 1, settings, avoid, variables)
+            try:
+                await self._client.create(self._pods.resource, pod, key.namespace)
+            except (BadRequest, Invalid, Forbidden) as error:
+                refused = refused or error
+            else:
+                return
+        if refused is not None:
+            raise refused
 
     def name_taken(self, job: JobView, memory: JobMemory) -> PodBlocked | Outcome:
         """The Pod of a deleted job with the same name that still terminates, or one unrelated to vmafx."""

@@ -27,7 +27,7 @@ MIN_CONTROLLER_UPTIME = 60.0  # seconds that the controller has answered before 
 PROBE_INTERVAL = 30.0  # seconds between probes of a controller
 MIN_AGENTS_FOR_OUTAGE = 5  # with jobs: of fewer, most may well fail at the same time
 MISSED_HEARTBEAT = 25.0  # seconds; heartbeats are written every 20 to 30
-OUTAGE_LIMIT = 300.0  # seconds without a heartbeat for which jobs stay in a suspected outage
+OUTAGE_LIMIT = 300.0  # seconds without a heartbeat, while the controller answers, for which jobs stay in an outage
 OUTAGE_CHECK = 5.0  # seconds between checks whether an outage is over
 DELETE_AFTER = timedelta(hours=24)  # without a heartbeat, for nodes registered by an agent
 MARGIN = 0.001  # seconds past a limit, so that the next check finds it exceeded
@@ -122,7 +122,9 @@ def assess(
         certain = record.certain_in(clock) <= 0 and probe.ok_for(clock) >= MIN_CONTROLLER_UPTIME
         if lost is None or not certain:
             return stale
-        return _outage_health(node) if outage and silent_for <= OUTAGE_LIMIT else lost
+        # An outage of the controller does not count: its agents need time to find it again.
+        waited = min(silent_for, probe.ok_for(clock))
+        return _outage_health(node) if outage and waited <= OUTAGE_LIMIT else lost
     if not probe.ok:
         return NodeHealth(False, "ControllerUnreachable", f"the health check of the controller failed: {probe.detail}")
     if node.status.draining:

@@ -80,6 +80,7 @@ class NodeReconciler:
         """Seconds since the last heartbeat of each agent that has jobs and is not lost."""
         if (known := self._known_silences.get(namespace)) is not None and clock - known[0] < SILENCES_TTL:
             return known[1]
+        self._known_silences = {one: known for one, known in self._known_silences.items() if one in self._namespaces()}
         silences = []
         for node in self._nodes.store.by(BY_NAMESPACE, namespace):
             key = ObjectKey(namespace, node.metadata.name)

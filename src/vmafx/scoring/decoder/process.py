@@ -84,6 +84,8 @@ class ClipDecoder:
                 raise self._no_valid_answer()
             self._packets, kept = clip.packets, outputs > 0
         except TimeoutError as error:
+            if process.exceeds_cpu_limit():
+                raise self.too_slow() from None
             raise NodeFault(
                 f"probing {self._opened.display_name} took more than {timeout:.0f} s; the disk may be too slow, or the"
                 " clip is damaged"
@@ -185,20 +187,23 @@ class ClipDecoder:
     async def failure(self, process: "_Process") -> ScoringError:
         """Why a decoder process ended without an answer."""
         code, messages = await process.end()
-        if code is None:
-            return self._no_valid_answer()
-        how = exit_description(code)
+        how, name = exit_description(code) if code is not None else "no answer", self._opened.display_name
         if code == -signal.SIGKILL:  # no clip can choose it: the sandbox allows no signal but SIGABRT
-            ended = f"the decoder of {self._opened.display_name} ended by {how}"
-            return NodeFault(f"{ended}: probably this machine or its cgroup ran out of memory")
+            cause = "probably this machine or its cgroup ran out of memory"
+            return NodeFault(f"the decoder of {name} ended by {how}: {cause}")
         if process.ready is None:
-            return NodeFault(
-                f"the decoder failed with {how} before it read {self._opened.display_name}: {messages.last_line()}"
-            )
+            return NodeFault(f"the decoder failed with {how} before it read {name}: {messages.last_line()}")
+        if code is not None and code > 0:  # an error that the decoder does not expect, such as one of the disk
+            return EngineFailure(f"the decoder of {name} failed with {how}: {messages.last_line()}")
+        return self._blame_clip(code)
+
+    def _blame_clip(self, code: int | None) -> BadInput:
+        """The decoder has read the clip, and crashed, exceeded a limit, or gave no answer."""
         if code == -signal.SIGXCPU:
             return self.too_slow()
-        if code < 0:
-            return self._bad(f"reading it crashed ffmpeg's libraries ({how}): the clip is damaged or malicious")
+        if code:
+            crash = f"reading it crashed ffmpeg's libraries ({exit_description(code)})"
+            return self._bad(f"{crash}: the clip is damaged or malicious")
         return self._no_valid_answer()
 
     def too_slow(self) -> BadInput:
@@ -247,7 +252,8 @@ class Decoding:
         await self._process.send(self._task)
         waited, frames = 0.0, 0
         while True:
-            if self._process.exceeds_cpu_limit():
+            if self._process.is_check_due() and self._process.exceeds_cpu_limit():
+                await self._process.kill()  # the engine then ends, too
                 raise self._decoder.too_slow()
             try:
                 async with asyncio.timeout(CHECK_INTERVAL):
@@ -300,7 +306,7 @@ class _Process:
     def __init__(self) -> None:
         self.outputs: list[FileIO] = []
         self.ready: Ready | None = None
-        self._cpu_limit, self._next_cpu_check = float("inf"), 0.0
+        self._cpu_limit, self._next_check = float("inf"), 0.0
         self._stack = AsyncExitStack()
         self._log = DecoderLog()
 
@@ -342,8 +348,11 @@ class _Process:
         """The next answer; None if the process has ended."""
         try:
             line = await self._stdout.readline()
-            if self.ready is None and line.endswith(b"\n"):
-                self.ready = msgspec.json.decode(line, type=Ready)
+            if self.ready is None:
+                try:
+                    self.ready = msgspec.json.decode(line, type=Ready)
+                except ValueError:  # it has ended, or is another version of the program
+                    return None
                 line = await self._stdout.readline()
             return msgspec.json.decode(line, type=Answer) if line.endswith(b"\n") else None
         except (ValueError, RecursionError):  # not a message, or longer than allowed
@@ -354,13 +363,20 @@ class _Process:
         self._cpu_limit = int(seconds) + 1
         limit_cpu(self._process.pid, self._cpu_limit)
 
-    def exceeds_cpu_limit(self) -> bool:
-        """Whether it has ignored the signal at its limit, as a clip that controls it can. Looks only now and then."""
+    def is_check_due(self) -> bool:
+        """Every CHECK_INTERVAL, however many answers it sends."""
         now = time.monotonic()
-        if now < self._next_cpu_check:
+        if now < self._next_check:
             return False
-        self._next_cpu_check = now + CHECK_INTERVAL
-        return cpu_seconds(self._process.pid) > self._cpu_limit + CHECK_INTERVAL
+        self._next_check = now + CHECK_INTERVAL
+        return True
+
+    def exceeds_cpu_limit(self) -> bool:
+        """Whether it has ignored the signal at its limit, as a clip that controls it can."""
+        return cpu_seconds(self._process.pid) > self._cpu_limit + 1
+
+    async def kill(self) -> None:
+        await kill(self._process)
 
     async def end(self) -> tuple[int | None, DecoderLog]:
         """Waits until the process has ended, as it does after its last task; its exit code and its log.

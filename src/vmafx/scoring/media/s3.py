@@ -46,6 +46,8 @@ def _store(policy: MediaPolicy) -> ObjectStore:
                 "read_timeout": policy.stall_seconds,
                 "retries": {"total_max_attempts": 1},  # vmafx retries
                 "connector_args": {"socket_factory": guard},
+                # The guard cannot check the connections of a proxy.
+                **({"proxies": {}} if policy.endpoint_of_job and not policy.private else {}),
             },
         )
         filesystem.retries = 1

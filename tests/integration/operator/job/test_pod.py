@@ -170,7 +170,7 @@ async def test_a_pod_has_the_resources_of_the_operator_unless_its_node_sets_them
     overlay = msgspec.convert({"resources": {"requests": {"cpu": 4}, "limits": {"memory": "8Gi"}}}, PodOverlay)
     own = await create(client, make_pod(job(restricted), node(podTemplate=overlay), 1, LIMITED), restricted)
     (container,) = own["spec"]["containers"]
-    assert container["resources"] == {"requests": {"cpu": "4", "memory": "2Gi"}, "limits": {"memory": "8Gi"}}
+    assert container["resources"] == {"requests": {"cpu": "4", "memory": "8Gi"}, "limits": {"memory": "8Gi"}}
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ async def test_a_node_sets_the_size_of_the_scratch_volume(
 
 def test_the_defaults_of_the_operator_let_2160p_be_scored() -> None:
     settings = from_environ(JobSettings, {})
-    assert (settings.worker_cpu_request, settings.worker_memory_request) == ("1", "2Gi")
+    assert (settings.worker_cpu_request, settings.worker_memory_request) == ("500m", "1Gi")
     assert settings.worker_memory_limit == ""
     assert quantity(settings.worker_scratch_limit) > 2 * from_environ(MediaPolicy, {}).max_bytes
     assert from_environ(JobSettings, {"VMAFX_WORKER_MEMORY_REQUEST": "0"}).worker_memory_request == ""

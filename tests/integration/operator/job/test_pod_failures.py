@@ -20,7 +20,7 @@ from vmafx.jobs.outcome import Retry
 from vmafx.jobs.state import age_at
 from vmafx.kube import JOBS, NODES, Client, ObjectKey, Resource
 from vmafx.kube.core import EVENTS, PODS
-from vmafx.kube.errors import Forbidden
+from vmafx.kube.errors import Forbidden, Invalid
 from vmafx.kube.resources import UntypedObject
 from vmafx.operator.job.decide import Observation, decide
 from vmafx.operator.job.pod_cache import ATTEMPT_LABEL, JOB_LABEL, pods_informer
@@ -235,6 +235,32 @@ async def test_a_forbidden_pod_is_retried(timed_fleet: Fleet, client: Client, na
     assert await timed_fleet.events("limited") == [("Warning", "FailedCreate")]
     await client.delete(quotas, ObjectKey(namespace, "none"))
     job = await reaches(client, key, phase("Succeeded"), "it is scored once the quota is gone")
+    assert (job.status.attempts, job.status.message) == (1, None)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"default": {"cpu": "200m", "memory": "256Mi"}}, {"max": {"memory": "512Mi"}}],
+    ids=["default", "maximum"],
+)
+async def test_a_pod_gets_the_resources_of_a_limit_range_that_contradicts_the_operator(
+    timed_fleet: Fleet, client: Client, namespace: str, limits: dict[str, Any]
+) -> None:
+    ranges: Resource[UntypedObject] = Resource("", "v1", "limitranges", "LimitRange", dict)
+    spec = {"limits": [{"type": "Container", **limits}]}
+    await client.create(ranges, {"metadata": {"name": "small"}, "spec": spec}, namespace)
+    large = {"requests": {"cpu": "4", "memory": "4Gi"}}
+    one = {"metadata": {"name": "one"}, "spec": {"containers": [{"name": "any", "image": "i", "resources": large}]}}
+
+    async def holds() -> bool:
+        try:
+            await client.create(PODS, one, namespace, dry_run=True)
+        except (Forbidden, Invalid):
+            return True
+        return False
+
+    await eventually(holds, "the LimitRange holds")
+    job = await reaches(client, await timed_fleet.submit("small", retryLimit=0), phase("Succeeded"), "it is scored")
     assert (job.status.attempts, job.status.message) == (1, None)
 
 

@@ -64,8 +64,12 @@ async def kill(process: asyncio.subprocess.Process) -> int:
     """Kill a child with its process group; returns its exit code."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    # wait() waits for the end of all pipes, which asyncio does not notice in one whose buffer is full.
-    process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public way
+    # wait() waits for the end of all pipes, which asyncio does not notice in one whose buffer is full. They are closed
+    # one by one: closing their transport would take the exit code from the watcher of child processes.
+    for fd in range(3):
+        pipe = process._transport.get_pipe_transport(fd)  # type: ignore[attr-defined]  # noqa: SLF001 - no public way
+        if pipe is not None:
+            pipe.close()
     return await asyncio.shield(process.wait())
 
 

@@ -184,6 +184,7 @@ def test_a_long_clip_makes_a_small_page_that_shows_the_dip() -> None:
             assert abs((across - left) / (right - left) - 0.618) < 0.01, down
 
 
+@pytest.mark.timeout(600)
 def test_ten_clips_stay_below_1_mb() -> None:
     """20,000 frames and all 22 features, with a chart for each: 0.91 MB."""
     text = html([long_clip(20_000)] * 10)

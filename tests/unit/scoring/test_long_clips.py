@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 
 FRAMES = 500_000  # a quarter of the limit; memory is proportional to it
 COLUMNS = ("integer_adm2", *(f"feature{number}" for number in range(13)), "vmaf")
@@ -25,6 +26,7 @@ def write_log(path: Path) -> None:
         file.write("  </pooled_metrics>\n</VMAF>\n")
 
 
+@pytest.mark.timeout(600)
 def test_a_long_clip_takes_little_more_memory_than_its_values(tmp_path: Path) -> None:
     """Measured is the peak of the resident memory of a process that does what `vmafx score` does after ffmpeg."""
     write_log(tmp_path / "log.xml")

@@ -191,7 +191,7 @@ class ClipDecoder:
         if code == -signal.SIGKILL:  # no clip can choose it: the sandbox allows no signal but SIGABRT
             cause = "probably this machine or its cgroup ran out of memory"
             return NodeFault(f"the decoder of {name} ended by {how}: {cause}")
-        if process.ready is None:
+        if process.ready is None and code != -signal.SIGXCPU:
             return NodeFault(f"the decoder failed with {how} before it read {name}: {messages.last_line()}")
         if code is not None and code > 0:  # an error that the decoder does not expect, such as one of the disk
             return EngineFailure(f"the decoder of {name} failed with {how}: {messages.last_line()}")

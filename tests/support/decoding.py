@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.support.video import FFMPEG
 from vmafx.process.child import ENVIRONMENT
+from vmafx.scoring.decoder.clip_decoder import ClipDecoder, Decoding
 from vmafx.scoring.decoder.messages import Conversion, DecodedClip
-from vmafx.scoring.decoder.process import ClipDecoder, Decoding
 from vmafx.scoring.request import ClipLimits, Source
 from vmafx.scoring.score import Scorer
 

@@ -1,6 +1,6 @@
 """The gRPC server: TLS credentials, limits, health and reflection around the servicer."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
@@ -134,7 +134,7 @@ def _reflection_handler(access: AccessControl, reader: MessageReader) -> grpc.Ge
     async def replies(context: GrpcContext) -> AsyncGenerator[Message]:
         credentials = from_grpc(context)
         messages = reader.all(context, credentials)
-        first = [message async for message in _first(messages)]  # a client that is still writing may miss the status
+        first = await anext(messages, None)  # before a refusal: a client that still writes may not see its status
         caller = await access.authenticate(credentials)
         with limit.hold(sharing_key(caller.user, credentials.peer), caller=caller.user):
             async for reply in servicer.ServerReflectionInfo(_followed_by(first, messages), context):
@@ -148,16 +148,9 @@ def _reflection_handler(access: AccessControl, reader: MessageReader) -> grpc.Ge
     return grpc.method_handlers_generic_handler(REFLECTION.full_name, {method.name: handler})
 
 
-async def _first(messages: AsyncGenerator[Message]) -> AsyncGenerator[Message]:
-    """The first message, if there is one; the generator stays open."""
-    message = await anext(messages, None)
-    if message is not None:
-        yield message
-
-
-async def _followed_by(first: Iterable[Message], others: AsyncGenerator[Message]) -> AsyncGenerator[Message]:
-    for message in first:
-        yield message
+async def _followed_by(first: Message | None, others: AsyncGenerator[Message]) -> AsyncGenerator[Message]:
+    if first is not None:
+        yield first
     async with aclosing(others):
         async for message in others:
             yield message

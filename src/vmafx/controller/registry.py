@@ -144,7 +144,7 @@ class AgentRegistry:
 
     @asynccontextmanager
     async def heartbeat(self, session: Session | None) -> AsyncIterator[None]:
-        """Around a whole heartbeat: what fails it for reasons of the cluster fails /healthz, instead of killing agents.
+        """Around a whole heartbeat. If it fails for reasons of the cluster, /healthz fails: the agent is not silent.
 
         Only the current session of a node counts: others, even with an old token, must not make the controller
         unhealthy.

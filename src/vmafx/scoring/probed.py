@@ -3,7 +3,7 @@
 import msgspec
 
 from vmafx.scoring.clip import Clip
-from vmafx.scoring.decoder.process import ClipDecoder
+from vmafx.scoring.decoder.clip_decoder import ClipDecoder
 from vmafx.scoring.errors import InputPart
 from vmafx.scoring.media.access import OpenedMedia
 from vmafx.scoring.request import Source

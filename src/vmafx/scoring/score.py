@@ -5,28 +5,23 @@ import heapq
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from fractions import Fraction
 from io import FileIO
 from typing import Any, TypeVar
 
-import msgspec
-
 from vmafx.scoring.cache import ResultCache, cache_key
-from vmafx.scoring.decoder.messages import DecodedClip
-from vmafx.scoring.decoder.process import ClipDecoder, Decoding
-from vmafx.scoring.engines.engine import Engine, MeasuredRun, Measurement, Run
+from vmafx.scoring.comparison import Comparison, Scored, check_scored, make_report, renamed
+from vmafx.scoring.decoder.clip_decoder import ClipDecoder, Decoding
+from vmafx.scoring.engines.engine import Measurement, Run
 from vmafx.scoring.engines.find import Engines
-from vmafx.scoring.errors import BadInput, EngineFailure, InputPart, ScoringError
-from vmafx.scoring.learned import predict_scores
+from vmafx.scoring.errors import BadInput, InputPart, ScoringError
 from vmafx.scoring.media.access import open_media, sha256
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.uri import SCHEMES, locate
 from vmafx.scoring.models import open_model
-from vmafx.scoring.plan import Plan, check_counts, counted, damage_error, has_variable_rate, make_plan
-from vmafx.scoring.pooling import pool, summary
+from vmafx.scoring.plan import make_plan
 from vmafx.scoring.probed import OpenedClip, ProbedClip
 from vmafx.scoring.request import ClipLimits, ScoreOptions, Source, check_options
-from vmafx.scoring.result import ClipFacts, Column, FramePair, Progress, Report, ScoreResult
+from vmafx.scoring.result import FramePair, Progress, Report
 from vmafx.scoring.stall import StallWatch
 from vmafx.tasks import in_thread
 
@@ -37,30 +32,6 @@ ProgressListener = Callable[[Progress], None]
 
 def ignore_progress(_progress: Progress) -> None:
     pass
-
-
-class Comparison(msgspec.Struct, frozen=True):
-    """One distorted clip to score against a reference."""
-
-    reference: ProbedClip
-    distorted: ProbedClip
-    plan: Plan
-    options: ScoreOptions
-    measurement: Measurement
-    engine: Engine
-    key: str  # in the cache
-
-
-class Scored(msgspec.Struct, frozen=True):
-    """What the decoders and the engine yielded for a comparison."""
-
-    reference: DecodedClip
-    distorted: DecodedClip
-    run: MeasuredRun
-
-    @property
-    def errors(self) -> int:
-        return self.reference.errors + self.distorted.errors
 
 
 class Scorer:
@@ -183,7 +154,7 @@ class Scorer:
                 tools = (clip.decoder.version, engine.backend, *engine.identity())
                 key = cache_key(digests, sources, model, options, tools)
                 if self._cache and (cached := await in_thread(self._cache.get, key)):
-                    outcomes[number] = _renamed(cached, reference, clip, model.name)
+                    outcomes[number] = renamed(cached, reference, clip, model.name)
                     continue
                 try:
                     plan = make_plan(reference.clip, clip.clip, options, self._limits)
@@ -201,7 +172,7 @@ class Scorer:
     async def _compare_group(
         self, group: list[Comparison], listeners: list[ProgressListener]
     ) -> list[Report | ScoringError]:
-        """Scores comparisons whose reference is the same in all respects."""
+        """Scores comparisons whose reference is the same in all respects. If one fails, the others go on."""
         first = group[0]
         threads = first.options.thread_count() * len(group)
         async with (
@@ -210,62 +181,49 @@ class Scorer:
         ):
             with StallWatch() as watch:
                 scoring = [
-                    tasks.create_task(self._attempt(comparison, reference, output, listener, watch))
+                    tasks.create_task(_outcome(self._score_one(comparison, reference, output, listener, watch)))
                     for comparison, output, listener in zip(group, reference.outputs, listeners, strict=True)
                 ]
                 await asyncio.wait(scoring)
         return [task.result() for task in scoring]
 
-    async def _attempt(
+    async def _score_one(
         self,
         comparison: Comparison,
         reference: Decoding,
         output: FileIO,
         listener: ProgressListener,
         watch: StallWatch,
-    ) -> Report | ScoringError:
-        """An error is returned: the other comparisons of the group go on."""
-        try:
-            scored = await self._run(comparison, reference, output, listener, watch)
-            _check_scored(comparison, scored)
-            report = await _report(comparison, scored)
-        except ScoringError as error:
-            return error
-        finally:
-            reference.stop_reading(output)
-        if self._cache:
-            await in_thread(self._cache.put, report)
-        return report
-
-    async def _run(
-        self,
-        comparison: Comparison,
-        reference: Decoding,
-        output: FileIO,
-        listener: ProgressListener,
-        watch: StallWatch,
-    ) -> Scored:
+    ) -> Report:
         """Raises ScoringError. An engine that fails may do so because a decoder has failed."""
         options, plan, decoder = comparison.options, comparison.plan, comparison.distorted.decoder
         report_progress = _scoring_progress(plan.expected, self._limits.frames, listener)
-        async with decoder.decode(plan.distorted, threads=options.thread_count()) as distorted:
-            try:
+        try:
+            async with decoder.decode(plan.distorted, threads=options.thread_count()) as distorted:
                 (frames,) = distorted.outputs
-                async with watch.watch() as note_progress:
+                try:
+                    async with watch.watch() as note_progress:
 
-                    def on_scored(done: int) -> None:
-                        note_progress()
-                        report_progress(done)
+                        def on_scored(done: int) -> None:
+                            note_progress()
+                            report_progress(done)
 
-                    run = await comparison.engine.score(
-                        Run(), comparison.measurement, plan.frames, output, frames, on_scored
-                    )
-            except ScoringError:
-                await asyncio.gather(reference.check(), distorted.check())
-                raise
+                        run = await comparison.engine.score(
+                            Run(), comparison.measurement, plan.frames, output, frames, on_scored
+                        )
+                except ScoringError:
+                    await asyncio.gather(reference.check(), distorted.check())
+                    raise
+                reference.stop_reading(output)
+                distorted.stop_reading(frames)
+                scored = Scored(await reference.finished(), await distorted.finished(), run)
+        finally:
             reference.stop_reading(output)
-            distorted.stop_reading(frames)
-            return Scored(await reference.finished(), await distorted.finished(), run)
+        check_scored(comparison, scored)
+        report = await in_thread(make_report, comparison, scored)
+        if self._cache:
+            await in_thread(self._cache.put, report)
+        return report
 
     async def worst_frames(
         self, reference: ProbedClip, distorted: ProbedClip, options: ScoreOptions, report: Report, count: int
@@ -285,29 +243,11 @@ class Scorer:
         return [pairs[number] for number in scores]
 
 
-def _check_scored(comparison: Comparison, scored: Scored) -> None:
-    """Raises BadInput if the score would be wrong."""
-    options = comparison.options
-    parts: tuple[tuple[InputPart, DecodedClip], ...] = (
-        ("reference", scored.reference),
-        ("distorted", scored.distorted),
-    )
-    for part, decoded in parts:
-        if decoded.errors and not options.damaged:
-            raise damage_error(part, counted(decoded.errors, "decoding error"))
-        if change := next((one for one in decoded.changes if part == "reference" or not one.size_only), None):
-            why = f"its pixel format, colour range or size changes within the clip, {change.description}"
-            raise BadInput(part, f"{why}; re-encode it to one format")
-    check_counts(
-        scored.reference.frames,
-        scored.distorted.frames,
-        options,
-        variable_rate=has_variable_rate(comparison.reference.clip, comparison.distorted.clip),
-        damaged=scored.errors > 0,
-    )
-    common = min(scored.reference.frames, scored.distorted.frames)
-    if scored.run.received != common:
-        raise EngineFailure(f"the engine received {scored.run.received} of {common} frames")
+async def _outcome(scoring: Coroutine[Any, Any, Report]) -> Report | ScoringError:
+    try:
+        return await scoring
+    except ScoringError as error:
+        return error
 
 
 async def run_both(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
@@ -332,81 +272,3 @@ def _scoring_progress(expected: int | None, most: int, listener: ProgressListene
         listener(Progress("scoring", done, expected, fps, eta))
 
     return on_scored
-
-
-async def _report(comparison: Comparison, scored: Scored) -> Report:
-    model, values = comparison.measurement.model, scored.run.values
-    if model.learned is not None:
-        values["vmaf_base"] = values["vmaf"]
-        values["vmaf"] = await in_thread(predict_scores, model.learned, values, model.name)
-    return Report(await in_thread(_build_result, comparison, scored, values), scored.run.numbers, values)
-
-
-def _scored_notes(comparison: Comparison, scored: Scored) -> tuple[str, ...]:
-    """Facts that are known only after scoring, and the model's way to score."""
-    model, options = comparison.measurement.model, comparison.options
-    reference_frames, distorted_frames = scored.reference.frames, scored.distorted.frames
-    notes = []
-    if model.learned is not None:
-        base = model.learned.base
-        notes.append(f"vmafx predicted the scores with a learned model, from libvmaf's features for {base}")
-    if options.shortest and reference_frames != distorted_frames:
-        lengths = f"the reference has {reference_frames:,}, the distorted clip {distorted_frames:,}"
-        notes.append(f"only the first {scored.run.received:,} frames were scored: {lengths}")
-    for part, decoded in (("reference", scored.reference), ("distorted clip", scored.distorted)):
-        if decoded.errors:
-            notes.append(f"the {part} is damaged: ffmpeg reported {counted(decoded.errors, 'decoding error')}")
-    if scored.distorted.changes:
-        notes.append(f"the distorted clip changes its frame size, {scored.distorted.changes[0].description}")
-    return tuple(notes)
-
-
-def _build_result(comparison: Comparison, scored: Scored, values: dict[str, Column]) -> ScoreResult:
-    options, plan, run = comparison.options, comparison.plan, scored.run
-    return ScoreResult(
-        score=pool(values["vmaf"], options.pooling),
-        pooling=options.pooling,
-        model=comparison.measurement.model.name,
-        frames=len(values["vmaf"]),
-        fps=round(run.received / run.seconds, 2),
-        features={name: summary(column) for name, column in values.items()},
-        reference=_clip_facts(comparison.reference, scored.reference.frames, options),
-        distorted=_clip_facts(comparison.distorted, scored.distorted.frames, options),
-        width=plan.frames.width,
-        height=plan.frames.height,
-        pixelFormat=plan.frames.pixel_format,
-        subsample=options.subsample,
-        engine=msgspec.structs.replace(run.facts, decoder=comparison.distorted.decoder.version),
-        base=comparison.measurement.model.learned.base if comparison.measurement.model.learned is not None else "",
-        notes=(*plan.notes, *_scored_notes(comparison, scored)),
-        key=comparison.key,
-    )
-
-
-def _clip_facts(probed: ProbedClip, frames: int, options: ScoreOptions) -> ClipFacts:
-    """`frames` were decoded; with `conform`, that is the number after the conversion, so the packets are reported."""
-    clip = probed.clip
-    return ClipFacts(
-        uri=probed.opened.display_name,
-        digest=f"sha256:{probed.digest}",
-        container=clip.container,
-        codec=clip.codec,
-        width=clip.width,
-        height=clip.height,
-        pixelFormat=clip.pixel_format,
-        frames=clip.packets if options.conform else frames,
-        frameRate=round(float(Fraction(clip.frame_rate)), 3) if clip.frame_rate else None,
-    )
-
-
-def _renamed(cached: Report, reference: ProbedClip, distorted: ProbedClip, model: str) -> Report:
-    """A cached report with the names of the clips and the model in this request."""
-    old = cached.result
-    result = msgspec.structs.replace(
-        old,
-        cached=True,
-        model=model,
-        reference=msgspec.structs.replace(old.reference, uri=reference.opened.display_name),
-        distorted=msgspec.structs.replace(old.distorted, uri=distorted.opened.display_name),
-    )
-    return msgspec.structs.replace(cached, result=result)

@@ -15,7 +15,7 @@ from tests.support.webserver import WebServer, has
 from vmafx.scoring import stall
 from vmafx.scoring.batch import BatchScorer, ClipFailed, ClipScored
 from vmafx.scoring.cache import ResultCache
-from vmafx.scoring.decoder.process import ClipDecoder
+from vmafx.scoring.decoder.clip_decoder import ClipDecoder
 from vmafx.scoring.errors import NodeFault
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.request import ScoreOptions, Source

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +22,21 @@ from vmafx.scoring.request import ClipLimits, Source
 from vmafx.scoring.score import Scorer
 
 SAME = Conversion(width=256, height=144, pixel_format="yuv420p")
+
+
+ReplaceDecoder = Callable[[str], None]
+
+
+@pytest.fixture
+def replace_decoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ReplaceDecoder:
+    """Has another program run in place of the decoder."""
+
+    def replace(program: str) -> None:
+        path = tmp_path / "main.py"
+        path.write_text(program)
+        monkeypatch.setattr(process, "PROGRAM", str(path))
+
+    return replace
 
 
 @pytest.fixture(scope="module")
@@ -77,11 +93,9 @@ ANSWERS = {
 
 @pytest.mark.parametrize("answer", ANSWERS)
 async def test_a_clip_whose_decoder_answers_wrongly_is_refused(
-    answer: str, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    answer: str, clip: Path, monkeypatch: pytest.MonkeyPatch, replace_decoder: ReplaceDecoder
 ) -> None:
-    program = tmp_path / "main.py"
-    program.write_text(f"import sys\nprint({READY!r}, flush=True)\nsys.stdin.readline()\n{ANSWERS[answer]}\n")
-    monkeypatch.setattr(process, "PROGRAM", str(program))
+    replace_decoder(f"import sys\nprint({READY!r}, flush=True)\nsys.stdin.readline()\n{ANSWERS[answer]}\n")
     monkeypatch.setattr(process, "END_TIMEOUT", 1.0)
     async with decoder_of(clip) as decoder:
         with pytest.raises(BadInput, match="its decoder gave no valid answer"):
@@ -94,12 +108,10 @@ async def test_a_clip_whose_decoder_answers_wrongly_is_refused(
 
 @pytest.mark.parametrize("act", ["raise KeyError", "sys.exit(4)", "raise OSError(5, 'Input/output error')"])
 async def test_a_decoder_that_fails_unexpectedly_is_tried_again(
-    act: str, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    act: str, clip: Path, replace_decoder: ReplaceDecoder
 ) -> None:
     """As after an error of the disk. Tries are limited, so a clip gains nothing by it."""
-    program = tmp_path / "main.py"
-    program.write_text(f"import sys\nprint({READY!r}, flush=True)\nsys.stdin.readline()\n{act}\n")
-    monkeypatch.setattr(process, "PROGRAM", str(program))
+    replace_decoder(f"import sys\nprint({READY!r}, flush=True)\nsys.stdin.readline()\n{act}\n")
     async with decoder_of(clip) as decoder:
         with pytest.raises(EngineFailure, match=r"the decoder of .* failed with exit code"):
             await decoder.inspect()
@@ -109,27 +121,23 @@ async def test_a_decoder_that_fails_unexpectedly_is_tried_again(
     "failure", ["print('another version')", "sys.exit('no module named av')", "os.kill(os.getpid(), signal.SIGSEGV)"]
 )
 async def test_a_decoder_that_fails_before_it_reads_the_clip_is_a_node_fault(
-    failure: str, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    failure: str, clip: Path, replace_decoder: ReplaceDecoder
 ) -> None:
-    program = tmp_path / "main.py"
-    program.write_text(f"import os, signal, sys\n{failure}\n")
-    monkeypatch.setattr(process, "PROGRAM", str(program))
+    replace_decoder(f"import os, signal, sys\n{failure}\n")
     async with decoder_of(clip) as decoder:
         with pytest.raises(NodeFault, match=r"the decoder failed with .* before it read"):
             await decoder.inspect()
 
 
 async def test_an_engine_ends_with_a_decoder_that_ignores_its_cpu_limit(
-    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clip: Path, monkeypatch: pytest.MonkeyPatch, replace_decoder: ReplaceDecoder
 ) -> None:
     """Such a decoder may emit a frame now and then, so that the engine makes progress."""
-    program = tmp_path / "main.py"
-    program.write_text(
+    replace_decoder(
         "import os, signal, time\nfrom vmafx.scoring.decoder import main\n"
         "def burn(*_):\n    signal.signal(signal.SIGXCPU, signal.SIG_IGN)\n    while True: pass\n"
         "main.emit_frames = burn\nmain.main()\n"
     )
-    monkeypatch.setattr(process, "PROGRAM", str(program))
     monkeypatch.setattr(process, "CHECK_INTERVAL", 0.2)
     source = Source(str(clip))
     with pytest.raises(BadInput, match="decoding it takes too much CPU time"):
@@ -137,12 +145,10 @@ async def test_an_engine_ends_with_a_decoder_that_ignores_its_cpu_limit(
 
 
 async def test_a_decoder_that_ignores_its_cpu_limit_is_ended(
-    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clip: Path, monkeypatch: pytest.MonkeyPatch, replace_decoder: ReplaceDecoder
 ) -> None:
-    program = tmp_path / "main.py"
     ignore = "signal.signal(signal.SIGXCPU, signal.SIG_IGN)"
-    program.write_text(f"import signal\n{ignore}\nprint({READY!r}, flush=True)\nwhile True: pass\n")
-    monkeypatch.setattr(process, "PROGRAM", str(program))
+    replace_decoder(f"import signal\n{ignore}\nprint({READY!r}, flush=True)\nwhile True: pass\n")
     monkeypatch.setattr(process, "CHECK_INTERVAL", 0.2)
     limits = ClipLimits(probe_seconds=0, frame_seconds=0)
     async with decoder_of(clip, limits) as decoder, decoder.decode(SAME, threads=1) as decoding:
@@ -151,11 +157,9 @@ async def test_a_decoder_that_ignores_its_cpu_limit_is_ended(
 
 
 async def test_a_machine_without_a_sandbox_is_warned_of_once(
-    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    clip: Path, capsys: pytest.CaptureFixture[str], replace_decoder: ReplaceDecoder
 ) -> None:
-    program = tmp_path / "main.py"
-    program.write_text(f"print({READY.replace('true', 'false').replace('all', 'limits only')!r})\n")
-    monkeypatch.setattr(process, "PROGRAM", str(program))
+    replace_decoder(f"print({READY.replace('true', 'false').replace('all', 'limits only')!r})\n")
     process._warn_unconfined.cache_clear()
     for _ in range(2):
         async with decoder_of(clip) as decoder:

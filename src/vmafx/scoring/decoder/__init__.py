@@ -1,9 +1,10 @@
 """The decoder: the only process that reads the bytes of a clip, locked in before it reads the first.
 
-Outside of it, process.py alone is used: inspect a clip, have its frames written to pipes as raw planes, or take
+Outside of it, clip_decoder.py alone is used: inspect a clip, have its frames written to pipes as raw planes, or take
 pictures. Everything else runs inside, and nothing outside imports it.
 
-    process.py       ClipDecoder: starts decoder processes for a clip, outside of them
+    clip_decoder.py  ClipDecoder: has a clip inspected and decoded, outside of the processes that do it
+    process.py       DecoderProcess: one of them, its pipes and limits, from outside
     messages.py      the tasks that they are given, and their answers
     main.py          the process: its limits, its sandbox and its tasks
     container.py     opens a clip with the allowed demuxers and decoders; Refused: it cannot be read, or exceeds a limit

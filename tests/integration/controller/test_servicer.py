@@ -2,10 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager, suppress
-from datetime import timedelta
-from itertools import count
-from typing import Any, NamedTuple
 
 import grpc
 import pytest
@@ -13,24 +9,18 @@ import pytest
 from tests.conftest import Logged
 from tests.support.fleet import add_node, has_seen, operating
 from tests.support.inprocess_controller import Agent, controller_stub, running_controller
-from tests.support.proxy import FaultyProxy, Refuse, Stall
 from tests.support.waiting import eventually
 from vmafx.api.job import JobProgress, VmafxJob, VmafxJobSpec
 from vmafx.api.meta import ObjectMeta
-from vmafx.auth.access import InsecureAccess
-from vmafx.auth.credentials import CallerCredentials
 from vmafx.clock import utc_now
 from vmafx.controller import dispatch, registry, results
-from vmafx.controller.caches import ControllerCaches, make_caches
+from vmafx.controller.caches import make_caches
 from vmafx.controller.registry import AgentDescription, AgentRegistry
 from vmafx.controller.results import ResultRecorder
-from vmafx.controller.servicer import ControllerServicer, ServicerParts
-from vmafx.controller.sessions import Session, Sessions
-from vmafx.http.errors import StatusError
+from vmafx.controller.sessions import Sessions
 from vmafx.jobs.attempt import AttemptResult
 from vmafx.kube import JOBS, NODES, Client, ObjectKey
 from vmafx.kube.core import EVENTS
-from vmafx.kube.errors import ServerError
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.metrics import Metrics
 from vmafx.wire import controller_pb2 as wire
@@ -532,81 +522,6 @@ async def test_a_draining_agent_gets_no_new_jobs(client: Client, namespace: str,
 
 async def allowed() -> None:
     """An agent may create its node."""
-
-
-class FailingAccess(InsecureAccess):
-    """Its reviews fail at once, as those of an API server that refuses them."""
-
-    async def authorize(self, *_: Any, **__: Any) -> Any:
-        raise StatusError("UNAVAILABLE", "the Kubernetes API did not answer the access review")
-
-
-class HeartbeatHarness(NamedTuple):
-    nodes: AgentRegistry
-    servicer: ControllerServicer
-    sessions: Sessions
-    cached: ControllerCaches
-    me: ObjectKey
-
-    async def register(self) -> Session:
-        """Start a session, and wait until the cache has it."""
-        session = (await self.nodes.register(self.me, AgentDescription(), allowed)).session
-
-        def is_cached() -> bool:
-            node = self.cached.nodes.store.get(self.me)
-            return node is not None and node.status.agentSession == session.id
-
-        await eventually(is_cached, "the cache has the session")
-        self.nodes._written._entries.clear()  # as if HEARTBEAT_WRITE_INTERVAL had passed
-        return session
-
-    async def beat(self, token: str) -> None:
-        request = wire.HeartbeatRequest(node_id=str(self.me), session_token=token)
-        await self.servicer.Heartbeat(request, CallerCredentials())
-
-
-@asynccontextmanager
-async def beating(client: Client, namespace: str, access: InsecureAccess) -> AsyncIterator[HeartbeatHarness]:
-    cached, sessions = make_caches(client, namespace), Sessions(b"k" * 32)
-    now, minutes = utc_now(), count()  # every heartbeat is a minute after the one before
-    nodes, unused = AgentRegistry(client, cached, sessions, 1, lambda: now + timedelta(minutes=next(minutes))), None
-    parts: Any = (access, sessions, unused, nodes, unused, unused, unused, unused, namespace)
-    servicer = ControllerServicer(ServicerParts(*parts))
-    watching = asyncio.create_task(cached.nodes.run())
-    try:
-        await cached.nodes.synced.wait()
-        yield HeartbeatHarness(nodes, servicer, sessions, cached, ObjectKey(namespace, "box"))
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-
-
-@pytest.mark.parametrize("failure", ["review", "write", "timeout"])
-async def test_a_controller_that_refuses_heartbeats_for_its_own_reasons_is_unhealthy(
-    failure: str, client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise the operator would take the agents for dead. Nobody but a registered agent can make it so."""
-    monkeypatch.setattr(registry, "HEARTBEAT_TIMEOUT", 2.0)
-    access = FailingAccess() if failure == "review" else InsecureAccess()
-    async with (
-        FaultyProxy(client.config) as proxy,
-        Client(proxy.config) as through,
-        beating(through, namespace, access) as harness,
-    ):
-        former = harness.sessions.sign(await harness.register())
-        session = await harness.register()
-        for token in ("forged", former):
-            with suppress(StatusError):
-                await harness.beat(token)
-            assert harness.nodes.heartbeat_problem() is None
-        if failure != "review":
-            proxy.faults.append(Refuse(500) if failure == "write" else Stall())
-        with pytest.raises((StatusError, ServerError)):
-            await harness.beat(harness.sessions.sign(session))
-        assert "heartbeats cannot be written: " in (harness.nodes.heartbeat_problem() or "")
-        async with harness.nodes.heartbeat(session):
-            await harness.nodes.record_heartbeat(session, draining=False)
-        assert harness.nodes.heartbeat_problem() is None
 
 
 async def test_a_controller_remembers_few_sessions_and_attempts_that_have_ended(

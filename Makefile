@@ -7,7 +7,7 @@ export UV_SYSTEM_CERTS := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-training test soak fuzz lint format crd proto hashes sbom bench bench-start bench-load bench-agents bench-inference bench-training bench-client bench-rules bench-scoring clean
+.PHONY: help setup demo demo-training test soak fuzz lint format crd proto hashes sbom bench bench-start bench-load bench-backlog bench-agents bench-inference bench-training bench-client bench-rules bench-scoring clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,10 @@ bench-start: setup ## benchmark the operator's start with many finished jobs, an
 bench-load: setup ## benchmark the operator's CPU time and latency per job (14 minutes)
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m bench.load $(ARGS)
+
+bench-backlog: setup ## benchmark the first placement with 1,000 to 100,000 waiting jobs (30 minutes)
+	@$(BIN)/vmafx dev fetch
+	@$(BIN)/python -m bench.backlog $(ARGS)
 
 bench-agents: setup ## benchmark jobs on agents, and 1000 idle agents (5 minutes)
 	@$(BIN)/vmafx dev fetch

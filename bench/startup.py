@@ -12,13 +12,12 @@ raw event handlers, its lightest form.
 
 import argparse
 import asyncio
-import base64
 import time
 from contextlib import aclosing, suppress
 
-import aiohttp
 import msgspec
 import uvloop
+from bench.clones import ORIGINAL, all_served, clone_jobs, create_job
 from bench.contest import (
     GO,
     GO_UNFINISHED,
@@ -44,18 +43,16 @@ from bench.contest import (
 from bench.tables import Goal, Row, heading, lines
 from bench.usage import cpu_seconds, memory_mib
 
-from vmafx.api.job import JobView, VmafxJob, VmafxJobSpec
-from vmafx.api.meta import ObjectMeta
 from vmafx.devcluster import DevCluster
 from vmafx.kube import JOBS, NODES, Client, ObjectKey, load_config
 from vmafx.kube.core import PODS
-from vmafx.kube.errors import NotFound, ServerError
+from vmafx.kube.errors import NotFound
 from vmafx.operator.job.pod_cache import PodView
 
 CONTESTANTS = (OURS, GO, GO_UNFINISHED, KOPF)
 GOALS_FROM = 50_000  # finished jobs
 POD = PODS.decoded_as(PodView)
-FIRST, WAITING = ObjectKey(NAMESPACE, "job-000000"), ObjectKey(NAMESPACE, "waiting")
+WAITING = ObjectKey(NAMESPACE, "waiting")
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -79,16 +76,9 @@ ROWS = (
 )
 
 
-async def create(client: Client, key: ObjectKey) -> VmafxJob:
-    spec = VmafxJobSpec(
-        reference="s3://corpus/park/reference.mp4", distorted="s3://corpus/park/h264-2mbit.mp4", backend="cpu"
-    )
-    return await client.create(JOBS, VmafxJob(metadata=ObjectMeta(name=key.name), spec=spec), key.namespace)
-
-
 async def finish_one(client: Client) -> None:
     """Create the finished job that is cloned."""
-    job = await create(client, FIRST)
+    job = await create_job(client, ORIGINAL)
     done = {"type": "Complete", "status": "True", "reason": "Scored", "lastTransitionTime": "2026-11-15T12:00:09Z"}
     status = {
         "phase": "Succeeded",
@@ -101,43 +91,7 @@ async def finish_one(client: Client) -> None:
         "frames": 300,
         "conditions": [done],
     }
-    await client.patch_status(JOBS, FIRST, status)
-
-
-async def clone_jobs(cluster: DevCluster, first: int, count: int) -> None:
-    """Write copies of the finished job to etcd, each with its own name and uid."""
-    prefix = "/registry/vmafx.dev/vmafxjobs/default/"
-    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(cluster.folder / "client:0"))) as session:
-        stored = await _etcd(session, "range", {"key": _b64(f"{prefix}{FIRST.name}".encode())})
-        value = base64.b64decode(stored["kvs"][0]["value"])
-        uid = msgspec.json.decode(value)["metadata"]["uid"].encode()
-        for start in range(first, first + count, 100):
-            puts = []
-            for number in range(start, min(start + 100, first + count)):
-                name = f"job-{number:06}".encode()
-                copy = value.replace(FIRST.name.encode(), name).replace(uid, uid[:24] + f"{number:012x}".encode())
-                puts.append({"requestPut": {"key": _b64(prefix.encode() + name), "value": _b64(copy)}})
-            await _etcd(session, "txn", {"success": puts})
-
-
-async def all_served(cluster: DevCluster, count: int) -> None:
-    """Wait until the API server lists the clones; its first list costs more and must not be measured."""
-    async with asyncio.timeout(READY_WITHIN), Client(load_config(cluster.kubeconfig)) as client:
-        while True:
-            with suppress(ServerError):  # its cache is still behind etcd
-                if len((await client.list(JOBS.decoded_as(JobView), NAMESPACE)).items) >= count:
-                    return
-            await asyncio.sleep(1)
-
-
-async def _etcd(session: aiohttp.ClientSession, call: str, body: object) -> dict[str, list[dict[str, str]]]:
-    async with session.post(f"http://etcd/v3/kv/{call}", data=msgspec.json.encode(body)) as response:
-        response.raise_for_status()
-        return msgspec.json.decode(await response.read(), type=dict)
-
-
-def _b64(content: bytes) -> str:
-    return base64.b64encode(content).decode()
+    await client.patch_status(JOBS, ORIGINAL, status)
 
 
 async def reset(client: Client) -> None:
@@ -146,7 +100,7 @@ async def reset(client: Client) -> None:
         await client.delete(JOBS, WAITING)
     with suppress(NotFound):
         await client.delete(POD, ObjectKey(NAMESPACE, f"{WAITING.name}-0"), grace_seconds=0)
-    await create(client, WAITING)
+    await create_job(client, WAITING)
     for number, name in enumerate(node_names()):
         status = {"healthy": None if number else True, "conditions": None, "observedGeneration": None}
         await client.patch_status(NODES, ObjectKey(NAMESPACE, name), status)

@@ -4,6 +4,7 @@ probes and metrics ── caches, until synced ── the lease, with leader ele
 """
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -58,6 +59,10 @@ class Manager:
         """Run `work` together with the reconcile loops, only while this process leads."""
         self._leader_only.append(work)
 
+    def is_busy(self) -> bool:
+        """Whether a reconcile loop has work other than that of low priority."""
+        return any(loop.queue.is_busy() for loop in self._loops)
+
     def not_ready(self) -> str | None:
         """Why this process is not ready, or None."""
         unsynced = [informer.resource.plural for informer in self._informers if not informer.synced.is_set()]
@@ -91,6 +96,7 @@ class Manager:
     async def _wait_for_sync(self) -> None:
         for informer in self._informers:
             await informer.synced.wait()
+        gc.freeze()  # most of what is cached now lives long: scanning it for cycles would only pause the process
         log.info("caches are synced", objects=sum(len(informer.store) for informer in self._informers))
 
     async def _refresh_caches(self) -> None:

@@ -17,6 +17,7 @@ from vmafx.runtime.workqueue import QueueClosed, WorkQueue
 
 T = TypeVar("T")
 RECONCILE_TIMEOUT = 120.0  # seconds
+BATCH = 500  # keys enqueued without a pause for other tasks
 
 
 class TerminalError(Exception):
@@ -67,26 +68,28 @@ class ReconcileLoop:
         self._metrics = metrics.reconcile_loop(name, max_concurrent)
         self._log = log.bind(loop=name)
         self._running = False
-        self._sources: list[Callable[[], None]] = []
+        self._sources: list[Callable[[], Awaitable[None]]] = []
 
     def watches(
         self, informer: Informer[T], *, to: KeyMapper | None = None, when: ChangePredicate | None = None
     ) -> None:
         """Enqueue the key of every object that changes, or with `to`, the keys to which it maps the object."""
 
-        def enqueue(change: ObjectChange[T]) -> None:
+        def enqueue(change: ObjectChange[T], *, low: bool = False) -> None:
             if not self._running or (when is not None and not when(change)):
                 return
             if to is None:
-                self.queue.add(change.key)
+                self.queue.add(change.key, low=low)
                 return
             for item in (change.old, change.new):
                 for key in to(item) if item is not None else ():
-                    self.queue.add(key)
+                    self.queue.add(key, low=low)
 
-        def enqueue_all() -> None:
-            for key in informer.store:
-                enqueue(ObjectChange(key, None, informer.store.get(key)))
+        async def enqueue_all() -> None:
+            for number, key in enumerate(list(informer.store)):
+                enqueue(ObjectChange(key, None, informer.store.get(key)), low=True)
+                if number % BATCH == BATCH - 1:
+                    await asyncio.sleep(0)
 
         informer.on_change(enqueue)
         self._sources.append(enqueue_all)
@@ -104,16 +107,16 @@ class ReconcileLoop:
     async def run(self, is_leader: Callable[[], bool] = lambda: True) -> None:
         """Reconcile until the queue is closed and empty, or this process no longer leads.
 
-        The loop enqueues all objects when it starts, and nothing before: a standby would only pile up keys. A process
-        that was suspended may resume after it lost the lease, before it notices; `is_leader` is therefore checked
-        before each key.
+        The loop enqueues all objects when it starts, and nothing before: a standby would only pile up keys. They have a
+        low priority: what changes now comes first. A process that was suspended may resume after it lost the lease,
+        before it notices; `is_leader` is therefore checked before each key.
         """
         self._running = True
-        for enqueue_all in self._sources:
-            enqueue_all()
         async with asyncio.TaskGroup() as group:
             for number in range(self._max_concurrent):
                 group.create_task(self._work(is_leader), name=f"{self.name}-{number}")
+            for enqueue_all in self._sources:
+                await enqueue_all()
 
     async def _work(self, is_leader: Callable[[], bool]) -> None:
         while True:
@@ -131,6 +134,7 @@ class ReconcileLoop:
                 self._metrics.seconds.observe(loop_time() - started)
                 self._metrics.active.dec()
                 self.queue.done(key)
+            await asyncio.sleep(0)  # many keys need no I/O: other tasks must have their turn between them
 
     async def _reconcile_key(self, key: ObjectKey) -> None:
         try:

@@ -41,6 +41,10 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         return len(self._ready) + len(self._ready_low)
 
+    def is_busy(self) -> bool:
+        """Whether a worker has a key, or keys are ready in the normal lane."""
+        return bool(self._working or self._ready)
+
     def add(self, key: K, *, low: bool = False) -> None:
         """Make the key ready; a no-op if it already waits in this lane or a better one."""
         if self._closed:

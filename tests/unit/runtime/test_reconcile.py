@@ -103,6 +103,36 @@ def test_a_loop_enqueues_nothing_before_it_runs_and_all_objects_when_it_starts()
     assert done == ["present", "new"]
 
 
+def test_what_changes_comes_before_what_was_there_at_the_start_and_other_tasks_have_their_turn() -> None:
+    done: list[str] = []
+    turns = 0
+
+    async def reconcile(key: ObjectKey) -> ReconcileResult:
+        done.append(key.name)
+        return ReconcileResult.done()
+
+    async def scenario() -> None:
+        nonlocal turns
+        informer: Informer[Any] = Informer(None, Resource("", "v1", "widgets", "Widget", dict))  # type: ignore[arg-type]
+        loop = ReconcileLoop("c", reconcile, Metrics())
+        loop.watches(informer)
+        for number in range(2000):
+            informer._notify(informer.store.put(ObjectKey("n", str(number)), object()))
+        working = asyncio.create_task(loop.run())
+        while len(done) < 100:
+            await asyncio.sleep(0)
+            turns += 1
+        informer._notify(informer.store.put(ObjectKey("n", "new"), object()))
+        await asyncio.sleep(1)
+        loop.queue.close()
+        await working
+
+    run(scenario())
+    assert turns >= 100
+    assert done.index("new") <= 101
+    assert len(done) == 2001
+
+
 def test_a_key_that_is_done_is_not_requeued() -> None:
     async def reconcile(_: ObjectKey) -> ReconcileResult:
         return ReconcileResult.done()

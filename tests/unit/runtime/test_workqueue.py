@@ -144,6 +144,21 @@ def test_low_priority_keys_are_taken_after_all_others() -> None:
     run(scenario())
 
 
+def test_a_queue_is_busy_while_a_worker_has_a_key_or_one_of_normal_priority_is_ready() -> None:
+    async def scenario() -> None:
+        keys = queue()
+        keys.add("low", low=True)
+        assert not keys.is_busy()
+        keys.add("x")
+        assert keys.is_busy()
+        assert await keys.get() == "x"
+        assert keys.is_busy()
+        keys.done("x")
+        assert not keys.is_busy()
+
+    run(scenario())
+
+
 def test_a_low_priority_key_wakes_a_waiting_worker() -> None:
     async def scenario() -> None:
         keys = queue()

@@ -12,17 +12,13 @@ MAX_TIMES = 16  # of a job; an attempt has fewer
 
 
 class JobMemory(msgspec.Struct):
-    """The memory of one job. All fields but `unplaceable_since` and `times` are about one attempt.
-
-    Times are monotonic.
-    """
+    """The memory of one job. All fields but `times` are about one attempt. Times are monotonic."""
 
     attempt: str = ""
     pod_seen: bool = False  # the cache has shown the attempt's Pod
     pod_created_at: float | None = None  # when this process created it
     blocked_since: float | None = None  # when creating the Pod first failed
     blocked_reported: bool = False  # in the status and as an event
-    unplaceable_since: float | None = None  # when no node could take the job, until that is reported as an event
     times: dict[datetime, float] = {}  # times of the job and its Pod, and the same in monotonic time
 
 
@@ -39,7 +35,7 @@ class JobMemories:
         if entry is None:
             entry = self._entries[key] = JobMemory()
         if attempt and entry.attempt != attempt:
-            entry = JobMemory(attempt, unplaceable_since=entry.unplaceable_since, times=entry.times)
+            entry = JobMemory(attempt, times=entry.times)
             self._entries[key] = entry
         return entry
 

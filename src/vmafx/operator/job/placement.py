@@ -2,37 +2,36 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import islice
 
 from vmafx.api.job import FINISHED, JobView
 from vmafx.api.node import NodeView
 from vmafx.jobs.state import Age, queue_gate
 from vmafx.kube import ObjectKey
 from vmafx.runtime.store import ObjectChange
-from vmafx.scheduling.requirements import NamespacedName, PendingCause, Requirements, job_request, node_offer
+from vmafx.scheduling.requirements import NamespacedName, PendingCause, job_request, node_offer
 from vmafx.scheduling.scheduler import Scheduler
 
-REASON_DELAY = 1.0  # seconds between a change of a node and the check of why jobs wait
+BATCH = 500  # placements without a pause for other tasks
 
 
 class Placer:
     """Watches every job and node; places jobs once this process leads. `age` gives the ages of times of a job.
 
-    `requeue` gets the key of a job that was placed. `requeue_low` gets those whose reason to wait changed: there may
-    be many of them each time a node comes or goes, and their status is not urgent.
+    `requeue` gets the key of a job that was placed. `offers_changed` gets the namespace of a node whose change may
+    affect why jobs wait.
     """
 
     def __init__(
         self,
         age: Callable[[ObjectKey], Age],
         requeue: Callable[[ObjectKey], None],
-        requeue_low: Callable[[ObjectKey], None],
+        offers_changed: Callable[[str], None],
     ) -> None:
         self.scheduler = Scheduler()
-        self._age, self._requeue, self._requeue_low = age, requeue, requeue_low
+        self._age, self._requeue, self._offers_changed = age, requeue, offers_changed
         self._placements: dict[ObjectKey, str] = {}  # node by job: decided, not yet written to the status
-        self._reasons: dict[str, dict[Requirements, str]] = {}  # by namespace: why jobs wait, as of the last check
         self._leading = self._run_pending = False
-        self._checks_pending: set[str] = set()  # namespaces
 
     def lead(self) -> None:
         self._leading = True
@@ -92,7 +91,7 @@ class Placer:
         elif not self.scheduler.set_node(node_offer(change.new)):
             return
         self._run_soon()
-        self._check_reasons_soon(change.key.namespace)
+        self._offers_changed(change.key.namespace)
 
     def _run_soon(self) -> None:
         """Run the scheduler once for all changes in this iteration of the event loop."""
@@ -101,30 +100,13 @@ class Placer:
             asyncio.get_running_loop().call_soon(self._run)
 
     def _run(self) -> None:
+        """Place up to BATCH jobs; the rest later, so that the first ones need not wait for the last."""
         self._run_pending = False
-        for placement in self.scheduler.place():
+        for placement in islice(self.scheduler.place(), BATCH):
             key = ObjectKey(*placement.job)
             self._placements[key] = placement.node.name
             self._requeue(key)
-
-    def _check_reasons_soon(self, namespace: str) -> None:
-        """Check once for all nodes that change within REASON_DELAY."""
-        if self._leading and namespace not in self._checks_pending:
-            self._checks_pending.add(namespace)
-            asyncio.get_running_loop().call_later(REASON_DELAY, self._check_reasons, namespace)
-
-    def _check_reasons(self, namespace: str) -> None:
-        self._checks_pending.discard(namespace)
-        before, now = self._reasons.get(namespace, {}), dict[Requirements, str]()
-        for requirements, cause, jobs in self.scheduler.pending_groups(namespace):
-            now[requirements] = cause.reason
-            if before.get(requirements) != cause.reason:
-                for job in jobs:
-                    self._requeue_low(ObjectKey(*job))
-        if now:
-            self._reasons[namespace] = now
-        else:
-            self._reasons.pop(namespace, None)
+            self._run_soon()
 
 
 def _name(key: ObjectKey) -> NamespacedName:

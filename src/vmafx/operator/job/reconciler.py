@@ -45,12 +45,10 @@ from vmafx.operator.job.steps import (
     earlier,
 )
 from vmafx.operator.job.ttl import FinishedJobCleaner
+from vmafx.operator.job.wait_reporter import WaitReporter
 from vmafx.runtime.reconcile import ReconcileLoop, ReconcileResult
 from vmafx.runtime.status import StatusWriter
 from vmafx.runtime.store import ObjectChange
-
-EVENT_DELAY = 30.0  # seconds that a job waits before an event says why
-NO_FREE_SLOT = "InsufficientCapacity"  # ordinary queueing: shown in the status, without an event
 
 
 class JobReconciler:
@@ -65,7 +63,10 @@ class JobReconciler:
         self._memory, self._status = JobMemories(context.now, context.clock), StatusWriter(client, jobs)
         self._metrics = JobMetrics(context.metrics)
         self._outcomes = OutcomeWriter(self._write, context.events, self._metrics, context.now)
-        self._placer = Placer(self._memory.ages, self._requeue, self._requeue_low)
+        self._placer = Placer(self._memory.ages, self._requeue, self._offers_changed)
+        self._wait_reporter = WaitReporter(
+            jobs.store, self._placer, self._write, context.events, context.manager.is_busy, context.now, context.clock
+        )
         self._external = ExternalJobs(settings.external_controller, self._requeue)
         pod_settings = PodSettings(
             settings.worker_image,
@@ -102,7 +103,7 @@ class JobReconciler:
         self._gatherer.watch_from_now()
         self._placer.lead()
         async with asyncio.TaskGroup() as group:
-            for part in (self._cleaner, self._finished, self._node_counter, self._external):
+            for part in (self._cleaner, self._finished, self._node_counter, self._external, self._wait_reporter):
                 group.create_task(part.run())
 
     async def reconcile(self, key: ObjectKey) -> ReconcileResult:
@@ -126,7 +127,7 @@ class JobReconciler:
             case NoAction(requeue_after):
                 pass
             case Enqueue(requeue_after):
-                return await self._report_wait(key, job, requeue_after)
+                self._wait_reporter.job_waits(key)
             case KeepPending(reason, message, requeue_after):
                 await self._write(job, status.waiting_status(job, reason, message, now))
             case SetMessage(message, requeue_after):
@@ -139,25 +140,6 @@ class JobReconciler:
                 return await self._start(key, job, node, step)
             case _:
                 await self._outcomes.end(job, step)
-        return _requeue_result(requeue_after)
-
-    async def _report_wait(self, key: ObjectKey, job: JobView, requeue_after: float | None) -> ReconcileResult:
-        """Write why the job waits for a node; emit an event if no node can take it for EVENT_DELAY."""
-        cause = self._placer.cause(key)
-        if cause is None:
-            return ReconcileResult.after(RECHECK_INTERVAL)  # it left the queue meanwhile
-        now = self._clock()
-        await self._write(job, status.waiting_status(job, cause.reason, cause.message, self._now()))
-        if not status.is_waiting_for(job, cause.reason) and self._jobs.store.get(key) is not None:
-            self._memory.entry(key).unplaceable_since = None if cause.reason == NO_FREE_SLOT else now
-        memory = self._memory.get(key)
-        if memory is None or memory.unplaceable_since is None:  # reported already, or ordinary queueing
-            return _requeue_result(requeue_after)
-        event_in = EVENT_DELAY - (now - memory.unplaceable_since)
-        if event_in > 0:
-            return _requeue_result(earlier(event_in, requeue_after))
-        memory.unplaceable_since = None
-        emit_event(self._events, job, "Warning", cause.reason, f"waits for a node: {cause.message}")
         return _requeue_result(requeue_after)
 
     async def _start(
@@ -192,8 +174,6 @@ class JobReconciler:
         if placed is None:
             return ReconcileResult.retry()
         self._placer.written(key)
-        if (memory := self._memory.get(key)) is not None:
-            memory.unplaceable_since = None
         self._metrics.record_placement(job, now)
         log.info("job placed", job=str(key), node=node.metadata.name, attempt=placed.status.attempts - 1)
         if node.spec.runtime == "Agent":
@@ -249,8 +229,8 @@ class JobReconciler:
     def _requeue(self, key: ObjectKey) -> None:
         self.loop.queue.add(key)
 
-    def _requeue_low(self, key: ObjectKey) -> None:
-        self.loop.queue.add(key, low=True)
+    def _offers_changed(self, namespace: str) -> None:
+        self._wait_reporter.nodes_changed(namespace)
 
     def _jobs_on(self, node: NodeView) -> list[ObjectKey]:
         return [key_of(job) for job in self._jobs.store.by(BY_NODE, key_of(node))]

@@ -1,12 +1,13 @@
 """The metrics and events of jobs."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 from tests.support.fleet import add_node, allow_pods, condition, operating, phase, reaches, submit
 from tests.support.kubelet import Kubelet
 from tests.support.waiting import eventually
+from vmafx.clock import loop_time, utc_now
 from vmafx.jobs.cache import jobs_informer
 from vmafx.kube import JOBS, NODES, Client, ObjectKey
 from vmafx.kube.core import EVENTS
@@ -96,13 +97,15 @@ async def test_finished_jobs_are_counted_correctly_while_the_cache_lags(
 async def test_a_long_wait_is_reported_by_one_event_and_a_short_one_by_none(
     client: Client, namespace: str, clips: Path
 ) -> None:
-    began, ahead = datetime.now(UTC), timedelta()  # time passes only when the test says so
+    ahead = timedelta()  # of the operator's clocks
     await add_node(client, namespace, "pool", unschedulable=True)
 
     async def events() -> list[UntypedObject]:
         return [one for one in (await client.list(EVENTS, namespace)).items if one["regarding"]["name"] == "patient"]
 
-    async with operating(client, namespace, lambda: began + ahead, lambda: 1000.0 + ahead.total_seconds()) as operator:
+    async with operating(
+        client, namespace, lambda: utc_now() + ahead, lambda: loop_time() + ahead.total_seconds()
+    ) as operator:
 
         def is_seen(priority: int) -> bool:
             job = operator._jobs.store.get(key)
@@ -125,10 +128,12 @@ async def test_a_long_wait_is_reported_by_one_event_and_a_short_one_by_none(
 
 
 async def test_waiting_for_a_free_slot_emits_no_event(client: Client, namespace: str, clips: Path) -> None:
-    began, ahead = datetime.now(UTC), timedelta()
+    ahead = timedelta()
     await allow_pods(client, namespace)
     await add_node(client, namespace, "pool")
-    async with operating(client, namespace, lambda: began + ahead, lambda: 1000.0 + ahead.total_seconds()) as operator:
+    async with operating(
+        client, namespace, lambda: utc_now() + ahead, lambda: loop_time() + ahead.total_seconds()
+    ) as operator:
         await submit(client, namespace, "first", clips)
         await reaches(client, ObjectKey(namespace, "first"), phase("Running"), "it has the only slot")
         full = await submit(client, namespace, "full", clips)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.support.agent_fleet import AgentFleet, failures, placed, running_on
-from tests.support.fleet import add_node, submit
+from tests.support.fleet import add_node, reaches, submit
 from tests.support.operator_context import context
 from tests.support.setting_defaults import defaults
 from tests.support.waiting import eventually
@@ -88,7 +88,7 @@ async def test_a_draining_agent_keeps_its_jobs_and_its_node_says_so(
         assert (status.healthy, ready.status, ready.reason) == (True, "False", "Draining")
         assert ready.message == "the agent is draining: it finishes 1 job and takes no new ones"
         assert placed(await agents.job(job)) == ("Running", "box", 1)
-        (waits,) = (await agents.job(late)).status.conditions
+        (waits,) = (await reaches(client, late, lambda one: bool(one.status.conditions), "it says why")).status.conditions
         assert waits.reason == "NoHealthyNode"
         assert waits.message.startswith("the one node that fits, box, is draining")
         await client.patch_status(NODES, key, {"draining": None})  # as a new registration does

@@ -11,6 +11,7 @@ from vmafx.api.node import NodeView
 from vmafx.api.pod import PodOverlay, ResourceRequirements
 from vmafx.api.restricted import (
     SCRATCH_ENVIRONMENT,
+    SCRATCH_LIMIT_VARIABLE,
     SCRATCH_VOLUME,
     env_entries,
     restricted_container,
@@ -128,7 +129,7 @@ def _container(
     env = [
         {"name": SPEC_VARIABLE, "value": work},
         {"name": BACKEND_VARIABLE, "value": job.spec.backend or AUTO},
-        *env_entries({**SCRATCH_ENVIRONMENT, **NO_SAMPLES, **variables}),
+        *env_entries({**SCRATCH_ENVIRONMENT, **_scratch_limit(settings, overlay), **NO_SAMPLES, **variables}),
         *_credentials(job),
     ]
     container: dict[str, Any] = {
@@ -159,13 +160,32 @@ def _credentials(job: JobView) -> list[dict[str, Any]]:
 
 def _volumes(settings: PodSettings, overlay: PodOverlay) -> list[dict[str, Any]]:
     """The scratch volume and those of the node, which may set fields of the scratch volume's emptyDir."""
-    volumes = list(_plain(overlay.volumes))
-    own = [volume for volume in volumes if volume["name"] == SCRATCH_VOLUME and "emptyDir" in volume]
-    fields = {key: value for volume in own for key, value in volume["emptyDir"].items()}
-    limited = overlay.resources is not None and "ephemeral-storage" in overlay.resources.limits
-    if settings.scratch_limit and not limited:
+    others = [volume for volume in _plain(overlay.volumes) if not _is_scratch(volume)]
+    return [scratch_volume(**_scratch_fields(settings, overlay)), *others]
+
+
+def _scratch_fields(settings: PodSettings, overlay: PodOverlay) -> dict[str, Any]:
+    """The fields of the scratch volume's emptyDir."""
+    own = [volume["emptyDir"] for volume in _plain(overlay.volumes) if _is_scratch(volume)]
+    fields = {key: value for one in own for key, value in one.items()}
+    if settings.scratch_limit and _storage_limit(overlay) is None:
         fields.setdefault("sizeLimit", settings.scratch_limit)
-    return [scratch_volume(**fields), *(volume for volume in volumes if volume not in own)]
+    return fields
+
+
+def _is_scratch(volume: Mapping[str, Any]) -> bool:
+    return volume["name"] == SCRATCH_VOLUME and "emptyDir" in volume
+
+
+def _scratch_limit(settings: PodSettings, overlay: PodOverlay) -> dict[str, str]:
+    """The lowest limit on scratch files, as a variable: the kubelet does not count files without a name."""
+    given = (_scratch_fields(settings, overlay).get("sizeLimit"), _storage_limit(overlay))
+    limits = [int(quantity(limit)) for limit in given if limit is not None]
+    return {SCRATCH_LIMIT_VARIABLE: str(min(positive))} if (positive := [one for one in limits if one > 0]) else {}
+
+
+def _storage_limit(overlay: PodOverlay) -> int | str | None:
+    return overlay.resources.limits.get("ephemeral-storage") if overlay.resources else None
 
 
 def _resources(job: JobView, node: NodeView, settings: PodSettings, overlay: PodOverlay) -> dict[str, Any]:

@@ -210,6 +210,29 @@ async def test_a_node_sets_the_size_of_the_scratch_volume(
     assert scratch(await create(client, pod, restricted)) == volume
 
 
+@pytest.mark.parametrize(
+    ("of_node", "limit"),
+    [
+        ({}, 130 << 30),
+        ({"volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": "5G"}}]}, 5 * 10**9),
+        ({"volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": "0"}}]}, None),  # no limit, for the kubelet too
+        ({"resources": {"limits": {"ephemeral-storage": "300Gi"}}}, 300 << 30),
+        (
+            {
+                "volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": "5Gi"}}],
+                "resources": {"limits": {"ephemeral-storage": 1 << 30}},
+            },
+            1 << 30,
+        ),
+    ],
+)
+def test_the_worker_has_the_limit_of_its_scratch_volume(of_node: Any, limit: int | None) -> None:
+    overlay = msgspec.convert(of_node, PodOverlay)
+    (container,) = make_pod(job("x"), node(podTemplate=overlay), 0, LIMITED)["spec"]["containers"]
+    values = {variable["name"]: variable["value"] for variable in container["env"]}
+    assert values.get("VMAFX_SCRATCH_LIMIT") == (limit and str(limit))
+
+
 def test_the_defaults_of_the_operator_let_2160p_be_scored() -> None:
     settings = from_environ(JobSettings, {})
     assert (settings.worker_cpu_request, settings.worker_memory_request) == ("500m", "1Gi")

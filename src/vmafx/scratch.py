@@ -46,8 +46,8 @@ class ScratchQuota:
 class ScratchFile:
     """A file that is written once from start to end and hashed meanwhile, then sealed and read.
 
-    Writes leave `reserve` bytes of the disk free, and count towards `quota` until the file is closed. The creator closes the file. All methods access the disk: call them
-    with `in_thread`. They raise OSError if the disk fails.
+    Writes leave `reserve` bytes of the disk free, and count towards `quota` until the file is closed. The creator
+    closes the file. All methods access the disk: call them with `in_thread`. They raise OSError if the disk fails.
     """
 
     def __init__(self, folder: str, reserve: int, quota: ScratchQuota | None = None) -> None:

@@ -1,5 +1,6 @@
 """The manifest of a worker Pod: one attempt at a job on a node. Pure."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from vmafx.api.restricted import (
     scratch_mount,
     scratch_volume,
 )
+from vmafx.api.scoring import AUTO_THREADS_VARIABLE, CORES_PER_JOB, MAX_THREADS
 from vmafx.api.units import quantity
 from vmafx.jobs.attempt import (
     CREDENTIAL_PREFIX,
@@ -126,10 +128,12 @@ def _container(
 ) -> dict[str, Any]:
     # Escape $: the kubelet expands $(NAME), which would let a URI read other variables, such as secrets.
     work = msgspec.json.encode(attempt_spec(job, attempt)).decode().replace("$", "\\u0024")
+    resources = _resources(job, node, settings, overlay)
+    limits = {**_scratch_limit(settings, overlay), AUTO_THREADS_VARIABLE: str(_threads(resources))}
     env = [
         {"name": SPEC_VARIABLE, "value": work},
         {"name": BACKEND_VARIABLE, "value": job.spec.backend or AUTO},
-        *env_entries({**SCRATCH_ENVIRONMENT, **_scratch_limit(settings, overlay), **NO_SAMPLES, **variables}),
+        *env_entries({**SCRATCH_ENVIRONMENT, **limits, **NO_SAMPLES, **variables}),
         *_credentials(job),
     ]
     container: dict[str, Any] = {
@@ -137,7 +141,7 @@ def _container(
         "image": node.spec.image or settings.image,
         "command": list(COMMAND),
         "env": [*_plain(overlay.env), *env],  # the last one wins: the operator's
-        "resources": _resources(job, node, settings, overlay),
+        "resources": resources,
         "terminationMessagePolicy": "File",
         "volumeMounts": [scratch_mount(), *_plain(overlay.volumeMounts)],
         **restricted_container(),
@@ -205,6 +209,12 @@ def _resources(job: JobView, node: NodeView, settings: PodSettings, overlay: Pod
     if device and job.spec.backend != "cpu":
         limits.setdefault(device, "1")
     return {name: amounts for name, amounts in (("requests", requests), ("limits", limits)) if amounts}
+
+
+def _threads(resources: Mapping[str, Any]) -> int:
+    """Threads of a worker without a CPU limit: a request is what it has at least, and idle cores may be used."""
+    requested = quantity(resources.get("requests", {}).get("cpu", 0))
+    return min(max(CORES_PER_JOB, math.ceil(requested)), MAX_THREADS)
 
 
 def _set(amounts: Mapping[str, str]) -> dict[str, int | str]:

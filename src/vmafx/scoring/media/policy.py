@@ -113,8 +113,8 @@ class MediaPolicy(Settings):
         variable="VMAFX_MEDIA_MAX_BYTES", parse=_parse_size,
     )] = 64 << 30
     quota: Annotated[ScratchQuota, Setting(
-        "Maximum size of all downloads of a job, or of one `vmafx score`, at the same time; 0 for none. In a worker Pod,"
-        " the operator sets it to the limit of /scratch.", default="0",
+        "Maximum size of all downloads of a job, or of one `vmafx score`, at the same time; 0 for none. In a worker"
+        " Pod, the operator sets it to the limit of /scratch.", default="0",
         variable=SCRATCH_LIMIT_VARIABLE, parse=_parse_quota,
     )] = NO_QUOTA
     fetch_seconds: Annotated[float, Setting(

@@ -233,6 +233,24 @@ def test_the_worker_has_the_limit_of_its_scratch_volume(of_node: Any, limit: int
     assert values.get("VMAFX_SCRATCH_LIMIT") == (limit and str(limit))
 
 
+@pytest.mark.parametrize(
+    ("settings", "of_node", "threads"),
+    [
+        (SETTINGS, {}, "4"),
+        (LIMITED, {}, "4"),  # a request of 1 CPU is what a job has at least, not at most
+        (LIMITED, {"requests": {"cpu": "6500m"}}, "7"),
+        (LIMITED, {"requests": {"cpu": 200}}, "128"),
+    ],
+)
+def test_a_worker_without_a_cpu_limit_has_threads_by_its_request(
+    settings: PodSettings, of_node: Any, threads: str
+) -> None:
+    overlay = msgspec.convert({"resources": of_node}, PodOverlay)
+    (container,) = make_pod(job("x"), node(podTemplate=overlay), 0, settings)["spec"]["containers"]
+    assert {"name": "VMAFX_AUTO_THREADS", "value": threads} in container["env"]
+    assert not any(one["name"] == "VMAFX_THREADS" for one in container["env"])  # would override envFrom of the node
+
+
 def test_the_defaults_of_the_operator_let_2160p_be_scored() -> None:
     settings = from_environ(JobSettings, {})
     assert (settings.worker_cpu_request, settings.worker_memory_request) == ("500m", "1Gi")

@@ -14,6 +14,7 @@ from hypothesis import settings
 from prometheus_client import CollectorRegistry
 
 from tests.support.default_signals import default_signals
+from tests.support.leftovers import end_processes_in
 from vmafx import logs
 from vmafx.devcluster import ClusterOptions, DevCluster, crds, tools
 from vmafx.devcluster.progress import PlainProgress
@@ -32,6 +33,14 @@ pytest_plugins = ["tests.support.hang_timeout"]
 Logged = Callable[[str, str], list[tuple[str, dict[str, object]]]]
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
 _numbers = itertools.count()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_process_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The first fixture, so that it checks after all others have ended."""
+    yield
+    left = end_processes_in(tmp_path_factory.getbasetemp(), within=30.0)
+    assert left == [], "tests left processes, which were killed"
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,12 @@ def usable_cores(root: Path = Path("/")) -> int:
     return cores if limit is None else max(1, min(cores, math.ceil(limit)))
 
 
+def share_of_cores(share: int, root: Path = Path("/")) -> int:
+    """Cores for a process beside others: as many as its CPU limit allows, or without a limit at most `share`."""
+    cores = usable_cores(root)
+    return min(cores, share) if cpu_limit(root) is None else cores
+
+
 def cpu_limit(root: Path = Path("/")) -> float | None:
     """The CPU limit in cores, such as a Pod's `limits.cpu` or systemd's CPUQuota=; None without one.
 

@@ -2,14 +2,15 @@
 
 import hashlib
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
-from tests.support.agent_process import children
-from tests.support.waiting import eventually
+from tests.support.agent_process import children, read
+from tests.support.waiting import eventually, until
 
 CANARY = "canary.txt"  # every process of this user may change it
 
@@ -77,6 +78,31 @@ class MachineState:
         own = os.getpid()
         found = {*children(own), *(pid for pid in _processes() if pid != own and _working_folder(pid) in self._folders)}
         return {(pid, _command(pid)) for pid in found}
+
+
+def end_processes_in(folder: Path, within: float) -> list[str]:
+    """Kill the processes that are still in `folder`, or were started with a path in it, after `within` seconds.
+
+    Returns a line about each. Processes that have only just lost their parent end meanwhile.
+    """
+    with suppress(AssertionError):
+        until(lambda: not _processes_in(folder), "processes have ended", within)
+    left = _processes_in(folder)
+    for pid in left:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return [f"process {pid}: {command}" for pid, command in left.items()]
+
+
+def _processes_in(folder: Path) -> dict[int, str]:
+    """Their commands by pid. A zombie has neither a folder nor a command."""
+    found = {}
+    for pid in _processes():
+        working = _working_folder(pid)
+        inside = working is not None and working.is_relative_to(folder)
+        if pid != os.getpid() and (inside or f"{folder}/" in read(pid, "cmdline")):
+            found[pid] = _command(pid).strip()
+    return found
 
 
 def descriptors() -> set[tuple[int, str]]:

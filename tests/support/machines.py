@@ -114,6 +114,7 @@ class Machine:
         self.name, self._controller, self._speed, self._flags = name, controller, speed, flags
         self._state = folder / name
         self._lives: list[AgentProcess] = []
+        self.halted: dict[int, str] = {}
         self._there = asyncio.Event()
         self._there.set()
 
@@ -154,11 +155,20 @@ class Machine:
 
     def workers(self) -> dict[int, str]:
         """The workers of the agent by pid, with their attempts."""
-        found = {}
-        for pid in children(self.life.process.pid) if self._lives else ():
-            if (work := WORK_ID.search(read(pid, "environ"))) is not None:
-                found[pid] = work[1]
-        return found
+        found = children(self.life.process.pid) if self._lives else ()
+        return {pid: attempt for pid in found if (attempt := _attempt_of(pid))}
+
+    def halt(self, worker: int) -> None:
+        """Stop (SIGSTOP) a worker with its children, until it is continued or the machine ends."""
+        self.halted[worker] = _attempt_of(worker)
+        os.killpg(worker, signal.SIGSTOP)
+
+    def end_halted(self) -> None:
+        """Kill the workers that were stopped: one that was stopped before its tether was set outlives its agent."""
+        for pid, attempt in self.halted.items():
+            if _attempt_of(pid) == attempt:
+                with suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
 
     def spooled(self) -> list[Path]:
         return list((self._state / "spool").glob("*"))
@@ -191,6 +201,12 @@ class Machine:
         ]
 
 
+def _attempt_of(pid: int) -> str:
+    """The attempt of a worker; empty for a process that is none, or has ended."""
+    work = WORK_ID.search(read(pid, "environ"))
+    return work[1] if work else ""
+
+
 @asynccontextmanager
 async def running(*machines: Machine) -> AsyncIterator[None]:
     tasks = [asyncio.create_task(machine.run()) for machine in machines]
@@ -201,7 +217,11 @@ async def running(*machines: Machine) -> AsyncIterator[None]:
             machine.signal(signal.SIGCONT)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            for machine in machines:
+                machine.end_halted()
 
 
 def end(pid: int, number: signal.Signals = signal.SIGKILL) -> None:

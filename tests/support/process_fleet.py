@@ -153,7 +153,7 @@ async def halt_worker(machine: Machine) -> int:
         return bool(found)
 
     await eventually(has_worker, f"{machine.name} has a worker", within=LONG_TIMEOUT)
-    send(found[0], signal.SIGSTOP)
+    machine.halt(found[0])
     return found[0]
 
 

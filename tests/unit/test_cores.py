@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from vmafx.cores import cpu_limit, usable_cores
+from vmafx.cores import cpu_limit, share_of_cores, usable_cores
 
 AVAILABLE = len(os.sched_getaffinity(0))
 SLICE = "sys/fs/cgroup/system.slice"
@@ -57,3 +57,10 @@ def test_a_limit_is_rounded_up_to_whole_cores(tmp_path: Path, quota: int | str, 
 
 def test_without_cgroups_the_affinity_mask_counts(tmp_path: Path) -> None:
     assert usable_cores(tmp_path) == AVAILABLE
+
+
+def test_a_share_of_the_cores_is_for_a_process_without_a_limit(tmp_path: Path) -> None:
+    shared = machine(tmp_path / "shared", "0::/", {"sys/fs/cgroup/cpu.max": "max 100000"})
+    assert [share_of_cores(share, shared) for share in (1, AVAILABLE, AVAILABLE + 1)] == [1, AVAILABLE, AVAILABLE]
+    limited = machine(tmp_path / "limited", "0::/", {"sys/fs/cgroup/cpu.max": f"{AVAILABLE}00000 100000"})
+    assert share_of_cores(1, limited) == AVAILABLE

@@ -16,6 +16,7 @@ from vmafx.agent.samples import SampleSpool
 from vmafx.agent.settings import ABOUT, PROGRAM, AgentSettings
 from vmafx.agent.spool import ResultSpool
 from vmafx.api.hardware import Backend
+from vmafx.api.scoring import CORES_PER_JOB
 from vmafx.cores import usable_cores
 from vmafx.hardware import speed
 from vmafx.hardware.devices import Device, HostHardware
@@ -26,7 +27,6 @@ from vmafx.settings import load
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.client import Endpoint
 
-CORES_PER_JOB = 4
 EXIT_FAILURE, EXIT_USAGE = 1, 2
 
 

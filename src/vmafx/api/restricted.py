@@ -5,6 +5,7 @@ from typing import Any
 POD_UID = 65532  # the user of the images
 SCRATCH_VOLUME, SCRATCH = "scratch", "/scratch"  # an empty volume: the root filesystem is read-only
 SCRATCH_ENVIRONMENT = {"HOME": SCRATCH, "TMPDIR": SCRATCH}
+SCRATCH_LIMIT_VARIABLE = "VMAFX_SCRATCH_LIMIT"
 
 
 def scratch_volume(**fields: Any) -> dict[str, Any]:

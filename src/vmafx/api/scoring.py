@@ -10,6 +10,8 @@ from vmafx.api.meta import ApiModel
 
 DEFAULT_MODEL = "vmaf_v0.6.1"
 MAX_THREADS = 128  # more make ffmpeg slower
+CORES_PER_JOB = 4  # where neither the job nor its node says how many
+AUTO_THREADS_VARIABLE = "VMAFX_AUTO_THREADS"
 
 Feature = Literal["psnr", "ssim", "ms_ssim", "psnr_hvs", "ciede", "cambi"]
 PixelFormat = Literal[
@@ -62,7 +64,11 @@ class ScoringOptions(ApiModel):
     ] = ()
     threads: Annotated[
         Threads | None,
-        doc("Number of ffmpeg and libvmaf threads. If unset, the worker's VMAFX_THREADS or else the available CPUs."),
+        doc(
+            "Number of ffmpeg and libvmaf threads. If unset, the worker's VMAFX_THREADS, or else its CPU limit. A "
+            "worker Pod without a CPU limit has as many as the CPUs it requests, but at least four; at most one per "
+            "core."
+        ),
     ] = None
 
 

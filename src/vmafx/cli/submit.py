@@ -28,7 +28,7 @@ from vmafx.scoring.media.uri import SCHEMES
 
 EXIT_USAGE, EXIT_TIMEOUT = 2, 1
 JOB = "Job"
-THREADS_HELP = "Threads of the worker (default, or 0: the worker's VMAFX_THREADS, or all its CPUs)."
+THREADS_HELP = "Threads of the worker (default, or 0: the worker's VMAFX_THREADS, or by its CPUs)."
 ERRORS = cluster.ERRORS
 
 

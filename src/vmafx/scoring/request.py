@@ -8,8 +8,15 @@ import msgspec
 from vmafx import settings
 from vmafx.api.hardware import AUTO, BACKEND_VARIABLE, BACKENDS, Backend, parse_backend
 from vmafx.api.schema import expected, field_schema
-from vmafx.api.scoring import DEFAULT_MODEL, MAX_THREADS, RawFormat, ScoringOptions, ScoringSpec
-from vmafx.cores import usable_cores
+from vmafx.api.scoring import (
+    AUTO_THREADS_VARIABLE,
+    DEFAULT_MODEL,
+    MAX_THREADS,
+    RawFormat,
+    ScoringOptions,
+    ScoringSpec,
+)
+from vmafx.cores import share_of_cores, usable_cores
 from vmafx.scoring.errors import BadInput
 from vmafx.settings import Setting, Settings, at_least
 
@@ -28,8 +35,14 @@ class OptionSettings(Settings):
     """Defaults for options that neither a flag nor a job sets."""
 
     threads: Annotated[int | None, Setting(
-        "Threads per score if neither the job nor the flag sets them; 0 for all cores.", default="0",
+        "Threads per score if neither the job nor the flag sets them; 0 for all cores, or VMAFX_AUTO_THREADS.",
+        default="0",
         flag="--threads", variable=THREADS_VARIABLE, parse=_parse_threads,
+    )] = None  # fmt: skip
+    auto_threads: Annotated[int | None, Setting(
+        "Maximum threads of a job for which nothing else sets them, unless it has a CPU limit; 0 for all cores. The"
+        " operator sets it in worker Pods.", default="0",
+        variable=AUTO_THREADS_VARIABLE, parse=_parse_threads,
     )] = None  # fmt: skip
     backend: Annotated[Backend | None, Setting(
         f"Backend to score on if neither the job nor the flag names one: {', '.join(BACKENDS)}; "
@@ -70,10 +83,13 @@ class ScoreOptions(ScoringOptions, kw_only=True):
     def of(cls, spec: ScoringSpec, defaults: OptionSettings | None = None) -> Self:
         """The options of a job; `defaults` apply where the job sets nothing."""
         given, defaults = spec.options or ScoringOptions(), defaults or OptionSettings()
+        threads = given.threads or defaults.threads
+        if threads is None and defaults.auto_threads is not None:
+            threads = min(share_of_cores(defaults.auto_threads), MAX_THREADS)
         return cls(
             model=spec.model,
             backend=spec.backend or defaults.backend,
-            **msgspec.structs.asdict(given) | {"threads": given.threads or defaults.threads},
+            **msgspec.structs.asdict(given) | {"threads": threads},
         )
 
     def thread_count(self) -> int:

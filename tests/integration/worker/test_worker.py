@@ -16,6 +16,7 @@ from tests.support.waiting import until
 from tests.support.worker_command import VMAFX, Worker, attempt
 from vmafx.api.hardware import Backend
 from vmafx.api.scoring import ScoringOptions
+from vmafx.cores import share_of_cores
 from vmafx.jobs.attempt import AttemptSpec
 
 
@@ -135,6 +136,9 @@ def test_the_threads_of_the_job_override_those_of_the_node(worker: Worker, worke
         assert code == 0
         scored = [line for line in seen.read_text().splitlines() if "n_threads" in line]
         assert f"n_threads={threads}:" in scored[-1]
+    code, _, _ = worker.run(attempt(worker_clips), VMAFX_FFMPEG_BIN=str(engine), VMAFX_AUTO_THREADS="1")
+    assert code == 0
+    assert f"n_threads={share_of_cores(1)}:" in seen.read_text().splitlines()[-1]
     code, result, _ = worker.run(attempt(worker_clips), VMAFX_THREADS="many")
     assert (code, result.fault) == (4, "NodeFault")
 

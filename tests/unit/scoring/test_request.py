@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from vmafx.api.scoring import RawFormat, ScoringOptions, ScoringSpec
-from vmafx.cores import usable_cores
+from vmafx.cores import share_of_cores, usable_cores
 from vmafx.scoring.cache import cache_key
 from vmafx.scoring.errors import BadInput
 from vmafx.scoring.models import VmafModel
@@ -56,6 +56,9 @@ def test_without_threads_there_are_as_many_as_cores() -> None:
         ({}, {"VMAFX_BACKEND": "auto"}, (None, None)),
         ({}, {"VMAFX_BACKEND": "cuda", "VMAFX_THREADS": "3"}, ("cuda", 3)),
         ({"backend": "cpu"}, {"VMAFX_BACKEND": "cuda"}, ("cpu", None)),
+        ({}, {"VMAFX_AUTO_THREADS": "1"}, (None, share_of_cores(1))),
+        ({}, {"VMAFX_AUTO_THREADS": "1", "VMAFX_THREADS": "3"}, (None, 3)),
+        ({"options": ScoringOptions(threads=2)}, {"VMAFX_AUTO_THREADS": "1"}, (None, 2)),
         ({"backend": "hip", "options": ScoringOptions(threads=2)}, {"VMAFX_THREADS": "3"}, ("hip", 2)),
     ],
 )

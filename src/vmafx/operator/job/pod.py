@@ -1,5 +1,6 @@
 """The manifest of a worker Pod: one attempt at a job on a node. Pure."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from vmafx.api.node import NodeView
 from vmafx.api.pod import PodOverlay, ResourceRequirements
 from vmafx.api.restricted import (
     SCRATCH_ENVIRONMENT,
+    SCRATCH_LIMIT_VARIABLE,
     SCRATCH_VOLUME,
     env_entries,
     restricted_container,
@@ -18,6 +20,7 @@ from vmafx.api.restricted import (
     scratch_mount,
     scratch_volume,
 )
+from vmafx.api.scoring import AUTO_THREADS_VARIABLE, CORES_PER_JOB, MAX_THREADS
 from vmafx.api.units import quantity
 from vmafx.jobs.attempt import (
     CREDENTIAL_PREFIX,
@@ -125,10 +128,12 @@ def _container(
 ) -> dict[str, Any]:
     # Escape $: the kubelet expands $(NAME), which would let a URI read other variables, such as secrets.
     work = msgspec.json.encode(attempt_spec(job, attempt)).decode().replace("$", "\\u0024")
+    resources = _resources(job, node, settings, overlay)
+    limits = {**_scratch_limit(settings, overlay), AUTO_THREADS_VARIABLE: str(_threads(resources))}
     env = [
         {"name": SPEC_VARIABLE, "value": work},
         {"name": BACKEND_VARIABLE, "value": job.spec.backend or AUTO},
-        *env_entries({**SCRATCH_ENVIRONMENT, **NO_SAMPLES, **variables}),
+        *env_entries({**SCRATCH_ENVIRONMENT, **limits, **NO_SAMPLES, **variables}),
         *_credentials(job),
     ]
     container: dict[str, Any] = {
@@ -136,7 +141,7 @@ def _container(
         "image": node.spec.image or settings.image,
         "command": list(COMMAND),
         "env": [*_plain(overlay.env), *env],  # the last one wins: the operator's
-        "resources": _resources(job, node, settings, overlay),
+        "resources": resources,
         "terminationMessagePolicy": "File",
         "volumeMounts": [scratch_mount(), *_plain(overlay.volumeMounts)],
         **restricted_container(),
@@ -159,13 +164,32 @@ def _credentials(job: JobView) -> list[dict[str, Any]]:
 
 def _volumes(settings: PodSettings, overlay: PodOverlay) -> list[dict[str, Any]]:
     """The scratch volume and those of the node, which may set fields of the scratch volume's emptyDir."""
-    volumes = list(_plain(overlay.volumes))
-    own = [volume for volume in volumes if volume["name"] == SCRATCH_VOLUME and "emptyDir" in volume]
-    fields = {key: value for volume in own for key, value in volume["emptyDir"].items()}
-    limited = overlay.resources is not None and "ephemeral-storage" in overlay.resources.limits
-    if settings.scratch_limit and not limited:
+    others = [volume for volume in _plain(overlay.volumes) if not _is_scratch(volume)]
+    return [scratch_volume(**_scratch_fields(settings, overlay)), *others]
+
+
+def _scratch_fields(settings: PodSettings, overlay: PodOverlay) -> dict[str, Any]:
+    """The fields of the scratch volume's emptyDir."""
+    own = [volume["emptyDir"] for volume in _plain(overlay.volumes) if _is_scratch(volume)]
+    fields = {key: value for one in own for key, value in one.items()}
+    if settings.scratch_limit and _storage_limit(overlay) is None:
         fields.setdefault("sizeLimit", settings.scratch_limit)
-    return [scratch_volume(**fields), *(volume for volume in volumes if volume not in own)]
+    return fields
+
+
+def _is_scratch(volume: Mapping[str, Any]) -> bool:
+    return volume["name"] == SCRATCH_VOLUME and "emptyDir" in volume
+
+
+def _scratch_limit(settings: PodSettings, overlay: PodOverlay) -> dict[str, str]:
+    """The lowest limit on scratch files, as a variable: the kubelet does not count files without a name."""
+    given = (_scratch_fields(settings, overlay).get("sizeLimit"), _storage_limit(overlay))
+    limits = [int(quantity(limit)) for limit in given if limit is not None]
+    return {SCRATCH_LIMIT_VARIABLE: str(min(positive))} if (positive := [one for one in limits if one > 0]) else {}
+
+
+def _storage_limit(overlay: PodOverlay) -> int | str | None:
+    return overlay.resources.limits.get("ephemeral-storage") if overlay.resources else None
 
 
 def _resources(job: JobView, node: NodeView, settings: PodSettings, overlay: PodOverlay) -> dict[str, Any]:
@@ -185,6 +209,12 @@ def _resources(job: JobView, node: NodeView, settings: PodSettings, overlay: Pod
     if device and job.spec.backend != "cpu":
         limits.setdefault(device, "1")
     return {name: amounts for name, amounts in (("requests", requests), ("limits", limits)) if amounts}
+
+
+def _threads(resources: Mapping[str, Any]) -> int:
+    """Threads of a worker without a CPU limit: a request is what it has at least, and idle cores may be used."""
+    requested = quantity(resources.get("requests", {}).get("cpu", 0))
+    return min(max(CORES_PER_JOB, math.ceil(requested)), MAX_THREADS)
 
 
 def _set(amounts: Mapping[str, str]) -> dict[str, int | str]:

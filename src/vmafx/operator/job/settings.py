@@ -23,9 +23,8 @@ class JobSettings(ControllerAddress):
         default=poller.DEFAULT_ADDRESS, variable="VMAFX_CONTROLLER_GRPC_ADDR", parse=poller.parse_address,
     )]
     worker_image: Annotated[str, WORKER_IMAGE]
-    # Enough for 1080p with some threads, and small, so that as many Pods as a node's capacity fit. There is no limit by
-    # default: memory grows with threads, which without a CPU limit are as many as the machine has cores, and with the
-    # size of the picture (docs/sizing.md).
+    # Enough for 1080p with the four threads of a job by default, and small, so that as many Pods as a node's capacity
+    # fit. There is no limit by default: memory grows with threads and with the size of the picture (docs/sizing.md).
     worker_cpu_request: Annotated[str, Setting(
         "CPU that each worker Pod requests, unless podTemplate.resources of its VmafxNode does; 0 for none.",
         default="500m", variable="VMAFX_WORKER_CPU_REQUEST", parse=_parse_quantity,

@@ -8,9 +8,11 @@ from typing import Annotated, Self
 import msgspec
 
 from vmafx import settings
+from vmafx.api.restricted import SCRATCH_LIMIT_VARIABLE
 from vmafx.scoring.errors import BadInput, InputPart
 from vmafx.scoring.media.retry import RetryPolicy
 from vmafx.scoring.media.uri import SCHEMES
+from vmafx.scratch import ScratchQuota
 from vmafx.settings import Setting, Settings, at_least, parse_bool
 
 MODEL_DIR = "VMAFX_MODEL_DIR"
@@ -19,6 +21,7 @@ OUTPUT_DIR, OUTPUT_REPLACE = "VMAFX_OUTPUT_DIR", "VMAFX_OUTPUT_REPLACE"
 CLOUD_IDENTITY = "VMAFX_MEDIA_CLOUD_IDENTITY"
 FETCH_SECONDS = "VMAFX_MEDIA_FETCH_SECONDS"
 DOCKER_CONFIG = Path("~/.docker")
+NO_QUOTA = ScratchQuota()
 _UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 
@@ -63,6 +66,10 @@ def _parse_size(text: str) -> int:
     return int(match[1]) << _UNITS[match[2]]
 
 
+def _parse_quota(text: str) -> ScratchQuota:
+    return NO_QUOTA if text == "0" else ScratchQuota(_parse_size(text))
+
+
 class JobMediaSettings(Settings):
     """What only the owner of a node can allow jobs to do."""
 
@@ -105,6 +112,11 @@ class MediaPolicy(Settings):
         "Maximum size of a clip, such as `10Gi`, `500Mi` or a number of bytes.", default="64Gi",
         variable="VMAFX_MEDIA_MAX_BYTES", parse=_parse_size,
     )] = 64 << 30
+    quota: Annotated[ScratchQuota, Setting(
+        "Maximum size of all downloads of a job, or of one `vmafx score`, at the same time; 0 for none. In a worker"
+        " Pod, the operator sets it to the limit of /scratch.", default="0",
+        variable=SCRATCH_LIMIT_VARIABLE, parse=_parse_quota,
+    )] = NO_QUOTA
     fetch_seconds: Annotated[float, Setting(
         "Maximum time for one clip, model or report to be transferred, in seconds, including retries.", default="21600",
         variable=FETCH_SECONDS, parse=at_least(1),
@@ -166,6 +178,14 @@ class MediaPolicy(Settings):
             # The variable does not apply to models.
             remedy = "" if part == "model" else "; use a smaller one, or raise VMAFX_MEDIA_MAX_BYTES"
             raise BadInput(part, f"{name} is larger than the {format_size(self.max_bytes)} allowed{remedy}")
+
+    def quota_exceeded(self, name: str, part: InputPart) -> BadInput:
+        used = f", of which {format_size(self.quota.used)} are in use" if self.quota.used else ""
+        return BadInput(
+            part,
+            f"{name} does not fit: downloads may take {format_size(self.quota.limit)} in all{used}; use smaller clips,"
+            f" or raise the limit of the node for scratch files ({SCRATCH_LIMIT_VARIABLE})",
+        )
 
 
 def format_size(size: int) -> str:

@@ -7,7 +7,7 @@ from typing import Self
 
 from vmafx.scoring.errors import BadInput, InputPart, NodeFault
 from vmafx.scoring.media.policy import MediaPolicy, format_size
-from vmafx.scratch import DiskFull, ScratchFile
+from vmafx.scratch import DiskFull, QuotaExceeded, ScratchFile
 from vmafx.tasks import in_thread
 
 FetchProgress = Callable[[int, int | None], None]
@@ -30,7 +30,7 @@ class StagedFile:
         folder = ""
         try:
             folder = tempfile.gettempdir()
-            self._file = ScratchFile(folder, self.policy.reserve)
+            self._file = ScratchFile(folder, self.policy.reserve, self.policy.quota)
         except OSError as error:
             where = f"in {folder}" if folder else "in any temporary folder; set TMPDIR"
             raise NodeFault(
@@ -50,7 +50,7 @@ class StagedFile:
         return self._file.digest
 
     def expect(self, total: int | None) -> None:
-        """Sets the total size, and raises an error early if it exceeds the limit or the free space."""
+        """Sets the total size, and raises an error early if it exceeds a limit or the free space."""
         self.total = total
         if total is not None:
             self.policy.check_size(total, self.display_name, self.part)
@@ -81,9 +81,11 @@ class StagedFile:
 
     @contextmanager
     def _disk(self) -> Iterator[None]:
-        """Translates errors of the disk."""
+        """Translates errors of the disk and the quota."""
         try:
             yield
+        except QuotaExceeded as error:
+            raise self.policy.quota_exceeded(self.display_name, self.part) from error
         except DiskFull as error:
             size = "" if self.total is None else f" of {format_size(self.total)}"
             folder = tempfile.gettempdir()

@@ -210,6 +210,47 @@ async def test_a_node_sets_the_size_of_the_scratch_volume(
     assert scratch(await create(client, pod, restricted)) == volume
 
 
+@pytest.mark.parametrize(
+    ("of_node", "limit"),
+    [
+        ({}, 130 << 30),
+        ({"volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": "5G"}}]}, 5 * 10**9),
+        ({"volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": "0"}}]}, None),  # no limit, for the kubelet too
+        ({"resources": {"limits": {"ephemeral-storage": "300Gi"}}}, 300 << 30),
+        (
+            {
+                "volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": "5Gi"}}],
+                "resources": {"limits": {"ephemeral-storage": 1 << 30}},
+            },
+            1 << 30,
+        ),
+    ],
+)
+def test_the_worker_has_the_limit_of_its_scratch_volume(of_node: Any, limit: int | None) -> None:
+    overlay = msgspec.convert(of_node, PodOverlay)
+    (container,) = make_pod(job("x"), node(podTemplate=overlay), 0, LIMITED)["spec"]["containers"]
+    values = {variable["name"]: variable["value"] for variable in container["env"]}
+    assert values.get("VMAFX_SCRATCH_LIMIT") == (limit and str(limit))
+
+
+@pytest.mark.parametrize(
+    ("settings", "of_node", "threads"),
+    [
+        (SETTINGS, {}, "4"),
+        (LIMITED, {}, "4"),  # a request of 1 CPU is what a job has at least, not at most
+        (LIMITED, {"requests": {"cpu": "6500m"}}, "7"),
+        (LIMITED, {"requests": {"cpu": 200}}, "128"),
+    ],
+)
+def test_a_worker_without_a_cpu_limit_has_threads_by_its_request(
+    settings: PodSettings, of_node: Any, threads: str
+) -> None:
+    overlay = msgspec.convert({"resources": of_node}, PodOverlay)
+    (container,) = make_pod(job("x"), node(podTemplate=overlay), 0, settings)["spec"]["containers"]
+    assert {"name": "VMAFX_AUTO_THREADS", "value": threads} in container["env"]
+    assert not any(one["name"] == "VMAFX_THREADS" for one in container["env"])  # would override envFrom of the node
+
+
 def test_the_defaults_of_the_operator_let_2160p_be_scored() -> None:
     settings = from_environ(JobSettings, {})
     assert (settings.worker_cpu_request, settings.worker_memory_request) == ("500m", "1Gi")

@@ -3,7 +3,7 @@
 // One controller writes the health of nodes (nodes.go), one runs jobs as Pods (jobs.go), and with INFERENCE=1 one runs
 // inference services as Deployments (inference.go). No client-side rate limit, typed objects, children cached by label and
 // sent as protobuf, managedFields stripped from the caches, merge patches, and no reconcile on the controllers' own status
-// writes.
+// writes. variants.go has what it can do differently.
 package main
 
 import (
@@ -87,6 +87,9 @@ func main() {
 	}
 	config := ctrl.GetConfigOrDie()
 	config.QPS = -1
+	if podsAsJSON {
+		config.ContentType = runtime.ContentTypeJSON
+	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                 scheme,
 		Metrics:                metricsserver.Options{BindAddress: os.Getenv("METRICS_ADDR")},

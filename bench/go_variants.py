@@ -25,8 +25,8 @@ WORKER_IMAGE = "vmafx-worker:bench"
 
 def our_pod() -> str:
     """A Pod of our operator as JSON, with {job}, {uid} and so on in place of the values of a job."""
-    clips = {"reference": "{reference}", "distorted": "{distorted}", "backend": "cpu"}
-    job = msgspec.convert({"metadata": {"name": "{job}", "uid": "{uid}"}, "spec": clips}, JobView)
+    spec = {"reference": "{reference}", "distorted": "{distorted}", "model": "{model}", "backend": "cpu"}
+    job = msgspec.convert({"metadata": {"name": "{job}", "uid": "{uid}"}, "spec": spec}, JobView)
     node = NodeView(MetaView(name="{node}"), VmafxNodeSpec(gpuVendor="cpu", image=WORKER_IMAGE))
     settings = from_environ(JobSettings)
     pod_settings = PodSettings(

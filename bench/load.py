@@ -265,6 +265,8 @@ def main() -> None:
     names = chosen(arguments.only, arguments.against, VARIANTS if arguments.causes else CONTESTANTS)
     crds = arguments.crds or ("ours" if arguments.causes else "both")
     tables: list[Crds] = [one for one in CRDS if crds in (one, "both")]
+    if not any(entry(name, "own").light for name in names):
+        tables = ["ours"]
     entries = list(dict.fromkeys(entry(name, one) for one in tables for name in names))
     report(loads, names, tables, contest(loads, entries, arguments.rounds), arguments.rounds)
 

@@ -30,7 +30,7 @@ func parsePod(text string) *corev1.Pod {
 // podLikeOurs is the Pod that our operator would create for the job.
 func podLikeOurs(job *VmafxJob, node *VmafxNode) *corev1.Pod {
 	values := strings.NewReplacer("{job}", job.Name, "{uid}", string(job.UID), "{node}", node.Name,
-		"{reference}", job.Spec.Reference, "{distorted}", job.Spec.Distorted)
+		"{reference}", job.Spec.Reference, "{distorted}", job.Spec.Distorted, "{model}", job.Spec.Model)
 	pod := ourPod.DeepCopy()
 	pod.Name, pod.Namespace = values.Replace(pod.Name), job.Namespace
 	for key, value := range pod.Labels {

@@ -96,7 +96,7 @@ bench-start: setup ## benchmark the operator's start with many finished jobs, an
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m bench.startup $(ARGS)
 
-bench-load: setup ## benchmark the operator's CPU time and latency per job (23 minutes; ARGS=--causes 33)
+bench-load: setup ## benchmark the operator's CPU time and latency per job (23 minutes; ARGS=--causes 38)
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m bench.load $(ARGS)
 

@@ -7,7 +7,7 @@ etcd and API server, 50 nodes with free slots, and an operator that is ready and
 `--crds ours`: all contestants use our CRDs. `--crds own`: Go and kopf use light CRDs of their own (peer-go/crds), which
 have only the fields that they use, and no rules. Default: both, a table each; ours is in both tables with the same
 runs. `--causes` runs ours, Go and the variants of Go (go_variants.py) on our CRDs: each variant does one thing as
-ours does, so its difference to Go is the cost of that. "All four" does all of them, and shows what they do not explain.
+ours does, so its difference to Go is the cost of that. "Go, all" does all of them, and shows what they do not explain.
 
 - jobs/s: from the first creation sent to the last job seen Succeeded.
 - create to Pod, create to Succeeded: from sending the creation, or with a rate from when it was due, to the event in
@@ -17,7 +17,7 @@ ours does, so its difference to Go is the cost of that. "All four" does all of t
   Its ratio to the operator's CPU, for the Go operator on our CRDs and on light ones, shows what our rules cost.
 - writes and reads per job: requests counted by the API server, less those of the driver (api_requests.py). Writes of
   nodes are listed separately: only ours writes the number of jobs to each node's status, every 5 seconds. So are
-  events, which ours writes for scores, up to 10 per second. A resumed watch does not count as a read.
+  events, which ours writes for scores: 100 at once, then up to 10 per second. A resumed watch does not count as a read.
 - other programs: CPU used by neither the operator nor the control plane nor the driver. Runs in which that exceeds 10 %
   of the machine are excluded from the medians.
 
@@ -257,12 +257,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--causes", action="store_true", help="ours, Go and its variants (default for --crds: ours)")
     parser.add_argument("--crds", choices=(*CRDS, "both"), help="CRDs that Go and kopf use (default: both)")
-    add_choice(parser, tuple(dict.fromkeys(CONTESTANTS + VARIANTS)))
+    everyone = tuple(dict.fromkeys(CONTESTANTS + VARIANTS))
+    add_choice(parser, everyone)
     arguments = parser.parse_args()
     loads = [Load(f"burst of {arguments.jobs:,}", arguments.jobs)] if arguments.jobs else []
     if arguments.rate:
         loads.append(Load(f"{arguments.rate:g} a second", int(arguments.rate * RATE_FOR), arguments.rate))
-    names = chosen(arguments.only, arguments.against, VARIANTS if arguments.causes else CONTESTANTS)
+    default = VARIANTS if arguments.causes else CONTESTANTS
+    names = chosen(arguments.only, arguments.against, everyone if arguments.only else default)
     crds = arguments.crds or ("ours" if arguments.causes else "both")
     tables: list[Crds] = [one for one in CRDS if crds in (one, "both")]
     if not any(entry(name, "own").light for name in names):

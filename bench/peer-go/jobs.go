@@ -134,7 +134,8 @@ func (r *jobReconciler) running(ctx context.Context, job *VmafxJob, node string)
 func (r *jobReconciler) finish(ctx context.Context, name types.NamespacedName, job *VmafxJob, pod *corev1.Pod) error {
 	before, now := client.MergeFrom(job.DeepCopy()), metav1.Now()
 	job.Status.FinishedAt = &now
-	if result := resultOf(pod); result.Score != nil {
+	result := resultOf(pod)
+	if result.Score != nil {
 		job.Status.Phase, job.Status.Score = "Succeeded", result.Score
 		if ourStatus {
 			addScoredLikeOurs(job, result, now)
@@ -146,6 +147,9 @@ func (r *jobReconciler) finish(ctx context.Context, name types.NamespacedName, j
 		return client.IgnoreNotFound(err)
 	}
 	r.places.release(name)
+	if ourEvents && result.Score != nil {
+		r.emitScored(ctx, job, result)
+	}
 	return nil
 }
 

@@ -1,13 +1,18 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/util/flowcontrol"
+	ctrl "sigs.k8s.io/controller-runtime"
 )
 
 // What this operator does as ours does, so that a benchmark can measure what each of these costs. All are off by default.
@@ -15,6 +20,7 @@ var (
 	podsAsJSON = os.Getenv("PODS_AS_JSON") != "" // Pods are sent and watched as JSON
 	fence      = os.Getenv("FENCE") != ""        // the placement is written before the Pod is created
 	ourStatus  = os.Getenv("OUR_STATUS") != ""   // all fields that ours writes to a job's status, conditions included
+	ourEvents  = os.Getenv("OUR_EVENTS") != ""   // an event for each score, within the rate limit of ours
 	ourPod     = parsePod(os.Getenv("OUR_POD"))  // a Pod of ours, with {job}, {uid} and so on for the values of a job
 )
 
@@ -60,4 +66,27 @@ func addCondition(job *VmafxJob, kind, reason, message string, now metav1.Time) 
 		Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message,
 		LastTransitionTime: now, ObservedGeneration: job.Generation,
 	})
+}
+
+var eventLimit = flowcontrol.NewTokenBucketRateLimiter(10, 100)
+
+// emitScored writes an event in the background, or drops it if there are too many.
+func (r *jobReconciler) emitScored(ctx context.Context, job *VmafxJob, result workerResult) {
+	if !eventLimit.TryAccept() {
+		return
+	}
+	about := corev1.ObjectReference{
+		APIVersion: groupVersion.String(), Kind: "VmafxJob", Namespace: job.Namespace, Name: job.Name, UID: job.UID,
+	}
+	event := &eventsv1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Name: job.Name + "." + string(uuid.NewUUID())[:16], Namespace: job.Namespace},
+		EventTime:           metav1.NowMicro(),
+		ReportingController: "vmafx-operator", ReportingInstance: "peer",
+		Type: "Normal", Reason: "Scored", Action: "Run", Note: fmt.Sprintf("VMAF %.3f", *result.Score), Regarding: about,
+	}
+	go func() {
+		if err := r.Create(context.WithoutCancel(ctx), event); err != nil {
+			ctrl.Log.Error(err, "could not write an event")
+		}
+	}()
 }

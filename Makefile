@@ -90,13 +90,13 @@ bench-rules: setup ## benchmark the API server's CPU for the CEL rules of VmafxJ
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m bench.rules $(ARGS)
 
-bench: bench-start bench-load bench-agents ## benchmark the operator against one in Go and one on kopf, and agents (35 minutes)
+bench: bench-start bench-load bench-agents ## benchmark the operator against one in Go and one on kopf, and agents (44 minutes)
 
 bench-start: setup ## benchmark the operator's start with many finished jobs, and its idle load (16 minutes)
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m bench.startup $(ARGS)
 
-bench-load: setup ## benchmark the operator's CPU time and latency per job (14 minutes)
+bench-load: setup ## benchmark the operator's CPU time and latency per job (23 minutes; ARGS=--causes 38)
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m bench.load $(ARGS)
 

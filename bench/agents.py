@@ -23,7 +23,8 @@ import grpc
 import msgspec
 import uvloop
 from bench.api_requests import WRITES, request_counts, total
-from bench.contest import NAMESPACE, OURS, Operator, control_plane, log, running, servers_of, wait_until_idle
+from bench.contest import NAMESPACE, Operator, control_plane, running, servers_of, wait_until_idle
+from bench.contestants import OURS, log
 from bench.driver import FRAMES, Driver, score_of
 from bench.load import percentile
 from bench.usage import CORES, cpu_seconds, memory_mib
@@ -224,7 +225,7 @@ async def idle(cluster: DevCluster, count: int, seconds: float) -> None:
 
 
 def _cpu(controller: Controller, operator: Operator, cluster: DevCluster) -> list[float]:
-    return [cpu_seconds(operator.pid), cpu_seconds(controller.pid), sum(map(cpu_seconds, servers_of(cluster)))]
+    return [cpu_seconds(operator.pid), cpu_seconds(controller.pid), sum(map(cpu_seconds, servers_of(cluster).values()))]
 
 
 async def _read_back(config: Config, names: list[str]) -> None:

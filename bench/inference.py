@@ -28,20 +28,16 @@ import msgspec
 import uvloop
 from bench.api_requests import READS, WRITES, RequestCounts, request_counts, total
 from bench.contest import (
-    GO,
-    OURS,
     SERVER_IDLE_SHARE,
     Operator,
-    add_choice,
-    chosen,
     control_plane,
     controller,
-    in_turns,
-    log,
     running,
     servers_of,
     wait_until_idle,
 )
+from bench.contestants import OURS, add_choice, chosen, in_turns, log
+from bench.go_variants import GO
 from bench.inference_driver import AUTOSCALERS, BUDGETS, DEPLOYMENTS, SERVICES, InferenceDriver, problems
 from bench.load import DISTURBED, WITHIN, percentile
 from bench.tables import Goal, Row, heading, lines
@@ -145,7 +141,7 @@ def run(name: str, load: Load) -> Run:
 
 
 async def _run(cluster: DevCluster, name: str, load: Load) -> Run:
-    config, servers = load_config(cluster.kubeconfig), servers_of(cluster)
+    config, servers = load_config(cluster.kubeconfig), list(servers_of(cluster).values())
     async with Client(config) as client, controller() as address:
         await crds.install_crds(client)
         async with InferenceDriver(config, load.services, autoscaled=load.autoscaled) as driver:

@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 import uvloop
 import yaml
-from bench.contest import HERE, NAMESPACE, SERVER_IDLE_SHARE, control_plane, in_turns, log, wait_until_idle
+from bench.contest import NAMESPACE, SERVER_IDLE_SHARE, control_plane, servers_of, wait_until_idle
+from bench.contestants import HERE, in_turns, log
 from bench.usage import CORES, cpu_seconds, machine_seconds
 
 from vmafx.api.crd import definition
@@ -150,9 +151,7 @@ class Bench:
 
 
 async def contest(cluster: DevCluster, definitions: dict[str, UntypedObject], rounds: int, batch: int) -> None:
-    state = cluster.state()
-    assert state
-    processes = {process.name: process.pid for process in state.processes}
+    processes = servers_of(cluster)
     names = list(definitions)
     async with Client(load_config(cluster.kubeconfig)) as client:
         bench = Bench(client, processes[APISERVER], names, batch)

@@ -19,27 +19,21 @@ import msgspec
 import uvloop
 from bench.clones import ORIGINAL, all_served, clone_jobs, create_job
 from bench.contest import (
-    GO,
-    GO_UNFINISHED,
-    KOPF,
     NAMESPACE,
     NODE_COUNT,
-    OURS,
     READY_WITHIN,
     SERVER_IDLE_SHARE,
-    add_choice,
     all_healthy,
-    chosen,
     control_plane,
     controller,
-    in_turns,
-    log,
     node_names,
     prepare,
     running,
     servers_of,
     wait_until_idle,
 )
+from bench.contestants import KOPF, OURS, add_choice, chosen, in_turns, log
+from bench.go_variants import GO, GO_UNFINISHED
 from bench.tables import Goal, Row, heading, lines
 from bench.usage import cpu_seconds, memory_mib
 
@@ -119,7 +113,7 @@ async def measure(cluster: DevCluster, name: str, idle: float) -> Start:
         await reset(client)
         version = (await client.list(POD, NAMESPACE)).metadata.resourceVersion
         pod = asyncio.create_task(first_pod(client, version))
-        for pid in servers_of(cluster):  # outstanding work of the API server must not be measured
+        for pid in servers_of(cluster).values():  # outstanding work of the API server must not be measured
             await wait_until_idle(pid, SERVER_IDLE_SHARE)
         async with running(name, cluster, address) as operator:
             ready = await operator.ready()

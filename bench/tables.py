@@ -4,21 +4,24 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bench.contest import GO, OURS
+from bench.contestants import OURS
+from bench.go_variants import GO
 
 
 class Goal(NamedTuple):
-    """A limit for our operator: a maximum, or with `least` a minimum; as a ratio to Go, or absolute."""
+    """A limit for a contestant, usually ours: a maximum, or with `least` a minimum; as a ratio to Go, or absolute."""
 
     limit: float
     ratio: bool = True
     least: bool = False
+    contestant: str = OURS
 
-    def verdict(self, ours: float, go: float | None) -> str:
-        text = f"{'at least' if self.least else 'at most'} {self.limit:g}{' of Go' if self.ratio else ''}"
+    def verdict(self, figure: float, go: float | None) -> str:
+        whose = "" if self.contestant == OURS else f"{self.contestant}: "
+        text = f"{whose}{'at least' if self.least else 'at most'} {self.limit:g}{' of Go' if self.ratio else ''}"
         if self.ratio and go is None:
             return text
-        value = round(ours / go if self.ratio and go else ours, 2)
+        value = round(figure / go if self.ratio and go else figure, 2)
         met = value >= self.limit if self.least else value <= self.limit
         return f"{text}: {'met' if met else '**missed**'}"
 
@@ -41,7 +44,8 @@ def lines(names: Sequence[str], rows: Iterable[Row], results: Mapping[str, Seque
         medians = {name: statistics.median(map(row.of, results[name])) for name in names}
         ours, other = medians.get(OURS), medians.get(_baseline(names) or "")
         ratio = f"{ours / other:.2f}" if ours is not None and other else ""
-        goal = row.goal.verdict(ours, medians.get(GO)) if row.goal and ours is not None else ""
+        judged = medians.get(row.goal.contestant) if row.goal else None
+        goal = row.goal.verdict(judged, medians.get(GO)) if row.goal and judged is not None else ""
         print(
             f"| {row.title} | {' | '.join(f'{medians[name]:.2f}' for name in names)} | {ratio} | {goal} |", flush=True
         )

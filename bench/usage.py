@@ -35,12 +35,17 @@ class Window:
     def __init__(self, operator: int, servers: list[int]) -> None:
         self._operator, self._servers = operator, servers
         self._started, self._before = time.perf_counter(), self._sample()
+        self._servers_before = {pid: cpu_seconds(pid) for pid in servers}
 
     def operator_s(self) -> float:
         return self._sample()[0] - self._before[0]
 
     def servers_s(self) -> float:
-        return self._sample()[1] - self._before[1]
+        return sum(map(self.server_s, self._servers))
+
+    def server_s(self, pid: int) -> float:
+        """CPU time of one of the servers."""
+        return cpu_seconds(pid) - self._servers_before[pid]
 
     def foreign_share(self) -> float:
         """CPU used by other programs, as a share of all cores."""

@@ -57,12 +57,14 @@ func (r *jobReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 	switch {
 	case apierrors.IsNotFound(err) && job.Status.Phase != "Running":
 		return r.start(ctx, req.NamespacedName, &job)
+	case apierrors.IsNotFound(err) && fence: // it was stopped between the two writes
+		return ctrl.Result{}, r.createPlaced(ctx, &job)
 	case err != nil:
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	case ended(&pod):
 		return ctrl.Result{}, r.finish(ctx, req.NamespacedName, &job, &pod)
 	case job.Status.Phase != "Running": // it was stopped between the two writes
-		return ctrl.Result{}, r.running(ctx, &job, pod.Labels[nodeLabel])
+		return ctrl.Result{}, client.IgnoreNotFound(r.running(ctx, &job, pod.Labels[nodeLabel]))
 	}
 	return ctrl.Result{}, nil
 }
@@ -87,24 +89,57 @@ func (r *jobReconciler) start(ctx context.Context, name types.NamespacedName, jo
 	if node == nil {
 		return ctrl.Result{RequeueAfter: lookAgain}, nil
 	}
-	if err := r.Create(ctx, workerPod(job, node)); err != nil && !apierrors.IsAlreadyExists(err) {
+	if fence {
+		if err := r.running(ctx, job, node.Name); err != nil {
+			r.places.release(name)
+			return ctrl.Result{}, client.IgnoreNotFound(err)
+		}
+		return ctrl.Result{}, r.createPod(ctx, job, node)
+	}
+	if err := r.createPod(ctx, job, node); err != nil {
 		r.places.release(name)
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{}, r.running(ctx, job, node.Name)
+	return ctrl.Result{}, client.IgnoreNotFound(r.running(ctx, job, node.Name))
+}
+
+func (r *jobReconciler) createPod(ctx context.Context, job *VmafxJob, node *VmafxNode) error {
+	pod := workerPod(job, node)
+	if ourPod != nil {
+		pod = podLikeOurs(job, node)
+	}
+	return client.IgnoreAlreadyExists(r.Create(ctx, pod))
+}
+
+func (r *jobReconciler) createPlaced(ctx context.Context, job *VmafxJob) error {
+	var node VmafxNode
+	if err := r.Get(ctx, types.NamespacedName{Namespace: job.Namespace, Name: job.Status.AssignedNode}, &node); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	return r.createPod(ctx, job, &node)
 }
 
 func (r *jobReconciler) running(ctx context.Context, job *VmafxJob, node string) error {
 	before, now := client.MergeFrom(job.DeepCopy()), metav1.Now()
+	if fence { // a placement decided on an older version of the job must fail
+		before = client.MergeFromWithOptions(job.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	}
 	job.Status.Phase, job.Status.AssignedNode, job.Status.StartedAt = "Running", node, &now
-	return client.IgnoreNotFound(r.Status().Patch(ctx, job, before))
+	if ourStatus {
+		addPlacedLikeOurs(job, node, now)
+	}
+	return r.Status().Patch(ctx, job, before)
 }
 
 func (r *jobReconciler) finish(ctx context.Context, name types.NamespacedName, job *VmafxJob, pod *corev1.Pod) error {
 	before, now := client.MergeFrom(job.DeepCopy()), metav1.Now()
 	job.Status.FinishedAt = &now
-	if score := scoreOf(pod); score != nil {
-		job.Status.Phase, job.Status.Score = "Succeeded", score
+	result := resultOf(pod)
+	if result.Score != nil {
+		job.Status.Phase, job.Status.Score = "Succeeded", result.Score
+		if ourStatus {
+			addScoredLikeOurs(job, result, now)
+		}
 	} else {
 		job.Status.Phase, job.Status.Message = "Failed", "the worker left no score"
 	}
@@ -112,17 +147,24 @@ func (r *jobReconciler) finish(ctx context.Context, name types.NamespacedName, j
 		return client.IgnoreNotFound(err)
 	}
 	r.places.release(name)
+	if ourEvents && result.Score != nil {
+		r.emitScored(ctx, job, result)
+	}
 	return nil
 }
 
-func scoreOf(pod *corev1.Pod) *float64 {
-	var said struct {
-		Score *float64 `json:"score"`
-	}
+// workerResult is what a worker leaves as the last message of its container.
+type workerResult struct {
+	Score  *float64 `json:"score"`
+	Frames *int64   `json:"frames"`
+}
+
+func resultOf(pod *corev1.Pod) workerResult {
+	var result workerResult
 	for i := range pod.Status.ContainerStatuses {
-		if end := pod.Status.ContainerStatuses[i].State.Terminated; end != nil && json.Unmarshal([]byte(end.Message), &said) == nil {
-			return said.Score
+		if end := pod.Status.ContainerStatuses[i].State.Terminated; end != nil && json.Unmarshal([]byte(end.Message), &result) == nil {
+			return result
 		}
 	}
-	return nil
+	return workerResult{}
 }

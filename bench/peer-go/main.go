@@ -3,7 +3,7 @@
 // One controller writes the health of nodes (nodes.go), one runs jobs as Pods (jobs.go), and with INFERENCE=1 one runs
 // inference services as Deployments (inference.go). No client-side rate limit, typed objects, children cached by label and
 // sent as protobuf, managedFields stripped from the caches, merge patches, and no reconcile on the controllers' own status
-// writes.
+// writes. variants.go has what it can do differently.
 package main
 
 import (
@@ -17,6 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -81,12 +82,15 @@ func main() {
 	scheme := runtime.NewScheme()
 	must(addToScheme(scheme))
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, appsv1.AddToScheme, autoscalingv2.AddToScheme, policyv1.AddToScheme,
+		corev1.AddToScheme, eventsv1.AddToScheme, appsv1.AddToScheme, autoscalingv2.AddToScheme, policyv1.AddToScheme,
 	} {
 		must(add(scheme))
 	}
 	config := ctrl.GetConfigOrDie()
 	config.QPS = -1
+	if podsAsJSON {
+		config.ContentType = runtime.ContentTypeJSON
+	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                 scheme,
 		Metrics:                metricsserver.Options{BindAddress: os.Getenv("METRICS_ADDR")},

@@ -25,17 +25,15 @@ from bench.api_requests import WRITES, request_counts, total
 from bench.clones import ORIGINAL, all_served, clone_jobs, create_job
 from bench.contest import (
     NAMESPACE,
-    OURS,
-    REVISION,
     SERVER_IDLE_SHARE,
     Operator,
     control_plane,
     controller,
-    log,
     running,
     servers_of,
     wait_until_idle,
 )
+from bench.contestants import OURS, REVISION, log
 from bench.usage import cpu_seconds, memory_mib
 
 from vmafx.api.job import JobView
@@ -84,7 +82,7 @@ async def _run(cluster: DevCluster, name: str, size: int, *, settled: bool) -> R
             await client.patch_status(JOBS, ORIGINAL, {"conditions": [WAITS]})
         await clone_jobs(cluster, 1, size - 1)
         await all_served(cluster, size)
-        for pid in servers_of(cluster):
+        for pid in servers_of(cluster).values():
             await wait_until_idle(pid, SERVER_IDLE_SHARE)
         async with running(name, cluster, address) as operator:
             await operator.ready()

@@ -9,7 +9,7 @@ import msgspec
 
 from vmafx import settings
 from vmafx.api.restricted import SCRATCH_LIMIT_VARIABLE
-from vmafx.scoring.errors import BadInput, InputPart
+from vmafx.scoring.errors import BadInput, InputPart, NodeFault
 from vmafx.scoring.media.retry import RetryPolicy
 from vmafx.scoring.media.uri import SCHEMES
 from vmafx.scratch import ScratchQuota
@@ -179,12 +179,11 @@ class MediaPolicy(Settings):
             remedy = "" if part == "model" else "; use a smaller one, or raise VMAFX_MEDIA_MAX_BYTES"
             raise BadInput(part, f"{name} is larger than the {format_size(self.max_bytes)} allowed{remedy}")
 
-    def quota_exceeded(self, name: str, part: InputPart) -> BadInput:
+    def quota_exceeded(self, name: str) -> NodeFault:
         used = f", of which {format_size(self.quota.used)} are in use" if self.quota.used else ""
-        return BadInput(
-            part,
-            f"{name} does not fit: downloads may take {format_size(self.quota.limit)} in all{used}; use smaller clips,"
-            f" or raise the limit of the node for scratch files ({SCRATCH_LIMIT_VARIABLE})",
+        return NodeFault(
+            f"{name} does not fit: downloads may take {format_size(self.quota.limit)} in all on this node{used}; use"
+            f" smaller clips, or raise the limit of the node for scratch files ({SCRATCH_LIMIT_VARIABLE})"
         )
 
 

@@ -85,7 +85,7 @@ class StagedFile:
         try:
             yield
         except QuotaExceeded as error:
-            raise self.policy.quota_exceeded(self.display_name, self.part) from error
+            raise self.policy.quota_exceeded(self.display_name) from error
         except DiskFull as error:
             size = "" if self.total is None else f" of {format_size(self.total)}"
             folder = tempfile.gettempdir()

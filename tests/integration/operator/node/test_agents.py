@@ -88,7 +88,8 @@ async def test_a_draining_agent_keeps_its_jobs_and_its_node_says_so(
         assert (status.healthy, ready.status, ready.reason) == (True, "False", "Draining")
         assert ready.message == "the agent is draining: it finishes 1 job and takes no new ones"
         assert placed(await agents.job(job)) == ("Running", "box", 1)
-        (waits,) = (await reaches(client, late, lambda one: bool(one.status.conditions), "it says why")).status.conditions
+        waiting = await reaches(client, late, lambda one: bool(one.status.conditions), "it says why it waits")
+        (waits,) = waiting.status.conditions
         assert waits.reason == "NoHealthyNode"
         assert waits.message.startswith("the one node that fits, box, is draining")
         await client.patch_status(NODES, key, {"draining": None})  # as a new registration does

@@ -11,7 +11,7 @@ from tests.support.webserver import WebServer, has, stalls, without_end
 from tests.support.worker_command import Worker
 from vmafx.backoff import Backoff
 from vmafx.jobs.attempt import AttemptSpec
-from vmafx.scoring.errors import BadInput
+from vmafx.scoring.errors import NodeFault
 from vmafx.scoring.media.access import open_media
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.retry import RetryPolicy
@@ -34,15 +34,14 @@ def policy(limit: str) -> MediaPolicy:
 async def test_both_clips_together_stay_within_the_limit(server: WebServer) -> None:
     uri, limited = server.serve("/a.mp4", has(CLIP)), policy("1536Ki")
     async with open_media(uri, "reference", limited):
-        with pytest.raises(BadInput, match=f"1.5 MiB.*1 MiB are in use.*{VARIABLE}") as refused:
+        with pytest.raises(NodeFault, match=f"1.5 MiB.*1 MiB are in use.*{VARIABLE}"):
             async with open_media(uri, "distorted", limited):
                 pass
-    assert refused.value.part == "distorted"
 
 
 async def test_a_clip_that_states_its_size_is_refused_before_its_body(server: WebServer) -> None:
     uri = server.serve("/a.mp4", stalls(CLIP, 0))
-    with pytest.raises(BadInput, match="512 KiB"):
+    with pytest.raises(NodeFault, match="512 KiB"):
         async with asyncio.timeout(30), open_media(uri, "reference", policy("512Ki")):
             pass
 
@@ -50,7 +49,7 @@ async def test_a_clip_that_states_its_size_is_refused_before_its_body(server: We
 async def test_an_endless_body_is_cut_off(server: WebServer) -> None:
     written: list[int] = []
     uri, limited = server.serve("/a.mp4", without_end([])), policy("3Mi")
-    with pytest.raises(BadInput, match="3 MiB"):
+    with pytest.raises(NodeFault, match="3 MiB"):
         async with asyncio.timeout(30), open_media(uri, "reference", limited, lambda done, _: written.append(done)):
             pass
     assert max(written) <= 3 << 20
@@ -71,9 +70,9 @@ async def test_clips_that_fit_are_accepted(server: WebServer, limit: str) -> Non
         assert opened.size == len(CLIP)
 
 
-async def test_an_attempt_over_the_limit_is_bad_input(server: WebServer, tmp_path: Path) -> None:
+async def test_an_attempt_over_the_limit_is_the_fault_of_the_node(server: WebServer, tmp_path: Path) -> None:
     uri = server.serve("/a.mp4", has(CLIP))
     attempt, variables = AttemptSpec(uri, uri, id="uid-0"), {VARIABLE: "1000", "VMAFX_MEDIA_ALLOW_PRIVATE": "true"}
-    code, result, _ = await asyncio.to_thread(Worker(tmp_path).run, attempt, **variables)
-    assert (code, result.fault) == (2, "BadInput")
+    _, result, _ = await asyncio.to_thread(Worker(tmp_path).run, attempt, **variables)
+    assert result.fault == "NodeFault"
     assert VARIABLE in (result.message or "")

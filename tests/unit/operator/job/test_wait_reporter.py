@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -25,6 +25,7 @@ from vmafx.operator.job.wait_reporter import (
     REPORT_DELAY,
     WaitReporter,
 )
+from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.store import ObjectChange, Store
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -38,13 +39,7 @@ class Cluster:
         self.jobs: Store[JobView] = Store()
         self.placer = Placer(lambda _: age_at(NOW), self._place, self._offers_changed)
         self.reporter = WaitReporter(
-            self.jobs,
-            self.placer,
-            self._write,
-            self,
-            lambda: self.busy,
-            lambda: NOW,
-            loop_time,  # type: ignore[arg-type]
+            self.jobs, self.placer, self._write, cast("EventRecorder", self), lambda: self.busy, lambda: NOW, loop_time
         )
         self.busy, self.broken, self.write_seconds, self.writing, self.most_writing = False, False, 0.0, 0, 0
         self.written: list[tuple[float, str, str]] = []  # when, job, reason

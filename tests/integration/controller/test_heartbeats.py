@@ -1,7 +1,7 @@
 """Heartbeats that fail for reasons of the cluster make the controller unhealthy, and nothing else does."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from itertools import count
@@ -55,6 +55,9 @@ class HeartbeatHarness(NamedTuple):
         await eventually(is_cached, "the cache has the session")
         self.nodes._written._entries.clear()  # as if HEARTBEAT_WRITE_INTERVAL had passed
         return session
+
+    async def submit(self, credentials: CallerCredentials) -> None:
+        await self.servicer.SubmitJob(wire.SubmitJobRequest(), credentials)
 
     async def beat(self, token: str) -> None:
         request = wire.HeartbeatRequest(node_id=str(self.me), session_token=token)
@@ -120,11 +123,11 @@ async def test_a_heartbeat_that_is_refused_because_of_others_makes_the_controlle
     monkeypatch.setattr(middleware, "MAX_SHORT_CALLS", 2)  # others get one each, and so does the agent
     async with beating(client, namespace, StalledAccess()) as harness:
         token = harness.sessions.sign(await harness.register())
-        calls: list[Coroutine[Any, Any, Any]] = [harness.beat(token)]
-        if flooder == "others":
+        if flooder == "itself":
+            running: list[asyncio.Task[Any]] = [asyncio.create_task(harness.beat(token))]
+        else:
             clients = [CallerCredentials(peer=f"192.0.2.{number}") for number in range(2)]
-            calls = [harness.servicer.SubmitJob(wire.SubmitJobRequest(), one) for one in clients]
-        running = [asyncio.create_task(call) for call in calls]
+            running = [asyncio.create_task(harness.submit(one)) for one in clients]
         await asyncio.sleep(0)  # each has started, and holds its place
         with pytest.raises(StatusError, match="too many calls at the same time"):
             await harness.beat(token)

@@ -126,21 +126,16 @@ class _ActiveConnections:
             del self._active[request.protocol]
 
     def close_idle(self, connections: Iterable[RequestHandler]) -> bool:
-        """Close the oldest idle connection, or else the oldest that does not send its body.
+        """Close the oldest connection that is idle or does not send its body.
 
         Otherwise such clients, of whom no credentials were asked yet, could block the kubelet's probes.
         """
-        waiting: RequestHandler | None = None
         for connection in connections:
             request = self._active.get(connection)
-            if request is None:
+            if request is None or request.get(AWAITS_BODY):
                 connection.force_close()
                 return True
-            if waiting is None and request.get(AWAITS_BODY):
-                waiting = connection
-        if waiting is not None:
-            waiting.force_close()
-        return waiting is not None
+        return False
 
 
 class _RejectedConnection(asyncio.Protocol):

@@ -181,6 +181,7 @@ async def test_agents_pass_a_flood_of_invalid_tokens_after_a_restart(site: Site)
                 assert not (await agent.pull(wait=0)).HasField("job")
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", REACHED)
 async def test_a_flood_disturbs_neither_agents_nor_jobs(kind: str, site: Site) -> None:
     plan, encoder = await site.flood_plan(kind), await site.known_client()

@@ -14,7 +14,7 @@ from vmafx.controller import grpc_server, http_server
 from vmafx.controller.caches import make_caches
 from vmafx.controller.dispatch import WorkDispatcher
 from vmafx.controller.jobs import ClientJobs, JobStreams
-from vmafx.controller.middleware import CallLimits, CallMetrics
+from vmafx.controller.middleware import AgentCalls, CallLimits, CallMetrics
 from vmafx.controller.registry import AgentRegistry
 from vmafx.controller.results import ResultRecorder
 from vmafx.controller.samples import SampleForwarder
@@ -41,7 +41,9 @@ async def running_controller(
     """Run one replica for `namespace`, or for all namespaces with `home` as the default; yields its port."""
     async with (
         controller_replica(client, namespace, doors, **options) as replica,
-        grpc_server.serve_grpc(ListenAddress(LOCAL, port), None, replica.servicer, replica.access, 0.0) as at,
+        grpc_server.serve_grpc(
+            ListenAddress(LOCAL, port), None, replica.servicer, replica.access, Metrics(), 0.0
+        ) as at,
     ):
         try:
             yield at
@@ -98,7 +100,7 @@ async def controller_replica(
     running = asyncio.create_task(manager.run(stop))
     try:
         await ready.wait()
-        limited = CallLimits(parts.access).wrap(ControllerServicer(parts))
+        limited = AgentCalls(parts.registry).wrap(CallLimits(parts.access).wrap(ControllerServicer(parts)))
         yield Replica(CallMetrics(metrics).wrap(limited), parts.access, parts.dispatcher)
     finally:
         stop.set()
@@ -118,7 +120,9 @@ async def controller_ports(client: Client, namespace: str, **options: Any) -> As
         site = http_server.site(replica.servicer, {})
         async with (
             server.serve_http(ListenAddress(LOCAL, 0), site, None) as http,
-            grpc_server.serve_grpc(ListenAddress(LOCAL, 0), None, replica.servicer, replica.access, 0.0) as at,
+            grpc_server.serve_grpc(
+                ListenAddress(LOCAL, 0), None, replica.servicer, replica.access, Metrics(), 0.0
+            ) as at,
         ):
             try:
                 yield at, f"http://{LOCAL}:{http}"
@@ -129,16 +133,21 @@ async def controller_ports(client: Client, namespace: str, **options: Any) -> As
 class Agent:
     """A simulated agent that makes single calls with results set by the test."""
 
-    def __init__(self, stub: VmafxControllerStub, name: str, capacity: int = 1, vendor: str = "cpu") -> None:
-        self._stub, self.name = stub, name
+    def __init__(
+        self, stub: VmafxControllerStub, name: str, capacity: int = 1, vendor: str = "cpu", token: str = ""
+    ) -> None:
+        self._stub, self.name, self.token = stub, name, token
         self._capability = wire.NodeCapability(gpu_vendor=vendor, concurrency=capacity)
         self.running: dict[str, str] = {}
         self.me: dict[str, Any] = {}
         self.node_capacity = 0
 
+    def _credentials(self) -> tuple[tuple[str, str], ...]:
+        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
+
     async def register(self, **more: Any) -> wire.RegisterNodeResponse:
         fields = {"name": self.name, "capability": self._capability, **more}
-        session = await self._stub.RegisterNode(wire.RegisterNodeRequest(**fields))
+        session = await self._stub.RegisterNode(wire.RegisterNodeRequest(**fields), metadata=self._credentials())
         self.me = {"node_id": session.node_id, "session_token": session.session_token}
         self.node_capacity = session.capacity
         return session
@@ -148,14 +157,16 @@ class Agent:
 
     async def beat(self, *, draining: bool = False) -> wire.HeartbeatResponse:
         return await self._stub.Heartbeat(
-            wire.HeartbeatRequest(**self.me, running_job_ids=self._running(), draining=draining)
+            wire.HeartbeatRequest(**self.me, running_job_ids=self._running(), draining=draining),
+            metadata=self._credentials(),
         )
 
     async def pull(self, wait: int = 60) -> wire.PullWorkResponse:
         answer = await self._stub.PullWork(
             wire.PullWorkRequest(
                 **self.me, capability=self._capability, running_job_ids=self._running(), wait_seconds=wait
-            )
+            ),
+            metadata=self._credentials(),
         )
         if answer.HasField("job"):
             self.running[answer.job.id] = answer.job.name
@@ -164,7 +175,7 @@ class Agent:
     async def report(self, attempt: str, **more: Any) -> bool:
         name = self.running.get(attempt, "")
         answer = await self._stub.ReportResult(
-            wire.ReportResultRequest(**self.me, job_id=attempt, **{"name": name} | more)
+            wire.ReportResultRequest(**self.me, job_id=attempt, **{"name": name} | more), metadata=self._credentials()
         )
         return answer.ok
 

@@ -57,7 +57,8 @@ Generation = Annotated[int, Meta(ge=0, le=INT53_MAX), schema(format="int64")]
 
 Identifier = Annotated[str, Meta(max_length=253)]
 Message = Annotated[str, Meta(max_length=32768)]
-Url = Annotated[str, Meta(max_length=2048)]
+MAX_URI = 2048  # characters
+Url = Annotated[str, Meta(max_length=MAX_URI)]
 Image = Annotated[str, Meta(min_length=1, max_length=1024)]
 FileMode = Annotated[int, Meta(ge=0, le=0o777), schema(format="int32")]
 
@@ -76,7 +77,7 @@ Uri = Annotated[
     pattern(
         r"^[a-z][a-z0-9+.-]*://[^\x00-\x20\x7f]+\Z",
         "must be a URI with a scheme and no spaces, such as file:///clips/a.mp4, https://host/a.mp4 or s3://bucket/a.mp4",
-        max_length=2048,
+        max_length=MAX_URI,
     ),
 ]
 ModelName = Annotated[
@@ -84,7 +85,7 @@ ModelName = Annotated[
     pattern(
         r"^([A-Za-z0-9][A-Za-z0-9._-]*|[a-z][a-z0-9+.-]*://[^\x00-\x20\x7f]+)\Z",
         "must be a model name, such as vmaf_v0.6.1, or a URI, such as file:///models/mine.json",
-        max_length=2048,
+        max_length=MAX_URI,
     ),
 ]
 POSITIVE_DURATION = "duration(self) > duration('0s')"

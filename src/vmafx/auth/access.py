@@ -119,10 +119,19 @@ class _ClaimedUser(msgspec.Struct, frozen=True):
 
 
 class _Source(NamedTuple):
-    """Where a token comes from: its address, and the claimed user if that had a valid token recently."""
+    """Where a token comes from: each source has a queue of its own.
 
-    host: str
-    user: _ClaimedUser | None
+    A session proves that its holder had a valid token before, maybe that of another replica. Without one, the source is
+    the address, and the claimed user if that had a valid token recently.
+    """
+
+    host: str = ""
+    user: _ClaimedUser | None = None
+    session: str = ""
+
+    @property
+    def is_known(self) -> bool:
+        return self.user is not None or bool(self.session)
 
 
 class _Identity(NamedTuple):
@@ -184,7 +193,7 @@ class TokenAccess:
     async def _identify(self, credentials: CallerCredentials) -> _Identity:
         """A token takes precedence over a certificate: an invalid token is rejected even beside a valid certificate."""
         if credentials.token:
-            return await self._identify_token(credentials.token, credentials.peer)
+            return await self._identify_token(credentials)
         if credentials.user:
             user = UserInfo(username=credentials.user, groups=(*credentials.groups, AUTHENTICATED))
             return _Identity(_hash(msgspec.json.encode(user)), user)
@@ -197,26 +206,33 @@ class TokenAccess:
             return credentials.user
         return self._proven_tokens.get(_token_key(credentials.token)) or ""
 
-    async def _identify_token(self, token: str, peer: str) -> _Identity:
-        if len(token) > MAX_TOKEN:
+    async def _identify_token(self, credentials: CallerCredentials) -> _Identity:
+        if len(credentials.token) > MAX_TOKEN:
             raise _invalid_token()
-        key = _token_key(token)
+        key = _token_key(credentials.token)
         user = self._users.get(key)
         if user is None:
-            user = await self._review_token(token, key, host_of(peer))
+            user = await self._review_token(credentials, key)
         return _Identity(key, user)
 
-    async def _review_token(self, token: str, key: bytes, host: str) -> UserInfo:
+    def _source(self, credentials: CallerCredentials, claimed: _ClaimedUser | None) -> _Source:
+        if credentials.session:
+            return _Source(session=credentials.session)
+        is_proven = claimed is not None and self._proven_users.get(claimed)
+        return _Source(host_of(credentials.peer), claimed if is_proven else None)
+
+    async def _review_token(self, credentials: CallerCredentials, key: bytes) -> UserInfo:
+        token = credentials.token
         claims, claimed = _decode(token, _Claims), _decode(token, _ClaimedUser)
         if claims is None or self._invalid_tokens.get(key):
             raise _invalid_token()
-        source = _Source(host, claimed if claimed is not None and self._proven_users.get(claimed) else None)
+        source = self._source(credentials, claimed)
 
         async def review() -> UserInfo | None:
             reviewed_at = self._now()
             user = await self._reviewer.review_token(token)
             if user is None:
-                log.debug("token rejected", peer=host)
+                log.debug("token rejected", peer=credentials.peer)
                 self._token_failures.record(source)
                 self._invalid_tokens.put(key, True, reviewed_at + DENIED_TTL)
             else:
@@ -241,7 +257,7 @@ class TokenAccess:
         self, source: _Source, review: Callable[[], Awaitable[UserInfo | None]]
     ) -> UserInfo | None:
         """Review a token that has not been valid yet: at once, or in turn after many invalid ones from its source."""
-        known = source.user is not None
+        known = source.is_known
         if not self._token_failures.is_limited(source):
             async with self._reviewer.limit_concurrency(known=known):
                 if not self._token_failures.is_limited(source):  # more may have failed during the wait

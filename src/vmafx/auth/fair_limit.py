@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from vmafx.auth.credentials import host_of
-from vmafx.http.errors import StatusError
+from vmafx.http.errors import Overload, StatusError
 
 
 def sharing_key(user: str, peer: str) -> str:
@@ -26,13 +26,15 @@ class FairLimit:
 
     @contextmanager
     def hold(self, key: str, caller: str = "") -> Iterator[None]:
-        """Hold one during the `with`; StatusError if the key has its share already. `caller` is for the log."""
+        """Hold one during the `with`; StatusError if the key has its share already, Overload if others have all.
+
+        `caller` is for the log.
+        """
         if self._held[key] >= self._total - self._count:
-            raise StatusError(
-                "RESOURCE_EXHAUSTED",
-                f"too many {self._what} at the same time; end some of yours, or try again later",
-                caller=caller,
-            )
+            message = f"too many {self._what} at the same time; end some of yours, or try again later"
+            if not self._held[key]:
+                raise Overload(message, caller=caller)
+            raise StatusError("RESOURCE_EXHAUSTED", message, caller=caller)
         self._held[key] += 1
         self._count += 1
         try:

@@ -11,6 +11,8 @@ from vmafx.auth.access import AccessControl
 from vmafx.auth.credentials import CallerCredentials
 from vmafx.auth.fair_limit import sharing_key
 from vmafx.http.errors import StatusError
+from vmafx.meters import Counters
+from vmafx.runtime.metrics import Metrics
 
 MESSAGE_TIMEOUT = 20.0  # seconds; the same as for a body over HTTP
 MAX_WAITING = 8192  # calls whose message has not arrived
@@ -25,8 +27,15 @@ class MessageReader:
     the next. Nobody is refused: the message of an honest call arrives with it, and the oldest call is one without.
     """
 
-    def __init__(self, access: AccessControl) -> None:
+    def __init__(self, access: AccessControl, metrics: Metrics) -> None:
         self._access = access
+        ended = Counters(
+            "vmafx_controller_calls_without_message",
+            "gRPC calls that the controller ended because their message had not arrived, by reason (timeout, limit).",
+            ["reason"],
+            registry=metrics.registry,
+        )
+        self._timed_out, self._over_limit = ended.labels("timeout"), ended.labels("limit")
         self._waiting: dict[str, dict[asyncio.Future[None], None]] = {}  # by caller or address, the oldest first
         self._count = 0
         self._reads: set[asyncio.Task[Any]] = set()
@@ -55,9 +64,7 @@ class MessageReader:
         read.add_done_callback(_mark_retrieved)
         arrived: asyncio.Future[None] = loop.create_future()
         read.add_done_callback(lambda _: None if arrived.done() else arrived.set_result(None))
-        timer = loop.call_later(
-            MESSAGE_TIMEOUT, _fail, arrived, StatusError("DEADLINE_EXCEEDED", "the message of the call did not arrive")
-        )
+        timer = loop.call_later(MESSAGE_TIMEOUT, self._time_out, arrived)
         self._make_room(key)
         self._add(key, arrived)
         try:
@@ -70,6 +77,10 @@ class MessageReader:
         except DecodeError:
             raise StatusError("INVALID_ARGUMENT", "the message of the call is malformed") from None
 
+    def _time_out(self, arrived: asyncio.Future[None]) -> None:
+        if _fail(arrived, StatusError("DEADLINE_EXCEEDED", "the message of the call did not arrive")):
+            self._timed_out.inc()
+
     def _make_room(self, key: str) -> None:
         own = self._waiting.get(key, {})
         if len(own) < MAX_WAITING - self._count:
@@ -77,7 +88,8 @@ class MessageReader:
         owner = key if own else max(self._waiting, key=lambda one: len(self._waiting[one]))
         oldest = next(iter(self._waiting[owner]))
         self._remove(owner, oldest)
-        _fail(oldest, StatusError("RESOURCE_EXHAUSTED", "too many calls without a message; send it with the call"))
+        if _fail(oldest, StatusError("RESOURCE_EXHAUSTED", "too many calls without a message; send it with the call")):
+            self._over_limit.inc()
 
     def _add(self, key: str, arrived: asyncio.Future[None]) -> None:
         self._waiting.setdefault(key, {})[arrived] = None
@@ -92,9 +104,12 @@ class MessageReader:
                 del self._waiting[key]
 
 
-def _fail(arrived: asyncio.Future[None], error: StatusError) -> None:
-    if not arrived.done():
-        arrived.set_exception(error)
+def _fail(arrived: asyncio.Future[None], error: StatusError) -> bool:
+    """End the wait with the error; False if it has ended already."""
+    if arrived.done():
+        return False
+    arrived.set_exception(error)
+    return True
 
 
 def _mark_retrieved(read: asyncio.Task[Any]) -> None:

@@ -23,9 +23,11 @@ from vmafx.http.address import ListenAddress
 from vmafx.http.errors import StatusError
 from vmafx.kube.errors import KubeError
 from vmafx.logs import log
+from vmafx.runtime.metrics import Metrics
 
 MAX_PENDING = 10_000  # calls that gRPC has accepted and this process has not seen yet
 MAX_MESSAGE = 1 << 20  # bytes
+MAX_CONNECTIONS = 30_000  # one for each agent, and some for clients; it keeps file descriptors free for other uses
 MAX_REFLECTIONS = 64  # at the same time; a caller gets at most half
 # Neither the number of calls nor their wait for a message is limited here: gRPC knows no callers, see CallLimits and
 # MessageReader.
@@ -33,6 +35,9 @@ SERVER_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.max_metadata_size", 16 << 10),
     ("grpc.max_concurrent_streams", 256),  # per connection
+    ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
+    ("grpc.server_handshake_timeout_ms", 20_000),  # of TLS and HTTP/2
+    ("grpc.max_connection_idle_ms", 5 * 60_000),  # without calls; an agent always has one
     # After an outage all agents call at once; above the first limit, grpc rejects calls at random.
     ("grpc.server.max_pending_requests", MAX_PENDING),
     ("grpc.server.max_pending_requests_hard_limit", 2 * MAX_PENDING),
@@ -54,10 +59,11 @@ async def serve_grpc(
     credentials: grpc.ServerCredentials | None,
     servicer: ControllerServicer,
     access: AccessControl,
+    metrics: Metrics,
     grace: float,
 ) -> AsyncIterator[int]:
     """Serve until the context ends; yields the port. Unfinished calls then have `grace` seconds to finish."""
-    server, reader = grpc.aio.server(options=SERVER_OPTIONS), MessageReader(access)
+    server, reader = grpc.aio.server(options=SERVER_OPTIONS), MessageReader(access, metrics)
     health = HealthService(SERVICE.full_name)
     server.add_generic_rpc_handlers(
         [

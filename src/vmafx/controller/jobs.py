@@ -25,7 +25,9 @@ from vmafx.kube.watch import Added, Modified
 from vmafx.runtime.store import ObjectChange
 
 MAX_SPEC = 1 << 16  # bytes
-SEARCH_INTERVAL = 1.0  # seconds, at least, between two lists of jobs for searches
+SEARCH_INTERVAL = 1.0  # seconds, at least, between two lists of the jobs of a namespace for searches
+MAX_LISTS = 4  # for searches at the same time; the client has 40 connections
+MAX_SEARCHED = 1024  # namespaces whose last search is remembered
 MISSING_TTL = 60.0  # seconds for which a job that a list did not have is not searched again
 MAX_REMEMBERED = 100_000  # keys of jobs outside the cache
 MAX_MISSING = 10_000
@@ -47,16 +49,23 @@ JOB_HEADS = JOBS.decoded_as(_JobHead)
 
 
 class _FullList(NamedTuple):
-    """The last list of jobs that was read to its end."""
+    """A list of jobs that was read to its end."""
 
-    namespace: str  # empty: all
     started: float
     ended: float
     is_remembered: bool  # all its jobs are
 
-    def answers(self, namespace: str, called_at: float) -> bool:
-        """Whether a job that a call searched for, and that is not remembered, does not exist."""
-        return self.namespace in {"", namespace} and self.started >= called_at and self.is_remembered
+
+class _NamespaceSearch:
+    """The searches in one namespace, or in all: one at a time lists the jobs."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.last: _FullList | None = None
+
+    def answers(self, called_at: float) -> bool:
+        """Whether a job that a call searched for here, and that is not remembered, does not exist."""
+        return self.last is not None and self.last.started >= called_at and self.last.is_remembered
 
 
 class ClientJobs:
@@ -70,8 +79,8 @@ class ClientJobs:
         self._client, self._caches = client, caches
         self._remembered: OrderedDict[str, ObjectKey] = OrderedDict()  # by uid; the oldest first
         self._missing: ExpiringCache[tuple[str, str], bool] = ExpiringCache(MAX_MISSING, loop_time)  # namespace, uid
-        self._last_list: _FullList | None = None
-        self._search_lock = asyncio.Lock()
+        self._searches: ExpiringCache[str, _NamespaceSearch] = ExpiringCache(MAX_SEARCHED, loop_time)  # by namespace
+        self._lists = asyncio.Semaphore(MAX_LISTS)
         caches.jobs.on_change(self._job_changed)
 
     def _job_changed(self, change: ObjectChange[JobView]) -> None:
@@ -120,25 +129,32 @@ class ClientJobs:
     async def search(self, job_id: str, namespace: str) -> ObjectKey:
         """Find a job that this replica has not seen, such as one that finished before it started, by listing all jobs.
 
-        Lists are read one at a time, with a pause between them. A job that is not in a list which was started after
-        the call does not exist, so calls that wait share the next list.
+        The lists of a namespace are read one at a time, with a pause between them. A job that is not in a list which
+        was started after the call does not exist, so calls that wait share the next list.
         """
         called_at, attempt_of = loop_time(), uid_of(job_id)
         uid = attempt_of if UID.fullmatch(attempt_of) else job_id
         if not UID.fullmatch(uid) or self._missing.get((namespace, uid)):
             raise _job_not_found(job_id)
-        async with self._search_lock:
-            key, last = self.known_key(uid, namespace), self._last_list
-            if key is None and not (last is not None and last.answers(namespace, called_at)):
-                if last is not None:
-                    await asyncio.sleep(last.ended + SEARCH_INTERVAL - loop_time())
-                key = self.known_key(uid, namespace) or await self._list_until(uid, namespace)
+        here = self._searches_in(namespace)
+        async with here.lock:
+            key = self.known_key(uid, namespace)
+            if key is None and not (here.answers(called_at) or self._searches_in("").answers(called_at)):
+                if here.last is not None:
+                    await asyncio.sleep(here.last.ended + SEARCH_INTERVAL - loop_time())
+                async with self._lists:
+                    key = self.known_key(uid, namespace) or await self._list_until(uid, namespace, here)
         if key is None:
             self._missing.put((namespace, uid), True, loop_time() + MISSING_TTL)
             raise _job_not_found(job_id)
         return key
 
-    async def _list_until(self, uid: str, namespace: str) -> ObjectKey | None:
+    def _searches_in(self, namespace: str) -> _NamespaceSearch:
+        found = self._searches.get(namespace) or _NamespaceSearch()
+        self._searches.put(namespace, found, loop_time() + MISSING_TTL)
+        return found
+
+    async def _list_until(self, uid: str, namespace: str, here: _NamespaceSearch) -> ObjectKey | None:
         """List jobs until the one with this uid, and remember all of them."""
         started, count = loop_time(), 0
         async with aclosing(self._client.pages(JOB_HEADS, namespace, metadata_only=True)) as pages:
@@ -148,7 +164,7 @@ class ClientJobs:
                     self._remember(job.metadata.uid, key_of(job))
                 if uid in self._remembered:
                     return self._remembered[uid]
-        self._last_list = _FullList(namespace, started, loop_time(), is_remembered=count < MAX_REMEMBERED // 2)
+        here.last = _FullList(started, loop_time(), is_remembered=count < MAX_REMEMBERED // 2)
         return None
 
     async def get(self, job_id: str, key: ObjectKey) -> VmafxJob:

@@ -16,7 +16,7 @@ from vmafx.controller.caches import make_caches
 from vmafx.controller.dispatch import WorkDispatcher
 from vmafx.controller.grpc_server import serve_grpc
 from vmafx.controller.jobs import ClientJobs, JobStreams
-from vmafx.controller.middleware import CallLimits, CallMetrics, wrap_calls
+from vmafx.controller.middleware import AgentCalls, CallLimits, CallMetrics, wrap_calls
 from vmafx.controller.registry import AgentRegistry
 from vmafx.controller.results import ResultRecorder
 from vmafx.controller.samples import SampleForwarder
@@ -67,13 +67,13 @@ async def run(settings: ControllerSettings, stop: asyncio.Event) -> None:
             default_namespace=default_namespace,
             only_namespace=settings.namespace,
         )
-        limited = CallLimits(access).wrap(ControllerServicer(parts))
+        limited = AgentCalls(parts.registry).wrap(CallLimits(access).wrap(ControllerServicer(parts)))
         servicer = CallMetrics(metrics).wrap(wrap_calls(limited, RejectionLog().log_rejection))
 
         manager, serving = Manager(metrics, probes=None, metrics_at=None, election=None), asyncio.Event()
 
         async def serve() -> None:
-            async with serve_grpc(settings.grpc_address, credentials, servicer, access, GRACE_PERIOD) as port:
+            async with serve_grpc(settings.grpc_address, credentials, servicer, access, metrics, GRACE_PERIOD) as port:
                 log.info("serving", grpc=port, http=http, auth=settings.auth, tls=credentials is not None)
                 serving.set()
                 try:

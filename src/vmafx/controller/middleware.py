@@ -12,6 +12,7 @@ from vmafx.auth.access import AccessControl
 from vmafx.auth.credentials import CallerCredentials
 from vmafx.auth.fair_limit import FairLimit, sharing_key
 from vmafx.controller.errors import kube_status_error
+from vmafx.controller.registry import AgentRegistry
 from vmafx.controller.routes import SERVICE
 from vmafx.controller.servicer import ControllerServicer
 from vmafx.http.errors import Code, StatusError
@@ -26,7 +27,7 @@ OK, CANCELLED = "OK", "CANCELLED"
 # At the same time; a caller gets at most half. Separate limits, so that heartbeats need not wait for long polls to end.
 MAX_SHORT_CALLS = 10_000
 MAX_STREAMS = 100
-MAX_PULLS = 20_000  # one for each agent; a fleet may share a service account, which is one caller
+MAX_PULLS = 20_000  # one for each agent
 
 # Both get the call's name and credentials.
 CallWrapper = Callable[[str, CallerCredentials], AbstractContextManager[None]]
@@ -77,11 +78,43 @@ def _wrap_stream(
     return wrapped
 
 
+class AgentCalls:
+    """Recognizes the calls of registered agents by their session tokens, before any limit applies.
+
+    Such a call is counted to its session and not to its address or user, which others may share, and its token does not
+    wait behind those of strangers. A heartbeat that is refused because of the calls of others makes the controller
+    unhealthy.
+    """
+
+    def __init__(self, registry: AgentRegistry) -> None:
+        self._registry = registry
+
+    def wrap(self, servicer: ControllerServicer) -> ControllerServicer:
+        """A servicer with the same calls; those of an agent with a current session have it in their credentials."""
+        wrapped = SimpleNamespace()
+        for method in SERVICE.methods:
+            call = getattr(servicer, method.name)
+            has_session = "session_token" in method.input_type.fields_by_name
+            setattr(wrapped, method.name, self._wrap_call(method.name, call) if has_session else call)
+        return cast("ControllerServicer", wrapped)
+
+    def _wrap_call(self, name: str, call: Callable[..., Awaitable[Message]]) -> Callable[..., Any]:
+        async def wrapped(request: Any, credentials: CallerCredentials) -> Message:
+            session = self._registry.current_session(request.node_id, request.session_token)
+            known = credentials._replace(session=session.id if session is not None else "")
+            if name != "Heartbeat":
+                return await call(request, known)
+            async with self._registry.heartbeat(session):
+                return await call(request, known)
+
+        return wrapped
+
+
 class CallLimits:
     """Limits calls at the same time, in all and per caller.
 
-    A call that lasts is counted to its user, which is authenticated first. A short one is counted to its address
-    while its token is reviewed, so that a heartbeat is authenticated within its own timeout.
+    A call of an agent is counted to its session. Of the others, a call that lasts is counted to its user, which is
+    authenticated first, and a short one to its address while its token is reviewed.
     """
 
     def __init__(self, access: AccessControl) -> None:
@@ -103,7 +136,8 @@ class CallLimits:
     @contextmanager
     def _limit(self, name: str, credentials: CallerCredentials) -> Iterator[None]:
         limit, user = self._long.get(name, self._short), self._access.known_user(credentials)
-        with limit.hold(sharing_key(user, credentials.peer), caller=user):
+        session = credentials.session
+        with limit.hold(f"session {session}" if session else sharing_key(user, credentials.peer), caller=user):
             yield
 
 

@@ -7,6 +7,7 @@ paths, so that clients get back what they submitted.
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from vmafx.api.fields import MAX_URI
 from vmafx.api.meta import GROUP
 from vmafx.http.errors import StatusError
 from vmafx.scoring.errors import BadInput
@@ -30,6 +31,12 @@ def with_uris(spec: dict[str, Any]) -> SubmittedSpec:
         value = spec.get(name)
         if isinstance(value, str) and value.startswith("/"):
             uris[name] = uri_of(value)
+            if len(uris[name]) > MAX_URI:
+                raise StatusError(
+                    "INVALID_ARGUMENT",
+                    f"{name}: as a URI, the path has {len(uris[name]):,} characters, and at most {MAX_URI:,} are "
+                    "accepted; characters other than ASCII take six or more of them each",
+                )
             try:
                 locate(uris[name], "reference")  # as the worker will
             except BadInput as error:

@@ -16,7 +16,7 @@ from vmafx.clock import loop_time, utc_now
 from vmafx.controller.caches import ControllerCaches
 from vmafx.controller.errors import invalid_object, namespace_not_found
 from vmafx.controller.sessions import Session, Sessions
-from vmafx.http.errors import StatusError
+from vmafx.http.errors import Overload, StatusError
 from vmafx.kube import NODES, Client, ObjectKey
 from vmafx.kube.errors import AlreadyExists, BadRequest, Conflict, Invalid, KubeError, NotFound
 from vmafx.text import one_line
@@ -137,6 +137,17 @@ class AgentRegistry:
             return "unknown"
         return "current" if node.status.agentSession == session.id else "superseded"
 
+    def current_session(self, node_id: str, token: str) -> Session | None:
+        """The session of a token, if the cache has it as the current one of this node."""
+        session = self._sessions.verify(token)
+        if session is None or str(session.node) != node_id or not self._is_current(session):
+            return None
+        return session
+
+    def _is_current(self, session: Session) -> bool:
+        node = self._caches.nodes.store.get(session.node)
+        return node is not None and node.status.agentSession == session.id
+
     def capacity(self, name: ObjectKey) -> int:
         """The node's capacity; 0 if the cache does not have the node."""
         node = self._caches.nodes.store.get(name)
@@ -144,8 +155,9 @@ class AgentRegistry:
 
     @asynccontextmanager
     async def heartbeat(self, session: Session | None) -> AsyncIterator[None]:
-        """Around a whole heartbeat. If it fails for reasons of the cluster, /healthz fails: the agent is not silent.
+        """Around a whole heartbeat, limits included.
 
+        If it fails for reasons of the cluster or because of other callers, /healthz fails: the agent is not silent.
         Only the current session of a node counts: others, even with an old token, must not make the controller
         unhealthy.
         """
@@ -157,7 +169,7 @@ class AgentRegistry:
             self._note_problem(session, message)
             raise StatusError("UNAVAILABLE", message) from error
         except StatusError as error:
-            if error.code in OWN_FAULTS:
+            if error.code in OWN_FAULTS or isinstance(error, Overload):
                 self._note_problem(session, error.message)
             raise
         except KubeError as error:
@@ -168,8 +180,7 @@ class AgentRegistry:
             self._problems.pop(session.id, None)
 
     def _note_problem(self, session: Session | None, message: str) -> None:
-        node = self._caches.nodes.store.get(session.node) if session is not None else None
-        if session is not None and node is not None and node.status.agentSession == session.id:
+        if session is not None and self._is_current(session):
             self._problems[session.id] = message, loop_time()
 
     async def record_heartbeat(self, session: Session, *, draining: bool) -> None:

@@ -113,12 +113,6 @@ class ControllerServicer:
 
     async def Heartbeat(self, request: wire.HeartbeatRequest, credentials: CallerCredentials) -> wire.HeartbeatResponse:
         session = self._session(request.node_id, request.session_token)
-        async with self._parts.registry.heartbeat(session):
-            return await self._heartbeat(request, session, credentials)
-
-    async def _heartbeat(
-        self, request: wire.HeartbeatRequest, session: Session | None, credentials: CallerCredentials
-    ) -> wire.HeartbeatResponse:
         if session is None:
             await self._access.authenticate(credentials)
             return wire.HeartbeatResponse(ok=False)

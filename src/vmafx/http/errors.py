@@ -45,3 +45,10 @@ class StatusError(Exception):
         self.caller = caller
         self.message = message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…"
         super().__init__(self.message)
+
+
+class Overload(StatusError):
+    """A call is refused because of the calls of others, and not for anything that its caller does."""
+
+    def __init__(self, message: str, *, caller: str = "") -> None:
+        super().__init__("RESOURCE_EXHAUSTED", message, caller=caller)

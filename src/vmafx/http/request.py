@@ -14,6 +14,7 @@ from vmafx.http.limits import ServerLimits
 from vmafx.http.responses import JSON
 
 CONTINUE = "100-continue"
+AWAITS_BODY = web.RequestKey("awaits_body", bool)  # whether the whole body of a request is being read
 
 
 class HttpRequest:
@@ -65,6 +66,7 @@ class HttpRequest:
         if (self.length or 0) > self._limits.body_bytes:
             raise too_large
         timeout = self._limits.body_seconds
+        self._request[AWAITS_BODY] = True
         async with self.body():
             try:
                 async with asyncio.timeout(timeout):
@@ -77,6 +79,8 @@ class HttpRequest:
                 ) from None
             except web.HTTPRequestEntityTooLarge:
                 raise too_large from None
+            finally:
+                self._request[AWAITS_BODY] = False
 
     @asynccontextmanager
     async def body(self) -> AsyncIterator[StreamReader]:

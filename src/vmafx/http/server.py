@@ -15,7 +15,7 @@ from aiohttp.web_protocol import RequestHandler
 from vmafx.http.address import ListenAddress
 from vmafx.http.errors import StatusError
 from vmafx.http.limits import LIMITS, ServerLimits
-from vmafx.http.request import CONTINUE, HttpRequest
+from vmafx.http.request import AWAITS_BODY, CONTINUE, HttpRequest
 from vmafx.http.responses import NDJSON, JsonStream, ProbeRoutes, Response, json_response
 from vmafx.logs import log
 
@@ -112,23 +112,27 @@ def _is_not_malformed_request(record: logging.LogRecord) -> bool:
 
 
 class _ActiveConnections:
-    """The connections that are serving a request."""
+    """The connections that are serving a request, with the request."""
 
     def __init__(self) -> None:
-        self._active: set[object] = set()
+        self._active: dict[object, web.Request] = {}
 
     @web.middleware
     async def track(self, request: web.Request, handler: RawHandler) -> web.StreamResponse:
-        self._active.add(request.protocol)
+        self._active[request.protocol] = request
         try:
             return await handler(request)
         finally:
-            self._active.discard(request.protocol)
+            del self._active[request.protocol]
 
     def close_idle(self, connections: Iterable[RequestHandler]) -> bool:
-        """Close the oldest idle connection, so that idle clients cannot block the kubelet's probes."""
+        """Close the oldest connection that is idle or does not send its body.
+
+        Otherwise such clients, of whom no credentials were asked yet, could block the kubelet's probes.
+        """
         for connection in connections:
-            if connection not in self._active:
+            request = self._active.get(connection)
+            if request is None or request.get(AWAITS_BODY):
                 connection.force_close()
                 return True
         return False

@@ -287,6 +287,36 @@ async def test_a_new_user_behind_a_flood_of_its_address_waits_for_its_turn(
     assert caller.user == f"system:serviceaccount:{harness.namespace}:new"
 
 
+async def test_a_session_lets_its_caller_pass_a_flood_also_after_a_restart(
+    harness: Harness, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new process knows neither tokens nor users; the service has verified the session."""
+    monkeypatch.setattr(reviews, "MAX_WAIT", 60.0)
+    monkeypatch.setattr(access, "TOKEN_FAILURE_DECAY", 1000.0)
+    monkeypatch.setattr(access, "MAX_QUEUE_WAIT", 0.1)
+    harness = harness._replace(access=TokenAccess(harness.access._reviewer._client, harness.clock))
+    await Flood(harness).send_all(0, 100)
+    here = CallerCredentials(harness.token, peer="192.0.2.1")
+    assert await harness.rejection_code(here) == "RESOURCE_EXHAUSTED"
+    known = here._replace(session="a")
+    await harness.authorize(known)
+    rotated = await service_account_token(client, ObjectKey(harness.namespace, "agent"), AUDIENCE)
+    await harness.authorize(known._replace(token=rotated))
+
+
+async def test_invalid_tokens_with_a_session_are_limited_and_slow_down_no_other_session(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reviews, "MAX_WAIT", 60.0)
+    monkeypatch.setattr(access, "TOKEN_FAILURE_DECAY", 1000.0)
+    monkeypatch.setattr(access, "MAX_QUEUE_WAIT", 0.1)
+    harness = harness._replace(access=TokenAccess(harness.access._reviewer._client, harness.clock))
+    codes = [await harness.rejection_code(CallerCredentials(invalid_token(n), session="a")) for n in range(40)]
+    assert codes == ["UNAUTHENTICATED"] * access.MAX_FAILURES + ["RESOURCE_EXHAUSTED"] * (40 - access.MAX_FAILURES)
+    assert harness.review_count() == access.MAX_FAILURES
+    await harness.authorize(CallerCredentials(harness.token, session="b"))
+
+
 async def test_a_flood_in_the_name_of_a_user_needs_the_uid_of_its_account_to_slow_it_down(
     harness: Harness, client: Client, flood: Flood
 ) -> None:

@@ -15,12 +15,13 @@ from tests.support.scripted_controller import ScriptedController
 from tests.support.waiting import eventually
 from vmafx.auth.access import Caller, InsecureAccess
 from vmafx.auth.credentials import CallerCredentials
-from vmafx.controller import grpc_messages, health, middleware
+from vmafx.controller import grpc_messages, grpc_server, health, middleware
 from vmafx.controller.grpc_server import serve_grpc
 from vmafx.controller.middleware import CallLimits
 from vmafx.controller.servicer import ControllerServicer
 from vmafx.http.address import ListenAddress
 from vmafx.http.errors import StatusError
+from vmafx.runtime.metrics import Metrics
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
 
@@ -42,6 +43,15 @@ class TokenIsUser(InsecureAccess):
 class Server(NamedTuple):
     calls: ScriptedController
     channel: grpc.aio.Channel
+    port: int
+    metrics: Metrics
+
+    def ended_without_message(self, reason: str) -> float:
+        value = self.metrics.registry.get_sample_value(
+            "vmafx_controller_calls_without_message_total", {"reason": reason}
+        )
+        assert value is not None
+        return value
 
     @property
     def stub(self) -> VmafxControllerStub:
@@ -65,13 +75,13 @@ def bearer(user: str) -> tuple[tuple[str, str], ...]:
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[Server]:
-    calls, access = ScriptedController(), TokenIsUser()
+    calls, access, metrics = ScriptedController(), TokenIsUser(), Metrics()
     servicer = CallLimits(access).wrap(cast("ControllerServicer", calls))
     async with (
-        serve_grpc(ListenAddress(LOCAL, 0), None, servicer, access, 0.0) as port,
+        serve_grpc(ListenAddress(LOCAL, 0), None, servicer, access, metrics, 0.0) as port,
         grpc.aio.insecure_channel(f"{LOCAL}:{port}", [("grpc.use_local_subchannel_pool", 1)]) as channel,
     ):
-        yield Server(calls, channel)
+        yield Server(calls, channel, port, metrics)
 
 
 @pytest.fixture
@@ -92,6 +102,7 @@ async def test_a_call_whose_message_does_not_arrive_ends(
         assert await server.open_without_message(method).code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert await server.is_served()
     assert [one.call for one in server.calls.received] == ["Heartbeat"]
+    assert (server.ended_without_message("timeout"), server.ended_without_message("limit")) == (1, 0)
 
 
 async def test_a_call_without_a_message_or_with_a_malformed_one_is_invalid(server: Server) -> None:
@@ -112,6 +123,8 @@ async def test_calls_without_a_message_keep_nobody_out(monkeypatch: pytest.Monke
         await eventually(lambda: sum(not call.done() for call in calls) <= 4, "most of the calls have ended")
         ended = [call for call in calls if call.done()]
         assert len(ended) < len(calls)
+        assert server.ended_without_message("limit") >= len(ended)
+        assert server.ended_without_message("timeout") == 0
         assert {await call.code() for call in ended} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
         for call in calls:
             call.cancel()
@@ -171,11 +184,12 @@ async def test_the_health_of_an_unknown_service() -> None:
 
 
 async def test_a_watch_learns_that_the_server_stops() -> None:
-    calls, access = ScriptedController(), TokenIsUser()
+    calls, access = cast("ControllerServicer", ScriptedController()), TokenIsUser()
     async with asyncio.timeout(20):
-        async with serve_grpc(ListenAddress(LOCAL, 0), None, cast("ControllerServicer", calls), access, 20.0) as port:
+        async with serve_grpc(ListenAddress(LOCAL, 0), None, calls, access, Metrics(), 20.0) as port:
             channel = grpc.aio.insecure_channel(f"{LOCAL}:{port}", [("grpc.use_local_subchannel_pool", 1)])
-            watch = Server(calls, channel).health.Watch(health_pb2.HealthCheckRequest())
+            health: Any = health_pb2_grpc.HealthStub(channel)
+            watch = health.Watch(health_pb2.HealthCheckRequest())
             assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         assert await watch.read() is grpc.aio.EOF
@@ -228,3 +242,59 @@ async def test_a_call_that_lasts_is_authenticated_before_it_is_counted(server: S
     assert not server.calls.received
     jobs = [job.id async for job in server.stub.StreamJobs(wire.StreamJobsRequest(), metadata=bearer("alice"))]
     assert jobs == ["one", "two"]
+
+
+def set_option(monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
+    options = dict(grpc_server.SERVER_OPTIONS)
+    assert name in options
+    monkeypatch.setattr(grpc_server, "SERVER_OPTIONS", tuple({**options, name: value}.items()))
+
+
+async def is_closed(reader: asyncio.StreamReader) -> bool:
+    """Read what the server sends until it closes the connection."""
+    async with asyncio.timeout(60):
+        try:
+            while await reader.read(1 << 16):
+                pass
+        except ConnectionResetError:
+            pass
+    return True
+
+
+async def test_a_connection_that_sends_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_option(monkeypatch, "grpc.server_handshake_timeout_ms", 200)
+    async with serving() as server:
+        reader, writer = await asyncio.open_connection(LOCAL, server.port)
+        assert await is_closed(reader)
+        writer.close()
+        assert await server.is_served()
+
+
+async def test_a_connection_without_calls_is_closed_and_one_with_a_long_poll_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_option(monkeypatch, "grpc.max_connection_idle_ms", 500)
+    async with serving() as server:
+        watch = server.health.Watch(health_pb2.HealthCheckRequest())  # lasts, as the PullWork of an agent does
+        await watch.read()
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        async with grpc.aio.insecure_channel(f"{LOCAL}:{server.port}", options) as idle:
+            assert (await VmafxControllerStub(idle).Heartbeat(wire.HeartbeatRequest())).ok
+            await eventually(lambda: idle.get_state() is grpc.ChannelConnectivity.IDLE, "the connection is closed")
+            assert (await VmafxControllerStub(idle).Heartbeat(wire.HeartbeatRequest())).ok  # it connects again
+        assert server.channel.get_state() is grpc.ChannelConnectivity.READY
+        assert not watch.done()
+        watch.cancel()
+
+
+async def test_the_number_of_connections_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_option(monkeypatch, "grpc.max_allowed_incoming_connections", 2)
+    async with serving() as server:
+        assert await server.is_served()
+        second = await asyncio.open_connection(LOCAL, server.port)
+        await second[0].readexactly(9)  # the settings of the server: the connection is accepted
+        third = await asyncio.open_connection(LOCAL, server.port)
+        assert await is_closed(third[0])
+        assert await server.is_served()
+        for _, writer in (second, third):
+            writer.close()

@@ -14,8 +14,9 @@ from tests.support.waiting import eventually
 from vmafx.auth.access import InsecureAccess
 from vmafx.auth.credentials import CallerCredentials
 from vmafx.clock import utc_now
-from vmafx.controller import registry
+from vmafx.controller import middleware, registry
 from vmafx.controller.caches import ControllerCaches, make_caches
+from vmafx.controller.middleware import AgentCalls, CallLimits
 from vmafx.controller.registry import AgentDescription, AgentRegistry
 from vmafx.controller.servicer import ControllerServicer, ServicerParts
 from vmafx.controller.sessions import Session, Sessions
@@ -55,6 +56,9 @@ class HeartbeatHarness(NamedTuple):
         self.nodes._written._entries.clear()  # as if HEARTBEAT_WRITE_INTERVAL had passed
         return session
 
+    async def submit(self, credentials: CallerCredentials) -> None:
+        await self.servicer.SubmitJob(wire.SubmitJobRequest(), credentials)
+
     async def beat(self, token: str) -> None:
         request = wire.HeartbeatRequest(node_id=str(self.me), session_token=token)
         await self.servicer.Heartbeat(request, CallerCredentials())
@@ -66,7 +70,7 @@ async def beating(client: Client, namespace: str, access: InsecureAccess) -> Asy
     now, minutes = utc_now(), count()  # every heartbeat is a minute after the one before
     nodes, unused = AgentRegistry(client, cached, sessions, 1, lambda: now + timedelta(minutes=next(minutes))), None
     parts: Any = (access, sessions, unused, nodes, unused, unused, unused, unused, namespace)
-    servicer = ControllerServicer(ServicerParts(*parts))
+    servicer = AgentCalls(nodes).wrap(CallLimits(access).wrap(ControllerServicer(ServicerParts(*parts))))
     watching = asyncio.create_task(cached.nodes.run())
     try:
         await cached.nodes.synced.wait()
@@ -102,3 +106,33 @@ async def test_a_controller_that_refuses_heartbeats_for_its_own_reasons_is_unhea
         async with harness.nodes.heartbeat(session):
             await harness.nodes.record_heartbeat(session, draining=False)
         assert harness.nodes.heartbeat_problem() is None
+
+
+class StalledAccess(InsecureAccess):
+    """Its reviews last until the test ends."""
+
+    async def authorize(self, *_: Any, **__: Any) -> Any:
+        await asyncio.sleep(3600)
+
+
+@pytest.mark.parametrize("flooder", ["others", "itself"])
+async def test_a_heartbeat_that_is_refused_because_of_others_makes_the_controller_unhealthy(
+    flooder: str, client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent that is refused for its own calls does not."""
+    monkeypatch.setattr(middleware, "MAX_SHORT_CALLS", 2)  # others get one each, and so does the agent
+    async with beating(client, namespace, StalledAccess()) as harness:
+        token = harness.sessions.sign(await harness.register())
+        if flooder == "itself":
+            running: list[asyncio.Task[Any]] = [asyncio.create_task(harness.beat(token))]
+        else:
+            clients = [CallerCredentials(peer=f"192.0.2.{number}") for number in range(2)]
+            running = [asyncio.create_task(harness.submit(one)) for one in clients]
+        await asyncio.sleep(0)  # each has started, and holds its place
+        with pytest.raises(StatusError, match="too many calls at the same time"):
+            await harness.beat(token)
+        problem = harness.nodes.heartbeat_problem()
+        assert (problem is not None) is (flooder == "others")
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

@@ -189,6 +189,21 @@ async def test_one_connection_too_many_closes_the_oldest_idle_one() -> None:
             writer.transport.abort()
 
 
+async def test_one_connection_too_many_closes_the_oldest_that_does_not_send_its_body() -> None:
+    """Bodies are read before callers are authenticated."""
+    async with serving(ServerLimits(connections=2, body_seconds=3600)) as site:
+        held = [await site.connect() for _ in range(2)]
+        for reader, writer in held:
+            writer.write(POST + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+            assert b" 100 Continue" in await reader.readuntil(b"\r\n\r\n")  # the server waits for the body
+        assert await site.is_healthy()
+        assert await held[0][0].read() == b""  # the oldest
+        held[1][1].write(b"{}")
+        assert b" 201 Created" in await held[1][0].readuntil(b"\r\n\r\n")
+        for _, writer in held:
+            writer.transport.abort()
+
+
 async def test_one_connection_too_many_is_closed_if_no_other_is_idle() -> None:
     started = asyncio.Semaphore(0)
 

@@ -3,7 +3,6 @@
 import asyncio
 import re
 import time
-from base64 import urlsafe_b64encode
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.conftest import Kubectl
 from tests.support.fleet import add_node, submit
+from tests.support.floods import invalid_token
 from tests.support.inprocess_controller import controller_stub
 from tests.support.machines import ControllerProcess, controllers
 from tests.support.replica_proxy import ReplicaProxy
@@ -85,12 +85,6 @@ async def read_until(stream: Stream, client: Client, key: ObjectKey, message: st
             assert isinstance(job, wire.Job)
             if job.name == key.name and job.error == message:
                 return
-
-
-def invalid_token(number: int) -> str:
-    """A well-formed JWT that only the API server can recognize as invalid."""
-    parts = (b'{"alg":"ES256"}', b'{"n":%d}' % number, b"signature")
-    return ".".join(urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
 
 
 def token_review_count(kubectl: Kubectl) -> int:

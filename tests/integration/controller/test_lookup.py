@@ -11,7 +11,7 @@ from aiohttp import web
 
 from tests.integration.kube.test_client import make
 from tests.support.inprocess_controller import controller_stub, running_controller
-from tests.support.proxy import FaultyProxy
+from tests.support.proxy import FaultyProxy, Stall
 from tests.support.tokens import grant, service_account_token
 from tests.support.waiting import eventually
 from vmafx.auth import access
@@ -21,7 +21,7 @@ from vmafx.controller import jobs
 from vmafx.controller.caches import make_caches
 from vmafx.controller.jobs import ClientJobs
 from vmafx.http.errors import StatusError
-from vmafx.kube import JOBS, Client, ObjectKey
+from vmafx.kube import JOBS, NAMESPACES, Client, ObjectKey
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
 
@@ -104,6 +104,37 @@ async def test_searches_at_the_same_time_share_a_list(
     found = await asyncio.gather(*searches, return_exceptions=True)
     assert {type(one) for one in found} == {StatusError}
     assert len(watched.lists) == 2  # of the first call, and of all calls that came after it had started
+
+
+async def test_searches_in_one_namespace_do_not_wait_for_those_in_another(
+    watched: Watched, namespace: str, other_namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "SEARCH_INTERVAL", 3600.0)
+    searched = ClientJobs(watched.client, make_caches(watched.client, ""))
+    with pytest.raises(StatusError):
+        await searched.search(str(uuid4()), namespace)
+    waiting = asyncio.create_task(searched.search(str(uuid4()), namespace))  # for the next list, in an hour
+    async with asyncio.timeout(60):
+        with pytest.raises(StatusError):
+            await searched.search(str(uuid4()), other_namespace)
+    assert not waiting.done()
+    waiting.cancel()
+    assert len(watched.lists) == 2
+
+
+async def test_searches_in_many_namespaces_make_few_lists_at_a_time(watched: Watched, namespace: str) -> None:
+    def stall(request: web.Request) -> Stall | None:
+        return Stall() if request.path.endswith("/vmafxjobs") else None
+
+    watched.proxy.choose = stall
+    searched = ClientJobs(watched.client, make_caches(watched.client, ""))
+    searches = [asyncio.create_task(searched.search(str(uuid4()), f"n-{number}")) for number in range(50)]
+    await watched.proxy.saw(jobs.MAX_LISTS)
+    await watched.client.get(NAMESPACES, ObjectKey("", namespace))  # a later request: others would have been seen
+    assert len(watched.proxy.seen) == jobs.MAX_LISTS + 1
+    for search in searches:
+        search.cancel()
+    await asyncio.gather(*searches, return_exceptions=True)
 
 
 async def test_a_job_is_found_at_once_after_its_submission_even_if_the_cache_is_behind(

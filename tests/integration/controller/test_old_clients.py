@@ -214,7 +214,9 @@ async def test_a_path_is_accepted_over_http_and_handed_to_a_new_agent_as_a_uri(c
         assert '"reference":"file:///a%20b.mp4"' in work.work
 
 
-@pytest.mark.parametrize(("path", "message"), [("/a\0b.mp4", "NUL"), ("/", "no path"), ("/" + "ü" * 400, "2048")])
+@pytest.mark.parametrize(
+    ("path", "message"), [("/a\0b.mp4", "NUL"), ("/", "no path"), ("/" + "ü" * 400, "the path has 2,408 characters")]
+)
 async def test_a_path_that_no_worker_could_open_is_rejected(old: OldClient, path: str, message: str) -> None:
     with pytest.raises(grpc.aio.AioRpcError, match=message) as error:
         await old.call("SubmitJob", scoring={"reference": "/a.mp4", "distorted": path})

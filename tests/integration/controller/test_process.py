@@ -122,7 +122,7 @@ async def test_a_token_is_accepted_over_http_and_grpc(
         assert 'vmafx_controller_calls_total{code="PERMISSION_DENIED",method="RegisterNode"} 1.0' in metrics
         page = (ROOT / "docs/controller.md").read_text()
         named = re.findall(r"`((?:vmafx|rest)_[a-z_]+)", page.partition("\n## Metrics\n")[2].partition("\n## ")[0])
-        assert len(named) == 10
+        assert len(named) == 11
         assert [name for name in named if f"# HELP {name} " not in metrics] == []
         assert token not in running.log.read_text()
         lines = running.log_lines()

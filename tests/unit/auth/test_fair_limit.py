@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vmafx.auth.fair_limit import FairLimit, sharing_key
-from vmafx.http.errors import StatusError
+from vmafx.http.errors import Overload, StatusError
 
 
 def take_all(limit: FairLimit, key: str, stack: ExitStack) -> int:
@@ -39,6 +39,16 @@ def test_what_is_released_is_free_again() -> None:
         raise ZeroDivisionError
     assert not limit._held
     assert not limit._count
+
+
+def test_a_key_that_holds_nothing_is_refused_because_of_others() -> None:
+    limit = FairLimit(2, "calls")
+    with limit.hold("a"), limit.hold("b"):
+        with pytest.raises(Overload):
+            limit.hold("c").__enter__()
+        with pytest.raises(StatusError) as error:
+            limit.hold("a").__enter__()
+    assert not isinstance(error.value, Overload)
 
 
 @given(st.integers(2, 60), st.lists(st.sampled_from("abcde"), max_size=300))

@@ -52,6 +52,17 @@ def test_only_paths_are_replaced_and_listed() -> None:
     assert not submitted_paths({}) & set(PATH_FIELDS)
 
 
+def test_a_path_whose_uri_is_too_long_is_refused_with_the_reason() -> None:
+    longest = "/" + "é" * ((2048 - len("file:///")) // len("%C3%A9"))
+    assert len(uri_of(longest)) == 2048
+    assert path_of(with_uris({"reference": longest}).spec["reference"]) == longest
+    with pytest.raises(
+        StatusError, match=r"^distorted: as a URI, the path has 2,054 characters, and at most 2,048"
+    ) as error:
+        with_uris({"reference": "/a", "distorted": longest + "é"})
+    assert error.value.code == "INVALID_ARGUMENT"
+
+
 def test_a_path_given_twice_must_be_the_same() -> None:
     twice = job_spec("/a", "/b", "", "", '{"reference": "/a"}')
     assert (twice.spec["reference"], twice.spec["distorted"]) == ("file:///a", "file:///b")

@@ -123,7 +123,7 @@ class _ActiveConnections:
         try:
             return await handler(request)
         finally:
-            del self._active[request.protocol]
+            self._active.pop(request.protocol, None)
 
     def close_idle(self, connections: Iterable[RequestHandler]) -> bool:
         """Close the oldest connection that is idle or does not send its body.

@@ -17,6 +17,7 @@ from vmafx.runtime.workqueue import QueueClosed, WorkQueue
 
 T = TypeVar("T")
 RECONCILE_TIMEOUT = 120.0  # seconds
+LOW_WORKERS = 4  # reconciliations of low priority at a time, besides the others
 BATCH = 500  # keys enqueued without a pause for other tasks
 
 
@@ -114,14 +115,16 @@ class ReconcileLoop:
         self._running = True
         async with asyncio.TaskGroup() as group:
             for number in range(self._max_concurrent):
-                group.create_task(self._work(is_leader), name=f"{self.name}-{number}")
+                group.create_task(self._work(is_leader, low=False), name=f"{self.name}-{number}")
+            for number in range(min(LOW_WORKERS, self._max_concurrent)):
+                group.create_task(self._work(is_leader, low=True), name=f"{self.name}-low-{number}")
             for enqueue_all in self._sources:
                 await enqueue_all()
 
-    async def _work(self, is_leader: Callable[[], bool]) -> None:
+    async def _work(self, is_leader: Callable[[], bool], *, low: bool) -> None:
         while True:
             try:
-                key = await self.queue.get()
+                key = await self.queue.get(low=low)
             except QueueClosed:
                 return
             if not is_leader():

@@ -1,7 +1,7 @@
 """A work queue of keys: each key waits at most once and has at most one worker; delays and rate limits as in client-go.
 
-There are two lanes. Keys in the low-priority lane are taken when the other one is empty. A key moves to the normal lane
-when it is added there or when its delay ends.
+There are two lanes, each with workers of its own, so that keys of low priority never keep others waiting. A key moves
+to the normal lane when it is added there or when its delay ends.
 """
 
 import asyncio
@@ -35,6 +35,7 @@ class WorkQueue(Generic[K]):
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
+        self._low_getters: deque[asyncio.Future[None]] = deque()
         self._closed = False
         metrics.observe(lambda: len(self), lambda: [loop_time() - since for since in self._working.values()])
 
@@ -83,22 +84,23 @@ class WorkQueue(Generic[K]):
         """Reset the rate limit of the key, after a success."""
         self._failures.pop(key, None)
 
-    async def get(self) -> K:
-        """Take the next key; the caller must call `done` for it. Cancelling `get` loses no key."""
-        while not self:
+    async def get(self, *, low: bool = False) -> K:
+        """Take the next key of a lane; the caller must call `done` for it. Cancelling `get` loses no key."""
+        ready, getters = (self._ready_low, self._low_getters) if low else (self._ready, self._getters)
+        while not ready:
             if self._closed:
                 raise QueueClosed
             getter = asyncio.get_running_loop().create_future()
-            self._getters.append(getter)
+            getters.append(getter)
             try:
                 await getter
             except BaseException:
                 if getter.done() and not getter.cancelled():
-                    self._wake()  # this getter was woken and cannot take the key
-                elif getter in self._getters:
-                    self._getters.remove(getter)
+                    _wake(getters)  # this getter was woken and cannot take the key
+                elif getter in getters:
+                    getters.remove(getter)
                 raise
-        key = self._ready.popleft() if self._ready else self._ready_low.popitem(last=False)[0]
+        key = self._ready_low.popitem(last=False)[0] if low else self._ready.popleft()
         self._cancel_timer(key)
         now = loop_time()
         self._metrics.taken(now - self._waiting.pop(key))
@@ -117,8 +119,9 @@ class WorkQueue(Generic[K]):
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        while self._getters:
-            self._wake()
+        for getters in (self._getters, self._low_getters):
+            while getters:
+                _wake(getters)
 
     def _delay_ended(self, key: K) -> None:
         self._timers.pop(key, None)
@@ -136,19 +139,21 @@ class WorkQueue(Generic[K]):
         self._low_when_done.discard(key)
         if key in self._ready_low:
             del self._ready_low[key]
-            self._ready.append(key)
+            self._make_ready(key)
 
     def _make_ready(self, key: K) -> None:
         if key in self._low_when_done:
             self._low_when_done.discard(key)
             self._ready_low[key] = None
+            _wake(self._low_getters)
         else:
             self._ready.append(key)
-        self._wake()
+            _wake(self._getters)
 
-    def _wake(self) -> None:
-        while self._getters:
-            getter = self._getters.popleft()
-            if not getter.done():
-                getter.set_result(None)
-                return
+
+def _wake(getters: deque[asyncio.Future[None]]) -> None:
+    while getters:
+        getter = getters.popleft()
+        if not getter.done():
+            getter.set_result(None)
+            return

@@ -4,7 +4,6 @@ probes and metrics ── caches, until synced ── the lease, with leader ele
 """
 
 import asyncio
-import gc
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -96,7 +95,6 @@ class Manager:
     async def _wait_for_sync(self) -> None:
         for informer in self._informers:
             await informer.synced.wait()
-        gc.freeze()  # most of what is cached now lives long: scanning it for cycles would only pause the process
         log.info("caches are synced", objects=sum(len(informer.store) for informer in self._informers))
 
     async def _refresh_caches(self) -> None:

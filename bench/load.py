@@ -182,10 +182,11 @@ BURST = (
     Row("create to Succeeded, p99 ms", lambda one: percentile(0.99, one.to_done)),
     *COSTS,
 )
+LATENCY_GOAL = Goal(1.2)  # ours writes the placement before it creates the Pod, see docs/operator.md
 RATE = (
     *COMMON,
-    Row("create to Succeeded, p50 ms", lambda one: percentile(0.5, one.to_done), Goal(1)),
-    Row("create to Succeeded, p99 ms", lambda one: percentile(0.99, one.to_done), Goal(1)),
+    Row("create to Succeeded, p50 ms", lambda one: percentile(0.5, one.to_done), LATENCY_GOAL),
+    Row("create to Succeeded, p99 ms", lambda one: percentile(0.99, one.to_done), LATENCY_GOAL),
     *COSTS,
 )
 

@@ -81,6 +81,7 @@ class WaitReporter:
                     await self._report(reported)
             else:
                 await self._sleep()
+            await asyncio.sleep(0)  # most jobs need no write: other tasks must have their turn between them
 
     async def _report(self, key: ObjectKey) -> None:
         job, cause = self._jobs.get(key), self._placer.cause(key)

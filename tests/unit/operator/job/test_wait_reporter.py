@@ -164,6 +164,22 @@ def test_reasons_wait_for_other_work_but_not_for_ever() -> None:
     play(scenario)
 
 
+def test_other_tasks_have_their_turn_while_reasons_are_checked() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        keys = [cluster.add_job(number) for number in range(1000)]
+        await asyncio.sleep(60)
+        for key in keys:
+            cluster.reporter.job_waits(key)
+        await asyncio.sleep(REPORT_DELAY)
+        turns = 0
+        while cluster.reporter._reports:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > len(keys) // MAX_CONCURRENT_REPORTS // 2
+
+    assert len(play(scenario).written) == 1000
+
+
 def test_few_reasons_are_written_at_a_time() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.write_seconds = 0.01

@@ -121,17 +121,17 @@ class _ClaimedUser(msgspec.Struct, frozen=True):
 class _Source(NamedTuple):
     """Where a token comes from: each source has a queue of its own.
 
-    A session proves that its holder had a valid token before, maybe that of another replica. Without one, the source is
+    A session of an agent proves that it had a valid token before, maybe at another replica. For others, the source is
     the address, and the claimed user if that had a valid token recently.
     """
 
     host: str = ""
     user: _ClaimedUser | None = None
-    session: str = ""
+    agent: str = ""
 
     @property
     def is_known(self) -> bool:
-        return self.user is not None or bool(self.session)
+        return self.user is not None or bool(self.agent)
 
 
 class _Identity(NamedTuple):
@@ -216,8 +216,8 @@ class TokenAccess:
         return _Identity(key, user)
 
     def _source(self, credentials: CallerCredentials, claimed: _ClaimedUser | None) -> _Source:
-        if credentials.session:
-            return _Source(session=credentials.session)
+        if credentials.agent:
+            return _Source(agent=credentials.agent)
         is_proven = claimed is not None and self._proven_users.get(claimed)
         return _Source(host_of(credentials.peer), claimed if is_proven else None)
 
@@ -268,7 +268,7 @@ class TokenAccess:
                 return await review()
         except QueueFull:
             raise StatusError(
-                "RESOURCE_EXHAUSTED", "too many invalid tokens from your address; try again later"
+                "RESOURCE_EXHAUSTED", "too many invalid tokens from where this one comes from; try again later"
             ) from None
 
     async def _is_allowed(self, identity: _Identity, action: ResourceAction) -> bool:

@@ -22,7 +22,7 @@ class CallerCredentials(NamedTuple):
     user: str = ""  # common name (CN) of the client certificate
     groups: tuple[str, ...] = ()  # organizations (O) of the client certificate
     peer: str = ""  # for logs and limits
-    session: str = ""  # a session of this caller with the service, which has verified it; the token counts nonetheless
+    agent: str = ""  # the agent whose current session the call has; its token must be valid nonetheless
 
 
 def from_http(request: "HttpRequest") -> CallerCredentials:

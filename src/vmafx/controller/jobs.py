@@ -53,7 +53,7 @@ class _FullList(NamedTuple):
 
     started: float
     ended: float
-    is_remembered: bool  # all its jobs are
+    remembered_before: int  # jobs that this replica had remembered, in all, when the list was started
 
 
 class _NamespaceSearch:
@@ -63,9 +63,13 @@ class _NamespaceSearch:
         self.lock = asyncio.Lock()
         self.last: _FullList | None = None
 
-    def answers(self, called_at: float) -> bool:
-        """Whether a job that a call searched for here, and that is not remembered, does not exist."""
-        return self.last is not None and self.last.started >= called_at and self.last.is_remembered
+    def answers(self, called_at: float, remembered: int) -> bool:
+        """Whether a job that a call searched for here, and that is not remembered, does not exist.
+
+        Not if so many were remembered since that those of the list may be forgotten again.
+        """
+        last = self.last
+        return last is not None and last.started >= called_at and remembered - last.remembered_before <= MAX_REMEMBERED
 
 
 class ClientJobs:
@@ -81,6 +85,7 @@ class ClientJobs:
         self._missing: ExpiringCache[tuple[str, str], bool] = ExpiringCache(MAX_MISSING, loop_time)  # namespace, uid
         self._searches: ExpiringCache[str, _NamespaceSearch] = ExpiringCache(MAX_SEARCHED, loop_time)  # by namespace
         self._lists = asyncio.Semaphore(MAX_LISTS)
+        self._count = 0  # of jobs remembered so far, in all
         caches.jobs.on_change(self._job_changed)
 
     def _job_changed(self, change: ObjectChange[JobView]) -> None:
@@ -89,6 +94,7 @@ class ClientJobs:
                 self._remember(job.metadata.uid, change.key)
 
     def _remember(self, uid: str, key: ObjectKey) -> None:
+        self._count += 1
         self._remembered[uid] = key
         self._remembered.move_to_end(uid)
         if len(self._remembered) > MAX_REMEMBERED:
@@ -139,7 +145,8 @@ class ClientJobs:
         here = self._searches_in(namespace)
         async with here.lock:
             key = self.known_key(uid, namespace)
-            if key is None and not (here.answers(called_at) or self._searches_in("").answers(called_at)):
+            everywhere = self._searches_in("")
+            if key is None and not any(one.answers(called_at, self._count) for one in (here, everywhere)):
                 if here.last is not None:
                     await asyncio.sleep(here.last.ended + SEARCH_INTERVAL - loop_time())
                 async with self._lists:
@@ -156,15 +163,14 @@ class ClientJobs:
 
     async def _list_until(self, uid: str, namespace: str, here: _NamespaceSearch) -> ObjectKey | None:
         """List jobs until the one with this uid, and remember all of them."""
-        started, count = loop_time(), 0
+        started, remembered_before = loop_time(), self._count
         async with aclosing(self._client.pages(JOB_HEADS, namespace, metadata_only=True)) as pages:
             async for page in pages:
-                count += len(page.items)
                 for job in page.items:
                     self._remember(job.metadata.uid, key_of(job))
                 if uid in self._remembered:
                     return self._remembered[uid]
-        here.last = _FullList(started, loop_time(), is_remembered=count < MAX_REMEMBERED // 2)
+        here.last = _FullList(started, loop_time(), remembered_before)
         return None
 
     async def get(self, job_id: str, key: ObjectKey) -> VmafxJob:

@@ -81,7 +81,7 @@ def _wrap_stream(
 class AgentCalls:
     """Recognizes the calls of registered agents by their session tokens, before any limit applies.
 
-    Such a call is counted to its session and not to its address or user, which others may share, and its token does not
+    Such a call is counted to its agent and not to its address or user, which others may share, and its token does not
     wait behind those of strangers. A heartbeat that is refused because of the calls of others makes the controller
     unhealthy.
     """
@@ -90,7 +90,7 @@ class AgentCalls:
         self._registry = registry
 
     def wrap(self, servicer: ControllerServicer) -> ControllerServicer:
-        """A servicer with the same calls; those of an agent with a current session have it in their credentials."""
+        """A servicer with the same calls; those of an agent with a current session name it in their credentials."""
         wrapped = SimpleNamespace()
         for method in SERVICE.methods:
             call = getattr(servicer, method.name)
@@ -101,7 +101,7 @@ class AgentCalls:
     def _wrap_call(self, name: str, call: Callable[..., Awaitable[Message]]) -> Callable[..., Any]:
         async def wrapped(request: Any, credentials: CallerCredentials) -> Message:
             session = self._registry.current_session(request.node_id, request.session_token)
-            known = credentials._replace(session=session.id if session is not None else "")
+            known = credentials._replace(agent=str(session.node) if session is not None else "")
             if name != "Heartbeat":
                 return await call(request, known)
             async with self._registry.heartbeat(session):
@@ -113,8 +113,8 @@ class AgentCalls:
 class CallLimits:
     """Limits calls at the same time, in all and per caller.
 
-    A call of an agent is counted to its session. Of the others, a call that lasts is counted to its user, which is
-    authenticated first, and a short one to its address while its token is reviewed.
+    A call of an agent with a session is counted to the agent. Of the others, a call that lasts is counted to its user,
+    which is authenticated first, and a short one to its address while its token is reviewed.
     """
 
     def __init__(self, access: AccessControl) -> None:
@@ -136,8 +136,8 @@ class CallLimits:
     @contextmanager
     def _limit(self, name: str, credentials: CallerCredentials) -> Iterator[None]:
         limit, user = self._long.get(name, self._short), self._access.known_user(credentials)
-        session = credentials.session
-        with limit.hold(f"session {session}" if session else sharing_key(user, credentials.peer), caller=user):
+        key = f"agent {credentials.agent}" if credentials.agent else sharing_key(user, credentials.peer)
+        with limit.hold(key, caller=user):
             yield
 
 

@@ -66,8 +66,8 @@ class HttpRequest:
         if (self.length or 0) > self._limits.body_bytes:
             raise too_large
         timeout = self._limits.body_seconds
-        self._request[AWAITS_BODY] = True
         async with self.body():
+            self._request[AWAITS_BODY] = True
             try:
                 async with asyncio.timeout(timeout):
                     return await self._request.read()  # aiohttp enforces body_bytes

@@ -126,16 +126,21 @@ class _ActiveConnections:
             self._active.pop(request.protocol, None)
 
     def close_idle(self, connections: Iterable[RequestHandler]) -> bool:
-        """Close the oldest connection that is idle or does not send its body.
+        """Close the oldest idle connection, or if there is none, the oldest that waits for a body.
 
         Otherwise such clients, of whom no credentials were asked yet, could block the kubelet's probes.
         """
+        waiting: RequestHandler | None = None
         for connection in connections:
             request = self._active.get(connection)
-            if request is None or request.get(AWAITS_BODY):
+            if request is None:
                 connection.force_close()
                 return True
-        return False
+            if waiting is None and request.get(AWAITS_BODY):
+                waiting = connection
+        if waiting is not None:
+            waiting.force_close()
+        return waiting is not None
 
 
 class _RejectedConnection(asyncio.Protocol):

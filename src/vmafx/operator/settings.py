@@ -74,7 +74,7 @@ class OperatorSettings(Settings):
         flag="--kubeconfig", metavar="FILE",
     )]
     max_concurrent: Annotated[int, Setting(
-        "Maximum number of concurrent reconciliations per kind.", default="32",
+        "Maximum number of concurrent reconciliations per kind; up to four more after a start.", default="32",
         flag="--max-concurrent-reconciles", variable="VMAFX_OPERATOR_MAX_CONCURRENT_RECONCILES", parse=at_least(1),
         metavar="N",
     )]

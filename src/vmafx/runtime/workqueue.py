@@ -32,6 +32,7 @@ class WorkQueue(Generic[K]):
         self._low_when_done: set[K] = set()  # waiting keys that become ready in the low-priority lane
         self._waiting: dict[K, float] = {}  # ready, or ready when their worker is done; since when
         self._working: dict[K, float] = {}  # keys that a worker has; since when
+        self._working_low: set[K] = set()  # those of them that were taken from the low-priority lane
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
@@ -43,8 +44,8 @@ class WorkQueue(Generic[K]):
         return len(self._ready) + len(self._ready_low)
 
     def is_busy(self) -> bool:
-        """Whether a worker has a key, or keys are ready in the normal lane."""
-        return bool(self._working or self._ready)
+        """Whether keys of the normal lane are ready, or a worker has one."""
+        return bool(self._ready) or len(self._working) > len(self._working_low)
 
     def add(self, key: K, *, low: bool = False) -> None:
         """Make the key ready; a no-op if it already waits in this lane or a better one."""
@@ -100,7 +101,11 @@ class WorkQueue(Generic[K]):
                 elif getter in getters:
                     getters.remove(getter)
                 raise
-        key = self._ready_low.popitem(last=False)[0] if low else self._ready.popleft()
+        if low:
+            key = self._ready_low.popitem(last=False)[0]
+            self._working_low.add(key)
+        else:
+            key = self._ready.popleft()
         self._cancel_timer(key)
         now = loop_time()
         self._metrics.taken(now - self._waiting.pop(key))
@@ -110,6 +115,7 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """Mark the key as processed."""
         self._metrics.worked(loop_time() - self._working.pop(key))
+        self._working_low.discard(key)
         if key in self._waiting:
             self._make_ready(key)
 

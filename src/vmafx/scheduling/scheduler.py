@@ -228,26 +228,30 @@ def _pending_cause(requirements: Requirements, selected: list[NodeOffer]) -> Pen
         return PendingCause("NoHealthyNode", _none_schedulable(fitting))
     registered = [offer for offer in schedulable if offer.agent_registered]
     if not registered:
-        return PendingCause("NoAgent", f"no agent has registered yet for {_nodes_that_fit(len(schedulable))}")
+        return PendingCause("NoAgent", f"no agent has registered yet for {_which(len(schedulable))}")
     slots = sum(offer.capacity for offer in registered)
     taken, verb = ("the only slot", "is") if slots == 1 else (f"all {slots} slots", "are")
     return PendingCause("InsufficientCapacity", f"{taken} of {_nodes_that_fit(len(registered))} {verb} taken")
 
 
 def _none_schedulable(fitting: list[NodeOffer]) -> str:
-    """A message that stays the same while the states do: it is written to every job that waits for these nodes."""
+    """A message without numbers, which would change often: it is written to every job that waits for these nodes."""
     if len(fitting) == 1:
         name = fitting[0].node.name
         return f"the one node that fits, {name}, is {_state(fitting[0])} (kubectl describe vmnode {name})"
-    counts = Counter(map(_state, fitting))
-    states = " or ".join(f"{name} ({counts[name]})" for name in ("unhealthy", "draining", "cordoned") if counts[name])
-    return f"the {len(fitting)} nodes that fit are {states} (kubectl get vmnode)"
+    found = set(map(_state, fitting))
+    states = " or ".join(name for name in ("unhealthy", "draining", "cordoned") if name in found)
+    return f"the nodes that fit are {states} (kubectl get vmnode)"
 
 
 def _state(offer: NodeOffer) -> str:
     if offer.cordoned:
         return "cordoned"
     return "draining" if offer.draining else "unhealthy"
+
+
+def _which(count: int) -> str:
+    return "the one node that fits" if count == 1 else "the nodes that fit"
 
 
 def _nodes_that_fit(count: int) -> str:

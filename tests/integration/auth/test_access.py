@@ -298,7 +298,7 @@ async def test_a_session_lets_its_caller_pass_a_flood_also_after_a_restart(
     await Flood(harness).send_all(0, 100)
     here = CallerCredentials(harness.token, peer="192.0.2.1")
     assert await harness.rejection_code(here) == "RESOURCE_EXHAUSTED"
-    known = here._replace(session="a")
+    known = here._replace(agent="a")
     await harness.authorize(known)
     rotated = await service_account_token(client, ObjectKey(harness.namespace, "agent"), AUDIENCE)
     await harness.authorize(known._replace(token=rotated))
@@ -311,10 +311,10 @@ async def test_invalid_tokens_with_a_session_are_limited_and_slow_down_no_other_
     monkeypatch.setattr(access, "TOKEN_FAILURE_DECAY", 1000.0)
     monkeypatch.setattr(access, "MAX_QUEUE_WAIT", 0.1)
     harness = harness._replace(access=TokenAccess(harness.access._reviewer._client, harness.clock))
-    codes = [await harness.rejection_code(CallerCredentials(invalid_token(n), session="a")) for n in range(40)]
+    codes = [await harness.rejection_code(CallerCredentials(invalid_token(n), agent="a")) for n in range(40)]
     assert codes == ["UNAUTHENTICATED"] * access.MAX_FAILURES + ["RESOURCE_EXHAUSTED"] * (40 - access.MAX_FAILURES)
     assert harness.review_count() == access.MAX_FAILURES
-    await harness.authorize(CallerCredentials(harness.token, session="b"))
+    await harness.authorize(CallerCredentials(harness.token, agent="b"))
 
 
 async def test_a_flood_in_the_name_of_a_user_needs_the_uid_of_its_account_to_slow_it_down(

@@ -148,10 +148,12 @@ def test_each_lane_has_its_keys_in_order() -> None:
     run(scenario())
 
 
-def test_a_queue_is_busy_while_a_worker_has_a_key_or_one_of_normal_priority_is_ready() -> None:
+def test_a_queue_is_busy_while_a_key_of_normal_priority_is_ready_or_a_worker_has_it() -> None:
     async def scenario() -> None:
         keys = queue()
-        keys.add("low", low=True)
+        for key in "yz":
+            keys.add(key, low=True)
+        assert await keys.get(low=True) == "y"
         assert not keys.is_busy()
         keys.add("x")
         assert keys.is_busy()

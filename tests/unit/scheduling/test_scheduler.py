@@ -318,7 +318,7 @@ def test_an_excluded_node_is_used_only_if_no_other_usable_node_fits() -> None:
             {},
             (
                 "NoHealthyNode",
-                "the 2 nodes that fit are unhealthy (1) or cordoned (1) (kubectl get vmnode)",
+                "the nodes that fit are unhealthy or cordoned (kubectl get vmnode)",
             ),
         ),
         (
@@ -327,7 +327,7 @@ def test_an_excluded_node_is_used_only_if_no_other_usable_node_fits() -> None:
                 NodeOffer(NamespacedName("x", "m"), "cpu", cordoned=True, draining=True),
             ],
             {},
-            ("NoHealthyNode", "the 2 nodes that fit are draining (1) or cordoned (1) (kubectl get vmnode)"),
+            ("NoHealthyNode", "the nodes that fit are draining or cordoned (kubectl get vmnode)"),
         ),
         (
             [NodeOffer(NamespacedName("x", "n"), "cpu", draining=True)],

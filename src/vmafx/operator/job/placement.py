@@ -97,11 +97,14 @@ class Placer:
         """Run the scheduler once for all changes in this iteration of the event loop."""
         if self._leading and not self._run_pending:
             self._run_pending = True
-            asyncio.get_running_loop().call_soon(self._run)
+            asyncio.get_running_loop().call_soon(self._run_pending_now)
+
+    def _run_pending_now(self) -> None:
+        self._run_pending = False
+        self._run()
 
     def _run(self) -> None:
         """Place up to BATCH jobs; the rest later, so that the first ones need not wait for the last."""
-        self._run_pending = False
         for placement in islice(self.scheduler.place(), BATCH):
             key = ObjectKey(*placement.job)
             self._placements[key] = placement.node.name

@@ -42,6 +42,7 @@ COMMAND = ("python3", "-I", "-m", "vmafx.worker.main")
 NO_SAMPLES = {SAMPLES_URL_VARIABLE: "", SAMPLES_TOKEN_VARIABLE: ""}
 KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 TERMINATION_GRACE = 30  # seconds
+MAX_SCRATCH_LIMIT = 1 << 59  # bytes; more is no limit, and workers could not read it
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 # Jobs leave an unreachable Kubernetes node after one minute instead of the default five.
 TOLERATIONS = [
@@ -185,7 +186,8 @@ def _scratch_limit(settings: PodSettings, overlay: PodOverlay) -> dict[str, str]
     """The lowest limit on scratch files, as a variable: the kubelet does not count files without a name."""
     given = (_scratch_fields(settings, overlay).get("sizeLimit"), _storage_limit(overlay))
     limits = [int(quantity(limit)) for limit in given if limit is not None]
-    return {SCRATCH_LIMIT_VARIABLE: str(min(positive))} if (positive := [one for one in limits if one > 0]) else {}
+    lowest = min((limit for limit in limits if limit > 0), default=None)
+    return {} if lowest is None or lowest >= MAX_SCRATCH_LIMIT else {SCRATCH_LIMIT_VARIABLE: str(lowest)}
 
 
 def _storage_limit(overlay: PodOverlay) -> int | str | None:

@@ -65,8 +65,9 @@ class JobReconciler:
         self._outcomes = OutcomeWriter(self._write, context.events, self._metrics, context.now)
         self._placer = Placer(self._memory.ages, self._requeue, self._offers_changed)
         self._wait_reporter = WaitReporter(
-            jobs.store, self._placer, self._write, context.events, context.manager.is_busy, context.now, context.clock
-        )
+            jobs.store, self._placer, self._status.write, context.events,
+            context.manager.is_busy, context.now, context.clock,
+        )  # fmt: skip
         self._external = ExternalJobs(settings.external_controller, self._requeue)
         pod_settings = PodSettings(
             settings.worker_image,
@@ -93,9 +94,10 @@ class JobReconciler:
         self._jobs.on_change(self._job_changed)
         context.nodes.on_change(self._placer.node_changed)
         self.pods.on_change(self._pod_changed)
-        self.loop.watches(self._jobs, when=self._status.needs_reconcile)
+        # At the start, keys are queued in this order: jobs that have a Pod or an agent come before those that wait.
         self.loop.watches(self.pods, to=job_keys)
         self.loop.watches(context.nodes, to=self._jobs_on, when=_affects_running_jobs)
+        self.loop.watches(self._jobs, when=self._status.needs_reconcile)
 
     async def lead(self) -> None:
         """The leader's tasks besides reconciling."""
@@ -127,6 +129,8 @@ class JobReconciler:
             case NoAction(requeue_after):
                 pass
             case Enqueue(requeue_after):
+                if self._placer.cause(key) is None:  # its gate opened after the scheduler was told that it is closed
+                    return ReconcileResult.after(RECHECK_INTERVAL)
                 self._wait_reporter.job_waits(key)
             case KeepPending(reason, message, requeue_after):
                 await self._write(job, status.waiting_status(job, reason, message, now))

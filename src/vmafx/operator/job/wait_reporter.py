@@ -11,18 +11,20 @@ from typing import Any, TypeVar
 from vmafx.api.job import JobView
 from vmafx.jobs.outcome_writer import emit_event
 from vmafx.kube import ObjectKey
-from vmafx.kube.errors import KubeError
+from vmafx.kube.errors import KubeError, ServerError, TooManyRequests, Unreachable
 from vmafx.logs import log
 from vmafx.operator.job.placement import Placer
 from vmafx.operator.job.status import is_waiting_for, waiting_status
+from vmafx.runtime.conditions import has_condition
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.store import Store
-from vmafx.scheduling.requirements import NamespacedName, Requirements
+from vmafx.scheduling.requirements import NamespacedName, PendingCause, PendingReason, Requirements
 
 REPORT_DELAY = 3.0  # seconds that a job waits before its reason is written
 CHECK_DELAY = 1.0  # seconds between a change of a node and the check whether jobs now wait for other reasons
 EVENT_DELAY = 30.0  # seconds from that write until an event says so, too
-NO_FREE_SLOT = "InsufficientCapacity"  # ordinary queueing: shown in the status, without an event
+NO_FREE_SLOT: PendingReason = "InsufficientCapacity"  # ordinary queueing: shown in the status, without an event
+FULL = PendingCause(NO_FREE_SLOT, "")
 MAX_CONCURRENT_REPORTS = 2
 MAX_PAUSES, PAUSE = 50, 0.02  # of a report while the operator has other work; seconds
 BATCH = 500  # jobs that are queued without a pause for other tasks
@@ -53,7 +55,7 @@ class WaitReporter:
         self._reports: dict[ObjectKey, float] = {}
         self._announcements: dict[ObjectKey, float] = {}  # events about jobs that no node can take
         self._checks: dict[str, float] = {}  # by namespace, after a change of its nodes
-        self._reasons: dict[str, dict[Requirements, str]] = {}  # by namespace: why jobs wait, as of the last check
+        self._reasons: dict[str, dict[Requirements, PendingCause]] = {}  # by namespace, as of the last check
         self._added = asyncio.Event()
 
     def job_waits(self, key: ObjectKey) -> None:
@@ -75,29 +77,43 @@ class WaitReporter:
                 await self._check(namespace)
             elif (announced := self._take_due(self._announcements)) is not None:
                 self._announce(announced)
-            elif self._first_due(self._reports) <= self._clock():
-                await self._let_other_work_finish()
-                if (reported := self._take_due(self._reports)) is not None:
-                    await self._report(reported)
+            elif (reported := self._take_due(self._reports)) is not None:
+                await self._report(reported)
             else:
                 await self._sleep()
             await asyncio.sleep(0)  # most jobs need no write: other tasks must have their turn between them
 
     async def _report(self, key: ObjectKey) -> None:
-        job, cause = self._jobs.get(key), self._placer.cause(key)
-        if job is None or cause is None or is_waiting_for(job, cause.reason):
+        if self._unreported(key) is None:
             return
+        await self._let_other_work_finish()
+        if (found := self._unreported(key)) is None:
+            return
+        job, cause = found
         try:
             written = await self._write(job, waiting_status(job, cause.reason, cause.message, self._now()))
-        except KubeError as error:
+        except (Unreachable, ServerError, TooManyRequests) as error:
             log.warn("could not write why a job waits, will retry", job=str(key), error=str(error))
             self.job_waits(key)
             await asyncio.sleep(REPORT_DELAY)
-            return
-        if written is None:  # the job changed meanwhile
-            self.job_waits(key)
-        elif cause.reason != NO_FREE_SLOT:
-            self._add(self._announcements, key, EVENT_DELAY)
+        except KubeError as error:  # such as an admission policy: tried again when the job or its reason changes
+            log.warn("could not write why a job waits", job=str(key), error=str(error))
+        else:
+            if written is None:  # the job changed meanwhile
+                self.job_waits(key)
+            elif cause.reason != NO_FREE_SLOT and not is_waiting_for(job, cause.reason):
+                self._add(self._announcements, key, EVENT_DELAY)
+
+    def _unreported(self, key: ObjectKey) -> tuple[JobView, PendingCause] | None:
+        """A job and why it waits; None if it does not wait, or has that in its status."""
+        job, cause = self._jobs.get(key), self._placer.cause(key)
+        if job is None or cause is None:
+            return None
+        if cause.reason == NO_FREE_SLOT:  # the number of slots changes too often
+            is_reported = is_waiting_for(job, cause.reason)
+        else:
+            is_reported = has_condition(job, "Scheduled", "False", cause.reason, cause.message)
+        return None if is_reported else (job, cause)
 
     def _announce(self, key: ObjectKey) -> None:
         job, cause = self._jobs.get(key), self._placer.cause(key)
@@ -106,11 +122,11 @@ class WaitReporter:
 
     async def _check(self, namespace: str) -> None:
         """Report on the jobs whose reason is not that of the last check."""
-        before, now = self._reasons.pop(namespace, {}), dict[Requirements, str]()
+        before, now = self._reasons.pop(namespace, {}), dict[Requirements, PendingCause]()
         changed = list[list[NamespacedName]]()
         for requirements, cause, jobs in self._placer.scheduler.pending_groups(namespace):
-            now[requirements] = cause.reason
-            if before.get(requirements) != cause.reason:
+            now[requirements] = FULL if cause.reason == NO_FREE_SLOT else cause
+            if before.get(requirements) != now[requirements]:
                 changed.append(list(jobs))
         if now:
             self._reasons[namespace] = now

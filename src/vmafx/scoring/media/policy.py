@@ -183,7 +183,7 @@ class MediaPolicy(Settings):
         used = f", of which {format_size(self.quota.used)} are in use" if self.quota.used else ""
         return NodeFault(
             f"{name} does not fit: downloads may take {format_size(self.quota.limit)} in all on this node{used}; use"
-            f" smaller clips, or raise the limit of the node for scratch files ({SCRATCH_LIMIT_VARIABLE})"
+            f" smaller clips, or raise the limit of its /scratch, or {SCRATCH_LIMIT_VARIABLE} of its agent"
         )
 
 

@@ -20,15 +20,22 @@ from tests.support.fleet import (
     submit,
 )
 from tests.support.kubelet import Kubelet
+from tests.support.operator_context import context
+from tests.support.setting_defaults import defaults
 from tests.support.waiting import eventually
-from vmafx.api.meta import ObjectMeta
+from vmafx.api.job import JobSpecView, JobView
+from vmafx.api.meta import MetaView, ObjectMeta
 from vmafx.api.node import VmafxNode, VmafxNodeSpec
 from vmafx.clock import utc_now
 from vmafx.jobs.attempt import AttemptResult, encode_result
 from vmafx.jobs.cache import jobs_informer
-from vmafx.kube import JOBS, NODES, Client, ObjectKey
+from vmafx.kube import JOBS, NODES, Client, ObjectKey, key_of
 from vmafx.kube.core import PODS
+from vmafx.operator.job.reconciler import JobReconciler
+from vmafx.operator.job.settings import JobSettings
+from vmafx.operator.job.steps import RECHECK_INTERVAL, Enqueue
 from vmafx.operator.job.ttl import FinishedJobCleaner
+from vmafx.runtime.reconcile import ReconcileResult
 
 
 async def test_a_job_is_scored_and_kubectl_waits_for_it(
@@ -334,3 +341,11 @@ async def test_the_status_of_a_node_counts_its_jobs(
     await eventually(lambda: assigned(2), "two of the three are assigned")
     fleet.kubelet.hold.set()
     await eventually(lambda: assigned(0), "none is left")
+
+
+async def test_a_job_whose_gate_opens_while_it_is_looked_at_is_looked_at_again(client: Client, namespace: str) -> None:
+    """The scheduler was told that the job waits for its retry; a moment later, it could be placed."""
+    reconciler = JobReconciler(context(client, namespace), defaults(JobSettings, worker_image="worker:1"))
+    view = JobView(MetaView("job", namespace, "uid"), JobSpecView("s3://b/r", "s3://b/d"))
+    result = await reconciler._act(key_of(view), view, None, Enqueue())
+    assert result == ReconcileResult.after(RECHECK_INTERVAL)

@@ -63,7 +63,7 @@ SCENARIOS = {
         nodes=(AGENT,),
         session="s",
     ),
-    "unhealthy": Scenario("NoHealthyNode", "the 2 nodes that fit are unhealthy", nodes=(CPU, CPU), healthy=False),
+    "unhealthy": Scenario("NoHealthyNode", "the nodes that fit are unhealthy", nodes=(CPU, CPU), healthy=False),
     "cordoned": Scenario("NoHealthyNode", "the one node that fits, node-0, is cordoned", nodes=(CORDONED,)),
     "no-agent": Scenario("NoAgent", "no agent has registered yet for", nodes=(AGENT,)),
     "full": Scenario("InsufficientCapacity", "the only slot of the one node that fits is taken", runs=False, others=1),

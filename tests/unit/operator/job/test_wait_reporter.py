@@ -14,7 +14,7 @@ from vmafx.api.node import NodeStatusView, NodeView, VmafxNodeSpec
 from vmafx.clock import loop_time
 from vmafx.jobs.state import age_at
 from vmafx.kube import ObjectKey
-from vmafx.kube.errors import Unreachable
+from vmafx.kube.errors import KubeError, Unreachable, UnreadableResponse
 from vmafx.operator.job.placement import Placer
 from vmafx.operator.job.wait_reporter import (
     CHECK_DELAY,
@@ -41,7 +41,8 @@ class Cluster:
         self.reporter = WaitReporter(
             self.jobs, self.placer, self._write, cast("EventRecorder", self), lambda: self.busy, lambda: NOW, loop_time
         )
-        self.busy, self.broken, self.write_seconds, self.writing, self.most_writing = False, False, 0.0, 0, 0
+        self.busy, self.write_seconds, self.writing, self.most_writing = False, 0.0, 0, 0
+        self.error: KubeError | None = None  # of all writes
         self.written: list[tuple[float, str, str]] = []  # when, job, reason
         self.events: list[tuple[float, str, str]] = []
         self.placed: list[ObjectKey] = []
@@ -58,8 +59,9 @@ class Cluster:
         assert removed is not None
         self.placer.job_changed(removed)
 
-    def set_node(self, *, healthy: bool, capacity: int = 2, namespace: str = "x") -> None:
-        spec, status = VmafxNodeSpec("cpu", capacity=capacity), NodeStatusView(healthy=healthy)
+    def set_node(self, *, healthy: bool, capacity: int = 2, namespace: str = "x", unschedulable: bool = False) -> None:
+        spec = VmafxNodeSpec("cpu", capacity=capacity, unschedulable=unschedulable)
+        status = NodeStatusView(healthy=healthy)
         node = NodeView(MetaView("n", namespace), spec, status)
         self.placer.node_changed(ObjectChange(ObjectKey(namespace, "n"), None, node))
 
@@ -77,8 +79,8 @@ class Cluster:
         self.placed.append(key)
 
     async def _write(self, job: JobView, changes: dict[str, Any]) -> JobView | None:
-        if self.broken:
-            raise Unreachable("connection refused", sent=False)
+        if self.error is not None:
+            raise self.error
         self.writing += 1
         self.most_writing = max(self.most_writing, self.writing)
         await asyncio.sleep(self.write_seconds)
@@ -150,6 +152,22 @@ def test_jobs_are_told_again_only_when_the_reason_changes() -> None:
     play(scenario)
 
 
+def test_a_message_that_is_no_longer_true_is_replaced_without_another_event() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        key = cluster.add_job(1)
+        cluster.set_node(healthy=False)
+        await asyncio.sleep(60)
+        cluster.set_node(healthy=False, unschedulable=True)
+        await asyncio.sleep(60)
+        job = cluster.jobs.get(key)
+        assert job is not None
+        assert job.status.conditions[0].message.startswith("the one node that fits, n, is cordoned")
+
+    cluster = play(scenario)
+    assert [reason for _, _, reason in cluster.written] == ["NoHealthyNode"] * 2
+    assert len(cluster.events) == 1
+
+
 def test_reasons_wait_for_other_work_but_not_for_ever() -> None:
     async def scenario(cluster: Cluster) -> None:
         for number in range(100):
@@ -180,6 +198,17 @@ def test_other_tasks_have_their_turn_while_reasons_are_checked() -> None:
     assert len(play(scenario).written) == 1000
 
 
+def test_jobs_that_need_no_report_do_not_wait_for_other_work() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.busy = True
+        for key in [cluster.add_job(number) for number in range(1000)]:
+            cluster.remove_job(key)
+        await asyncio.sleep(REPORT_DELAY + MOMENT)
+        assert cluster.reporter._reports == {}
+
+    play(scenario)
+
+
 def test_few_reasons_are_written_at_a_time() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.write_seconds = 0.01
@@ -191,14 +220,29 @@ def test_few_reasons_are_written_at_a_time() -> None:
     assert (len(cluster.written), cluster.most_writing) == (100, MAX_CONCURRENT_REPORTS)
 
 
+def test_a_reason_that_is_refused_for_good_does_not_delay_others() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.error = UnreadableResponse("not JSON")
+        for number in range(100):
+            cluster.add_job(number)
+        await asyncio.sleep(REPORT_DELAY + MOMENT)
+        assert (cluster.written, cluster.reporter._reports) == ([], {})
+        cluster.error = None
+        cluster.add_job(100)
+        await asyncio.sleep(REPORT_DELAY + MOMENT)
+        assert len(cluster.written) == 1
+
+    play(scenario)
+
+
 def test_reasons_are_written_when_the_api_server_is_back() -> None:
     async def scenario(cluster: Cluster) -> None:
-        cluster.broken = True
+        cluster.error = Unreachable("connection refused", sent=False)
         for number in range(10):
             cluster.add_job(number)
         await asyncio.sleep(60)
         assert cluster.written == []
-        cluster.broken = False
+        cluster.error = None
         await asyncio.sleep(3 * REPORT_DELAY)
         assert len(cluster.written) == 10
 

@@ -28,6 +28,7 @@ OK, CANCELLED = "OK", "CANCELLED"
 MAX_SHORT_CALLS = 10_000
 MAX_STREAMS = 100
 MAX_PULLS = 20_000  # one for each agent
+LONG_CALLS = ("PullWork", "StreamJobs")
 
 # Both get the call's name and credentials.
 CallWrapper = Callable[[str, CallerCredentials], AbstractContextManager[None]]
@@ -113,32 +114,35 @@ class AgentCalls:
 class CallLimits:
     """Limits calls at the same time, in all and per caller.
 
-    A call of an agent with a session is counted to the agent. Of the others, a call that lasts is counted to its user,
-    which is authenticated first, and a short one to its address while its token is reviewed.
+    Agents with a session have limits of their own, which others cannot exhaust. Of the others, a call that lasts is
+    counted to its user, which is authenticated first, and a short one to its address while its token is reviewed.
     """
 
     def __init__(self, access: AccessControl) -> None:
         self._access = access
-        self._short = FairLimit(MAX_SHORT_CALLS, "calls")
-        self._long = {
-            "PullWork": FairLimit(MAX_PULLS, "PullWork calls"),
-            "StreamJobs": FairLimit(MAX_STREAMS, "streams"),
-        }
+        self._of_agents, self._of_others = _fair_limits(), _fair_limits()
 
     def wrap(self, servicer: ControllerServicer) -> ControllerServicer:
         """A servicer with the same calls, each within the limits."""
         return wrap_calls(servicer, self._limit, self._authenticate_if_long)
 
     async def _authenticate_if_long(self, name: str, credentials: CallerCredentials) -> None:
-        if name in self._long:
+        if name in LONG_CALLS:
             await self._access.authenticate(credentials)
 
     @contextmanager
     def _limit(self, name: str, credentials: CallerCredentials) -> Iterator[None]:
-        limit, user = self._long.get(name, self._short), self._access.known_user(credentials)
-        key = f"agent {credentials.agent}" if credentials.agent else sharing_key(user, credentials.peer)
-        with limit.hold(key, caller=user):
+        user, agent = self._access.known_user(credentials), credentials.agent
+        limits, key = (self._of_agents, agent) if agent else (self._of_others, sharing_key(user, credentials.peer))
+        with limits[name].hold(key, caller=user):
             yield
+
+
+def _fair_limits() -> dict[str, FairLimit]:
+    """By call."""
+    long = {"PullWork": FairLimit(MAX_PULLS, "PullWork calls"), "StreamJobs": FairLimit(MAX_STREAMS, "streams")}
+    short = FairLimit(MAX_SHORT_CALLS, "calls")
+    return {method.name: long.get(method.name, short) for method in SERVICE.methods}
 
 
 class CallMetrics:

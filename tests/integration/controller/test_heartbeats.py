@@ -44,12 +44,12 @@ class HeartbeatHarness(NamedTuple):
     cached: ControllerCaches
     me: ObjectKey
 
-    async def register(self) -> Session:
+    async def register(self, key: ObjectKey | None = None) -> Session:
         """Start a session, and wait until the cache has it."""
-        session = (await self.nodes.register(self.me, AgentDescription(), allowed)).session
+        session = (await self.nodes.register(key or self.me, AgentDescription(), allowed)).session
 
         def is_cached() -> bool:
-            node = self.cached.nodes.store.get(self.me)
+            node = self.cached.nodes.store.get(session.node)
             return node is not None and node.status.agentSession == session.id
 
         await eventually(is_cached, "the cache has the session")
@@ -59,8 +59,8 @@ class HeartbeatHarness(NamedTuple):
     async def submit(self, credentials: CallerCredentials) -> None:
         await self.servicer.SubmitJob(wire.SubmitJobRequest(), credentials)
 
-    async def beat(self, token: str) -> None:
-        request = wire.HeartbeatRequest(node_id=str(self.me), session_token=token)
+    async def beat(self, token: str, key: ObjectKey | None = None) -> None:
+        request = wire.HeartbeatRequest(node_id=str(key or self.me), session_token=token)
         await self.servicer.Heartbeat(request, CallerCredentials())
 
 
@@ -120,19 +120,34 @@ async def test_a_heartbeat_that_is_refused_because_of_others_makes_the_controlle
     flooder: str, client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An agent that is refused for its own calls does not."""
-    monkeypatch.setattr(middleware, "MAX_SHORT_CALLS", 2)  # others get one each, and so does the agent
+    monkeypatch.setattr(middleware, "MAX_SHORT_CALLS", 2)  # each agent gets one
     async with beating(client, namespace, StalledAccess()) as harness:
         token = harness.sessions.sign(await harness.register())
-        if flooder == "itself":
-            running: list[asyncio.Task[Any]] = [asyncio.create_task(harness.beat(token))]
-        else:
-            clients = [CallerCredentials(peer=f"192.0.2.{number}") for number in range(2)]
-            running = [asyncio.create_task(harness.submit(one)) for one in clients]
+        keys = [harness.me] if flooder == "itself" else [ObjectKey(namespace, f"other-{n}") for n in range(2)]
+        tokens = [token] if flooder == "itself" else [harness.sessions.sign(await harness.register(k)) for k in keys]
+        running = [asyncio.create_task(harness.beat(one, key)) for one, key in zip(tokens, keys, strict=True)]
         await asyncio.sleep(0)  # each has started, and holds its place
         with pytest.raises(StatusError, match="too many calls at the same time"):
             await harness.beat(token)
         problem = harness.nodes.heartbeat_problem()
         assert (problem is not None) is (flooder == "others")
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def test_calls_of_clients_take_no_place_of_agents(
+    client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(middleware, "MAX_SHORT_CALLS", 2)
+    async with beating(client, namespace, StalledAccess()) as harness:
+        token = harness.sessions.sign(await harness.register())
+        clients = [CallerCredentials(peer=f"192.0.2.{number}") for number in range(3)]
+        running = [asyncio.create_task(harness.submit(one)) for one in clients]
+        running.append(asyncio.create_task(harness.beat(token)))
+        await asyncio.sleep(0.1)
+        assert [task.done() for task in running] == [False, False, True, False]  # the heartbeat is being reviewed
+        assert harness.nodes.heartbeat_problem() is None
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)

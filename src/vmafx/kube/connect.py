@@ -62,8 +62,24 @@ async def _connect(server: ServerAddress, protocol: asyncio.Protocol, lookups: N
     loop, addresses = asyncio.get_running_loop(), await lookups.look_up(server.host, server.port)
     sock = await start_connection(addresses, happy_eyeballs_delay=0.25, socket_factory=_open_socket)
     name = (server.name or server.host) if server.tls else None
-    transport, _ = await loop.create_connection(lambda: protocol, sock=sock, ssl=server.tls, server_hostname=name)
+    try:
+        transport, _ = await loop.create_connection(lambda: protocol, sock=sock, ssl=server.tls, server_hostname=name)
+    except BaseException:
+        _disown(sock, loop)
+        raise
+    if transport.is_closing():
+        _disown(sock, loop)
     return transport
+
+
+def _disown(sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+    """Leave the descriptor to uvloop, which closes it.
+
+    If a connection ends while it is being set up, uvloop does not tell the socket. That would close the descriptor a
+    second time when it is collected, and by then it may be another connection's.
+    """
+    if type(loop).__module__.startswith("uvloop"):
+        sock.detach()
 
 
 def _open_socket(address: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:

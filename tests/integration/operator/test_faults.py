@@ -144,15 +144,15 @@ class InProcess:
         queue = self._loop.queue
         while True:
             version = (await self._client.get(NODES, key)).metadata.resourceVersion
-            await eventually(lambda: self._version(key) == version, "the cache is up to date", every=0.005)  # noqa: B023
+            await eventually(lambda: self._version(key) >= int(version), "the cache is up to date", every=0.005)  # noqa: B023
             queue.add(key)
             await eventually(lambda: not len(queue) and not queue._working, "it was reconciled", every=0.005)
             if (await self._client.get(NODES, key)).metadata.resourceVersion == version:
                 return
 
-    def _version(self, key: ObjectKey) -> str:
+    def _version(self, key: ObjectKey) -> int:
         node = self._nodes.store.get(key)
-        return node.metadata.resourceVersion if node is not None else ""
+        return int(node.metadata.resourceVersion) if node is not None else 0
 
     def _now(self) -> datetime:
         return datetime.now(UTC) + self.ahead

@@ -83,8 +83,8 @@ class AgentCalls:
     """Recognizes the calls of registered agents by their session tokens, before any limit applies.
 
     Such a call is counted to its agent and not to its address or user, which others may share, and its token does not
-    wait behind those of strangers. A heartbeat that is refused because of the calls of others makes the controller
-    unhealthy.
+    wait behind those of strangers. A heartbeat that fails because of the calls of others, or for another reason that is
+    not its own, makes the controller unhealthy.
     """
 
     def __init__(self, registry: AgentRegistry) -> None:
@@ -101,8 +101,9 @@ class AgentCalls:
 
     def _wrap_call(self, name: str, call: Callable[..., Awaitable[Message]]) -> Callable[..., Any]:
         async def wrapped(request: Any, credentials: CallerCredentials) -> Message:
-            session = self._registry.current_session(request.node_id, request.session_token)
-            known = credentials._replace(agent=str(session.node) if session is not None else "")
+            session = self._registry.verified_session(request.node_id, request.session_token)
+            is_current = session is not None and self._registry.is_current(session)
+            known = credentials._replace(agent=request.node_id if is_current else "")
             if name != "Heartbeat":
                 return await call(request, known)
             async with self._registry.heartbeat(session):

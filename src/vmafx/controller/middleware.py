@@ -29,6 +29,9 @@ MAX_SHORT_CALLS = 10_000
 MAX_STREAMS = 100
 MAX_PULLS = 20_000  # one for each agent
 LONG_CALLS = ("PullWork", "StreamJobs")
+# Of one agent. Its heartbeats are apart from its reports, of which it may have one for each job.
+MAX_AGENT_HEARTBEATS = 4
+MAX_AGENT_CALLS = 64
 
 # Both get the call's name and credentials.
 CallWrapper = Callable[[str, CallerCredentials], AbstractContextManager[None]]
@@ -121,7 +124,7 @@ class CallLimits:
 
     def __init__(self, access: AccessControl) -> None:
         self._access = access
-        self._of_agents, self._of_others = _fair_limits(), _fair_limits()
+        self._of_agents, self._of_others = _agent_limits(), _fair_limits()
 
     def wrap(self, servicer: ControllerServicer) -> ControllerServicer:
         """A servicer with the same calls, each within the limits."""
@@ -144,6 +147,16 @@ def _fair_limits() -> dict[str, FairLimit]:
     long = {"PullWork": FairLimit(MAX_PULLS, "PullWork calls"), "StreamJobs": FairLimit(MAX_STREAMS, "streams")}
     short = FairLimit(MAX_SHORT_CALLS, "calls")
     return {method.name: long.get(method.name, short) for method in SERVICE.methods}
+
+
+def _agent_limits() -> dict[str, FairLimit]:
+    """By call. An agent needs few calls at the same time, and each may cost the API server several requests."""
+    short = FairLimit(MAX_SHORT_CALLS, "calls", MAX_AGENT_CALLS)
+    own = {
+        "PullWork": FairLimit(MAX_PULLS, "PullWork calls"),
+        "Heartbeat": FairLimit(MAX_SHORT_CALLS, "calls", MAX_AGENT_HEARTBEATS),
+    }
+    return {method.name: own.get(method.name, short) for method in SERVICE.methods}
 
 
 class CallMetrics:

@@ -72,6 +72,10 @@ class HeartbeatHarness(NamedTuple):
         request = wire.HeartbeatRequest(node_id=str(key or self.me), session_token=token)
         await self.servicer.Heartbeat(request, CallerCredentials())
 
+    async def report(self, token: str) -> None:
+        request = wire.ReportResultRequest(node_id=str(self.me), session_token=token)
+        await self.servicer.ReportResult(request, CallerCredentials())
+
 
 @asynccontextmanager
 async def beating(
@@ -167,6 +171,27 @@ async def test_a_heartbeat_that_is_refused_because_of_others_makes_the_controlle
             await harness.beat(token)
         problem = harness.nodes.heartbeat_problem()
         assert (problem is not None) is (flooder == "others")
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def test_an_agent_has_few_calls_at_the_same_time_and_its_reports_take_no_place_of_its_heartbeats(
+    client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(middleware, "MAX_AGENT_CALLS", 3)
+    monkeypatch.setattr(middleware, "MAX_AGENT_HEARTBEATS", 2)
+    async with beating(client, namespace, StalledAccess()) as harness:
+        token = harness.sessions.sign(await harness.register())
+        calls = [harness.report(token) for _ in range(5)] + [harness.beat(token) for _ in range(4)]
+        running = [asyncio.create_task(call) for call in calls]
+        await asyncio.sleep(0.1)
+        ended = [task.done() for task in running]
+        assert ended == [False, False, False, True, True] + [False, False, True, True]
+        assert {str(task.exception()) for task in running if task.done()} == {
+            "too many calls at the same time; end some of yours, or try again later"
+        }
+        assert harness.nodes.heartbeat_problem() is None
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)

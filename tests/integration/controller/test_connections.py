@@ -74,11 +74,11 @@ async def test_a_port_that_does_not_serve_is_a_problem(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("descriptors", "connections"),
+    ("descriptors", "most"),
     [(256, 128), (4096, 2048), (20_000, 17_952), (1 << 20, 30_000), (resource.RLIM_INFINITY, 30_000)],
 )
 def test_connections_leave_descriptors_for_other_uses(
-    descriptors: int, connections: int, monkeypatch: pytest.MonkeyPatch
+    descriptors: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (descriptors, descriptors))
-    assert max_connections() == connections
+    assert max_connections() == most

@@ -161,7 +161,7 @@ async def test_who_holds_all_connections_makes_the_controller_unhealthy(
     cluster: DevCluster, namespace: str, tmp_path: Path
 ) -> None:
     """Agents have to reconnect now and then: kept out, they must not count as silent."""
-    limits, strangers = "ulimit -Hn 512; ulimit -Sn 128", list[asyncio.StreamWriter]()
+    limits, strangers = "ulimit -Sn 128; ulimit -Hn 512", list[asyncio.StreamWriter]()
     flags = ["--auth", "insecure", "--namespace", namespace]
     async with controller(cluster, tmp_path, *flags, limits=limits) as running:
         (serving,) = [line for line in running.log_lines() if line["msg"] == "serving"]

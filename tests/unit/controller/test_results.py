@@ -79,7 +79,7 @@ def test_a_node_causes_one_list_a_second_at_most() -> None:
         await asyncio.gather(*(flood() for _ in range(16)))
         lists = reports.api.lists
         assert len(lists) == pytest.approx(30 / LIST_INTERVAL, abs=2)
-        assert min(later - earlier for earlier, later in pairwise(lists)) >= LIST_INTERVAL
+        assert min(later - earlier for earlier, later in pairwise(lists)) >= 0.99 * LIST_INTERVAL
 
     run(scene())
 

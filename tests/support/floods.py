@@ -171,7 +171,7 @@ class _Flooder:
     async def _reports(self) -> list[Call]:
         """Reports of one agent about jobs that do not exist, without their names, and heartbeats with such jobs."""
         stub = VmafxControllerStub(await self._channel())
-        me = {"node_id": self._plan.node, "session_token": self._plan.session}
+        me: dict[str, Any] = {"node_id": self._plan.node, "session_token": self._plan.session}
 
         def report() -> Any:
             request = wire.ReportResultRequest(**me, job_id=f"{uuid4()}-0", final=True, error="none")

@@ -44,8 +44,10 @@ def permissions(role: roles.Role) -> dict[tuple[str, ...], set[str]]:
         assert rule.keys() <= {"apiGroups", "resources", "verbs", "resourceNames"}
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
-                for names in [(name,) for name in rule.get("resourceNames", ())] or [()]:
-                    found.setdefault((group, resource, *names), set()).update(rule["verbs"])
+                names = rule.get("resourceNames")
+                keys = [(group, resource, name) for name in names] if names else [(group, resource)]
+                for key in keys:
+                    found.setdefault(key, set()).update(rule["verbs"])
     return found
 
 

@@ -256,9 +256,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-async def test_no_error_contains_a_credential(
-    server: WebServer, failure: str, logged_lines: Callable[[], str]
-) -> None:
+async def test_no_error_contains_a_credential(server: WebServer, failure: str, logged_lines: Callable[[], str]) -> None:
     stall_seconds = 0.05 if failure == "stall" else 30.0
     policy = msgspec.structs.replace(HERE, stall_seconds=stall_seconds, connect_seconds=2.0, max_bytes=1 << 20)
     uri = server.serve("/a", FAILURES[failure], login="S3CRETuser:S3CRETpw") + "?X-Amz-Signature=S3CRET#S3CRET"

@@ -121,6 +121,7 @@ class _Flooder:
             "tokens": self._tokens,
             "ids": self._ids,
             "streams": self._streams,
+            "reports": self._reports,
         }
         calls = await floods[self._plan.kind]()
         pause = len(calls) / CALLS_PER_SECOND
@@ -166,6 +167,22 @@ class _Flooder:
             stub = VmafxControllerStub(await self._channel())
             calls += [_named("pull", partial(stub.PullWork, request, metadata=self._metadata))] * STREAMS
         return calls
+
+    async def _reports(self) -> list[Call]:
+        """Reports of one agent about jobs that do not exist, without their names, and heartbeats with such jobs."""
+        stub = VmafxControllerStub(await self._channel())
+        me: dict[str, Any] = {"node_id": self._plan.node, "session_token": self._plan.session}
+
+        def report() -> Any:
+            request = wire.ReportResultRequest(**me, job_id=f"{uuid4()}-0", final=True, error="none")
+            return stub.ReportResult(request, metadata=self._metadata)
+
+        def beat() -> Any:
+            running = [wire.RunningJob(id=f"{uuid4()}-0", name="none") for _ in range(64)]
+            request = wire.HeartbeatRequest(**me, running_job_ids=wire.RunningJobs(jobs=running))
+            return stub.Heartbeat(request, metadata=self._metadata)
+
+        return [_named("report", report), _named("heartbeat", beat)] * (CALLERS // 2)
 
     async def _tokens(self) -> list[Call]:
         """Invalid tokens, a new one in each call."""

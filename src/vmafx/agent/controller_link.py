@@ -29,6 +29,7 @@ from vmafx.wire.client import CallError, ControllerClient, Endpoint, NotTls
 
 BACKOFF = Backoff(0.5, 26.0, spread=0.25)  # reconnects within 30 s of the controller's return
 CALL_TIMEOUT, PULL_WAIT, PULL_SLACK = 10.0, 30, 15.0  # seconds
+RECONNECT_AFTER = 2  # failed heartbeats in a row; the node is taken for lost after about six
 CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 500),
     ("grpc.max_reconnect_backoff_ms", 10_000),
@@ -91,6 +92,7 @@ class ControllerLink:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._client = ControllerClient(endpoint, CHANNEL_OPTIONS)
+        self._failed_heartbeats = 0  # in a row
 
     async def close(self) -> None:
         await self._client.close()
@@ -104,6 +106,7 @@ class ControllerLink:
     async def heartbeat(
         self, session: AgentSession, jobs: Iterable[wire.RunningJob], working: int, *, draining: bool
     ) -> wire.HeartbeatResponse:
+        """After RECONNECT_AFTER failures, connect again: the address may have replicas that can take the next one."""
         request = wire.HeartbeatRequest(
             node_id=session.node,
             session_token=session.token,
@@ -111,7 +114,15 @@ class ControllerLink:
             running_job_ids=wire.RunningJobs(jobs=jobs),
             draining=draining,
         )
-        return await self._call("Heartbeat", request, wire.HeartbeatResponse, CALL_TIMEOUT)
+        try:
+            response = await self._call("Heartbeat", request, wire.HeartbeatResponse, CALL_TIMEOUT)
+        except ControllerUnreachable:
+            self._failed_heartbeats += 1
+            if self._failed_heartbeats % RECONNECT_AFTER == 0:
+                await self._client.reopen()
+            raise
+        self._failed_heartbeats = 0
+        return response
 
     async def pull(
         self, session: AgentSession, capability: wire.NodeCapability, jobs: Iterable[wire.RunningJob]

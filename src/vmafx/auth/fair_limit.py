@@ -14,13 +14,14 @@ def sharing_key(user: str, peer: str) -> str:
 
 
 class FairLimit:
-    """At most `total` are held at once, and no key holds more than are free.
+    """At most `total` are held at once, and no key holds more than are free, nor more than `most`.
 
     One key alone holds at most half, two hold at most a third each, and so on: what they leave free is for others.
     """
 
-    def __init__(self, total: int, what: str) -> None:
+    def __init__(self, total: int, what: str, most: int | None = None) -> None:
         self._total, self._what = total, what  # `what` is a plural noun, for the error
+        self._most = total if most is None else most
         self._held: Counter[str] = Counter()
         self._count = 0
 
@@ -30,7 +31,7 @@ class FairLimit:
 
         `caller` is for the log.
         """
-        if self._held[key] >= self._total - self._count:
+        if self._held[key] >= min(self._total - self._count, self._most):
             message = f"too many {self._what} at the same time; end some of yours, or try again later"
             if not self._held[key]:
                 raise Overload(message, caller=caller)

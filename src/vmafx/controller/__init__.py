@@ -4,6 +4,7 @@ It is stateless: jobs and nodes are in the Kubernetes API, so replicas can be ad
 operator places jobs and creates Pods.
 
     caches.py         caches of unfinished jobs, of nodes and of trainings
+    connections.py    probes whether the gRPC port serves a new connection
     dispatch.py       dispatches placed jobs to agents, and tells them which attempts to stop
     errors.py         errors of the Kubernetes API as status errors
     grpc_messages.py  the request messages of gRPC calls, awaited within limits

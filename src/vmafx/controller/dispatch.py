@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from vmafx.api.job import JobView
-from vmafx.auth.cache import ExpiringCache
+from vmafx.auth.cache import ExpiringCache, FailureLimiter
 from vmafx.clock import loop_time, utc_now
 from vmafx.controller.caches import BY_NODE, ControllerCaches, node_of
 from vmafx.controller.sessions import Session
@@ -23,6 +23,9 @@ LOST_AFTER = 60.0  # seconds after which an old agent that runs fewer jobs than 
 MAX_OLD_AGENTS = 10_000
 MAX_POLLS = 4  # long polls per node: an agent needs one, and ends of broken connections are noticed late
 MAX_LOOKUPS = 16  # jobs looked up in the Kubernetes API per call; the next call checks the others
+# Of one node: lookups in a burst, and seconds after which there may be another one.
+LOOKUP_BURST, LOOKUP_INTERVAL = 64, 1 / 16
+MAX_LOOKUP_NODES = 10_000
 ReportedAttempts = Mapping[str, str]  # the attempts that an agent runs, with the names of their jobs
 
 
@@ -113,6 +116,9 @@ class WorkDispatcher:
         self._polls: dict[ObjectKey, list[_LongPoll]] = {}  # of each node, the oldest first
         self._ended: dict[str, str] = {}  # by job uid: the attempt whose end was reported but is not in the cache yet
         self._old_agents: ExpiringCache[str, _OldAgent] = ExpiringCache(MAX_OLD_AGENTS, clock)  # by session
+        self._lookups: FailureLimiter[ObjectKey] = FailureLimiter(
+            LOOKUP_BURST, LOOKUP_INTERVAL, clock, MAX_LOOKUP_NODES
+        )
         self._closed = False
         caches.jobs.on_change(self._job_changed)
 
@@ -188,6 +194,9 @@ class WorkDispatcher:
         """Check with the API server, since the cache may be stale; if in doubt, the attempt continues."""
         if not name:
             return job is None or not _is_superseded(job, attempt)
+        if self._lookups.is_limited(node):
+            return True
+        self._lookups.record(node)
         try:
             return is_current_attempt(await self._client.get(JOB_VIEW, ObjectKey(node.namespace, name)), attempt, node)
         except NotFound:

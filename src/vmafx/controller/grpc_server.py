@@ -1,5 +1,6 @@
 """The gRPC server: TLS credentials, limits, health and reflection around the servicer."""
 
+import resource
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -27,7 +28,8 @@ from vmafx.runtime.metrics import Metrics
 
 MAX_PENDING = 10_000  # calls that gRPC has accepted and this process has not seen yet
 MAX_MESSAGE = 1 << 20  # bytes
-MAX_CONNECTIONS = 30_000  # one for each agent, and some for clients; it keeps file descriptors free for other uses
+MAX_CONNECTIONS = 30_000  # one for each agent, and some for clients
+OTHER_DESCRIPTORS = 2_048  # kept free for HTTP, the Kubernetes API and files
 MAX_REFLECTIONS = 64  # at the same time; a caller gets at most half
 # Neither the number of calls nor their wait for a message is limited here: gRPC knows no callers, see CallLimits and
 # MessageReader.
@@ -35,7 +37,6 @@ SERVER_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.max_metadata_size", 16 << 10),
     ("grpc.max_concurrent_streams", 256),  # per connection
-    ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
     ("grpc.server_handshake_timeout_ms", 20_000),  # of TLS and HTTP/2
     ("grpc.max_connection_idle_ms", 5 * 60_000),  # without calls; an agent always has one
     # After an outage all agents call at once; above the first limit, grpc rejects calls at random.
@@ -63,7 +64,8 @@ async def serve_grpc(
     grace: float,
 ) -> AsyncIterator[int]:
     """Serve until the context ends; yields the port. Unfinished calls then have `grace` seconds to finish."""
-    server, reader = grpc.aio.server(options=SERVER_OPTIONS), MessageReader(access, metrics)
+    options = (*SERVER_OPTIONS, ("grpc.max_allowed_incoming_connections", max_connections()))
+    server, reader = grpc.aio.server(options=options), MessageReader(access, metrics)
     health = HealthService(SERVICE.full_name)
     server.add_generic_rpc_handlers(
         [
@@ -84,6 +86,14 @@ async def serve_grpc(
     finally:
         health.stop()
         await server.stop(grace)
+
+
+def max_connections() -> int:
+    """At most MAX_CONNECTIONS, and fewer if this process may not open as many files; others are closed at once."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptors == resource.RLIM_INFINITY:
+        return MAX_CONNECTIONS
+    return min(MAX_CONNECTIONS, max(descriptors - OTHER_DESCRIPTORS, descriptors // 2))
 
 
 def _service_handler(service: ServiceDescriptor, servicer: object, reader: MessageReader) -> grpc.GenericRpcHandler:

@@ -13,8 +13,9 @@ from vmafx.auth.access import AccessControl, InsecureAccess, RejectionLog, Token
 from vmafx.auth.certificates import Certificates
 from vmafx.controller import http_server
 from vmafx.controller.caches import make_caches
+from vmafx.controller.connections import ConnectionProbe
 from vmafx.controller.dispatch import WorkDispatcher
-from vmafx.controller.grpc_server import serve_grpc
+from vmafx.controller.grpc_server import max_connections, serve_grpc
 from vmafx.controller.jobs import ClientJobs, JobStreams
 from vmafx.controller.middleware import AgentCalls, CallLimits, CallMetrics, wrap_calls
 from vmafx.controller.registry import AgentRegistry
@@ -24,6 +25,7 @@ from vmafx.controller.servicer import ControllerServicer, ServicerParts
 from vmafx.controller.sessions import Sessions, signing_key
 from vmafx.controller.settings import ABOUT, PROGRAM, ControllerSettings
 from vmafx.http import responses, server
+from vmafx.http.address import ListenAddress
 from vmafx.jobs.sample_keys import SampleKeys
 from vmafx.kube import Client, load_config
 from vmafx.kube.errors import ConfigError, KubeError
@@ -32,8 +34,9 @@ from vmafx.logs import log
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
-from vmafx.runtime.role import run_role
+from vmafx.runtime.role import raise_descriptor_limit, run_role
 from vmafx.settings import load
+from vmafx.tasks import run_unless
 
 GRACE_PERIOD = 5.0  # seconds for unfinished calls when the process stops
 
@@ -42,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the controller until SIGTERM or Ctrl-C; exit code 1 if it fails."""
     settings = load(ControllerSettings, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
     logs.configure(settings.log_level, settings.log_format)
+    raise_descriptor_limit()
     run_role("controller", partial(run, settings), (KubeError, OSError))
 
 
@@ -71,13 +75,17 @@ async def run(settings: ControllerSettings, stop: asyncio.Event) -> None:
         servicer = CallMetrics(metrics).wrap(wrap_calls(limited, RejectionLog().log_rejection))
 
         manager, serving = Manager(metrics, probes=None, metrics_at=None, election=None), asyncio.Event()
+        connections = ConnectionProbe(tls=credentials is not None)
 
         async def serve() -> None:
             async with serve_grpc(settings.grpc_address, credentials, servicer, access, metrics, GRACE_PERIOD) as port:
-                log.info("serving", grpc=port, http=http, auth=settings.auth, tls=credentials is not None)
+                log.info(
+                    "serving", grpc=port, http=http, auth=settings.auth, tls=credentials is not None,
+                    max_connections=max_connections(),
+                )  # fmt: skip
                 serving.set()
                 try:
-                    await stop.wait()
+                    await run_unless(stop, connections.run(ListenAddress(settings.grpc_address.host, port)))
                 finally:
                     serving.clear()
                     parts.dispatcher.close()
@@ -85,13 +93,16 @@ async def run(settings: ControllerSettings, stop: asyncio.Event) -> None:
         def not_ready() -> str | None:
             return manager.not_ready() or (None if serving.is_set() else "the gRPC port is not open")
 
+        def not_healthy() -> str | None:
+            return parts.registry.heartbeat_problem() or connections.problem
+
         for informer in caches:
             manager.add_informer(informer)
         manager.in_background(events.run)
         manager.in_background(metrics.measure_lag)
         manager.while_leading(serve)
         probes: responses.ProbeRoutes = {
-            "/healthz": responses.probe_response(parts.registry.heartbeat_problem),
+            "/healthz": responses.probe_response(not_healthy),
             "/readyz": responses.probe_response(not_ready),
             "/metrics": responses.metrics_response(metrics.registry),
         }

@@ -29,6 +29,9 @@ MAX_SHORT_CALLS = 10_000
 MAX_STREAMS = 100
 MAX_PULLS = 20_000  # one for each agent
 LONG_CALLS = ("PullWork", "StreamJobs")
+# Of one agent. Its heartbeats are apart from its reports, of which it may have one for each job.
+MAX_AGENT_HEARTBEATS = 4
+MAX_AGENT_CALLS = 64
 
 # Both get the call's name and credentials.
 CallWrapper = Callable[[str, CallerCredentials], AbstractContextManager[None]]
@@ -83,8 +86,8 @@ class AgentCalls:
     """Recognizes the calls of registered agents by their session tokens, before any limit applies.
 
     Such a call is counted to its agent and not to its address or user, which others may share, and its token does not
-    wait behind those of strangers. A heartbeat that is refused because of the calls of others makes the controller
-    unhealthy.
+    wait behind those of strangers. A heartbeat that fails because of the calls of others, or for another reason that is
+    not its own, makes the controller unhealthy.
     """
 
     def __init__(self, registry: AgentRegistry) -> None:
@@ -101,8 +104,9 @@ class AgentCalls:
 
     def _wrap_call(self, name: str, call: Callable[..., Awaitable[Message]]) -> Callable[..., Any]:
         async def wrapped(request: Any, credentials: CallerCredentials) -> Message:
-            session = self._registry.current_session(request.node_id, request.session_token)
-            known = credentials._replace(agent=str(session.node) if session is not None else "")
+            session = self._registry.verified_session(request.node_id, request.session_token)
+            is_current = session is not None and self._registry.is_current(session)
+            known = credentials._replace(agent=request.node_id if is_current else "")
             if name != "Heartbeat":
                 return await call(request, known)
             async with self._registry.heartbeat(session):
@@ -120,7 +124,7 @@ class CallLimits:
 
     def __init__(self, access: AccessControl) -> None:
         self._access = access
-        self._of_agents, self._of_others = _fair_limits(), _fair_limits()
+        self._of_agents, self._of_others = _agent_limits(), _fair_limits()
 
     def wrap(self, servicer: ControllerServicer) -> ControllerServicer:
         """A servicer with the same calls, each within the limits."""
@@ -143,6 +147,16 @@ def _fair_limits() -> dict[str, FairLimit]:
     long = {"PullWork": FairLimit(MAX_PULLS, "PullWork calls"), "StreamJobs": FairLimit(MAX_STREAMS, "streams")}
     short = FairLimit(MAX_SHORT_CALLS, "calls")
     return {method.name: long.get(method.name, short) for method in SERVICE.methods}
+
+
+def _agent_limits() -> dict[str, FairLimit]:
+    """By call. An agent needs few calls at the same time, and each may cost the API server several requests."""
+    short = FairLimit(MAX_SHORT_CALLS, "calls", MAX_AGENT_CALLS)
+    own = {
+        "PullWork": FairLimit(MAX_PULLS, "PullWork calls"),
+        "Heartbeat": FairLimit(MAX_SHORT_CALLS, "calls", MAX_AGENT_HEARTBEATS),
+    }
+    return {method.name: own.get(method.name, short) for method in SERVICE.methods}
 
 
 class CallMetrics:

@@ -61,7 +61,8 @@ class AgentRegistry:
     ) -> None:
         self._client, self._caches, self._sessions, self._now = client, caches, sessions, now
         self._max_capacity = max_capacity
-        self._problems: dict[str, tuple[str, float]] = {}  # by session: why its last heartbeat failed, and when
+        # By session: why its last heartbeat failed, and when; the oldest first.
+        self._problems: dict[str, tuple[str, float]] = {}
         # By session: this replica has written a heartbeat within HEARTBEAT_WRITE_INTERVAL.
         self._written: ExpiringCache[str, bool] = ExpiringCache(MAX_WRITTEN, loop_time)
 
@@ -137,16 +138,26 @@ class AgentRegistry:
             return "unknown"
         return "current" if node.status.agentSession == session.id else "superseded"
 
-    def current_session(self, node_id: str, token: str) -> Session | None:
-        """The session of a token, if the cache has it as the current one of this node."""
+    def verified_session(self, node_id: str, token: str) -> Session | None:
+        """The session of a token that was signed for this node; it may have been superseded since."""
         session = self._sessions.verify(token)
-        if session is None or str(session.node) != node_id or not self._is_current(session):
-            return None
-        return session
+        return session if session is not None and str(session.node) == node_id else None
 
-    def _is_current(self, session: Session) -> bool:
+    def is_current(self, session: Session) -> bool:
+        """Whether the cache has this session as that of its node."""
         node = self._caches.nodes.store.get(session.node)
         return node is not None and node.status.agentSession == session.id
+
+    def _is_superseded(self, session: Session) -> bool:
+        """Whether the cache has a later session of the node; without one, the cache may be stale.
+
+        A registration writes a heartbeat, so a session that was started after the last heartbeat is the later one.
+        """
+        node = self._caches.nodes.store.get(session.node)
+        if node is None or node.status.agentSession in {None, session.id}:
+            return False
+        heartbeat = node.status.lastHeartbeat
+        return heartbeat is None or session.started <= heartbeat.timestamp()
 
     def capacity(self, name: ObjectKey) -> int:
         """The node's capacity; 0 if the cache does not have the node."""
@@ -158,8 +169,8 @@ class AgentRegistry:
         """Around a whole heartbeat, limits included.
 
         If it fails for reasons of the cluster or because of other callers, /healthz fails: the agent is not silent.
-        Only the current session of a node counts: others, even with an old token, must not make the controller
-        unhealthy.
+        Only a session of this cluster that has not been superseded counts: others, even with an old token, must not
+        make the controller unhealthy.
         """
         try:
             async with asyncio.timeout(HEARTBEAT_TIMEOUT):
@@ -176,12 +187,25 @@ class AgentRegistry:
             if not isinstance(error, NotFound):
                 self._note_problem(session, str(error))
             raise
+        except Exception:
+            self._note_problem(session, "an unexpected error; the controller's log has the details")
+            raise
         if session is not None:
             self._problems.pop(session.id, None)
 
     def _note_problem(self, session: Session | None, message: str) -> None:
-        if session is not None and self._is_current(session):
+        if session is not None and not self._is_superseded(session):
+            self._problems.pop(session.id, None)  # so that the oldest problem is the first
             self._problems[session.id] = message, loop_time()
+            self._forget_old_problems()
+
+    def _forget_old_problems(self) -> None:
+        expired = loop_time() - PROBLEM_TTL
+        while self._problems:
+            session, (_, noted) = next(iter(self._problems.items()))
+            if noted > expired:
+                return
+            del self._problems[session]
 
     async def record_heartbeat(self, session: Session, *, draining: bool) -> None:
         """Write the heartbeat, unless this or another replica wrote one within HEARTBEAT_WRITE_INTERVAL."""
@@ -205,8 +229,7 @@ class AgentRegistry:
 
     def heartbeat_problem(self) -> str | None:
         """Why heartbeats fail; the operator then does not take old ones for dead agents."""
-        expired = loop_time() - PROBLEM_TTL
-        self._problems = {session: problem for session, problem in self._problems.items() if problem[1] > expired}
+        self._forget_old_problems()
         message = next((message for message, _ in self._problems.values()), None)
         return message and f"heartbeats cannot be written: {message}"
 

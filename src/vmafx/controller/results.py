@@ -1,6 +1,7 @@
 """Reports of agents: the progress and the result of an attempt, written to the job's status."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -26,6 +27,17 @@ JOB_VIEW = JOBS.decoded_as(JobView)
 PROGRESS_WRITE_INTERVAL = 20.0  # seconds, at least, between two writes of a job's progress
 MAX_PROGRESS_JOBS = 100_000  # whose last write of progress is remembered
 MAX_TRIES = 8
+LIST_INTERVAL = 1.0  # seconds, at least, between two lists of a node's jobs
+LISTS_TTL, MAX_LISTED_NODES = 60.0, 10_000
+
+
+class _PlacedJobs:
+    """The running jobs of one node, as last listed."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.tried = self.started = float("-inf")  # when the last list was started, and the last that succeeded
+        self.jobs: Sequence[JobView] = ()
 
 
 class ResultRecorder:
@@ -43,6 +55,7 @@ class ResultRecorder:
         self._outcomes = OutcomeWriter(self._patch_status, events, JobMetrics(metrics), now)
         # By attempt: this replica has written its progress within PROGRESS_WRITE_INTERVAL.
         self._progress_written: ExpiringCache[str, bool] = ExpiringCache(MAX_PROGRESS_JOBS, loop_time)
+        self._placed: ExpiringCache[ObjectKey, _PlacedJobs] = ExpiringCache(MAX_LISTED_NODES, loop_time)
 
     async def record_progress(self, session: Session, attempt: str, name: str, progress: JobProgress) -> bool:
         """Write the progress, at most once per PROGRESS_WRITE_INTERVAL, and claimedAt with the first report.
@@ -111,9 +124,17 @@ class ResultRecorder:
         return job if job is not None and job.metadata.uid == uid_of(attempt) else None
 
     async def _find_placed(self, node: ObjectKey, uid: str) -> JobView | None:
-        fields = f"status.assignedNode={node.name},status.phase=Running"
-        jobs = (await self._client.list(JOB_VIEW, node.namespace, fields=fields)).items
-        return next((job for job in jobs if job.metadata.uid == uid), None)
+        """List the jobs of the node. Reports that wait share the next list, so that an agent cannot cause many."""
+        called_at, placed = loop_time(), self._placed.get(node) or _PlacedJobs()
+        self._placed.put(node, placed, called_at + LISTS_TTL)
+        async with placed.lock:
+            if placed.started < called_at:  # the job may have been placed since
+                await asyncio.sleep(placed.tried + LIST_INTERVAL - loop_time())
+                placed.tried = loop_time()
+                fields = f"status.assignedNode={node.name},status.phase=Running"
+                placed.jobs = (await self._client.list(JOB_VIEW, node.namespace, fields=fields)).items
+                placed.started = placed.tried
+            return next((job for job in placed.jobs if job.metadata.uid == uid), None)
 
     async def _get(self, key: ObjectKey) -> JobView | None:
         try:

@@ -1,6 +1,7 @@
-"""Runs a role as a process: its signals, its logs and its exit code."""
+"""Runs a role as a process: its signals, its logs, its exit code and the files that it may open."""
 
 import asyncio
+import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
@@ -27,6 +28,15 @@ def run_role(
         sys.exit(1)
     finally:
         logs.flush()
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process open as many files and connections as the hard limit allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:  # macOS accepts no unlimited number
+        log.debug("could not raise the limit of open files", error=str(error))
 
 
 async def _run_until_signal(main: RoleMain) -> None:

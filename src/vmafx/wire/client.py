@@ -75,9 +75,9 @@ class ControllerClient:
         await self._channel.close()
 
     async def reopen(self) -> None:
-        """Resolve the address and connect again; not while a call is in progress."""
-        await self.close()
-        self._channel = self._open()
+        """Resolve the address and connect again; calls in progress fail as UNAVAILABLE."""
+        old, self._channel = self._channel, self._open()
+        await old.close()
 
     async def call(self, name: str, request: Message, reply_type: type[M], timeout: float) -> M:  # noqa: ASYNC109 - as in grpc
         """Call the method `name` of the service; raise CallError without a reply within `timeout` seconds."""

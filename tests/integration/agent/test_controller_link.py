@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import Logged
 from tests.support.memory_controller import MemoryController
+from tests.support.replica_proxy import ReplicaProxy
 from tests.support.waiting import eventually
 from vmafx.agent.controller_link import (
     AgentSession,
@@ -79,6 +80,50 @@ async def test_closing_the_link_fails_its_calls_and_cancels_nothing(
         await first
     with pytest.raises(ControllerUnreachable):
         await link.register(REQUEST)
+
+
+def port_of(controller: MemoryController) -> int:
+    return int(controller.address.rpartition(":")[2])
+
+
+async def beat(link: ControllerLink, session: AgentSession) -> bool:
+    return (await link.heartbeat(session, [], 0, draining=False)).ok
+
+
+@pytest.mark.parametrize("code", ["UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"])
+async def test_after_two_failed_heartbeats_the_next_may_reach_another_replica(
+    controller: MemoryController, code: str
+) -> None:
+    async with MemoryController() as other, ReplicaProxy(port_of(controller), port_of(other)) as proxy:
+        other.sessions = controller.sessions
+        link = ControllerLink(Endpoint(address=proxy.address, insecure=True))
+        session = await link.register(REQUEST)
+        pull = asyncio.create_task(link.pull(session, CAN, []))
+        await eventually(lambda: controller.calls("PullWork"), "the pull waits")
+        controller.refusals["Heartbeat"] = grpc.StatusCode[code]
+        for _ in range(2):
+            assert proxy.went == [port_of(controller)]
+            with pytest.raises(ControllerUnreachable):
+                await beat(link, session)
+        assert await beat(link, session)
+        assert proxy.went == [port_of(controller), port_of(other)]
+        with pytest.raises(ControllerUnreachable):
+            await pull
+        await link.close()
+
+
+async def test_a_heartbeat_that_fails_once_keeps_its_connection(controller: MemoryController) -> None:
+    async with ReplicaProxy(port_of(controller)) as proxy:
+        link = ControllerLink(Endpoint(address=proxy.address, insecure=True))
+        session = await link.register(REQUEST)
+        for _ in range(3):
+            controller.refusals["Heartbeat"] = grpc.StatusCode.UNAVAILABLE
+            with pytest.raises(ControllerUnreachable):
+                await beat(link, session)
+            controller.refusals.clear()
+            assert await beat(link, session)
+        assert proxy.connections == 1
+        await link.close()
 
 
 @pytest.mark.parametrize("content", [None, b"", b"two words", b"line\nline", b"\xff", "ü".encode()])

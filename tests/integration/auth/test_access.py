@@ -5,7 +5,9 @@ import io
 import json
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from types import FunctionType, ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -418,14 +420,41 @@ async def test_no_token_is_ever_logged(harness: Harness, monkeypatch: pytest.Mon
     ]
 
 
+def texts_in(value: object, seen: dict[int, object]) -> Iterator[str]:
+    """All texts in a value and in what it refers to; not in its client, which has credentials of its own."""
+    if id(value) in seen or isinstance(value, Client | type | ModuleType | FunctionType):
+        return
+    seen[id(value)] = value  # kept, so that no other object gets its id
+    if isinstance(value, str | bytes):
+        yield value if isinstance(value, str) else value.decode("latin-1")
+        return
+    parts: list[object] = [getattr(value, name) for name in _attributes(value)]
+    if isinstance(value, dict):
+        parts += [*value.keys(), *value.values()]
+    elif isinstance(value, list | tuple | set | frozenset | deque):
+        parts += value
+    for part in parts:
+        yield from texts_in(part, seen)
+
+
+def _attributes(value: object) -> Iterator[str]:
+    yield from vars(value) if hasattr(value, "__dict__") else ()
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        names = (slots,) if isinstance(slots, str) else slots
+        yield from (name for name in names if not name.startswith("__") and hasattr(value, name))
+    yield from getattr(value, "__struct_fields__", ())
+
+
 async def test_no_token_is_stored(harness: Harness) -> None:
     await harness.authorize(CallerCredentials(harness.token))
-    await harness.rejection_code(CallerCredentials(invalid_token(1)))
-    caches = (harness.access._users, harness.access._invalid_tokens)
-    stored = repr([list(cache._entries.items()) for cache in caches])
-    assert harness.namespace in stored
-    assert harness.token not in stored
-    assert invalid_token(1) not in stored
+    await harness.rejection_code(CallerCredentials(invalid_token(1), peer="192.0.2.1"))
+    await harness.rejection_code(CallerCredentials(harness.token), "other-node")
+    stored = "\n".join(texts_in(harness.access, {}))
+    assert f"system:serviceaccount:{harness.namespace}" in stored
+    assert "192.0.2.1" in stored  # of the queue for unknown tokens
+    for token in (harness.token, invalid_token(1)):
+        assert not [part for part in token.split(".")[1:] if part in stored]
 
 
 async def test_insecure_access_allows_every_call() -> None:

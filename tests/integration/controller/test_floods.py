@@ -53,6 +53,9 @@ REACHED: dict[str, Callable[[FloodCounts], bool]] = {
     ),
     "ids": lambda counts: counts.total("grpc NOT_FOUND") > CALLERS and counts.total("http 404") > CALLERS,
     "streams": lambda counts: counts.held >= 50 and counts.total("http 429") > CALLERS,
+    "reports": lambda counts: (
+        counts.total("report RESOURCE_EXHAUSTED") > CALLERS and counts.total("heartbeat RESOURCE_EXHAUSTED") > 0
+    ),
 }
 
 
@@ -67,9 +70,9 @@ class Site(NamedTuple):
         return await service_account_token(self.client, ObjectKey(self.namespace, account), AUDIENCE)
 
     async def flood_plan(self, kind: str) -> FloodPlan:
-        """Agents flood with PullWork, clients with the others; strangers have no account."""
+        """Agents flood with PullWork and reports, clients with the others; strangers have no account."""
         me = {}
-        account = {"pulls": "greedy", "ids": "flooder", "streams": "flooder"}.get(kind)
+        account = {"pulls": "greedy", "reports": "greedy", "ids": "flooder", "streams": "flooder"}.get(kind)
         token = await self.token(account) if account else ""
         if account == "greedy":
             await add_node(self.client, self.namespace, "greedy", runtime="Agent", unschedulable=True)

@@ -214,6 +214,30 @@ async def test_reflection_is_for_authenticated_callers(server: Server, monkeypat
     assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
+async def test_reflection_calls_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_server, "MAX_REFLECTIONS", 4)
+    request = reflection_pb2.ServerReflectionRequest(list_services="")
+    async with serving() as server:
+        stub: Any = reflection_pb2_grpc.ServerReflectionStub(server.channel)  # type: ignore[arg-type]
+
+        async def reflect(user: str) -> Any:
+            """A call that stays open; None if it is refused."""
+            call = stub.ServerReflectionInfo(metadata=bearer(user))
+            await call.write(request)
+            if await _succeeds(call.read()):
+                return call
+            assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            return None
+
+        calls = [await reflect("alice") for _ in range(2)]
+        assert await reflect("alice") is None
+        calls.append(await reflect("bob"))
+        assert all(calls)
+        for call in calls:
+            call.cancel()
+        await eventually(lambda: reflect("alice"), "there is room again")
+
+
 async def test_a_caller_cannot_take_all_long_polls_nor_block_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(middleware, "MAX_PULLS", 8)
 
@@ -288,7 +312,7 @@ async def test_a_connection_without_calls_is_closed_and_one_with_a_long_poll_is_
 
 
 async def test_the_number_of_connections_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_option(monkeypatch, "grpc.max_allowed_incoming_connections", 2)
+    monkeypatch.setattr(grpc_server, "MAX_CONNECTIONS", 2)
     async with serving() as server:
         assert await server.is_served()
         second = await asyncio.open_connection(LOCAL, server.port)

@@ -36,6 +36,7 @@ from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
 
 VMAFX = str(Path(sys.executable).with_name("vmafx"))
 CLIPS = wire.ScoringParams(reference="file:///a.mp4", distorted="file:///b.mp4")
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # and empty settings
 BODY = b'{"scoring": {"reference": "file:///a.mp4", "distorted": "file:///b.mp4"}}'
 
 
@@ -50,14 +51,18 @@ class Process(msgspec.Struct):
 
 
 @asynccontextmanager
-async def controller(cluster: DevCluster, folder: Path, *flags: str, scheme: str = "http") -> AsyncIterator[Process]:
+async def controller(
+    cluster: DevCluster, folder: Path, *flags: str, scheme: str = "http", limits: str = ":"
+) -> AsyncIterator[Process]:
+    """`limits` is a shell command that sets limits of the process."""
     ports, log = (free_port(), free_port()), folder / "controller.log"
     addresses = ["--grpc-address", f"127.0.0.1:{ports[0]}", "--http-address", f"127.0.0.1:{ports[1]}"]
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
     with log.open("w") as out:
         process = await asyncio.create_subprocess_exec(
-            VMAFX, "controller", *addresses, *flags, env=environment, stdout=out, stderr=out
-        )
+            "sh", "-c", f'{limits}; exec "$0" "$@"', VMAFX, "controller", *addresses, *flags,
+            env=environment, stdout=out, stderr=out,
+        )  # fmt: skip
     running = Process(process, *ports, log)
     try:
 
@@ -150,6 +155,39 @@ async def check_health_and_reflection(channel: grpc.aio.Channel, token: str) -> 
         services = [service.name for service in reply.list_services_response.service]
         assert "vmafx.controller.v1.VmafxController" in services
         break
+
+
+async def test_who_holds_all_connections_makes_the_controller_unhealthy(
+    cluster: DevCluster, namespace: str, tmp_path: Path
+) -> None:
+    """Agents have to reconnect now and then: kept out, they must not count as silent."""
+    limits, strangers = "ulimit -Sn 128; ulimit -Hn 512", list[asyncio.StreamWriter]()
+    flags = ["--auth", "insecure", "--namespace", namespace]
+    async with controller(cluster, tmp_path, *flags, limits=limits) as running:
+        (serving,) = [line for line in running.log_lines() if line["msg"] == "serving"]
+        assert serving["max_connections"] == 256  # half of what the hard limit allows
+
+        async def health() -> HttpResponse:
+            return await fetch(f"http://127.0.0.1:{running.http}/healthz")
+
+        async def is_full() -> bool:
+            for _ in range(20):
+                _, writer = await asyncio.open_connection("127.0.0.1", running.grpc)
+                writer.write(HTTP2_PREFACE)
+                strangers.append(writer)
+            return (await health()).status == 503
+
+        assert (await health()).status == 200
+        await eventually(is_full, "the controller is unhealthy")
+        assert "the gRPC port closes new connections: there are too many" in (await health()).body.decode()
+        assert len(strangers) > 240
+        for stranger in strangers:
+            stranger.transport.abort()
+
+        async def is_healthy() -> bool:
+            return (await health()).status == 200
+
+        await eventually(is_healthy, "the controller is healthy again")
 
 
 def server_certificate(port: int, protocol: str = "") -> bytes:

@@ -2,21 +2,26 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
+from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.message_factory import GetMessageClass
 
 from tests.conftest import Logged
 from tests.support.fleet import add_node, has_seen, operating
+from tests.support.floods import invalid_token
 from tests.support.inprocess_controller import Agent, controller_stub, running_controller
 from tests.support.waiting import eventually
 from vmafx.api.job import JobProgress, VmafxJob, VmafxJobSpec
 from vmafx.api.meta import ObjectMeta
+from vmafx.auth.access import TokenAccess
 from vmafx.clock import utc_now
 from vmafx.controller import dispatch, registry, results
 from vmafx.controller.caches import make_caches
 from vmafx.controller.registry import AgentDescription, AgentRegistry
 from vmafx.controller.results import ResultRecorder
+from vmafx.controller.routes import SERVICE
 from vmafx.controller.sessions import Sessions
 from vmafx.jobs.attempt import AttemptResult
 from vmafx.kube import JOBS, NODES, Client, ObjectKey
@@ -61,6 +66,21 @@ async def rejection(call: Awaitable[object], code: grpc.StatusCode) -> str:
         await call
     assert error.value.code() == code, error.value.details()
     return error.value.details() or ""
+
+
+async def test_every_call_needs_credentials(client: Client, namespace: str) -> None:
+    unknown = (("authorization", f"Bearer {invalid_token(1)}"),)
+    async with (
+        running_controller(client, namespace, TokenAccess(client)) as port,
+        controller_stub(port) as stub,
+    ):
+        for method in SERVICE.methods:
+            request: Any = GetMessageClass(method.input_type)()
+            if method.name == "PushSamples":
+                request.samples = b"samples"
+            for metadata in ((), unknown):
+                call = getattr(stub, method.name)(request, metadata=metadata)
+                assert await call.code() is grpc.StatusCode.UNAUTHENTICATED, method.name
 
 
 async def test_a_job_from_submission_to_score(client: Client, namespace: str, stub: VmafxControllerStub) -> None:

@@ -29,6 +29,12 @@ def test_one_key_gets_half_and_others_get_their_share_of_the_rest() -> None:
         assert take_all(limit, "c", stack) == 13
 
 
+def test_a_key_gets_no_more_than_the_most_for_each() -> None:
+    limit = FairLimit(10, "calls", most=2)
+    with ExitStack() as stack:
+        assert [take_all(limit, key, stack) for key in "abcdef"] == [2, 2, 2, 2, 1, 1]
+
+
 def test_what_is_released_is_free_again() -> None:
     limit = FairLimit(2, "calls")
     for _ in range(5):

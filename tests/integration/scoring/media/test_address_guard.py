@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import io
 import logging
 import os
 import socket
@@ -16,8 +17,10 @@ import pytest
 
 from tests.support.closed_port import closed_port
 from tests.support.webserver import WebServer, hangs_up, has, redirects, says, stalls, without_end
+from vmafx import logs
 from vmafx.backoff import Backoff
 from vmafx.devcluster.pki import Authority
+from vmafx.logs import log
 from vmafx.scoring.errors import BadInput, NodeFault, ScoringError
 from vmafx.scoring.media.access import open_media
 from vmafx.scoring.media.policy import MediaPolicy
@@ -33,6 +36,24 @@ BASIC = "Basic " + base64.b64encode("user:pä/ss".encode()).decode()
 async def other() -> AsyncIterator[WebServer]:
     async with WebServer() as server:
         yield server
+
+
+@pytest.fixture
+def logged_lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+    """All that is logged at level debug: by vmafx, and by the libraries in this process."""
+    out = io.StringIO()
+    monkeypatch.setattr(logs, "_sink", logs._Sink())
+    logs._sink.out, logs._sink.rank = out, 0
+    caplog.set_level(logging.DEBUG)
+    return lambda: out.getvalue() + caplog.text
+
+
+def test_lines_of_vmafx_and_of_libraries_are_captured(logged_lines: Callable[[], str]) -> None:
+    """Otherwise the tests of credentials could not fail."""
+    log.debug("fetching", uri="http://S3CRET@host")
+    logging.getLogger("aiohttp").debug("connecting to S3CRET2")
+    assert "uri=http://S3CRET@host" in logged_lines()
+    assert "S3CRET2" in logged_lines()
 
 
 async def content(uri: str, policy: MediaPolicy = HERE) -> bytes:
@@ -235,24 +256,20 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-async def test_no_error_contains_a_credential(
-    server: WebServer, failure: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
+async def test_no_error_contains_a_credential(server: WebServer, failure: str, logged_lines: Callable[[], str]) -> None:
     stall_seconds = 0.05 if failure == "stall" else 30.0
     policy = msgspec.structs.replace(HERE, stall_seconds=stall_seconds, connect_seconds=2.0, max_bytes=1 << 20)
     uri = server.serve("/a", FAILURES[failure], login="S3CRETuser:S3CRETpw") + "?X-Amz-Signature=S3CRET#S3CRET"
     with pytest.raises(ScoringError) as failed:
         await content(uri, policy)
-    output = "".join(traceback.format_exception(failed.value)) + caplog.text
+    output = "".join(traceback.format_exception(failed.value)) + logged_lines()
     assert "127.0.0.1" in output
     assert SECRET not in output
 
 
 async def test_errors_for_refused_addresses_and_unknown_hosts_contain_no_credential(
-    caplog: pytest.LogCaptureFixture,
+    logged_lines: Callable[[], str],
 ) -> None:
-    caplog.set_level(logging.DEBUG)
     for uri in (
         "http://S3CRET:S3CRET@127.0.0.1:1/a?S3CRET",
         "http://S3CRET:S3CRET@host.invalid/a?S3CRET",
@@ -262,7 +279,7 @@ async def test_errors_for_refused_addresses_and_unknown_hosts_contain_no_credent
         for policy in (HERE, GUARDED):
             with pytest.raises(ScoringError) as failed:
                 await content(uri, policy)
-            assert SECRET not in "".join(traceback.format_exception(failed.value)) + caplog.text
+            assert SECRET not in "".join(traceback.format_exception(failed.value)) + logged_lines()
 
 
 async def test_the_error_for_a_connection_timeout_contains_no_credential() -> None:

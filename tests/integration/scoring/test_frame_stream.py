@@ -41,7 +41,7 @@ def make_pairs(pixel_format: str, frames: int, size: tuple[int, int] = SIZE) -> 
     planes = [hard_cut(rng, frames, *shape) for shape in ((height, width), *[PLANE_SIZES[chroma](width, height)] * 2)]
     noisy = [np.floor(plane / 6) * 6 + 3 * rng.standard_normal(plane.shape) for plane in planes]
 
-    def raw(parts: Sequence[np.ndarray], number: int) -> bytes:  # type: ignore[type-arg]
+    def raw(parts: Sequence[np.ndarray], number: int) -> bytes:
         levels = (np.clip(np.rint(part[number] * (1 << (bit_depth - 8))), 0, (1 << bit_depth) - 1) for part in parts)
         return b"".join(level.astype("<u2" if bit_depth > 8 else "u1").tobytes() for level in levels)
 

@@ -7,7 +7,7 @@ import msgspec
 from vmafx.scoring.decoder.messages import DecodedClip
 from vmafx.scoring.engines.engine import Engine, MeasuredRun, Measurement
 from vmafx.scoring.errors import BadInput, EngineFailure, InputPart
-from vmafx.scoring.learned import predict_scores
+from vmafx.scoring.models import with_scores
 from vmafx.scoring.plan import Plan, check_counts, counted, damage_error, has_variable_rate
 from vmafx.scoring.pooling import pool, summary
 from vmafx.scoring.probed import ProbedClip
@@ -66,10 +66,7 @@ def check_scored(comparison: Comparison, scored: Scored) -> None:
 
 def make_report(comparison: Comparison, scored: Scored) -> Report:
     """The report of a comparison; the scores of a learned model are predicted here."""
-    model, values = comparison.measurement.model, scored.run.values
-    if model.learned is not None:
-        values["vmaf_base"] = values["vmaf"]
-        values["vmaf"] = predict_scores(model.learned, values, model.name)
+    values = with_scores(comparison.measurement.model, scored.run.values)
     return Report(_build_result(comparison, scored, values), scored.run.numbers, values)
 
 

@@ -12,9 +12,10 @@ from msgspec import Meta
 from vmafx.process.child import run_command
 from vmafx.scoring.engines.ffmpeg import BUILT_IN_MODELS, Ffmpeg
 from vmafx.scoring.errors import BadInput, spawn_errors_as_node_fault
-from vmafx.scoring.learned import LearnedModel, decode_model, is_learned
+from vmafx.scoring.learned import LearnedModel, decode_model, is_learned, predict_scores
 from vmafx.scoring.media.access import open_media, sha256
 from vmafx.scoring.media.policy import MODEL_DIR, MediaPolicy
+from vmafx.scoring.result import Column
 
 MAX_MODEL_BYTES = 32 << 20
 
@@ -63,6 +64,17 @@ async def open_model(name: str, policy: MediaPolicy) -> AsyncIterator[VmafModel]
             return
         learned = decode_model(content, shown)
         yield VmafModel(shown, f"{identity} on {learned.base}", f"version={learned.base}", learned=learned)
+
+
+def with_scores(model: VmafModel, measured: dict[str, Column]) -> dict[str, Column]:
+    """What an engine measured, with the scores of the model: those of a learned model are predicted here.
+
+    The scores of its base are then in `vmaf_base`. Raises BadInput if the model cannot predict.
+    """
+    if model.learned is None:
+        return measured
+    values = {**measured, "vmaf_base": measured["vmaf"]}
+    return {**values, "vmaf": predict_scores(model.learned, values, model.name)}
 
 
 def _model_uri(name: str, folder: Path | None) -> str:

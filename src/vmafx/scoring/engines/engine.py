@@ -78,7 +78,7 @@ class Engine(Protocol):
         distorted: FileIO,
         on_scored: Callable[[int], None],
     ) -> MeasuredRun:
-        """Reads the frames of `run.fed(neighbours, subsample)` from two pipes, and closes them.
+        """Reads the frames of `run.fed(neighbours, subsample)` from two pipes or files, and closes them.
 
         Calls `on_scored` with the number of pairs scored so far. If one clip ends first, the rest of the other is not
         read. Raises NodeFault, EngineFailure, or BadInput for a model that is not usable.

@@ -17,6 +17,7 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     answer_seconds: float = 30.0  # for a handler, in addition to a long poll's wait
     wait_seconds: float = 60.0  # the longest wait of a long poll
     first_object_seconds: float = 5.0  # of a stream, before its headers are sent without waiting longer
+    idle_event_seconds: float = 15.0  # of an event stream without events, until a comment is sent
     write_seconds: float = 30.0  # for the client to read what was written
     linger_seconds: float = 2.0  # before a client that is still sending is disconnected, so that it gets the response
     stop_seconds: float = 5.0  # for unfinished requests when the server stops

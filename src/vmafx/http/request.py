@@ -1,9 +1,11 @@
 """The request that a handler gets: parameters, headers, peer, and the body, read within limits."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import uuid4
 
 from aiohttp import HttpVersion11, StreamReader, web
 
@@ -15,6 +17,17 @@ from vmafx.http.responses import JSON
 
 CONTINUE = "100-continue"
 AWAITS_BODY = web.RequestKey("awaits_body", bool)  # whether the whole body of a request is being read
+ID_HEADER = "X-Request-Id"
+_ID = web.RequestKey("id", str)
+_VALID_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+def request_id(request: web.Request) -> str:
+    """The ID of a request, for logs and responses: the caller's own if it sent one, else a new one."""
+    if _ID not in request:
+        sent = request.headers.getall(ID_HEADER, [])
+        request[_ID] = sent[0] if len(sent) == 1 and _VALID_ID.fullmatch(sent[0]) else uuid4().hex
+    return request[_ID]
 
 
 class HttpRequest:
@@ -23,7 +36,7 @@ class HttpRequest:
     def __init__(self, request: web.Request, limits: ServerLimits, deadline: asyncio.Timeout) -> None:
         self._request, self._limits = request, limits
         self._deadline: asyncio.Timeout | None = deadline
-        self.method, self.path = request.method, request.path
+        self.id, self.method, self.path = request_id(request), request.method, request.path
         self.parameters: Mapping[str, str] = request.match_info
         self.query, self.headers = request.query, request.headers
         self.length = request.content_length  # of the body; None if the headers do not have it

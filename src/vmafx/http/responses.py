@@ -1,21 +1,34 @@
-"""The responses that a handler returns: a whole one, or a stream of JSON lines."""
+"""The responses that a handler returns: a whole one, a file, or a stream of JSON lines or of events."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import NamedTuple
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+from urllib.parse import quote
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 TEXT, JSON, NDJSON = "text/plain; charset=utf-8", "application/json", "application/x-ndjson"
+PROBLEM, EVENTS = "application/problem+json", "text/event-stream"
+REVALIDATE = "no-cache"  # a cache may keep the response, and asks before each use whether it has changed
 
 
 class Response(NamedTuple):
-    """A whole response."""
+    """A whole response. To a request that has the same ETag in If-None-Match, the server sends 304 instead."""
 
     status: int
     content_type: str
     body: bytes
-    headers: Mapping[str, str] = {}  # in addition to those that every response has
+    headers: Mapping[str, str] = {}  # these replace the defaults that every response has, such as Cache-Control
+
+
+class FileResponse(NamedTuple):
+    """A file, sent in blocks. The server closes a descriptor, also if it sends nothing of the file."""
+
+    file: Path | int  # a path, which must not be a symbolic link, or a descriptor
+    content_type: str
+    headers: Mapping[str, str] = {}  # as in Response, with an ETag too
 
 
 class JsonStream(NamedTuple):
@@ -24,6 +37,21 @@ class JsonStream(NamedTuple):
     objects: AsyncGenerator[bytes]
 
 
+class ServerEvent(NamedTuple):
+    """An event of a stream. `data` is UTF-8 and may have several lines; `event` and `id` are printable text."""
+
+    data: bytes
+    event: str = ""  # its type; browsers call an event without one `message`
+    id: str = ""  # what a client that reconnects sends in Last-Event-ID
+
+
+class EventStream(NamedTuple):
+    """A stream of server-sent events; an error ends it with an event `error`. The server always closes `events`."""
+
+    events: AsyncGenerator[ServerEvent]
+
+
+AnyResponse: TypeAlias = Response | FileResponse | JsonStream | EventStream
 ProbeRoutes = dict[str, Callable[[], Response]]  # by path; without authentication: probes, metrics, OpenAPI
 
 
@@ -33,6 +61,21 @@ def text_response(status: int, line: str, headers: Mapping[str, str] | None = No
 
 def json_response(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(status, JSON, body, headers or {})
+
+
+def static_response(
+    content_type: str, body: bytes, cache_control: str = REVALIDATE, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Content that seldom changes, with an ETag; make it once, not for every request."""
+    etag = f'"{sha256(body).hexdigest()[:32]}"'
+    return Response(200, content_type, body, {**(headers or {}), "Cache-Control": cache_control, "ETag": etag})
+
+
+def attachment(filename: str) -> dict[str, str]:
+    """The header with which a browser saves a response as `filename` instead of displaying it."""
+    plain = "".join(char if char.isascii() and char.isprintable() and char not in '"\\%' else "_" for char in filename)
+    encoded = quote(filename.encode(errors="replace"), safe="")
+    return {"Content-Disposition": f"attachment; filename=\"{plain}\"; filename*=UTF-8''{encoded}"}
 
 
 def probe_response(missing: Callable[[], str | None]) -> Callable[[], Response]:

@@ -1,12 +1,11 @@
 """An HTTP server for any role, on aiohttp: routes with handlers, probes, streams and uploads."""
 
 import asyncio
-import json
 import logging
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import aclosing, asynccontextmanager
-from typing import Any, NamedTuple, cast
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -14,36 +13,39 @@ from aiohttp.web_protocol import RequestHandler
 
 from vmafx.http.address import ListenAddress
 from vmafx.http.errors import StatusError
+from vmafx.http.hosts import HostPolicy, check_origin
 from vmafx.http.limits import LIMITS, ServerLimits
-from vmafx.http.request import AWAITS_BODY, CONTINUE, HttpRequest
-from vmafx.http.responses import NDJSON, JsonStream, ProbeRoutes, Response, json_response
+from vmafx.http.problems import Problem
+from vmafx.http.request import AWAITS_BODY, CONTINUE, ID_HEADER, HttpRequest, request_id
+from vmafx.http.responses import AnyResponse, ProbeRoutes, Response
+from vmafx.http.sending import ResponseSender, to_aiohttp
 from vmafx.logs import log
 
-HEADERS = {"Server": "vmafx", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
-ERROR_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "3"}, 503: {"Retry-After": "3"}}
+DEFAULT_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 CLOSING_STATUSES = {408, 413, 507}  # the rest of the request body is not read
-FOREIGN_SITES = {"cross-site", "same-site"}  # values of Sec-Fetch-Site
 
-RouteHandler = Callable[[HttpRequest], Awaitable[Response | JsonStream]]
+RouteHandler = Callable[[HttpRequest], Awaitable[AnyResponse]]
 ErrorTranslator = Callable[[Exception], StatusError | None]
 RawHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class HttpRoute(NamedTuple):
-    """In the path, `{name}` matches one segment and `{name:pattern}` a regular expression."""
+    """In the path, `{name}` matches one segment and `{name:pattern}` a regular expression. GET includes HEAD."""
 
     method: str
     path: str
     handler: RouteHandler
+    linkable: bool = False  # a page that links on other sites may lead to
 
 
 class Site(NamedTuple):
-    """The routes of a server. Probes need no credentials and accept HEAD too; handlers authorize their callers."""
+    """The routes of a server. Probes need no credentials; handlers authorize their callers."""
 
     routes: Sequence[HttpRoute] = ()
     probes: ProbeRoutes = {}
     translate: ErrorTranslator = lambda _: None  # turns a role's own errors into a StatusError
     not_found: str = "no such page"
+    hosts: HostPolicy | None = None  # the names that the server answers to; None: all
 
 
 @asynccontextmanager
@@ -54,7 +56,7 @@ async def serve_http(
     if address is None:
         yield 0
         return
-    handlers, active = HandlerRunner(limits, site.translate, site.not_found), _ActiveConnections()
+    handlers, active = HandlerRunner(limits, site), _ActiveConnections()
     runner = web.AppRunner(
         _app(site, handlers, active, limits), handler_cancellation=True, access_log=None, logger=_logger(),
         auto_decompress=False, max_line_size=limits.first_line_bytes, max_field_size=limits.header_bytes,
@@ -88,7 +90,10 @@ def _app(site: Site, handlers: "HandlerRunner", active: "_ActiveConnections", li
     for path, probe in site.probes.items():
         app.router.add_get(path, handlers.wrap_probe(probe), expect_handler=_expect_later)
     for route in site.routes:
-        app.router.add_route(route.method, route.path, handlers.wrap(route.handler), expect_handler=_expect_later)
+        handler = handlers.wrap(route)
+        app.router.add_route(route.method, route.path, handler, expect_handler=_expect_later)
+        if route.method == "GET":
+            app.router.add_route("HEAD", route.path, handler, expect_handler=_expect_later)
     return app
 
 
@@ -96,8 +101,11 @@ async def _expect_later(_request: web.Request) -> None:
     """`100 Continue` is sent when a handler reads the body, see request.py."""
 
 
-async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update(HEADERS)
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    for name, value in DEFAULT_HEADERS.items():
+        response.headers.setdefault(name, value)
+    response.headers["Server"] = "vmafx"
+    response.headers[ID_HEADER] = request_id(request)
 
 
 def _logger() -> logging.Logger:
@@ -148,151 +156,76 @@ class _RejectedConnection(asyncio.Protocol):
         cast("asyncio.Transport", transport).abort()
 
 
-class _Failure(NamedTuple):
-    status: int
-    code: str
-    message: str
-
-    def body(self) -> bytes:
-        return json.dumps({"code": self.code, "message": self.message}).encode()
-
-    def response(self) -> Response:
-        return json_response(self.body(), self.status, ERROR_HEADERS.get(self.status))
-
-
 class HandlerRunner:
-    """Runs handlers and sends their responses."""
+    """Runs handlers, and turns their errors into problems."""
 
-    def __init__(self, limits: ServerLimits, translate: ErrorTranslator, not_found: str) -> None:
-        self._limits, self._translate, self._not_found = limits, translate, not_found
-        self._streams: set[asyncio.Task[Any]] = set()
+    def __init__(self, limits: ServerLimits, site: Site) -> None:
+        self._limits, self._site = limits, site
+        self._sender = ResponseSender(limits, self._problem)
 
     def cancel_streams(self) -> None:
-        """Streams do not end on their own."""
-        for task in self._streams:
-            task.cancel()
+        self._sender.cancel_streams()
 
     def wrap_probe(self, probe: Callable[[], Response]) -> RawHandler:
-        async def run(_: web.Request) -> web.StreamResponse:
-            return _to_aiohttp(probe())
+        async def run(request: web.Request) -> web.StreamResponse:
+            return await self._sender.send(request, probe())
 
         return run
 
-    def wrap(self, handler: RouteHandler) -> RawHandler:
+    def wrap(self, route: HttpRoute) -> RawHandler:
         async def run(raw: web.Request) -> web.StreamResponse:
-            _check_headers(raw)
+            check_origin(raw.headers, tls=raw.scheme == "https", linkable=route.linkable)
+            if raw.headers.get("Expect", CONTINUE).lower() != CONTINUE:
+                message = f"the Expect header must be {CONTINUE}, or absent"
+                raise StatusError("INVALID_ARGUMENT", message, status=417)
             async with asyncio.timeout(self._limits.answer_seconds) as deadline:
                 request = HttpRequest(raw, self._limits, deadline)
-                response = await handler(request)
+                response = await route.handler(request)
             request.end_deadline()
-            return await self._stream(raw, response) if isinstance(response, JsonStream) else _to_aiohttp(response)
+            return await self._sender.send(raw, response)
 
         return run
 
     @web.middleware
     async def respond(self, request: web.Request, handler: RawHandler) -> web.StreamResponse:
-        """Every request gets a response, errors included; a client that does not read it is disconnected."""
+        """Every request gets a response, errors included."""
         try:
+            if self._site.hosts is not None:
+                self._site.hosts.check(request.headers.getall("Host", []))
             response = await handler(request)
         except ConnectionError:
             raise
         except Exception as error:  # noqa: BLE001 - one failed request must not affect the others
-            response = _to_aiohttp(self._failure(error, request).response())
+            response = to_aiohttp(self._problem(error, request).response())
             if isinstance(error, web.HTTPMethodNotAllowed):
                 response.headers["Allow"] = error.headers["Allow"]
         if response.status in CLOSING_STATUSES or (request.headers.get("Expect") and not request.content.is_eof()):
             response.force_close()  # without 100 Continue, the client may send its next request instead of the body
-        async with self._write_timeout(request):
-            await response.prepare(request)
-            await response.write_eof()
+        await self._sender.finish(request, response)
         return response
 
-    async def _stream(self, request: web.Request, stream: JsonStream) -> web.StreamResponse:
-        task = cast("asyncio.Task[Any]", asyncio.current_task())
-        self._streams.add(task)
-        try:
-            async with aclosing(stream.objects) as objects:
-                return await self._send_lines(request, objects)
-        finally:
-            self._streams.discard(task)
-
-    async def _send_lines(self, request: web.Request, objects: AsyncGenerator[bytes]) -> web.StreamResponse:
-        """An error before the first object becomes the response's status; a later one is sent as the last line."""
-        response = web.StreamResponse(headers={"Content-Type": NDJSON})
-        first = asyncio.create_task(_next(objects))
-        try:
-            await asyncio.wait({first}, timeout=self._limits.first_object_seconds)
-            if first.done():
-                first.result()  # raises while the status can still be set
-            await response.prepare(request)
-            try:
-                line = await first
-                while line is not None:
-                    async with self._write_timeout(request):
-                        await response.write(line + b"\n")
-                    line = await _next(objects)
-            except ConnectionError:
-                raise
-            except Exception as error:  # noqa: BLE001 - as in `respond`
-                last = self._failure(error, request).body()
-                async with self._write_timeout(request):
-                    await response.write(last + b"\n")
-            return response
-        finally:
-            first.cancel()  # a generator cannot be closed while it runs
-            await asyncio.wait({first})
-
-    @asynccontextmanager
-    async def _write_timeout(self, request: web.Request) -> AsyncIterator[None]:
-        """Disconnect a client that does not read: writes block while the connection's buffers are full."""
-        try:
-            async with asyncio.timeout(self._limits.write_seconds):
-                yield
-        except TimeoutError:
-            log.info(
-                "client does not read the response; closing the connection", path=request.path, peer=request.remote
-            )
-            if request.transport is not None:
-                request.transport.abort()
-            raise ConnectionResetError("the client does not read the response") from None
-
-    def _failure(self, error: Exception, request: web.Request) -> _Failure:
+    def _problem(self, error: Exception, request: web.Request) -> Problem:
+        known = request_id(request)
         match error:
             case StatusError():
-                return _Failure(error.status, error.code, error.message)
+                return Problem.of(error, known)
             case web.HTTPException():
-                return _routing_failure(error, self._not_found)
-        if (translated := self._translate(error)) is not None:
-            log.warn("request failed", path=request.path, error=str(error))
-            return self._failure(translated, request)
+                return _routing_problem(error, self._site.not_found, known)
+        if (translated := self._site.translate(error)) is not None:
+            log.warn("request failed", path=request.path, request_id=known, error=str(error))
+            return Problem.of(translated, known)
         if isinstance(error, TimeoutError):
-            return _Failure(504, "DEADLINE_EXCEEDED", "the request took too long; try again")
-        log.error("request failed", method=request.method, path=request.path, trace_of=error)
-        return _Failure(500, "INTERNAL", "internal error; the server's log has the details")
+            return Problem(504, "DEADLINE_EXCEEDED", "the request took too long; try again", known)
+        log.error("request failed", method=request.method, path=request.path, request_id=known, trace_of=error)
+        return Problem(500, "INTERNAL", "internal error; the server's log has the details", known)
 
 
-def _routing_failure(error: web.HTTPException, not_found: str) -> _Failure:
+def _routing_problem(error: web.HTTPException, not_found: str, request: str) -> Problem:
     """A request that reached no handler."""
     match error:
         case web.HTTPNotFound():
-            return _Failure(404, "NOT_FOUND", not_found)
+            return Problem(404, "NOT_FOUND", not_found, request)
         case web.HTTPMethodNotAllowed():
             allowed = ", ".join(sorted(error.allowed_methods))
-            return _Failure(405, "UNIMPLEMENTED", f"{error.method[:20]} is not allowed here; use {allowed}")
-    return _Failure(error.status, "INVALID_ARGUMENT", error.reason)
-
-
-def _check_headers(request: web.Request) -> None:
-    if request.headers.get("Sec-Fetch-Site", "") in FOREIGN_SITES:
-        raise StatusError("PERMISSION_DENIED", "requests from web pages of other sites are not allowed")
-    if request.headers.get("Expect", CONTINUE).lower() != CONTINUE:
-        raise StatusError("INVALID_ARGUMENT", f"the Expect header must be {CONTINUE}, or absent", status=417)
-
-
-def _to_aiohttp(response: Response) -> web.Response:
-    headers = {"Content-Type": response.content_type, **response.headers}
-    return web.Response(status=response.status, body=response.body, headers=headers)
-
-
-async def _next(objects: AsyncGenerator[bytes]) -> bytes | None:
-    return await anext(objects, None)
+            return Problem(405, "UNIMPLEMENTED", f"{error.method[:20]} is not allowed here; use {allowed}", request)
+    return Problem(error.status, "INVALID_ARGUMENT", error.reason, request)

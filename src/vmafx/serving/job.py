@@ -1,7 +1,7 @@
 """ServedJob: one request to score, from the queue to its end."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
@@ -9,8 +9,10 @@ import msgspec
 
 from vmafx.clock import utc_now
 from vmafx.http.errors import HTTP_STATUS, Code, StatusError
-from vmafx.scoring.errors import BadInput, NodeFault, ScoringError
+from vmafx.scoring.errors import BadInput, InputPart, NodeFault, ScoringError
+from vmafx.scoring.media.uri import display_name
 from vmafx.scoring.result import Progress
+from vmafx.serving.callers import ServedCaller
 from vmafx.serving.request import ScoreRequest
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
@@ -59,9 +61,10 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is known of a job, as it is written to disk."""
 
     id: str
-    caller: str
+    caller: ServedCaller
     spec: ScoreRequest
-    model: str
+    model: str  # as the scorer opens it
+    model_name: str  # as clients know it
     created: datetime
     uploads: dict[str, UploadedClip] = {}  # by part; the other clips are URIs in `spec`
     state: State = "queued"
@@ -75,16 +78,24 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_finished(self) -> bool:
         return self.state in FINISHED
 
+    def clip_name(self, part: InputPart) -> str:
+        """The name of a clip for display, without credentials."""
+        if part in self.uploads:
+            return self.uploads[part].name
+        return display_name(self.spec.reference if part == "reference" else self.spec.distorted)
+
 
 class ServedJob:
-    """A job of this process. Whoever waits for a change awaits `changed`."""
+    """A job of this process. Whoever waits for a change awaits `changed`; `on_change` is called with each."""
 
     def __init__(self, record: JobRecord, files: Mapping[str, int] | None = None) -> None:
         self.record = record
         self.files = dict(files or {})  # descriptors of uploaded clips, by part; owned by the job
         self.progress: Progress | None = None
         self.kept = False  # on disk, so that it survives a restart
+        self.stopped = False  # because the process stops; it continues after the next start
         self.version = 0  # grows with each change
+        self.on_change: Callable[[ServedJob], None] = lambda _job: None
         self._waiters: set[asyncio.Future[None]] = set()
 
     @property
@@ -133,3 +144,4 @@ class ServedJob:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+        self.on_change(self)

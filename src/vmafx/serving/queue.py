@@ -4,7 +4,7 @@ import asyncio
 from collections import OrderedDict, deque
 from typing import Generic, TypeVar
 
-from vmafx.http.errors import Overload, StatusError
+from vmafx.http.errors import StatusError
 
 T = TypeVar("T")
 
@@ -31,7 +31,8 @@ class FairQueue(Generic[T]):
         if own:
             message = f"{own} of your jobs are waiting, which is your share of the queue; wait for some of them"
             raise StatusError("RESOURCE_EXHAUSTED", message, caller=caller, retry_after=seconds)
-        raise Overload("the queue is full; try again later", caller=caller, retry_after=seconds)
+        message = "the queue is full; try again later"
+        raise StatusError("RESOURCE_EXHAUSTED", message, caller=caller, retry_after=seconds)
 
     def put(self, caller: str, item: T) -> None:
         """Add an item; whoever adds has checked for room, or must not be refused."""

@@ -25,6 +25,10 @@ def _parse_bytes(text: str) -> int:
     return size
 
 
+def _parse_address(text: str) -> ListenAddress | None:
+    return ListenAddress.parse(text) if text else None
+
+
 def _parse_folder(text: str) -> Path | None:
     return Path(text).absolute() if text else None
 
@@ -38,12 +42,12 @@ class ServeSettings(Settings):
 
     # fmt: off
     http_address: Annotated[ListenAddress | None, Setting(
-        "Address to serve HTTP on (the page, /v1, /healthz, /readyz, /metrics); 0 to disable.", default=":8080",
-        flag="--http-address", variable="VMAFX_SERVE_HTTP_LISTEN", parse=ListenAddress.parse, metavar="ADDRESS",
+        "Address to serve HTTP on: the page, /v1, /healthz, /readyz, /metrics (default :8080, or the port in PORT).",
+        flag="--http-address", variable="VMAFX_SERVE_HTTP_LISTEN", parse=_parse_address, metavar="ADDRESS",
     )]
-    port: Annotated[str, Setting(
-        "Port to serve HTTP on, if --http-address is not given; set by the operator for inference services.",
-        variable="PORT",
+    port: Annotated[int, Setting(
+        "Port to serve HTTP on, if no address is given; set by the operator for inference services.", default="8080",
+        variable="PORT", parse=at_least(0),
     )]
     model: Annotated[str, Setting(
         "Model that scores are made with, unless a request names another one: a name, a path or URI, or the oci:// "

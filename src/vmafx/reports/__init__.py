@@ -1,8 +1,11 @@
 """Reports of scored clips: an HTML page for people, JSON and CSV for programs, and charts. Nothing here scores a clip.
 
 files.py         JSON and CSV reports; writes a report in the format of its file name
-page.py          the HTML page, with its overview; page.css and page.js are embedded in it
+page.py          the HTML page, with its overview; page.css and the scripts are embedded in it
+page.js          the switch between light and dark, and what the other scripts use
+curves.js        values under the pointer and by keyboard, and the zoom
 section.py       the section of one clip: score, curves, tables and worst frames
+score_charts.py  the charts of scored clips
 rate_quality.py  VMAF against bitrate of several encodes, as a page and as a PNG
 learning.py      loss and correlations of the versions of a trained model, as a page, PNG or SVG
 charts.py        the chart types and their markup

@@ -8,11 +8,13 @@ from importlib import resources
 
 from vmafx.reports import formatting
 from vmafx.reports.budget import Budget, page_budget
-from vmafx.reports.charts import ChartLine, FrameChart, draw, figure, gauge, legend, swatch
-from vmafx.reports.curves import downsample
+from vmafx.reports.charts import draw, figure, gauge, legend, swatch
 from vmafx.reports.markup import Html, tag
-from vmafx.reports.section import downsampling_note, frame_rate, section
+from vmafx.reports.score_charts import clips_chart, downsampling_note
+from vmafx.reports.section import section
 from vmafx.scoring.result import FramePair, Report
+
+SCRIPTS = ("page.js", "curves.js")  # in this order
 
 
 def html(reports: Sequence[Report], pictures: Mapping[str, Sequence[FramePair]] = {}) -> str:
@@ -45,7 +47,7 @@ def _overview(reports: Sequence[Report], names: Sequence[str], anchors: Mapping[
         "section",
         tag("header", tag("h2", f"{len(reports)} clips"), tag("p", tag("bdi", reference), class_="against")),
         tag("div", _overview_table(reports, names, anchors, budget), class_="panel"),
-        _curves([reports[index] for index in anchors], [names[index] for index in anchors], budget.points),
+        _curves([reports[index] for index in anchors], [names[index] for index in anchors], budget),
         _omitted_clips_note(len(reports), len(anchors)),
         id="overview",
     )
@@ -79,19 +81,9 @@ def _overview_row(report: Report, name: str, anchor: str | None, colour: int | N
     )
 
 
-def _curves(reports: Sequence[Report], names: Sequence[str], points: int) -> Html:
-    curves = [downsample(report.numbers, report.values["vmaf"], points) for report in reports]
-    rates = {frame_rate(report.result) for report in reports}
-    chart = FrameChart(
-        label=f"VMAF per frame of {len(reports)} clips",
-        first=min(report.numbers[0] for report in reports),
-        last=max(report.numbers[-1] for report in reports),
-        lines=[ChartLine(name, curve, index) for index, (name, curve) in enumerate(zip(names, curves, strict=True))],
-        rate=rates.pop() if len(rates) == 1 else None,
-    )
-    longest = max(curves, key=lambda curve: curve.bucket_size)
-    drawing = tag("div", draw(chart), legend(names))
-    return figure("VMAF per frame", drawing, downsampling_note(longest) if longest.buckets else None)
+def _curves(reports: Sequence[Report], names: Sequence[str], budget: Budget) -> Html:
+    chart = clips_chart(reports, names, budget.points, budget.detail)
+    return figure("VMAF per frame", tag("div", draw(chart), legend(names)), downsampling_note(chart))
 
 
 def _omitted_clips_note(clips: int, shown: int) -> Html | None:
@@ -102,8 +94,8 @@ def _omitted_clips_note(clips: int, shown: int) -> Html | None:
 
 
 def document(title: str, heading: str, *content: Html) -> str:
-    """A self-contained page; its content security policy allows only page.js to run."""
-    style, script = _asset("page.css"), _asset("page.js")
+    """A self-contained page; its content security policy allows only its own scripts to run."""
+    style, script = _asset("page.css"), _script()
     policy = "; ".join((
         "default-src 'none'",
         "style-src 'unsafe-inline'",
@@ -132,3 +124,9 @@ def document(title: str, heading: str, *content: Html) -> str:
 @cache
 def _asset(name: str) -> Html:
     return Html(resources.files("vmafx.reports").joinpath(name).read_text(encoding="utf-8"))
+
+
+@cache
+def _script() -> Html:
+    """All scripts, in one block: their names stay out of the global scope."""
+    return Html('"use strict";\n{\n' + "".join(map(_asset, SCRIPTS)) + "}\n")

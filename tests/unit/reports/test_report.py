@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from tests.support.reports import ALL_FEATURES, HOSTILE, Page, charts, make_report, plot_area, points
 from vmafx.reports import check_path, csv_report, html, json_report, markup, page, write_report
-from vmafx.reports.budget import page_budget
+from vmafx.reports.budget import MAX_DETAIL, MAX_POINTS, page_budget
 from vmafx.reports.curves import downsample, histogram_bins
 from vmafx.reports.files import BLOCK
 from vmafx.reports.formatting import clock, names, number
@@ -167,7 +167,7 @@ def long_clip(frames: int) -> Report:
 
 
 def test_a_long_clip_makes_a_small_page_that_shows_the_dip() -> None:
-    """200,000 frames of all 22 features take 0.27 MB."""
+    """200,000 frames of all 22 features take 0.35 MB."""
     text = html([long_clip(200_000)])
     assert len(text.encode()) < 500_000
     page = Page(text)
@@ -182,6 +182,14 @@ def test_a_long_clip_makes_a_small_page_that_shows_the_dip() -> None:
             curves = [point for path in chart.iter("path") for point in points(path.attrib["d"])]
             across, down = next(point for point in curves if abs(point[1] - (bottom - (bottom - top) / 8)) < 1)
             assert abs((across - left) / (right - left) - 0.618) < 0.01, down
+
+
+def test_a_zoom_shows_more_values_than_are_drawn_as_far_as_the_page_has_room() -> None:
+    (line, *_) = Page(html([long_clip(5_000)])).all("i")
+    assert line["data-frames"].split() == [str(frame) for frame in range(5_000)]
+    one, many = page_budget([long_clip(100)]), page_budget([long_clip(100)] * 10)
+    assert (one.points, one.detail) == (MAX_POINTS, MAX_DETAIL)
+    assert many.points <= many.detail < many.points + 20
 
 
 @pytest.mark.timeout(600)

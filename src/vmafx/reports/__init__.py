@@ -4,6 +4,7 @@ files.py         JSON and CSV reports; writes a report in the format of its file
 page.py          the HTML page, with its overview; page.css and the scripts are embedded in it
 page.js          the switch between light and dark, and what the other scripts use
 curves.js        values under the pointer and by keyboard, and the zoom
+frames.js        the viewer of the worst frames
 section.py       the section of one clip: score, curves, tables and worst frames
 score_charts.py  the charts of scored clips
 rate_quality.py  VMAF against bitrate of several encodes, as a page and as a PNG

@@ -14,7 +14,7 @@ from vmafx.reports.score_charts import clips_chart, downsampling_note
 from vmafx.reports.section import section
 from vmafx.scoring.result import FramePair, Report
 
-SCRIPTS = ("page.js", "curves.js")  # in this order
+SCRIPTS = ("page.js", "curves.js", "frames.js")  # in this order
 
 
 def html(reports: Sequence[Report], pictures: Mapping[str, Sequence[FramePair]] = {}) -> str:

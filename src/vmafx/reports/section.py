@@ -178,6 +178,7 @@ def _omitted_charts_note() -> Html:
 
 
 def _worst_frames(result: ScoreResult, pictures: Sequence[FramePair]) -> Html | None:
+    """The pairs, one below the other; frames.js shows one at a time."""
     if not pictures:
         return None
     heads = tag("p", tag("span", "Reference"), tag("span", "Distorted"), class_="sides", aria_hidden="true")
@@ -193,7 +194,7 @@ def _frame_pair(result: ScoreResult, picture: FramePair) -> Html:
         for side, data in (("Reference", picture.reference), ("Distorted", picture.distorted))
     )  # fmt: skip
     caption = tag("figcaption", tag("b", formatting.number(picture.score)), f" {position}")
-    return tag("figure", caption, *images)
+    return tag("figure", caption, *images, data_frame=picture.frame)
 
 
 def _clip_table(result: ScoreResult) -> Html:

@@ -111,6 +111,8 @@ def test_pictures_are_shown_with_their_clip() -> None:
         "Reference, frame 2 at 0:00.080",
         "Distorted, frame 2 at 0:00.080",
     ]
+    assert [one["data-frame"] for one in page.all("figure") if "data-frame" in one] == ["2"]
+    assert [one["data-dots"] for one in page.all("div") if "data-dots" in one] == ["2 62.25"]
 
 
 def test_without_a_frame_rate_there_are_no_times() -> None:

@@ -10,7 +10,7 @@ from vmafx.scoring.result import Report
 # Measured sizes in bytes. A point counts its drawings and the value that curves.js shows.
 PAGE = 850_000
 CLIP = 20_000  # tables of a clip, and its large chart without points
-ROW, ROW_WITHOUT_GAUGE = 700, 300  # of the overview table
+ROW, ROW_WITHOUT_GAUGE = 750, 350  # of the overview table
 NAMES = 10  # per character of the URIs of a clip and its reference, which occur several times
 SMALL_CHART, SMALL_POINT = 1_000, 27
 LARGE_POINT = 50  # drawn in three widths

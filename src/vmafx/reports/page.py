@@ -56,7 +56,8 @@ def _overview(reports: Sequence[Report], names: Sequence[str], anchors: Mapping[
 def _overview_table(
     reports: Sequence[Report], names: Sequence[str], anchors: Mapping[int, str], budget: Budget
 ) -> Html:
-    heads = ["Distorted clip", "Score", "Mean", "p5", "Min", *(["Range, 0 to 100"] if budget.gauges else [])]
+    heads = ["Distorted clip", "Score", "Bitrate", "File size", "Mean", "p5", "Min"]
+    heads += ["Range, 0 to 100"] if budget.gauges else []
     colours = {index: colour for colour, index in enumerate(anchors)}
     rows = (
         _overview_row(report, names[index], anchors.get(index), colours.get(index), gauges=budget.gauges)
@@ -76,6 +77,7 @@ def _overview_row(report: Report, name: str, anchor: str | None, colour: int | N
         "tr",
         tag("th", tag("span", None if colour is None else swatch(colour), title, class_="named"), scope="row"),
         tag("td", tag("b", formatting.number(result.score))),
+        *(tag("td", text or "\N{EN DASH}") for text in (result.distorted.kbits, result.distorted.file_size)),
         *cells,
         tag("td", gauge(result.score, vmaf, ticks=False), class_="spread") if gauges else None,
     )

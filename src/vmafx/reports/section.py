@@ -43,9 +43,8 @@ def _clip_lines(result: ScoreResult) -> Html:
 
 def _clip_summary(clip: ClipFacts, name: str | None) -> str:
     rate = f"{formatting.rate(clip.frameRate)} fps" if clip.frameRate else None
-    return " · ".join(
-        filter(None, (name, clip.codec, formatting.size(clip.width, clip.height), clip.pixelFormat, rate))
-    )
+    frames = (formatting.size(clip.width, clip.height), clip.pixelFormat, rate)
+    return " · ".join(filter(None, (name, clip.codec, *frames, clip.file_size, clip.kbits)))
 
 
 def _notes(notes: Sequence[str]) -> Html | None:
@@ -206,6 +205,8 @@ def _clip_table(result: ScoreResult) -> Html:
         *(_clip_row(name, expected[name], actual[name], differ=expected[name] != actual[name]) for name in expected),
         _clip_row("Demuxer", reference.container, distorted.container),
         _clip_row("Codec", reference.codec, distorted.codec),
+        _clip_row("File size", reference.file_size or "unknown", distorted.file_size or "unknown"),
+        _clip_row("Bitrate", reference.kbits or "unknown", distorted.kbits or "unknown"),
         _clip_row("SHA-256", _digest(reference), _digest(distorted)),
     ]
     heads = (tag("th", name, scope="col") for name in ("", "Reference", "Distorted"))

@@ -78,15 +78,29 @@ def test_the_table_has_a_row_per_feature(run_vmafx: Run) -> None:
     )
 
 
-def test_json_output_has_the_result_of_one_clip(run_vmafx: Run) -> None:
+def test_json_output_has_the_result_of_one_clip(run_vmafx: Run, score_clips: Path) -> None:
     one = json.loads(run_vmafx("score", "reference.mkv", "poor.mp4", "--json").stdout)
     assert 0 < one["score"] < 80
     assert one["score"] == one["features"]["vmaf"]["mean"]
     assert one["features"]["vmaf"]["percentiles"].keys() >= {"p1", "p5", "p50", "p95", "p99"}
     assert one["reference"]["digest"].startswith("sha256:")
     assert (one["frames"], one["distorted"]["codec"], one["engine"]["libvmaf"]) == (12, "h264", "2.3.0")
+    for side, name in (("reference", "reference.mkv"), ("distorted", "poor.mp4")):
+        clip = one[side]
+        assert clip["bytes"] == (score_clips / name).stat().st_size
+        assert clip["bitrate"] == pytest.approx(clip["bytes"] * 8 * clip["frameRate"] / 12, rel=0.01)
     pooled = json.loads(run_vmafx("score", "reference.mkv", "poor.mp4", "--json", "--pool", "p5").stdout)
     assert pooled["score"] == one["features"]["vmaf"]["percentiles"]["p5"]
+
+
+def test_the_tables_show_size_and_bitrate(run_vmafx: Run) -> None:
+    done = run_vmafx("score", "reference.mkv", "good.mp4", "poor.mp4")
+    assert re.search(r"^ *good\.mp4, [\d.]+ kB, [\d,]+ kbit/s$", done.stdout, re.MULTILINE)
+    ranking = done.stdout.partition("Ranking")[2]
+    assert re.search(r"distorted +┃ +VMAF ┃ +min ┃ +bitrate ┃ +size ┃", ranking)
+    assert re.search(r"poor\.mp4 +│ +[\d.]+ │ +[\d.]+ │ +[\d,]+ kbit/s │ +[\d.]+ kB │", ranking)
+    narrow = run_vmafx("score", "reference.mkv", "good.mp4", "poor.mp4", COLUMNS="60")
+    assert "bitrate" not in narrow.stdout.partition("Ranking")[2]
 
 
 def test_json_output_of_several_clips_is_a_list(run_vmafx: Run) -> None:

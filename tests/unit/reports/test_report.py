@@ -96,7 +96,7 @@ def test_the_page_shows_score_model_speed_notes_and_features() -> None:
     )
     for expected in (
         "87.97", "vmaf_v0.6.1", "120.5 fps", "Two frames were left out.", "abababababab", "frame 2 at 0:00.080",
-        "PSNR Y", "vif_scale0", "mov,mp4", "h264", "master.mov",
+        "PSNR Y", "vif_scale0", "mov,mp4", "h264", "master.mov", "File size 1.25 MB", "Bitrate 2,500 kbit/s",
         "Backend cuda", "Engine libvmaf 3.0.0, ffmpeg 7.1", "Decoder PyAV 18.1.0, libavcodec 62.28.102",
     ):  # fmt: skip
         assert expected in text, expected
@@ -131,6 +131,16 @@ def test_several_clips_have_an_overview_with_links() -> None:
     first = [line["data-name"] for line in page.all("i")][:3]
     assert first == [report.result.distorted.uri for report in reports]  # file names are not unique
     assert "#clip-1" not in html(reports[:1])
+
+
+def test_size_and_bitrate_stand_beside_each_score() -> None:
+    reports = [make_report(size=2_000_000, bitrate=4e6), make_report(size=0, bitrate=None, distorted="b.mp4")]
+    text = " ".join(Page(html(reports)).text)
+    assert "Distorted clip Score Bitrate File size" in text
+    assert "a.mp4 87.97 4,000 kbit/s 2 MB 87.97" in text
+    assert "b.mp4 87.97 \N{EN DASH} \N{EN DASH} 87.97" in text
+    assert "1080 · yuv420p · 25 fps · 2 MB · 4,000 kbit/s" in text
+    assert "File size unknown unknown Bitrate unknown unknown" in text
 
 
 @pytest.mark.parametrize(

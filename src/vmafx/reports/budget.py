@@ -15,8 +15,10 @@ NAMES = 10  # per character of the URIs of a clip and its reference, which occur
 SMALL_CHART, SMALL_POINT = 1_000, 27
 LARGE_POINT = 50  # drawn in three widths
 DETAIL_POINT = 13  # only a value, for the zoom
+RATE_POINT = 1_700  # of the chart of rates and qualities, drawn in three widths
 
 MAX_SECTIONS = 30  # with more clips, readers use the overview
+MAX_RATES = 60  # clips in a chart of rates and qualities; the scores of more would cover each other
 LARGE_FACTOR = 4  # points of a large chart's curve, as a multiple of a small chart's
 MIN_POINTS = 40
 MAX_POINTS, MAX_SMALL_POINTS = 1500, 300  # more cannot be distinguished on a screen
@@ -30,6 +32,7 @@ class Budget(msgspec.Struct, frozen=True):
     elementary: bool  # charts for the elementary features of VMAF
     sections: int  # clips with their own section
     gauges: bool = True  # gauges in the rows of the overview
+    rates: bool = True  # the chart of rates and qualities
     detail: int = MIN_POINTS  # values per curve of a large chart, which a zoom shows
 
 
@@ -42,7 +45,15 @@ def page_budget(reports: Sequence[Report]) -> Budget:
     longest = max(len(report.result.distorted.uri) + len(report.result.reference.uri) for report in reports)
     sections, gauges = _sections(len(reports), NAMES * longest)
     if sections < len(reports):
-        return Budget(MIN_POINTS, MIN_POINTS, extras=False, elementary=False, sections=sections, gauges=gauges)
+        return Budget(
+            MIN_POINTS,
+            MIN_POINTS,
+            extras=False,
+            elementary=False,
+            sections=sections,
+            gauges=gauges,
+            rates=_rate_chart(len(reports)) > 0,
+        )
     n_extras, n_elementary = (sum(len(columns(report)) for report in reports) for columns in (extras, elementary))
     for draw_extras, draw_elementary in ((True, True), (True, False), (False, False)):
         small_charts = n_extras * draw_extras + n_elementary * draw_elementary
@@ -68,7 +79,7 @@ def _sections(clips: int, names: int) -> tuple[int, bool]:
     """The number of clips with a section, and whether the rows of the overview have gauges."""
     gauges = clips * (ROW + names) < PAGE // 2
     rows = 0 if clips <= MAX_SECTIONS else clips * (names // 2 + (ROW if gauges else ROW_WITHOUT_GAUGE))
-    room = (PAGE - rows) // (CLIP + names + 2 * LARGE_POINT * MIN_POINTS)
+    room = (PAGE - rows - _rate_chart(clips)) // (CLIP + names + 2 * LARGE_POINT * MIN_POINTS)
     return min(clips, MAX_SECTIONS, max(room, 1)), gauges
 
 
@@ -83,4 +94,9 @@ def _large_curves(clips: int) -> int:
 
 def _free(clips: int, small_charts: int, names: int) -> int:
     """The bytes that are left for points."""
-    return PAGE - (CLIP + names) * clips - SMALL_CHART * small_charts
+    return PAGE - (CLIP + names) * clips - SMALL_CHART * small_charts - _rate_chart(clips)
+
+
+def _rate_chart(clips: int) -> int:
+    """The bytes of the chart of rates and qualities."""
+    return RATE_POINT * clips if 1 < clips <= MAX_RATES else 0

@@ -10,7 +10,14 @@ from vmafx.reports import formatting
 from vmafx.reports.budget import Budget, page_budget
 from vmafx.reports.charts import draw, figure, gauge, legend, swatch
 from vmafx.reports.markup import Html, tag
-from vmafx.reports.score_charts import clips_chart, downsampling_note
+from vmafx.reports.score_charts import (
+    RATE_SUBTITLE,
+    RATE_TITLE,
+    clips_chart,
+    downsampling_note,
+    rate_chart,
+    rate_points,
+)
 from vmafx.reports.section import section
 from vmafx.scoring.result import FramePair, Report
 
@@ -40,13 +47,17 @@ def _title(reports: Sequence[Report], names: Sequence[str]) -> str:
 
 
 def _overview(reports: Sequence[Report], names: Sequence[str], anchors: Mapping[int, str], budget: Budget) -> Html:
-    """A table of all clips, and the curves of those that have a section; `anchors` are the sections by clip index."""
+    """A table of all clips, their rates and qualities, and the curves of those that have a section.
+
+    `anchors` are the sections by clip index.
+    """
     references = {report.result.reference.uri for report in reports}
     reference = f"Reference: {formatting.name(references.pop())}" if len(references) == 1 else ""
     return tag(
         "section",
         tag("header", tag("h2", f"{len(reports)} clips"), tag("p", tag("bdi", reference), class_="against")),
         tag("div", _overview_table(reports, names, anchors, budget), class_="panel"),
+        _rate_quality(reports, names) if budget.rates else None,
         _curves([reports[index] for index in anchors], [names[index] for index in anchors], budget),
         _omitted_clips_note(len(reports), len(anchors)),
         id="overview",
@@ -81,6 +92,14 @@ def _overview_row(report: Report, name: str, anchor: str | None, colour: int | N
         *cells,
         tag("td", gauge(result.score, vmaf, ticks=False), class_="spread") if gauges else None,
     )
+
+
+def _rate_quality(reports: Sequence[Report], names: Sequence[str]) -> Html | None:
+    points = rate_points(reports, names)
+    if not points:
+        return None
+    chart = rate_chart(points)
+    return figure(RATE_TITLE, tag("div", draw(chart), legend(chart.codecs)), f"{RATE_SUBTITLE}.")
 
 
 def _curves(reports: Sequence[Report], names: Sequence[str], budget: Budget) -> Html:

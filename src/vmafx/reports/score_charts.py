@@ -1,11 +1,15 @@
-"""The charts of scored clips: VMAF per frame of one clip and of several."""
+"""The charts of scored clips: VMAF per frame of one clip and of several, and VMAF against bitrate."""
 
 from collections.abc import Sequence
 
 from vmafx.reports import formatting
-from vmafx.reports.charts import ChartLine, FrameChart
+from vmafx.reports.charts import ChartLine, FrameChart, RateChart, RatePoint
 from vmafx.reports.curves import Curve, downsample
 from vmafx.scoring.result import FramePair, Report, ScoreResult
+
+RATE_TITLE = "Rate and quality"
+RATE_SUBTITLE = "VMAF against bitrate in kbit/s; up and to the left is better"
+MAX_NAME = 60  # characters of a clip's name in a tooltip
 
 
 def clip_chart(report: Report, pictures: Sequence[FramePair], points: int, detail: int = 0) -> FrameChart:
@@ -39,6 +43,33 @@ def clips_chart(reports: Sequence[Report], names: Sequence[str], points: int, de
         ],
         rate=rates.pop() if len(rates) == 1 else None,
     )
+
+
+def rate_points(reports: Sequence[Report], names: Sequence[str]) -> list[RatePoint]:
+    """Bitrate and score of each clip whose bitrate is known.
+
+    Empty if there are fewer than two, or if the clips were not compared with one reference in one way.
+    """
+    ways = {(one.result.reference.digest, one.result.model, one.result.pooling) for one in reports}
+    points = [
+        RatePoint(_short(name), clip.codec, clip.bitrate / 1000, report.result.score)
+        for report, name in zip(reports, names, strict=True)
+        if (clip := report.result.distorted).bitrate
+    ]
+    return points if len(ways) == 1 and len(points) > 1 else []
+
+
+def rate_chart(points: Sequence[RatePoint]) -> RateChart:
+    low, high = min(points, key=lambda one: one.vmaf), max(points, key=lambda one: one.vmaf)
+    label = (
+        f"VMAF against bitrate of {len(points)} encodes, from {low.vmaf:.1f} ({low.name}, {low.kbits:,.0f} kbit/s) "
+        f"to {high.vmaf:.1f} ({high.name}, {high.kbits:,.0f} kbit/s); the table lists all"
+    )
+    return RateChart(label=label, points=points)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
 
 
 def _line(report: Report, name: str, index: int, points: int, detail: int) -> ChartLine:

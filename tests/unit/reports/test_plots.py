@@ -142,7 +142,7 @@ def test_a_page_of_many_charts_has_unique_ids_and_no_references() -> None:
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert sorted(ids) == ["clip-1", "clip-2", "clip-3", "overview", "theme"]
     drawn = charts(text)
-    assert len(drawn) == 3 + 3 * (3 + 1 + 4)
+    assert len(drawn) == 3 + 3 + 3 * (3 + 1 + 4)
     assert {part.tag for chart in drawn for part in chart.iter()} == {"svg", "g", "path", "text", "title"}
     for chart in drawn:
         assert chart.attrib["role"] == "img"

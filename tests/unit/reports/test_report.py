@@ -143,6 +143,46 @@ def test_size_and_bitrate_stand_beside_each_score() -> None:
     assert "File size unknown unknown Bitrate unknown unknown" in text
 
 
+LADDER = [
+    make_report([70.0] * 4, distorted="low.mp4", bitrate=500e3), make_report([90.0] * 4, distorted="a.mp4", bitrate=2e6),
+    make_report([93.0] * 4, distorted="b.webm", codec="vp9", bitrate=1.5e6),
+    make_report([99.0] * 4, distorted="c.yuv", codec="rawvideo", bitrate=None),
+]  # fmt: skip
+
+
+def test_several_clips_of_one_reference_have_a_rate_quality_curve() -> None:
+    text = html(LADDER)
+    drawn = [chart for chart in charts(text) if chart.attrib["aria-label"].startswith("VMAF against bitrate")]
+    assert [chart.attrib["class"] for chart in drawn] == ["wide", "medium", "narrow"]
+    for chart in drawn:
+        assert {title.text for title in chart.iter("title")} == {
+            "low.mp4: VMAF 70.00 at 500 kbit/s", "a.mp4: VMAF 90.00 at 2,000 kbit/s", "b.webm: VMAF 93.00 at 1,500 kbit/s"
+        }  # fmt: skip
+        (line,) = [path for path in chart.iter("path") if "stroke-width:2.5" in path.attrib["style"]]
+        assert "stroke:var(--c0)" in line.attrib["style"]  # of the two with h264
+    assert text.count("up and to the left is better") == 1
+
+
+OTHER_REFERENCE = msgspec.structs.replace(
+    LADDER[1].result, reference=msgspec.structs.replace(LADDER[1].result.reference, digest="cd" * 32)
+)
+
+
+@pytest.mark.parametrize(
+    "reports",
+    [
+        LADDER[:1],
+        [LADDER[0], LADDER[3]],
+        [LADDER[0], msgspec.structs.replace(LADDER[1], result=OTHER_REFERENCE)],
+        [LADDER[0], make_report(model="other", distorted="o.mp4")],
+        LADDER * 16,
+    ],
+    ids=["one clip", "one bitrate", "two references", "two models", "too many"],
+)
+def test_clips_that_do_not_compare_have_no_rate_quality_curve(reports: list[Report]) -> None:
+    assert "VMAF against bitrate" not in html(reports)
+
+
 @pytest.mark.parametrize(
     "report",
     [
@@ -223,7 +263,7 @@ def test_with_many_clips_charts_of_other_features_are_omitted() -> None:
     assert (few.elementary, few.extras, several.elementary, several.extras) == (True, True, False, True)
 
 
-@pytest.mark.parametrize(("clips", "gauges"), [(31, True), (120, True), (900, False)])
+@pytest.mark.parametrize(("clips", "gauges"), [(31, True), (60, True), (120, True), (900, False)])
 def test_with_very_many_clips_only_the_worst_have_sections(clips: int, gauges: bool) -> None:
     """22 features each; 31 clips take 0.7 MB."""
     clip = long_clip(300)

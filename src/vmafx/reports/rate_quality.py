@@ -29,7 +29,7 @@ def rate_quality_html(points: Sequence[RatePoint], reference: str) -> str:
 def rate_quality_png(points: Sequence[RatePoint]) -> bytes:
     from vmafx.reports import plots  # noqa: PLC0415 - matplotlib takes 0.6 s and 50 MB
 
-    return plots.png(rate_chart(points), RATE_TITLE, RATE_SUBTITLE)
+    return plots.picture(rate_chart(points), RATE_TITLE, RATE_SUBTITLE, "png")
 
 
 def _table(points: Sequence[RatePoint]) -> Html:

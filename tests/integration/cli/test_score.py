@@ -238,6 +238,24 @@ def test_reports_are_written_as_html_json_and_csv(run_vmafx: Run, score_clips: P
     assert [float(row["vmaf"]) for row in rows] == [*reports[0]["perFrame"]["vmaf"], *reports[1]["perFrame"]["vmaf"]]
 
 
+def test_charts_are_written_as_svg_and_png(run_vmafx: Run, score_clips: Path) -> None:
+    names = ["curve.svg", "curve.png", "ladder.rate-quality.svg"]
+    flags = [part for name in names for part in ("--report", name)]
+    done = run_vmafx("score", "reference.mkv", "good.mp4", "poor.mp4", *flags)
+    assert (done.returncode, done.stderr.splitlines()) == (0, [f"wrote {name}" for name in names])
+    curve, picture, rates = ((score_clips / name).read_bytes() for name in names)
+    assert b"VMAF of 2 clips" in curve
+    assert picture.startswith(b"\x89PNG")
+    assert b"Rate and quality" in rates
+    alone = run_vmafx("score", "reference.mkv", "good.mp4", "--report", "one.rate-quality.png")
+    assert (alone.returncode, alone.stderr) == (
+        2,
+        "error: options: a rate-quality chart needs two or more distorted clips of one reference, with known bitrates,"
+        " scored in the same way\n",
+    )
+    assert "VMAF" in alone.stdout
+
+
 def test_environment_variables_set_models_reports_and_threads(
     run_vmafx: Run, score_clips: Path, tmp_path: Path
 ) -> None:

@@ -368,14 +368,30 @@ def test_csv_has_the_frames_of_every_block() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extension", "start"), [(".html", b"<!DOCTYPE html>"), (".JSON", b"{"), (".csv", b"frame,vmaf")]
-)
+    ("extension", "start"),
+    [
+        (".html", b"<!DOCTYPE html>"), (".JSON", b"{"), (".csv", b"frame,vmaf"), (".svg", b"<?xml"), (".PNG", b"\x89PNG"),
+        (".v1.svg", b"<?xml"),
+    ],
+)  # fmt: skip
 def test_the_extension_selects_the_format(tmp_path: Path, extension: str, start: bytes) -> None:
     path = tmp_path / f"report{extension}"
     for _ in range(2):  # the second replaces the first
         write_report(path, [make_report()], {})
         assert path.read_bytes().startswith(start)
         assert os.listdir(tmp_path) == [path.name]  # noqa: PTH208 - including hidden files
+
+
+def test_the_ending_selects_the_chart(tmp_path: Path) -> None:
+    curve, rates = tmp_path / "a.svg", tmp_path / "a.rate-quality.svg"
+    for path in (curve, rates):
+        write_report(path, LADDER)
+    assert b"VMAF of 4 clips" in curve.read_bytes()
+    assert b"up and to the left is better" in rates.read_bytes()
+    rates.unlink()
+    with pytest.raises(BadInput, match="a rate-quality chart needs two or more"):
+        write_report(rates, LADDER[:1])
+    assert not rates.exists()
 
 
 def test_a_report_has_the_permissions_of_a_new_file(tmp_path: Path) -> None:
@@ -391,7 +407,7 @@ def test_an_unwritable_path_is_rejected_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "folder.html").mkdir()
     (tmp_path / "file").touch()
     for path, reason in (
-        (tmp_path / "report.pdf", r"must end in \.html, \.json or \.csv"),
+        (tmp_path / "report.pdf", r"must end in \.html, \.json or \.csv, or for a chart in \.svg or \.png"),
         (tmp_path / "report", "must end in"),
         (tmp_path / "missing" / "report.html", "missing does not exist"),
         (tmp_path / "file" / "report.html", "file does not exist"),

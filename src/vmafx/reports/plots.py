@@ -46,6 +46,7 @@ DIGIT_WIDTH = 0.64  # as a fraction of the font size
 PICTURE, PICTURE_SCALE = Size("picture", 960, 560, 14), 2
 STACKED = Size("picture", 960, 720, 14)
 HEADER, MARGIN = 104, 20  # of a picture
+MAX_SUBTITLE = 100  # characters
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 
@@ -151,7 +152,7 @@ def _frame_picture(chart: FrameChart, title: str, subtitle: str, kind: Literal["
 def _titles(axes: Axes, size: Size, title: str, subtitle: str) -> None:
     left = axes.get_position().x0
     axes.figure.text(left, 1 - 42 / size.height, drawable(title), fontsize=19, weight="bold")
-    axes.figure.text(left, 1 - 70 / size.height, drawable(subtitle), color=colours()["muted"])
+    axes.figure.text(left, 1 - 70 / size.height, drawable(subtitle, MAX_SUBTITLE), color=colours()["muted"])
 
 
 def stacked(charts: Mapping[str, FrameChart], title: str, subtitle: str, kind: Literal["png", "svg"]) -> bytes:

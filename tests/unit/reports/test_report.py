@@ -72,14 +72,22 @@ def test_the_page_is_self_contained(count: int) -> None:
     assert not re.search(r"url\(|@import|\bfetch\(|XMLHttpRequest|\bimport\b", text)
 
 
-def test_the_content_security_policy_allows_only_page_js() -> None:
+def test_the_content_security_policy_allows_only_the_style_sheet_and_the_script_of_the_page() -> None:
     text = html([make_report()])
     policy = next(meta["content"] for meta in Page(text).all("meta") if "http-equiv" in meta)
-    script = re.search(r"<script>(.*)</script>", text, re.DOTALL)
-    assert script is not None
-    digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
-    assert f"script-src 'sha256-{digest}'" in policy
-    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:; ")
+    digests = {}
+    for name in ("style", "script"):
+        (content,) = re.findall(f"<{name}>(.*?)</{name}>", text, re.DOTALL)
+        digests[name] = f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+    assert policy.split("; ") == [
+        "default-src 'none'",
+        f"style-src-elem {digests['style']}",
+        "style-src-attr 'unsafe-inline'",
+        "img-src data:",
+        f"script-src {digests['script']}",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
 
 
 def test_the_page_shows_score_model_speed_notes_and_features() -> None:

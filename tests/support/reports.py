@@ -37,9 +37,13 @@ def make_report(
     numbers: list[int] | None = None,
     rate: float | None = 25.0,
     extras: Mapping[str, list[float]] = {},
+    codec: str = "h264",
+    size: int = 1_250_000,
+    bitrate: float | None = 2_500_000,
 ) -> Report:
     def clip(uri: str) -> ClipFacts:
-        return ClipFacts(uri, "ab" * 32, "mov,mp4", "h264", 1920, 1080, "yuv420p", len(vmaf), rate)
+        frames = len(vmaf)
+        return ClipFacts(uri, "ab" * 32, "mov,mp4", codec, 1920, 1080, "yuv420p", frames, rate, size, bitrate)
 
     values = {"vmaf": vmaf, **extras}
     result = ScoreResult(

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from vmafx.reports import formatting
 from vmafx.reports.budget import Budget
 from vmafx.reports.charts import SMALL, ChartLine, FrameChart, draw, figure, gauge, histogram
-from vmafx.reports.curves import Curve, downsample
+from vmafx.reports.curves import downsample
 from vmafx.reports.features import elementary, extras, feature_info, is_elementary
 from vmafx.reports.markup import Html, join, tag
+from vmafx.reports.score_charts import clip_chart, downsampling_note, frame_rate
 from vmafx.scoring.result import ClipFacts, FeatureStatistics, FramePair, Report, ScoreResult
 
 
@@ -19,7 +20,7 @@ def section(report: Report, name: str, anchor: str, pictures: Sequence[FramePair
         tag("header", tag("h2", tag("bdi", name)), _clip_lines(result)),
         _notes(result.notes),
         tag("div", _score(report), _key_figures(report), _scoring_facts(result), class_="hero panel"),
-        _curve(report, pictures, budget.points),
+        _curve(report, pictures, budget),
         tag("div", _histogram(report), _statistics(result, "Statistics", _main_features(result)), class_="pair"),
         _extra_charts(report, budget),
         _worst_frames(result, pictures),
@@ -42,9 +43,8 @@ def _clip_lines(result: ScoreResult) -> Html:
 
 def _clip_summary(clip: ClipFacts, name: str | None) -> str:
     rate = f"{formatting.rate(clip.frameRate)} fps" if clip.frameRate else None
-    return " · ".join(
-        filter(None, (name, clip.codec, formatting.size(clip.width, clip.height), clip.pixelFormat, rate))
-    )
+    frames = (formatting.size(clip.width, clip.height), clip.pixelFormat, rate)
+    return " · ".join(filter(None, (name, clip.codec, *frames, clip.file_size, clip.kbits)))
 
 
 def _notes(notes: Sequence[str]) -> Html | None:
@@ -101,26 +101,10 @@ def _scoring_facts(result: ScoreResult) -> Html:
     return tag("dl", *pairs, class_="facts")
 
 
-def _curve(report: Report, pictures: Sequence[FramePair], points: int) -> Html:
-    result, curve = report.result, downsample(report.numbers, report.values["vmaf"], points)
-    vmaf = result.features["vmaf"]
-    levels = {"mean": vmaf.mean, "p5": vmaf.percentiles["p5"]}
-    chart = FrameChart(
-        label=f"VMAF per frame, {formatting.number(vmaf.min)} to {formatting.number(vmaf.max)}, mean {vmaf.mean:.2f}",
-        first=report.numbers[0],
-        last=report.numbers[-1],
-        lines=[ChartLine("VMAF", curve)],
-        rate=frame_rate(result),
-        levels=levels if len(report.numbers) > 1 else {},
-        dots=[(picture.frame, picture.score) for picture in pictures],
-    )
-    notes = [downsampling_note(curve)] if curve.buckets else []
-    notes += ["Dots: the worst frames, shown below."] if pictures else []
-    return figure("VMAF per frame", draw(chart), " ".join(notes))
-
-
-def downsampling_note(curve: Curve) -> str:
-    return f"Line: mean of every {curve.bucket_size} frames. Band: minimum to maximum of these frames."
+def _curve(report: Report, pictures: Sequence[FramePair], budget: Budget) -> Html:
+    chart = clip_chart(report, pictures, budget.points, budget.detail)
+    dots = "Dots: the worst frames, shown below." if pictures else ""
+    return figure("VMAF per frame", draw(chart), " ".join(filter(None, (downsampling_note(chart), dots))))
 
 
 def _histogram(report: Report) -> Html:
@@ -193,6 +177,7 @@ def _omitted_charts_note() -> Html:
 
 
 def _worst_frames(result: ScoreResult, pictures: Sequence[FramePair]) -> Html | None:
+    """The pairs, one below the other; frames.js shows one at a time."""
     if not pictures:
         return None
     heads = tag("p", tag("span", "Reference"), tag("span", "Distorted"), class_="sides", aria_hidden="true")
@@ -208,7 +193,7 @@ def _frame_pair(result: ScoreResult, picture: FramePair) -> Html:
         for side, data in (("Reference", picture.reference), ("Distorted", picture.distorted))
     )  # fmt: skip
     caption = tag("figcaption", tag("b", formatting.number(picture.score)), f" {position}")
-    return tag("figure", caption, *images)
+    return tag("figure", caption, *images, data_frame=picture.frame)
 
 
 def _clip_table(result: ScoreResult) -> Html:
@@ -220,6 +205,8 @@ def _clip_table(result: ScoreResult) -> Html:
         *(_clip_row(name, expected[name], actual[name], differ=expected[name] != actual[name]) for name in expected),
         _clip_row("Demuxer", reference.container, distorted.container),
         _clip_row("Codec", reference.codec, distorted.codec),
+        _clip_row("File size", reference.file_size or "unknown", distorted.file_size or "unknown"),
+        _clip_row("Bitrate", reference.kbits or "unknown", distorted.kbits or "unknown"),
         _clip_row("SHA-256", _digest(reference), _digest(distorted)),
     ]
     heads = (tag("th", name, scope="col") for name in ("", "Reference", "Distorted"))
@@ -257,11 +244,6 @@ def _elementary_features(report: Report, budget: Budget) -> Html | None:
         tag("summary", f"Elementary features of VMAF ({len(columns)})"),
         tag("div", *content, class_="stack"),
     )
-
-
-def frame_rate(result: ScoreResult) -> float | None:
-    """The frame rate for times on the page: frame numbers are those of the reference."""
-    return result.reference.frameRate or result.distorted.frameRate
 
 
 def _frame_and_time(result: ScoreResult, frame: int) -> str:

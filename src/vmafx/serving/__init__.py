@@ -5,6 +5,7 @@ It scores with vmafx.scoring, serves with vmafx.http and draws with vmafx.report
     main.py      the process: components, probes, start and stop
     settings.py  flags and variables
     site.py      the HTTP routes
+    page.py      the page at `/`
     views.py     jobs as JSON
     request.py   what a client asks for, from JSON or a form
     callers.py   who calls, and whose jobs a caller sees

@@ -34,6 +34,7 @@ from vmafx.serving.callers import Callers
 from vmafx.serving.jobs import JobRegistry
 from vmafx.serving.metrics import ServingMetrics
 from vmafx.serving.models import ServedModels
+from vmafx.serving.page import page_routes
 from vmafx.serving.results import ResultStore
 from vmafx.serving.service import Limits, Parts, ScoringService
 from vmafx.serving.settings import ABOUT, PROGRAM, ServeSettings
@@ -96,7 +97,7 @@ async def _serve(
         "/metrics": metrics_response(metrics.registry),
     }
     site = Site(
-        routes=ScoringSite(service, callers, uploads, settings.wait).routes(),
+        routes=[*ScoringSite(service, callers, uploads, settings.wait).routes(), *page_routes()],
         probes=probes,
         not_found=NOT_FOUND,
         hosts=HostPolicy(settings.hosts, "--hosts"),

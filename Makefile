@@ -36,6 +36,7 @@ demo-serve: setup ## serve scores and the page on this machine, with two clips t
 
 # Each pytest process has its own control plane. A test file runs in one process, in file order: the quick ones last.
 test: setup ## run all tests against real API servers (ARGS="-n 0 -x tests/unit" selects some, in one process)
+	@$(BIN)/python -m tests.support.browser
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m tests.support.gateway.build
 	@$(BIN)/python -m tests.support.registry

@@ -1,6 +1,7 @@
 // Curves: values under the pointer and by keyboard, and a zoom that is drawn from the values in the page.
 const MIN_POINTS = 4; // in the smallest range that can be shown
 const DRAG = 6; // pixels from which on a press is a selection
+const ROUNDING = 1e-6; // frames
 
 const clock = (seconds, decimals) => {
   const ticks = Math.round(seconds * 10 ** decimals);
@@ -76,7 +77,7 @@ class CurveChart {
   get zoomed() { return this.span() < this.span(this.whole); }
   across(frame) { return (frame - this.range.from) / this.span(); }
   up(value) { return (value - this.values.low) / (this.values.high - this.values.low); }
-  visible(frame) { return frame >= this.range.from && frame <= this.range.to; }
+  visible(frame) { return frame >= this.range.from - ROUNDING && frame <= this.range.to + ROUNDING; }
 
   // In a drawing, the curves have the colours of lines, and the labels of the frame axis are below the plot area.
   markMovingParts() {
@@ -184,8 +185,7 @@ class CurveChart {
   // The index of the frame of a line that is nearest to `wanted` and visible; null if there is none.
   visibleIndex(line, wanted) {
     let index = nearest(line.frames, wanted);
-    if (line.frames[index] < this.range.from) index += 1;
-    if (line.frames[index] > this.range.to) index -= 1;
+    if (!this.visible(line.frames[index])) index += line.frames[index] < this.range.from ? 1 : -1;
     return this.visible(line.frames[index]) ? index : null;
   }
 
@@ -226,7 +226,7 @@ class CurveChart {
     this.range = span < this.span(this.whole) ? { from: start, to: start + span } : this.whole;
     this.draw();
     if (this.status) {
-      const [first, last] = [Math.ceil(this.range.from), Math.floor(this.range.to)].map(grouped);
+      const [first, last] = [Math.ceil(this.range.from - ROUNDING), Math.floor(this.range.to + ROUNDING)].map(grouped);
       this.status.textContent = this.zoomed ? `frames ${first} to ${last}` : "";
       for (const node of [this.out, this.reset]) node.setAttribute("aria-disabled", String(!this.zoomed));
     }

@@ -51,7 +51,8 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest.fixture(scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory, clips: Clips) -> AsyncIterator[str]:
-    async with scoring_server(tmp_path_factory.mktemp("server"), VMAFX_MEDIA_ROOTS=str(clips.folder)) as url:
+    folder = tmp_path_factory.mktemp("server")
+    async with scoring_server(folder, "--parallel", "1", VMAFX_MEDIA_ROOTS=str(clips.folder)) as url:
         yield url
 
 

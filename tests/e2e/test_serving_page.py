@@ -417,3 +417,8 @@ async def test_a_server_with_keys_asks_for_one(browser: Browser, clips: Clips, t
         await page.click("#report")
         await expect(page.locator(".hero .score strong")).to_have_text(f"{score:.2f}")
         assert all("401 (Unauthorized)" in message for message in opened.messages)
+        async with open_page(browser, page.url) as fresh:  # as somebody else who gets the link
+            await expect(fresh.page.get_by_label("API key or token")).to_be_focused()
+            await fresh.page.keyboard.type(f"{KEY}\n")
+            await expect(fresh.page.locator(".hero .score strong")).to_have_text(f"{score:.2f}")
+            assert fresh.page.url == page.url

@@ -6,7 +6,7 @@ It calls the same routes as every other client, so it needs no credentials itsel
 from importlib import resources
 
 from vmafx.http.request import HttpRequest
-from vmafx.http.responses import Response, static_response
+from vmafx.http.responses import TEXT, Response, static_response
 from vmafx.http.server import HttpRoute
 
 TYPES = {
@@ -36,6 +36,14 @@ HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer"}
 
 def page_routes() -> list[HttpRoute]:
     return [_route(path, file) for path, file in FILES.items()]
+
+
+def sign_in_response(key: str) -> Response:
+    """Leads from the address of a report to the page, which has or asks for credentials, and then opens the report.
+
+    Browsers do not send the cookie of a session when a user follows a link from another site.
+    """
+    return Response(303, TEXT, b"", {"Location": f"/#result-{key}"})
 
 
 def _route(path: str, file: str) -> HttpRoute:

@@ -25,6 +25,7 @@ from vmafx.http.responses import (
 from vmafx.http.server import HttpRoute
 from vmafx.serving.callers import Callers, ServedCaller
 from vmafx.serving.job import ServedJob
+from vmafx.serving.page import sign_in_response
 from vmafx.serving.request import receive
 from vmafx.serving.service import ScoringService
 from vmafx.serving.views import JobList, encode, job_path, job_view
@@ -169,10 +170,14 @@ class ScoringSite:
         return Response(200, REPORT_TYPES[kind], await self._render(key, kind), headers)
 
     async def _get_page(self, request: HttpRequest) -> Response:
-        await self._identify(request)
-        return Response(
-            200, REPORT_TYPES["html"], await self._render(request.parameters["key"], "html"), REPORT_HEADERS
-        )
+        key = request.parameters["key"]
+        try:
+            await self._identify(request)
+        except StatusError as error:
+            if error.code == "UNAUTHENTICATED" and "text/html" in request.headers.get("Accept", ""):
+                return sign_in_response(key)
+            raise
+        return Response(200, REPORT_TYPES["html"], await self._render(key, "html"), REPORT_HEADERS)
 
     async def _render(self, key: str, kind: str) -> bytes:
         if kind != "html":

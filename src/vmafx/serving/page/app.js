@@ -352,8 +352,19 @@
       }
     });
   };
+  // A report whose address was opened without credentials.
+  const openReport = async (key) => {
+    try {
+      await request(`/v1/results/${key}`);
+      location.replace(`/results/${key}`);
+    } catch (problem) {
+      showProblem({ title: "The report cannot be opened", ...problem });
+    }
+  };
   // Shows the job that the address names, unless an upload is shown.
   const followAddress = () => {
+    const report = /^#result-([0-9a-f]{64})$/.exec(location.hash);
+    if (report) openReport(report[1]);
     const found = /^#job-([0-9a-f]{32})$/.exec(location.hash);
     if (!found || upload) return;
     if (found[1] !== shown) {

@@ -1,4 +1,4 @@
-"""Reports as HTML, JSON or CSV files, and their charts as SVG or PNG; the ending of the file name selects the format."""
+"""Reports as HTML, JSON or CSV files, and charts as SVG or PNG; the ending of the file name selects the format."""
 
 import csv
 import io

@@ -74,10 +74,14 @@ class ReceivedRequest(msgspec.Struct, frozen=True):
     files: dict[str, UploadedFile]
 
 
+def media_type(request: HttpRequest) -> str:
+    return request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
 @asynccontextmanager
 async def receive(request: HttpRequest, limits: UploadLimits) -> AsyncIterator[ReceivedRequest]:
     """Read the body of a request to score. Raises StatusError if it is malformed."""
-    if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != FORM:
+    if media_type(request) != FORM:
         yield ReceivedRequest(_parse(await request.json(), {}), {})
         return
     async with receive_form(request, limits) as form:
@@ -90,7 +94,11 @@ async def receive(request: HttpRequest, limits: UploadLimits) -> AsyncIterator[R
         spec = strict_json.loads(form.fields[SPEC].encode()) if form.fields.get(SPEC) else {}
         for name in CLIPS:
             if name in form.fields:
+                if name in spec:
+                    raise StatusError("INVALID_ARGUMENT", f"{name} is given twice: as a part, and in {SPEC}")
                 spec[name] = form.fields[name]
+            elif name in form.files and not form.files[name].size:
+                raise StatusError("INVALID_ARGUMENT", f"the file of {name} is empty; choose a clip")
         yield ReceivedRequest(_parse(spec, form.files), form.files)
 
 
@@ -116,4 +124,3 @@ def _parse_size(text: str) -> tuple[int, int] | None:
     except msgspec.ValidationError:
         pass
     raise BadInput("options", f"size must be WIDTHxHEIGHT, such as 1920x1080, not {text[:20]!r}")
-

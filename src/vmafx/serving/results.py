@@ -3,10 +3,11 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import msgspec
 
+from vmafx.api.fields import doc
 from vmafx.http.errors import StatusError
 from vmafx.scoring.cache import ResultCache
 from vmafx.scoring.result import FramePair, Report, ScoreResult
@@ -26,6 +27,12 @@ def result_links(key: str) -> dict[str, str]:
         "json": f"/v1/results/{key}/report.json",
         "csv": f"/v1/results/{key}/report.csv",
     }
+
+
+class ScoreAnswer(ScoreResult, frozen=True, kw_only=True):
+    """The score of one distorted clip, how it was computed, and where its reports are."""
+
+    links: Annotated[dict[str, str], doc("Paths: self, page (to link to), and the reports html, json and csv.")] = {}
 
 
 class ResultStore:
@@ -63,8 +70,7 @@ class ResultStore:
                 distorted=msgspec.structs.replace(result.distorted, uri=record.clip_name("distorted")),
             )
         shown = msgspec.structs.replace(result, model=self._models.shown_name(result.model))
-        document: dict[str, Any] = msgspec.to_builtins(shown)
-        return msgspec.json.encode({**document, "links": result_links(result.key)})
+        return msgspec.json.encode(ScoreAnswer(**msgspec.structs.asdict(shown), links=result_links(result.key)))
 
     async def report(self, key: str) -> Report:
         report = await in_thread(self.cache.get, key)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -47,12 +48,13 @@ class ServeProcess:
             **variables,
         }
         self.key = ""  # sent with each request
+        self.trust: ssl.SSLContext | None = None  # set it for a server with TLS
         self.process: asyncio.subprocess.Process | None = None
 
     async def __aenter__(self) -> Self:
         self.session = aiohttp.ClientSession(
-            f"http://127.0.0.1:{self.port}",
-            connector=aiohttp.TCPConnector(limit=0),
+            f"{'http' if self.trust is None else 'https'}://127.0.0.1:{self.port}",
+            connector=aiohttp.TCPConnector(limit=0, ssl=self.trust or True),
             timeout=aiohttp.ClientTimeout(total=PATIENCE),
             cookie_jar=aiohttp.DummyCookieJar(),
         )

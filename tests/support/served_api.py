@@ -26,6 +26,8 @@ def violations(method: str, path: str, status: int, content_type: str, body: byt
         responses = {"default": openapi.PROBLEM_RESPONSE}
     else:
         responses = operation["responses"]
+    if status == 304:
+        return [] if not body else [f"{method} {path}: 304 has a body"]
     response = responses.get(str(status), responses.get("default"))
     if response is None:
         return [f"{method} {path}: the status {status} is not described"]

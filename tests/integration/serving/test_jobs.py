@@ -90,19 +90,22 @@ async def test_progress_is_reported(server: ServeProcess, clips: Path) -> None:
     ],
 )
 async def test_a_request_says_how_long_it_waits(
-    tmp_path: Path, clips: Path, gate: Held, prefer: str, status: int
+    impatient: ServeProcess, clips: Path, gate: Held, prefer: str, status: int
 ) -> None:
-    async with ServeProcess(tmp_path, "--wait", "0", roots=clips) as server:
-        asked = asyncio.create_task(server.score(gate.uri, clips / "distorted.mp4", prefer=prefer))
-        if status == 200:
-            await eventually(lambda: server_runs(server), "the job runs")
-            gate.release.set()
-        assert (await asked).status == status
+    asked = asyncio.create_task(impatient.score(gate.uri, clips / "distorted.mp4", prefer=prefer))
+    await eventually(lambda: has_metric(impatient, RUNNING, 1), "the job runs")
+    if status == 200:
         gate.release.set()
+    assert (await asked).status == status
+    gate.release.set()
+    await eventually(lambda: has_metric(impatient, RUNNING, 0), "the job has ended")
 
 
-async def server_runs(server: ServeProcess) -> bool:
-    return await server.metric(RUNNING) == 1
+@pytest.fixture(scope="module")
+async def impatient(tmp_path_factory: pytest.TempPathFactory, clips: Path) -> AsyncIterator[ServeProcess]:
+    """A server that does not wait for a score, unless a request asks for it."""
+    async with ServeProcess(tmp_path_factory.mktemp("impatient"), "--wait", "0", roots=clips) as server:
+        yield server
 
 
 @pytest.mark.parametrize("wait", ["soon", "-1", "1" * 10, "٣"])

@@ -65,6 +65,7 @@ async def test_nothing_accepted_is_lost_or_answered_twice(
         assert [job["state"] for job in jobs] == ["succeeded"] * len(jobs)
         results = [(await server.get(job["links"]["result"])).json() for job in jobs]
         assert [result["score"] for result in results] == [job["score"] for job in jobs]
+        await eventually(lambda: is_idle(server), "all jobs have ended")
         # Jobs that nobody was told about may have been scored, too, but none that was answered.
         listed = (await server.get("/v1/jobs?limit=500")).json()["jobs"]
         scored = [job for job in listed if datetime.fromisoformat(job["finishedAt"]) > restarted]
@@ -129,6 +130,11 @@ async def test_a_stopping_server_is_not_ready_and_accepts_nothing_more(
 
 async def runs(server: ServeProcess) -> bool:
     return await server.metric('vmafx_serve_unfinished_jobs{state="running"}') == 1
+
+
+async def is_idle(server: ServeProcess) -> bool:
+    names = [f'vmafx_serve_unfinished_jobs{{state="{state}"}}' for state in ("queued", "running")]
+    return [await server.metric(name) for name in names] == [0, 0]
 
 
 async def is_draining(server: ServeProcess) -> bool:

@@ -105,8 +105,11 @@ async def receive(request: HttpRequest, limits: UploadLimits) -> AsyncIterator[R
 def _parse(body: dict[str, Any], files: dict[str, UploadedFile]) -> ScoreRequest:
     try:
         spec = msgspec.convert(body, ScoreRequest)
+        msgspec.json.encode(spec)  # an unpaired surrogate, which JSON can escape, is no text
     except msgspec.ValidationError as error:
         raise StatusError("INVALID_ARGUMENT", f"the request is not valid: {error}") from None
+    except UnicodeEncodeError:
+        raise StatusError("INVALID_ARGUMENT", "the request is not valid: it has an unpaired surrogate") from None
     for name in CLIPS:
         if bool(getattr(spec, name)) == (name in files):
             problem = "is given twice" if name in files else "is missing; give a URI, or upload a file in a form"

@@ -105,8 +105,8 @@ class JobRegistry:
 
     async def close_files(self, job: ServedJob) -> None:
         files, job.files = job.files, {}
-        for fd in files.values():
-            await in_thread(os.close, fd)  # freeing a large file takes time
+        if files:
+            await in_thread(_close, list(files.values()))  # freeing a large file takes time
 
     async def close(self) -> None:
         """Close the clips of jobs that have not finished; they are on disk."""
@@ -135,6 +135,11 @@ class JobRegistry:
     def _changed(self, job: ServedJob) -> None:
         for watch in self._watches:
             watch.add(job)
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 class _Watch:

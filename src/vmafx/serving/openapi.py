@@ -19,7 +19,7 @@ from vmafx.serving.views import ServedJobList, ServedJobView
 
 TYPES = (ScoreRequest, ScoreAnswer, ServedJobView, ServedJobList, ModelList)
 SCHEMAS = "#/components/schemas/"
-CONTENT_KEYWORDS = ("x-vmafx-", "x-kubernetes-")  # for CRDs only
+CRD_KEYWORDS = ("x-vmafx-", "x-kubernetes-")
 SECURITY = [{"bearer": []}, {"session": []}]
 SECURITY_SCHEMES = {
     "bearer": {
@@ -130,7 +130,7 @@ def _clean(schema: Any) -> Any:
         return [_clean(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {name: _clean(value) for name, value in schema.items() if not name.startswith(CONTENT_KEYWORDS)}
+    kept = {name: _clean(value) for name, value in schema.items() if not name.startswith(CRD_KEYWORDS)}
     if isinstance(kept.get("pattern"), str):
         kept["pattern"] = kept["pattern"].replace("\\Z", "$")
     return kept
@@ -193,12 +193,13 @@ def _job_paths() -> dict[str, Any]:
         "schema": {"type": "integer", "minimum": 0, "maximum": MAX_WAIT, "default": 0},
         "example": 30,
     }
-    page = _json("A page of the caller's jobs, the newest first.", ServedJobList, ServedJobList([DONE], _JOB))
-    page["content"][NDJSON] = {
-        "schema": _ref(ServedJobView),
-        "description": "All jobs, the oldest first, one per line, and each again when it changes.",
-        "example": msgspec.to_builtins(RUNNING),
-    }
+    page = _json(
+        "A page of your jobs, the newest first. As a stream: all jobs, the oldest first, one on each line, and each "
+        "again when it changes.",
+        ServedJobList,
+        ServedJobList([DONE], _JOB),
+    )
+    page["content"][NDJSON] = {"schema": _ref(ServedJobView), "example": msgspec.to_builtins(RUNNING)}
     events = {
         "description": "An event `job` with the job, at once and after each change; the last one is `done`.",
         "headers": RESPONSE_HEADERS,

@@ -11,7 +11,7 @@ import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.support.browser import OpenedPage, open_page, running_browser
-from tests.support.scoring_server import scoring_server
+from tests.support.serve_process import ServeProcess
 from tests.support.video import ffmpeg, lossless, scene
 
 expect.set_options(timeout=60_000)
@@ -52,8 +52,8 @@ async def browser() -> AsyncIterator[Browser]:
 @pytest.fixture(scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory, clips: Clips) -> AsyncIterator[str]:
     folder = tmp_path_factory.mktemp("server")
-    async with scoring_server(folder, "--parallel", "1", VMAFX_MEDIA_ROOTS=str(clips.folder)) as url:
-        yield url
+    async with ServeProcess(folder, "--parallel", "1", roots=clips.folder) as server:
+        yield f"http://127.0.0.1:{server.port}"
 
 
 @pytest.fixture
@@ -396,7 +396,7 @@ async def test_the_policy_blocks_what_is_not_of_the_page(browser: Browser, serve
 async def test_a_server_with_keys_asks_for_one(browser: Browser, clips: Clips, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(f"alice {KEY}\n")
     flags = ("--auth", "keys", "--keys", str(tmp_path / "keys"))
-    async with scoring_server(tmp_path, *flags) as url, open_page(browser, url) as opened:
+    async with ServeProcess(tmp_path, *flags) as server, open_page(browser, f"http://127.0.0.1:{server.port}") as opened:
         page, key = opened.page, opened.page.get_by_label("API key or token")
         await expect(key).to_be_focused()
         assert await opened.violations() == []
@@ -410,7 +410,7 @@ async def test_a_server_with_keys_asks_for_one(browser: Browser, clips: Clips, t
         await start(page)
         score = await read_score(page)
         (cookie,) = await page.context.cookies()
-        assert (cookie["httpOnly"], cookie["sameSite"], cookie["value"]) == (True, "Strict", KEY)
+        assert (cookie["httpOnly"], cookie["sameSite"], cookie["value"]) == (True, "Lax", KEY)
         stored = await page.evaluate("JSON.stringify([localStorage, sessionStorage, document.cookie, location.href])")
         assert KEY not in stored + await page.content()
         assert json.loads(stored)[:3] == [{}, {}, ""]

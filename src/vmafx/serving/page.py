@@ -39,10 +39,7 @@ def page_routes() -> list[HttpRoute]:
 
 
 def sign_in_response(key: str) -> Response:
-    """Leads from the address of a report to the page, which has or asks for credentials, and then opens the report.
-
-    Browsers do not send the cookie of a session when a user follows a link from another site.
-    """
+    """Leads from the address of a report to the page, which asks for credentials and then opens the report."""
     return Response(303, TEXT, b"", {"Location": f"/#result-{key}"})
 
 

@@ -10,7 +10,8 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,6 +40,7 @@ class JobStore:
         self.uploads = self._clips  # uploads arrive as unnamed files of the same file system, to be linked
         self._lock = _lock(folder / "lock")
         self._users: dict[str, set[str]] = {}  # jobs that need a clip, by its digest
+        self._naming = threading.Lock()  # held while clips get or lose their names
 
     def close(self) -> None:
         os.close(self._lock)
@@ -49,9 +51,9 @@ class JobStore:
         for record in records:
             if not record.is_finished:
                 self._add_user(record)
-        for clip in self._clips.iterdir():
-            if clip.name not in self._users:
-                clip.unlink(missing_ok=True)
+        unused = [clip for clip in self._clips.iterdir() if clip.name not in self._users]
+        for path in (*unused, *self._jobs.glob(".*.part")):  # a write that was interrupted
+            path.unlink(missing_ok=True)
         return records
 
     def open_clips(self, record: JobRecord) -> dict[str, int]:
@@ -73,7 +75,8 @@ class JobStore:
         self._add_user(job.record)
         try:
             await in_thread(self._keep, job.record, dict(job.files))
-        except BaseException:
+        except BaseException:  # a thread goes on after a cancellation: the record may be there
+            await self.forget([job.id])
             await self.release_clips(job.record)
             raise
 
@@ -100,18 +103,19 @@ class JobStore:
         if unused:
             await in_thread(self._delete_clips, unused)
 
-    async def forget(self, ids: Iterable[str]) -> None:
-        """Delete the records of finished jobs."""
-        await in_thread(self._forget, list(ids))
+    async def forget(self, ids: Sequence[str]) -> None:
+        """Delete the records of jobs."""
+        await in_thread(self._forget, ids)
 
-    def _forget(self, ids: list[str]) -> None:
+    def _forget(self, ids: Sequence[str]) -> None:
         for one in ids:
             self._path(one).unlink(missing_ok=True)
 
     def _delete_clips(self, digests: list[str]) -> None:
-        for digest in digests:
-            if digest not in self._users:
-                (self._clips / digest).unlink(missing_ok=True)
+        with self._naming:
+            for digest in digests:
+                if digest not in self._users:
+                    (self._clips / digest).unlink(missing_ok=True)
 
     def _add_user(self, record: JobRecord) -> None:
         for clip in record.uploads.values():
@@ -121,16 +125,22 @@ class JobStore:
         os.fsync(fd)
         folder = os.open(self._clips, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=folder)
+            with self._naming:
+                self._name(fd, folder, name)
             os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _name(self, fd: int, folder: int, name: str) -> None:
+        try:
+            # os.link follows this symbolic link only if it is given a folder.
+            os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=folder)
         except FileExistsError:
             pass  # the same content, by its digest
         except OSError as error:
             if error.errno not in _NOT_LINKABLE:
                 raise
             self._copy(fd, name)
-        finally:
-            os.close(folder)
 
     def _copy(self, fd: int, name: str) -> None:
         with open(f"/proc/self/fd/{fd}", "rb") as source:  # noqa: PTH123 - a descriptor

@@ -396,7 +396,8 @@ async def test_the_policy_blocks_what_is_not_of_the_page(browser: Browser, serve
 async def test_a_server_with_keys_asks_for_one(browser: Browser, clips: Clips, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(f"alice {KEY}\n")
     flags = ("--auth", "keys", "--keys", str(tmp_path / "keys"))
-    async with ServeProcess(tmp_path, *flags) as server, open_page(browser, f"http://127.0.0.1:{server.port}") as opened:
+    process = ServeProcess(tmp_path, *flags)
+    async with process, open_page(browser, f"http://127.0.0.1:{process.port}") as opened:
         page, key = opened.page, opened.page.get_by_label("API key or token")
         await expect(key).to_be_focused()
         assert await opened.violations() == []

@@ -90,8 +90,9 @@ async def _serve(
         "/metrics": metrics_response(metrics.registry),
         "/openapi.json": lambda: document,
     }
+    scoring_site = ScoringSite(service, callers, _upload_limits(settings, store), settings.wait)
     site = Site(
-        routes=[*ScoringSite(service, callers, _upload_limits(settings, store), settings.wait).routes(), *page_routes()],
+        routes=[*scoring_site.routes(), *page_routes()],
         probes=probes,
         not_found="no such path; /openapi.json describes all paths",
         hosts=HostPolicy(settings.hosts, "--hosts"),

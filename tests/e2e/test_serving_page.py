@@ -159,7 +159,7 @@ async def test_chosen_clips_are_scored_with_options(opened: OpenedPage, clips: C
     await page.select_option("#pooling", "min")
     await page.select_option("#model", "vmaf_v0.6.1neg")
     await page.fill("#subsample", "2")
-    await page.fill("#size", "256 × 144")
+    await page.fill("#size", "256 x 144")
     await page.get_by_label("PSNR", exact=True).check()
     await start(page)
     score = await read_score(page)

@@ -5,8 +5,9 @@ import json
 import shlex
 import signal
 import subprocess
-import urllib.request
 from pathlib import Path
+
+import aiohttp
 
 from tests.integration.demo.test_demo import demo, leftovers
 from tests.support.commands import line_with
@@ -23,8 +24,8 @@ async def test_the_printed_request_scores_the_clips_and_ctrl_c_ends_the_server(t
         answer = await asyncio.to_thread(subprocess.run, request, capture_output=True, check=True, timeout=120)
         result = json.loads(answer.stdout)
         assert 20 < result["score"] < 60
-        page = await asyncio.to_thread(lambda: urllib.request.urlopen(address, timeout=60).read())
-        assert b'<form id="form"' in page
+        async with aiohttp.ClientSession() as session, session.get(address) as page:
+            assert '<form id="form"' in await page.text()
         process.send_signal(signal.SIGINT)
         assert await process.wait() == 0
     assert leftovers(scratch) == []

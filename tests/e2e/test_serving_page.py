@@ -309,7 +309,7 @@ async def test_clips_are_scored_by_keyboard_only(opened: OpenedPage, clips: Clip
     page = opened.page
     await tab_to(page, "reference-file")
     async with page.expect_file_chooser() as chooser:
-        await page.keyboard.press("Enter")
+        await page.keyboard.press("Space")
     await (await chooser.value).set_files(clips.reference)
     await tab_to(page, "distorted-uri")
     await page.keyboard.type(str(clips.distorted))

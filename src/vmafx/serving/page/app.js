@@ -17,7 +17,8 @@
   const get = (id) => document.getElementById(id);
   const fileOf = (part) => get(`${part}-file`).files[0];
   const uriOf = (part) => get(`${part}-uri`).value.trim();
-  const nameOf = (part) => fileOf(part)?.name ?? uriOf(part).split(/[?#]/)[0].split("/").pop();
+  const lastPart = (uri) => uri.split("/").pop() || uri;
+  const nameOf = (part) => fileOf(part)?.name ?? lastPart(uriOf(part).split(/[?#]/)[0]);
 
   // Numbers as people read them.
   const bytes = (count) => {
@@ -135,7 +136,7 @@
   const update = () => {
     for (const part of PARTS) {
       const file = fileOf(part);
-      get(`${part}-chosen`).textContent = file ? `${file.name}, ${bytes(file.size)}` : "";
+      get(`${part}-chosen`).textContent = file ? bytes(file.size) : "";
       document.querySelector(`[data-format="${part}"]`).hidden = !RAW.test(nameOf(part));
     }
   };
@@ -466,13 +467,14 @@
     const when = new Date(job.finishedAt ?? job.createdAt);
     const percent = job.progress?.total ? ` ${Math.floor(100 * job.progress.done / job.progress.total)} %` : "";
     const texts = [
-      [link, job.distorted],
+      [link, lastPart(job.distorted)],
       [state, job.state === "succeeded" ? score(job.score) : `${job.state}${percent}`],
-      [about, `against ${job.reference}, ${job.model}, ${when.toLocaleString("en", { dateStyle: "medium", timeStyle: "short" })}`],
+      [about, `against ${lastPart(job.reference)}, ${job.model}, ${when.toLocaleString("en", { dateStyle: "medium", timeStyle: "short" })}`],
     ];
     for (const [node, text] of texts) if (node.textContent !== text) node.textContent = text;
     const target = job.links.page ?? `#job-${job.id}`;
     if (link.getAttribute("href") !== target) link.href = target;
+    item.title = `${job.distorted} against ${job.reference}`;
     item.dataset.state = job.state;
   };
   const showJobs = (jobs) => {

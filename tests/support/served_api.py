@@ -7,6 +7,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from vmafx.http.openapi import PROBLEM_RESPONSE
 from vmafx.serving import openapi
 
 STREAMS = {"application/x-ndjson"}
@@ -22,10 +23,7 @@ def document() -> dict[str, Any]:
 def violations(method: str, path: str, status: int, content_type: str, body: bytes) -> list[str]:
     """What is wrong with a response. Paths that are not in the document have only errors."""
     operation = described(method, path)
-    if operation is None:
-        responses = {"default": openapi.PROBLEM_RESPONSE}
-    else:
-        responses = operation["responses"]
+    responses = {"default": PROBLEM_RESPONSE} if operation is None else operation["responses"]
     if status == 304:
         return [] if not body else [f"{method} {path}: 304 has a body"]
     response = responses.get(str(status), responses.get("default"))

@@ -1,4 +1,4 @@
-"""KnownAnswers: the answers to requests whose clips and options are those of an earlier one, found without reading a clip."""
+"""KnownAnswers: answers to requests with the clips and options of an earlier one, found without reading a clip."""
 
 from collections import OrderedDict
 from collections.abc import Mapping

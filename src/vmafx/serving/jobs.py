@@ -65,7 +65,7 @@ class JobRegistry:
         return [job for job in self._jobs.values() if not job.record.is_finished]
 
     async def watch(self, owner: str) -> AsyncGenerator[ServedJob]:
-        """All jobs of a caller, the oldest first, and each again when it changes. Changes in quick succession are one."""
+        """All jobs of a caller, the oldest first, and each again when it changes; quick changes are one."""
         watch = _Watch(owner, {job.id: job for job in reversed(self.of(owner))})
         self._watches.add(watch)
         try:

@@ -45,6 +45,7 @@ from vmafx.serving.site import ScoringSite
 from vmafx.serving.store import FolderInUse, JobStore
 from vmafx.serving.views import encode
 from vmafx.settings import load
+from vmafx.tasks import in_thread
 
 MODEL_RETRY = 15.0  # seconds between attempts to load the model
 MAX_CONNECTIONS = 4096
@@ -66,9 +67,7 @@ async def run(settings: ServeSettings, stop: asyncio.Event) -> None:
     log.info("stopped")
 
 
-async def _serve(
-    settings: ServeSettings, store: JobStore, folder: Path, callers: Callers, stop: asyncio.Event
-) -> None:
+async def _serve(settings: ServeSettings, store: JobStore, folder: Path, callers: Callers, stop: asyncio.Event) -> None:
     policy = _request_policy(folder)
     models = ServedModels(settings.model, policy, _model_policy())
     results = ResultStore(store.results, settings.results_size, models)
@@ -77,6 +76,7 @@ async def _serve(
     parts = ServiceParts(scorer, policy, models, jobs, results, metrics, durable=settings.data is not None)
     service = ScoringService(parts, _limits(settings))
     await service.recover()
+    await in_thread(partial((folder / "model").mkdir, exist_ok=True, mode=0o700))
 
     def not_ready() -> str | None:
         if service.draining:
@@ -116,7 +116,6 @@ async def _score_jobs(service: ScoringService, models: ServedModels, folder: Pat
 
     It retries for ever: a registry may be unreachable for a while, and /readyz says that the model is missing.
     """
-    folder.mkdir(exist_ok=True, mode=0o700)
     while models.default_info is None:
         try:
             await models.load(folder)

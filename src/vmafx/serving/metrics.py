@@ -27,7 +27,7 @@ class ServingMetrics:
         ).labels()  # fmt: skip
         refused = Counters(
             "vmafx_serve_refused_requests",
-            "Requests refused because the queue was full (RESOURCE_EXHAUSTED) or the server was stopping (UNAVAILABLE).",
+            "Requests refused: the queue was full (RESOURCE_EXHAUSTED), or the server was stopping (UNAVAILABLE).",
             ["code"],
             self.registry,
         )

@@ -1,4 +1,4 @@
-"""ServedModels: the models that requests can name. The first is the default, and is loaded before anything is scored."""
+"""ServedModels: the models that requests can name. The default is loaded before anything is scored."""
 
 from pathlib import Path
 from typing import Annotated

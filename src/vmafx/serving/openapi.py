@@ -1,4 +1,4 @@
-"""The HTTP API as an OpenAPI 3.1 document, built from the Structs that requests and responses are decoded and made from."""
+"""The HTTP API as an OpenAPI 3.1 document, built from the Structs of requests and responses."""
 
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
@@ -20,12 +20,12 @@ from vmafx.serving.views import ServedJobList, ServedJobView
 TYPES = (ScoreRequest, ScoreAnswer, ServedJobView, ServedJobList, ModelList)
 SCHEMAS = "#/components/schemas/"
 CRD_KEYWORDS = ("x-vmafx-", "x-kubernetes-")
-SECURITY = [{"bearer": []}, {"session": []}]
+SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"session": []}]
 SECURITY_SCHEMES = {
     "bearer": {
         "type": "http",
         "scheme": "bearer",
-        "description": "An API key (`--auth keys`) or a Kubernetes token (`--auth token`). With `--auth none`, nothing.",
+        "description": "An API key (`--auth keys`) or a Kubernetes token (`--auth token`); none with `--auth none`.",
     },
     "session": {
         "type": "apiKey",
@@ -171,7 +171,7 @@ def _score_path() -> dict[str, Any]:
         "Score a distorted clip against a reference.",
         {"200": _json("The result.", ScoreAnswer, ANSWER), "202": accepted},
         [prefer],
-        "Clips are URIs, or files in a form. A request whose client disconnects before it gets a response is cancelled. "
+        "Clips are URIs, or files in a form. A client that disconnects before it has a response cancels the request. "
         "422 is an error of the clips or options: `part` names what is wrong, `remedy` what helps.",
     )
     operation["requestBody"] = {
@@ -216,9 +216,7 @@ def _job_paths() -> dict[str, Any]:
             "get": _operation("listJobs", "List or watch your jobs.", {"200": page}, list_parameters(streams=False))
         },
         "/v1/jobs/{id}": {
-            "get": _operation(
-                "getJob", "Get a job.", {"200": _json("The job.", ServedJobView, DONE)}, [job, wait]
-            )
+            "get": _operation("getJob", "Get a job.", {"200": _json("The job.", ServedJobView, DONE)}, [job, wait])
         },
         "/v1/jobs/{id}/events": {
             "get": _operation("jobEvents", "Follow a job by server-sent events.", {"200": events}, [job])
@@ -252,9 +250,12 @@ def _result_paths() -> dict[str, Any]:
     return {
         "/v1/results/{key}": {
             "get": _operation(
-                "getResult", "Get a result.", {"200": _json("The result.", ScoreAnswer, ANSWER)}, [key],
+                "getResult",
+                "Get a result.",
+                {"200": _json("The result.", ScoreAnswer, ANSWER)},
+                [key],
                 "The names of the clips are those of the request that was scored first.",
-            )  # fmt: skip
+            )
         },
         "/v1/results/{key}/report.{format}": {
             "get": _operation("getReport", "Download the report of a result.", {"200": report}, [key, kind])
@@ -281,7 +282,7 @@ def _other_paths() -> dict[str, Any]:
 def _probes() -> dict[str, Any]:
     texts = {
         "/healthz": ("health", "Whether the process works.", "text/plain", "ok"),
-        "/readyz": ("readiness", "Whether it accepts requests: the model is loaded, and it is not stopping.", "text/plain", "ok"),
+        "/readyz": ("readiness", "Whether the model is loaded and the server is not stopping.", "text/plain", "ok"),
         "/metrics": ("metrics", "Prometheus metrics.", "text/plain", "# HELP …"),
         "/openapi.json": ("openapi", "This document.", JSON, {"openapi": "3.1.0"}),
     }  # fmt: skip
@@ -317,7 +318,14 @@ def _json(description: str, kind: type[msgspec.Struct], example: msgspec.Struct)
 
 def _path_parameter(name: str, description: str, pattern: str, example: str) -> dict[str, Any]:
     schema = {"type": "string", "pattern": pattern}
-    return {"name": name, "in": "path", "required": True, "description": description, "schema": schema, "example": example}
+    return {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "description": description,
+        "schema": schema,
+        "example": example,
+    }
 
 
 def _ref(kind: type[msgspec.Struct]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""FairQueue: jobs that wait for their turn; callers take turns, so that one with many jobs does not delay the others."""
+"""FairQueue: callers take turns, so that one with many jobs does not delay the others."""
 
 import asyncio
 from collections import OrderedDict, deque

@@ -25,6 +25,7 @@ MAX_DEADLINE = 24 * 3600  # seconds
 _SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
 
 ClipUri = Annotated[str, Meta(max_length=MAX_URI)]
+Deadline = Annotated[int, Meta(ge=1, le=MAX_DEADLINE)]
 
 
 class RequestOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -55,7 +56,7 @@ class ScoreRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     backend: Annotated[Backend | None, doc("Backend to score on. Default: the best of the server.")] = None
     options: Annotated[RequestOptions, doc("Scoring options.")] = RequestOptions()
     deadlineSeconds: Annotated[
-        int | None, Meta(ge=1, le=MAX_DEADLINE), doc("Seconds after which the job fails, with its time in the queue.")
+        Deadline | None, doc("Seconds after which the job fails, with its time in the queue.")
     ] = None
 
     def score_options(self, model: str, threads: int) -> ScoreOptions:

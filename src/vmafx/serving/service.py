@@ -83,12 +83,14 @@ class ScoringService:
 
     def check_room(self, caller: ServedCaller) -> None:
         """Raise StatusError if a request of the caller cannot be queued now."""
+        refused = self._parts.metrics.refused
+        if self.draining:
+            refused["UNAVAILABLE"].inc()
+            raise StatusError("UNAVAILABLE", "the server is stopping; try again, and another one may answer")
         try:
-            if self.draining:
-                raise StatusError("UNAVAILABLE", "the server is stopping; try again, and another one may answer")
             self._queue.check_room(caller.share, self.seconds_until_start(len(self._queue)))
         except StatusError as error:
-            self._parts.metrics.refused[error.code].inc()
+            refused[error.code].inc()
             raise
 
     def submit(self, spec: ScoreRequest, caller: ServedCaller, files: Mapping[str, UploadedFile]) -> ServedJob:
@@ -119,9 +121,9 @@ class ScoringService:
 
     async def keep(self, job: ServedJob) -> None:
         """Promise the job: from now on it survives a restart. Raises StatusError if it cannot be written."""
+        if self._closing.is_set() and not self._parts.durable:
+            raise StatusError("UNAVAILABLE", "the server is stopping, and has no folder to keep jobs in")
         try:
-            if self._closing.is_set() and not self._parts.durable:
-                raise StatusError("UNAVAILABLE", "the server is stopping, and has no folder to keep jobs in")
             await self._parts.jobs.keep(job)
         except OSError as error:
             self.cancel(job)
@@ -256,7 +258,7 @@ class ScoringService:
                     await turn.ended.wait()
 
     async def _run(self, job: ServedJob) -> None:
-        """Score a job and end it. If this is cancelled, the process stops, and the job continues after the next start."""
+        """Score a job and end it. If this is cancelled, the process stops, and the next one continues with the job."""
         job.start()
         started = loop_time()
         task = self._running[job.id] = asyncio.create_task(self._score(job))

@@ -1,9 +1,9 @@
 """JobStore: jobs and uploaded clips on disk, so that a job that a client was promised survives a restart.
 
-    jobs/ID.json     the record of a job
-    clips/SHA256     an uploaded clip, while a job needs it
-    results/         reports and pictures, see vmafx.scoring.cache
-    lock             locked by the process that uses the folder
+jobs/ID.json     the record of a job
+clips/SHA256     an uploaded clip, while a job needs it
+results/         reports and pictures, see vmafx.scoring.cache
+lock             locked by the process that uses the folder
 """
 
 import errno
@@ -12,7 +12,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import msgspec
@@ -58,16 +58,14 @@ class JobStore:
 
     def open_clips(self, record: JobRecord) -> dict[str, int]:
         """Descriptors of the uploaded clips of a job, by part. Raises OSError if one is lost."""
-        found: dict[str, int] = {}
-        try:
+        with ExitStack() as stack:
+            found: dict[str, int] = {}
             for part, clip in record.uploads.items():
                 found[part] = os.open(self._clips / clip.sha256, os.O_RDONLY | os.O_CLOEXEC)
+                stack.callback(os.close, found[part])
                 if os.fstat(found[part]).st_size != clip.size:
                     raise OSError(errno.EIO, f"the uploaded clip {clip.name} is incomplete")
-        except OSError:
-            for fd in found.values():
-                os.close(fd)
-            raise
+            stack.pop_all()
         return found
 
     async def keep(self, job: ServedJob) -> None:
@@ -144,9 +142,7 @@ class JobStore:
 
     def _copy(self, fd: int, name: str) -> None:
         with open(f"/proc/self/fd/{fd}", "rb") as source:  # noqa: PTH123 - a descriptor
-            write_atomic_with(
-                self._clips / name, lambda file: shutil.copyfileobj(source, file, 1 << 20), durable=True
-            )
+            write_atomic_with(self._clips / name, lambda file: shutil.copyfileobj(source, file, 1 << 20), durable=True)
 
     def _path(self, job_id: str) -> Path:
         return self._jobs / f"{job_id}.json"

@@ -27,7 +27,7 @@ class ServedJobView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     progress: Annotated[Progress | None, doc("Progress, while it runs.")] = None
     score: Annotated[float | None, doc("The score, once it has succeeded.")] = None
     error: Annotated[JobError | None, doc("Why it failed.")] = None
-    links: Annotated[dict[str, str], doc("Paths: self, events, cancel, and once it has succeeded, result and page.")] = {}
+    links: Annotated[dict[str, str], doc("Paths: self, events and cancel; after success, result and page.")] = {}
 
 
 class ServedJobList(msgspec.Struct, frozen=True, omit_defaults=True):

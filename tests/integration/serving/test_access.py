@@ -108,7 +108,7 @@ async def test_a_missing_or_malformed_file_of_keys_ends_the_server(tmp_path: Pat
     for content in (None, "", "ann short\n", "ann two words-that-are-long\n"):
         if content is not None:
             (tmp_path / "keys").write_text(content)
-        with pytest.raises(AssertionError, match="API key|write NAME KEY"):
+        with pytest.raises(AssertionError, match=r"API key|write NAME KEY"):
             async with ServeProcess(tmp_path, "--auth", "keys", "--keys", str(tmp_path / "keys"), roots=clips):
                 pass
 

@@ -107,7 +107,10 @@ async def test_what_exists_outside_the_root_is_not_revealed(public: ServeProcess
     }
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "0.0.0.0", "169.254.169.254", "2130706433"])
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "localhost", "[::1]", "0.0.0.0", "169.254.169.254", "2130706433"],  # noqa: S104 - not bound
+)
 async def test_private_addresses_are_not_reached(public: ServeProcess, web: WebServer, host: str) -> None:
     media = public.folder / "media"
     uri = web.serve("/clip.mp4", has((media / "distorted.mp4").read_bytes()), host=host)
@@ -131,8 +134,13 @@ FORM = "multipart/form-data; boundary=xyz"
 FILE = '--xyz\r\nContent-Disposition: form-data; name="{0}"; filename="{0}.mkv"\r\n\r\n'
 
 
+def upload_head(length: int) -> bytes:
+    fields = f"{HOST}Content-Type: {FORM}\r\nContent-Length: {length}\r\n"
+    return f"POST /v1/score HTTP/1.1\r\n{fields}\r\n".encode()
+
+
 async def test_uploads_that_are_cut_short_leave_nothing(public: ServeProcess) -> None:
-    start = f"POST /v1/score HTTP/1.1\r\n{HOST}Content-Type: {FORM}\r\nContent-Length: 1000000\r\n\r\n".encode()
+    start = upload_head(1_000_000)
     part = FILE.format("reference").encode() + b"x" * 400_000
     async with raw_caller(public.port) as caller:
         await caller.send(start + part)
@@ -149,7 +157,10 @@ async def test_uploads_that_are_cut_short_leave_nothing(public: ServeProcess) ->
         (b"--xyz--\r\n", 400),
         (FILE.format("reference").encode() + b"abc", 400),
         (FILE.format("other").encode() + b"abc\r\n--xyz--\r\n", 400),
-        (FILE.format("reference").encode() + b"abc\r\n" + FILE.format("reference").encode() + b"abc\r\n--xyz--\r\n", 400),
+        (
+            FILE.format("reference").encode() + b"abc\r\n" + FILE.format("reference").encode() + b"abc\r\n--xyz--\r\n",
+            400,
+        ),
         (FILE.format("spec").encode() + b"{}\r\n--xyz--\r\n", 400),
         (FILE.format("reference").encode() + b"\r\n--xyz--\r\n", 400),
         (b"".join(FILE.format(f"a{n}").encode() + b"\r\n" for n in range(50)) + b"--xyz--\r\n", 413),
@@ -192,9 +203,8 @@ async def test_an_upload_that_is_too_large_is_refused(public: ServeProcess, tmp_
         file.truncate(9 << 20)
     reply = await public.upload(tmp_path / "large.mkv", "/x")
     assert reply.status == 413
-    head = f"POST /v1/score HTTP/1.1\r\n{HOST}Content-Type: {FORM}\r\nExpect: 100-continue\r\nContent-Length: {1 << 40}\r\n\r\n"
     async with raw_caller(public.port) as caller:
-        await caller.send(head.encode())
+        await caller.send(upload_head(1 << 40).replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"))
         assert (await caller.answer()).status == 413  # without `100 Continue`
 
 
@@ -202,12 +212,11 @@ async def test_a_million_declared_frames_take_neither_memory_nor_time(public: Se
     """Raw video of a million tiny frames: refused, and if it is enlarged, ended by its deadline."""
     with (tmp_path / "many.yuv").open("wb") as file:
         file.truncate(6 << 20)
-    tiny = {"width": 2, "height": 2, "pixelFormat": "yuv420p"}
-    reply = await public.upload(tmp_path / "many.yuv", tmp_path / "many.yuv", referenceFormat=tiny, distortedFormat=tiny)
+    tiny, many = {"width": 2, "height": 2, "pixelFormat": "yuv420p"}, tmp_path / "many.yuv"
+    reply = await public.upload(many, many, referenceFormat=tiny, distortedFormat=tiny)
     assert (reply.status, "too small" in reply.json()["detail"]) == (422, True)
     reply = await public.upload(
-        tmp_path / "many.yuv", tmp_path / "many.yuv", referenceFormat=tiny, distortedFormat=tiny,
-        options={"size": "32x32"}, deadlineSeconds=2,
+        many, many, referenceFormat=tiny, distortedFormat=tiny, options={"size": "32x32"}, deadlineSeconds=2,
     )  # fmt: skip
     assert (reply.status, reply.json()["code"]) == (504, "DEADLINE_EXCEEDED")
     resident = int(Path(f"/proc/{public.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
@@ -216,7 +225,7 @@ async def test_a_million_declared_frames_take_neither_memory_nor_time(public: Se
 
 NAMES = [
     "<script>alert(1)</script>.mkv",
-    "\"><img src=x onerror=alert(1)>.mkv",
+    '"><img src=x onerror=alert(1)>.mkv',
     "../../../../etc/passwd",
     "a\tb\x1b[31mred\x07.mkv",
     "x" * 5000 + ".mkv",
@@ -267,7 +276,7 @@ async def test_a_hostile_path_is_not_found_and_not_quoted(public: ServeProcess, 
 async def test_a_slow_client_does_not_delay_others(public: ServeProcess) -> None:
     async with AsyncExitStack() as stack:
         callers: list[RawCaller] = [await stack.enter_async_context(raw_caller(public.port)) for _ in range(20)]
-        head = f"POST /v1/score HTTP/1.1\r\n{HOST}Content-Type: {FORM}\r\nContent-Length: 5000000\r\n\r\n".encode()
+        head = upload_head(5_000_000)
         for caller in callers:
             await caller.send(head + FILE.format("reference").encode() + b"x")
         await eventually(lambda: len(descriptors(public)) == 20, "all uploads have begun")
@@ -277,7 +286,7 @@ async def test_a_slow_client_does_not_delay_others(public: ServeProcess) -> None
 
 async def test_one_address_does_not_take_all_uploads(public: ServeProcess) -> None:
     async with AsyncExitStack() as stack:
-        head = f"POST /v1/score HTTP/1.1\r\n{HOST}Content-Type: {FORM}\r\nContent-Length: 5000000\r\n\r\n".encode()
+        head = upload_head(5_000_000)
         callers = [await stack.enter_async_context(raw_caller(public.port)) for _ in range(128)]
         for caller in callers:
             await caller.send(head + FILE.format("reference").encode() + b"x")
@@ -320,7 +329,9 @@ async def test_pages_of_other_sites_cannot_post_or_read(public: ServeProcess, he
     assert plain.status == 415
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", ""]
+)
 async def test_a_name_that_was_rebound_is_refused(public: ServeProcess, host: str) -> None:
     async with raw_caller(public.port) as caller:
         await caller.send(f"GET /v1/jobs HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())

@@ -156,7 +156,7 @@ async def test_a_running_job_is_cancelled_and_leaves_no_process(server: ServePro
     path = reply.headers["Location"]
 
     async def scores() -> bool:
-        return (await server.job(path)).get("progress", {}).get("stage") == "scoring"
+        return bool((await server.job(path)).get("progress", {}).get("stage") == "scoring")
 
     await eventually(scores, "it scores", every=0.01)
     assert (await server.call("POST", f"{path}/cancel")).json()["state"] == "cancelled"
@@ -165,9 +165,7 @@ async def test_a_running_job_is_cancelled_and_leaves_no_process(server: ServePro
     assert await server.metric(RUNNING) == 0
 
 
-async def test_a_request_that_waits_for_a_cancelled_job_is_told(
-    server: ServeProcess, clips: Path, gate: Held
-) -> None:
+async def test_a_request_that_waits_for_a_cancelled_job_is_told(server: ServeProcess, clips: Path, gate: Held) -> None:
     async with blocked(server, gate, clips):
         asked = asyncio.create_task(server.score(clips / "reference.mkv", clips / "distorted.mp4"))
         paths: list[str] = []
@@ -189,11 +187,11 @@ async def test_a_client_that_disconnects_cancels_its_job(
 ) -> None:
     before = await server.metric(ended("cancelled"))
     body = json.dumps({"reference": gate.uri, "distorted": (clips / "distorted.mp4").as_uri()}).encode()
-    head = f"POST /v1/score HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    fields = f"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
 
     async def disconnect(state: str) -> None:
         async with raw_caller(server.port) as caller:
-            await caller.send(f"{head}\r\n".encode() + body)
+            await caller.send(f"POST /v1/score HTTP/1.1\r\n{fields}\r\n".encode() + body)
             await eventually(lambda: has_metric(server, state, 1), "the job is there")
             await caller.hang_up()
         await eventually(lambda: has_metric(server, state, 0), "the job is gone")

@@ -1,4 +1,4 @@
-"""The OpenAPI document: complete, with valid examples, and served. Responses are compared with it in all other tests."""
+"""The OpenAPI document: complete, with valid examples, and served. All other tests compare responses with it."""
 
 import re
 from collections.abc import Iterator

@@ -24,7 +24,9 @@ async def ask(server: ServeProcess, clips: Path, number: int, reference: str = "
         if number % 2 and not reference:
             clip = clips / "reference.mkv"
             return await server.upload(clip, clips / "distorted.mp4", prefer, options=options)
-        return await server.score(reference or clips / "reference.mkv", clips / "distorted.mp4", prefer, options=options)
+        return await server.score(
+            reference or clips / "reference.mkv", clips / "distorted.mp4", prefer, options=options
+        )
     except aiohttp.ClientError:
         return None
 
@@ -36,9 +38,7 @@ async def outcomes(server: ServeProcess, replies: list[Reply | None]) -> list[di
 
 
 @pytest.mark.parametrize("kill", [True, False])
-async def test_nothing_accepted_is_lost_or_answered_twice(
-    tmp_path: Path, clips: Path, gate: Held, kill: bool
-) -> None:
+async def test_nothing_accepted_is_lost_or_answered_twice(tmp_path: Path, clips: Path, gate: Held, kill: bool) -> None:
     flags = ("--parallel", "2", "--grace", "1", "--wait", "1")
     async with ServeProcess(tmp_path, *flags, roots=clips) as server:
         first = asyncio.create_task(ask(server, clips, 0, gate.uri))  # keeps one of the two busy until the restart
@@ -77,7 +77,9 @@ async def test_nothing_accepted_is_lost_or_answered_twice(
 
 async def test_finished_jobs_survive_a_restart_as_they_were(tmp_path: Path, clips: Path) -> None:
     async with ServeProcess(tmp_path, roots=clips) as server:
-        path = (await server.upload(clips / "reference.mkv", clips / "distorted.mp4", "respond-async")).headers["Location"]
+        path = (await server.upload(clips / "reference.mkv", clips / "distorted.mp4", "respond-async")).headers[
+            "Location"
+        ]
         before = await server.until_state(path, "succeeded")
         await server.kill()
         await server.start()
@@ -105,9 +107,7 @@ async def test_a_job_whose_upload_is_lost_fails_and_says_so(tmp_path: Path, clip
         assert [line for line in server.log_lines() if line["msg"] == "cannot read the record of a job"]
 
 
-async def test_a_stopping_server_is_not_ready_and_accepts_nothing_more(
-    tmp_path: Path, clips: Path, gate: Held
-) -> None:
+async def test_a_stopping_server_is_not_ready_and_accepts_nothing_more(tmp_path: Path, clips: Path, gate: Held) -> None:
     async with ServeProcess(tmp_path, "--grace", "120", roots=clips) as server:
         known = await server.upload(clips / "reference.mkv", clips / "distorted.mp4")
         waiting = asyncio.create_task(server.score(gate.uri, clips / "distorted.mp4"))

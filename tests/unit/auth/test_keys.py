@@ -87,7 +87,16 @@ async def test_the_file_is_read_again_and_a_broken_one_changes_nothing(tmp_path:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "# none\n", "ann", f"ann {'x' * 15}", f"{'n' * 101} {ANN}", f"a b {ANN}", "ann key;with;semicolons", "ann k\u00e9y" * 9],
+    [
+        "",
+        "# none\n",
+        "ann",
+        f"ann {'x' * 15}",
+        f"{'n' * 101} {ANN}",
+        f"a b {ANN}",
+        "ann key;with;semicolons",
+        "ann k\u00e9y" * 9,
+    ],
 )
 def test_a_malformed_file_is_rejected_without_its_keys(tmp_path: Path, text: str) -> None:
     path = tmp_path / "keys"

@@ -56,7 +56,7 @@ def test_files_replace_uris() -> None:
     assert parse({"distorted": "b"}, reference=FILE).distorted == "b"
 
 
-@pytest.mark.parametrize("size", ["1920", "0x10", "10x", "x", "20000x10", "10x10x10", "１0x10", " 10x10"])
+@pytest.mark.parametrize("size", ["1920", "0x10", "10x", "x", "20000x10", "10x10x10", "\uff110x10", " 10x10"])
 def test_a_size_is_checked(size: str) -> None:
     with pytest.raises(BadInput, match="size must be"):
         ScoreRequest(options=RequestOptions(size=size)).score_options("m", 1)

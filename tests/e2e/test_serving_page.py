@@ -13,6 +13,7 @@ from playwright.async_api import Browser, Locator, Page, expect
 from tests.support.browser import OpenedPage, open_page, running_browser
 from tests.support.serve_process import ServeProcess
 from tests.support.video import ffmpeg, lossless, scene
+from tests.support.waiting import eventually
 
 expect.set_options(timeout=60_000)
 KEY = "an-api-key-for-this-test"
@@ -292,38 +293,51 @@ async def test_a_missing_clip_is_asked_for(opened: OpenedPage, clips: Clips) -> 
     await expect(page.locator("#problem")).to_contain_text("The distorted clip is missing")
 
 
-async def tab_to(page: Page, name: str) -> None:
+async def tab_to(page: Page, selector: str) -> None:
     """Press Tab until an element has the focus, which must be visible."""
     for _ in range(60):
         await page.keyboard.press("Tab")
-        focused = await page.evaluate(
-            "() => [document.activeElement.id, getComputedStyle(document.activeElement).outlineStyle]"
+        reached, outline = await page.evaluate(
+            """selector => {
+                const focused = document.activeElement;
+                return [focused.matches(selector), getComputedStyle(focused).outlineStyle];
+            }""",
+            selector,
         )
-        if focused[0] == name:
-            assert focused[1] != "none"
+        if reached:
+            assert outline != "none"
             return
-    raise AssertionError(f"Tab does not reach {name}")
+    raise AssertionError(f"Tab does not reach {selector}")
 
 
-async def test_clips_are_scored_by_keyboard_only(opened: OpenedPage, clips: Clips) -> None:
+async def test_clips_are_scored_and_frames_viewed_by_keyboard_only(opened: OpenedPage, clips: Clips) -> None:
     page = opened.page
-    await tab_to(page, "reference-file")
+    await tab_to(page, "#reference-file")
     async with page.expect_file_chooser() as chooser:
         await page.keyboard.press("Space")
     await (await chooser.value).set_files(clips.reference)
-    await tab_to(page, "distorted-uri")
+    await tab_to(page, "#distorted-uri")
     await page.keyboard.type(str(clips.distorted))
-    await tab_to(page, "model")
-    await page.keyboard.press("Tab")  # the summary of the options
+    await tab_to(page, "summary")
     await page.keyboard.press("Enter")
-    await tab_to(page, "damaged")
+    await tab_to(page, "#damaged")
     await page.keyboard.press("Space")
     assert await page.is_checked("#damaged")
-    await tab_to(page, "submit")
+    await tab_to(page, "#submit")
     await page.keyboard.press("Enter")
     score = await read_score(page)
     await page.keyboard.press("Enter")
     await expect(page.locator(".hero .score strong")).to_have_text(f"{score:.2f}")
+
+    async def has_pictures() -> bool:  # they are taken after the score is known
+        await page.reload()
+        return await page.locator(".stage").count() > 0
+
+    await eventually(has_pictures, "the report has pictures of its worst frames")
+    await tab_to(page, ".stage")
+    await expect(page.locator(".viewer [role=status]")).to_contain_text("1 of 12")
+    await page.keyboard.press("ArrowRight")
+    await expect(page.locator(".viewer [role=status]")).to_contain_text("2 of 12")
 
 
 Theme = Literal["light", "dark"]

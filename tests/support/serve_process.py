@@ -1,6 +1,7 @@
 """`vmafx serve` as a process, and its clients. Every response is compared with the OpenAPI document."""
 
 import asyncio
+import io
 import json
 import os
 import ssl
@@ -142,7 +143,7 @@ class ServeProcess:
         form = aiohttp.FormData()
         for part, clip, name in zip(("reference", "distorted"), (reference, distorted), names, strict=True):
             if isinstance(clip, Path):
-                form.add_field(part, clip.read_bytes(), filename=name, content_type="video/x")
+                form.add_field(part, io.BytesIO(clip.read_bytes()), filename=name, content_type="video/x")
             else:
                 form.add_field(part, clip)
         if spec:

@@ -1,12 +1,12 @@
 """Jobs: accepted, followed, listed, watched, cancelled, and their turns."""
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +16,7 @@ from tests.support.raw_http import raw_caller
 from tests.support.serve_process import Reply, ServeProcess
 from tests.support.waiting import eventually
 
+_numbers = itertools.count(2)
 QUEUED, RUNNING = [f'vmafx_serve_unfinished_jobs{{state="{state}"}}' for state in ("queued", "running")]
 
 
@@ -36,8 +37,10 @@ async def blocked(server: ServeProcess, gate: Held, clips: Path) -> AsyncIterato
         await server.until_state(path, "succeeded", "cancelled", "failed")
 
 
-async def accept(server: ServeProcess, clips: Path, **more: Any) -> str:
-    reply = await server.score(clips / "reference.mkv", clips / "distorted.mp4", prefer="respond-async", **more)
+async def accept(server: ServeProcess, clips: Path) -> str:
+    """The path of a job; its options are new, so that its score is not known."""
+    options = {"subsample": next(_numbers)}
+    reply = await server.score(clips / "reference.mkv", clips / "distorted.mp4", "respond-async", options=options)
     assert reply.status == 202, reply.body
     return reply.headers["Location"]
 
@@ -167,7 +170,7 @@ async def test_a_running_job_is_cancelled_and_leaves_no_process(server: ServePro
 
 async def test_a_request_that_waits_for_a_cancelled_job_is_told(server: ServeProcess, clips: Path, gate: Held) -> None:
     async with blocked(server, gate, clips):
-        asked = asyncio.create_task(server.score(clips / "reference.mkv", clips / "distorted.mp4"))
+        asked = asyncio.create_task(server.score(gate.uri, clips / "distorted.mp4"))
         paths: list[str] = []
 
         async def is_queued() -> bool:

@@ -110,6 +110,7 @@ async def test_a_job_whose_upload_is_lost_fails_and_says_so(tmp_path: Path, clip
 async def test_a_stopping_server_is_not_ready_and_accepts_nothing_more(tmp_path: Path, clips: Path, gate: Held) -> None:
     async with ServeProcess(tmp_path, "--grace", "120", roots=clips) as server:
         known = await server.upload(clips / "reference.mkv", clips / "distorted.mp4")
+        await eventually(lambda: is_idle(server), "its pictures are taken")
         waiting = asyncio.create_task(server.score(gate.uri, clips / "distorted.mp4"))
         await eventually(lambda: runs(server), "it runs")
         server.terminate()

@@ -384,6 +384,12 @@ async def test_the_theme_is_switched_as_in_reports(opened: OpenedPage) -> None:
     await expect(opened.page.get_by_role("button", name="Light")).to_be_visible()
 
 
+async def test_the_page_leads_to_the_description_of_the_api(opened: OpenedPage, server: str) -> None:
+    link = opened.page.get_by_role("link", name="HTTP API")
+    document = await opened.page.request.get(f"{server}{await link.get_attribute('href')}")
+    assert "/v1/score" in (await document.json())["paths"]
+
+
 async def test_nothing_moves_if_the_user_prefers_that(opened: OpenedPage) -> None:
     animation = "getComputedStyle(document.getElementById('bar')).animationName"
     assert await opened.page.evaluate(animation) == "slide"

@@ -241,6 +241,21 @@ async def test_jobs_wait_in_the_queue_and_the_list_follows_them(opened: OpenedPa
     await expect(waiting).to_contain_text("cancelled")
 
 
+async def test_a_job_is_followed_beyond_a_crash_of_the_server(browser: Browser, clips: Clips, tmp_path: Path) -> None:
+    process = ServeProcess(tmp_path, roots=clips.folder)
+    async with process, open_page(browser, f"http://127.0.0.1:{process.port}") as opened:
+        page, stage = opened.page, opened.page.locator("#stage")
+        await name_uris(page, clips.slow, clips.slow)
+        await start(page)
+        await expect(stage).to_contain_text("of 20,000 frames")
+        await process.kill()
+        await expect(stage).to_have_text("The connection was lost; connecting again")
+        await process.start()
+        await expect(stage).to_contain_text("of 20,000 frames")
+        await page.get_by_role("button", name="Cancel").click()
+        await expect(page.locator("#job-title")).to_have_text("Cancelled")
+
+
 async def test_an_upload_is_cancelled(opened: OpenedPage, clips: Clips) -> None:
     page = opened.page
     session = await page.context.new_cdp_session(page)

@@ -25,7 +25,6 @@ Renderer = Callable[[Sequence[Report], Mapping[str, Sequence[FramePair]]], Itera
 BLOCK = 4096  # rows of a CSV report that are in memory at once
 
 
-
 def _chart(kind: ChartKind, file_format: ChartFormat) -> Renderer:
     return lambda reports, _: iter((chart_file(reports, kind, file_format),))
 

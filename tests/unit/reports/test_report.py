@@ -270,7 +270,7 @@ def test_with_many_clips_charts_of_other_features_are_omitted() -> None:
     assert len(Page(text).all("i")) == 30 + 30
     assert "a CSV report has all values" in text
     assert "PSNR Y" in text  # in the tables
-    few, several = page_budget([long_clip(100)]), page_budget([long_clip(100)] * 14)
+    few, several = page_budget([long_clip(100)]), page_budget([long_clip(100)] * 13)
     assert (few.elementary, few.extras, several.elementary, several.extras) == (True, True, False, True)
 
 

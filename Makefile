@@ -7,7 +7,7 @@ export UV_SYSTEM_CERTS := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-training test soak fuzz lint format crd proto hashes sbom bench bench-start bench-load bench-backlog bench-agents bench-inference bench-training bench-client bench-rules bench-scoring clean
+.PHONY: help setup demo demo-training demo-serve test soak fuzz lint format crd proto hashes sbom bench bench-start bench-load bench-backlog bench-agents bench-inference bench-training bench-client bench-rules bench-scoring clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,8 +31,12 @@ demo: setup ## run vmafx on this machine: encode a clip six ways, score the enco
 demo-training: setup ## train a model on the scores of the demo, push its versions to an OCI registry, score with them
 	@$(BIN)/vmafx demo --training
 
+demo-serve: setup ## serve scores and the page on this machine, with two clips to try it, until Ctrl-C
+	@$(BIN)/vmafx demo --serve
+
 # Each pytest process has its own control plane. A test file runs in one process, in file order: the quick ones last.
 test: setup ## run all tests against real API servers (ARGS="-n 0 -x tests/unit" selects some, in one process)
+	@$(BIN)/python -m tests.support.browser
 	@$(BIN)/vmafx dev fetch
 	@$(BIN)/python -m tests.support.gateway.build
 	@$(BIN)/python -m tests.support.registry

@@ -48,13 +48,14 @@ class ScratchFile:
 
     Writes leave `reserve` bytes of the disk free, and count towards `quota` until the file is closed. The creator
     closes the file. All methods access the disk: call them with `in_thread`. They raise OSError if the disk fails.
+    `linkable`: it can get a name later, where the file system can do that.
     """
 
-    def __init__(self, folder: str, reserve: int, quota: ScratchQuota | None = None) -> None:
+    def __init__(self, folder: str, reserve: int, quota: ScratchQuota | None = None, *, linkable: bool = False) -> None:
         self.size = 0
         self._reserve, self._quota, self._taken = reserve, quota or ScratchQuota(), 0
         self._hash = hashlib.sha256()
-        self._fd = _open_unnamed(folder)
+        self._fd = _open_unnamed(folder, 0 if linkable else os.O_EXCL)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -111,10 +112,10 @@ def _enospc_as_disk_full() -> Iterator[None]:
         raise
 
 
-def _open_unnamed(folder: str) -> int:
+def _open_unnamed(folder: str, flags: int) -> int:
     """Create a file without a name; on file systems without O_TMPFILE, one whose name is removed at once."""
     try:
-        return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
     except OSError as error:
         if error.errno not in _NO_TMPFILE:
             raise

@@ -1,11 +1,16 @@
-"""Sample reports, and parsers for the pages and charts that are made from them."""
+"""Sample reports and pictures, and parsers for the pages and charts that are made from them."""
 
 import math
 import re
 from array import array
 from collections.abc import Mapping
+from fractions import Fraction
 from html.parser import HTMLParser
+from io import BytesIO
+from typing import Any
 from xml.etree import ElementTree as ET
+
+import av
 
 from vmafx.reports.charts import RatePoint
 from vmafx.scoring.pooling import pool, summary
@@ -37,9 +42,13 @@ def make_report(
     numbers: list[int] | None = None,
     rate: float | None = 25.0,
     extras: Mapping[str, list[float]] = {},
+    codec: str = "h264",
+    size: int = 1_250_000,
+    bitrate: float | None = 2_500_000,
 ) -> Report:
     def clip(uri: str) -> ClipFacts:
-        return ClipFacts(uri, "ab" * 32, "mov,mp4", "h264", 1920, 1080, "yuv420p", len(vmaf), rate)
+        frames = len(vmaf)
+        return ClipFacts(uri, "ab" * 32, "mov,mp4", codec, 1920, 1080, "yuv420p", frames, rate, size, bitrate)
 
     values = {"vmaf": vmaf, **extras}
     result = ScoreResult(
@@ -118,3 +127,21 @@ def plot_area(chart: ET.Element) -> tuple[float, float, float, float]:
     _, _, wide, high = map(float, chart.attrib["viewBox"].split())
     left, top, across, down = (float(part) / 100 for part in chart.attrib["data-box"].split())
     return left * wide, top * high, (left + across) * wide, (top + down) * high
+
+
+def pixels(png: bytes) -> Any:
+    """The picture as an array of rows of RGB."""
+    with av.open(BytesIO(png), "r") as container:
+        (frame,) = container.decode(video=0)
+        return frame.to_ndarray(format="rgb24")
+
+
+def jpeg(level: int, width: int = 320, height: int = 180) -> bytes:
+    """A picture that is grey all over."""
+    frame = av.VideoFrame(width, height, "yuvj420p")
+    for plane, value in zip(frame.planes, (level, 128, 128), strict=True):
+        plane.update(bytes([value]) * plane.buffer_size)
+    context = av.CodecContext.create("mjpeg", "w")
+    context.width, context.height, context.pix_fmt, context.time_base = width, height, "yuvj420p", Fraction(1, 25)
+    frame.pts = 0
+    return b"".join(bytes(packet) for packet in (*context.encode(frame), *context.encode(None)))

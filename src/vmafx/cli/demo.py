@@ -23,6 +23,9 @@ def demo(
     training: Annotated[
         bool, typer.Option("--training", help="Train a model on the scores, and score with it.")
     ] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve scores and a page for them instead, until Ctrl-C.")
+    ] = False,
     output: Annotated[
         Path, typer.Option(metavar="DIR", file_okay=False, help="Folder for clips, jobs and charts.")
     ] = Path("demo"),
@@ -36,6 +39,11 @@ def demo(
         from vmafx.demo import training as training_demo  # noqa: PLC0415 - `vmafx --help` does not need it
 
         training_demo.run(output.absolute())
+        return
+    if serve:
+        from vmafx.demo import serve as serve_demo  # noqa: PLC0415 - `vmafx --help` does not need it
+
+        serve_demo.run(output.absolute())
         return
     from vmafx.demo.main import run  # noqa: PLC0415 - `vmafx --help` does not need it
 

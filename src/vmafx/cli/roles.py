@@ -1,4 +1,4 @@
-"""`vmafx operator`, `controller`, `agent`, `trainer` and `worker`: the processes of a cluster and its nodes."""
+"""`vmafx operator`, `controller`, `agent`, `trainer`, `serve` and `worker`: the processes of servers and nodes."""
 
 import os
 
@@ -13,7 +13,7 @@ _ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_op
 
 
 def add_to(app: typer.Typer) -> None:
-    for role in (operator, controller, agent, trainer):
+    for role in (operator, controller, agent, trainer, serve):
         app.command(context_settings=_ARGUMENTS, add_help_option=False)(role)
     app.command(context_settings=HELP)(worker)
 
@@ -46,6 +46,14 @@ def trainer(context: typer.Context) -> None:
     # Read when numpy is imported. The matrices are small: more threads only wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from vmafx.trainer.main import main as run  # noqa: PLC0415 - `vmafx --help` does not need it
+
+    run(context.args)
+
+
+def serve(context: typer.Context) -> None:
+    """Run the scoring server: scores over HTTP, with a page for people."""
+    _silence_grpc()
+    from vmafx.serving.main import main as run  # noqa: PLC0415 - `vmafx --help` does not need it
 
     run(context.args)
 

@@ -86,7 +86,10 @@ def score(
     report: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="FILE", help="Write a report (.html, .json or .csv); may be repeated.", rich_help_panel=RESULTS
+            metavar="FILE",
+            help="Write a report (.html, .json or .csv), or a chart of it (.svg, .png, .rate-quality.svg or"
+            " .rate-quality.png); may be repeated.",
+            rich_help_panel=RESULTS,
         ),
     ] = None,
     worst: Annotated[

@@ -10,6 +10,7 @@ from vmafx.scoring.result import FeatureStatistics, ScoreResult
 
 # Columns of the table, with the terminal width from which on they fit; narrower terminals get fewer columns.
 MIN_WIDTHS = {"mean": 0, "harmonic": 84, "min": 36, "p5": 47, "median": 58, "p95": 69, "max": 75}
+RANKING_WITH_FILES = 70  # terminal width from which on the ranking has the bitrates and sizes of the clips
 SHOWN_FEATURES = ("vmaf", "psnr_y", "psnr_cb", "psnr_cr", "ssim", "ms_ssim", "psnr_hvs", "ciede", "cambi")
 
 
@@ -32,12 +33,14 @@ def print_scores(results: Sequence[ScoreResult]) -> None:
         decoder = f"; decoded with {engine.decoder}" if engine.decoder else ""
         console.print(Text(f"backend {engine.backend}: {engine.versions}{decoder}", style="dim"))
     if len(results) > 1:
-        console.print(_ranking_table(results))
+        console.print(_ranking_table(results, console.width))
 
 
 def _feature_table(result: ScoreResult, width: int) -> Table:
     """The columns that fit; numbers are never cut."""
-    table = Table(title=Text(result.distorted.uri), title_justify="left")
+    clip = result.distorted
+    title = ", ".join(filter(None, (clip.uri, clip.file_size, clip.kbits)))
+    table = Table(title=Text(title), title_justify="left")
     heads = [head for head in MIN_WIDTHS if width >= MIN_WIDTHS[head]]
     table.add_column("feature", no_wrap=True)
     for head in heads:
@@ -61,11 +64,14 @@ def _statistics(feature: FeatureStatistics) -> dict[str, float]:
     }
 
 
-def _ranking_table(results: Sequence[ScoreResult]) -> Table:
+def _ranking_table(results: Sequence[ScoreResult], width: int) -> Table:
     table = Table(title="Ranking, highest VMAF first", title_justify="left")
     table.add_column("distorted")
-    table.add_column("VMAF", justify="right")
-    table.add_column("min", justify="right")
+    with_files = width >= RANKING_WITH_FILES
+    for head in ("VMAF", "min", *(("bitrate", "size") if with_files else ())):
+        table.add_column(head, justify="right", no_wrap=True)
     for result in sorted(results, key=lambda result: -result.score):
-        table.add_row(Text(result.distorted.uri), f"{result.score:.3f}", f"{result.features['vmaf'].min:.3f}")
+        clip = result.distorted
+        files = [clip.kbits or "-", clip.file_size or "-"] if with_files else []
+        table.add_row(Text(clip.uri), f"{result.score:.3f}", f"{result.features['vmaf'].min:.3f}", *files)
     return table

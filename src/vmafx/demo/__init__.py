@@ -4,9 +4,11 @@ The roles run as child processes, started by their command lines; nothing here i
 
     main.py      the steps in order, and the clean-up
     clips.py     the reference clip and its encodes, made by one ffmpeg
-    cluster.py   the child processes: control plane, operator, controller, agent
+    cluster.py   the cluster: control plane, operator, controller, agent
+    roles.py     roles as child processes
     jobs.py      a VmafxJob per encode: manifest, `kubectl apply`, live table, scores
     training.py  the demo of a training: rounds of jobs, versions of the model, scores with them
     trainer.py   the trainer's Pod as a process
-    progress.py  progress output and DemoError
+    serve.py     the demo of the scoring server: two clips, the page, a request
+    progress.py  progress output, DemoError, paths
 """

@@ -1,9 +1,10 @@
-"""The reference clip and its six encodes. One ffmpeg makes all of them, so each frame is generated once.
+"""The reference clip and its encodes. One ffmpeg makes all of them, so each frame is generated once.
 
 The clip pans across a landscape: sky, far and near hills, textured with noise, move at three speeds, with some grain.
 """
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -44,10 +45,10 @@ ENCODES = (
 class EncodeProcess:
     """The ffmpeg that makes the reference and its encodes, in the background."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, encodes: Sequence[Encode] = ENCODES) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._process = subprocess.Popen(
-            tethered([ffmpeg_path(), *_arguments(folder)]),
+            tethered([ffmpeg_path(), *_arguments(folder, encodes)]),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
@@ -65,18 +66,20 @@ class EncodeProcess:
             self._process.communicate()
 
 
-def _arguments(folder: Path) -> list[str]:
+def _arguments(folder: Path, encodes: Sequence[Encode]) -> list[str]:
     outputs = ["-map", "[reference]", "-c:v", "libx264", "-preset", "ultrafast", "-qp", "0", str(folder / REFERENCE)]
-    for number, encode in enumerate(ENCODES):
+    for number, encode in enumerate(encodes):
         outputs += ["-map", f"[encode{number}]", *encode.options.split(), str(folder / encode.file)]
-    return ["-hide_banner", "-loglevel", "error", "-nostdin", "-y", "-filter_complex", _landscape(), *outputs]
+    graph = _landscape(len(encodes))
+    return ["-hide_banner", "-loglevel", "error", "-nostdin", "-y", "-filter_complex", graph, *outputs]
 
 
-def _landscape() -> str:
+def _landscape(count: int) -> str:
+    """A filter graph with the outputs `reference` and `encode0`, `encode1` and so on."""
     far = "150+26*sin(X/95)+12*sin(X/41+2)+4*sin(X/11)"
     near = "215+22*sin(X/70+1)+9*sin(X/23)+3*sin(X/5)"
-    encodes = "".join(f"[encode{number}]" for number in range(len(ENCODES)))
-    finish = f"noise=alls=3:allf=t,format=yuv420p,split={len(ENCODES) + 1}[reference]{encodes}"
+    encodes = "".join(f"[encode{number}]" for number in range(count))
+    finish = f"noise=alls=3:allf=t,format=yuv420p,split={count + 1}[reference]{encodes}"
     return ";".join((
         f"{_noise('0x8fb4d8', 10, 18)},{_STILL},format=rgba[sky]",
         f"{_noise('0x56708f', 20, 70)},{_cut_above(far)},{_STILL}[far]",

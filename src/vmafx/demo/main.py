@@ -14,7 +14,7 @@ from rich.console import Console
 from vmafx.demo import jobs
 from vmafx.demo.clips import ENCODES, REFERENCE, SECONDS, SIZE, EncodeProcess
 from vmafx.demo.cluster import DemoCluster
-from vmafx.demo.progress import DemoError, StepPrinter
+from vmafx.demo.progress import DemoError, StepPrinter, short_path
 from vmafx.devcluster import binaries, tools
 from vmafx.devcluster.components import APISERVER, ETCD
 from vmafx.reports.charts import RatePoint
@@ -36,11 +36,11 @@ def run(output: Path, *, keep: bool, console: Console | None = None) -> None:
         kubectl = tools.kubectl(steps)
     with _running_cluster(output, steps) as cluster:
         jobs.write(output / JOBS, output / CLIPS)
-        with steps.running(f"Submitting {len(ENCODES)} jobs: kubectl apply -f {_short(output / JOBS)}"):
+        with steps.running(f"Submitting {len(ENCODES)} jobs: kubectl apply -f {short_path(output / JOBS)}"):
             jobs.apply(kubectl, cluster.kubeconfig, output / JOBS)
         kbits = {encode.name: encode.kbits(output / CLIPS) for encode in ENCODES}
         scores = asyncio.run(jobs.watch_until_scored(cluster.kubeconfig, kbits, console, cluster.check))
-        with steps.running(f"Writing {_short(output / PAGE)} and {PICTURE}"):
+        with steps.running(f"Writing {short_path(output / PAGE)} and {PICTURE}"):
             points = [RatePoint(one.name, one.codec, kbits[one.name], scores[one.name]) for one in ENCODES]
             (output / PAGE).write_text(rate_quality_html(points, REFERENCE), encoding="utf-8")
             (output / PICTURE).write_bytes(rate_quality_png(points))
@@ -83,10 +83,10 @@ def _running_cluster(output: Path, steps: StepPrinter) -> Iterator[DemoCluster]:
 
 def next_steps(output: Path) -> list[str]:
     """Commands that work wherever vmafx is installed, also without its sources and Makefile."""
-    clips = _short(output / CLIPS)
-    folder = "" if output == Path("demo").absolute() else f" --output {_short(output)}"
+    clips = short_path(output / CLIPS)
+    folder = "" if output == Path("demo").absolute() else f" --output {short_path(output)}"
     return [
-        f"xdg-open {_short(output / PAGE)}",
+        f"xdg-open {short_path(output / PAGE)}",
         f"{_vmafx()} score {clips}/{REFERENCE} {clips}/av1.mp4 --report report.html",
         f"{_vmafx()} demo --keep{folder}     # keeps the cluster running, for kubectl and `vmafx top`",
     ]
@@ -108,9 +108,4 @@ def _wait_for_interrupt(cluster: DemoCluster, kubectl_path: Path, steps: StepPri
 
 def _vmafx() -> str:
     """The vmafx command as the user can type it here."""
-    return "vmafx" if shutil.which("vmafx") else _short(Path(sys.executable).with_name("vmafx"))
-
-
-def _short(path: Path) -> str:
-    """Relative to the current folder, if the path is below it."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+    return "vmafx" if shutil.which("vmafx") else short_path(Path(sys.executable).with_name("vmafx"))

@@ -1,8 +1,9 @@
-"""Progress output of the demo, and its error type."""
+"""Progress output of the demo, its error type, and paths as it shows them."""
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
@@ -40,3 +41,8 @@ class StepPrinter:
     def detail(self, text: str) -> None:
         """Show `text` after the title of the running step."""
         self._status.update(Text(f"{self._current}  ({text})"))
+
+
+def short_path(path: Path) -> str:
+    """Relative to the current folder, if the path is below it."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

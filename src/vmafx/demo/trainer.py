@@ -22,7 +22,7 @@ async def start_trainer(cluster: DemoCluster, deployment: str) -> None:
         (container,) = found["spec"]["template"]["spec"]["containers"]
         variables = {entry["name"]: await _value(client, entry) for entry in container["env"]}
         variables |= {FOLDER_VARIABLE: str(cluster.folder / "trainer"), LISTEN_VARIABLE: cluster.trainer}
-        cluster.start_role(*container["command"][1:], **variables)
+        cluster.roles.start(*container["command"][1:], **variables)
         counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 1)
         reasons = {"Available": "MinimumReplicasAvailable", "Progressing": "NewReplicaSetAvailable"}
         conditions = [{"type": name, "status": "True", "reason": reason} for name, reason in reasons.items()]

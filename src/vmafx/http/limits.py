@@ -38,6 +38,7 @@ class UploadLimits(msgspec.Struct, frozen=True, kw_only=True):
     block_seconds: float = 60.0  # to receive a block of 256 KiB, so that a slow client does not hold a connection
     reserve_bytes: int = 256 << 20  # of disk space left free
     folder: str = ""  # for the unnamed files; empty: the temporary folder
+    linkable: bool = False  # whether files can get a name later
 
 
 LIMITS, UPLOAD_LIMITS = ServerLimits(), UploadLimits()

@@ -41,6 +41,11 @@ class HttpRequest:
         self.query, self.headers = request.query, request.headers
         self.length = request.content_length  # of the body; None if the headers do not have it
         self.peer = request.remote or ""  # the address of the connection, which may be a proxy's
+        self.is_secure = request.secure  # over TLS
+
+    @property
+    def cookies(self) -> Mapping[str, str]:
+        return self._request.cookies
 
     @property
     def subject(self) -> list[tuple[str, str]]:

@@ -146,7 +146,8 @@ class _FileWriter:
         """Fails at once if the disk has no room for the `expected` bytes, before the client sends them."""
 
         def open_scratch() -> ScratchFile:
-            scratch = ScratchFile(limits.folder or tempfile.gettempdir(), limits.reserve_bytes)
+            folder = limits.folder or tempfile.gettempdir()
+            scratch = ScratchFile(folder, limits.reserve_bytes, linkable=limits.linkable)
             stack.callback(scratch.close)  # in the thread: a cancellation right now must not leak the descriptor
             scratch.require(expected)
             return scratch

@@ -1,8 +1,13 @@
 """Reports of scored clips: an HTML page for people, JSON and CSV for programs, and charts. Nothing here scores a clip.
 
 files.py         JSON and CSV reports; writes a report in the format of its file name
-page.py          the HTML page, with its overview; page.css and page.js are embedded in it
+page.py          the HTML page, with its overview; page.css and the scripts are embedded in it
+page.js          the switch between light and dark, and what the other scripts use
+curves.js        values under the pointer and by keyboard, and the zoom
+frames.js        the viewer of the worst frames
 section.py       the section of one clip: score, curves, tables and worst frames
+score_charts.py  the charts of scored clips
+chart_files.py   the charts of scored clips as SVG and PNG
 rate_quality.py  VMAF against bitrate of several encodes, as a page and as a PNG
 learning.py      loss and correlations of the versions of a trained model, as a page, PNG or SVG
 charts.py        the chart types and their markup
@@ -15,6 +20,7 @@ formatting.py    numbers, times and clip names as text
 markup.py        HTML elements and escaping
 """
 
+from vmafx.reports.chart_files import ChartFormat, ChartKind, chart_file
 from vmafx.reports.files import (
     ReportSettings,
     check_path,
@@ -28,7 +34,10 @@ from vmafx.reports.files import (
 from vmafx.reports.page import html
 
 __all__ = [
+    "ChartFormat",
+    "ChartKind",
     "ReportSettings",
+    "chart_file",
     "check_path",
     "csv_report",
     "html",

@@ -159,11 +159,11 @@ def as_picture(figure: Figure, scale: int, kind: Literal["png", "svg"] = "png") 
     return written.getvalue()
 
 
-def drawable(text: str) -> str:
+def drawable(text: str, max_length: int = MAX_TEXT) -> str:
     """The text on one line, shortened, with U+FFFD for characters that the font does not have."""
     known = get_font(findfont(FONT)).get_char_index
     line = " ".join(showable(text).split())
-    short = line if len(line) <= MAX_TEXT else f"{line[: MAX_TEXT - 1]}…"
+    short = line if len(line) <= max_length else f"{line[: max_length - 1]}…"
     return "".join(letter if known(ord(letter)) else "\ufffd" for letter in short)
 
 

@@ -1,7 +1,7 @@
 """Chart types, and their markup; plots.py draws them.
 
 A chart is drawn once for each page width, and page.css shows the one that fits, so that text is readable on any
-screen. page.js reads the data-* attributes to show the values under the pointer.
+screen. curves.js reads the data-* attributes to show the values under the pointer, and to zoom.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,8 +35,9 @@ LARGE = (WIDE, MEDIUM, NARROW)
 
 class ChartLine(msgspec.Struct, frozen=True):
     name: str
-    curve: Curve
+    curve: Curve  # as drawn
     index: int = 0  # in the chart; determines colour and stroke
+    detail: Curve | None = None  # with more points, for the values on the page and the zoom
 
 
 class FrameChart(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,19 +96,24 @@ def draw(chart: Chart) -> Html:
     if not isinstance(chart, FrameChart):
         return tag("div", *svgs, class_="plot")
     (first, last), (low, high), exact = drawings[0].x, drawings[0].y, chart.feature.decimals
-    values = (
-        tag(
-            "i",
-            class_=_colour(line.index),
-            hidden="",
-            data_name=line.name,
-            data_frames=" ".join(str(frame) for frame, _ in line.curve.points),
-            data_values=" ".join(f"{value:.{exact}f}" for _, value in line.curve.points),
-        )
-        for line in chart.lines
+    dots = " ".join(f"{frame} {value:.{exact}f}" for frame, value in chart.dots) or None
+    return tag("div", *svgs, *(_values(line, exact) for line in chart.lines), class_="plot", data_from=_plain(first),
+               data_to=_plain(last), data_low=low, data_high=high, data_decimals=exact, data_rate=chart.rate,
+               data_dots=dots)  # fmt: skip
+
+
+def _values(line: ChartLine, exact: int) -> Html:
+    """The points of a line, for curves.js."""
+    points = (line.detail or line.curve).points
+    return tag(
+        "i",
+        class_=_colour(line.index),
+        hidden="",
+        data_name=line.name,
+        data_frames=" ".join(str(frame) for frame, _ in points),
+        data_values=" ".join(f"{value:.{exact}f}" for _, value in points),
+        data_dashes=_dash_array(line.index),
     )
-    return tag("div", *svgs, *values, class_="plot", data_from=f"{first:g}", data_to=f"{last:g}", data_low=low,
-               data_high=high, data_decimals=exact, data_rate=chart.rate)  # fmt: skip
 
 
 def histogram(values: Sequence[float]) -> HistogramChart:
@@ -128,13 +134,16 @@ def legend(names: Sequence[str]) -> Html:
 
 def swatch(index: int) -> Html:
     """A short line in the colour and stroke of a series, for legends."""
-    dash = " ".join(map(str, dashes(index))) or None
-    line = tag("line", x1=0, x2=22, y1=5, y2=5, stroke_dasharray=dash)
+    line = tag("line", x1=0, x2=22, y1=5, y2=5, stroke_dasharray=_dash_array(index))
     return tag("svg", line, width=22, height=10, class_=f"swatch {_colour(index)}", aria_hidden="true")
 
 
 def dashes(index: int) -> tuple[int, ...]:
     return DASHES[index // COLOURS % len(DASHES)]
+
+
+def _dash_array(index: int) -> str | None:
+    return " ".join(map(str, dashes(index))) or None
 
 
 def gauge(score: float, summary: FeatureStatistics, *, ticks: bool = True) -> Html:
@@ -164,3 +173,8 @@ def _percent(score: float) -> str:
 
 def _colour(index: int) -> str:
     return f"c{index % COLOURS}"
+
+
+def _plain(frame: float) -> str:
+    """Whole numbers without decimals, and never with an exponent."""
+    return f"{frame:.1f}".removesuffix(".0")

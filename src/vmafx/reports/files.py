@@ -1,4 +1,4 @@
-"""Reports as HTML, JSON or CSV files; the extension of the file name selects the format."""
+"""Reports as HTML, JSON or CSV files, and charts as SVG or PNG; the ending of the file name selects the format."""
 
 import csv
 import io
@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice, repeat
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Annotated
 
 import msgspec
 
 from vmafx.atomic_write import write_atomic_with
+from vmafx.reports.chart_files import ChartFormat, ChartKind, chart_file
 from vmafx.reports.page import html
 from vmafx.scoring.errors import DISK_ERRORS, BadInput, NodeFault
 from vmafx.scoring.media.policy import OUTPUT_DIR
@@ -23,10 +24,21 @@ FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes such 
 Renderer = Callable[[Sequence[Report], Mapping[str, Sequence[FramePair]]], Iterator[bytes]]
 BLOCK = 4096  # rows of a CSV report that are in memory at once
 
+
+def _chart(kind: ChartKind, file_format: ChartFormat) -> Renderer:
+    return lambda reports, _: iter((chart_file(reports, kind, file_format),))
+
+
 RENDERERS: dict[str, Renderer] = {
     ".html": lambda reports, pictures: iter((html(reports, pictures).encode(),)),
     ".json": lambda reports, _: json_report(reports),
     ".csv": lambda reports, _: csv_report(reports),
+    ".svg": _chart("vmaf", "svg"),
+    ".png": _chart("vmaf", "png"),
+}
+RATE_RENDERERS = {
+    ".rate-quality.svg": _chart("rate-quality", "svg"),
+    ".rate-quality.png": _chart("rate-quality", "png"),
 }
 
 
@@ -112,7 +124,10 @@ def check_path(path: Path) -> None:
 
 
 def write_report(path: Path, reports: Sequence[Report], pictures: Mapping[str, Sequence[FramePair]] = {}) -> None:
-    """Writes `path` as HTML, JSON or CSV by its extension, replacing an existing file."""
+    """Writes `path` in the format that its name ends in, replacing an existing file.
+
+    Raises BadInput for a chart that these reports do not have.
+    """
     check_path(path)
     render = _renderer(path)
     with _os_errors(path):
@@ -142,8 +157,9 @@ def _os_errors(path: Path) -> Iterator[None]:
         raise (NodeFault(message) if error.errno in DISK_ERRORS else BadInput("options", message)) from error
 
 
-def _renderer(path: Path) -> Renderer:
-    try:
-        return RENDERERS[path.suffix.lower()]
-    except KeyError:
-        raise BadInput("options", f"the name of report {path} must end in .html, .json or .csv") from None
+def _renderer(path: PurePath) -> Renderer:
+    renderer = RATE_RENDERERS.get("".join(path.suffixes[-2:]).lower()) or RENDERERS.get(path.suffix.lower())
+    if renderer is None:
+        endings = "in .html, .json or .csv, or for a chart in .svg or .png"
+        raise BadInput("options", f"the name of report {path} must end {endings}")
+    return renderer

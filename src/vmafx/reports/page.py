@@ -8,11 +8,20 @@ from importlib import resources
 
 from vmafx.reports import formatting
 from vmafx.reports.budget import Budget, page_budget
-from vmafx.reports.charts import ChartLine, FrameChart, draw, figure, gauge, legend, swatch
-from vmafx.reports.curves import downsample
+from vmafx.reports.charts import draw, figure, gauge, legend, swatch
 from vmafx.reports.markup import Html, tag
-from vmafx.reports.section import downsampling_note, frame_rate, section
+from vmafx.reports.score_charts import (
+    RATE_SUBTITLE,
+    RATE_TITLE,
+    clips_chart,
+    downsampling_note,
+    rate_chart,
+    rate_points,
+)
+from vmafx.reports.section import section
 from vmafx.scoring.result import FramePair, Report
+
+SCRIPTS = ("page.js", "curves.js", "frames.js")  # in this order
 
 
 def html(reports: Sequence[Report], pictures: Mapping[str, Sequence[FramePair]] = {}) -> str:
@@ -38,14 +47,18 @@ def _title(reports: Sequence[Report], names: Sequence[str]) -> str:
 
 
 def _overview(reports: Sequence[Report], names: Sequence[str], anchors: Mapping[int, str], budget: Budget) -> Html:
-    """A table of all clips, and the curves of those that have a section; `anchors` are the sections by clip index."""
+    """A table of all clips, their rates and qualities, and the curves of those that have a section.
+
+    `anchors` are the sections by clip index.
+    """
     references = {report.result.reference.uri for report in reports}
     reference = f"Reference: {formatting.name(references.pop())}" if len(references) == 1 else ""
     return tag(
         "section",
         tag("header", tag("h2", f"{len(reports)} clips"), tag("p", tag("bdi", reference), class_="against")),
         tag("div", _overview_table(reports, names, anchors, budget), class_="panel"),
-        _curves([reports[index] for index in anchors], [names[index] for index in anchors], budget.points),
+        _rate_quality(reports, names) if budget.rates else None,
+        _curves([reports[index] for index in anchors], [names[index] for index in anchors], budget),
         _omitted_clips_note(len(reports), len(anchors)),
         id="overview",
     )
@@ -54,7 +67,8 @@ def _overview(reports: Sequence[Report], names: Sequence[str], anchors: Mapping[
 def _overview_table(
     reports: Sequence[Report], names: Sequence[str], anchors: Mapping[int, str], budget: Budget
 ) -> Html:
-    heads = ["Distorted clip", "Score", "Mean", "p5", "Min", *(["Range, 0 to 100"] if budget.gauges else [])]
+    heads = ["Distorted clip", "Score", "Bitrate", "File size", "Mean", "p5", "Min"]
+    heads += ["Range, 0 to 100"] if budget.gauges else []
     colours = {index: colour for colour, index in enumerate(anchors)}
     rows = (
         _overview_row(report, names[index], anchors.get(index), colours.get(index), gauges=budget.gauges)
@@ -74,24 +88,23 @@ def _overview_row(report: Report, name: str, anchor: str | None, colour: int | N
         "tr",
         tag("th", tag("span", None if colour is None else swatch(colour), title, class_="named"), scope="row"),
         tag("td", tag("b", formatting.number(result.score))),
+        *(tag("td", text or "\N{EN DASH}") for text in (result.distorted.kbits, result.distorted.file_size)),
         *cells,
         tag("td", gauge(result.score, vmaf, ticks=False), class_="spread") if gauges else None,
     )
 
 
-def _curves(reports: Sequence[Report], names: Sequence[str], points: int) -> Html:
-    curves = [downsample(report.numbers, report.values["vmaf"], points) for report in reports]
-    rates = {frame_rate(report.result) for report in reports}
-    chart = FrameChart(
-        label=f"VMAF per frame of {len(reports)} clips",
-        first=min(report.numbers[0] for report in reports),
-        last=max(report.numbers[-1] for report in reports),
-        lines=[ChartLine(name, curve, index) for index, (name, curve) in enumerate(zip(names, curves, strict=True))],
-        rate=rates.pop() if len(rates) == 1 else None,
-    )
-    longest = max(curves, key=lambda curve: curve.bucket_size)
-    drawing = tag("div", draw(chart), legend(names))
-    return figure("VMAF per frame", drawing, downsampling_note(longest) if longest.buckets else None)
+def _rate_quality(reports: Sequence[Report], names: Sequence[str]) -> Html | None:
+    points = rate_points(reports, names)
+    if not points:
+        return None
+    chart = rate_chart(points)
+    return figure(RATE_TITLE, tag("div", draw(chart), legend(chart.codecs)), f"{RATE_SUBTITLE}.")
+
+
+def _curves(reports: Sequence[Report], names: Sequence[str], budget: Budget) -> Html:
+    chart = clips_chart(reports, names, budget.points, budget.detail)
+    return figure("VMAF per frame", tag("div", draw(chart), legend(names)), downsampling_note(chart))
 
 
 def _omitted_clips_note(clips: int, shown: int) -> Html | None:
@@ -102,13 +115,14 @@ def _omitted_clips_note(clips: int, shown: int) -> Html | None:
 
 
 def document(title: str, heading: str, *content: Html) -> str:
-    """A self-contained page; its content security policy allows only page.js to run."""
-    style, script = _asset("page.css"), _asset("page.js")
+    """A self-contained page; its content security policy allows only its own scripts and style sheet."""
+    style, script = _asset("page.css"), _script()
     policy = "; ".join((
         "default-src 'none'",
-        "style-src 'unsafe-inline'",
+        f"style-src-elem {_source(style)}",
+        "style-src-attr 'unsafe-inline'",  # of the drawings, whose colours are variables of page.css
         "img-src data:",
-        f"script-src 'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'",
+        f"script-src {_source(script)}",
         "base-uri 'none'",
         "form-action 'none'",
     ))  # fmt: skip
@@ -129,6 +143,17 @@ def document(title: str, heading: str, *content: Html) -> str:
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 
+def _source(text: str) -> str:
+    """The source expression that allows an inline element with this text."""
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
 @cache
 def _asset(name: str) -> Html:
     return Html(resources.files("vmafx.reports").joinpath(name).read_text(encoding="utf-8"))
+
+
+@cache
+def _script() -> Html:
+    """All scripts, in one block: their names stay out of the global scope."""
+    return Html('"use strict";\n{\n' + "".join(map(_asset, SCRIPTS)) + "}\n")

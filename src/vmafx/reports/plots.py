@@ -43,8 +43,10 @@ STEPS = [1, 2, 5, 10]  # between ticks
 # Ticks per decade of a bitrate axis, from many to few.
 RATE_STEPS = ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 1.5, 2, 3, 4, 6, 8), (1, 2, 5), (1, 3), (1,))
 DIGIT_WIDTH = 0.64  # as a fraction of the font size
-PNG, PNG_SCALE = Size("png", 960, 560, 14), 2
-STACKED = Size("png", 960, 720, 14)
+PICTURE, PICTURE_SCALE = Size("picture", 960, 560, 14), 2
+STACKED = Size("picture", 960, 720, 14)
+HEADER, MARGIN = 104, 20  # of a picture
+MAX_SUBTITLE = 100  # characters
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 
@@ -111,22 +113,51 @@ def draw(chart: Chart, size: Size) -> Drawing:
         return Drawing(as_svg(axes, size, chart.label), axes.get_xlim(), axes.get_ylim())
 
 
-def png(chart: RateChart, title: str, subtitle: str) -> bytes:
+def picture(chart: FrameChart | RateChart, title: str, subtitle: str, kind: Literal["png", "svg"]) -> bytes:
     """The chart with title and legend, which a page has as markup."""
-    with chart_style(PNG):
-        axes = _rate_chart(chart, PNG, top=104, margin=20)
-        left = axes.get_position().x0
-        axes.figure.text(left, 1 - 42 / PNG.height, drawable(title), fontsize=19, weight="bold")
-        axes.figure.text(left, 1 - 70 / PNG.height, drawable(subtitle), color=colours()["muted"])
+    match chart:
+        case FrameChart():
+            return _frame_picture(chart, title, subtitle, kind)
+        case RateChart():
+            return _rate_picture(chart, title, subtitle, kind)
+
+
+def _rate_picture(chart: RateChart, title: str, subtitle: str, kind: Literal["png", "svg"]) -> bytes:
+    with chart_style(PICTURE):
+        axes = _rate_chart(chart, PICTURE, top=HEADER, margin=MARGIN)
+        _titles(axes, PICTURE, title, subtitle)
         lines = [Line2D([], [], marker="o", lw=2.5, **_stroke(index)) for index in range(len(chart.codecs))]
         names = [drawable(codec) for codec in chart.codecs]
         axes.legend(lines, names, loc="lower right", bbox_to_anchor=(1, 1.03), ncols=6, borderaxespad=0)
-        return as_picture(cast("Figure", axes.figure), PNG_SCALE)
+        return as_picture(cast("Figure", axes.figure), PICTURE_SCALE, kind)
+
+
+def _frame_picture(chart: FrameChart, title: str, subtitle: str, kind: Literal["png", "svg"]) -> bytes:
+    """The names of several lines are below the chart, in as many columns as fit."""
+    with chart_style(PICTURE):
+        names = [drawable(line.name) for line in chart.lines] if len(chart.lines) > 1 else []
+        column = max(map(len, names), default=0) * DIGIT_WIDTH * PICTURE.font + 60
+        columns = max(int((PICTURE.width - 2 * MARGIN) // column), 1)
+        below = math.ceil(len(names) / columns) * 1.6 * PICTURE.font
+        size = msgspec.structs.replace(PICTURE, height=PICTURE.height + round(below))
+        axes = _frame_chart(chart, size, ChartArea(top=HEADER, bottom=MARGIN + below, side=MARGIN))
+        _titles(axes, size, title, subtitle)
+        if names:
+            lines = [Line2D([], [], lw=2.5, **_stroke(line.index)) for line in chart.lines]
+            anchor = (MARGIN / size.width, MARGIN / 2 / size.height)
+            axes.figure.legend(lines, names, loc="lower left", bbox_to_anchor=anchor, ncols=columns, borderaxespad=0)
+        return as_picture(cast("Figure", axes.figure), PICTURE_SCALE, kind)
+
+
+def _titles(axes: Axes, size: Size, title: str, subtitle: str) -> None:
+    left = axes.get_position().x0
+    axes.figure.text(left, 1 - 42 / size.height, drawable(title), fontsize=19, weight="bold")
+    axes.figure.text(left, 1 - 70 / size.height, drawable(subtitle, MAX_SUBTITLE), color=colours()["muted"])
 
 
 def stacked(charts: Mapping[str, FrameChart], title: str, subtitle: str, kind: Literal["png", "svg"]) -> bytes:
     """Charts over the same axis, one below the other, each with its name and legend."""
-    size, header, margin = STACKED, 88, 20
+    size, header, margin = STACKED, 88, MARGIN
     with chart_style(size):
         figure = Figure(figsize=(size.width / DPI, size.height / DPI))
         height = (size.height - header) / len(charts)
@@ -140,7 +171,7 @@ def stacked(charts: Mapping[str, FrameChart], title: str, subtitle: str, kind: L
                 axes.legend(lines, names, loc="lower right", bbox_to_anchor=(1, 1), ncols=6, borderaxespad=0)
         figure.text(margin / size.width, 1 - 42 / size.height, drawable(title), fontsize=19, weight="bold")
         figure.text(margin / size.width, 1 - 68 / size.height, drawable(subtitle), color=colours()["muted"])
-        return as_picture(figure, PNG_SCALE, kind)
+        return as_picture(figure, PICTURE_SCALE, kind)
 
 
 def _frame_chart(chart: FrameChart, size: Size, area: ChartArea = ALONE) -> Axes:
@@ -211,7 +242,7 @@ def _line(axes: Axes, line: ChartLine, band: float) -> None:
         outline = [*zip(frames, high, strict=True), *zip(frames[::-1], low[::-1], strict=True)]
         axes.add_artist(Polygon(outline, fc=(colour, band), ec=(colour, 2 * band), lw=0.8))
         points = list(zip(frames, mean, strict=True))
-    axes.plot(*zip(*points, strict=True), **_stroke(line.index))
+    axes.plot(*zip(*points, strict=True), clip_on=False, **_stroke(line.index))
 
 
 def _level_names(chart: FrameChart, *, short: bool) -> dict[str, float]:
@@ -312,6 +343,7 @@ def _dot(axes: Axes, x: float, y: float, colour: str, radius: float, title: str 
     across, up = axes.transData.transform((x, y)) / DPI
     inches = axes.figure.dpi_scale_trans
     dot = Circle((across, up), radius / DPI, fc=colour, ec=colours()["panel"], lw=1.5, transform=inches, zorder=3)
+    dot.set_clip_on(False)  # it may stand over the edge
     if title:
         dot.set_gid(TITLE + showable(title))
     axes.add_artist(dot)

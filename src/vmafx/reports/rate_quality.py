@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 
-from vmafx.reports.charts import RateChart, RatePoint, draw, figure, legend
+from vmafx.reports.charts import RatePoint, draw, figure, legend
 from vmafx.reports.markup import Html, tag
 from vmafx.reports.page import document
+from vmafx.reports.score_charts import RATE_SUBTITLE, RATE_TITLE, rate_chart
 
-TITLE = "Rate and quality"
 CAVEAT = "Fast presets, chosen for a short demo; not a comparison of codecs."
-SUBTITLE = "VMAF against bitrate in kbit/s; up and to the left is better"
 
 
 def rate_quality_html(points: Sequence[RatePoint], reference: str) -> str:
-    chart = _chart(points)
+    chart = rate_chart(points)
     drawing = tag("div", draw(chart), legend(chart.codecs))
     section = tag(
         "section",
@@ -21,25 +20,16 @@ def rate_quality_html(points: Sequence[RatePoint], reference: str) -> str:
             tag("h2", f"VMAF of {len(points)} encodes"),
             tag("p", "Reference: ", tag("bdi", reference), class_="against"),
         ),
-        figure(TITLE, drawing, f"{SUBTITLE}. {CAVEAT}"),
+        figure(RATE_TITLE, drawing, f"{RATE_SUBTITLE}. {CAVEAT}"),
         tag("div", _table(points), class_="panel"),
     )
-    return document(f"{TITLE}: {len(points)} encodes", TITLE, section)
+    return document(f"{RATE_TITLE}: {len(points)} encodes", RATE_TITLE, section)
 
 
 def rate_quality_png(points: Sequence[RatePoint]) -> bytes:
     from vmafx.reports import plots  # noqa: PLC0415 - matplotlib takes 0.6 s and 50 MB
 
-    return plots.png(_chart(points), TITLE, SUBTITLE)
-
-
-def _chart(points: Sequence[RatePoint]) -> RateChart:
-    low, high = min(points, key=lambda one: one.vmaf), max(points, key=lambda one: one.vmaf)
-    label = (
-        f"VMAF against bitrate of {len(points)} encodes, from {low.vmaf:.1f} ({low.name}, {low.kbits:,.0f} kbit/s) "
-        f"to {high.vmaf:.1f} ({high.name}, {high.kbits:,.0f} kbit/s); the table below lists all"
-    )
-    return RateChart(label=label, points=points)
+    return plots.picture(rate_chart(points), RATE_TITLE, RATE_SUBTITLE, "png")
 
 
 def _table(points: Sequence[RatePoint]) -> Html:

@@ -6,25 +6,26 @@ from collections.abc import Iterable, Sequence
 from vmafx.reports import formatting
 from vmafx.reports.budget import Budget
 from vmafx.reports.charts import SMALL, ChartLine, FrameChart, draw, figure, gauge, histogram
-from vmafx.reports.curves import Curve, downsample
+from vmafx.reports.curves import downsample
 from vmafx.reports.features import elementary, extras, feature_info, is_elementary
 from vmafx.reports.markup import Html, join, tag
+from vmafx.reports.score_charts import clip_chart, downsampling_note, frame_rate
 from vmafx.scoring.result import ClipFacts, FeatureStatistics, FramePair, Report, ScoreResult
 
 
 def section(report: Report, name: str, anchor: str, pictures: Sequence[FramePair], budget: Budget) -> Html:
-    result = report.result
+    result, which = report.result, anchor.replace("-", " ")
     return tag(
         "section",
         tag("header", tag("h2", tag("bdi", name)), _clip_lines(result)),
-        _notes(result.notes),
+        _notes(result.notes, which),
         tag("div", _score(report), _key_figures(report), _scoring_facts(result), class_="hero panel"),
-        _curve(report, pictures, budget.points),
-        tag("div", _histogram(report), _statistics(result, "Statistics", _main_features(result)), class_="pair"),
+        _curve(report, pictures, budget),
+        tag("div", _histogram(report), _statistics(result, "Statistics", which, _main_features(result)), class_="pair"),
         _extra_charts(report, budget),
         _worst_frames(result, pictures),
-        tag("div", tag("h3", "Clips"), _clip_table(result), class_="panel"),
-        _elementary_features(report, budget),
+        tag("div", tag("h3", "Clips"), _clip_table(result, which), class_="panel"),
+        _elementary_features(report, which, budget),
         id=anchor,
         aria_label=name,
     )
@@ -42,16 +43,15 @@ def _clip_lines(result: ScoreResult) -> Html:
 
 def _clip_summary(clip: ClipFacts, name: str | None) -> str:
     rate = f"{formatting.rate(clip.frameRate)} fps" if clip.frameRate else None
-    return " · ".join(
-        filter(None, (name, clip.codec, formatting.size(clip.width, clip.height), clip.pixelFormat, rate))
-    )
+    frames = (formatting.size(clip.width, clip.height), clip.pixelFormat, rate)
+    return " · ".join(filter(None, (name, clip.codec, *frames, clip.file_size, clip.kbits)))
 
 
-def _notes(notes: Sequence[str]) -> Html | None:
+def _notes(notes: Sequence[str], which: str) -> Html | None:
     if not notes:
         return None
     items = tag("ul", *(tag("li", note) for note in notes))
-    return tag("aside", tag("strong", "Notes"), items, class_="notes", aria_label="Notes")
+    return tag("aside", tag("strong", "Notes"), items, class_="notes", aria_label=f"Notes on {which}")
 
 
 def _score(report: Report) -> Html:
@@ -101,26 +101,10 @@ def _scoring_facts(result: ScoreResult) -> Html:
     return tag("dl", *pairs, class_="facts")
 
 
-def _curve(report: Report, pictures: Sequence[FramePair], points: int) -> Html:
-    result, curve = report.result, downsample(report.numbers, report.values["vmaf"], points)
-    vmaf = result.features["vmaf"]
-    levels = {"mean": vmaf.mean, "p5": vmaf.percentiles["p5"]}
-    chart = FrameChart(
-        label=f"VMAF per frame, {formatting.number(vmaf.min)} to {formatting.number(vmaf.max)}, mean {vmaf.mean:.2f}",
-        first=report.numbers[0],
-        last=report.numbers[-1],
-        lines=[ChartLine("VMAF", curve)],
-        rate=frame_rate(result),
-        levels=levels if len(report.numbers) > 1 else {},
-        dots=[(picture.frame, picture.score) for picture in pictures],
-    )
-    notes = [downsampling_note(curve)] if curve.buckets else []
-    notes += ["Dots: the worst frames, shown below."] if pictures else []
-    return figure("VMAF per frame", draw(chart), " ".join(notes))
-
-
-def downsampling_note(curve: Curve) -> str:
-    return f"Line: mean of every {curve.bucket_size} frames. Band: minimum to maximum of these frames."
+def _curve(report: Report, pictures: Sequence[FramePair], budget: Budget) -> Html:
+    chart = clip_chart(report, pictures, budget.points, budget.detail)
+    dots = "Dots: the worst frames, shown below." if pictures else ""
+    return figure("VMAF per frame", draw(chart), " ".join(filter(None, (downsampling_note(chart), dots))))
 
 
 def _histogram(report: Report) -> Html:
@@ -128,12 +112,12 @@ def _histogram(report: Report) -> Html:
     return figure("VMAF histogram", draw(chart), f"Number of frames per bin; bin width {chart.width:g}.")
 
 
-def _statistics(result: ScoreResult, title: str, columns: Iterable[str]) -> Html:
+def _statistics(result: ScoreResult, title: str, which: str, columns: Iterable[str]) -> Html:
     heads = ("Feature", "Mean", "Harmonic mean", "Min", "p1", "p5", "p50", "p95", "Max")
     rows = (_statistics_row(column, result.features[column]) for column in columns)
     head = tag("thead", tag("tr", *(tag("th", text, scope="col") for text in heads)))
     table = tag("div", tag("table", head, tag("tbody", *rows), class_="numbers"), class_="wide", tabindex=0,
-                role="region", aria_label=title)  # fmt: skip
+                role="region", aria_label=f"{title} of {which}")  # fmt: skip
     return tag("div", tag("h3", title), table, class_="panel")
 
 
@@ -193,6 +177,7 @@ def _omitted_charts_note() -> Html:
 
 
 def _worst_frames(result: ScoreResult, pictures: Sequence[FramePair]) -> Html | None:
+    """The pairs, one below the other; frames.js shows one at a time."""
     if not pictures:
         return None
     heads = tag("p", tag("span", "Reference"), tag("span", "Distorted"), class_="sides", aria_hidden="true")
@@ -208,10 +193,10 @@ def _frame_pair(result: ScoreResult, picture: FramePair) -> Html:
         for side, data in (("Reference", picture.reference), ("Distorted", picture.distorted))
     )  # fmt: skip
     caption = tag("figcaption", tag("b", formatting.number(picture.score)), f" {position}")
-    return tag("figure", caption, *images)
+    return tag("figure", caption, *images, data_frame=picture.frame)
 
 
-def _clip_table(result: ScoreResult) -> Html:
+def _clip_table(result: ScoreResult, which: str) -> Html:
     """Both clips side by side; rows whose values should be equal are marked if they differ."""
     reference, distorted = result.reference, result.distorted
     expected, actual = _comparable_facts(reference), _comparable_facts(distorted)
@@ -220,11 +205,13 @@ def _clip_table(result: ScoreResult) -> Html:
         *(_clip_row(name, expected[name], actual[name], differ=expected[name] != actual[name]) for name in expected),
         _clip_row("Demuxer", reference.container, distorted.container),
         _clip_row("Codec", reference.codec, distorted.codec),
+        _clip_row("File size", reference.file_size or "unknown", distorted.file_size or "unknown"),
+        _clip_row("Bitrate", reference.kbits or "unknown", distorted.kbits or "unknown"),
         _clip_row("SHA-256", _digest(reference), _digest(distorted)),
     ]
-    heads = (tag("th", name, scope="col") for name in ("", "Reference", "Distorted"))
+    heads = (tag("th", name, scope="col") for name in ("Property", "Reference", "Distorted"))
     table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="clips")
-    return tag("div", table, class_="wide", tabindex=0, role="region", aria_label="The two clips")
+    return tag("div", table, class_="wide", tabindex=0, role="region", aria_label=f"Properties of {which} and its reference")
 
 
 def _comparable_facts(clip: ClipFacts) -> dict[str, str]:
@@ -246,22 +233,17 @@ def _digest(clip: ClipFacts) -> Html:
     return tag("code", clip.digest.removeprefix("sha256:")[:12], title=clip.digest)
 
 
-def _elementary_features(report: Report, budget: Budget) -> Html | None:
+def _elementary_features(report: Report, which: str, budget: Budget) -> Html | None:
     columns = [column for column in elementary(report) if column in report.result.features]
     if not columns:
         return None
     curves = _small_charts(report, columns, budget.small_points) if budget.elementary else _omitted_charts_note()
-    content = (_statistics(report.result, "Elementary features", columns), curves)
+    content = (_statistics(report.result, "Elementary features", which, columns), curves)
     return tag(
         "details",
         tag("summary", f"Elementary features of VMAF ({len(columns)})"),
         tag("div", *content, class_="stack"),
     )
-
-
-def frame_rate(result: ScoreResult) -> float | None:
-    """The frame rate for times on the page: frame numbers are those of the reference."""
-    return result.reference.frameRate or result.distorted.frameRate
 
 
 def _frame_and_time(result: ScoreResult, frame: int) -> str:

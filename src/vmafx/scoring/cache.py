@@ -10,12 +10,13 @@ from typing import BinaryIO
 
 import msgspec
 
-from vmafx.atomic_write import write_atomic_with
+from vmafx.atomic_write import Writer, write_atomic_with
 from vmafx.scoring.models import VmafModel
 from vmafx.scoring.request import ScoreOptions, Source
-from vmafx.scoring.result import Report, ScoreResult
+from vmafx.scoring.result import FramePair, Report, ScoreResult
 
 MAX_CACHE_BYTES = 512 << 20
+REPORT, PICTURES = ".json", ".pictures"  # endings of file names
 REVISION = 1  # increased when a change in vmafx changes scores, which invalidates cached results
 # Threads do not affect the score; the model is in the key by its content, the backend by the tools.
 NOT_IN_KEY = {"threads", "model", "backend"}
@@ -75,10 +76,13 @@ def _read_report(file: BinaryIO) -> Report:
 
 
 class ResultCache:
-    """A folder of reports. Errors are ignored: scoring works without a cache."""
+    """A folder of reports, and of pictures for them. Errors are ignored: scoring works without a cache.
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or default_cache_folder()
+    The least recently used files are deleted above `max_bytes`.
+    """
+
+    def __init__(self, folder: Path | None = None, max_bytes: int = MAX_CACHE_BYTES) -> None:
+        self._folder, self._max_bytes = folder or default_cache_folder(), max_bytes
 
     def get(self, key: str) -> Report | None:
         if self._folder is None:
@@ -95,25 +99,52 @@ class ResultCache:
         complete = {len(report.numbers), *map(len, report.values.values())} == {report.result.frames}
         return report if complete and report.result.key == key else None
 
+    def touch(self, key: str) -> bool:
+        """Whether there is a report with this key; then it counts as used now."""
+        if self._folder is None:
+            return False
+        try:
+            os.utime(self._path(self._folder, key))
+        except OSError:
+            return False
+        return True
+
     def put(self, report: Report) -> None:
+        self._write(report.result.key, REPORT, lambda file: file.writelines(_lines(report)))
+
+    def get_pictures(self, key: str) -> tuple[FramePair, ...]:
+        """The pictures of the report with this key; none if there are none."""
+        if self._folder is None:
+            return ()
+        path = self._path(self._folder, key, PICTURES)
+        try:
+            pictures = msgspec.msgpack.decode(path.read_bytes(), type=tuple[FramePair, ...])
+            os.utime(path)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            return ()
+        return pictures
+
+    def put_pictures(self, key: str, pictures: Sequence[FramePair]) -> None:
+        self._write(key, PICTURES, lambda file: file.write(msgspec.msgpack.encode(pictures)))
+
+    def _write(self, key: str, kind: str, write: Writer) -> None:
         if self._folder is not None:
             with suppress(OSError):
                 self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                path = self._path(self._folder, report.result.key)
-                write_atomic_with(path, lambda file: file.writelines(_lines(report)))
+                write_atomic_with(self._path(self._folder, key, kind), write)
                 self._prune(self._folder)
 
     @staticmethod
-    def _path(folder: Path, key: str) -> Path:
-        return folder / f"{key}.json"
+    def _path(folder: Path, key: str, kind: str = REPORT) -> Path:
+        return folder / f"{key}{kind}"
 
-    @staticmethod
-    def _prune(folder: Path) -> None:
-        """Deletes the least recently used reports above the size limit."""
-        files = sorted(((path.stat(), path) for path in folder.glob("*.json")), key=lambda entry: entry[0].st_mtime)
+    def _prune(self, folder: Path) -> None:
+        """Deletes the least recently used files above the size limit."""
+        found = [path for kind in (REPORT, PICTURES) for path in folder.glob(f"*{kind}")]
+        files = sorted(((path.stat(), path) for path in found), key=lambda entry: entry[0].st_mtime)
         size = sum(status.st_size for status, _ in files)
         for status, path in files:
-            if size <= MAX_CACHE_BYTES:
+            if size <= self._max_bytes:
                 return
             path.unlink(missing_ok=True)
             size -= status.st_size

@@ -124,17 +124,27 @@ def _clip_facts(probed: ProbedClip, frames: int, options: ScoreOptions) -> ClipF
         pixelFormat=clip.pixel_format,
         frames=clip.packets if options.conform else frames,
         frameRate=round(float(Fraction(clip.frame_rate)), 3) if clip.frame_rate else None,
+        bytes=probed.opened.size,
+        bitrate=probed.bitrate,
     )
 
 
 def renamed(cached: Report, reference: ProbedClip, distorted: ProbedClip, model: str) -> Report:
-    """A cached report with the names of the clips and the model in this request."""
+    """A cached report with the names of the clips and the model in this request.
+
+    Sizes and bitrates are filled in too: results of older versions lack them.
+    """
+
+    def facts(old: ClipFacts, probed: ProbedClip) -> ClipFacts:
+        opened = probed.opened
+        return msgspec.structs.replace(old, uri=opened.display_name, bytes=opened.size, bitrate=probed.bitrate)
+
     old = cached.result
     result = msgspec.structs.replace(
         old,
         cached=True,
         model=model,
-        reference=msgspec.structs.replace(old.reference, uri=reference.opened.display_name),
-        distorted=msgspec.structs.replace(old.distorted, uri=distorted.opened.display_name),
+        reference=facts(old.reference, reference),
+        distorted=facts(old.distorted, distorted),
     )
     return msgspec.structs.replace(cached, result=result)

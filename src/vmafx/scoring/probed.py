@@ -4,6 +4,7 @@ import msgspec
 
 from vmafx.scoring.clip import Clip
 from vmafx.scoring.decoder.clip_decoder import ClipDecoder
+from vmafx.scoring.decoder.formats import WITHOUT_TIMESTAMPS
 from vmafx.scoring.errors import InputPart
 from vmafx.scoring.media.access import OpenedMedia
 from vmafx.scoring.request import Source
@@ -26,3 +27,10 @@ class ProbedClip(msgspec.Struct, frozen=True):
     decoder: ClipDecoder
     clip: Clip
     digest: str  # SHA-256, in hex
+
+    @property
+    def bitrate(self) -> float | None:
+        """Bits per second of the whole file. None if nothing states how long the clip is."""
+        clip = self.clip
+        unknown = clip.duration == 0 or (clip.container in WITHOUT_TIMESTAMPS and clip.frame_rate is None)
+        return None if unknown else round(self.opened.size * 8 / clip.duration, 1)

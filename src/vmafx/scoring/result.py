@@ -35,6 +35,24 @@ class ClipFacts(msgspec.Struct, frozen=True):
     pixelFormat: str
     frames: int
     frameRate: float | None = None
+    bytes: int = 0  # size of the file; 0 in results of versions that did not record it
+    bitrate: float | None = None  # bits per second of the whole file, with audio; None if its duration is unknown
+
+    @property
+    def file_size(self) -> str:
+        """As shown to people: 1.23 MB; empty if unknown."""
+        value, unit = float(self.bytes), "B"
+        for larger in ("kB", "MB", "GB", "TB"):
+            if value >= 999.5:
+                value, unit = value / 1000, larger
+        return f"{value:.3g} {unit}" if self.bytes else ""
+
+    @property
+    def kbits(self) -> str:
+        """The bitrate as shown to people: 1,234 kbit/s; empty if unknown."""
+        if self.bitrate is None:
+            return ""
+        return f"{self.bitrate / 1000:,.0f} kbit/s" if self.bitrate >= 9950 else f"{self.bitrate / 1000:.2g} kbit/s"
 
 
 class EngineFacts(msgspec.Struct, frozen=True):

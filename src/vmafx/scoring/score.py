@@ -14,7 +14,7 @@ from vmafx.scoring.decoder.clip_decoder import ClipDecoder, Decoding
 from vmafx.scoring.engines.engine import Measurement, Run
 from vmafx.scoring.engines.find import Engines
 from vmafx.scoring.errors import BadInput, InputPart, ScoringError
-from vmafx.scoring.media.access import open_media, sha256
+from vmafx.scoring.media.access import OpenedMedia, open_media, sha256
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.media.uri import SCHEMES, locate
 from vmafx.scoring.models import open_model
@@ -99,12 +99,20 @@ class Scorer:
         def on_fetched(done: int, total: int | None) -> None:
             listener(Progress("fetching", done, total))
 
-        async with open_media(source.uri, part, self._policy, on_fetched) as opened:
-            decoder = ClipDecoder(opened, source, part, self._limits)
-            try:
-                yield OpenedClip(source, part, opened, decoder)
-            finally:
-                await decoder.close()
+        async with (
+            open_media(source.uri, part, self._policy, on_fetched) as opened,
+            self.open_file(source, part, opened) as clip,
+        ):
+            yield clip
+
+    @asynccontextmanager
+    async def open_file(self, source: Source, part: InputPart, opened: OpenedMedia) -> AsyncIterator[OpenedClip]:
+        """A clip whose file is open already; the caller closes it. Nothing is opened by the URI of `source`."""
+        decoder = ClipDecoder(opened, source, part, self._limits)
+        try:
+            yield OpenedClip(source, part, opened, decoder)
+        finally:
+            await decoder.close()
 
     async def probe(self, clip: OpenedClip, outputs: int = 0) -> ProbedClip:
         """Probes and hashes a clip. With `outputs`, it will be scored next, in so many comparisons at once."""

@@ -78,15 +78,29 @@ def test_the_table_has_a_row_per_feature(run_vmafx: Run) -> None:
     )
 
 
-def test_json_output_has_the_result_of_one_clip(run_vmafx: Run) -> None:
+def test_json_output_has_the_result_of_one_clip(run_vmafx: Run, score_clips: Path) -> None:
     one = json.loads(run_vmafx("score", "reference.mkv", "poor.mp4", "--json").stdout)
     assert 0 < one["score"] < 80
     assert one["score"] == one["features"]["vmaf"]["mean"]
     assert one["features"]["vmaf"]["percentiles"].keys() >= {"p1", "p5", "p50", "p95", "p99"}
     assert one["reference"]["digest"].startswith("sha256:")
     assert (one["frames"], one["distorted"]["codec"], one["engine"]["libvmaf"]) == (12, "h264", "2.3.0")
+    for side, name in (("reference", "reference.mkv"), ("distorted", "poor.mp4")):
+        clip = one[side]
+        assert clip["bytes"] == (score_clips / name).stat().st_size
+        assert clip["bitrate"] == pytest.approx(clip["bytes"] * 8 * clip["frameRate"] / 12, rel=0.01)
     pooled = json.loads(run_vmafx("score", "reference.mkv", "poor.mp4", "--json", "--pool", "p5").stdout)
     assert pooled["score"] == one["features"]["vmaf"]["percentiles"]["p5"]
+
+
+def test_the_tables_show_size_and_bitrate(run_vmafx: Run) -> None:
+    done = run_vmafx("score", "reference.mkv", "good.mp4", "poor.mp4")
+    assert re.search(r"^ *good\.mp4, [\d.]+ kB, [\d,]+ kbit/s$", done.stdout, re.MULTILINE)
+    ranking = done.stdout.partition("Ranking")[2]
+    assert re.search(r"distorted +┃ +VMAF ┃ +min ┃ +bitrate ┃ +size ┃", ranking)
+    assert re.search(r"poor\.mp4 +│ +[\d.]+ │ +[\d.]+ │ +[\d,]+ kbit/s │ +[\d.]+ kB │", ranking)
+    narrow = run_vmafx("score", "reference.mkv", "good.mp4", "poor.mp4", COLUMNS="60")
+    assert "bitrate" not in narrow.stdout.partition("Ranking")[2]
 
 
 def test_json_output_of_several_clips_is_a_list(run_vmafx: Run) -> None:
@@ -222,6 +236,24 @@ def test_reports_are_written_as_html_json_and_csv(run_vmafx: Run, score_clips: P
     assert reports[0]["perFrame"]["frame"] == list(range(12))
     rows = list(csv.DictReader(table.splitlines()))
     assert [float(row["vmaf"]) for row in rows] == [*reports[0]["perFrame"]["vmaf"], *reports[1]["perFrame"]["vmaf"]]
+
+
+def test_charts_are_written_as_svg_and_png(run_vmafx: Run, score_clips: Path) -> None:
+    names = ["curve.svg", "curve.png", "ladder.rate-quality.svg"]
+    flags = [part for name in names for part in ("--report", name)]
+    done = run_vmafx("score", "reference.mkv", "good.mp4", "poor.mp4", *flags)
+    assert (done.returncode, done.stderr.splitlines()) == (0, [f"wrote {name}" for name in names])
+    curve, picture, rates = ((score_clips / name).read_bytes() for name in names)
+    assert b"VMAF of 2 clips" in curve
+    assert picture.startswith(b"\x89PNG")
+    assert b"Rate and quality" in rates
+    alone = run_vmafx("score", "reference.mkv", "good.mp4", "--report", "one.rate-quality.png")
+    assert alone.returncode == 2
+    assert alone.stderr == (
+        "error: options: a rate-quality chart needs two or more distorted clips of one reference, with known bitrates,"
+        " scored in the same way\n"
+    )
+    assert "VMAF" in alone.stdout
 
 
 def test_environment_variables_set_models_reports_and_threads(

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from tests.support.reports import ALL_FEATURES, HOSTILE, Page, charts, make_report, plot_area, points
 from vmafx.reports import check_path, csv_report, html, json_report, markup, page, write_report
-from vmafx.reports.budget import page_budget
+from vmafx.reports.budget import MAX_DETAIL, MAX_POINTS, page_budget
 from vmafx.reports.curves import downsample, histogram_bins
 from vmafx.reports.files import BLOCK
 from vmafx.reports.formatting import clock, names, number
@@ -72,14 +72,22 @@ def test_the_page_is_self_contained(count: int) -> None:
     assert not re.search(r"url\(|@import|\bfetch\(|XMLHttpRequest|\bimport\b", text)
 
 
-def test_the_content_security_policy_allows_only_page_js() -> None:
+def test_the_content_security_policy_allows_only_the_style_sheet_and_the_script_of_the_page() -> None:
     text = html([make_report()])
     policy = next(meta["content"] for meta in Page(text).all("meta") if "http-equiv" in meta)
-    script = re.search(r"<script>(.*)</script>", text, re.DOTALL)
-    assert script is not None
-    digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
-    assert f"script-src 'sha256-{digest}'" in policy
-    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:; ")
+    digests = {}
+    for name in ("style", "script"):
+        (content,) = re.findall(f"<{name}>(.*?)</{name}>", text, re.DOTALL)
+        digests[name] = f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+    assert policy.split("; ") == [
+        "default-src 'none'",
+        f"style-src-elem {digests['style']}",
+        "style-src-attr 'unsafe-inline'",
+        "img-src data:",
+        f"script-src {digests['script']}",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
 
 
 def test_the_page_shows_score_model_speed_notes_and_features() -> None:
@@ -96,7 +104,7 @@ def test_the_page_shows_score_model_speed_notes_and_features() -> None:
     )
     for expected in (
         "87.97", "vmaf_v0.6.1", "120.5 fps", "Two frames were left out.", "abababababab", "frame 2 at 0:00.080",
-        "PSNR Y", "vif_scale0", "mov,mp4", "h264", "master.mov",
+        "PSNR Y", "vif_scale0", "mov,mp4", "h264", "master.mov", "File size 1.25 MB", "Bitrate 2,500 kbit/s",
         "Backend cuda", "Engine libvmaf 3.0.0, ffmpeg 7.1", "Decoder PyAV 18.1.0, libavcodec 62.28.102",
     ):  # fmt: skip
         assert expected in text, expected
@@ -111,6 +119,8 @@ def test_pictures_are_shown_with_their_clip() -> None:
         "Reference, frame 2 at 0:00.080",
         "Distorted, frame 2 at 0:00.080",
     ]
+    assert [one["data-frame"] for one in page.all("figure") if "data-frame" in one] == ["2"]
+    assert [one["data-dots"] for one in page.all("div") if "data-dots" in one] == ["2 62.25"]
 
 
 def test_without_a_frame_rate_there_are_no_times() -> None:
@@ -129,6 +139,59 @@ def test_several_clips_have_an_overview_with_links() -> None:
     first = [line["data-name"] for line in page.all("i")][:3]
     assert first == [report.result.distorted.uri for report in reports]  # file names are not unique
     assert "#clip-1" not in html(reports[:1])
+
+
+def test_size_and_bitrate_stand_beside_each_score() -> None:
+    reports = [make_report(size=2_000_000, bitrate=4e6), make_report(size=0, bitrate=None, distorted="b.mp4")]
+    text = " ".join(Page(html(reports)).text)
+    assert "Distorted clip Score Bitrate File size" in text
+    assert "a.mp4 87.97 4,000 kbit/s 2 MB 87.97" in text
+    assert "b.mp4 87.97 \N{EN DASH} \N{EN DASH} 87.97" in text
+    assert "1080 · yuv420p · 25 fps · 2 MB · 4,000 kbit/s" in text
+    assert "File size unknown unknown Bitrate unknown unknown" in text
+
+
+LADDER = [
+    make_report([70.0] * 4, distorted="low.mp4", bitrate=500e3),
+    make_report([90.0] * 4, distorted="a.mp4", bitrate=2e6),
+    make_report([93.0] * 4, distorted="b.webm", codec="vp9", bitrate=1.5e6),
+    make_report([99.0] * 4, distorted="c.yuv", codec="rawvideo", bitrate=None),
+]
+
+
+def test_several_clips_of_one_reference_have_a_rate_quality_curve() -> None:
+    text = html(LADDER)
+    drawn = [chart for chart in charts(text) if chart.attrib["aria-label"].startswith("VMAF against bitrate")]
+    assert [chart.attrib["class"] for chart in drawn] == ["wide", "medium", "narrow"]
+    for chart in drawn:
+        assert {title.text for title in chart.iter("title")} == {
+            "low.mp4: VMAF 70.00 at 500 kbit/s",
+            "a.mp4: VMAF 90.00 at 2,000 kbit/s",
+            "b.webm: VMAF 93.00 at 1,500 kbit/s",
+        }
+        (line,) = [path for path in chart.iter("path") if "stroke-width:2.5" in path.attrib["style"]]
+        assert "stroke:var(--c0)" in line.attrib["style"]  # of the two with h264
+    assert text.count("up and to the left is better") == 1
+
+
+OTHER_REFERENCE = msgspec.structs.replace(
+    LADDER[1].result, reference=msgspec.structs.replace(LADDER[1].result.reference, digest="cd" * 32)
+)
+
+
+@pytest.mark.parametrize(
+    "reports",
+    [
+        LADDER[:1],
+        [LADDER[0], LADDER[3]],
+        [LADDER[0], msgspec.structs.replace(LADDER[1], result=OTHER_REFERENCE)],
+        [LADDER[0], make_report(model="other", distorted="o.mp4")],
+        LADDER * 16,
+    ],
+    ids=["one clip", "one bitrate", "two references", "two models", "too many"],
+)
+def test_clips_that_do_not_compare_have_no_rate_quality_curve(reports: list[Report]) -> None:
+    assert "VMAF against bitrate" not in html(reports)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +230,7 @@ def long_clip(frames: int) -> Report:
 
 
 def test_a_long_clip_makes_a_small_page_that_shows_the_dip() -> None:
-    """200,000 frames of all 22 features take 0.27 MB."""
+    """200,000 frames of all 22 features take 0.35 MB."""
     text = html([long_clip(200_000)])
     assert len(text.encode()) < 500_000
     page = Page(text)
@@ -182,6 +245,14 @@ def test_a_long_clip_makes_a_small_page_that_shows_the_dip() -> None:
             curves = [point for path in chart.iter("path") for point in points(path.attrib["d"])]
             across, down = next(point for point in curves if abs(point[1] - (bottom - (bottom - top) / 8)) < 1)
             assert abs((across - left) / (right - left) - 0.618) < 0.01, down
+
+
+def test_a_zoom_shows_more_values_than_are_drawn_as_far_as_the_page_has_room() -> None:
+    (line, *_) = Page(html([long_clip(5_000)])).all("i")
+    assert line["data-frames"].split() == [str(frame) for frame in range(5_000)]
+    one, many = page_budget([long_clip(100)]), page_budget([long_clip(100)] * 10)
+    assert (one.points, one.detail) == (MAX_POINTS, MAX_DETAIL)
+    assert many.points <= many.detail < many.points + 20
 
 
 @pytest.mark.timeout(600)
@@ -199,11 +270,11 @@ def test_with_many_clips_charts_of_other_features_are_omitted() -> None:
     assert len(Page(text).all("i")) == 30 + 30
     assert "a CSV report has all values" in text
     assert "PSNR Y" in text  # in the tables
-    few, several = page_budget([long_clip(100)]), page_budget([long_clip(100)] * 14)
+    few, several = page_budget([long_clip(100)]), page_budget([long_clip(100)] * 13)
     assert (few.elementary, few.extras, several.elementary, several.extras) == (True, True, False, True)
 
 
-@pytest.mark.parametrize(("clips", "gauges"), [(31, True), (120, True), (900, False)])
+@pytest.mark.parametrize(("clips", "gauges"), [(31, True), (60, True), (120, True), (900, False)])
 def test_with_very_many_clips_only_the_worst_have_sections(clips: int, gauges: bool) -> None:
     """22 features each; 31 clips take 0.7 MB."""
     clip = long_clip(300)
@@ -308,7 +379,15 @@ def test_csv_has_the_frames_of_every_block() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extension", "start"), [(".html", b"<!DOCTYPE html>"), (".JSON", b"{"), (".csv", b"frame,vmaf")]
+    ("extension", "start"),
+    [
+        (".html", b"<!DOCTYPE html>"),
+        (".JSON", b"{"),
+        (".csv", b"frame,vmaf"),
+        (".svg", b"<?xml"),
+        (".PNG", b"\x89PNG"),
+        (".v1.svg", b"<?xml"),
+    ],
 )
 def test_the_extension_selects_the_format(tmp_path: Path, extension: str, start: bytes) -> None:
     path = tmp_path / f"report{extension}"
@@ -316,6 +395,18 @@ def test_the_extension_selects_the_format(tmp_path: Path, extension: str, start:
         write_report(path, [make_report()], {})
         assert path.read_bytes().startswith(start)
         assert os.listdir(tmp_path) == [path.name]  # noqa: PTH208 - including hidden files
+
+
+def test_the_ending_selects_the_chart(tmp_path: Path) -> None:
+    curve, rates = tmp_path / "a.svg", tmp_path / "a.rate-quality.svg"
+    for path in (curve, rates):
+        write_report(path, LADDER)
+    assert b"VMAF of 4 clips" in curve.read_bytes()
+    assert b"up and to the left is better" in rates.read_bytes()
+    rates.unlink()
+    with pytest.raises(BadInput, match="a rate-quality chart needs two or more"):
+        write_report(rates, LADDER[:1])
+    assert not rates.exists()
 
 
 def test_a_report_has_the_permissions_of_a_new_file(tmp_path: Path) -> None:
@@ -331,7 +422,7 @@ def test_an_unwritable_path_is_rejected_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "folder.html").mkdir()
     (tmp_path / "file").touch()
     for path, reason in (
-        (tmp_path / "report.pdf", r"must end in \.html, \.json or \.csv"),
+        (tmp_path / "report.pdf", r"must end in \.html, \.json or \.csv, or for a chart in \.svg or \.png"),
         (tmp_path / "report", "must end in"),
         (tmp_path / "missing" / "report.html", "missing does not exist"),
         (tmp_path / "file" / "report.html", "file does not exist"),

@@ -62,3 +62,17 @@ def test_a_damaged_file_is_no_result(tmp_path: Path) -> None:
         assert ResultCache(tmp_path).get("key") is None, content
     path.write_bytes(b"".join(lines))
     assert ResultCache(tmp_path).get("key") == REPORT
+
+
+def test_a_result_without_sizes_is_read(tmp_path: Path) -> None:
+    """Versions that did not record them wrote such results."""
+    path = entry(tmp_path)
+    first, *rest = path.read_bytes().splitlines(keepends=True)
+    header = msgspec.json.decode(first)
+    for part in ("reference", "distorted"):
+        del header["result"][part]["bytes"], header["result"][part]["bitrate"]
+    path.write_bytes(b"".join([msgspec.json.encode(header), b"\n", *rest]))
+    found = ResultCache(tmp_path).get("key")
+    assert found is not None
+    clip = found.result.distorted
+    assert (clip.bytes, clip.bitrate, clip.file_size, clip.kbits) == (0, None, "", "")

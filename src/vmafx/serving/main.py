@@ -1,0 +1,207 @@
+"""The process of `vmafx serve`: builds the components, serves, and stops."""
+
+import asyncio
+import os
+import resource
+import ssl
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from vmafx import logs
+from vmafx.api.scoring import CORES_PER_JOB, MAX_THREADS
+from vmafx.auth.access import AccessControl, InsecureAccess, TokenAccess
+from vmafx.auth.certificates import Certificates
+from vmafx.auth.keys import InvalidKeys, KeyAccess
+from vmafx.cores import usable_cores
+from vmafx.http.address import ListenAddress
+from vmafx.http.hosts import HostPolicy
+from vmafx.http.limits import ServerLimits, UploadLimits
+from vmafx.http.responses import JSON, ProbeRoutes, metrics_response, probe_response, static_response
+from vmafx.http.server import Site, serve_http
+from vmafx.kube import Client, load_config
+from vmafx.kube.errors import ConfigError, KubeError
+from vmafx.logs import log
+from vmafx.runtime.role import run_role
+from vmafx.scoring.engines.find import Engines
+from vmafx.scoring.errors import ScoringError
+from vmafx.scoring.media.policy import MediaPolicy
+from vmafx.scoring.score import Scorer
+from vmafx.serving import openapi
+from vmafx.serving.callers import Callers
+from vmafx.serving.jobs import JobRegistry
+from vmafx.serving.metrics import ServingMetrics
+from vmafx.serving.models import ServedModels
+from vmafx.serving.page import page_routes
+from vmafx.serving.results import ResultStore
+from vmafx.serving.service import ScoringService, ServiceLimits, ServiceParts
+from vmafx.serving.settings import ABOUT, PROGRAM, ServeSettings
+from vmafx.serving.site import ScoringSite
+from vmafx.serving.store import FolderInUse, JobStore
+from vmafx.serving.views import encode
+from vmafx.settings import load
+from vmafx.tasks import in_thread
+
+MODEL_RETRY = 15.0  # seconds between attempts to load the model
+MAX_CONNECTIONS = 4096
+MAX_FILES = 4 * MAX_CONNECTIONS  # open at the same time: connections, clips, pipes
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve until SIGTERM or Ctrl-C; exit code 1 if it fails."""
+    settings = load(ServeSettings, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
+    logs.configure(settings.log_level, settings.log_format)
+    run_role("serve", partial(run, settings), (KubeError, OSError, ScoringError, FolderInUse, InvalidKeys))
+
+
+async def run(settings: ServeSettings, stop: asyncio.Event) -> None:
+    """Serve until `stop` is set; then jobs have some time to finish."""
+    with _data_folder(settings) as folder, closing(JobStore(folder)) as store:
+        async with _callers(settings) as callers:
+            await _serve(settings, store, folder, callers, stop)
+    log.info("stopped")
+
+
+async def _serve(settings: ServeSettings, store: JobStore, folder: Path, callers: Callers, stop: asyncio.Event) -> None:
+    policy = _request_policy(folder)
+    models = ServedModels(settings.model, policy, _model_policy())
+    results = ResultStore(store.results, settings.results_size, models)
+    jobs, metrics = JobRegistry(store), ServingMetrics()
+    scorer = Scorer(Engines(), policy, cache=results.cache)
+    parts = ServiceParts(scorer, policy, models, jobs, results, metrics, durable=settings.data is not None)
+    service = ScoringService(parts, _limits(settings))
+    await service.recover()
+    await in_thread(partial((folder / "model").mkdir, exist_ok=True, mode=0o700))
+
+    def not_ready() -> str | None:
+        if service.draining:
+            return "the server is stopping"
+        return None if models.default_info is not None else f"the model {models.default_name} is not loaded yet"
+
+    document = static_response(JSON, encode(openapi.document()))
+    probes: ProbeRoutes = {
+        "/healthz": probe_response(lambda: None),
+        "/readyz": probe_response(not_ready),
+        "/metrics": metrics_response(metrics.registry),
+        "/openapi.json": lambda: document,
+    }
+    scoring_site = ScoringSite(service, callers, _upload_limits(settings, store), settings.wait)
+    site = Site(
+        routes=[*scoring_site.routes(), *page_routes()],
+        probes=probes,
+        not_found="no such path; /openapi.json describes all paths",
+        hosts=HostPolicy(settings.hosts, "--hosts"),
+    )
+    address, tls = settings.http_address or ListenAddress(None, settings.port), _tls(settings)
+    limits = ServerLimits(connections=min(MAX_CONNECTIONS, _allow_files() // 2))
+    async with serve_http(address, site, tls, limits) as port:
+        log.info("serving", http=port, auth=settings.auth, tls=tls is not None, model=models.default_name)
+        async with asyncio.TaskGroup() as group:
+            scoring = group.create_task(_score_jobs(service, models, folder / "model"))
+            await stop.wait()
+            log.info("stopping: jobs have time to finish", seconds=settings.grace)
+            await service.drain(settings.grace)
+            await service.close()
+            scoring.cancel()
+    await jobs.close()
+
+
+async def _score_jobs(service: ScoringService, models: ServedModels, folder: Path) -> None:
+    """Load the model, then score jobs until cancelled.
+
+    It retries for ever: a registry may be unreachable for a while, and /readyz says that the model is missing.
+    """
+    while models.default_info is None:
+        try:
+            await models.load(folder)
+        except ScoringError as error:
+            log.error("cannot load the model, will retry", model=models.default_name, error=str(error))
+            await asyncio.sleep(MODEL_RETRY)
+    await service.run()
+
+
+@contextmanager
+def _data_folder(settings: ServeSettings) -> Iterator[Path]:
+    if settings.data is not None:
+        settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        yield settings.data
+        return
+    log.warn("jobs and results do not survive a restart; set --data to a folder for them")
+    with TemporaryDirectory(prefix="vmafx-serve-") as folder:
+        yield Path(folder)
+
+
+def _request_policy(folder: Path) -> MediaPolicy:
+    """What requests may name: local clips only in the folders that are allowed, never anywhere."""
+    policy = MediaPolicy.for_jobs(os.environ)
+    models = (policy.model_dir,) if policy.model_dir is not None else ()
+    return msgspec.structs.replace(policy, roots=(*policy.roots, folder / "model", *models))
+
+
+def _model_policy() -> MediaPolicy:
+    """For the model of the server: whoever starts it may read any file, and reach any address."""
+    return msgspec.structs.replace(MediaPolicy.from_environ(os.environ), roots=(), private=True)
+
+
+def _limits(settings: ServeSettings) -> ServiceLimits:
+    cores = usable_cores()
+    parallel = settings.parallel or max(1, cores // CORES_PER_JOB)
+    threads = min(max(1, cores // parallel), MAX_THREADS)
+    return ServiceLimits(parallel, threads, settings.queue, settings.deadline)
+
+
+def _upload_limits(settings: ServeSettings, store: JobStore) -> UploadLimits:
+    return UploadLimits(
+        file_bytes=settings.max_upload,
+        total_bytes=2 * settings.max_upload + (1 << 20),
+        files=2,
+        parts=3,
+        folder=str(store.uploads),
+        linkable=True,
+    )
+
+
+def _allow_files() -> int:
+    """Raise the limit of open files from the usual 1024, as far as allowed; returns the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = MAX_FILES if hard == resource.RLIM_INFINITY else min(MAX_FILES, hard)
+    if soft == resource.RLIM_INFINITY or soft >= allowed:
+        return MAX_FILES
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return allowed
+
+
+def _tls(settings: ServeSettings) -> ssl.SSLContext | None:
+    if not settings.tls_cert and not settings.tls_key:
+        if settings.auth != "none":
+            log.warn("keys and tokens are sent without TLS; set --tls-cert and --tls-key, or use a proxy with TLS")
+        return None
+    if not settings.tls_cert or not settings.tls_key:
+        raise ConfigError("--tls-cert and --tls-key must be set together")
+    return Certificates(settings.tls_cert, settings.tls_key).for_http()
+
+
+@asynccontextmanager
+async def _callers(settings: ServeSettings) -> AsyncIterator[Callers]:
+    if settings.auth == "token":
+        config = load_config(settings.kubeconfig or None)
+        async with Client(config) as client:
+            yield Callers(TokenAccess(client), settings.namespace or config.namespace)
+        return
+    access: AccessControl = InsecureAccess()
+    if settings.auth == "keys":
+        if settings.keys is None:
+            raise InvalidKeys("--auth keys needs the file with the keys: set --keys")
+        access = KeyAccess(settings.keys)
+    else:
+        log.warn("everybody who reaches this server may use it; see --auth")
+    yield Callers(access)
+
+
+if __name__ == "__main__":
+    main()

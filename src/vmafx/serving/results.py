@@ -1,0 +1,98 @@
+"""ResultStore: results by the digest of what was scored, with their pictures, as JSON and as reports."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from vmafx.api.fields import doc
+from vmafx.http.errors import StatusError
+from vmafx.scoring.cache import ResultCache
+from vmafx.scoring.result import FramePair, Report, ScoreResult
+from vmafx.serving.job import JobRecord
+from vmafx.serving.models import ServedModels
+from vmafx.tasks import in_thread
+
+MAX_RESULTS = 4096  # in memory, without their frames
+
+
+def result_links(key: str) -> dict[str, str]:
+    """Where a result is found."""
+    return {
+        "self": f"/v1/results/{key}",
+        "page": f"/results/{key}",
+        "html": f"/v1/results/{key}/report.html",
+        "json": f"/v1/results/{key}/report.json",
+        "csv": f"/v1/results/{key}/report.csv",
+    }
+
+
+class ScoreAnswer(ScoreResult, frozen=True, kw_only=True):
+    """The score of one distorted clip, how it was computed, and where its reports are."""
+
+    links: Annotated[dict[str, str], doc("Paths: self, page (to link to), and the reports html, json and csv.")] = {}
+
+
+class ResultStore:
+    """A folder of results. The least recently used are deleted above `max_bytes`.
+
+    A result has the names of the clips in the request that was scored; answers have those of their own request.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int, models: ServedModels) -> None:
+        self.cache, self._models = ResultCache(folder, max_bytes), models
+        self._results: OrderedDict[str, ScoreResult] = OrderedDict()
+
+    def remember(self, result: ScoreResult) -> None:
+        self._results[result.key] = result
+        if len(self._results) > MAX_RESULTS:
+            self._results.popitem(last=False)
+
+    def touch(self, key: str) -> bool:
+        """Whether the result is still kept; then it has been used now. It accesses the disk."""
+        return self.cache.touch(key)
+
+    async def answer(self, key: str, record: JobRecord | None = None) -> bytes:
+        """The result as the JSON that clients get: with the names of a job. StatusError if it is not kept any more."""
+        if key not in self._results:
+            self.remember((await self.report(key)).result)
+        return self.encode(self._results[key], record)
+
+    def encode(self, result: ScoreResult, record: JobRecord | None = None, *, cached: bool = False) -> bytes:
+        """`cached`: answered without a job; else as the result says."""
+        if record is not None:
+            result = msgspec.structs.replace(
+                result,
+                cached=cached or result.cached,
+                reference=msgspec.structs.replace(result.reference, uri=record.clip_name("reference")),
+                distorted=msgspec.structs.replace(result.distorted, uri=record.clip_name("distorted")),
+            )
+        shown = msgspec.structs.replace(result, model=self._models.shown_name(result.model))
+        return msgspec.json.encode(ScoreAnswer(**msgspec.structs.asdict(shown), links=result_links(result.key)))
+
+    async def report(self, key: str) -> Report:
+        report = await in_thread(self.cache.get, key)
+        if report is None:
+            raise StatusError("NOT_FOUND", "there is no such result, or it is not kept any more; score the clips again")
+        model = self._models.shown_name(report.result.model)
+        return msgspec.structs.replace(report, result=msgspec.structs.replace(report.result, model=model))
+
+    async def pictures(self, key: str) -> Sequence[FramePair]:
+        return await in_thread(self.cache.get_pictures, key)
+
+    async def put_pictures(self, key: str, pictures: Sequence[FramePair]) -> None:
+        await in_thread(self.cache.put_pictures, key, pictures)
+
+    async def rendered(self, key: str, name: str) -> bytes:
+        """A report of the result, in the format of the name's extension."""
+        report = await self.report(key)
+        pictures = await self.pictures(key)
+        return await in_thread(_render, name, report, pictures)
+
+
+def _render(name: str, report: Report, pictures: Sequence[FramePair]) -> bytes:
+    from vmafx.reports import render_report  # noqa: PLC0415 - imports matplotlib, which takes time and memory
+
+    return render_report(name, report, pictures)

@@ -14,11 +14,12 @@ from vmafx.auth.certificates import Certificates
 from vmafx.controller import http_server
 from vmafx.controller.caches import make_caches
 from vmafx.controller.dispatch import WorkDispatcher
-from vmafx.controller.grpc_server import serve_grpc
+from vmafx.controller.grpc_server import CONTROLLER, serve_grpc
 from vmafx.controller.jobs import ClientJobs, JobStreams
-from vmafx.controller.middleware import AgentCalls, CallLimits, CallMetrics, wrap_calls
+from vmafx.controller.middleware import AgentCalls, ControllerCallLimits
 from vmafx.controller.registry import AgentRegistry
 from vmafx.controller.results import ResultRecorder
+from vmafx.controller.routes import SERVICE
 from vmafx.controller.samples import SampleForwarder
 from vmafx.controller.servicer import ControllerServicer, ServicerParts
 from vmafx.controller.sessions import Sessions, signing_key
@@ -29,6 +30,7 @@ from vmafx.kube import Client, load_config
 from vmafx.kube.errors import ConfigError, KubeError
 from vmafx.kube.metrics import ClientMetrics
 from vmafx.logs import log
+from vmafx.rpc.middleware import CallMetrics, wrap_calls
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
@@ -67,8 +69,9 @@ async def run(settings: ControllerSettings, stop: asyncio.Event) -> None:
             default_namespace=default_namespace,
             only_namespace=settings.namespace,
         )
-        limited = AgentCalls(parts.registry).wrap(CallLimits(access).wrap(ControllerServicer(parts)))
-        servicer = CallMetrics(metrics).wrap(wrap_calls(limited, RejectionLog().log_rejection))
+        limited = AgentCalls(parts.registry).wrap(ControllerCallLimits(access).wrap(ControllerServicer(parts)))
+        logged = wrap_calls(SERVICE, limited, RejectionLog().log_rejection)
+        servicer = CallMetrics(CONTROLLER, metrics.registry).wrap(logged)
 
         manager, serving = Manager(metrics, probes=None, metrics_at=None, election=None), asyncio.Event()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "vmafx/wire"  # what the generated modules are imported from
-SOURCES = ROOT / "proto/vmafx/controller/v1"
+SOURCES = sorted((ROOT / "proto").rglob("*.proto"))
 
 
 def main(arguments: list[str]) -> int:
@@ -40,9 +40,10 @@ def generate(folder: Path) -> dict[str, bytes]:
     It is told that the sources lie where the package is, or the modules would import each other from somewhere else.
     """
     outputs = {"python": "", "grpc_python": "", "mypy": "quiet:", "mypy_grpc": "quiet,only_async:"}
-    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PACKAGE}={SOURCES}"]
+    command = [sys.executable, "-m", "grpc_tools.protoc"]
+    command += [f"-I{PACKAGE}={parent}" for parent in sorted({path.parent for path in SOURCES})]
     command += [f"--{kind}_out={options}{folder}" for kind, options in outputs.items()]
-    command += [f"{PACKAGE}/{path.name}" for path in sorted(SOURCES.glob("*.proto"))]
+    command += [f"{PACKAGE}/{path.name}" for path in SOURCES]
     beside = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
     if subprocess.run(command, env=beside, check=False).returncode != 0:
         sys.exit("error: the compiler refuses what is in proto/; it says why above")

@@ -26,6 +26,7 @@ Domain
     jobs/            the life of a job: attempts, their outcomes, the status that is written
     inference/       model serving with canaries: children, split, status; also as a library
     training/        online training of a model on the fleet's scores: samples, learning, checkpoints
+    rpc/             hardened gRPC servers
     auth/            authentication and authorization of callers
     reports/         scores as HTML, CSV and JSON, with charts
     scoring/         VMAF by ffmpeg and libvmaf: clips by URI, probing, limits, results
@@ -36,7 +37,7 @@ Foundation
     kube/            a typed asyncio client for the Kubernetes API
     process/         child processes that never outlive their parent
     api/             the four kinds, each declared once: types, validation, CRDs
-    wire/            the controller's gRPC messages and client, generated from proto/
+    wire/            gRPC messages, generated from proto/, and the controller's client
     atomic_write.py  files written whole or not at all
     backoff.py       delays between retries
     clock.py         monotonic time and UTC time

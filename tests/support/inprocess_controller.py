@@ -14,7 +14,7 @@ from vmafx.controller import grpc_server, http_server
 from vmafx.controller.caches import make_caches
 from vmafx.controller.dispatch import WorkDispatcher
 from vmafx.controller.jobs import ClientJobs, JobStreams
-from vmafx.controller.middleware import AgentCalls, CallLimits, CallMetrics
+from vmafx.controller.middleware import AgentCalls, ControllerCallLimits
 from vmafx.controller.registry import AgentRegistry
 from vmafx.controller.results import ResultRecorder
 from vmafx.controller.samples import SampleForwarder
@@ -24,6 +24,7 @@ from vmafx.http import server
 from vmafx.http.address import ListenAddress
 from vmafx.jobs.sample_keys import SampleKeys
 from vmafx.kube import Client
+from vmafx.rpc.middleware import CallMetrics
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
@@ -100,8 +101,9 @@ async def controller_replica(
     running = asyncio.create_task(manager.run(stop))
     try:
         await ready.wait()
-        limited = AgentCalls(parts.registry).wrap(CallLimits(parts.access).wrap(ControllerServicer(parts)))
-        yield Replica(CallMetrics(metrics).wrap(limited), parts.access, parts.dispatcher)
+        limited = AgentCalls(parts.registry).wrap(ControllerCallLimits(parts.access).wrap(ControllerServicer(parts)))
+        measured = CallMetrics(grpc_server.CONTROLLER, metrics.registry).wrap(limited)
+        yield Replica(measured, parts.access, parts.dispatcher)
     finally:
         stop.set()
         await running

@@ -50,6 +50,7 @@ asyncio.run(main())
         ("vmafx.http.probe_server", HEAVY),
         ("vmafx.http.server, vmafx.http.uploads", (HEAVY - {"aiohttp"}) | {"vmafx.kube"}),
         ("vmafx.auth.credentials, vmafx.auth.access, vmafx.auth.access, vmafx.auth.certificates", HEAVY),
+        ("vmafx.rpc.server, vmafx.rpc.middleware", HEAVY - {"grpc", "google"}),
     ],
 )
 def test_a_server_imports_only_its_own_protocol(modules: str, without: set[str]) -> None:

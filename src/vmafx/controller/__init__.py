@@ -7,15 +7,13 @@ operator places jobs and creates Pods.
     connections.py    probes whether the gRPC port serves a new connection
     dispatch.py       dispatches placed jobs to agents, and tells them which attempts to stop
     errors.py         errors of the Kubernetes API as status errors
-    grpc_messages.py  the request messages of gRPC calls, awaited within limits
-    grpc_server.py    the gRPC server
-    health.py         the gRPC health service
+    grpc_server.py    the service on a gRPC server
     http_server.py    the HTTP server
     jobs.py           jobs for clients: submit, get, cancel, stream
     json_messages.py  protobuf messages as JSON
     main.py           the process: builds the components and runs them
     messages.py       VmafxJobs as protobuf messages
-    middleware.py     metrics, limits and the rejection log around every call
+    middleware.py     recognizes agents around every call, and limits calls
     openapi.py        the OpenAPI document
     paths.py          clips by absolute path, for old clients and old agents
     rbac.py           permissions of the controller and of its callers

@@ -15,11 +15,12 @@ from vmafx.controller import http_server
 from vmafx.controller.caches import make_caches
 from vmafx.controller.connections import ConnectionProbe
 from vmafx.controller.dispatch import WorkDispatcher
-from vmafx.controller.grpc_server import max_connections, serve_grpc
+from vmafx.controller.grpc_server import CONTROLLER, serve_grpc
 from vmafx.controller.jobs import ClientJobs, JobStreams
-from vmafx.controller.middleware import AgentCalls, CallLimits, CallMetrics, wrap_calls
+from vmafx.controller.middleware import AgentCalls, ControllerCallLimits
 from vmafx.controller.registry import AgentRegistry
 from vmafx.controller.results import ResultRecorder
+from vmafx.controller.routes import SERVICE
 from vmafx.controller.samples import SampleForwarder
 from vmafx.controller.servicer import ControllerServicer, ServicerParts
 from vmafx.controller.sessions import Sessions, signing_key
@@ -31,6 +32,8 @@ from vmafx.kube import Client, load_config
 from vmafx.kube.errors import ConfigError, KubeError
 from vmafx.kube.metrics import ClientMetrics
 from vmafx.logs import log
+from vmafx.rpc.middleware import CallMetrics, wrap_calls
+from vmafx.rpc.server import max_connections
 from vmafx.runtime.events import EventRecorder
 from vmafx.runtime.manager import Manager
 from vmafx.runtime.metrics import Metrics
@@ -71,8 +74,9 @@ async def run(settings: ControllerSettings, stop: asyncio.Event) -> None:
             default_namespace=default_namespace,
             only_namespace=settings.namespace,
         )
-        limited = AgentCalls(parts.registry).wrap(CallLimits(access).wrap(ControllerServicer(parts)))
-        servicer = CallMetrics(metrics).wrap(wrap_calls(limited, RejectionLog().log_rejection))
+        limited = AgentCalls(parts.registry).wrap(ControllerCallLimits(access).wrap(ControllerServicer(parts)))
+        logged = wrap_calls(SERVICE, limited, RejectionLog().log_rejection)
+        servicer = CallMetrics(CONTROLLER, metrics.registry).wrap(logged)
 
         manager, serving = Manager(metrics, probes=None, metrics_at=None, election=None), asyncio.Event()
         connections = ConnectionProbe(tls=credentials is not None)
@@ -81,7 +85,7 @@ async def run(settings: ControllerSettings, stop: asyncio.Event) -> None:
             async with serve_grpc(settings.grpc_address, credentials, servicer, access, metrics, GRACE_PERIOD) as port:
                 log.info(
                     "serving", grpc=port, http=http, auth=settings.auth, tls=credentials is not None,
-                    max_connections=max_connections(),
+                    max_connections=max_connections(CONTROLLER.limits),
                 )  # fmt: skip
                 serving.set()
                 try:

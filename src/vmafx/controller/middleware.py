@@ -1,28 +1,18 @@
-"""Wrappers around every call of the service, for gRPC and HTTP alike: metrics, limits, the log of rejected calls."""
+"""Wrappers around the calls of the service, for gRPC and HTTP alike: the agents that call, and limits."""
 
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, aclosing, contextmanager
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from google.protobuf.message import Message
 
 from vmafx.auth.access import AccessControl
 from vmafx.auth.credentials import CallerCredentials
-from vmafx.auth.fair_limit import FairLimit, sharing_key
-from vmafx.controller.errors import kube_status_error
+from vmafx.auth.fair_limit import FairLimit
 from vmafx.controller.registry import AgentRegistry
 from vmafx.controller.routes import SERVICE
 from vmafx.controller.servicer import ControllerServicer
-from vmafx.http.errors import Code, StatusError
-from vmafx.kube.errors import KubeError
-from vmafx.meters import Counters, Histograms
-from vmafx.runtime.metrics import Metrics
-
-BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-METHODS = tuple(method.name for method in SERVICE.methods)
-OK, CANCELLED = "OK", "CANCELLED"
+from vmafx.rpc.middleware import CallLimits
 
 # At the same time; a caller gets at most half. Separate limits, so that heartbeats need not wait for long polls to end.
 MAX_SHORT_CALLS = 10_000
@@ -32,54 +22,6 @@ LONG_CALLS = ("PullWork", "StreamJobs")
 # Of one agent. Its heartbeats are apart from its reports, of which it may have one for each job.
 MAX_AGENT_HEARTBEATS = 4
 MAX_AGENT_CALLS = 64
-
-# Both get the call's name and credentials.
-CallWrapper = Callable[[str, CallerCredentials], AbstractContextManager[None]]
-CallPreparation = Callable[[str, CallerCredentials], Awaitable[None]]
-
-
-async def _nothing(_name: str, _credentials: CallerCredentials) -> None: ...
-
-
-def wrap_calls(
-    servicer: ControllerServicer, wrapper: CallWrapper, before: CallPreparation = _nothing
-) -> ControllerServicer:
-    """A servicer with the same calls, each run after `before` and inside the wrapper's context."""
-    wrapped = SimpleNamespace()
-    for method in SERVICE.methods:
-        wrap = _wrap_stream if method.server_streaming else _wrap_call
-        setattr(wrapped, method.name, wrap(method.name, getattr(servicer, method.name), wrapper, before))
-    return cast("ControllerServicer", wrapped)
-
-
-def _wrap_call(
-    name: str,
-    call: Callable[[Any, CallerCredentials], Awaitable[Message]],
-    wrapper: CallWrapper,
-    before: CallPreparation,
-) -> Callable[..., Any]:
-    async def wrapped(request: Any, credentials: CallerCredentials) -> Message:
-        await before(name, credentials)
-        with wrapper(name, credentials):
-            return await call(request, credentials)
-
-    return wrapped
-
-
-def _wrap_stream(
-    name: str,
-    call: Callable[[Any, CallerCredentials], AsyncGenerator[Message]],
-    wrapper: CallWrapper,
-    before: CallPreparation,
-) -> Callable[..., Any]:
-    async def wrapped(request: Any, credentials: CallerCredentials) -> AsyncGenerator[Message]:
-        await before(name, credentials)
-        with wrapper(name, credentials):
-            async with aclosing(call(request, credentials)) as messages:
-                async for message in messages:
-                    yield message
-
-    return wrapped
 
 
 class AgentCalls:
@@ -115,31 +57,17 @@ class AgentCalls:
         return wrapped
 
 
-class CallLimits:
-    """Limits calls at the same time, in all and per caller.
-
-    Agents with a session have limits of their own, which others cannot exhaust. Of the others, a call that lasts is
-    counted to its user, which is authenticated first, and a short one to its address while its token is reviewed.
-    """
+class ControllerCallLimits(CallLimits):
+    """Limits for agents with a session, which others cannot exhaust, and limits for everybody else."""
 
     def __init__(self, access: AccessControl) -> None:
-        self._access = access
-        self._of_agents, self._of_others = _agent_limits(), _fair_limits()
+        super().__init__(SERVICE, access, _fair_limits(), LONG_CALLS)
+        self._of_agents = _agent_limits()
 
-    def wrap(self, servicer: ControllerServicer) -> ControllerServicer:
-        """A servicer with the same calls, each within the limits."""
-        return wrap_calls(servicer, self._limit, self._authenticate_if_long)
-
-    async def _authenticate_if_long(self, name: str, credentials: CallerCredentials) -> None:
-        if name in LONG_CALLS:
-            await self._access.authenticate(credentials)
-
-    @contextmanager
-    def _limit(self, name: str, credentials: CallerCredentials) -> Iterator[None]:
-        user, agent = self._access.known_user(credentials), credentials.agent
-        limits, key = (self._of_agents, agent) if agent else (self._of_others, sharing_key(user, credentials.peer))
-        with limits[name].hold(key, caller=user):
-            yield
+    def share(self, name: str, credentials: CallerCredentials, user: str) -> tuple[FairLimit, str]:
+        if credentials.agent:
+            return self._of_agents[name], credentials.agent
+        return super().share(name, credentials, user)
 
 
 def _fair_limits() -> dict[str, FairLimit]:
@@ -157,50 +85,3 @@ def _agent_limits() -> dict[str, FairLimit]:
         "Heartbeat": FairLimit(MAX_SHORT_CALLS, "calls", MAX_AGENT_HEARTBEATS),
     }
     return {method.name: own.get(method.name, short) for method in SERVICE.methods}
-
-
-class CallMetrics:
-    """Counts and times calls by method and status code."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        calls = Counters(
-            "vmafx_controller_calls",
-            "Finished calls, by method and gRPC status code.",
-            ["method", "code"],
-            registry=metrics.registry,
-        )
-        seconds = Histograms(
-            "vmafx_controller_call_seconds",
-            "Duration of calls in seconds, by method.",
-            ["method"],
-            buckets=BUCKETS,
-            registry=metrics.registry,
-        )
-        codes = (OK, CANCELLED, *get_args(Code))
-        self._calls = {(name, code): calls.labels(name, code) for name in METHODS for code in codes}
-        self._seconds = {name: seconds.labels(name) for name in METHODS}
-
-    def wrap(self, servicer: ControllerServicer) -> ControllerServicer:
-        """A servicer with the same calls, each counted and timed."""
-        return wrap_calls(servicer, self._measure)
-
-    @contextmanager
-    def _measure(self, name: str, _: CallerCredentials) -> Iterator[None]:
-        code, started = OK, time.perf_counter()
-        try:
-            yield
-        except StatusError as error:
-            code = error.code
-            raise
-        except KubeError as error:
-            code = kube_status_error(error).code
-            raise
-        except Exception:
-            code = "INTERNAL"
-            raise
-        except BaseException:  # the caller cancelled the call
-            code = CANCELLED
-            raise
-        finally:
-            self._calls[name, code].inc()
-            self._seconds[name].observe(time.perf_counter() - started)

@@ -211,7 +211,9 @@ def _clip_table(result: ScoreResult, which: str) -> Html:
     ]
     heads = (tag("th", name, scope="col") for name in ("Property", "Reference", "Distorted"))
     table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="clips")
-    return tag("div", table, class_="wide", tabindex=0, role="region", aria_label=f"Properties of {which} and its reference")
+    return tag(
+        "div", table, class_="wide", tabindex=0, role="region", aria_label=f"Properties of {which} and its reference"
+    )
 
 
 def _comparable_facts(clip: ClipFacts) -> dict[str, str]:

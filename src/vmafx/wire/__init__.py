@@ -1,4 +1,4 @@
-"""The controller's gRPC service: messages and stubs that `make proto` generates from proto/, and a client.
+"""The gRPC services: messages and stubs that `make proto` generates from proto/, and a client of the controller.
 
 Importing a module of this package loads protobuf, and client.py grpc too: roles import it only when they need it.
 

@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 
 from tests.support.inprocess_controller import LOCAL
@@ -15,10 +16,11 @@ from vmafx.auth.access import InsecureAccess
 from vmafx.auth.certificates import Certificates
 from vmafx.controller import connections, grpc_server
 from vmafx.controller.connections import ConnectionProbe
-from vmafx.controller.grpc_server import max_connections, serve_grpc
+from vmafx.controller.grpc_server import CONTROLLER, serve_grpc
 from vmafx.controller.servicer import ControllerServicer
 from vmafx.devcluster.pki import Authority
 from vmafx.http.address import ListenAddress
+from vmafx.rpc.server import max_connections
 from vmafx.runtime.metrics import Metrics
 
 
@@ -35,7 +37,8 @@ def certificates(folder: Path, kind: str) -> Certificates | None:
 async def test_a_full_port_is_a_problem_until_there_is_room(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grpc_server, "MAX_CONNECTIONS", 3)
+    few = msgspec.structs.replace(CONTROLLER.limits, connections=3)
+    monkeypatch.setattr(grpc_server, "CONTROLLER", CONTROLLER._replace(limits=few))
     monkeypatch.setattr(connections, "PROBE_INTERVAL", 0.05)
     monkeypatch.setattr(connections, "RETRY_INTERVAL", 0.05)
     tls = certificates(tmp_path, kind)
@@ -81,4 +84,4 @@ def test_connections_leave_descriptors_for_other_uses(
     descriptors: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (descriptors, descriptors))
-    assert max_connections() == most
+    assert max_connections(CONTROLLER.limits) == most

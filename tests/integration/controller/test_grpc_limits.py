@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, cast
 
 import grpc
+import msgspec
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -15,12 +16,14 @@ from tests.support.scripted_controller import ScriptedController
 from tests.support.waiting import eventually
 from vmafx.auth.access import Caller, InsecureAccess
 from vmafx.auth.credentials import CallerCredentials
-from vmafx.controller import grpc_messages, grpc_server, health, middleware
+from vmafx.controller import grpc_server, middleware
 from vmafx.controller.grpc_server import serve_grpc
-from vmafx.controller.middleware import CallLimits
+from vmafx.controller.middleware import ControllerCallLimits
 from vmafx.controller.servicer import ControllerServicer
 from vmafx.http.address import ListenAddress
 from vmafx.http.errors import StatusError
+from vmafx.rpc import handlers, health, messages
+from vmafx.rpc import server as rpc_server
 from vmafx.runtime.metrics import Metrics
 from vmafx.wire import controller_pb2 as wire
 from vmafx.wire.controller_pb2_grpc import VmafxControllerStub
@@ -73,10 +76,16 @@ def bearer(user: str) -> tuple[tuple[str, str], ...]:
     return (("authorization", f"Bearer {user}"),) if user else ()
 
 
+def set_limit(monkeypatch: pytest.MonkeyPatch, **values: float) -> None:
+    service = grpc_server.CONTROLLER
+    limits = msgspec.structs.replace(service.limits, **values)
+    monkeypatch.setattr(grpc_server, "CONTROLLER", service._replace(limits=limits))
+
+
 @asynccontextmanager
 async def serving() -> AsyncIterator[Server]:
     calls, access, metrics = ScriptedController(), TokenIsUser(), Metrics()
-    servicer = CallLimits(access).wrap(cast("ControllerServicer", calls))
+    servicer = ControllerCallLimits(access).wrap(cast("ControllerServicer", calls))
     async with (
         serve_grpc(ListenAddress(LOCAL, 0), None, servicer, access, metrics, 0.0) as port,
         grpc.aio.insecure_channel(f"{LOCAL}:{port}", [("grpc.use_local_subchannel_pool", 1)]) as channel,
@@ -97,7 +106,7 @@ async def server() -> AsyncIterator[Server]:
 async def test_a_call_whose_message_does_not_arrive_ends(
     server: Server, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    monkeypatch.setattr(grpc_messages, "MESSAGE_TIMEOUT", 0.1)
+    monkeypatch.setattr(messages, "MESSAGE_TIMEOUT", 0.1)
     async with asyncio.timeout(20):
         assert await server.open_without_message(method).code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert await server.is_served()
@@ -115,7 +124,7 @@ async def test_a_call_without_a_message_or_with_a_malformed_one_is_invalid(serve
 
 
 async def test_calls_without_a_message_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_messages, "MAX_WAITING", 8)
+    set_limit(monkeypatch, waiting_calls=8)
     async with serving() as server:
         calls = [server.open_without_message() for _ in range(30)]
         for user in ("", "", "alice"):
@@ -131,7 +140,7 @@ async def test_calls_without_a_message_keep_nobody_out(monkeypatch: pytest.Monke
 
 
 async def test_a_known_caller_without_messages_ends_only_its_own_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_messages, "MAX_WAITING", 8)
+    set_limit(monkeypatch, waiting_calls=8)
     async with serving() as server:
         others = [server.open_without_message(user="bob") for _ in range(2)]
         assert await server.is_served("bob")
@@ -196,7 +205,7 @@ async def test_a_watch_learns_that_the_server_stops() -> None:
         await channel.close()
 
 
-async def test_reflection_is_for_authenticated_callers(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reflection_is_for_authenticated_callers(server: Server) -> None:
     stub: Any = reflection_pb2_grpc.ServerReflectionStub(server.channel)  # type: ignore[arg-type]
     request = reflection_pb2.ServerReflectionRequest(list_services="")
     assert await stub.ServerReflectionInfo(iter([request])).code() is grpc.StatusCode.UNAUTHENTICATED
@@ -208,14 +217,25 @@ async def test_reflection_is_for_authenticated_callers(server: Server, monkeypat
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
     }
-    monkeypatch.setattr(grpc_messages, "MESSAGE_TIMEOUT", 0.1)
     await call.write(request)
-    await call.read()
-    assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert {service.name for service in (await call.read()).list_services_response.service} == services
+    call.cancel()
+
+
+async def test_reflection_ends_when_the_next_message_does_not_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_limit(monkeypatch, idle_seconds=0.1)
+    async with serving() as server:
+        stub: Any = reflection_pb2_grpc.ServerReflectionStub(server.channel)  # type: ignore[arg-type]
+        call = stub.ServerReflectionInfo(metadata=bearer("alice"))
+        await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+        assert (await call.read()).list_services_response.service
+        async with asyncio.timeout(20):
+            assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert server.ended_without_message("timeout") == 1
 
 
 async def test_reflection_calls_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_server, "MAX_REFLECTIONS", 4)
+    monkeypatch.setattr(handlers, "MAX_REFLECTIONS", 4)
     request = reflection_pb2.ServerReflectionRequest(list_services="")
     async with serving() as server:
         stub: Any = reflection_pb2_grpc.ServerReflectionStub(server.channel)  # type: ignore[arg-type]
@@ -269,9 +289,9 @@ async def test_a_call_that_lasts_is_authenticated_before_it_is_counted(server: S
 
 
 def set_option(monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
-    options = dict(grpc_server.SERVER_OPTIONS)
+    options = dict(rpc_server.SERVER_OPTIONS)
     assert name in options
-    monkeypatch.setattr(grpc_server, "SERVER_OPTIONS", tuple({**options, name: value}.items()))
+    monkeypatch.setattr(rpc_server, "SERVER_OPTIONS", tuple({**options, name: value}.items()))
 
 
 async def is_closed(reader: asyncio.StreamReader) -> bool:
@@ -312,7 +332,7 @@ async def test_a_connection_without_calls_is_closed_and_one_with_a_long_poll_is_
 
 
 async def test_the_number_of_connections_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_server, "MAX_CONNECTIONS", 2)
+    set_limit(monkeypatch, connections=2)
     async with serving() as server:
         assert await server.is_served()
         second = await asyncio.open_connection(LOCAL, server.port)

@@ -16,7 +16,7 @@ from vmafx.auth.credentials import CallerCredentials
 from vmafx.clock import utc_now
 from vmafx.controller import middleware, registry
 from vmafx.controller.caches import ControllerCaches, make_caches
-from vmafx.controller.middleware import AgentCalls, CallLimits
+from vmafx.controller.middleware import AgentCalls, ControllerCallLimits
 from vmafx.controller.registry import AgentDescription, AgentRegistry
 from vmafx.controller.servicer import ControllerServicer, ServicerParts
 from vmafx.controller.sessions import Session, Sessions
@@ -87,7 +87,7 @@ async def beating(
     nodes = AgentRegistry(client, cached, sessions, 1, now or (lambda: start + timedelta(minutes=next(minutes))))
     unused = None
     parts: Any = (access, sessions, unused, nodes, unused, unused, unused, unused, namespace)
-    servicer = AgentCalls(nodes).wrap(CallLimits(access).wrap(ControllerServicer(ServicerParts(*parts))))
+    servicer = AgentCalls(nodes).wrap(ControllerCallLimits(access).wrap(ControllerServicer(ServicerParts(*parts))))
     watching = asyncio.create_task(cached.nodes.run())
     try:
         await cached.nodes.synced.wait()

@@ -304,7 +304,7 @@ class _Arrivals:
             )
 
     def _check_samples(self, pair: RawPair, number: int) -> None:
-        """libvmaf relies on the bit depth: larger samples index beyond its tables."""
+        """libvmaf does not check them: samples beyond the bit depth give scores that mean nothing."""
         most = (1 << self._bit_depth) - 1
         parts: tuple[tuple[InputPart, bytes], ...] = (("reference", pair.reference), ("distorted", pair.distorted))
         for part, frame in parts:

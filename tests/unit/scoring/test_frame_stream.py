@@ -215,6 +215,24 @@ async def test_no_more_than_two_runs_are_read_ahead() -> None:
         assert len(pulled) == 9
 
 
+async def test_closing_a_stream_stops_a_source_that_waits() -> None:
+    scorer, waiting, stopped = FrameScorer(OneEngine(SlidingEngine(1)), run_length=4), asyncio.Event(), asyncio.Event()
+
+    async def waits() -> AsyncIterator[RawPair]:
+        async for one in first_pairs(5):
+            yield one
+        waiting.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async with aclosing(scorer.stream(FORMAT, waits(), ScoreOptions())) as scores:
+        await anext(scores)
+        await waiting.wait()
+    assert stopped.is_set()
+
+
 @pytest.mark.parametrize("frames", [3, 9])
 async def test_an_error_of_the_source_is_passed_on_after_the_scores_before_it(frames: int) -> None:
     scorer, seen = FrameScorer(OneEngine(SlidingEngine(1)), run_length=4), []

@@ -37,7 +37,8 @@ class OpenedPage:
     async def violations(self) -> list[str]:
         """What axe-core finds inaccessible."""
         found = (await Axe().run(self.page)).response["violations"]
-        return [f"{one['id']}: {node['html'][:200]}: {node['failureSummary']}" for one in found for node in one["nodes"]]
+        nodes = ((one["id"], node) for one in found for node in one["nodes"])
+        return [f"{rule}: {node['html'][:200]}: {node['failureSummary']}" for rule, node in nodes]
 
     async def overflow(self) -> int:
         """Pixels that the page is wider than the window."""

@@ -1,4 +1,4 @@
-"""Reports as HTML, JSON or CSV files, and their charts as SVG or PNG; the ending of the file name selects the format."""
+"""Reports as HTML, JSON or CSV files, and charts as SVG or PNG; the ending of the file name selects the format."""
 
 import csv
 import io
@@ -23,7 +23,6 @@ FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes such 
 
 Renderer = Callable[[Sequence[Report], Mapping[str, Sequence[FramePair]]], Iterator[bytes]]
 BLOCK = 4096  # rows of a CSV report that are in memory at once
-
 
 
 def _chart(kind: ChartKind, file_format: ChartFormat) -> Renderer:

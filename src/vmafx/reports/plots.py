@@ -242,7 +242,7 @@ def _line(axes: Axes, line: ChartLine, band: float) -> None:
         outline = [*zip(frames, high, strict=True), *zip(frames[::-1], low[::-1], strict=True)]
         axes.add_artist(Polygon(outline, fc=(colour, band), ec=(colour, 2 * band), lw=0.8))
         points = list(zip(frames, mean, strict=True))
-    axes.plot(*zip(*points, strict=True), **_stroke(line.index))
+    axes.plot(*zip(*points, strict=True), clip_on=False, **_stroke(line.index))
 
 
 def _level_names(chart: FrameChart, *, short: bool) -> dict[str, float]:
@@ -343,6 +343,7 @@ def _dot(axes: Axes, x: float, y: float, colour: str, radius: float, title: str 
     across, up = axes.transData.transform((x, y)) / DPI
     inches = axes.figure.dpi_scale_trans
     dot = Circle((across, up), radius / DPI, fc=colour, ec=colours()["panel"], lw=1.5, transform=inches, zorder=3)
+    dot.set_clip_on(False)  # it may stand over the edge
     if title:
         dot.set_gid(TITLE + showable(title))
     axes.add_artist(dot)

@@ -14,18 +14,18 @@ from vmafx.scoring.result import ClipFacts, FeatureStatistics, FramePair, Report
 
 
 def section(report: Report, name: str, anchor: str, pictures: Sequence[FramePair], budget: Budget) -> Html:
-    result = report.result
+    result, which = report.result, anchor.replace("-", " ")
     return tag(
         "section",
         tag("header", tag("h2", tag("bdi", name)), _clip_lines(result)),
-        _notes(result.notes),
+        _notes(result.notes, which),
         tag("div", _score(report), _key_figures(report), _scoring_facts(result), class_="hero panel"),
         _curve(report, pictures, budget),
-        tag("div", _histogram(report), _statistics(result, "Statistics", _main_features(result)), class_="pair"),
+        tag("div", _histogram(report), _statistics(result, "Statistics", which, _main_features(result)), class_="pair"),
         _extra_charts(report, budget),
         _worst_frames(result, pictures),
-        tag("div", tag("h3", "Clips"), _clip_table(result), class_="panel"),
-        _elementary_features(report, budget),
+        tag("div", tag("h3", "Clips"), _clip_table(result, which), class_="panel"),
+        _elementary_features(report, which, budget),
         id=anchor,
         aria_label=name,
     )
@@ -47,11 +47,11 @@ def _clip_summary(clip: ClipFacts, name: str | None) -> str:
     return " · ".join(filter(None, (name, clip.codec, *frames, clip.file_size, clip.kbits)))
 
 
-def _notes(notes: Sequence[str]) -> Html | None:
+def _notes(notes: Sequence[str], which: str) -> Html | None:
     if not notes:
         return None
     items = tag("ul", *(tag("li", note) for note in notes))
-    return tag("aside", tag("strong", "Notes"), items, class_="notes", aria_label="Notes")
+    return tag("aside", tag("strong", "Notes"), items, class_="notes", aria_label=f"Notes on {which}")
 
 
 def _score(report: Report) -> Html:
@@ -112,12 +112,12 @@ def _histogram(report: Report) -> Html:
     return figure("VMAF histogram", draw(chart), f"Number of frames per bin; bin width {chart.width:g}.")
 
 
-def _statistics(result: ScoreResult, title: str, columns: Iterable[str]) -> Html:
+def _statistics(result: ScoreResult, title: str, which: str, columns: Iterable[str]) -> Html:
     heads = ("Feature", "Mean", "Harmonic mean", "Min", "p1", "p5", "p50", "p95", "Max")
     rows = (_statistics_row(column, result.features[column]) for column in columns)
     head = tag("thead", tag("tr", *(tag("th", text, scope="col") for text in heads)))
     table = tag("div", tag("table", head, tag("tbody", *rows), class_="numbers"), class_="wide", tabindex=0,
-                role="region", aria_label=title)  # fmt: skip
+                role="region", aria_label=f"{title} of {which}")  # fmt: skip
     return tag("div", tag("h3", title), table, class_="panel")
 
 
@@ -196,7 +196,7 @@ def _frame_pair(result: ScoreResult, picture: FramePair) -> Html:
     return tag("figure", caption, *images, data_frame=picture.frame)
 
 
-def _clip_table(result: ScoreResult) -> Html:
+def _clip_table(result: ScoreResult, which: str) -> Html:
     """Both clips side by side; rows whose values should be equal are marked if they differ."""
     reference, distorted = result.reference, result.distorted
     expected, actual = _comparable_facts(reference), _comparable_facts(distorted)
@@ -209,9 +209,11 @@ def _clip_table(result: ScoreResult) -> Html:
         _clip_row("Bitrate", reference.kbits or "unknown", distorted.kbits or "unknown"),
         _clip_row("SHA-256", _digest(reference), _digest(distorted)),
     ]
-    heads = (tag("th", name, scope="col") for name in ("", "Reference", "Distorted"))
+    heads = (tag("th", name, scope="col") for name in ("Property", "Reference", "Distorted"))
     table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="clips")
-    return tag("div", table, class_="wide", tabindex=0, role="region", aria_label="The two clips")
+    return tag(
+        "div", table, class_="wide", tabindex=0, role="region", aria_label=f"Properties of {which} and its reference"
+    )
 
 
 def _comparable_facts(clip: ClipFacts) -> dict[str, str]:
@@ -233,12 +235,12 @@ def _digest(clip: ClipFacts) -> Html:
     return tag("code", clip.digest.removeprefix("sha256:")[:12], title=clip.digest)
 
 
-def _elementary_features(report: Report, budget: Budget) -> Html | None:
+def _elementary_features(report: Report, which: str, budget: Budget) -> Html | None:
     columns = [column for column in elementary(report) if column in report.result.features]
     if not columns:
         return None
     curves = _small_charts(report, columns, budget.small_points) if budget.elementary else _omitted_charts_note()
-    content = (_statistics(report.result, "Elementary features", columns), curves)
+    content = (_statistics(report.result, "Elementary features", which, columns), curves)
     return tag(
         "details",
         tag("summary", f"Elementary features of VMAF ({len(columns)})"),

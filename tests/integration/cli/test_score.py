@@ -95,7 +95,7 @@ def test_json_output_has_the_result_of_one_clip(run_vmafx: Run, score_clips: Pat
 
 def test_the_tables_show_size_and_bitrate(run_vmafx: Run) -> None:
     done = run_vmafx("score", "reference.mkv", "good.mp4", "poor.mp4")
-    assert re.search(r"^ *good\.mp4, [\d.]+ kB, [\d,]+ kbit/s$", done.stdout, re.MULTILINE)
+    assert re.search(r"^ *good\.mp4, [\d.]+ kB, [\d,]+ kbit/s *$", done.stdout, re.MULTILINE)
     ranking = done.stdout.partition("Ranking")[2]
     assert re.search(r"distorted +┃ +VMAF ┃ +min ┃ +bitrate ┃ +size ┃", ranking)
     assert re.search(r"poor\.mp4 +│ +[\d.]+ │ +[\d.]+ │ +[\d,]+ kbit/s │ +[\d.]+ kB │", ranking)
@@ -248,10 +248,10 @@ def test_charts_are_written_as_svg_and_png(run_vmafx: Run, score_clips: Path) ->
     assert picture.startswith(b"\x89PNG")
     assert b"Rate and quality" in rates
     alone = run_vmafx("score", "reference.mkv", "good.mp4", "--report", "one.rate-quality.png")
-    assert (alone.returncode, alone.stderr) == (
-        2,
+    assert alone.returncode == 2
+    assert alone.stderr == (
         "error: options: a rate-quality chart needs two or more distorted clips of one reference, with known bitrates,"
-        " scored in the same way\n",
+        " scored in the same way\n"
     )
     assert "VMAF" in alone.stdout
 

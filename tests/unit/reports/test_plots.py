@@ -267,7 +267,7 @@ def test_the_png_shows_each_codec_in_its_colour_and_cuts_nothing_off() -> None:
 
 
 MANY = [
-    make_report([80.0 + place, 70.0 + place, 82.0], distorted=f"s3://bucket/ladder/encode-{place}.mp4", bitrate=1e6 + place)
+    make_report([80.0 + place, 70.0 + place, 82.0], distorted=f"s3://bucket/encode-{place}.mp4", bitrate=1e6 + place)
     for place in range(30)
 ]
 
@@ -290,7 +290,7 @@ def test_a_chart_file_shows_each_clip_and_cuts_nothing_off(reports: list[Report]
 
 def test_a_chart_file_of_rates_has_the_points_of_the_page() -> None:
     texts = svg_texts(chart_file(MANY[:2], "rate-quality", "svg"))
-    assert {"Rate and quality", "h264", "77.3", "78.3", "kbit/s"} <= texts
+    assert {"Rate and quality", "h264", "77.3", "78.0", "kbit/s"} <= texts
     assert chart_file(MANY[:2], "rate-quality", "png").startswith(b"\x89PNG")
     with pytest.raises(BadInput, match="needs two or more distorted clips of one reference, with known bitrates"):
         chart_file(MANY[:1], "rate-quality", "svg")
@@ -301,8 +301,8 @@ def test_chart_files_are_deterministic_and_safe(kind: ChartKind) -> None:
     reports = [make_report(distorted=HOSTILE, reference=HOSTILE), make_report(distorted="$x$")]
     assert chart_file(reports, kind, "svg") == chart_file(reports, kind, "svg")
     assert {part.tag.rpartition("}")[2] for part in svg(chart_file(reports, kind, "svg")).iter()} <= {
-        "svg", "metadata", "RDF", "Work", "type", "format", "creator", "Agent", "title", "defs", "style", "g", "path", "rect",
-        "clipPath", "text", "use",
+        "svg", "metadata", "RDF", "Work", "type", "format", "creator", "Agent", "title", "defs", "style", "g", "path",
+        "rect", "clipPath", "text", "use",
     }  # fmt: skip
 
 

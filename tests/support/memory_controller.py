@@ -219,3 +219,6 @@ class MemoryController(VmafxControllerServicer):
 
     def StreamJobs(self, request: Any, context: Context) -> Any:
         raise NotImplementedError
+
+    def ListJobs(self, request: Any, context: Context) -> Any:
+        raise NotImplementedError

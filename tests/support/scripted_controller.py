@@ -10,6 +10,7 @@ ANSWERS: dict[str, Any] = {
     "SubmitJob": wire.SubmitJobResponse(job_id="u-1", namespace="video", name="vj-1"),
     "GetJob": wire.Job(id="u-1", created_at=1_700_000_000, features={"vmaf": 93.5}, progress=wire.Progress(frames=7)),
     "CancelJob": wire.CancelJobResponse(ok=False, message="it is over"),
+    "ListJobs": wire.ListJobsResponse(jobs=[wire.Job(id="one", created_at=1_700_000_000)], continue_token="next"),
     "RegisterNode": wire.RegisterNodeResponse(node_id="video/gpu-1", session_token="s"),
     "Heartbeat": wire.HeartbeatResponse(ok=True, stop_job_ids=["u-1-0"]),
     "PullWork": wire.PullWorkResponse(job=wire.Job(id="u-1-0", status=wire.RUNNING)),

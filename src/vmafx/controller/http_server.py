@@ -15,6 +15,7 @@ from vmafx.controller.errors import kube_status_error
 from vmafx.controller.routes import PATTERNS, ROUTES, CallRoute, Servicer
 from vmafx.http import server
 from vmafx.http.errors import StatusError
+from vmafx.http.lists import LIST_PARAMETERS, list_query
 from vmafx.http.request import HttpRequest
 from vmafx.http.responses import JsonStream, ProbeRoutes, Response, json_response
 from vmafx.http.server import RouteHandler
@@ -40,6 +41,8 @@ def _path(route: CallRoute) -> str:
 
 
 def _handler(route: CallRoute, servicer: Servicer) -> RouteHandler:
+    if route.list_call:
+        return _list_or_stream(route, servicer)
     call = getattr(servicer, route.call)
 
     async def handle_call(request: HttpRequest) -> Response:
@@ -48,11 +51,23 @@ def _handler(route: CallRoute, servicer: Servicer) -> RouteHandler:
         reply: Message = await call(message, credentials)
         return json_response(json_messages.message_to_json(reply), route.status, _location(route, reply))
 
-    async def handle_stream(request: HttpRequest) -> JsonStream:
-        credentials, message = from_http(request), await _request_message(route, request)
-        return JsonStream(_json_objects(call(message, credentials)))
+    return handle_call
 
-    return handle_stream if route.descriptor.server_streaming else handle_call
+
+def _list_or_stream(route: CallRoute, servicer: Servicer) -> RouteHandler:
+    """A stream for requests that ask for nothing else, as it was before there were lists."""
+    stream, list_page = getattr(servicer, route.call), getattr(servicer, route.list_call)
+
+    async def handle(request: HttpRequest) -> Response | JsonStream:
+        credentials, query = from_http(request), list_query(request, streams=True)
+        fields = _query(route, request)
+        if query.watch:
+            return JsonStream(_json_objects(stream(json_messages.parse_message(fields, route.request()), credentials)))
+        fields |= {"limit": query.limit, "continue_token": query.token}
+        message = json_messages.parse_message(fields, route.as_list().request())
+        return json_response(json_messages.message_to_json(await list_page(message, credentials)))
+
+    return handle
 
 
 async def _json_objects(messages: AsyncGenerator[Message]) -> AsyncGenerator[bytes]:
@@ -84,10 +99,14 @@ async def _request_message(route: CallRoute, request: HttpRequest) -> Message:
 def _query(route: CallRoute, request: HttpRequest) -> dict[str, Any]:
     """The fields in the query. Lists are separated by commas, or the parameter is repeated."""
     known, descriptors = route.query_fields(), route.descriptor.input_type.fields_by_name
+    others = LIST_PARAMETERS if route.list_call else ()
     fields: dict[str, Any] = {}
     for parameter in dict.fromkeys(request.query):
+        if parameter in others:
+            continue
         if parameter not in known:
-            hint = f"known: {', '.join(known)}" if known else "this path has none"
+            names = ", ".join((*known, *others))
+            hint = f"known: {names}" if names else "this path has none"
             raise StatusError("INVALID_ARGUMENT", f"unknown parameter {parameter[:40]!r}; {hint}")
         field, values = descriptors[known[parameter]], request.query.getall(parameter)
         if field.is_repeated:

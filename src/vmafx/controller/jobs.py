@@ -1,15 +1,15 @@
-"""Jobs for clients: submit, get, cancel, and stream changes."""
+"""Jobs for clients: submit, get, cancel, list, and stream changes."""
 
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
-from vmafx.api.job import FINISHED, JobView, VmafxJob
+from vmafx.api.job import FINISHED, JobView, Phase, VmafxJob
 from vmafx.auth.cache import ExpiringCache
 from vmafx.clock import loop_time
 from vmafx.controller.caches import ControllerCaches
@@ -19,6 +19,7 @@ from vmafx.controller.paths import SubmittedSpec, with_uris
 from vmafx.http.errors import StatusError
 from vmafx.jobs.attempt import uid_of
 from vmafx.kube import JOBS, NAMESPACES, Client, ObjectKey, key_of
+from vmafx.kube.decoding import ListPage
 from vmafx.kube.errors import AlreadyExists, BadRequest, Conflict, Expired, Forbidden, Invalid, NotFound
 from vmafx.kube.resources import UntypedObject
 from vmafx.kube.watch import Added, Modified
@@ -232,10 +233,28 @@ def _job_not_found(job_id: str) -> StatusError:
 
 
 class JobStreams:
-    """Streams of jobs from the API server."""
+    """Lists and streams of jobs from the API server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
+
+    async def page(self, namespace: str, phases: Collection[str], limit: int, token: str) -> ListPage[VmafxJob]:
+        """One page of the jobs in these phases, or in all; `token` is the continue token of the page before."""
+        if namespace and not token and await self._is_missing(namespace):
+            raise namespace_not_found(namespace)
+        others = [phase for phase in get_args(Phase) if phases and phase not in phases]
+        fields = ",".join(f"status.phase!={phase}" for phase in others)
+        try:
+            async with aclosing(self._client.pages(JOBS, namespace, fields=fields, page=limit, token=token)) as pages:
+                return await anext(pages)
+        except Expired as error:
+            message = "the list has changed too much since its first page; start again without continue"
+            raise StatusError("ABORTED", message, status=410) from error
+        except BadRequest as error:
+            if not token:
+                raise
+            message = "continue is not a token of this list; start again without it"
+            raise StatusError("INVALID_ARGUMENT", message) from error
 
     async def watch(self, namespace: str) -> AsyncGenerator[VmafxJob]:
         """Yield all jobs, then each job that changes; if the watch expires, start again with all jobs."""

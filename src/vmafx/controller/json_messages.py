@@ -1,7 +1,11 @@
-"""Protobuf messages as JSON in protobuf's mapping: both spellings of a field are accepted, unknown fields rejected."""
+"""Protobuf messages as JSON in protobuf's mapping: both spellings of a field are accepted, unknown fields rejected.
+
+Jobs also have their times as RFC 3339, beside the Unix seconds that old clients read.
+"""
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, TypeVar, cast
 
@@ -14,6 +18,7 @@ from vmafx.http.strict_json import brief, json_type
 from vmafx.wire import controller_pb2 as wire
 
 MAX_NAMES = 5  # unknown fields listed in an error
+TIMES = {"createTime": "created_at", "updateTime": "updated_at"}  # RFC 3339 in JSON, and the field in Unix seconds
 PLAIN_TYPES: dict[int, tuple[type, str]] = {
     FieldDescriptor.TYPE_STRING: (str, "a string"),
     FieldDescriptor.TYPE_BYTES: (str, "a string in base64"),
@@ -41,16 +46,24 @@ def parse_message(data: dict[str, Any], message: M) -> M:
 def message_to_json(message: Message) -> bytes:
     """On one line, with fields that are zero, false or empty; only the score of an unfinished job is left out."""
     data = json_format.MessageToDict(message, always_print_fields_with_no_presence=True)
-    _drop_missing_score(message, data)
+    for job, fields in _jobs(message, data):
+        if job.status != wire.COMPLETED:  # in protobuf a missing score is 0.0, which is also a valid score
+            fields.pop("finalScore")
+        for name, unix in TIMES.items():
+            if seconds := getattr(job, unix):
+                fields[name] = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _drop_missing_score(message: Message, data: dict[str, Any]) -> None:
-    """In protobuf a missing score is 0.0, which is also a valid score; only a completed job has one."""
-    if isinstance(message, wire.Job) and message.status != wire.COMPLETED:
-        data.pop("finalScore")
-    elif isinstance(message, wire.PullWorkResponse) and message.HasField("job"):
-        _drop_missing_score(message.job, data["job"])
+def _jobs(message: Message, data: dict[str, Any]) -> Iterator[tuple[wire.Job, dict[str, Any]]]:
+    """The jobs in a message, each with its JSON data."""
+    match message:
+        case wire.Job():
+            yield message, data
+        case wire.PullWorkResponse() if message.HasField("job"):
+            yield message.job, data["job"]
+        case wire.ListJobsResponse():
+            yield from zip(message.jobs, data["jobs"], strict=True)
 
 
 def field_names(descriptor: Descriptor, name: str) -> tuple[str, str]:

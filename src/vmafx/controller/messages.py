@@ -13,6 +13,7 @@ from vmafx.jobs.state import attempt_spec
 from vmafx.wire import controller_pb2 as wire
 
 STATES = {"Pending": wire.PENDING, "Running": wire.RUNNING, "Succeeded": wire.COMPLETED, "Failed": wire.FAILED}
+PHASES = {state: phase for phase, state in STATES.items()} | {wire.CANCELLED: "Failed"}
 
 
 def job_message(job: VmafxJob, job_id: str = "") -> wire.Job:

@@ -3,13 +3,16 @@
 import re
 from collections.abc import Iterator
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
-from vmafx.controller.json_messages import is_map
+from vmafx.controller.json_messages import TIMES, is_map
+from vmafx.controller.openapi_texts import EXAMPLES, FIELDS, PARAMETERS
 from vmafx.controller.routes import ROUTES, CallRoute
+from vmafx.http.openapi import COMPONENTS, PROBLEM_RESPONSE, REQUEST_ID_PARAMETER, RESPONSE_HEADERS, list_parameters
 from vmafx.http.responses import JSON, NDJSON
+from vmafx.wire import controller_pb2 as wire
 
 # In protobuf's mapping, 64-bit integers are strings, since many JSON parsers read numbers as doubles.
 SCALARS: dict[int, dict[str, str]] = {
@@ -20,26 +23,17 @@ SCALARS: dict[int, dict[str, str]] = {
     FieldDescriptor.TYPE_INT64: {"type": "string", "format": "int64"},
     FieldDescriptor.TYPE_DOUBLE: {"type": "number", "format": "double"},
 }
-ERROR = {
-    "type": "object",
-    "required": ["code", "message"],
-    "properties": {
-        "code": {"type": "string", "description": "The gRPC status code, such as NOT_FOUND."},
-        "message": {"type": "string"},
-    },
-}
-PROBES = {
-    "/healthz": ("Whether agents' heartbeats can be written.", "text/plain"),
-    "/readyz": ("Whether the controller can serve calls.", "text/plain"),
-    "/metrics": ("Prometheus metrics.", "text/plain"),
-    "/openapi.json": ("This document.", JSON),
-}
+PROBES: dict[str, tuple[str, str, Any]] = {  # summary, media type, example
+    "/healthz": ("Whether agents' heartbeats can be written.", "text/plain", "ok\n"),
+    "/readyz": ("Whether the controller can serve calls.", "text/plain", "ok\n"),
+    "/metrics": (
+        "Prometheus metrics.", "text/plain", 'vmafx_controller_calls_total{method="GetJob",code="OK"} 3.0\n',
+    ),
+    "/openapi.json": ("This document.", JSON, {"openapi": "3.1.0"}),
+}  # fmt: skip
 UNAVAILABLE = {
-    "/healthz": "Heartbeats cannot be written; the body says why.",
-    "/readyz": "Not ready; the body says what is missing.",
-}
-FIELD_DESCRIPTIONS = {
-    "Job.finalScore": "The VMAF score; left out unless the job is COMPLETED.",
+    "/healthz": ("Heartbeats cannot be written; the body says why.", "heartbeats cannot be written\n"),
+    "/readyz": ("Not ready; the body says what is missing.", "the gRPC port is not open\n"),
 }
 AGENT_PATHS = ("/v1/nodes", "/v1/samples")
 _PARAMETER = re.compile(r"{(\w+)}")
@@ -60,7 +54,8 @@ def document() -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": {name: _schema(messages[name]) for name in sorted(messages)} | {"Error": ERROR},
+            **COMPONENTS,
+            "schemas": {name: _schema(messages[name]) for name in sorted(messages)} | COMPONENTS["schemas"],
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
                 "certificate": {"type": "mutualTLS"},
@@ -70,11 +65,14 @@ def document() -> dict[str, Any]:
 
 
 def _probe(path: str) -> dict[str, Any]:
-    summary, media_type = PROBES[path]
-    content = {media_type: {"schema": {"type": "object" if media_type == JSON else "string"}}}
+    summary, media_type, example = PROBES[path]
+    schema = {"type": "object" if media_type == JSON else "string"}
+    content = {media_type: {"schema": schema, "example": example}}
     responses = {"200": {"description": summary, "content": content}}
     if path in UNAVAILABLE:
-        responses["503"] = {"description": UNAVAILABLE[path], "content": content}
+        description, example = UNAVAILABLE[path]
+        content = {media_type: {"schema": schema, "example": example}}
+        responses["503"] = {"description": description, "content": content}
     return {
         "operationId": re.sub(r"\W", "", path.partition(".")[0]),
         "summary": summary,
@@ -85,52 +83,68 @@ def _probe(path: str) -> dict[str, Any]:
 
 def _operation(route: CallRoute) -> dict[str, Any]:
     call = route.descriptor
-    media_type = NDJSON if call.server_streaming else JSON
-    responses: dict[str, Any] = {
-        str(route.status): {
-            "description": call.output_type.name,
-            "content": {media_type: {"schema": _ref(call.output_type)}},
-        },
-        "default": {"description": "An error.", "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}},
-    }
+    content = {NDJSON if call.server_streaming else JSON: _reply(route)}
+    if route.list_call:
+        content[JSON] = _reply(route.as_list())
+    headers: dict[str, Any] = dict(RESPONSE_HEADERS)
     if route.location:
         schema = {"type": "string", "format": "uri-reference"}
-        location = {"description": "The path of the new resource.", "schema": schema}
-        responses[str(route.status)]["headers"] = {"Location": location}
+        headers["Location"] = {"description": "The path of the new resource.", "schema": schema}
     operation: dict[str, Any] = {
         "operationId": route.call,
         "summary": route.summary,
         "tags": ["agents" if route.path.startswith(AGENT_PATHS) else "clients"],
         "security": [{"token": []}, {"certificate": []}, *([{}] if route.anonymous else [])],
         "parameters": list(_parameters(route)),
-        "responses": responses,
+        "responses": {
+            str(route.status): {"description": call.output_type.name, "headers": headers, "content": content},
+            "default": PROBLEM_RESPONSE,
+        },
     }
     if route.method == "POST":
-        operation["requestBody"] = {"content": {JSON: {"schema": _ref(call.input_type)}}}
+        body = {"schema": _ref(call.input_type), "example": EXAMPLES[route.call].request}
+        operation["requestBody"] = {"content": {JSON: body}}
     return operation
+
+
+def _reply(route: CallRoute) -> dict[str, Any]:
+    return {"schema": _ref(route.descriptor.output_type), "example": EXAMPLES[route.call].response}
 
 
 def _parameters(route: CallRoute) -> Iterator[dict[str, Any]]:
     fields = route.descriptor.input_type.fields_by_name
     for name in _PARAMETER.findall(route.path):
-        yield {"name": name, "in": "path", "required": True, "schema": _field(fields[name])}
+        yield {"name": name, "in": "path", "required": True, **_parameter(name, fields[name])}
     for parameter, name in route.query_fields().items():
-        yield {"name": parameter, "in": "query", "schema": _field(fields[name])}
+        yield {"name": parameter, "in": "query", **_parameter(parameter, fields[name])}
+    if route.list_call:
+        yield from list_parameters(streams=True)
+    yield REQUEST_ID_PARAMETER
+
+
+def _parameter(name: str, field: FieldDescriptor) -> dict[str, Any]:
+    schema = _field(field)
+    return {"description": schema.pop("description"), "schema": schema, "example": PARAMETERS[name]}
 
 
 def _schema(message: Descriptor) -> dict[str, Any]:
     properties = {field.json_name: _field(field) for field in message.fields}
-    for name, schema in properties.items():
-        if description := FIELD_DESCRIPTIONS.get(f"{message.name}.{name}"):
-            schema["description"] = description
+    if message.name == wire.Job.DESCRIPTOR.name:
+        for name in TIMES:
+            properties[name] = {"type": "string", "format": "date-time", "description": FIELDS[message.name][name]}
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
 def _field(field: FieldDescriptor) -> dict[str, Any]:
+    """The schema of a field, with its description."""
+    message = cast("Descriptor", field.containing_type)  # only extensions have none
+    description = {"description": FIELDS[message.name][field.json_name]}
     entry = field.message_type
     if entry is not None and is_map(entry):
-        return {"type": "object", "additionalProperties": _value(entry.fields_by_name["value"])}
-    return {"type": "array", "items": _value(field)} if field.is_repeated else _value(field)
+        return {"type": "object", "additionalProperties": _value(entry.fields_by_name["value"]), **description}
+    if field.is_repeated:
+        return {"type": "array", "items": _value(field), **description}
+    return {**_value(field), **description}
 
 
 def _value(field: FieldDescriptor) -> dict[str, Any]:
@@ -151,6 +165,8 @@ def _messages(route: CallRoute) -> Iterator[Descriptor]:
     """The messages that a route uses, including nested ones."""
     call = route.descriptor
     pending = [call.output_type, *([call.input_type] if route.method == "POST" else [])]
+    if route.list_call:
+        pending.append(route.as_list().descriptor.output_type)
     while pending:
         message = pending.pop()
         if not is_map(message):

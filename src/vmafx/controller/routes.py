@@ -28,6 +28,9 @@ class Servicer(Protocol):
     def StreamJobs(
         self, request: wire.StreamJobsRequest, credentials: CallerCredentials, /
     ) -> AsyncGenerator[wire.Job]: ...
+    async def ListJobs(
+        self, request: wire.ListJobsRequest, credentials: CallerCredentials, /
+    ) -> wire.ListJobsResponse: ...
     async def RegisterNode(
         self, request: wire.RegisterNodeRequest, credentials: CallerCredentials, /
     ) -> wire.RegisterNodeResponse: ...
@@ -55,6 +58,11 @@ class CallRoute(NamedTuple):
     status: int = 200
     location: str = ""  # template of the Location header, with fields of the reply
     anonymous: bool = False  # credentials are optional, since the request has a token of its own
+    list_call: str = ""  # of a stream: the call for requests that want one page of a list instead
+
+    def as_list(self) -> "CallRoute":
+        """The same path for requests that want a list."""
+        return self._replace(call=self.list_call, list_call="")
 
     @property
     def descriptor(self) -> MethodDescriptor:
@@ -74,7 +82,13 @@ class CallRoute(NamedTuple):
 
 ROUTES = (
     CallRoute("POST", "/v1/jobs", "SubmitJob", "Submit a job.", 201, "/v1/jobs/{job_id}?namespace={namespace}"),
-    CallRoute("GET", "/v1/jobs", "StreamJobs", "Stream all jobs, and each again when it changes: one object per line."),
+    CallRoute(
+        "GET",
+        "/v1/jobs",
+        "StreamJobs",
+        "Stream all jobs, and each again when it changes, one object per line; or list them page by page.",
+        list_call="ListJobs",
+    ),
     CallRoute("GET", "/v1/jobs/{job_id}", "GetJob", "Get a job by the ID from its submission."),
     CallRoute("POST", "/v1/jobs/{job_id}/cancel", "CancelJob", "Cancel a job; it is kept, as CANCELLED."),
     CallRoute("POST", "/v1/nodes", "RegisterNode", "For agents: register and start a session."),

@@ -14,12 +14,13 @@ from vmafx.auth.credentials import CallerCredentials
 from vmafx.auth.streams import while_authorized
 from vmafx.controller.dispatch import WorkDispatcher
 from vmafx.controller.jobs import ClientJobs, JobStreams, job_spec
-from vmafx.controller.messages import job_message, work_message
+from vmafx.controller.messages import PHASES, job_message, work_message
 from vmafx.controller.registry import AgentDescription, AgentRegistry
 from vmafx.controller.results import ResultRecorder
 from vmafx.controller.samples import SampleForwarder
 from vmafx.controller.sessions import Session, Sessions
 from vmafx.http.errors import StatusError
+from vmafx.http.lists import DEFAULT_LIMIT, MAX_LIMIT
 from vmafx.jobs.attempt import MAX_MESSAGE, AttemptResult, decode_result
 from vmafx.kube import ObjectKey
 from vmafx.text import one_line
@@ -75,9 +76,7 @@ class ControllerServicer:
     async def StreamJobs(
         self, request: wire.StreamJobsRequest, credentials: CallerCredentials
     ) -> AsyncGenerator[wire.Job]:
-        namespace = (
-            self._parts.only_namespace if request.namespace == ALL_NAMESPACES else self._namespace(request.namespace)
-        )
+        namespace = self._listed_namespace(request.namespace)
         authorize = partial(self._access.authorize, credentials, "watch", "vmafxjobs", namespace)
         states = set(request.status_filter)
         async with aclosing(while_authorized(self._parts.streams.watch(namespace), authorize)) as jobs:
@@ -85,6 +84,19 @@ class ControllerServicer:
                 message = job_message(job)
                 if not states or message.status in states:
                     yield message
+
+    async def ListJobs(self, request: wire.ListJobsRequest, credentials: CallerCredentials) -> wire.ListJobsResponse:
+        namespace = self._listed_namespace(request.namespace)
+        await self._access.authorize(credentials, "list", "vmafxjobs", namespace)
+        if request.limit < 0:
+            raise StatusError("INVALID_ARGUMENT", f"limit is {request.limit}; it must be from 1 to {MAX_LIMIT}")
+        limit, states = min(request.limit or DEFAULT_LIMIT, MAX_LIMIT), set(request.status_filter)
+        phases = {PHASES[state] for state in states if state in PHASES}
+        page = await self._parts.streams.page(namespace, phases, limit, request.continue_token)
+        jobs = [job_message(job) for job in page.items]
+        return wire.ListJobsResponse(
+            jobs=[job for job in jobs if not states or job.status in states], continue_token=page.metadata.continue_
+        )
 
     # Calls of agents.
 
@@ -174,6 +186,10 @@ class ControllerServicer:
             node = (await self._current_session(request.node_id, request.session_token, credentials)).node
         pushed = await self._parts.samples.push(request.samples_token, request.samples, node)
         return wire.PushSamplesResponse(result=pushed.result, message=pushed.message)
+
+    def _listed_namespace(self, namespace: str) -> str:
+        """The namespace of a list or a stream; empty: all."""
+        return self._parts.only_namespace if namespace == ALL_NAMESPACES else self._namespace(namespace)
 
     def _namespace(self, namespace: str) -> str:
         """The namespace of a request, or the default one; StatusError if it is invalid or not served."""

@@ -8,6 +8,7 @@ This package does not know what a request means, who may send it (vmafx.auth doe
     hosts.py         the names that a server answers to, and the web pages that may use it
     limits.py        limits of the server and of uploads
     lists.py         the parameters of a path that lists or streams objects
+    openapi.py       the parts of OpenAPI documents that every server shares
     probe_server.py  probes and metrics on httptools, for roles that must stay small
     problems.py      errors as problem details (RFC 9457)
     request.py       the request that a handler gets: ID, parameters, headers, peer, body

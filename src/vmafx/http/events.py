@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 from vmafx.http.responses import ServerEvent
 
-COMMENT = b":\n\n"  # clients ignore it; proxies see that the connection is in use, and we that the client is still there
+COMMENT = b":\n\n"  # clients ignore it, but proxies keep the connection open, and a client that is gone is noticed
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 

@@ -17,7 +17,7 @@ FOREIGN_SITES = {"cross-site", "same-site"}  # values of Sec-Fetch-Site
 OWN_SITES = {"same-origin", "none"}
 FOLLOWED_LINK = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
 DEFAULT_PORTS = {"http": 80, "https": 443}
-_AUTHORITY = re.compile(r"(?P<host>\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::(?P<port>[0-9]{1,5})?)?", re.IGNORECASE)
+_AUTHORITY = re.compile(r"(?P<host>\[[0-9a-fA-F:.]{2,45}\]|[a-zA-Z0-9._-]{1,253})(?::(?P<port>[0-9]{1,5})?)?")
 _NAME = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9._-]{0,251}[a-z0-9_])?")
 
 

@@ -26,14 +26,11 @@ class Problem(NamedTuple):
 
     @classmethod
     def of(cls, error: StatusError, request_id: str) -> "Problem":
-        return cls(
-            error.status, error.code, error.message, request_id, error.type, error.retry_after, error.extensions
-        )
+        return cls(error.status, error.code, error.message, request_id, error.type, error.retry_after, error.extensions)
 
     def body(self) -> bytes:
         """On one line, so that it can end a stream."""
         members = {
-            **self.extensions,
             "type": self.type,
             "title": _phrase(self.status),
             "status": self.status,
@@ -42,7 +39,7 @@ class Problem(NamedTuple):
             "code": self.code,
             "message": self.message,
         }
-        return json.dumps(members).encode()
+        return json.dumps({**members, **self.extensions, **members}).encode()
 
     def response(self) -> Response:
         headers = dict(HEADERS.get(self.status, {}))

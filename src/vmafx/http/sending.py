@@ -104,7 +104,7 @@ class ResponseSender:
                 async for block in blocks:
                     async with self._write_timeout(request):
                         await sent.write(block)
-            except OSError as error:  # the status is already sent: only a closed connection shows that bytes are missing
+            except OSError as error:  # the status is sent already: only the end of the connection shows the failure
                 if not isinstance(error, ConnectionError):
                     log.error("cannot read a file that is being sent", path=request.path, error=str(error))
                     _disconnect(request)

@@ -77,14 +77,18 @@ class Client:
         labels: str = "",
         fields: str = "",
         page: int = PAGE_SIZE,
+        token: str = "",
         metadata_only: bool = False,
     ) -> AsyncGenerator[ListPage[T]]:
         """List page by page, with one page in memory at a time. Raises Expired if the continue token expires.
 
-        With `metadata_only` the server sends apiVersion, kind and metadata of each object, and nothing else.
+        With the continue `token` of an earlier page, start after that page. With `metadata_only` the server sends
+        apiVersion, kind and metadata of each object, and nothing else.
         """
         path, accept = resource.collection(namespace), METADATA_LIST if metadata_only else JSON
         query = {**_selectors(labels, fields), **({"limit": str(page)} if page else {})}
+        if token:
+            query["continue"] = token
         while True:
             request = ApiRequest("GET", path, urlencode(query), idempotent=True, accept=accept)
             part = decode_page(await self._transport.call(request), resource.model)

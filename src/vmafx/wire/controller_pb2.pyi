@@ -427,6 +427,68 @@ class StreamJobsRequest(_message.Message):
 Global___StreamJobsRequest: _TypeAlias = StreamJobsRequest  # noqa: Y015
 
 @_typing.final
+class ListJobsRequest(_message.Message):
+    """One page of the jobs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FILTER_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    CONTINUE_TOKEN_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """as in StreamJobsRequest"""
+    limit: _builtins.int
+    """jobs on the page, at most 500; 0: 100"""
+    continue_token: _builtins.str
+    """from the page before; empty: the first page"""
+    @_builtins.property
+    def status_filter(self) -> _containers.RepeatedScalarFieldContainer[Global___JobStatus.ValueType]:
+        """empty: all"""
+
+    def __init__(
+        self,
+        *,
+        status_filter: _abc.Iterable[Global___JobStatus.ValueType] | None = ...,
+        namespace: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        continue_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continue_token", b"continue_token", "limit", b"limit", "namespace", b"namespace", "status_filter", b"status_filter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListJobsRequest: _TypeAlias = ListJobsRequest  # noqa: Y015
+
+@_typing.final
+class ListJobsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOBS_FIELD_NUMBER: _builtins.int
+    CONTINUE_TOKEN_FIELD_NUMBER: _builtins.int
+    continue_token: _builtins.str
+    """of the next page; empty: this is the last one"""
+    @_builtins.property
+    def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Job]:
+        """with a filter, a page may have fewer jobs than its limit, or none"""
+
+    def __init__(
+        self,
+        *,
+        jobs: _abc.Iterable[Global___Job] | None = ...,
+        continue_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continue_token", b"continue_token", "jobs", b"jobs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListJobsResponse: _TypeAlias = ListJobsResponse  # noqa: Y015
+
+@_typing.final
 class RegisterNodeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -54,6 +54,11 @@ class VmafxControllerStub:
                 request_serializer=vmafx_dot_wire_dot_controller__pb2.StreamJobsRequest.SerializeToString,
                 response_deserializer=vmafx_dot_wire_dot_controller__pb2.Job.FromString,
                 _registered_method=True)
+        self.ListJobs = channel.unary_unary(
+                '/vmafx.controller.v1.VmafxController/ListJobs',
+                request_serializer=vmafx_dot_wire_dot_controller__pb2.ListJobsRequest.SerializeToString,
+                response_deserializer=vmafx_dot_wire_dot_controller__pb2.ListJobsResponse.FromString,
+                _registered_method=True)
         self.RegisterNode = channel.unary_unary(
                 '/vmafx.controller.v1.VmafxController/RegisterNode',
                 request_serializer=vmafx_dot_wire_dot_controller__pb2.RegisterNodeRequest.SerializeToString,
@@ -104,6 +109,12 @@ class VmafxControllerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StreamJobs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListJobs(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -163,6 +174,11 @@ def add_VmafxControllerServicer_to_server(servicer, server):
                     servicer.StreamJobs,
                     request_deserializer=vmafx_dot_wire_dot_controller__pb2.StreamJobsRequest.FromString,
                     response_serializer=vmafx_dot_wire_dot_controller__pb2.Job.SerializeToString,
+            ),
+            'ListJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListJobs,
+                    request_deserializer=vmafx_dot_wire_dot_controller__pb2.ListJobsRequest.FromString,
+                    response_serializer=vmafx_dot_wire_dot_controller__pb2.ListJobsResponse.SerializeToString,
             ),
             'RegisterNode': grpc.unary_unary_rpc_method_handler(
                     servicer.RegisterNode,
@@ -298,6 +314,33 @@ class VmafxController:
             '/vmafx.controller.v1.VmafxController/StreamJobs',
             vmafx_dot_wire_dot_controller__pb2.StreamJobsRequest.SerializeToString,
             vmafx_dot_wire_dot_controller__pb2.Job.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/vmafx.controller.v1.VmafxController/ListJobs',
+            vmafx_dot_wire_dot_controller__pb2.ListJobsRequest.SerializeToString,
+            vmafx_dot_wire_dot_controller__pb2.ListJobsResponse.FromString,
             options,
             channel_credentials,
             insecure,

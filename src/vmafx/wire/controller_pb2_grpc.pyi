@@ -23,6 +23,7 @@ class VmafxControllerStub:
     GetJob: _aio.UnaryUnaryMultiCallable[_controller_pb2.GetJobRequest, _controller_pb2.Job]
     CancelJob: _aio.UnaryUnaryMultiCallable[_controller_pb2.CancelJobRequest, _controller_pb2.CancelJobResponse]
     StreamJobs: _aio.UnaryStreamMultiCallable[_controller_pb2.StreamJobsRequest, _controller_pb2.Job]
+    ListJobs: _aio.UnaryUnaryMultiCallable[_controller_pb2.ListJobsRequest, _controller_pb2.ListJobsResponse]
     RegisterNode: _aio.UnaryUnaryMultiCallable[_controller_pb2.RegisterNodeRequest, _controller_pb2.RegisterNodeResponse]
     """Calls of agents."""
     Heartbeat: _aio.UnaryUnaryMultiCallable[_controller_pb2.HeartbeatRequest, _controller_pb2.HeartbeatResponse]
@@ -60,6 +61,13 @@ class VmafxControllerServicer(metaclass=_abc_1.ABCMeta):
         request: _controller_pb2.StreamJobsRequest,
         context: _aio.ServicerContext[_controller_pb2.StreamJobsRequest, _abc.AsyncIterator[_controller_pb2.Job]],
     ) -> _abc.AsyncIterator[_controller_pb2.Job]: ...
+
+    @_abc_1.abstractmethod
+    def ListJobs(
+        self,
+        request: _controller_pb2.ListJobsRequest,
+        context: _aio.ServicerContext[_controller_pb2.ListJobsRequest, _abc.Awaitable[_controller_pb2.ListJobsResponse]],
+    ) -> _abc.Awaitable[_controller_pb2.ListJobsResponse]: ...
 
     @_abc_1.abstractmethod
     def RegisterNode(

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from yarl import URL
 
+from tests.support.problems import checked_members, checked_problem
 from tests.support.scripted_controller import ANSWERS, ScriptedController
 from vmafx.auth.certificates import Certificates
 from vmafx.auth.credentials import CallerCredentials
@@ -34,13 +35,16 @@ class Site:
         self.calls, self.http = calls, http
 
     async def request(self, method: str, path: str | URL, body: Any = None, **options: Any) -> tuple[int, Any]:
-        """Return the status, and the body as JSON."""
+        """Return the status, and the body as JSON; of a problem, the code and the message."""
         if body is not None:
             options = {"data": body if isinstance(body, bytes) else json.dumps(body), "headers": JSON} | options
         async with self.http.request(method, path, **options) as response:
-            assert response.headers["Content-Type"] == "application/json"
             assert response.headers["X-Content-Type-Options"] == "nosniff"
-            return response.status, json.loads(await response.read())
+            reply = json.loads(await response.read())
+            if response.status >= 400:
+                return response.status, checked_problem(response, reply)
+            assert response.headers["Content-Type"] == "application/json"
+            return response.status, reply
 
 
 @pytest.fixture
@@ -90,6 +94,8 @@ async def test_a_job_includes_empty_fields(site: Site) -> None:
     assert status == 200
     assert (reply["status"], reply["assignedNode"], reply["partialResults"]) == ("PENDING", "", [])
     assert (reply["createdAt"], reply["features"], reply["progress"]["frames"]) == ("1700000000", {"vmaf": 93.5}, "7")
+    assert reply["createTime"] == "2023-11-14T22:13:20Z"
+    assert "updateTime" not in reply  # of this job it is unknown
     assert "scoring" not in reply  # an absent message is left out
 
 
@@ -280,6 +286,8 @@ async def test_credentials_come_from_the_authorization_header_only(
         ([("Authorization", "Basic eDp5")], 401),
         ([("Authorization", "Bearer a"), ("Authorization", "Bearer b")], 400),
         ([("Sec-Fetch-Site", "cross-site")], 403),
+        ([("Origin", "https://elsewhere.example")], 403),
+        ([("Origin", "null")], 403),
     ],
 )
 async def test_a_request_with_bad_headers_reaches_no_call(site: Site, headers: Any, status: int) -> None:
@@ -337,9 +345,9 @@ async def test_probes_need_no_credentials(site: Site) -> None:
         ("GET", "/v1/jobs/", 404, None),
         ("GET", "/v1/jobs/a/b", 404, None),
         ("GET", "/v1/nodes/..%2f..%2fetc/heartbeat", 405, "POST"),
-        ("DELETE", "/v1/jobs/a", 405, "GET"),
-        ("PUT", "/v1/jobs", 405, "GET,POST"),
-        ("HEAD", "/v1/jobs", 405, "GET,POST"),
+        ("DELETE", "/v1/jobs/a", 405, "GET,HEAD"),
+        ("PUT", "/v1/jobs", 405, "GET,HEAD,POST"),
+        ("HEAD", "/v1/nodes", 405, "POST"),
         ("POST", "/v1/nodes/a/b/c/pull", 404, None),
     ],
 )
@@ -349,14 +357,27 @@ async def test_an_unknown_path_or_method_is_an_error(
     async with site.http.request(method, path) as response:
         assert (response.status, response.headers.get("Allow")) == (status, allow)
         if method != "HEAD":
-            reply = await response.json()
+            reply = checked_problem(response, await response.json())
             assert set(reply) == {"code", "message"}
             if allow:
                 assert reply["message"] == f"{method} is not allowed here; use {allow.replace(',', ', ')}"
 
 
-async def test_a_stream_has_one_job_per_line(site: Site) -> None:
-    async with site.http.get("/v1/jobs?status=pending&status=RUNNING,FAILED") as response:
+@pytest.mark.parametrize(
+    ("query", "accept"),
+    [
+        ("", "*/*"),
+        ("", "application/x-ndjson"),
+        ("", "application/json;q=0.5, application/x-ndjson"),
+        ("", "application/json, text/plain, */*"),  # both at once: as before there were lists
+        ("", "text/html"),
+        ("&watch=true", "application/json"),
+        ("&watch=1", "*/*"),
+    ],
+)
+async def test_a_stream_has_one_job_per_line(site: Site, query: str, accept: str) -> None:
+    path = f"/v1/jobs?status=pending&status=RUNNING,FAILED{query}"
+    async with site.http.get(path, headers={"Accept": accept}) as response:
         assert (response.status, response.headers["Content-Type"]) == (200, "application/x-ndjson")
         jobs = [json.loads(line) async for line in response.content]
     assert [(job["id"], job["status"], job.get("finalScore")) for job in jobs] == [
@@ -372,14 +393,66 @@ async def test_a_stream_has_one_job_per_line(site: Site) -> None:
     ("query", "message"),
     [
         ("status=x", "status 'x' is unknown; use one of PENDING, RUNNING, COMPLETED, FAILED, CANCELLED"),
-        ("states=RUNNING", "unknown parameter 'states'; known: status"),
+        ("states=RUNNING", "unknown parameter 'states'; known: status, namespace, limit, continue, watch"),
         ("status_filter=RUNNING", "unknown parameter 'status_filter'; known: status"),
+        ("limit=0", "limit must be a number from 1 to 500, not '0'"),
+        ("limit=-1", "limit must be a number from 1 to 500, not '-1'"),
+        ("limit=1e3", "limit must be a number"),
+        ("limit=%D9%A1", "limit must be a number"),  # an Arabic digit
+        ("limit=9999999999", "limit must be a number"),
+        ("limit=5&limit=6", "the parameter limit is given 2 times; give it once"),
+        ("watch=yes", "watch must be true or false, not 'yes'"),
+        ("watch=true&limit=5", "limit and continue are for lists; leave them out with watch=true"),
+        ("watch=true&continue=x", "limit and continue are for lists"),
+        ("continue=" + "x" * 2049, "continue is not a token of this server"),
+        ("limit=5&status=x", "status 'x' is unknown"),
     ],
 )
 async def test_query_parameters_are_validated(site: Site, query: str, message: str) -> None:
     status, reply = await site.request("GET", f"/v1/jobs?{query}")
     assert status == 400
     assert reply["message"].startswith(message)
+    assert site.calls.received == []
+
+
+@pytest.mark.parametrize(
+    ("query", "headers", "limit", "token"),
+    [
+        ("", {"Accept": "application/json"}, 100, ""),
+        ("", {"Accept": "application/x-ndjson;q=0.1, application/json;q=0.9"}, 100, ""),
+        ("&watch=false", {"Accept": "application/x-ndjson"}, 100, ""),
+        ("&limit=7", {}, 7, ""),
+        ("&limit=501", {}, 500, ""),
+        ("&continue=abc%3D", {}, 100, "abc="),
+        ("&continue=", {}, 100, ""),
+    ],
+)
+async def test_a_list_has_one_page_of_jobs(
+    site: Site, query: str, headers: dict[str, str], limit: int, token: str
+) -> None:
+    path = f"/v1/jobs?status=running&namespace=video{query}"
+    status, reply = await site.request("GET", path, headers=headers)
+    assert (status, set(reply), reply["continue"]) == (200, {"jobs", "continue"}, "next")
+    (job,) = reply["jobs"]
+    assert (job["id"], job["createTime"], "finalScore" in job) == ("one", "2023-11-14T22:13:20Z", False)
+    (call,) = site.calls.received
+    assert call.request == wire.ListJobsRequest(
+        status_filter=[wire.RUNNING], namespace="video", limit=limit, continue_token=token
+    )
+
+
+async def test_head_sends_the_headers_of_a_get(site: Site) -> None:
+    for path, content_type in (("/v1/jobs/x", "application/json"), ("/v1/jobs", "application/x-ndjson")):
+        async with site.http.head(path) as response:
+            assert (response.status, response.headers["Content-Type"]) == (200, content_type)
+            assert await response.read() == b""
+    assert site.calls.closed == 1
+
+
+async def test_the_id_of_a_request_is_sent_back(site: Site) -> None:
+    for path in ("/v1/jobs/x", "/v1/jobs", "/nothing"):
+        async with site.http.get(path, headers={"X-Request-Id": "encode-42"}) as response:
+            assert response.headers["X-Request-Id"] == "encode-42"
 
 
 async def test_a_stream_that_fails_at_its_start_has_an_error_status(site: Site) -> None:
@@ -409,7 +482,7 @@ async def test_a_stream_that_fails_later_ends_with_the_error(site: Site, error: 
     async with site.http.get("/v1/jobs") as response:
         lines = [json.loads(line) async for line in response.content]
     assert lines[0]["id"] == "one"
-    assert lines[1:] == [last]
+    assert [checked_members(line) for line in lines[1:]] == [last]
 
 
 def test_every_call_of_the_service_is_scripted() -> None:

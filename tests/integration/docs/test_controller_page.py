@@ -75,7 +75,9 @@ async def test_the_curl_example() -> None:
     async with server.serve_http(ListenAddress("127.0.0.1", 0), http_server.site(calls, {})) as port:  # type: ignore[arg-type]
         controller = f"http://127.0.0.1:{port}"
         out = await bash(block_with("sh", "curl"), CONTROLLER=controller, TOKEN="t", JOB="u-1")
-    assert [one.call for one in calls.received] == ["SubmitJob", "GetJob", "StreamJobs", "CancelJob"]
+    assert [one.call for one in calls.received] == [
+        "SubmitJob", "GetJob", "ListJobs", "StreamJobs", "CancelJob",
+    ]  # fmt: skip
     assert {one.presented.token for one in calls.received} == {"t"}
     assert calls.received[0].request.spec == '{"priority": 5}'
     assert '"finalScore":93.25' in out

@@ -65,6 +65,9 @@ async def test_a_list_is_read_at_once_or_in_pages(client: Client, namespace: str
     assert [len(page.items) async for page in client.pages(JOBS, namespace, page=3)] == [3, 3, 1]
     paged = await client.list(JOBS, namespace, page=3)
     assert [job.metadata.name for job in paged.items] == made
+    first = await anext(client.pages(JOBS, namespace, page=3))
+    rest = [page.items async for page in client.pages(JOBS, namespace, page=3, token=first.metadata.continue_)]
+    assert [job.metadata.name for items in rest for job in items] == made[3:]
 
 
 async def test_a_list_is_limited_by_field_and_label_selectors(client: Client, namespace: str) -> None:

@@ -13,6 +13,7 @@ Roles, one process each
     controller/      the gRPC and HTTP service for clients and agents
     agent/           scores jobs on a machine that is not a Kubernetes node
     trainer/         trains a model on the scores of the fleet
+    serving/         the scoring server: scores over HTTP, without a cluster
     worker/          scores one attempt, as a Pod's container or an agent's child process
 
 Behind the commands

@@ -51,9 +51,7 @@ class ScratchFile:
     `linkable`: it can get a name later, where the file system can do that.
     """
 
-    def __init__(
-        self, folder: str, reserve: int, quota: ScratchQuota | None = None, *, linkable: bool = False
-    ) -> None:
+    def __init__(self, folder: str, reserve: int, quota: ScratchQuota | None = None, *, linkable: bool = False) -> None:
         self.size = 0
         self._reserve, self._quota, self._taken = reserve, quota or ScratchQuota(), 0
         self._hash = hashlib.sha256()

@@ -7,6 +7,7 @@ This package knows no particular service or call, and importing it imports neith
     certificates.py  a server's TLS certificates, reloaded when their files change
     credentials.py   the credentials of a call: bearer token or client certificate, by HTTP and by gRPC
     fair_limit.py    limits shared fairly between addresses or callers
+    keys.py          callers known by API keys in a file
     reviews.py       TokenReview and SubjectAccessReview requests to the API server
     signing_key.py   signing keys in Secrets
     streams.py       streams that end when their caller loses its permission

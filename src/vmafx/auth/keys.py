@@ -15,7 +15,7 @@ from vmafx.logs import log
 MIN_KEY = 16  # characters
 MAX_FAILURES, FAILURE_DECAY, MAX_ADDRESSES = 20, 1.0, 8192  # wrong keys per address, the seconds each counts
 CHECK_INTERVAL = 1.0  # seconds between looks at the file
-_LINE = re.compile(r"([A-Za-z0-9._@-]{1,100})\s+(\S{16,512})")
+_LINE = re.compile(r"([A-Za-z0-9._@-]{1,100})\s+([A-Za-z0-9._~+/-]{16,512}={0,2})")  # keys as RFC 6750 writes them
 
 
 class InvalidKeys(Exception):
@@ -67,7 +67,8 @@ class KeyAccess:
             version = _version(self._path)
             if version == self._version:
                 return
-            self._keys, self._version = _read(self._path), version
+            self._version = version  # a malformed file is logged once
+            self._keys = _read(self._path)
             log.info("API keys read again", keys=len(self._keys))
         except InvalidKeys as error:
             log.error("cannot read the API keys; those from before stay valid", error=str(error))
@@ -95,7 +96,8 @@ def _read(path: Path) -> dict[bytes, str]:
             continue
         found = _LINE.fullmatch(text)
         if found is None:
-            raise InvalidKeys(f"{path}, line {number}: write NAME KEY, with a key of {MIN_KEY} characters or more")
+            expected = f"write NAME KEY, with a key of at least {MIN_KEY} letters, digits or ._~+/-"
+            raise InvalidKeys(f"{path}, line {number}: {expected}")
         keys[_digest(found[2])] = found[1]
     if not keys:
         raise InvalidKeys(f"{path} has no API key; write a line NAME KEY for each caller")

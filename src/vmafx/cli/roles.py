@@ -1,4 +1,4 @@
-"""`vmafx operator`, `controller`, `agent`, `trainer`, `worker` and `serve`: processes that run for long, or for a cluster."""
+"""`vmafx operator`, `controller`, `agent`, `trainer`, `serve` and `worker`: the processes of servers and nodes."""
 
 import os
 

@@ -12,6 +12,7 @@ from vmafx.reports import ReportSettings
 from vmafx.scoring.engines.ffmpeg import EngineSettings
 from vmafx.scoring.media.policy import JobMediaSettings, MediaPolicy
 from vmafx.scoring.request import OptionSettings
+from vmafx.serving.settings import ServeSettings
 from vmafx.settings import Setting, Settings, declared
 from vmafx.trainer.settings import TrainerSettings
 from vmafx.worker.main import WorkerSettings
@@ -21,6 +22,7 @@ SECTIONS: dict[str, tuple[type[Settings], ...]] = {
     "Worker": (WorkerSettings, JobMediaSettings),
     "Operator": (OperatorSettings, *(kind.settings for kind in RECONCILED_KINDS)),
     "Controller": (ControllerSettings,),
+    "`vmafx serve`": (ServeSettings,),
     "Agent": (AgentSettings,),
     "Trainer": (TrainerSettings,),
     "Kubernetes client (all commands)": (KubeSettings,),

@@ -99,6 +99,16 @@ class ResultCache:
         complete = {len(report.numbers), *map(len, report.values.values())} == {report.result.frames}
         return report if complete and report.result.key == key else None
 
+    def touch(self, key: str) -> bool:
+        """Whether there is a report with this key; then it counts as used now."""
+        if self._folder is None:
+            return False
+        try:
+            os.utime(self._path(self._folder, key))
+        except OSError:
+            return False
+        return True
+
     def put(self, report: Report) -> None:
         self._write(report.result.key, REPORT, lambda file: file.writelines(_lines(report)))
 

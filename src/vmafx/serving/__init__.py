@@ -5,6 +5,7 @@ It scores with vmafx.scoring, serves with vmafx.http and draws with vmafx.report
     main.py      the process: components, probes, start and stop
     settings.py  flags and variables
     site.py      the HTTP routes
+    openapi.py   the HTTP API as an OpenAPI document
     views.py     jobs as JSON
     request.py   what a client asks for, from JSON or a form
     callers.py   who calls, and whose jobs a caller sees
@@ -14,6 +15,7 @@ It scores with vmafx.scoring, serves with vmafx.http and draws with vmafx.report
     jobs.py      JobRegistry: all jobs, and who waits for their changes
     store.py     JobStore: jobs and uploaded clips on disk
     clips.py     the clips of a job, uploaded or by URI
+    answers.py   KnownAnswers: answers to requests that were made before
     models.py    the models that requests can name
     results.py   ResultStore: results by the digest of what was scored
     metrics.py   metrics

@@ -2,9 +2,12 @@
 
 from typing import NamedTuple
 
-from vmafx.auth.access import AccessControl, InsecureAccess
+from vmafx.auth.access import AccessControl, InsecureAccess, RejectionLog
 from vmafx.auth.credentials import CallerCredentials
 from vmafx.auth.fair_limit import sharing_key
+from vmafx.http.errors import StatusError
+from vmafx.kube.errors import KubeError
+from vmafx.logs import log
 
 EVERYBODY = ""
 
@@ -19,10 +22,17 @@ class Callers:
 
     def __init__(self, access: AccessControl, namespace: str = "") -> None:
         self.access, self._namespace = access, namespace
+        self._rejections = RejectionLog()
 
-    async def identify(self, credentials: CallerCredentials) -> ServedCaller:
-        """Raises StatusError if the credentials are missing or invalid, or do not suffice."""
+    async def identify(self, credentials: CallerCredentials, call: str) -> ServedCaller:
+        """Raises StatusError if the credentials are missing or invalid, or do not suffice. `call` is for the log."""
         if isinstance(self.access, InsecureAccess):
             return ServedCaller(EVERYBODY, sharing_key("", credentials.peer))
-        caller = await self.access.authorize(credentials, "create", "vmafxjobs", self._namespace)
+        with self._rejections.log_rejection(call, credentials):
+            try:
+                caller = await self.access.authorize(credentials, "create", "vmafxjobs", self._namespace)
+            except KubeError as error:
+                log.warn("cannot review a token", error=str(error))
+                message = "the Kubernetes API cannot check your token now; try again later"
+                raise StatusError("UNAVAILABLE", message) from error
         return ServedCaller(caller.user, sharing_key(caller.user, credentials.peer))

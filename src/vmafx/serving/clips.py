@@ -1,26 +1,27 @@
 """The clips of a job: uploaded files or URIs, and what identifies their content without reading it."""
 
 import os
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from vmafx.scoring.errors import InputPart, ScoringError
+from vmafx.scoring.errors import InputPart
 from vmafx.scoring.media.access import OpenedMedia
 from vmafx.scoring.media.local import local_file
 from vmafx.scoring.media.policy import MediaPolicy
-from vmafx.scoring.media.uri import SCHEMES, locate
+from vmafx.scoring.media.uri import SCHEMES, Location, locate
 from vmafx.scoring.probed import OpenedClip
 from vmafx.scoring.request import Source
 from vmafx.scoring.score import ProgressListener, Scorer
 from vmafx.serving.job import ServedJob
 from vmafx.serving.request import ScoreRequest
-from vmafx.tasks import in_thread
 
 PARTS: tuple[InputPart, InputPart] = ("reference", "distorted")
+SETTLED_NS = 1_000_000_000  # after this time, another change of a file has another ctime on every file system
 
 
-class Identity(NamedTuple):
+class ContentIdentity(NamedTuple):
     """Equal for the same content: the digest of an upload, or the file as the kernel knows it.
 
     A file that is written to gets another ctime, which no program can set back.
@@ -33,20 +34,26 @@ class Identity(NamedTuple):
     changed: int = 0
 
     @classmethod
-    def of_file(cls, fd: int) -> "Identity":
+    def of_file(cls, fd: int) -> "ContentIdentity":
         status = os.fstat(fd)
         return cls("", status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
 
+    @property
+    def is_settled(self) -> bool:
+        return time.time_ns() - self.changed > SETTLED_NS
 
-def source_of(spec: ScoreRequest, part: InputPart, name: str = "") -> Source:
+
+def clip_source(spec: ScoreRequest, part: InputPart, name: str = "") -> Source:
     """A clip of a request; of an uploaded one, `name` is shown."""
     uri = spec.reference if part == "reference" else spec.distorted
     return Source(name or uri, spec.referenceFormat if part == "reference" else spec.distortedFormat)
 
 
-def is_local(spec: ScoreRequest, part: InputPart) -> bool:
-    """Whether the URI of a clip names a file of this machine. Raises BadInput if it is malformed."""
-    return SCHEMES[locate(source_of(spec, part).uri, part).scheme].in_place
+def clip_location(spec: ScoreRequest, part: InputPart, policy: MediaPolicy) -> Location:
+    """Where the clip of a URI is. Raises BadInput if the URI is malformed, or its scheme is not allowed."""
+    location = locate(clip_source(spec, part).uri, part)
+    policy.check_scheme(location.scheme, part)
+    return location
 
 
 @asynccontextmanager
@@ -56,34 +63,43 @@ async def open_clip(
     """Open a clip of a job; one with a remote URI is downloaded first."""
     upload = job.record.uploads.get(part)
     if upload is None:
-        async with scorer.open(source_of(job.record.spec, part), part, listener) as clip:
+        async with scorer.open(clip_source(job.record.spec, part), part, listener) as clip:
             yield clip
         return
     opened = OpenedMedia(job.files[part], upload.size, upload.name, upload.sha256)
-    async with scorer.open_file(source_of(job.record.spec, part, upload.name), part, opened) as clip:
+    async with scorer.open_file(clip_source(job.record.spec, part, upload.name), part, opened) as clip:
         yield clip
 
 
-async def identify(spec: ScoreRequest, digests: dict[str, str], policy: MediaPolicy) -> tuple[Identity, ...] | None:
-    """The identities of both clips; None if one has to be fetched, or cannot be opened."""
-    if len(digests) == len(PARTS):
-        return tuple(Identity(digests[part]) for part in PARTS)
-    try:
-        return await in_thread(_identify, spec, digests, policy)
-    except ScoringError:
-        return None  # scoring says why
+def identify(spec: ScoreRequest, digests: Mapping[str, str], policy: MediaPolicy) -> tuple[ContentIdentity, ...] | None:
+    """The identities of both clips; None if one has to be fetched. Raises ScoringError if one cannot be opened.
 
-
-def _identify(spec: ScoreRequest, digests: dict[str, str], policy: MediaPolicy) -> tuple[Identity, ...] | None:
+    It accesses the disk. `digests` are those of uploaded clips.
+    """
     found = []
     for part in PARTS:
         if part in digests:
-            found.append(Identity(digests[part]))
+            found.append(ContentIdentity(digests[part]))
             continue
-        location = locate(source_of(spec, part).uri, part)
-        policy.check_scheme(location.scheme, part)
-        if not is_local(spec, part):
+        location = clip_location(spec, part, policy)
+        if not SCHEMES[location.scheme].in_place:
             return None
         with local_file(location, part, policy) as fd:
-            found.append(Identity.of_file(fd))
+            found.append(ContentIdentity.of_file(fd))
     return tuple(found)
+
+
+def opened_identities(job: ServedJob, policy: MediaPolicy, *fds: int) -> tuple[ContentIdentity, ...] | None:
+    """Like `identify`, of the clips of a job that are open; None also if one has just been changed.
+
+    A change right after it might not be seen, since the clock of a file system advances in steps.
+    """
+    found = []
+    for part, fd in zip(PARTS, fds, strict=True):
+        if (upload := job.record.uploads.get(part)) is not None:
+            found.append(ContentIdentity(upload.sha256))
+        elif SCHEMES[clip_location(job.record.spec, part, policy).scheme].in_place:
+            found.append(ContentIdentity.of_file(fd))
+        else:
+            return None
+    return tuple(found) if all(one.is_settled for one in found) else None

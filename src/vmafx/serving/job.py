@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
+from vmafx.api.fields import doc
 from vmafx.clock import utc_now
 from vmafx.http.errors import HTTP_STATUS, Code, StatusError
 from vmafx.scoring.errors import BadInput, InputPart, NodeFault, ScoringError
@@ -17,22 +18,23 @@ from vmafx.serving.request import ScoreRequest
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 FINISHED: frozenset[State] = frozenset({"succeeded", "failed", "cancelled"})
+UNPROCESSABLE = 422  # a request that is well-formed, for clips or options that cannot be scored
 
 
 class JobError(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a job failed, in the terms of a problem (RFC 9457)."""
 
-    code: Code
-    message: str
-    status: int
-    part: str = ""  # of the request that is wrong: reference, distorted, model or options
-    remedy: str = ""  # an option that helps
+    code: Annotated[Code, doc("The gRPC status code.")]
+    message: Annotated[str, doc("What is wrong.")]
+    status: Annotated[int, doc("The HTTP status of a request that waits for the job.")]
+    part: Annotated[str, doc("What is wrong of the request: reference, distorted, model or options.")] = ""
+    remedy: Annotated[str, doc("An option that helps.")] = ""
 
     @classmethod
     def of(cls, error: ScoringError) -> "JobError":
-        message = " ".join(str(error).split())
+        message = _as_options(" ".join(str(error).split()))
         if isinstance(error, BadInput):
-            return cls("INVALID_ARGUMENT", message, 422, error.part, _as_options(error.remedy))
+            return cls("INVALID_ARGUMENT", message, UNPROCESSABLE, error.part, _as_options(error.remedy))
         code: Code = "UNAVAILABLE" if isinstance(error, NodeFault) else "INTERNAL"
         return cls(code, message, HTTP_STATUS[code])
 
@@ -42,11 +44,18 @@ class JobError(msgspec.Struct, frozen=True, omit_defaults=True):
         return StatusError(self.code, self.message, status=self.status, extensions=extensions)
 
 
-def _as_options(remedy: str) -> str:
-    """Remedies name flags of `vmafx score`; here they are options of the request."""
-    for flag, option in {"--scale-to": "options.size", "--fps": "frameRate of the format"}.items():
-        remedy = remedy.replace(flag, option)
-    return remedy.replace("--", "options.")
+# Errors name the flags of `vmafx score`; a request has options and formats instead.
+_OPTIONS = {
+    "--scale-to": "options.size",
+    "--fps": "frameRate of the format",
+    **{f"--{name}": f"options.{name}" for name in ("shortest", "conform", "stretch", "damaged")},
+}
+
+
+def _as_options(text: str) -> str:
+    for flag, option in _OPTIONS.items():
+        text = text.replace(flag, option)
+    return text
 
 
 class UploadedClip(msgspec.Struct, frozen=True):
@@ -57,14 +66,25 @@ class UploadedClip(msgspec.Struct, frozen=True):
     size: int
 
 
+class JobOutcome(NamedTuple):
+    """How a job ends."""
+
+    state: State
+    result: str = ""  # key of the result
+    score: float | None = None
+    error: JobError | None = None
+
+
+CANCELLED = JobOutcome("cancelled")
+
+
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is known of a job, as it is written to disk."""
 
     id: str
     caller: ServedCaller
     spec: ScoreRequest
-    model: str  # as the scorer opens it
-    model_name: str  # as clients know it
+    model: str  # as clients know it
     created: datetime
     uploads: dict[str, UploadedClip] = {}  # by part; the other clips are URIs in `spec`
     state: State = "queued"
@@ -84,6 +104,9 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return self.uploads[part].name
         return display_name(self.spec.reference if part == "reference" else self.spec.distorted)
 
+    def ended(self, outcome: JobOutcome) -> "JobRecord":
+        return msgspec.structs.replace(self, finished=utc_now(), **outcome._asdict())
+
 
 class ServedJob:
     """A job of this process. Whoever waits for a change awaits `changed`; `on_change` is called with each."""
@@ -93,7 +116,9 @@ class ServedJob:
         self.files = dict(files or {})  # descriptors of uploaded clips, by part; owned by the job
         self.progress: Progress | None = None
         self.kept = False  # on disk, so that it survives a restart
-        self.stopped = False  # because the process stops; it continues after the next start
+        self.writing = asyncio.Lock()  # held while the job is written to the disk or ends
+        self.verdict: JobOutcome | None = None  # how it ends, once somebody stops it
+        self.deadline: asyncio.TimerHandle | None = None
         self.version = 0  # grows with each change
         self.on_change: Callable[[ServedJob], None] = lambda _job: None
         self._waiters: set[asyncio.Future[None]] = set()
@@ -102,26 +127,22 @@ class ServedJob:
     def id(self) -> str:
         return self.record.id
 
-    def update(self, **fields: Any) -> None:
-        """Change the record, and wake those who wait for a change."""
-        self.record = msgspec.structs.replace(self.record, **fields)
-        self._notify()
-
     def report_progress(self, progress: Progress) -> None:
-        self.progress = progress
-        self._notify()
+        if not self.record.is_finished:
+            self.progress = progress
+            self._notify()
 
     def start(self) -> None:
-        self.update(state="running", started=utc_now())
+        self._replace(msgspec.structs.replace(self.record, state="running", started=utc_now()))
 
     def requeue(self) -> None:
-        """Back to the queue, after the process was stopped."""
-        self.progress = None
-        self.update(state="queued", started=None)
+        """Back to the queue, because the process was stopped."""
+        self._replace(msgspec.structs.replace(self.record, state="queued", started=None))
 
-    def end(self, state: State, **fields: Any) -> None:
-        self.progress = None
-        self.update(state=state, finished=utc_now(), **fields)
+    def finish(self, record: JobRecord) -> None:
+        if self.deadline is not None:
+            self.deadline.cancel()
+        self._replace(record)
 
     async def changed(self, since: int) -> int:
         """Wait until the version is not `since`, and return it."""
@@ -137,6 +158,10 @@ class ServedJob:
     async def wait_until_finished(self) -> None:
         while not self.record.is_finished:
             await self.changed(self.version)
+
+    def _replace(self, record: JobRecord) -> None:
+        self.record, self.progress = record, None
+        self._notify()
 
     def _notify(self) -> None:
         self.version += 1

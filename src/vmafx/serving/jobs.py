@@ -9,7 +9,7 @@ from datetime import timedelta
 from vmafx.clock import utc_now
 from vmafx.http.errors import StatusError
 from vmafx.logs import log
-from vmafx.serving.job import JobError, ServedJob
+from vmafx.serving.job import JobError, JobOutcome, ServedJob
 from vmafx.serving.store import JobStore
 from vmafx.tasks import in_thread
 
@@ -26,20 +26,20 @@ class JobRegistry:
         self._jobs: OrderedDict[str, ServedJob] = OrderedDict()  # the oldest first
         self._watches: set[_Watch] = set()
 
-    def recover(self) -> list[ServedJob]:
+    async def recover(self) -> list[ServedJob]:
         """Read the jobs of the processes before; returns those that have not finished, with their clips open."""
         unfinished = []
-        for record in self._store.load():
+        for record in await in_thread(self._store.load):
             job = ServedJob(record)
             job.kept = True
             self.add(job)
             if record.is_finished:
                 continue
             try:
-                job.files = self._store.open_clips(record)
+                job.files = await in_thread(self._store.open_clips, record)
             except OSError as error:
-                lost = JobError("INTERNAL", f"an uploaded clip is lost: {error.strerror}; upload it again", 500)
-                job.end("failed", error=lost)
+                message = f"an uploaded clip is lost: {error.strerror}; upload it again"
+                await self.end(job, JobOutcome("failed", error=JobError("INTERNAL", message, 500)))
                 continue
             job.requeue()
             unfinished.append(job)
@@ -65,7 +65,7 @@ class JobRegistry:
         return [job for job in self._jobs.values() if not job.record.is_finished]
 
     async def watch(self, owner: str) -> AsyncGenerator[ServedJob]:
-        """All jobs of a caller, the oldest first, and each again when it changes. Changes in quick succession are one."""
+        """All jobs of a caller, the oldest first, and each again when it changes; quick changes are one."""
         watch = _Watch(owner, {job.id: job for job in reversed(self.of(owner))})
         self._watches.add(watch)
         try:
@@ -76,27 +76,42 @@ class JobRegistry:
 
     async def keep(self, job: ServedJob) -> None:
         """Write the job to the disk, so that it survives a restart. Raises OSError."""
-        if job.kept or job.record.is_finished:
-            return
-        await self._store.keep(job)
-        job.kept = True
-        if job.record.is_finished:  # meanwhile
-            await self.write_end(job)
+        async with job.writing:
+            if not job.kept and not job.record.is_finished:
+                await self._store.keep(job)
+                job.kept = True
 
-    async def write_end(self, job: ServedJob) -> None:
-        """Write how a job ended, if it is on disk. Its clips are not needed any more."""
-        if not job.kept:
-            return
-        try:
-            await self._store.write(job.record)
-            await self._store.release_clips(job.record)
-        except OSError as error:  # after a restart it is scored again, from the cache
-            log.error("cannot write the end of a job", job=job.id, error=error.strerror)
+    async def end(self, job: ServedJob, outcome: JobOutcome) -> bool:
+        """End a job; False if it has ended already.
+
+        The end is first written to the disk, if the job is there: nobody sees an end that a restart undoes.
+        """
+        async with job.writing:
+            if job.record.is_finished:
+                return False
+            record = job.record.ended(outcome)
+            if job.kept:
+                try:
+                    await self._store.write(record)
+                except OSError as error:  # after a restart it is scored again, mostly from the cache
+                    log.error("cannot write the end of a job", job=job.id, error=error.strerror)
+            job.finish(record)
+        if job.kept:
+            try:
+                await self._store.release_clips(record)
+            except OSError as error:
+                log.error("cannot delete the clips of a job", job=job.id, error=error.strerror)
+        return True
 
     async def close_files(self, job: ServedJob) -> None:
         files, job.files = job.files, {}
-        for fd in files.values():
-            await in_thread(os.close, fd)  # freeing a large file takes time
+        if files:
+            await in_thread(_close, list(files.values()))  # freeing a large file takes time
+
+    async def close(self) -> None:
+        """Close the clips of jobs that have not finished; they are on disk."""
+        for job in self._jobs.values():
+            await self.close_files(job)
 
     async def clean_up(self) -> None:
         """Forget jobs that ended long ago, for ever."""
@@ -111,12 +126,20 @@ class JobRegistry:
             ]
             for job in old:
                 del self._jobs[job.id]
-            await self._store.forget(job.id for job in old if job.kept)
+            try:
+                await self._store.forget([job.id for job in old if job.kept])
+            except OSError as error:  # the next start forgets them
+                log.error("cannot delete the records of old jobs", error=error.strerror)
             await asyncio.sleep(CLEAN_INTERVAL)
 
     def _changed(self, job: ServedJob) -> None:
         for watch in self._watches:
             watch.add(job)
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 class _Watch:

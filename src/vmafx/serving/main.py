@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import resource
+import ssl
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +14,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from vmafx import logs
-from vmafx.api.scoring import CORES_PER_JOB
+from vmafx.api.scoring import CORES_PER_JOB, MAX_THREADS
 from vmafx.auth.access import AccessControl, InsecureAccess, TokenAccess
 from vmafx.auth.certificates import Certificates
 from vmafx.auth.keys import InvalidKeys, KeyAccess
@@ -20,31 +22,33 @@ from vmafx.cores import usable_cores
 from vmafx.http.address import ListenAddress
 from vmafx.http.hosts import HostPolicy
 from vmafx.http.limits import ServerLimits, UploadLimits
-from vmafx.http.responses import ProbeRoutes, metrics_response, probe_response
+from vmafx.http.responses import JSON, ProbeRoutes, metrics_response, probe_response, static_response
 from vmafx.http.server import Site, serve_http
 from vmafx.kube import Client, load_config
-from vmafx.kube.errors import KubeError
+from vmafx.kube.errors import ConfigError, KubeError
 from vmafx.logs import log
 from vmafx.runtime.role import run_role
 from vmafx.scoring.engines.find import Engines
 from vmafx.scoring.errors import ScoringError
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.score import Scorer
+from vmafx.serving import openapi
 from vmafx.serving.callers import Callers
 from vmafx.serving.jobs import JobRegistry
 from vmafx.serving.metrics import ServingMetrics
 from vmafx.serving.models import ServedModels
 from vmafx.serving.results import ResultStore
-from vmafx.serving.service import Limits, Parts, ScoringService
+from vmafx.serving.service import ScoringService, ServiceLimits, ServiceParts
 from vmafx.serving.settings import ABOUT, PROGRAM, ServeSettings
 from vmafx.serving.site import ScoringSite
 from vmafx.serving.store import FolderInUse, JobStore
+from vmafx.serving.views import encode
 from vmafx.settings import load
+from vmafx.tasks import in_thread
 
 MODEL_RETRY = 15.0  # seconds between attempts to load the model
-CLOSE_SECONDS = 5.0  # for the last responses
-SERVER_LIMITS = ServerLimits(connections=4096, stop_seconds=CLOSE_SECONDS)
-NOT_FOUND = "no such path; /openapi.json describes all paths"
+MAX_CONNECTIONS = 4096
+MAX_FILES = 4 * MAX_CONNECTIONS  # open at the same time: connections, clips, pipes
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -56,111 +60,78 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 async def run(settings: ServeSettings, stop: asyncio.Event) -> None:
     """Serve until `stop` is set; then jobs have some time to finish."""
-    with _folder(settings) as folder:
-        store = JobStore(Path(folder))
-        try:
-            async with _callers(settings) as callers:
-                await _serve(settings, store, Path(folder), callers, stop)
-        finally:
-            store.close()
+    with _data_folder(settings) as folder, closing(JobStore(folder)) as store:
+        async with _callers(settings) as callers:
+            await _serve(settings, store, folder, callers, stop)
     log.info("stopped")
 
 
-async def _serve(
-    settings: ServeSettings, store: JobStore, folder: Path, callers: Callers, stop: asyncio.Event
-) -> None:
+async def _serve(settings: ServeSettings, store: JobStore, folder: Path, callers: Callers, stop: asyncio.Event) -> None:
     policy = _request_policy(folder)
-    results = ResultStore(store.results, settings.results_size)
-    models = ServedModels(settings.model, policy, MediaPolicy.from_environ(os.environ))
-    metrics, limits = ServingMetrics(), _limits(settings)
+    models = ServedModels(settings.model, policy, _model_policy())
+    results = ResultStore(store.results, settings.results_size, models)
+    jobs, metrics = JobRegistry(store), ServingMetrics()
     scorer = Scorer(Engines(), policy, cache=results.cache)
-    service = ScoringService(Parts(scorer, policy, models, JobRegistry(store), results, metrics), limits)
-    service.recover()
-    uploads = UploadLimits(
-        file_bytes=settings.max_upload,
-        total_bytes=2 * settings.max_upload + (1 << 20),
-        files=2,
-        parts=3,
-        folder=str(store.uploads),
-        linkable=True,
-    )
+    parts = ServiceParts(scorer, policy, models, jobs, results, metrics, durable=settings.data is not None)
+    service = ScoringService(parts, _limits(settings))
+    await service.recover()
+    await in_thread(partial((folder / "model").mkdir, exist_ok=True, mode=0o700))
 
     def not_ready() -> str | None:
         if service.draining:
             return "the server is stopping"
         return None if models.default_info is not None else f"the model {models.default_name} is not loaded yet"
 
+    document = static_response(JSON, encode(openapi.document()))
     probes: ProbeRoutes = {
         "/healthz": probe_response(lambda: None),
         "/readyz": probe_response(not_ready),
         "/metrics": metrics_response(metrics.registry),
+        "/openapi.json": lambda: document,
     }
     site = Site(
-        routes=ScoringSite(service, callers, uploads, settings.wait).routes(),
+        routes=ScoringSite(service, callers, _upload_limits(settings, store), settings.wait).routes(),
         probes=probes,
-        not_found=NOT_FOUND,
+        not_found="no such path; /openapi.json describes all paths",
         hosts=HostPolicy(settings.hosts, "--hosts"),
     )
-    address = settings.http_address or ListenAddress(None, settings.port)
-    tls = Certificates(settings.tls_cert, settings.tls_key).for_http() if settings.tls_cert else None
-    async with serve_http(address, site, tls, SERVER_LIMITS) as port:
+    address, tls = settings.http_address or ListenAddress(None, settings.port), _tls(settings)
+    limits = ServerLimits(connections=min(MAX_CONNECTIONS, _allow_files() // 2))
+    async with serve_http(address, site, tls, limits) as port:
         log.info("serving", http=port, auth=settings.auth, tls=tls is not None, model=models.default_name)
-        async with _background(service, models, folder / "model"):
+        async with asyncio.TaskGroup() as group:
+            scoring = group.create_task(_score_jobs(service, models, folder / "model"))
             await stop.wait()
             log.info("stopping: jobs have time to finish", seconds=settings.grace)
             await service.drain(settings.grace)
-            service.close()
-            await asyncio.sleep(0)  # requests that waited for a job answer before the server closes
+            await service.close()
+            scoring.cancel()
+    await jobs.close()
 
 
-@asynccontextmanager
-async def _background(service: ScoringService, models: ServedModels, folder: Path) -> AsyncIterator[None]:
-    """Score jobs, once the model is loaded, until the context ends."""
+async def _score_jobs(service: ScoringService, models: ServedModels, folder: Path) -> None:
+    """Load the model, then score jobs until cancelled.
 
-    async def score() -> None:
-        await _load_model(models, folder)
-        await service.run()
-
-    running = asyncio.create_task(score())
-    try:
-        yield
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
-        if not running.cancelled() and (error := running.exception()) is not None:
-            raise error
-
-
-async def _load_model(models: ServedModels, folder: Path) -> None:
-    """Until it succeeds: a registry may be unreachable for a while, and /readyz says that the model is missing."""
-    folder.mkdir(exist_ok=True, mode=0o700)
-    while True:
+    It retries for ever: a registry may be unreachable for a while, and /readyz says that the model is missing.
+    """
+    while models.default_info is None:
         try:
             await models.load(folder)
         except ScoringError as error:
             log.error("cannot load the model, will retry", model=models.default_name, error=str(error))
             await asyncio.sleep(MODEL_RETRY)
-        else:
-            return
+    await service.run()
 
 
-def _folder(settings: ServeSettings) -> "TemporaryDirectory[str] | _GivenFolder":
-    if settings.data is None:
-        log.warn("jobs and results do not survive a restart; set --data to a folder for them")
-        return TemporaryDirectory(prefix="vmafx-serve-")
-    return _GivenFolder(settings.data)
-
-
-class _GivenFolder:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> str:
-        self._path.mkdir(parents=True, exist_ok=True)
-        return str(self._path)
-
-    def __exit__(self, *_: object) -> None:
-        pass
+@contextmanager
+def _data_folder(settings: ServeSettings) -> Iterator[Path]:
+    if settings.data is not None:
+        settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        yield settings.data
+        return
+    log.warn("jobs and results do not survive a restart; set --data to a folder for them")
+    with TemporaryDirectory(prefix="vmafx-serve-") as folder:
+        yield Path(folder)
 
 
 def _request_policy(folder: Path) -> MediaPolicy:
@@ -170,10 +141,47 @@ def _request_policy(folder: Path) -> MediaPolicy:
     return msgspec.structs.replace(policy, roots=(*policy.roots, folder / "model", *models))
 
 
-def _limits(settings: ServeSettings) -> Limits:
+def _model_policy() -> MediaPolicy:
+    """For the model of the server: whoever starts it may read any file, and reach any address."""
+    return msgspec.structs.replace(MediaPolicy.from_environ(os.environ), roots=(), private=True)
+
+
+def _limits(settings: ServeSettings) -> ServiceLimits:
     cores = usable_cores()
     parallel = settings.parallel or max(1, cores // CORES_PER_JOB)
-    return Limits(parallel, max(1, cores // parallel), settings.queue, settings.deadline)
+    threads = min(max(1, cores // parallel), MAX_THREADS)
+    return ServiceLimits(parallel, threads, settings.queue, settings.deadline)
+
+
+def _upload_limits(settings: ServeSettings, store: JobStore) -> UploadLimits:
+    return UploadLimits(
+        file_bytes=settings.max_upload,
+        total_bytes=2 * settings.max_upload + (1 << 20),
+        files=2,
+        parts=3,
+        folder=str(store.uploads),
+        linkable=True,
+    )
+
+
+def _allow_files() -> int:
+    """Raise the limit of open files from the usual 1024, as far as allowed; returns the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = MAX_FILES if hard == resource.RLIM_INFINITY else min(MAX_FILES, hard)
+    if soft == resource.RLIM_INFINITY or soft >= allowed:
+        return MAX_FILES
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return allowed
+
+
+def _tls(settings: ServeSettings) -> ssl.SSLContext | None:
+    if not settings.tls_cert and not settings.tls_key:
+        if settings.auth != "none":
+            log.warn("keys and tokens are sent without TLS; set --tls-cert and --tls-key, or use a proxy with TLS")
+        return None
+    if not settings.tls_cert or not settings.tls_key:
+        raise ConfigError("--tls-cert and --tls-key must be set together")
+    return Certificates(settings.tls_cert, settings.tls_key).for_http()
 
 
 @asynccontextmanager

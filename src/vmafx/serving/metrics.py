@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from vmafx.http.errors import Code
 from vmafx.meters import Counters, Histograms
 from vmafx.serving.job import FINISHED, JobRecord
 
@@ -24,6 +25,14 @@ class ServingMetrics:
             "vmafx_serve_cached_answers", "Requests answered without a job, because the score was known.", [],
             self.registry,
         ).labels()  # fmt: skip
+        refused = Counters(
+            "vmafx_serve_refused_requests",
+            "Requests refused: the queue was full (RESOURCE_EXHAUSTED), or the server was stopping (UNAVAILABLE).",
+            ["code"],
+            self.registry,
+        )
+        codes: tuple[Code, ...] = ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
+        self.refused = {code: refused.labels(code) for code in codes}
         self._waited = Histograms(
             "vmafx_serve_queue_seconds", "Time that a job waited.", [], self.registry, SECONDS
         ).labels()

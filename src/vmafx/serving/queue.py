@@ -1,4 +1,4 @@
-"""FairQueue: jobs that wait for their turn; callers take turns, so that one with many jobs does not delay the others."""
+"""FairQueue: callers take turns, so that one with many jobs does not delay the others."""
 
 import asyncio
 from collections import OrderedDict, deque
@@ -12,7 +12,8 @@ T = TypeVar("T")
 class FairQueue(Generic[T]):
     """At most `limit` items wait, and no caller has more waiting than there is room left.
 
-    So one caller alone has at most half of the queue, two at most a third each: what they leave is for others.
+    So one caller alone has at most half of the queue, two at most a third each: what they leave is for others. Items
+    are compared by identity.
     """
 
     def __init__(self, limit: int) -> None:
@@ -31,8 +32,9 @@ class FairQueue(Generic[T]):
         if own:
             message = f"{own} of your jobs are waiting, which is your share of the queue; wait for some of them"
             raise StatusError("RESOURCE_EXHAUSTED", message, caller=caller, retry_after=seconds)
-        message = "the queue is full; try again later"
-        raise StatusError("RESOURCE_EXHAUSTED", message, caller=caller, retry_after=seconds)
+        raise StatusError(
+            "RESOURCE_EXHAUSTED", "the queue is full; try again later", caller=caller, retry_after=seconds
+        )
 
     def put(self, caller: str, item: T) -> None:
         """Add an item; whoever adds has checked for room, or must not be refused."""
@@ -76,13 +78,14 @@ class FairQueue(Generic[T]):
         items = self._waiting.get(caller)
         if items is None or item not in items:
             return None
-        own, before = items.index(item), 0
-        callers = list(self._waiting)
-        for number, other in enumerate(callers):
-            if other != caller:
-                earlier_turn = number < callers.index(caller)
-                before += min(len(self._waiting[other]), own + earlier_turn)
-        return before + own
+        own, turn_is_later = items.index(item), False
+        before = own
+        for other, theirs in self._waiting.items():
+            if other == caller:
+                turn_is_later = True
+            else:
+                before += min(len(theirs), own if turn_is_later else own + 1)
+        return before
 
     def _wake(self) -> None:
         while self._getters:

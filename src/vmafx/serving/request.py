@@ -25,6 +25,7 @@ MAX_DEADLINE = 24 * 3600  # seconds
 _SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
 
 ClipUri = Annotated[str, Meta(max_length=MAX_URI)]
+Deadline = Annotated[int, Meta(ge=1, le=MAX_DEADLINE)]
 
 
 class RequestOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -55,7 +56,7 @@ class ScoreRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     backend: Annotated[Backend | None, doc("Backend to score on. Default: the best of the server.")] = None
     options: Annotated[RequestOptions, doc("Scoring options.")] = RequestOptions()
     deadlineSeconds: Annotated[
-        int | None, Meta(ge=1, le=MAX_DEADLINE), doc("Seconds after which the job fails, with its time in the queue.")
+        Deadline | None, doc("Seconds after which the job fails, with its time in the queue.")
     ] = None
 
     def score_options(self, model: str, threads: int) -> ScoreOptions:
@@ -74,10 +75,14 @@ class ReceivedRequest(msgspec.Struct, frozen=True):
     files: dict[str, UploadedFile]
 
 
+def media_type(request: HttpRequest) -> str:
+    return request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
 @asynccontextmanager
 async def receive(request: HttpRequest, limits: UploadLimits) -> AsyncIterator[ReceivedRequest]:
     """Read the body of a request to score. Raises StatusError if it is malformed."""
-    if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != FORM:
+    if media_type(request) != FORM:
         yield ReceivedRequest(_parse(await request.json(), {}), {})
         return
     async with receive_form(request, limits) as form:
@@ -90,15 +95,22 @@ async def receive(request: HttpRequest, limits: UploadLimits) -> AsyncIterator[R
         spec = strict_json.loads(form.fields[SPEC].encode()) if form.fields.get(SPEC) else {}
         for name in CLIPS:
             if name in form.fields:
+                if name in spec:
+                    raise StatusError("INVALID_ARGUMENT", f"{name} is given twice: as a part, and in {SPEC}")
                 spec[name] = form.fields[name]
+            elif name in form.files and not form.files[name].size:
+                raise StatusError("INVALID_ARGUMENT", f"the file of {name} is empty; choose a clip")
         yield ReceivedRequest(_parse(spec, form.files), form.files)
 
 
 def _parse(body: dict[str, Any], files: dict[str, UploadedFile]) -> ScoreRequest:
     try:
         spec = msgspec.convert(body, ScoreRequest)
+        msgspec.json.encode(spec)  # an unpaired surrogate, which JSON can escape, is no text
     except msgspec.ValidationError as error:
         raise StatusError("INVALID_ARGUMENT", f"the request is not valid: {error}") from None
+    except UnicodeEncodeError:
+        raise StatusError("INVALID_ARGUMENT", "the request is not valid: it has an unpaired surrogate") from None
     for name in CLIPS:
         if bool(getattr(spec, name)) == (name in files):
             problem = "is given twice" if name in files else "is missing; give a URI, or upload a file in a form"
@@ -116,4 +128,3 @@ def _parse_size(text: str) -> tuple[int, int] | None:
     except msgspec.ValidationError:
         pass
     raise BadInput("options", f"size must be WIDTHxHEIGHT, such as 1920x1080, not {text[:20]!r}")
-

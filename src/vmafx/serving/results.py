@@ -3,19 +3,22 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import msgspec
 
+from vmafx.api.fields import doc
 from vmafx.http.errors import StatusError
 from vmafx.scoring.cache import ResultCache
 from vmafx.scoring.result import FramePair, Report, ScoreResult
+from vmafx.serving.job import JobRecord
+from vmafx.serving.models import ServedModels
 from vmafx.tasks import in_thread
 
-MAX_ANSWERS = 4096  # encoded results in memory; each has about 8 kB
+MAX_RESULTS = 4096  # in memory, without their frames
 
 
-def links(key: str) -> dict[str, str]:
+def result_links(key: str) -> dict[str, str]:
     """Where a result is found."""
     return {
         "self": f"/v1/results/{key}",
@@ -26,37 +29,55 @@ def links(key: str) -> dict[str, str]:
     }
 
 
+class ScoreAnswer(ScoreResult, frozen=True, kw_only=True):
+    """The score of one distorted clip, how it was computed, and where its reports are."""
+
+    links: Annotated[dict[str, str], doc("Paths: self, page (to link to), and the reports html, json and csv.")] = {}
+
+
 class ResultStore:
-    """A folder of results. The least recently used are deleted above `max_bytes`."""
+    """A folder of results. The least recently used are deleted above `max_bytes`.
 
-    def __init__(self, folder: Path, max_bytes: int) -> None:
-        self.cache = ResultCache(folder, max_bytes)
-        self._answers: OrderedDict[str, bytes] = OrderedDict()
+    A result has the names of the clips in the request that was scored; answers have those of their own request.
+    """
 
-    def remember(self, result: ScoreResult) -> bytes:
-        """The result as the JSON that clients get."""
-        document: dict[str, Any] = msgspec.to_builtins(result)
-        body = msgspec.json.encode({**document, "links": links(result.key)})
-        self._answers[result.key] = body
-        if len(self._answers) > MAX_ANSWERS:
-            self._answers.popitem(last=False)
-        return body
+    def __init__(self, folder: Path, max_bytes: int, models: ServedModels) -> None:
+        self.cache, self._models = ResultCache(folder, max_bytes), models
+        self._results: OrderedDict[str, ScoreResult] = OrderedDict()
 
-    def known_answer(self, key: str) -> bytes | None:
-        """The JSON of a result, if it is in memory."""
-        if key in self._answers:
-            self._answers.move_to_end(key)
-        return self._answers.get(key)
+    def remember(self, result: ScoreResult) -> None:
+        self._results[result.key] = result
+        if len(self._results) > MAX_RESULTS:
+            self._results.popitem(last=False)
 
-    async def answer(self, key: str) -> bytes:
-        """The JSON of a result. Raises StatusError if it is not kept any more."""
-        return self.known_answer(key) or self.remember((await self.report(key)).result)
+    def touch(self, key: str) -> bool:
+        """Whether the result is still kept; then it has been used now. It accesses the disk."""
+        return self.cache.touch(key)
+
+    async def answer(self, key: str, record: JobRecord | None = None) -> bytes:
+        """The result as the JSON that clients get: with the names of a job. StatusError if it is not kept any more."""
+        if key not in self._results:
+            self.remember((await self.report(key)).result)
+        return self.encode(self._results[key], record)
+
+    def encode(self, result: ScoreResult, record: JobRecord | None = None, *, cached: bool = False) -> bytes:
+        """`cached`: answered without a job; else as the result says."""
+        if record is not None:
+            result = msgspec.structs.replace(
+                result,
+                cached=cached or result.cached,
+                reference=msgspec.structs.replace(result.reference, uri=record.clip_name("reference")),
+                distorted=msgspec.structs.replace(result.distorted, uri=record.clip_name("distorted")),
+            )
+        shown = msgspec.structs.replace(result, model=self._models.shown_name(result.model))
+        return msgspec.json.encode(ScoreAnswer(**msgspec.structs.asdict(shown), links=result_links(result.key)))
 
     async def report(self, key: str) -> Report:
         report = await in_thread(self.cache.get, key)
         if report is None:
             raise StatusError("NOT_FOUND", "there is no such result, or it is not kept any more; score the clips again")
-        return report
+        model = self._models.shown_name(report.result.model)
+        return msgspec.structs.replace(report, result=msgspec.structs.replace(report.result, model=model))
 
     async def pictures(self, key: str) -> Sequence[FramePair]:
         return await in_thread(self.cache.get_pictures, key)

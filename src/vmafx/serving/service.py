@@ -2,40 +2,41 @@
 
 import asyncio
 import os
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import NamedTuple
 from uuid import uuid4
 
-import msgspec
-
 from vmafx.clock import loop_time, utc_now
 from vmafx.http.errors import StatusError
 from vmafx.http.uploads import UploadedFile
 from vmafx.logs import log
-from vmafx.scoring.errors import ScoringError
+from vmafx.scoring.errors import BadInput, NodeFault, ScoringError
 from vmafx.scoring.media.policy import MediaPolicy
-from vmafx.scoring.result import Report
+from vmafx.scoring.probed import ProbedClip
+from vmafx.scoring.request import ScoreOptions
+from vmafx.scoring.result import Progress, Report
 from vmafx.scoring.score import Scorer, run_both
+from vmafx.serving.answers import KnownAnswers
 from vmafx.serving.callers import ServedCaller
-from vmafx.serving.clips import PARTS, Identity, identify, is_local, open_clip
-from vmafx.serving.job import JobError, JobRecord, ServedJob, UploadedClip
+from vmafx.serving.clips import PARTS, clip_location, open_clip, opened_identities
+from vmafx.serving.job import CANCELLED, JobError, JobOutcome, JobRecord, ServedJob, UploadedClip
 from vmafx.serving.jobs import JobRegistry
 from vmafx.serving.metrics import ServingMetrics
 from vmafx.serving.models import ServedModels
 from vmafx.serving.queue import FairQueue
 from vmafx.serving.request import ScoreRequest
 from vmafx.serving.results import ResultStore
+from vmafx.tasks import run_unless
 from vmafx.text import one_line
 
-MAX_KNOWN = 16_384  # pairs of clips whose result is known without reading them
 PICTURES = 12  # worst frames of which pictures are taken
+PICTURE_SECONDS = 600.0  # for all of them
 TYPICAL_SECONDS = 10.0  # of a job, before the first has been scored
 MAX_NAME = 200  # characters of the name of an uploaded clip
 
 
-class Limits(NamedTuple):
+class ServiceLimits(NamedTuple):
     """How many jobs run at once and with how many threads, how many wait, and the seconds that each may take in all."""
 
     parallel: int
@@ -44,72 +45,84 @@ class Limits(NamedTuple):
     deadline: float
 
 
-class Parts(NamedTuple):
+class ServiceParts(NamedTuple):
     """What the service is made of."""
 
     scorer: Scorer
-    policy: MediaPolicy
+    policy: MediaPolicy  # of the scorer
     models: ServedModels
     jobs: JobRegistry
     results: ResultStore
     metrics: ServingMetrics
+    durable: bool  # whether jobs survive a restart
 
 
 class ScoringService:
     """Every request is a job, which waits for its turn. `run` scores them; the other methods are for requests."""
 
-    def __init__(self, parts: Parts, limits: Limits) -> None:
+    def __init__(self, parts: ServiceParts, limits: ServiceLimits) -> None:
         self._parts, self._limits = parts, limits
         self.jobs, self.results, self.models = parts.jobs, parts.results, parts.models
-        self._queue: FairQueue[ServedJob] = FairQueue(limits.queue)
+        self._answers = KnownAnswers(parts.policy, parts.models, parts.results)
+        self._queue: FairQueue[ServedJob | _Turn] = FairQueue(limits.queue)
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._known: OrderedDict[object, str] = OrderedDict()  # key of a result, by the clips and the options
+        self._ending: set[asyncio.Task[None]] = set()
         self._seconds = TYPICAL_SECONDS  # that a job takes, on average
-        self._slots = asyncio.Semaphore(limits.parallel)
+        self._is_scoring = False
         self.draining, self._closing = False, asyncio.Event()
         parts.metrics.observe(lambda: len(self._queue), lambda: len(self._running))
 
     async def known_answer(self, spec: ScoreRequest, files: Mapping[str, UploadedFile]) -> bytes | None:
         """The answer to a request whose clips were scored before with the same options, if it is in memory."""
         digests = {part: file.sha256 for part, file in files.items()}
-        identities = await identify(spec, digests, self._parts.policy)
         names = {part: _upload_name(file, part) for part, file in files.items()}
-        key = self._known.get((identities, _question(spec, names))) if identities is not None else None
-        answer = self._parts.results.known_answer(key) if key is not None else None
+        answer = await self._answers.find(spec, digests, names)
         if answer is not None:
             self._parts.metrics.cached.inc()
         return answer
 
+    def check_room(self, caller: ServedCaller) -> None:
+        """Raise StatusError if a request of the caller cannot be queued now."""
+        refused = self._parts.metrics.refused
+        if self.draining:
+            refused["UNAVAILABLE"].inc()
+            raise StatusError("UNAVAILABLE", "the server is stopping; try again, and another one may answer")
+        try:
+            self._queue.check_room(caller.share, self.seconds_until_start(len(self._queue)))
+        except StatusError as error:
+            refused[error.code].inc()
+            raise
+
     def submit(self, spec: ScoreRequest, caller: ServedCaller, files: Mapping[str, UploadedFile]) -> ServedJob:
         """Put a request into the queue. Raises StatusError if it is invalid, or there is no room."""
-        if self.draining:
-            raise StatusError("UNAVAILABLE", "the server is stopping; try again, and another one may answer")
-        self._queue.check_room(caller.share, self.seconds_until_start(len(self._queue)))
-        try:
-            model = self._parts.models.choose(spec.model)
-            self._parts.scorer.check_backend(spec.score_options(model, self._limits.threads))
-        except ScoringError as error:
-            raise JobError.of(error).raised() from None
-        uploads = {
-            part: UploadedClip(_upload_name(file, part), file.sha256, file.size)
-            for part, file in files.items()
-        }
+        self._check(spec, files)
+        self.check_room(caller)
         record = JobRecord(
             id=uuid4().hex,
             caller=caller,
             spec=spec,
-            model=model,
-            model_name=spec.model or self._parts.models.default_name,
+            model=spec.model or self._parts.models.default_name,
             created=utc_now(),
-            uploads=uploads,
+            uploads={
+                part: UploadedClip(_upload_name(file, part), file.sha256, file.size) for part, file in files.items()
+            },
         )
-        job = ServedJob(record, {part: os.dup(file.fd) for part, file in files.items()})
+        job = ServedJob(record)
+        for part, file in files.items():
+            try:
+                job.files[part] = os.dup(file.fd)
+            except OSError as error:
+                for fd in job.files.values():
+                    os.close(fd)
+                raise StatusError("UNAVAILABLE", f"the server cannot open more files: {error.strerror}") from error
         self._parts.jobs.add(job)
-        self._queue.put(caller.share, job)
+        self._enqueue(job)
         return job
 
     async def keep(self, job: ServedJob) -> None:
         """Promise the job: from now on it survives a restart. Raises StatusError if it cannot be written."""
+        if self._closing.is_set() and not self._parts.durable:
+            raise StatusError("UNAVAILABLE", "the server is stopping, and has no folder to keep jobs in")
         try:
             await self._parts.jobs.keep(job)
         except OSError as error:
@@ -127,29 +140,32 @@ class ScoringService:
 
     def cancel(self, job: ServedJob) -> None:
         """End a job that has not finished."""
-        if self._queue.remove(job.record.caller.share, job):
-            job.end("cancelled")
-            self._running[job.id] = task = asyncio.create_task(self._finish(job))
-            task.add_done_callback(lambda _: self._running.pop(job.id, None))
-        elif not job.record.is_finished and (task_ := self._running.get(job.id)) is not None:
-            task_.cancel()
+        self._stop(job, CANCELLED)
 
     @asynccontextmanager
-    async def slot(self) -> AsyncIterator[int]:
-        """A place among those that score at the same time, for work that is no job; yields the threads to use."""
-        async with self._slots:
+    async def slot(self, caller: ServedCaller) -> AsyncIterator[int]:
+        """A turn among the jobs, for work that is none; yields the threads to use. StatusError if there is no room."""
+        self.check_room(caller)
+        turn = _Turn()
+        self._queue.put(caller.share, turn)
+        try:
+            await turn.came.wait()
             yield self._limits.threads
+        finally:
+            if not self._queue.remove(caller.share, turn):
+                turn.ended.set()
 
-    def recover(self) -> None:
+    async def recover(self) -> None:
         """Continue with the jobs of the process before: called once, before `run`."""
-        unfinished = self._parts.jobs.recover()
+        unfinished = await self._parts.jobs.recover()
         for job in unfinished:
-            self._queue.put(job.record.caller.share, job)
+            self._enqueue(job)
         if unfinished:
             log.info("continuing with jobs from before the restart", jobs=len(unfinished))
 
     async def run(self) -> None:
         """Score jobs until cancelled; those that are then running continue after the next start."""
+        self._is_scoring = True
         async with asyncio.TaskGroup() as group:
             group.create_task(self._parts.jobs.clean_up())
             for _ in range(self._limits.parallel):
@@ -157,120 +173,164 @@ class ScoringService:
 
     async def wait(self, job: ServedJob, seconds: float) -> None:
         """Wait until the job has finished, at most so long, and not beyond the end of this process."""
-        tasks = {asyncio.ensure_future(job.wait_until_finished()), asyncio.ensure_future(self._closing.wait())}
-        try:
-            await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-
-    def close(self) -> None:
-        """End all waits: this process stops now."""
-        self._closing.set()
+        if seconds > 0 and not job.record.is_finished:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await run_unless(self._closing, job.wait_until_finished())
 
     async def drain(self, seconds: float) -> None:
         """Accept no more jobs, and wait until all have ended, at most so long."""
         self.draining = True
+        if not self._is_scoring:
+            return  # the model is not loaded: nothing would end
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 for job in self._parts.jobs.unfinished():
                     await job.wait_until_finished()
-                if self._running:
-                    await asyncio.wait(self._running.values())
+                if busy := {*self._running.values(), *self._ending}:
+                    await asyncio.wait(busy)
+
+    async def close(self) -> None:
+        """This process stops now: keep all jobs that have not finished, and end the waits for them."""
+        if self._parts.durable:
+            await asyncio.gather(*map(self._keep_at_end, self._parts.jobs.unfinished()))
+        self._closing.set()
+
+    async def _keep_at_end(self, job: ServedJob) -> None:
+        try:
+            await self._parts.jobs.keep(job)
+        except OSError as error:  # whoever waits for it gets an error, too
+            log.error("cannot store a job", job=job.id, error=error.strerror)
+
+    def _check(self, spec: ScoreRequest, files: Mapping[str, UploadedFile]) -> None:
+        """Raise StatusError for what is wrong with a request before its clips are opened."""
+        try:
+            options = spec.score_options(self._parts.models.choose(spec.model), self._limits.threads)
+            try:
+                self._parts.scorer.check_backend(options)
+            except NodeFault as error:  # it is the same at every attempt
+                raise BadInput("options", str(error)) from None
+            for part in PARTS:
+                if part not in files:
+                    clip_location(spec, part, self._parts.policy)
+        except ScoringError as error:
+            raise JobError.of(error).raised() from None
+
+    def _enqueue(self, job: ServedJob) -> None:
+        limit = min(job.record.spec.deadlineSeconds or self._limits.deadline, self._limits.deadline)
+        left = limit - (utc_now() - job.record.created).total_seconds()
+        error = JobError("DEADLINE_EXCEEDED", f"the job did not finish within {limit:g} s, its deadline", 504)
+        loop = asyncio.get_running_loop()
+        job.deadline = loop.call_later(max(left, 0), self._stop, job, JobOutcome("failed", error=error))
+        self._queue.put(job.record.caller.share, job)
+
+    def _stop(self, job: ServedJob, outcome: JobOutcome) -> None:
+        if job.record.is_finished or job.verdict is not None:
+            return
+        job.verdict = outcome
+        self._queue.remove(job.record.caller.share, job)
+        if (task := self._running.get(job.id)) is not None:
+            task.cancel()
+        else:
+            self._end(job, outcome)
+
+    def _end(self, job: ServedJob, outcome: JobOutcome) -> asyncio.Task[None]:
+        """In a task of its own, since whoever waits for it may be cancelled."""
+
+        async def end() -> None:
+            if await self._parts.jobs.end(job, outcome):
+                self._parts.metrics.ended(job.record)
+            if job.id not in self._running:
+                await self._parts.jobs.close_files(job)
+
+        task = asyncio.create_task(end())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return task
 
     async def _work(self) -> None:
         while True:
-            async with self._slots:
-                job = await self._queue.get()
-                self._running[job.id] = task = asyncio.create_task(self._run_job(job))
-                try:
-                    await asyncio.wait({task})
-                finally:
-                    if not task.done():
-                        job.stopped = True
-                        task.cancel()
-                        await asyncio.wait({task})
-                    self._running.pop(job.id, None)
+            match await self._queue.get():
+                case ServedJob() as job:
+                    await self._run(job)
+                case turn:
+                    turn.came.set()
+                    await turn.ended.wait()
 
-    async def _run_job(self, job: ServedJob) -> None:
+    async def _run(self, job: ServedJob) -> None:
+        """Score a job and end it. If this is cancelled, the process stops, and the next one continues with the job."""
         job.start()
-        limit = min(job.record.spec.deadlineSeconds or self._limits.deadline, self._limits.deadline)
-        spent = (job.record.started or utc_now()) - job.record.created
         started = loop_time()
+        task = self._running[job.id] = asyncio.create_task(self._score(job))
         try:
-            async with asyncio.timeout(max(limit - spent.total_seconds(), 0)):
-                await self._score(job)
+            await asyncio.wait({task})
+            if not job.record.is_finished:
+                await asyncio.shield(self._end(job, _outcome(job, task)))
+            elif not task.cancelled() and (error := task.exception()) is not None:
+                log.error("cannot take pictures of frames", job=job.id, trace_of=error)
             self._seconds += (loop_time() - started - self._seconds) / 8
-        except ScoringError as error:
-            job.end("failed", error=JobError.of(error))
-        except TimeoutError:
-            message = f"the job did not finish within {limit:g} s, its deadline"
-            job.end("failed", error=JobError("DEADLINE_EXCEEDED", message, 504))
-        except asyncio.CancelledError:
-            if job.stopped and not job.record.is_finished:
-                job.requeue()
-            elif not job.record.is_finished:
-                job.end("cancelled")
-        except Exception as error:  # noqa: BLE001 - one job must not end the server
-            log.error("job failed", job=job.id, trace_of=error)
-            message = "internal error; the server's log has the details"
-            job.end("failed", error=JobError("INTERNAL", message, 500))
         finally:
-            await self._finish(job)
-
-    async def _finish(self, job: ServedJob) -> None:
-        record = job.record
-        if record.is_finished:
-            self._parts.metrics.ended(record)
-            await self._parts.jobs.write_end(job)
-        await self._parts.jobs.close_files(job)
+            task.cancel()
+            await asyncio.wait({task})
+            del self._running[job.id]
+            if job.record.is_finished:
+                await self._parts.jobs.close_files(job)
+            else:
+                job.requeue()
 
     async def _score(self, job: ServedJob) -> None:
         """Score a job and end it; then take pictures, which no answer waits for."""
-        scorer, results = self._parts.scorer, self._parts.results
-        options = job.record.spec.score_options(job.record.model, self._limits.threads)
+        scorer, results, record = self._parts.scorer, self._parts.results, job.record
+        options = record.spec.score_options(self._parts.models.choose(record.model), self._limits.threads)
         async with AsyncExitStack() as stack:
             first, second = [
                 await stack.enter_async_context(open_clip(job, part, scorer, job.report_progress)) for part in PARTS
             ]
-            identities = _identities(job, first.opened.fd, second.opened.fd)
+            fds = first.opened.fd, second.opened.fd
+            identities = opened_identities(job, self._parts.policy, *fds)
+            job.report_progress(Progress("reading"))
             probed = await run_both(scorer.probe(first, outputs=1), scorer.probe(second, outputs=1))
             report = await scorer.compare(*probed, options, job.report_progress)
-            if identities is not None and identities == _identities(job, first.opened.fd, second.opened.fd):
-                names = {part: upload.name for part, upload in job.record.uploads.items()}
-                self._remember((identities, _question(job.record.spec, names)), report)
             results.remember(report.result)
-            job.end("succeeded", result=report.result.key, score=report.result.score)
-            try:
-                if not await results.pictures(report.result.key):
-                    pictures = await scorer.worst_frames(*probed, options, report, PICTURES)
-                    await results.put_pictures(report.result.key, pictures)
-            except ScoringError as error:
-                log.warn("cannot take pictures of frames", job=job.id, error=one_line(str(error)))
+            if identities is not None and identities == opened_identities(job, self._parts.policy, *fds):
+                names = {part: upload.name for part, upload in record.uploads.items()}
+                answer = results.encode(report.result, record, cached=True)
+                self._answers.remember(identities, record.spec, names, report.result.key, answer)
+            outcome = JobOutcome("succeeded", report.result.key, report.result.score)
+            await asyncio.shield(self._end(job, outcome))
+            await self._take_pictures(job, probed, options, report)
 
-    def _remember(self, question: object, report: Report) -> None:
-        self._known[question] = report.result.key
-        if len(self._known) > MAX_KNOWN:
-            self._known.popitem(last=False)
+    async def _take_pictures(
+        self, job: ServedJob, probed: tuple[ProbedClip, ProbedClip], options: ScoreOptions, report: Report
+    ) -> None:
+        key, results = report.result.key, self._parts.results
+        try:
+            async with asyncio.timeout(PICTURE_SECONDS):
+                if not await results.pictures(key):
+                    pictures = await self._parts.scorer.worst_frames(*probed, options, report, PICTURES)
+                    await results.put_pictures(key, pictures)
+        except (ScoringError, TimeoutError) as error:
+            log.warn("cannot take pictures of frames", job=job.id, error=one_line(str(error)))
+
+
+class _Turn:
+    """Waits in the queue for work that is no job. Whoever works on the queue waits until it has ended."""
+
+    def __init__(self) -> None:
+        self.came, self.ended = asyncio.Event(), asyncio.Event()
+
+
+def _outcome(job: ServedJob, task: asyncio.Task[None]) -> JobOutcome:
+    """How a job ends whose task has ended without a score."""
+    if job.verdict is not None:
+        return job.verdict
+    error = None if task.cancelled() else task.exception()
+    if isinstance(error, ScoringError):
+        return JobOutcome("failed", error=JobError.of(error))
+    log.error("job failed", job=job.id, trace_of=error or asyncio.CancelledError())
+    message = "internal error; the server's log has the details"
+    return JobOutcome("failed", error=JobError("INTERNAL", message, 500))
 
 
 def _upload_name(file: UploadedFile, part: str) -> str:
     return one_line(file.filename, MAX_NAME) or part
-
-
-def _question(spec: ScoreRequest, names: Mapping[str, str]) -> object:
-    """What of a request affects its answer, besides the content of the clips; their names are part of the answer."""
-    return msgspec.json.encode((msgspec.structs.replace(spec, deadlineSeconds=None), names))
-
-
-def _identities(job: ServedJob, *fds: int) -> tuple[Identity, ...] | None:
-    """As `clips.identify` finds them; None if a clip was fetched."""
-    found = []
-    for part, fd in zip(PARTS, fds, strict=True):
-        if (upload := job.record.uploads.get(part)) is not None:
-            found.append(Identity(upload.sha256))
-        elif is_local(job.record.spec, part):
-            found.append(Identity.of_file(fd))
-        else:
-            return None
-    return tuple(found)

@@ -5,11 +5,13 @@ from typing import Annotated
 
 from vmafx.api.units import quantity
 from vmafx.http.address import ListenAddress
+from vmafx.http.hosts import HostPolicy
 from vmafx.logs import LEVELS, LogFormat, LogLevel
 from vmafx.settings import Setting, Settings, at_least, one_of
 
 PROGRAM = "vmafx serve"
-ABOUT = """Serve scores over HTTP and gRPC, with a page for people.
+MAX_WAIT = 60  # seconds for which a request may wait for its job
+ABOUT = """Serve scores over HTTP, with a page for people.
 
 Each setting is a flag, an environment variable, or both; the flag takes precedence. Local clips can be named only in
 the folders of VMAFX_MEDIA_ROOTS; the other variables of `vmafx score` apply, too."""
@@ -34,7 +36,16 @@ def _parse_folder(text: str) -> Path | None:
 
 
 def _parse_hosts(text: str) -> tuple[str, ...]:
-    return tuple(name.strip().lower() for name in text.split(",") if name.strip())
+    names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
+    HostPolicy(names)  # raises ValueError for one that is malformed
+    return names
+
+
+def _parse_wait(text: str) -> int:
+    seconds = at_least(0)(text)
+    if seconds > MAX_WAIT:
+        raise ValueError(f"{text!r} is more than {MAX_WAIT}, the longest time that a request can wait")
+    return seconds
 
 
 class ServeSettings(Settings):
@@ -65,7 +76,7 @@ class ServeSettings(Settings):
         flag="--auth", variable="VMAFX_SERVE_AUTH", parse=one_of("none", "keys", "token"), metavar="none|keys|token",
     )]
     keys: Annotated[Path | None, Setting(
-        "File with the API keys, a line each: NAME KEY. It is read again when it changes.",
+        "File with the API keys, a line each: NAME KEY. It is read again when it changes, within a second.",
         flag="--keys", variable="VMAFX_SERVE_KEYS", parse=_parse_folder, metavar="FILE",
     )]
     hosts: Annotated[tuple[str, ...], Setting(
@@ -84,7 +95,7 @@ class ServeSettings(Settings):
     wait: Annotated[int, Setting(
         "Seconds after which a request gets 202 and the URL of its job instead of the score, unless it asks for "
         "another time (`Prefer: wait=N`, at most 60).", default="10",
-        flag="--wait", variable="VMAFX_SERVE_WAIT", parse=at_least(0), metavar="SECONDS",
+        flag="--wait", variable="VMAFX_SERVE_WAIT", parse=_parse_wait, metavar="SECONDS",
     )]
     deadline: Annotated[int, Setting(
         "Seconds for a job, from its request to its score.", default="14400",

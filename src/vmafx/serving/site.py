@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import re
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -14,6 +13,7 @@ from vmafx.http.limits import UploadLimits
 from vmafx.http.lists import list_query
 from vmafx.http.request import HttpRequest
 from vmafx.http.responses import (
+    TEXT,
     AnyResponse,
     EventStream,
     JsonStream,
@@ -25,14 +25,15 @@ from vmafx.http.responses import (
 from vmafx.http.server import HttpRoute
 from vmafx.serving.callers import Callers, ServedCaller
 from vmafx.serving.job import ServedJob
-from vmafx.serving.request import receive
+from vmafx.serving.request import FORM, media_type, receive
 from vmafx.serving.service import ScoringService
-from vmafx.serving.views import JobList, encode, job_path, job_view
+from vmafx.serving.settings import MAX_WAIT
+from vmafx.serving.views import ServedJobList, encode, job_path, job_view
 
-MAX_WAIT = 60  # seconds for which a request may wait
 MAX_BODIES = 256  # requests whose body is being received
 MAX_STREAMS = 256
 MAX_PAGES = 16  # rendered reports in memory
+CANCEL_WAIT = 10.0  # seconds for the processes of a job to end
 EVENT_INTERVAL = 0.2  # seconds between two events of a job, at least
 KEY = r"{key:[0-9a-f]{64}}"
 JOB = r"{id:[0-9a-f]{32}}"
@@ -44,7 +45,6 @@ REPORT_TYPES = {
 }
 # The page itself has a policy for its scripts and styles.
 REPORT_HEADERS = {"Content-Security-Policy": "frame-ancestors 'none'", "Referrer-Policy": "no-referrer"}
-_PREFERENCE = re.compile(r"\s*(respond-async|wait)\s*(?:=\s*\"?([0-9]{1,9})\"?)?\s*", re.IGNORECASE)
 
 
 class ScoringSite:
@@ -69,25 +69,31 @@ class ScoringSite:
             HttpRoute("GET", f"/results/{KEY}", self._get_page, linkable=True),
             HttpRoute("GET", "/v1/models", self._list_models),
             HttpRoute("POST", "/v1/session", self._start_session),
+            HttpRoute("DELETE", "/v1/session", self._end_session),
         ]
 
     async def _identify(self, request: HttpRequest) -> ServedCaller:
-        return await self._callers.identify(_credentials(request))
+        return await self._callers.identify(_credentials(request), f"{request.method} {request.path}")
 
     async def _score(self, request: HttpRequest) -> Response:
         caller, wait = await self._identify(request), _preferred_wait(request, self._wait)
-        with self._bodies.hold(caller.share, caller.owner):
-            async with receive(request, self._uploads) as received:
-                if (answer := await self._service.known_answer(received.spec, received.files)) is not None:
-                    return json_response(answer)
-                job = self._service.submit(received.spec, caller, received.files)
+        job: ServedJob | None = None
         try:
+            with self._bodies.hold(caller.share, caller.owner):
+                if media_type(request) == FORM:
+                    self._service.check_room(caller)  # before the clips are sent
+                async with receive(request, self._uploads) as received:
+                    if (answer := await self._service.known_answer(received.spec, received.files)) is not None:
+                        return json_response(answer)
+                    job = self._service.submit(received.spec, caller, received.files)
             request.extend_deadline(wait)
             await self._service.wait(job, wait)
             if not job.record.is_finished:
+                request.extend_deadline(MAX_WAIT)  # to write large clips to the disk
                 await self._service.keep(job)
         except asyncio.CancelledError:  # the client is gone, and does not know the job
-            self._service.cancel(job)
+            if job is not None:
+                self._service.cancel(job)
             raise
         return await self._finished(job) if job.record.is_finished else self._accepted(job)
 
@@ -97,12 +103,13 @@ class ScoringSite:
             raise record.error.raised()
         if record.state == "cancelled":
             raise StatusError("ABORTED", "the job was cancelled")
-        return json_response(await self._service.results.answer(record.result))
+        return json_response(await self._service.results.answer(record.result, record))
 
     def _accepted(self, job: ServedJob) -> Response:
         view = job_view(job, self._service)
         seconds = math.ceil(min(max(view.expectedStartSeconds or 1, 1), MAX_WAIT))
-        return json_response(encode(view), 202, {"Location": job_path(job.id), "Retry-After": str(seconds)})
+        headers = {"Location": job_path(job.id), "Retry-After": str(seconds)}
+        return json_response(encode(view), 202, headers)
 
     async def _list_jobs(self, request: HttpRequest) -> AnyResponse:
         caller, query = await self._identify(request), list_query(request, streams=False)
@@ -118,7 +125,7 @@ class ScoringSite:
             first = ids.index(query.token) + 1
         page = jobs[first : first + query.limit]
         token = page[-1].id if first + query.limit < len(jobs) else ""
-        return json_response(encode(JobList([job_view(job, self._service) for job in page], token)))
+        return json_response(encode(ServedJobList([job_view(job, self._service) for job in page], token)))
 
     async def _watched(self, caller: ServedCaller) -> AsyncGenerator[bytes]:
         with self._streams.hold(caller.share, caller.owner):
@@ -155,7 +162,8 @@ class ScoringSite:
     async def _cancel_job(self, request: HttpRequest) -> Response:
         job = await self._job(request)
         self._service.cancel(job)
-        await self._service.wait(job, self._wait)
+        request.extend_deadline(CANCEL_WAIT)
+        await self._service.wait(job, CANCEL_WAIT)
         return json_response(encode(job_view(job, self._service)))
 
     async def _get_result(self, request: HttpRequest) -> Response:
@@ -189,15 +197,25 @@ class ScoringSite:
 
     async def _list_models(self, request: HttpRequest) -> Response:
         await self._identify(request)
-        return json_response(encode({"models": self._service.models.listed()}))
+        return json_response(encode(self._service.models.listed()))
 
     async def _start_session(self, request: HttpRequest) -> Response:
-        """Remember the credentials in a cookie, for pages that a browser opens by their address."""
+        """Remember the credentials in a cookie, for pages that a browser opens by their address.
+
+        Other sites may link to such a page, hence Lax; the server rejects all other requests from other sites.
+        """
         credentials = from_http(request)
-        await self._callers.identify(credentials)
-        secure = "; Secure" if request.is_secure else ""
-        cookie = f"{COOKIE}={credentials.token}; HttpOnly; SameSite=Strict; Path=/{secure}"
-        return Response(204, "text/plain", b"", {"Set-Cookie": cookie} if credentials.token else {})
+        await self._callers.identify(credentials, "POST /v1/session")
+        return _session(request, credentials.token)
+
+    async def _end_session(self, request: HttpRequest) -> Response:
+        return _session(request, "", "; Max-Age=0")
+
+
+def _session(request: HttpRequest, token: str, more: str = "") -> Response:
+    secure = "; Secure" if request.is_secure else ""
+    cookie = f"{COOKIE}={token}; HttpOnly; SameSite=Lax; Path=/{secure}{more}"
+    return Response(204, TEXT, b"", {"Set-Cookie": cookie})
 
 
 def _credentials(request: HttpRequest) -> CallerCredentials:
@@ -209,17 +227,15 @@ def _credentials(request: HttpRequest) -> CallerCredentials:
 
 
 def _preferred_wait(request: HttpRequest, default: float) -> float:
-    """Seconds to wait for the score, by the Prefer header (RFC 7240)."""
-    wait = default
-    for value in request.headers.getall("Prefer", []):
-        for preference in value.split(","):
-            if (found := _PREFERENCE.fullmatch(preference)) is None:
-                continue  # a preference that is not known is ignored
-            if found[1].lower() == "respond-async":
-                return 0
-            if found[2]:
-                wait = min(int(found[2]), MAX_WAIT)
-    return wait
+    """Seconds to wait for the score, by the Prefer header (RFC 7240). A preference that is not known is ignored."""
+    preferences: dict[str, str] = {}
+    for preference in ",".join(request.headers.getall("Prefer", [])).split(","):
+        name, _, value = preference.partition(";")[0].partition("=")
+        preferences.setdefault(name.strip().lower(), value.strip().strip('"'))  # the first counts
+    wait = preferences.get("wait", "")
+    if wait.isascii() and wait.isdecimal() and len(wait) <= 9:
+        return min(int(wait), MAX_WAIT)
+    return 0 if "respond-async" in preferences else default
 
 
 def _seconds(text: str) -> float:

@@ -1,17 +1,18 @@
 """JobStore: jobs and uploaded clips on disk, so that a job that a client was promised survives a restart.
 
-    jobs/ID.json     the record of a job
-    clips/SHA256     an uploaded clip, while a job needs it
-    results/         reports and pictures, see vmafx.scoring.cache
-    lock             locked by the process that uses the folder
+jobs/ID.json     the record of a job
+clips/SHA256     an uploaded clip, while a job needs it
+results/         reports and pictures, see vmafx.scoring.cache
+lock             locked by the process that uses the folder
 """
 
 import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import msgspec
@@ -39,6 +40,7 @@ class JobStore:
         self.uploads = self._clips  # uploads arrive as unnamed files of the same file system, to be linked
         self._lock = _lock(folder / "lock")
         self._users: dict[str, set[str]] = {}  # jobs that need a clip, by its digest
+        self._naming = threading.Lock()  # held while clips get or lose their names
 
     def close(self) -> None:
         os.close(self._lock)
@@ -49,23 +51,21 @@ class JobStore:
         for record in records:
             if not record.is_finished:
                 self._add_user(record)
-        for clip in self._clips.iterdir():
-            if clip.name not in self._users:
-                clip.unlink(missing_ok=True)
+        unused = [clip for clip in self._clips.iterdir() if clip.name not in self._users]
+        for path in (*unused, *self._jobs.glob(".*.part")):  # a write that was interrupted
+            path.unlink(missing_ok=True)
         return records
 
     def open_clips(self, record: JobRecord) -> dict[str, int]:
         """Descriptors of the uploaded clips of a job, by part. Raises OSError if one is lost."""
-        found: dict[str, int] = {}
-        try:
+        with ExitStack() as stack:
+            found: dict[str, int] = {}
             for part, clip in record.uploads.items():
                 found[part] = os.open(self._clips / clip.sha256, os.O_RDONLY | os.O_CLOEXEC)
+                stack.callback(os.close, found[part])
                 if os.fstat(found[part]).st_size != clip.size:
                     raise OSError(errno.EIO, f"the uploaded clip {clip.name} is incomplete")
-        except OSError:
-            for fd in found.values():
-                os.close(fd)
-            raise
+            stack.pop_all()
         return found
 
     async def keep(self, job: ServedJob) -> None:
@@ -73,7 +73,8 @@ class JobStore:
         self._add_user(job.record)
         try:
             await in_thread(self._keep, job.record, dict(job.files))
-        except BaseException:
+        except BaseException:  # a thread goes on after a cancellation: the record may be there
+            await self.forget([job.id])
             await self.release_clips(job.record)
             raise
 
@@ -100,18 +101,19 @@ class JobStore:
         if unused:
             await in_thread(self._delete_clips, unused)
 
-    async def forget(self, ids: Iterable[str]) -> None:
-        """Delete the records of finished jobs."""
-        await in_thread(self._forget, list(ids))
+    async def forget(self, ids: Sequence[str]) -> None:
+        """Delete the records of jobs."""
+        await in_thread(self._forget, ids)
 
-    def _forget(self, ids: list[str]) -> None:
+    def _forget(self, ids: Sequence[str]) -> None:
         for one in ids:
             self._path(one).unlink(missing_ok=True)
 
     def _delete_clips(self, digests: list[str]) -> None:
-        for digest in digests:
-            if digest not in self._users:
-                (self._clips / digest).unlink(missing_ok=True)
+        with self._naming:
+            for digest in digests:
+                if digest not in self._users:
+                    (self._clips / digest).unlink(missing_ok=True)
 
     def _add_user(self, record: JobRecord) -> None:
         for clip in record.uploads.values():
@@ -121,22 +123,26 @@ class JobStore:
         os.fsync(fd)
         folder = os.open(self._clips, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=folder)
+            with self._naming:
+                self._name(fd, folder, name)
             os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _name(self, fd: int, folder: int, name: str) -> None:
+        try:
+            # os.link follows this symbolic link only if it is given a folder.
+            os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=folder)
         except FileExistsError:
             pass  # the same content, by its digest
         except OSError as error:
             if error.errno not in _NOT_LINKABLE:
                 raise
             self._copy(fd, name)
-        finally:
-            os.close(folder)
 
     def _copy(self, fd: int, name: str) -> None:
         with open(f"/proc/self/fd/{fd}", "rb") as source:  # noqa: PTH123 - a descriptor
-            write_atomic_with(
-                self._clips / name, lambda file: shutil.copyfileobj(source, file, 1 << 20), durable=True
-            )
+            write_atomic_with(self._clips / name, lambda file: shutil.copyfileobj(source, file, 1 << 20), durable=True)
 
     def _path(self, job_id: str) -> Path:
         return self._jobs / f"{job_id}.json"

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from tests.support.commands import VMAFX
-from tests.support.registry import learned_model
+from tests.support.registry import learned_model, make_version, running_registry
 from tests.support.serve_process import ServeProcess
 from tests.support.video import ffmpeg, lossless, scene
 from tests.support.waiting import eventually
 from tests.support.webserver import WebServer, has
 from vmafx.scoring.learned import encode_model
+from vmafx.training.registry import ModelRepository
 
 CACHED = "vmafx_serve_cached_answers_total"
 
@@ -216,6 +217,21 @@ async def test_the_model_of_the_server_is_a_learned_one_by_path_outside_the_root
         assert str(server.data) not in report
         plain = await server.score(clips / "reference.mkv", clips / "distorted.mp4", model="vmaf_v0.6.1")
         assert plain.json()["score"] == pytest.approx(result["features"]["vmaf_base"]["mean"])
+
+
+async def test_the_model_of_the_server_is_a_version_in_a_registry(tmp_path: Path, clips: Path) -> None:
+    """Requests reach no private address, but whoever starts the server has chosen this one."""
+    with running_registry(tmp_path / "registry") as registry:
+        version = make_version(tmp_path / "versions", learned_model())
+        ModelRepository(f"{registry.address}/team/vmaf").push(version, 1)
+        model = f"oci://{registry.address}/team/vmaf@{version.digest}"
+        async with ServeProcess(tmp_path, roots=clips, MODEL_REF=model, VMAFX_MEDIA_ALLOW_PRIVATE="false") as server:
+            result = (await server.score(clips / "reference.mkv", clips / "distorted.mp4")).json()
+            assert (result["model"], result["base"]) == (model, "vmaf_v0.6.1")
+            (info, *_) = (await server.get("/v1/models")).json()["models"]
+            assert (info["name"], info["learned"]) == (model, True)
+            refused = await server.score(clips / "reference.mkv", f"http://{registry.address}/clip.mp4")
+            assert refused.status == 422
 
 
 async def test_models_of_a_folder_are_served_by_name(tmp_path: Path, clips: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.reports import make_report
 from vmafx.scoring.cache import ResultCache
-from vmafx.scoring.result import Report
+from vmafx.scoring.result import FramePair, Report
 
 REPORT = make_report(notes=("a\nnote",), numbers=[0, 3, 6, 9, 12], extras={"ssim": [0.1, 1e-9, 1.0, -0.0, 0.3]})
 
@@ -76,3 +76,27 @@ def test_a_result_without_sizes_is_read(tmp_path: Path) -> None:
     assert found is not None
     clip = found.result.distorted
     assert (clip.bytes, clip.bitrate, clip.file_size, clip.kbits) == (0, None, "", "")
+
+
+def test_pictures_are_read_back_and_damaged_ones_are_none(tmp_path: Path) -> None:
+    cache = ResultCache(tmp_path)
+    pictures = (FramePair(3, 41.5, b"one", b"other"), FramePair(0, 50.0, b"\x00", b""))
+    assert cache.get_pictures("key") == ()
+    cache.put_pictures("key", pictures)
+    assert cache.get_pictures("key") == pictures
+    (tmp_path / "key.pictures").write_bytes(b"\xff")
+    assert cache.get_pictures("key") == ()
+
+
+def test_the_least_recently_used_files_are_deleted_above_the_limit(tmp_path: Path) -> None:
+    size = entry(tmp_path).stat().st_size
+    cache = ResultCache(tmp_path, max_bytes=3 * size)
+    for number, name in enumerate(("old", "older", "key")):
+        (tmp_path / "key.json").rename(tmp_path / f"{name}.json")
+        os.utime(tmp_path / f"{name}.json", (number, number))
+        if name != "key":
+            ResultCache(tmp_path).put(REPORT)
+    assert cache.touch("old")
+    assert not cache.touch("none")
+    cache.put_pictures("new", [FramePair(0, 1.0, bytes(size // 2), b"")])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["key.json", "new.pictures", "old.json"]

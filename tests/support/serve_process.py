@@ -37,6 +37,7 @@ class ServeProcess:
     ) -> None:
         """`ready`: whether a start waits until it is ready, and not only alive."""
         self.folder, self.port, self.flags, self._ready = folder, free_port(), flags, ready
+        self.grpc_port = free_port()
         self.data, self.log = folder / "data", folder / "serve.log"
         (folder / "tmp").mkdir(exist_ok=True)
         self.environment = {
@@ -44,6 +45,7 @@ class ServeProcess:
             "HOME": str(folder),
             "TMPDIR": str(folder / "tmp"),
             "VMAFX_SERVE_DATA": str(self.data),
+            "VMAFX_SERVE_GRPC_LISTEN": f"127.0.0.1:{self.grpc_port}",
             "VMAFX_MEDIA_ALLOW_PRIVATE": "true",
             **({"VMAFX_MEDIA_ROOTS": str(roots)} if roots is not None else {}),
             **variables,

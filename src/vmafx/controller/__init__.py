@@ -15,6 +15,7 @@ operator places jobs and creates Pods.
     messages.py       VmafxJobs as protobuf messages
     middleware.py     recognizes agents around every call, and limits calls
     openapi.py        the OpenAPI document
+    openapi_texts.py  its descriptions and examples
     paths.py          clips by absolute path, for old clients and old agents
     rbac.py           permissions of the controller and of its callers
     registry.py       registration and heartbeats of agents

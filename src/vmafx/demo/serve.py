@@ -54,7 +54,8 @@ def _running_server(clips: Path, steps: StepPrinter) -> Iterator[tuple[RoleProce
         address = f"127.0.0.1:{free_port()}"
         with steps.running("Starting the scoring server: vmafx serve"):
             server.start(
-                "serve", "--http-address", address, "--data", str(folder / "data"), "--grace", "0",
+                "serve", "--http-address", address, "--grpc-address", "0", "--data", str(folder / "data"),
+                "--grace", "0",
                 VMAFX_MEDIA_ROOTS=str(clips),
             )  # fmt: skip
             server.wait_until(lambda: answers(f"http://{address}/readyz"), "the server did not become ready", "serve")

@@ -21,14 +21,14 @@ _AUTHORITY = re.compile(r"(?P<host>\[[0-9a-fA-F:.]{2,45}\]|[a-zA-Z0-9._-]{1,253}
 _NAME = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9._-]{0,251}[a-z0-9_])?")
 
 
-class Authority(NamedTuple):
+class HostAndPort(NamedTuple):
     """Host and port as in a URL; the host in lower case, without brackets or a final dot."""
 
     host: str
     port: int | None
 
     @classmethod
-    def parse(cls, text: str) -> "Authority | None":
+    def parse(cls, text: str) -> "HostAndPort | None":
         match = _AUTHORITY.fullmatch(text)
         host = match["host"].lower().strip("[]").removesuffix(".") if match is not None else ""
         if match is None or not host or host.startswith(".") or ".." in host:
@@ -55,7 +55,7 @@ class HostPolicy:
 
     def check(self, hosts: Sequence[str]) -> None:
         """Check the values of the Host headers of a request; StatusError unless it has one, which is accepted."""
-        authority = Authority.parse(hosts[0]) if len(hosts) == 1 else None
+        authority = HostAndPort.parse(hosts[0]) if len(hosts) == 1 else None
         if authority is None:
             raise StatusError("INVALID_ARGUMENT", "the request must have one Host header, with a host and a port")
         if not self._accepts(authority.host):
@@ -88,7 +88,7 @@ def check_origin(headers: Mapping[str, str], *, tls: bool, linkable: bool = Fals
 def _is_origin_of(origin: str, host: str, *, tls: bool) -> bool:
     """A proxy may have removed TLS, but not added it."""
     scheme, _, rest = origin.lower().partition("://")
-    page, own = Authority.parse(rest), Authority.parse(host)
+    page, own = HostAndPort.parse(rest), HostAndPort.parse(host)
     if scheme not in DEFAULT_PORTS or page is None or own is None or (tls and scheme != "https"):
         return False
     default = DEFAULT_PORTS[scheme]

@@ -13,7 +13,7 @@ HEADERS = {401: {"WWW-Authenticate": "Bearer"}}
 RETRY_AFTER = {429: 3.0, 503: 3.0}  # seconds, unless the error says otherwise
 
 
-class Problem(NamedTuple):
+class ProblemDetails(NamedTuple):
     """An error for a caller. `code` and `message` are members too: callers read them."""
 
     status: int
@@ -25,7 +25,7 @@ class Problem(NamedTuple):
     extensions: Mapping[str, Any] = {}
 
     @classmethod
-    def of(cls, error: StatusError, request_id: str) -> "Problem":
+    def of(cls, error: StatusError, request_id: str) -> "ProblemDetails":
         return cls(error.status, error.code, error.message, request_id, error.type, error.retry_after, error.extensions)
 
     def body(self) -> bytes:

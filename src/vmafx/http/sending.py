@@ -13,7 +13,7 @@ from aiohttp import web
 from vmafx.http.errors import StatusError
 from vmafx.http.events import encode_event, encoded_events
 from vmafx.http.limits import ServerLimits
-from vmafx.http.problems import Problem
+from vmafx.http.problems import ProblemDetails
 from vmafx.http.request import request_id
 from vmafx.http.responses import (
     EVENTS,
@@ -35,7 +35,7 @@ CACHEABLE = {"GET", "HEAD"}
 class ResponseSender:
     """Sends responses. `problem_of` describes an error that occurs in a stream."""
 
-    def __init__(self, limits: ServerLimits, problem_of: Callable[[Exception, web.Request], Problem]) -> None:
+    def __init__(self, limits: ServerLimits, problem_of: Callable[[Exception, web.Request], ProblemDetails]) -> None:
         self._limits, self._problem_of = limits, problem_of
         self._streams: set[asyncio.Task[Any]] = set()
 
@@ -168,7 +168,7 @@ class _Stream(NamedTuple):
 
     headers: dict[str, str]
     frames: AsyncGenerator[bytes]
-    error_frame: Callable[[Problem], bytes]
+    error_frame: Callable[[ProblemDetails], bytes]
 
 
 def json_lines(stream: JsonStream) -> _Stream:

@@ -15,7 +15,7 @@ from vmafx.http.address import ListenAddress
 from vmafx.http.errors import StatusError
 from vmafx.http.hosts import HostPolicy, check_origin
 from vmafx.http.limits import LIMITS, ServerLimits
-from vmafx.http.problems import Problem
+from vmafx.http.problems import ProblemDetails
 from vmafx.http.request import AWAITS_BODY, CONTINUE, ID_HEADER, HttpRequest, request_id
 from vmafx.http.responses import AnyResponse, ProbeRoutes, Response
 from vmafx.http.sending import ResponseSender, to_aiohttp
@@ -204,28 +204,30 @@ class HandlerRunner:
         await self._sender.finish(request, response)
         return response
 
-    def _problem(self, error: Exception, request: web.Request) -> Problem:
+    def _problem(self, error: Exception, request: web.Request) -> ProblemDetails:
         known = request_id(request)
         match error:
             case StatusError():
-                return Problem.of(error, known)
+                return ProblemDetails.of(error, known)
             case web.HTTPException():
                 return _routing_problem(error, self._site.not_found, known)
         if (translated := self._site.translate(error)) is not None:
             log.warn("request failed", path=request.path, request_id=known, error=str(error))
-            return Problem.of(translated, known)
+            return ProblemDetails.of(translated, known)
         if isinstance(error, TimeoutError):
-            return Problem(504, "DEADLINE_EXCEEDED", "the request took too long; try again", known)
+            return ProblemDetails(504, "DEADLINE_EXCEEDED", "the request took too long; try again", known)
         log.error("request failed", method=request.method, path=request.path, request_id=known, trace_of=error)
-        return Problem(500, "INTERNAL", "internal error; the server's log has the details", known)
+        return ProblemDetails(500, "INTERNAL", "internal error; the server's log has the details", known)
 
 
-def _routing_problem(error: web.HTTPException, not_found: str, request: str) -> Problem:
+def _routing_problem(error: web.HTTPException, not_found: str, request: str) -> ProblemDetails:
     """A request that reached no handler."""
     match error:
         case web.HTTPNotFound():
-            return Problem(404, "NOT_FOUND", not_found, request)
+            return ProblemDetails(404, "NOT_FOUND", not_found, request)
         case web.HTTPMethodNotAllowed():
             allowed = ", ".join(sorted(error.allowed_methods))
-            return Problem(405, "UNIMPLEMENTED", f"{error.method[:20]} is not allowed here; use {allowed}", request)
-    return Problem(error.status, "INVALID_ARGUMENT", error.reason, request)
+            return ProblemDetails(
+                405, "UNIMPLEMENTED", f"{error.method[:20]} is not allowed here; use {allowed}", request
+            )
+    return ProblemDetails(error.status, "INVALID_ARGUMENT", error.reason, request)

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import resource
-import ssl
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
@@ -27,13 +26,17 @@ from vmafx.http.server import Site, serve_http
 from vmafx.kube import Client, load_config
 from vmafx.kube.errors import ConfigError, KubeError
 from vmafx.logs import log
+from vmafx.rpc.middleware import CallMetrics
+from vmafx.rpc.server import serve_grpc
 from vmafx.runtime.role import run_role
 from vmafx.scoring.engines.find import Engines
 from vmafx.scoring.errors import ScoringError
+from vmafx.scoring.frame_stream import FrameScorer
 from vmafx.scoring.media.policy import MediaPolicy
 from vmafx.scoring.score import Scorer
 from vmafx.serving import openapi
 from vmafx.serving.callers import Callers
+from vmafx.serving.grpc_service import SCORING, ScoringServicer
 from vmafx.serving.jobs import JobRegistry
 from vmafx.serving.metrics import ServingMetrics
 from vmafx.serving.models import ServedModels
@@ -48,6 +51,7 @@ from vmafx.settings import load
 from vmafx.tasks import in_thread
 
 MODEL_RETRY = 15.0  # seconds between attempts to load the model
+CLOSE_SECONDS = 5.0  # for the last replies of gRPC calls
 MAX_CONNECTIONS = 4096
 MAX_FILES = 4 * MAX_CONNECTIONS  # open at the same time: connections, clips, pipes
 
@@ -72,7 +76,8 @@ async def _serve(settings: ServeSettings, store: JobStore, folder: Path, callers
     models = ServedModels(settings.model, policy, _model_policy())
     results = ResultStore(store.results, settings.results_size, models)
     jobs, metrics = JobRegistry(store), ServingMetrics()
-    scorer = Scorer(Engines(), policy, cache=results.cache)
+    engines = Engines()
+    scorer = Scorer(engines, policy, cache=results.cache)
     parts = ServiceParts(scorer, policy, models, jobs, results, metrics, durable=settings.data is not None)
     service = ScoringService(parts, _limits(settings))
     await service.recover()
@@ -97,10 +102,17 @@ async def _serve(settings: ServeSettings, store: JobStore, folder: Path, callers
         not_found="no such path; /openapi.json describes all paths",
         hosts=HostPolicy(settings.hosts, "--hosts"),
     )
-    address, tls = settings.http_address or ListenAddress(None, settings.port), _tls(settings)
+    address, certificates = settings.http_address or ListenAddress(None, settings.port), _certificates(settings)
+    tls = certificates.for_http() if certificates is not None else None
     limits = ServerLimits(connections=min(MAX_CONNECTIONS, _allow_files() // 2))
-    async with serve_http(address, site, tls, limits) as port:
-        log.info("serving", http=port, auth=settings.auth, tls=tls is not None, model=models.default_name)
+    servicer = ScoringServicer(service, callers, FrameScorer(engines, policy), not_ready)
+    async with (
+        serve_http(address, site, tls, limits) as port,
+        _grpc(settings, certificates, servicer, callers, metrics) as grpc_port,
+    ):
+        log.info(
+            "serving", http=port, grpc=grpc_port, auth=settings.auth, tls=tls is not None, model=models.default_name
+        )
         async with asyncio.TaskGroup() as group:
             scoring = group.create_task(_score_jobs(service, models, folder / "model"))
             await stop.wait()
@@ -176,14 +188,34 @@ def _allow_files() -> int:
     return allowed
 
 
-def _tls(settings: ServeSettings) -> ssl.SSLContext | None:
+@asynccontextmanager
+async def _grpc(
+    settings: ServeSettings,
+    certificates: Certificates | None,
+    servicer: ScoringServicer,
+    callers: Callers,
+    metrics: ServingMetrics,
+) -> AsyncIterator[int]:
+    """Serve gRPC until the context ends; yields the port, 0 if it is disabled."""
+    if settings.grpc_address is None:
+        yield 0
+        return
+    credentials = certificates.for_grpc() if certificates is not None else None
+    measured = CallMetrics(SCORING, metrics.registry).wrap(servicer)
+    async with serve_grpc(
+        settings.grpc_address, credentials, SCORING, measured, callers.access, metrics.registry, CLOSE_SECONDS
+    ) as port:
+        yield port
+
+
+def _certificates(settings: ServeSettings) -> Certificates | None:
     if not settings.tls_cert and not settings.tls_key:
         if settings.auth != "none":
             log.warn("keys and tokens are sent without TLS; set --tls-cert and --tls-key, or use a proxy with TLS")
         return None
     if not settings.tls_cert or not settings.tls_key:
         raise ConfigError("--tls-cert and --tls-key must be set together")
-    return Certificates(settings.tls_cert, settings.tls_key).for_http()
+    return Certificates(settings.tls_cert, settings.tls_key)
 
 
 @asynccontextmanager

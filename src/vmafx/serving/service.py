@@ -178,6 +178,21 @@ class ScoringService:
                 async with asyncio.timeout(seconds):
                     await run_unless(self._closing, job.wait_until_finished())
 
+    async def wait_until_finished(self, job: ServedJob) -> None:
+        """Wait until the job has finished, but not beyond the end of this process."""
+        await run_unless(self._closing, job.wait_until_finished())
+
+    async def answer(self, job: ServedJob) -> bytes:
+        """The result of a job as JSON. Raises StatusError if it has none."""
+        record = job.record
+        if record.error is not None:
+            raise record.error.raised()
+        if record.state == "cancelled":
+            raise StatusError("ABORTED", "the job was cancelled")
+        if not record.is_finished:
+            raise StatusError("UNAVAILABLE", "the server is stopping; try again, and another one may answer")
+        return await self.results.answer(record.result, record)
+
     async def drain(self, seconds: float) -> None:
         """Accept no more jobs, and wait until all have ended, at most so long."""
         self.draining = True

@@ -11,7 +11,7 @@ from vmafx.settings import Setting, Settings, at_least, one_of
 
 PROGRAM = "vmafx serve"
 MAX_WAIT = 60  # seconds for which a request may wait for its job
-ABOUT = """Serve scores over HTTP, with a page for people.
+ABOUT = """Serve scores over HTTP and gRPC, with a page for people.
 
 Each setting is a flag, an environment variable, or both; the flag takes precedence. Local clips can be named only in
 the folders of VMAFX_MEDIA_ROOTS; the other variables of `vmafx score` apply, too."""
@@ -59,6 +59,10 @@ class ServeSettings(Settings):
     port: Annotated[int, Setting(
         "Port to serve HTTP on, if no address is given; set by the operator for inference services.", default="8080",
         variable="PORT", parse=at_least(0),
+    )]
+    grpc_address: Annotated[ListenAddress | None, Setting(
+        "Address to serve gRPC on; 0 to disable.", default=":9090",
+        flag="--grpc-address", variable="VMAFX_SERVE_GRPC_LISTEN", parse=ListenAddress.parse, metavar="ADDRESS",
     )]
     model: Annotated[str, Setting(
         "Model that scores are made with, unless a request names another one: a name, a path or URI, or the oci:// "

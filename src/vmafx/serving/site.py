@@ -96,15 +96,7 @@ class ScoringSite:
             if job is not None:
                 self._service.cancel(job)
             raise
-        return await self._finished(job) if job.record.is_finished else self._accepted(job)
-
-    async def _finished(self, job: ServedJob) -> Response:
-        record = job.record
-        if record.error is not None:
-            raise record.error.raised()
-        if record.state == "cancelled":
-            raise StatusError("ABORTED", "the job was cancelled")
-        return json_response(await self._service.results.answer(record.result, record))
+        return json_response(await self._service.answer(job)) if job.record.is_finished else self._accepted(job)
 
     def _accepted(self, job: ServedJob) -> Response:
         view = job_view(job, self._service)

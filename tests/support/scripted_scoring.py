@@ -18,7 +18,7 @@ from vmafx.wire import scoring_pb2 as wire
 from vmafx.wire.scoring_pb2_grpc import VmafxScoringStub
 
 LOCAL = "127.0.0.1"
-OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
+CHANNEL_OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1))
 
 Requests = AsyncIterator[wire.ScoreStreamRequest]
 Replies = AsyncGenerator[wire.ScoreStreamResponse]
@@ -128,7 +128,7 @@ async def scoring_server(
     servicer = wrap(service, registry, calls)
     async with (
         serve_grpc(ListenAddress(LOCAL, 0), None, service, servicer, InsecureAccess(), registry, 0.0) as port,
-        grpc.aio.insecure_channel(f"{LOCAL}:{port}", OWN_CONNECTION) as channel,
+        grpc.aio.insecure_channel(f"{LOCAL}:{port}", CHANNEL_OPTIONS) as channel,
     ):
         yield ScoringServer(service, calls, channel, registry)
 

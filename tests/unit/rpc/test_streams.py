@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 
 from tests.support import virtual
 from tests.support.scripted_scoring import (
+    CHANNEL_OPTIONS,
     LOCAL,
-    OWN_CONNECTION,
     Replies,
     Requests,
     ScoringServer,
@@ -250,11 +250,12 @@ async def test_a_client_cannot_send_far_ahead_of_the_servicer() -> None:
         await sending
 
 
-async def test_a_client_that_reads_no_replies_is_ended() -> None:
+@pytest.mark.parametrize("size", [MIB, 32 * MIB], ids=["later", "first"])  # the reply that has no room
+async def test_a_client_that_reads_no_replies_is_ended(size: int) -> None:
     async def endless(requests: Requests) -> Replies:
         await anext(requests)
         while True:
-            yield frame_score(0, size=MIB)
+            yield frame_score(0, size)
 
     async with scoring_server(endless, write_seconds=0.2) as server:
         call = server.open()
@@ -343,7 +344,7 @@ async def test_a_call_in_which_only_the_client_streams() -> None:
     registry = CollectorRegistry()
     async with (
         serve_grpc(ListenAddress(LOCAL, 0), None, service, Counting(), InsecureAccess(), registry, 0.0) as port,
-        grpc.aio.insecure_channel(f"{LOCAL}:{port}", OWN_CONNECTION) as channel,
+        grpc.aio.insecure_channel(f"{LOCAL}:{port}", CHANNEL_OPTIONS) as channel,
     ):
         total: Any = channel.stream_unary("/test.Counting/Sum", number.SerializeToString, number.FromString)
         assert (await total(number(value=value) for value in range(5))).value == 10

@@ -34,9 +34,9 @@ def violations(method: str, path: str, status: int, content_type: str, body: byt
     content = response.get("content", {})
     if content_type not in content:
         return [f"{method} {path}: {status} with {content_type} is not described"]
-    schema = content[content_type]["schema"]
     if not content_type.endswith("json"):
         return []
+    schema = content[content_type]["schema"]
     documents = body.splitlines() if content_type in STREAMS else [body]
     return [problem for one in documents for problem in invalid(json.loads(one), schema)]
 

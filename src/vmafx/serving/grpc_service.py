@@ -36,7 +36,9 @@ SCORING = RpcService(
     metrics_prefix="vmafx_serve",
     translate=lambda error: JobError.of(error).raised() if isinstance(error, ScoringError) else None,
     # The caller of a call without a message is not known yet, and its message may be large: 1.6 GB at most.
-    limits=RpcLimits(message_bytes=MAX_MESSAGE, waiting_calls=16, idle_seconds=60.0, write_seconds=60.0),
+    limits=RpcLimits(
+        message_bytes=MAX_MESSAGE, waiting_calls=16, idle_seconds=60.0, write_seconds=60.0, last_call_seconds=4 * 3600.0
+    ),
 )
 
 

@@ -235,8 +235,8 @@ def _result_paths() -> dict[str, Any]:
         "name": "format",
         "in": "path",
         "required": True,
-        "description": "Format of the report.",
-        "schema": {"type": "string", "enum": ["html", "json", "csv"]},
+        "description": "Format of the report; svg and png are the curve of VMAF per frame.",
+        "schema": {"type": "string", "enum": ["html", "json", "csv", "svg", "png"]},
         "example": "csv",
     }
     html = {"schema": {"type": "string"}, "example": "<!doctype html>…"}
@@ -244,7 +244,13 @@ def _result_paths() -> dict[str, Any]:
     report = {
         "description": "The report, with the values of every frame.",
         "headers": RESPONSE_HEADERS,
-        "content": {"text/html": html, "text/csv": csv, JSON: {"schema": {"type": "object"}, "example": {"schema": 1}}},
+        "content": {
+            "text/html": html,
+            "text/csv": csv,
+            JSON: {"schema": {"type": "object"}, "example": {"schema": 1}},
+            "image/svg+xml": {"schema": {"type": "string"}, "example": "<svg …"},
+            "image/png": {},
+        },
     }
     page = {"description": "The report.", "headers": RESPONSE_HEADERS, "content": {"text/html": html}}
     return {

@@ -26,13 +26,18 @@ def result_links(key: str) -> dict[str, str]:
         "html": f"/v1/results/{key}/report.html",
         "json": f"/v1/results/{key}/report.json",
         "csv": f"/v1/results/{key}/report.csv",
+        "svg": f"/v1/results/{key}/report.svg",
+        "png": f"/v1/results/{key}/report.png",
     }
 
 
 class ScoreAnswer(ScoreResult, frozen=True, kw_only=True):
     """The score of one distorted clip, how it was computed, and where its reports are."""
 
-    links: Annotated[dict[str, str], doc("Paths: self, page (to link to), and the reports html, json and csv.")] = {}
+    links: Annotated[
+        dict[str, str],
+        doc("Paths: self, page (to link to), the reports html, json and csv, and the curve as svg and png."),
+    ] = {}
 
 
 class ResultStore:

@@ -43,6 +43,8 @@ REPORT_TYPES = {
     "html": "text/html; charset=utf-8",
     "json": "application/json",
     "csv": "text/csv; charset=utf-8",
+    "svg": "image/svg+xml",
+    "png": "image/png",
 }
 # The page itself has a policy for its scripts and styles.
 REPORT_HEADERS = {"Content-Security-Policy": "frame-ancestors 'none'", "Referrer-Policy": "no-referrer"}
@@ -66,7 +68,7 @@ class ScoringSite:
             HttpRoute("GET", f"/v1/jobs/{JOB}/events", self._job_events),
             HttpRoute("POST", f"/v1/jobs/{JOB}/cancel", self._cancel_job),
             HttpRoute("GET", f"/v1/results/{KEY}", self._get_result),
-            HttpRoute("GET", f"/v1/results/{KEY}/report.{{format:html|json|csv}}", self._get_report),
+            HttpRoute("GET", f"/v1/results/{KEY}/report.{{format:{'|'.join(REPORT_TYPES)}}}", self._get_report),
             HttpRoute("GET", f"/results/{KEY}", self._get_page, linkable=True),
             HttpRoute("GET", "/v1/models", self._list_models),
             HttpRoute("POST", "/v1/session", self._start_session),
@@ -181,7 +183,8 @@ class ScoringSite:
 
     async def _render(self, key: str, kind: str) -> bytes:
         if kind != "html":
-            return await self._service.results.rendered(key, f"report.{kind}")
+            async with self._rendering:
+                return await self._service.results.rendered(key, f"report.{kind}")
         pictures = await self._service.results.pictures(key)
         version = (key, str(len(pictures)))
         if version not in self._pages:

@@ -139,6 +139,8 @@ async def test_the_reports_of_a_result(server: ServeProcess, clips: Path, expect
         reply = await server.get(link)
         assert reply.body.lower().startswith(b"<!doctype html>")
     assert "attachment" in (await server.get(links["html"])).headers["Content-Disposition"]
+    assert b"<svg" in (await server.get(links["svg"])).body
+    assert (await server.get(links["png"])).body.startswith(b"\x89PNG")
     missing = await server.get("/v1/results/" + "0" * 64)
     assert (missing.status, missing.json()["code"]) == (404, "NOT_FOUND")
 

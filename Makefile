@@ -7,7 +7,7 @@ export UV_SYSTEM_CERTS := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-training demo-serve test soak fuzz lint format crd proto hashes sbom bench bench-start bench-load bench-backlog bench-agents bench-inference bench-training bench-client bench-rules bench-scoring clean
+.PHONY: help setup demo demo-training demo-serve test soak fuzz lint format crd proto hashes sbom bench bench-start bench-load bench-backlog bench-agents bench-inference bench-training bench-client bench-rules bench-scoring bench-serve clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -118,6 +118,9 @@ bench-inference: setup ## benchmark 1000 inference services with canaries: creat
 
 bench-scoring: setup ## benchmark `vmafx score` against plain ffmpeg, at 1080p and 2160p (20 minutes)
 	@$(BIN)/python bench/scoring.py $(ARGS)
+
+bench-serve: setup ## benchmark `vmafx serve`: overhead, cached answers, memory with uploads, weight of the page (5 minutes)
+	@$(BIN)/python -m bench.serve $(ARGS)
 
 bench-training: setup ## benchmark training beside scikit-learn and River: speed, memory, pauses, quality (3 minutes)
 	@$(BIN)/python -m bench.training $(ARGS)

@@ -33,7 +33,7 @@ def file_descriptor(
         for number, (field, kind) in fields.items():
             _add_field(message, f".{package}.", field, number, kind, enums)
     pool = DescriptorPool()
-    pool.Add(file)  # type: ignore[no-untyped-call]
+    pool.Add(file)
     return pool.FindFileByName(file.name)
 
 

@@ -39,12 +39,12 @@ class OldClient:
     async def call(self, method: str, request: Any, reply: str) -> Any:
         path = f"/{SERVICE}/{method}"
         send, receive = type(request).SerializeToString, self.messages[reply].FromString
-        return await self._channel.unary_unary(path, send, receive)(request, timeout=120)  # type: ignore[arg-type]
+        return await self._channel.unary_unary(path, send, receive)(request, timeout=120)
 
     def stream(self) -> Any:
         send = self.messages["ScoreStreamRequest"].SerializeToString
         receive = self.messages["ScoreStreamResponse"].FromString
-        return self._channel.stream_stream(f"/{SERVICE}/ScoreStream", send, receive)(timeout=120)  # type: ignore[arg-type]
+        return self._channel.stream_stream(f"/{SERVICE}/ScoreStream", send, receive)(timeout=120)
 
     def config(self, **fields: Any) -> Any:
         config = {"width": WIDTH, "height": HEIGHT, "pixel_format": YUV420P, **fields}

@@ -4,6 +4,7 @@ Neither aiohttp nor grpc is imported, so that a role that uses one of them does 
 """
 
 import ipaddress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
@@ -61,6 +62,7 @@ def _subject(pem: bytes) -> tuple[str, tuple[str, ...]]:
     return (users[0], groups) if users else ("", ())
 
 
+@lru_cache(4096)
 def host_of(peer: str) -> str:
     """The address that limits count by, from a peer as HTTP or gRPC writes it; for IPv6, its /64 network."""
     text = unquote(peer)

@@ -8,6 +8,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from vmafx.http.errors import StatusError
@@ -95,6 +96,7 @@ def _is_origin_of(origin: str, host: str, *, tls: bool) -> bool:
     return (page.host, page.port or default) == (own.host, own.port or default)
 
 
+@lru_cache(1024)
 def _is_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host)

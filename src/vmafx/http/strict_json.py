@@ -18,7 +18,7 @@ def loads(body: bytes) -> dict[str, Any]:
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _is_too_deep(body):
         raise StatusError("INVALID_ARGUMENT", f"the body is nested deeper than {MAX_DEPTH} levels")
     try:
-        value = json.loads(body.decode(), object_pairs_hook=_unique_names, parse_constant=_reject_constant)
+        value = _DECODER.decode(body.decode())
     except ValueError as error:
         raise StatusError("INVALID_ARGUMENT", f"the body is not JSON: {brief(error)}") from None
     if not isinstance(value, dict):
@@ -63,3 +63,6 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f'{name} is not valid; send the string "{name}"')
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_names, parse_constant=_reject_constant)

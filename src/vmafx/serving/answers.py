@@ -1,7 +1,9 @@
 """KnownAnswers: answers to requests with the clips and options of an earlier one, found without reading a clip."""
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,6 +16,7 @@ from vmafx.serving.results import ResultStore
 from vmafx.tasks import in_thread
 
 MAX_ANSWERS = 4096  # each has about 8 kB
+MAX_SEARCHES = 2  # at the same time, each in a thread
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -21,16 +24,58 @@ class _Answer(msgspec.Struct, frozen=True):
     body: bytes
 
 
+class _Search(NamedTuple):
+    """A request whose answer is searched."""
+
+    spec: ScoreRequest
+    digests: Mapping[str, str]
+    names: Mapping[str, str]
+    found: "asyncio.Future[bytes | None]"
+
+
 class KnownAnswers:
-    """Answers in memory. An answer is known for as long as its result is kept on disk."""
+    """Answers in memory. An answer is known for as long as its result is kept on disk.
+
+    The clips of every request are looked at after it has arrived, since they may have changed. That is done in a
+    thread, because a disk may be slow, and for all requests that wait at once: threads that take turns with the event
+    loop for each request cost more than all the rest of an answer.
+    """
 
     def __init__(self, policy: MediaPolicy, models: ServedModels, results: ResultStore) -> None:
         self._policy, self._models, self._results = policy, models, results
         self._answers: OrderedDict[object, _Answer] = OrderedDict()
+        self._waiting: list[_Search] = []
+        self._searching: set[asyncio.Task[None]] = set()
 
     async def find(self, spec: ScoreRequest, digests: Mapping[str, str], names: Mapping[str, str]) -> bytes | None:
         """`digests` and `names` are those of uploaded clips; the names are part of the answer."""
-        return await in_thread(self._find, spec, digests, names) if self._answers else None
+        if not self._answers:
+            return None
+        search = _Search(spec, digests, names, asyncio.get_running_loop().create_future())
+        self._waiting.append(search)
+        if len(self._searching) < MAX_SEARCHES:
+            task = asyncio.create_task(self._search())
+            self._searching.add(task)
+            task.add_done_callback(self._searching.discard)
+        return await search.found
+
+    async def _search(self) -> None:
+        """Search for all that wait, until nobody does."""
+        while self._waiting:
+            searches, self._waiting = self._waiting, []
+            try:
+                answers = await in_thread(self._find_all, searches)
+            except BaseException as error:
+                for search in searches:
+                    if not search.found.done():
+                        search.found.set_exception(error)
+                raise
+            for search, answer in zip(searches, answers, strict=True):
+                if not search.found.done():  # its client may have left
+                    search.found.set_result(answer)
+
+    def _find_all(self, searches: Sequence[_Search]) -> list[bytes | None]:
+        return [self._find(search.spec, search.digests, search.names) for search in searches]
 
     def _find(self, spec: ScoreRequest, digests: Mapping[str, str], names: Mapping[str, str]) -> bytes | None:
         try:

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,6 +15,7 @@ from vmafx.serving.request import ScoreRequest
 from vmafx.serving.results import ResultStore
 from vmafx.tasks import in_thread
 
+T = TypeVar("T")
 MAX_ANSWERS = 4096  # each has about 8 kB
 MAX_SEARCHES = 2  # at the same time, each in a thread
 
@@ -63,16 +64,15 @@ class KnownAnswers:
         """Search for all that wait, until nobody does."""
         while self._waiting:
             searches, self._waiting = self._waiting, []
+            waiting = [search for search in searches if not search.found.done()]  # a client may have left
             try:
-                answers = await in_thread(self._find_all, searches)
-            except BaseException as error:
-                for search in searches:
-                    if not search.found.done():
-                        search.found.set_exception(error)
-                raise
-            for search, answer in zip(searches, answers, strict=True):
-                if not search.found.done():  # its client may have left
-                    search.found.set_result(answer)
+                answers = await in_thread(self._find_all, waiting)
+            except Exception as error:  # noqa: BLE001 - each request handles it
+                for search in waiting:
+                    _unless_done(search.found, search.found.set_exception, error)
+            else:
+                for search, answer in zip(waiting, answers, strict=True):
+                    _unless_done(search.found, search.found.set_result, answer)
 
     def _find_all(self, searches: Sequence[_Search]) -> list[bytes | None]:
         return [self._find(search.spec, search.digests, search.names) for search in searches]
@@ -98,6 +98,11 @@ class KnownAnswers:
         self._answers[_question(identities, spec, names)] = _Answer(key, body)
         if len(self._answers) > MAX_ANSWERS:
             self._answers.popitem(last=False)
+
+
+def _unless_done(future: "asyncio.Future[bytes | None]", settle: Callable[[T], None], value: T) -> None:
+    if not future.done():
+        settle(value)
 
 
 def _question(

@@ -249,7 +249,7 @@ def _result_paths() -> dict[str, Any]:
             "text/csv": csv,
             JSON: {"schema": {"type": "object"}, "example": {"schema": 1}},
             "image/svg+xml": {"schema": {"type": "string"}, "example": "<svg …"},
-            "image/png": {},
+            "image/png": {"schema": {"type": "string", "contentMediaType": "image/png"}, "example": "\x89PNG…"},
         },
     }
     page = {"description": "The report.", "headers": RESPONSE_HEADERS, "content": {"text/html": html}}

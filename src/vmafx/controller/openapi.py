@@ -24,7 +24,7 @@ SCALARS: dict[int, dict[str, str]] = {
     FieldDescriptor.TYPE_DOUBLE: {"type": "number", "format": "double"},
 }
 PROBES: dict[str, tuple[str, str, Any]] = {  # summary, media type, example
-    "/healthz": ("Whether agents' heartbeats can be written.", "text/plain", "ok\n"),
+    "/healthz": ("Whether agents can connect, and their heartbeats can be written.", "text/plain", "ok\n"),
     "/readyz": ("Whether the controller can serve calls.", "text/plain", "ok\n"),
     "/metrics": (
         "Prometheus metrics.", "text/plain", 'vmafx_controller_calls_total{method="GetJob",code="OK"} 3.0\n',
@@ -32,7 +32,10 @@ PROBES: dict[str, tuple[str, str, Any]] = {  # summary, media type, example
     "/openapi.json": ("This document.", JSON, {"openapi": "3.1.0"}),
 }  # fmt: skip
 UNAVAILABLE = {
-    "/healthz": ("Heartbeats cannot be written; the body says why.", "heartbeats cannot be written\n"),
+    "/healthz": (
+        "Agents cannot connect, or their heartbeats cannot be written; the body says why.",
+        "heartbeats cannot be written\n",
+    ),
     "/readyz": ("Not ready; the body says what is missing.", "the gRPC port is not open\n"),
 }
 AGENT_PATHS = ("/v1/nodes", "/v1/samples")

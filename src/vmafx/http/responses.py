@@ -1,8 +1,7 @@
-"""The responses that a handler returns: a whole one, a file, or a stream of JSON lines or of events."""
+"""The responses that a handler returns: a whole one, or a stream of JSON lines or of events."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from hashlib import sha256
-from pathlib import Path
 from typing import NamedTuple, TypeAlias
 from urllib.parse import quote
 
@@ -21,14 +20,6 @@ class Response(NamedTuple):
     content_type: str
     body: bytes
     headers: Mapping[str, str] = {}  # these replace the defaults that every response has, such as Cache-Control
-
-
-class FileResponse(NamedTuple):
-    """A file, sent in blocks. The server closes a descriptor, also if it sends nothing of the file."""
-
-    file: Path | int  # a path, which must not be a symbolic link, or a descriptor
-    content_type: str
-    headers: Mapping[str, str] = {}  # as in Response, with an ETag too
 
 
 class JsonStream(NamedTuple):
@@ -51,7 +42,7 @@ class EventStream(NamedTuple):
     events: AsyncGenerator[ServerEvent]
 
 
-AnyResponse: TypeAlias = Response | FileResponse | JsonStream | EventStream
+AnyResponse: TypeAlias = Response | JsonStream | EventStream
 ProbeRoutes = dict[str, Callable[[], Response]]  # by path; without authentication: probes, metrics, OpenAPI
 
 

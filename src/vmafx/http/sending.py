@@ -1,16 +1,12 @@
-"""Sends responses with aiohttp: whole ones, files and streams. A client that does not read is disconnected."""
+"""Sends responses with aiohttp: whole ones and streams. A client that does not read is disconnected."""
 
 import asyncio
-import os
-import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from aiohttp import web
 
-from vmafx.http.errors import StatusError
 from vmafx.http.events import encode_event, encoded_events
 from vmafx.http.limits import ServerLimits
 from vmafx.http.problems import ProblemDetails
@@ -20,13 +16,11 @@ from vmafx.http.responses import (
     NDJSON,
     AnyResponse,
     EventStream,
-    FileResponse,
     JsonStream,
     Response,
     ServerEvent,
 )
 from vmafx.logs import log
-from vmafx.tasks import in_thread
 
 BLOCK_SIZE = 256 << 10  # bytes of a body that the client must read within write_seconds
 CACHEABLE = {"GET", "HEAD"}
@@ -49,8 +43,6 @@ class ResponseSender:
         match response:
             case Response():
                 return await self._send_whole(request, response)
-            case FileResponse():
-                return await self._send_file(request, response)
             case JsonStream():
                 return await self._send_stream(request, json_lines(response))
             case EventStream():
@@ -67,48 +59,13 @@ class ResponseSender:
         if len(response.body) <= BLOCK_SIZE:
             return to_aiohttp(response)
 
-        async def blocks() -> AsyncGenerator[memoryview]:
-            body = memoryview(response.body)
-            for start in range(0, len(body), BLOCK_SIZE):
-                yield body[start : start + BLOCK_SIZE]
-
-        return await self._send_blocks(request, response, len(response.body), blocks())
-
-    async def _send_file(self, request: web.Request, response: FileResponse) -> web.StreamResponse:
-        fd = response.file if isinstance(response.file, int) else await in_thread(_open, response.file)
-        try:
-            if _is_unchanged(request, response):
-                return web.Response(status=304, headers=response.headers)
-            details = os.fstat(fd)
-            if not stat.S_ISREG(details.st_mode):
-                raise _no_such_file()
-            return await self._send_blocks(request, response, details.st_size, _read_blocks(fd, details.st_size))
-        finally:
-            await in_thread(os.close, fd)  # in a thread: freeing a large file takes time
-
-    async def _send_blocks(
-        self,
-        request: web.Request,
-        response: Response | FileResponse,
-        size: int,
-        blocks: AsyncGenerator[bytes | memoryview],
-    ) -> web.StreamResponse:
-        status = response.status if isinstance(response, Response) else 200
-        sent = web.StreamResponse(status=status, headers={"Content-Type": response.content_type, **response.headers})
-        sent.content_length = size
-        async with aclosing(blocks):
-            await sent.prepare(request)
-            if request.method == "HEAD":
-                return sent
-            try:
-                async for block in blocks:
-                    async with self._write_timeout(request):
-                        await sent.write(block)
-            except OSError as error:  # the status is sent already: only the end of the connection shows the failure
-                if not isinstance(error, ConnectionError):
-                    log.error("cannot read a file that is being sent", path=request.path, error=str(error))
-                    _disconnect(request)
-                raise ConnectionResetError("the response was not sent completely") from error
+        sent = web.StreamResponse(status=response.status, headers=_headers(response))
+        sent.content_length = len(response.body)
+        await sent.prepare(request)
+        body = memoryview(response.body if request.method != "HEAD" else b"")
+        for start in range(0, len(body), BLOCK_SIZE):
+            async with self._write_timeout(request):
+                await sent.write(body[start : start + BLOCK_SIZE])
         return sent
 
     async def _send_stream(self, request: web.Request, stream: "_Stream") -> web.StreamResponse:
@@ -187,39 +144,20 @@ def event_frames(stream: EventStream, idle_seconds: float) -> _Stream:
 
 
 def to_aiohttp(response: Response) -> web.Response:
-    headers = {"Content-Type": response.content_type, **response.headers}
-    return web.Response(status=response.status, body=response.body, headers=headers)
+    return web.Response(status=response.status, body=response.body, headers=_headers(response))
 
 
-def _is_unchanged(request: web.Request, response: Response | FileResponse) -> bool:
+def _headers(response: Response) -> dict[str, str]:
+    return {"Content-Type": response.content_type, **response.headers}
+
+
+def _is_unchanged(request: web.Request, response: Response) -> bool:
     """Whether the client has the response already."""
     etag = response.headers.get("ETag")
-    if etag is None or request.method not in CACHEABLE or (isinstance(response, Response) and response.status != 200):
+    if etag is None or request.method not in CACHEABLE or response.status != 200:
         return False
     known = ",".join(request.headers.getall("If-None-Match", [])).split(",")
     return any(tag.strip().removeprefix("W/") in {etag, "*"} for tag in known)
-
-
-def _open(path: Path) -> int:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise _no_such_file() from error
-
-
-def _no_such_file() -> StatusError:
-    return StatusError("NOT_FOUND", "the file does not exist, or no longer")
-
-
-async def _read_blocks(fd: int, size: int) -> AsyncGenerator[bytes]:
-    """The first `size` bytes of a file; OSError if it has become shorter."""
-    offset = 0
-    while offset < size:
-        block = await in_thread(os.pread, fd, min(BLOCK_SIZE, size - offset), offset)
-        if not block:
-            raise OSError(f"the file became shorter: it has {offset:,} bytes and had {size:,}")
-        yield block
-        offset += len(block)
 
 
 def _disconnect(request: web.Request) -> None:

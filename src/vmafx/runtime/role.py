@@ -39,6 +39,12 @@ def raise_descriptor_limit() -> None:
         log.debug("could not raise the limit of open files", error=str(error))
 
 
+def open_files_limit() -> int:
+    """The files and connections that this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
 async def _run_until_signal(main: RoleMain) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

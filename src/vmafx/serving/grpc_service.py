@@ -11,8 +11,8 @@ from vmafx.http.errors import StatusError
 from vmafx.rpc.service import RpcLimits, RpcService
 from vmafx.scoring.engines.engine import FrameFormat
 from vmafx.scoring.errors import ScoringError
-from vmafx.scoring.frame_stream import FrameScorer, FrameScores, RawPair, StreamSummary
-from vmafx.scoring.request import ScoreOptions
+from vmafx.scoring.frame_stream import PIXEL_FORMATS, FrameScorer, FrameScores, RawPair, StreamSummary
+from vmafx.scoring.request import ClipLimits, ScoreOptions
 from vmafx.scoring.result import FeatureStatistics
 from vmafx.serving.callers import Callers
 from vmafx.serving.job import JobError
@@ -22,14 +22,7 @@ from vmafx.wire import scoring_pb2 as wire
 
 SERVICE = wire.DESCRIPTOR.services_by_name["VmafxScoring"]
 MAX_MESSAGE = 100 << 20  # bytes: a pair of frames of 3840x2160 in 4:4:4 with 10 bits has 95 MiB
-FORMATS = {
-    wire.PIXEL_FORMAT_YUV420P: "yuv420p",
-    wire.PIXEL_FORMAT_YUV422P: "yuv422p",
-    wire.PIXEL_FORMAT_YUV444P: "yuv444p",
-    wire.PIXEL_FORMAT_YUV420P10LE: "yuv420p10le",
-    wire.PIXEL_FORMAT_YUV422P10LE: "yuv422p10le",
-    wire.PIXEL_FORMAT_YUV444P10LE: "yuv444p10le",
-}
+FORMATS = {wire.PixelFormat.Value(f"PIXEL_FORMAT_{name.upper()}"): name for name in PIXEL_FORMATS}
 SCORING = RpcService(
     descriptor=SERVICE,
     name="server",
@@ -87,6 +80,8 @@ class ScoringServicer:
         if config.pixel_format not in FORMATS:
             known = ", ".join(wire.PixelFormat.Name(number) for number in FORMATS)
             raise StatusError("INVALID_ARGUMENT", f"pixel_format must be one of {known}")
+        if config.frame_count_hint > (limit := ClipLimits().frames):
+            raise StatusError("INVALID_ARGUMENT", f"a stream has at most {limit:,} frames")
         frames = FrameFormat(config.width, config.height, FORMATS[config.pixel_format])
         model = self._service.models.choose(config.model)
         async with self._service.slot(caller) as threads:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import resource
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
@@ -28,7 +27,7 @@ from vmafx.kube.errors import ConfigError, KubeError
 from vmafx.logs import log
 from vmafx.rpc.middleware import CallMetrics
 from vmafx.rpc.server import serve_grpc
-from vmafx.runtime.role import run_role
+from vmafx.runtime.role import open_files_limit, raise_descriptor_limit, run_role
 from vmafx.scoring.engines.find import Engines
 from vmafx.scoring.errors import ScoringError
 from vmafx.scoring.frame_stream import FrameScorer
@@ -52,14 +51,14 @@ from vmafx.tasks import in_thread
 
 MODEL_RETRY = 15.0  # seconds between attempts to load the model
 CLOSE_SECONDS = 5.0  # for the last replies of gRPC calls
-MAX_CONNECTIONS = 4096
-MAX_FILES = 4 * MAX_CONNECTIONS  # open at the same time: connections, clips, pipes
+MAX_CONNECTIONS = 4096  # of HTTP; at most half of the files that may be open, which clips and pipes need too
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until SIGTERM or Ctrl-C; exit code 1 if it fails."""
     settings = load(ServeSettings, PROGRAM, ABOUT, sys.argv[1:] if arguments is None else arguments)
     logs.configure(settings.log_level, settings.log_format)
+    raise_descriptor_limit()
     run_role("serve", partial(run, settings), (KubeError, OSError, ScoringError, FolderInUse, InvalidKeys))
 
 
@@ -104,7 +103,7 @@ async def _serve(settings: ServeSettings, store: JobStore, folder: Path, callers
     )
     address, certificates = settings.http_address or ListenAddress(None, settings.port), _certificates(settings)
     tls = certificates.for_http() if certificates is not None else None
-    limits = ServerLimits(connections=min(MAX_CONNECTIONS, _allow_files() // 2))
+    limits = ServerLimits(connections=min(MAX_CONNECTIONS, open_files_limit() // 2))
     servicer = ScoringServicer(service, callers, FrameScorer(engines, policy), not_ready)
     async with (
         serve_http(address, site, tls, limits) as port,
@@ -176,16 +175,6 @@ def _upload_limits(settings: ServeSettings, store: JobStore) -> UploadLimits:
         folder=str(store.uploads),
         linkable=True,
     )
-
-
-def _allow_files() -> int:
-    """Raise the limit of open files from the usual 1024, as far as allowed; returns the limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    allowed = MAX_FILES if hard == resource.RLIM_INFINITY else min(MAX_FILES, hard)
-    if soft == resource.RLIM_INFINITY or soft >= allowed:
-        return MAX_FILES
-    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    return allowed
 
 
 @asynccontextmanager

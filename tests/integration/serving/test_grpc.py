@@ -155,6 +155,7 @@ def running(server: ServeProcess) -> int:
         (lambda client: [client.frame(0, (b"", b""))], "the first message of a stream must have its config"),
         (lambda client: [client.config(pixel_format=0)], "pixel_format must be one of PIXEL_FORMAT_YUV420P"),
         (lambda client: [client.config(width=32)], "too small for VMAF"),
+        (lambda client: [client.config(frame_count_hint=2_000_001)], "at most 2,000,000 frames"),
         (lambda client: [client.config(model="file:///etc/passwd")], "is not served"),
         (lambda client: [client.config(), client.config()], "must have a frame_pair"),
         (lambda client: [client.config(), client.frame(1, (b"", b""))], "the next frame is 0"),

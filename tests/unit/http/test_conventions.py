@@ -3,10 +3,8 @@
 import asyncio
 import io
 import json
-import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -14,7 +12,6 @@ import pytest
 
 from tests.support.problems import checked_problem
 from tests.support.raw_http import raw_caller
-from tests.support.waiting import eventually
 from vmafx import logs
 from vmafx.http import sending
 from vmafx.http.address import ListenAddress
@@ -24,7 +21,6 @@ from vmafx.http.limits import LIMITS, ServerLimits
 from vmafx.http.request import HttpRequest
 from vmafx.http.responses import (
     AnyResponse,
-    FileResponse,
     Response,
     attachment,
     json_response,
@@ -209,15 +205,6 @@ def test_different_content_has_different_etags() -> None:
     assert static_response("text/css", b"a").headers["ETag"] != static_response("text/css", b"b").headers["ETag"]
 
 
-def is_open(path: Path) -> bool:
-    """Whether this process has the file open."""
-    opened = []
-    for link in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # that of the listing
-            opened.append(link.readlink())
-    return path in opened
-
-
 LARGE = bytes(range(256)) * (3 * sending.BLOCK_SIZE // 256) + b"end"
 
 
@@ -228,86 +215,6 @@ async def test_a_large_body_is_sent_in_blocks() -> None:
             assert await response.read() == LARGE
         async with http.head("/thing") as response:
             assert (response.headers["Content-Length"], await response.read()) == (str(len(LARGE)), b"")
-
-
-@pytest.mark.parametrize("by", ["path", "descriptor"])
-@pytest.mark.parametrize("content", [b"", b"x", LARGE])
-async def test_a_file_is_sent_and_closed(tmp_path: Path, by: str, content: bytes) -> None:
-    path = tmp_path / "clip.yuv"
-    path.write_bytes(content)
-    descriptors: list[int] = []
-
-    def respond(_: HttpRequest) -> FileResponse:
-        if by == "path":
-            return FileResponse(path, "video/x-raw", attachment("clip.yuv"))
-        descriptors.append(os.open(path, os.O_RDONLY))
-        return FileResponse(descriptors[-1], "video/x-raw", attachment("clip.yuv"))
-
-    async with client(respond) as http:
-        for method in ("GET", "HEAD", "GET"):
-            async with http.request(method, "/thing") as response:
-                assert (response.status, response.headers["Content-Type"]) == (200, "video/x-raw")
-                assert response.headers["Content-Length"] == str(len(content))
-                assert response.headers["Content-Disposition"].startswith('attachment; filename="clip.yuv"')
-                assert await response.read() == (content if method == "GET" else b"")
-                await eventually(lambda: not is_open(path), "the file is closed")
-    assert len(descriptors) == (3 if by == "descriptor" else 0)
-
-
-async def test_an_unchanged_file_is_not_sent(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"x")
-
-    def respond(_: HttpRequest) -> FileResponse:
-        return FileResponse(os.open(tmp_path / "a", os.O_RDONLY), "text/plain", {"ETag": '"1"'})
-
-    async with client(respond) as http, http.get("/thing", headers={"If-None-Match": '"1"'}) as response:
-        assert (response.status, await response.read()) == (304, b"")
-        assert not is_open(tmp_path / "a")
-
-
-async def test_what_is_not_a_plain_file_is_not_found(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"secret")
-    (tmp_path / "link").symlink_to(tmp_path / "file")
-    os.mkfifo(tmp_path / "pipe")
-    for name in ("link", "pipe", "missing", "."):
-        async with (
-            client(lambda _, name=name: FileResponse(tmp_path / name, "text/plain")) as http,  # type: ignore[misc]
-            http.get("/thing") as response,
-        ):
-            assert response.status == 404
-            assert checked_problem(response, await response.json())["code"] == "NOT_FOUND"
-
-
-async def test_a_file_that_becomes_shorter_ends_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "clip"
-    path.write_bytes(LARGE)
-    read = os.pread
-
-    def pread(fd: int, size: int, offset: int) -> bytes:
-        if offset:
-            os.truncate(path, sending.BLOCK_SIZE)
-        return read(fd, size, offset)
-
-    monkeypatch.setattr(os, "pread", pread)
-    async with client(lambda _: FileResponse(path, "video/x-raw")) as http, http.get("/thing") as response:
-        assert response.status == 200
-        with pytest.raises(aiohttp.ClientError):
-            await response.read()
-
-
-async def test_a_client_that_does_not_read_a_file_is_disconnected(tmp_path: Path) -> None:
-    path = tmp_path / "clip"
-    path.touch()
-    os.truncate(path, 64 << 20)
-    async with (
-        serving(lambda _: FileResponse(path, "video/x-raw"), ServerLimits(write_seconds=0.2)) as port,
-        raw_caller(port) as caller,
-    ):
-        await caller.send(GET + b"\r\n")
-        await caller.answer(body=False)
-        caller.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        assert is_open(path)
-        await eventually(lambda: not is_open(path), "the server has given up")
 
 
 @pytest.mark.parametrize(

@@ -68,20 +68,35 @@ class ResultRecorder:
         if job.status.claimedAt is not None and self._progress_written.get(attempt):
             return True
         self._progress_written.put(attempt, True, loop_time() + PROGRESS_WRITE_INTERVAL)
+        while True:
+            try:
+                await self._client.json_patch(
+                    JOB_VIEW, key_of(job), self._progress_patch(job, attempt, progress), "status"
+                )
+            except (Invalid, NotFound):  # the attempt has ended, it is claimed already, or the value is rejected
+                latest = await self._get(key_of(job))
+                if latest is None or not is_current_attempt(latest, attempt, session.node):
+                    return False
+                if job.status.claimedAt is not None or latest.status.claimedAt is None:
+                    return True
+                job = latest  # the cache was stale
+            else:
+                return True
+
+    def _progress_patch(self, job: JobView, attempt: str, progress: JobProgress) -> list[dict[str, Any]]:
+        """It is rejected if the cache is stale: an attempt ends once, and is claimed once."""
         operations: list[dict[str, Any]] = [
             {"op": "test", "path": "/metadata/uid", "value": job.metadata.uid},
             {"op": "test", "path": "/status/controllerJobID", "value": attempt},
-            {"op": "test", "path": "/status/phase", "value": "Running"},  # the cache may be stale
+            {"op": "test", "path": "/status/phase", "value": "Running"},
             {"op": "add", "path": "/status/progress", "value": msgspec.to_builtins(progress)},
         ]
         if job.status.claimedAt is None:
-            operations.append({"op": "add", "path": "/status/claimedAt", "value": self._now()})
-        try:
-            await self._client.json_patch(JOB_VIEW, key_of(job), operations, "status")
-        except (Invalid, NotFound):  # the attempt has ended, or the API server rejects the value
-            latest = await self._get(key_of(job))
-            return latest is not None and is_current_attempt(latest, attempt, session.node)
-        return True
+            operations += [
+                {"op": "test", "path": "/status/claimedAt", "value": None},  # is absent
+                {"op": "add", "path": "/status/claimedAt", "value": self._now()},
+            ]
+        return operations
 
     async def record_result(self, session: Session, attempt: str, name: str, result: AttemptResult | None) -> bool:
         """End the attempt: the job finishes or is retried. `result` is None if it could not be decoded.

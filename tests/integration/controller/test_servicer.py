@@ -22,7 +22,7 @@ from vmafx.controller.caches import make_caches
 from vmafx.controller.registry import AgentDescription, AgentRegistry
 from vmafx.controller.results import ResultRecorder
 from vmafx.controller.routes import SERVICE
-from vmafx.controller.sessions import Sessions
+from vmafx.controller.sessions import Session, Sessions
 from vmafx.jobs.attempt import AttemptResult
 from vmafx.kube import JOBS, NODES, Client, ObjectKey
 from vmafx.kube.core import EVENTS
@@ -203,26 +203,48 @@ async def test_a_job_that_succeeds_has_full_progress_and_one_that_fails_none(
     assert (bad.status.phase, bad.status.progress) == ("Failed", None)
 
 
-async def test_progress_after_the_result_is_rejected_even_with_a_stale_cache(client: Client, namespace: str) -> None:
+async def stale_recorder(client: Client, namespace: str, **status: object) -> tuple[ResultRecorder, Session, str]:
+    """A recorder whose cache has the job `one` on the node `box` and no longer changes; a session, and the attempt."""
     await client.create(
         JOBS, VmafxJob(metadata=ObjectMeta(name="one"), spec=VmafxJobSpec("file:///a", "file:///b")), namespace
     )
     key = ObjectKey(namespace, "one")
     attempt = f"{(await client.get(JOBS, key)).metadata.uid}-0"
     running = {"phase": "Running", "assignedNode": "box", "controllerJobID": attempt, "attempts": 1}
-    await client.patch_status(JOBS, key, running | {"claimedAt": utc_now()})
+    await client.patch_status(JOBS, key, running | status)
     cached = make_caches(client, namespace)
     informer = asyncio.create_task(cached.jobs.run())
     await cached.jobs.synced.wait()
-    informer.cancel()  # the cache no longer changes
+    informer.cancel()
     await asyncio.gather(informer, return_exceptions=True)
     recorder = ResultRecorder(client, cached, EventRecorder(client, "vmafx-controller", "test"), Metrics())
-    session = Sessions(b"k" * 32).start(ObjectKey(namespace, "box"))
+    return recorder, Sessions(b"k" * 32).start(ObjectKey(namespace, "box")), attempt
+
+
+def pass_write_interval(recorder: ResultRecorder) -> None:
+    recorder._progress_written._entries.clear()
+
+
+async def test_progress_after_the_result_is_rejected_even_with_a_stale_cache(client: Client, namespace: str) -> None:
+    recorder, session, attempt = await stale_recorder(client, namespace, claimedAt=utc_now())
     assert await recorder.record_progress(session, attempt, "one", JobProgress(3, 6, 2.5))
-    recorder._progress_written._entries.clear()  # as if PROGRESS_WRITE_INTERVAL had passed
+    pass_write_interval(recorder)
     assert await recorder.record_result(session, attempt, "one", AttemptResult(attempt, 90.0, 6))
     assert not await recorder.record_progress(session, attempt, "one", JobProgress(4, 6, 2.5))
-    assert (await client.get(JOBS, key)).status.progress == JobProgress(6, 6, 2.5)
+    assert (await client.get(JOBS, ObjectKey(namespace, "one"))).status.progress == JobProgress(6, 6, 2.5)
+
+
+async def test_a_job_is_claimed_once_even_with_a_stale_cache(client: Client, namespace: str) -> None:
+    """The cache shows no claim yet, as that of another replica, or while the API server is hard to reach."""
+    key = ObjectKey(namespace, "one")
+    recorder, session, attempt = await stale_recorder(client, namespace)
+    assert await recorder.record_progress(session, attempt, "one", JobProgress(1, 6, 2.5))
+    claimed = (await client.get(JOBS, key)).status.claimedAt
+    assert claimed is not None
+    pass_write_interval(recorder)
+    assert await recorder.record_progress(session, attempt, "one", JobProgress(3, 6, 2.5))
+    status = (await client.get(JOBS, key)).status
+    assert (status.claimedAt, status.progress) == (claimed, JobProgress(3, 6, 2.5))
 
 
 async def test_a_result_is_logged_and_recorded_as_an_event_once(

@@ -1,4 +1,4 @@
-"""A TCP server on the loopback that leaves no connection and no task behind, whatever their state is."""
+"""A TCP server, usually on the loopback, that leaves no connection and no task behind, whatever their state is."""
 
 import asyncio
 import ssl
@@ -13,14 +13,14 @@ LOCAL = "127.0.0.1"
 class TcpServer:
     """A subclass serves one connection in `converse`. Use as an async context manager."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None, address: str = LOCAL) -> None:
         self.connections = 0  # accepted so far
-        self._tls = tls
+        self._tls, self._address = tls, address
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._closed = False
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, LOCAL, 0, ssl=self._tls)
+        self._server = await asyncio.start_server(self._accept, self._address, 0, ssl=self._tls)
         self.port: int = self._server.sockets[0].getsockname()[1]
         return self
 

@@ -1,4 +1,4 @@
-"""A disk of a few hundred kilobytes for a trainer, which can be filled: a tmpfs in a mount namespace of its own."""
+"""A disk of a few hundred kilobytes, which can be filled: a tmpfs in a mount namespace of its own."""
 
 import subprocess
 from contextlib import suppress
@@ -43,10 +43,10 @@ class TinyDisk:
         self._holder.kill()
         self._holder.communicate()
 
-    def program(self, file: Path) -> str:
-        """Write a program that runs `vmafx` with the disk."""
+    def program(self, file: Path, command: str = VMAFX) -> str:
+        """Write a program that runs a command with the disk."""
         enter = f"nsenter --target {self._holder.pid} --user --mount --preserve-credentials"
-        file.write_text(f'#!/bin/sh\nexec {enter} {VMAFX} "$@"\n')
+        file.write_text(f'#!/bin/sh\nexec {enter} {command} "$@"\n')
         file.chmod(0o755)
         return str(file)
 

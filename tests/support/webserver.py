@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from tests.support.tcp_server import TcpServer
+from tests.support.tcp_server import LOCAL, TcpServer
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -21,8 +21,8 @@ Answer = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
 class WebServer(TcpServer):
     """Each path has a list of responses; the last one repeats. Use as an async context manager."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        super().__init__(tls)
+    def __init__(self, tls: ssl.SSLContext | None = None, address: str = LOCAL) -> None:
+        super().__init__(tls, address)
         self.requests: list[Request] = []
         self._scripts: dict[str, list[Answer]] = {}
 

@@ -34,8 +34,10 @@ def from_http(request: "HttpRequest") -> CallerCredentials:
     scheme, _, token = headers[0].partition(" ") if headers else ("", "", "")
     if headers and scheme.lower() != "bearer":
         raise StatusError("UNAUTHENTICATED", "the Authorization header must be `Authorization: Bearer TOKEN`")
-    user = next((value for name, value in request.subject if name == "commonName"), "")
-    groups = tuple(value for name, value in request.subject if name == "organizationName")
+    user, groups = "", tuple[str, ...]()
+    if subject := request.subject:
+        user = next((value for name, value in subject if name == "commonName"), "")
+        groups = tuple(value for name, value in subject if name == "organizationName")
     return CallerCredentials(token.strip(), user, groups, request.peer)
 
 

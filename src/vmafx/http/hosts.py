@@ -29,6 +29,7 @@ class HostAndPort(NamedTuple):
     port: int | None
 
     @classmethod
+    @lru_cache(256)
     def parse(cls, text: str) -> "HostAndPort | None":
         match = _AUTHORITY.fullmatch(text)
         host = match["host"].lower().strip("[]").removesuffix(".") if match is not None else ""

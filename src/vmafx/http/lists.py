@@ -24,7 +24,7 @@ class ListQuery(NamedTuple):
 
 def list_query(request: HttpRequest, *, streams: bool) -> ListQuery:
     """The query decides, then the Accept header; `streams` is what a caller gets that asks for neither."""
-    values = {name: _single(request, name) for name in LIST_PARAMETERS}
+    values = {name: single_parameter(request, name) for name in LIST_PARAMETERS}
     limit, token, watch = (values[name] for name in LIST_PARAMETERS)
     if watch is not None and watch.lower() not in BOOLEANS:
         raise StatusError("INVALID_ARGUMENT", f"watch must be true or false, not {watch[:40]!r}")
@@ -71,7 +71,8 @@ def _limit(text: str | None) -> int:
     return min(int(text), MAX_LIMIT)
 
 
-def _single(request: HttpRequest, name: str) -> str | None:
+def single_parameter(request: HttpRequest, name: str) -> str | None:
+    """A parameter of the query; None if it is absent. Raises StatusError if it is given twice."""
     values = request.query.getall(name, [])
     if len(values) > 1:
         raise StatusError("INVALID_ARGUMENT", f"the parameter {name} is given {len(values)} times; give it once")

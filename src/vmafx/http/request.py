@@ -1,13 +1,14 @@
 """The request that a handler gets: parameters, headers, peer, and the body, read within limits."""
 
 import asyncio
+import random
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
-from uuid import uuid4
 
 from aiohttp import HttpVersion11, StreamReader, web
+from multidict import MultiMapping
 
 from vmafx.clock import loop_time
 from vmafx.http import strict_json
@@ -26,7 +27,8 @@ def request_id(request: web.Request) -> str:
     """The ID of a request, for logs and responses: the caller's own if it sent one, else a new one."""
     if _ID not in request:
         sent = request.headers.getall(ID_HEADER, [])
-        request[_ID] = sent[0] if len(sent) == 1 and _VALID_ID.fullmatch(sent[0]) else uuid4().hex
+        # Not secret, so it need not cost a system call.
+        request[_ID] = sent[0] if len(sent) == 1 and _VALID_ID.fullmatch(sent[0]) else f"{random.getrandbits(128):032x}"
     return request[_ID]
 
 
@@ -36,12 +38,27 @@ class HttpRequest:
     def __init__(self, request: web.Request, limits: ServerLimits, deadline: asyncio.Timeout) -> None:
         self._request, self._limits = request, limits
         self._deadline: asyncio.Timeout | None = deadline
-        self.id, self.method, self.path = request_id(request), request.method, request.path
+        self.method, self.path, self.headers = request.method, request.path, request.headers
         self.parameters: Mapping[str, str] = request.match_info
-        self.query, self.headers = request.query, request.headers
-        self.length = request.content_length  # of the body; None if the headers do not have it
         self.peer = request.remote or ""  # the address of the connection, which may be a proxy's
-        self.is_secure = request.secure  # over TLS
+
+    @property
+    def id(self) -> str:
+        return request_id(self._request)
+
+    @property
+    def query(self) -> MultiMapping[str]:
+        return self._request.query
+
+    @property
+    def length(self) -> int | None:
+        """Bytes of the body; None if the headers do not have it."""
+        return self._request.content_length
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether the connection has TLS."""
+        return self._request.secure
 
     @property
     def cookies(self) -> Mapping[str, str]:
@@ -64,41 +81,50 @@ class HttpRequest:
 
     async def json(self) -> dict[str, Any]:
         """The JSON object in the body; an empty one if there is no body."""
+        content = await self.json_body()
+        return strict_json.loads(content) if content else {}
+
+    async def json_body(self) -> bytes:
+        """The body, which must be declared as JSON; none if there is no body."""
         if not self._request.body_exists:
-            return {}
-        self._check_encoding()
+            return b""
         if self._request.content_type != JSON or (self._request.charset or "utf-8").lower() != "utf-8":
             content_type = self.headers.get("Content-Type", "")[:100]
             message = f"Content-Type must be application/json, in UTF-8, not {content_type!r}"
             raise StatusError("INVALID_ARGUMENT", message, status=415)
-        content = await self.content()
-        return strict_json.loads(content) if content else {}
+        return await self.content()
 
     async def content(self) -> bytes:
         """The whole body, of any type."""
-        too_large = StatusError(
-            "INVALID_ARGUMENT",
-            f"the body has more than {self._limits.body_bytes:,} bytes, which is the limit",
-            status=413,
-        )
         if (self.length or 0) > self._limits.body_bytes:
-            raise too_large
+            raise self._too_large()
+        try:
+            if self._request.content.is_eof():  # it came with the headers
+                self._check_encoding()
+                return await self._request.read()  # aiohttp enforces body_bytes
+            async with self.body():
+                return await self._read_in_time()
+        except web.HTTPRequestEntityTooLarge:
+            raise self._too_large() from None
+
+    async def _read_in_time(self) -> bytes:
         timeout = self._limits.body_seconds
-        async with self.body():
-            self._request[AWAITS_BODY] = True
-            try:
-                async with asyncio.timeout(timeout):
-                    return await self._request.read()  # aiohttp enforces body_bytes
-            except TimeoutError:
-                raise StatusError(
-                    "INVALID_ARGUMENT",
-                    f"the body did not arrive within {timeout:.0f} s; send it faster, or try again",
-                    status=408,
-                ) from None
-            except web.HTTPRequestEntityTooLarge:
-                raise too_large from None
-            finally:
-                self._request[AWAITS_BODY] = False
+        self._request[AWAITS_BODY] = True
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._request.read()
+        except TimeoutError:
+            raise StatusError(
+                "INVALID_ARGUMENT",
+                f"the body did not arrive within {timeout:.0f} s; send it faster, or try again",
+                status=408,
+            ) from None
+        finally:
+            self._request[AWAITS_BODY] = False
+
+    def _too_large(self) -> StatusError:
+        limit = f"{self._limits.body_bytes:,} bytes, which is the limit"
+        return StatusError("INVALID_ARGUMENT", f"the body has more than {limit}", status=413)
 
     @asynccontextmanager
     async def body(self) -> AsyncIterator[StreamReader]:

@@ -19,7 +19,8 @@ class Response(NamedTuple):
     status: int
     content_type: str
     body: bytes
-    headers: Mapping[str, str] = {}  # these replace the defaults that every response has, such as Cache-Control
+    # These replace the defaults that every response has, such as Cache-Control, if they are written like these.
+    headers: Mapping[str, str] = {}
 
 
 class JsonStream(NamedTuple):

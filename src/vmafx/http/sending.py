@@ -1,7 +1,7 @@
 """Sends responses with aiohttp: whole ones and streams. A client that does not read is disconnected."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, NamedTuple, cast
 
@@ -10,7 +10,7 @@ from aiohttp import web
 from vmafx.http.events import encode_event, encoded_events
 from vmafx.http.limits import ServerLimits
 from vmafx.http.problems import ProblemDetails
-from vmafx.http.request import request_id
+from vmafx.http.request import ID_HEADER, request_id
 from vmafx.http.responses import (
     EVENTS,
     NDJSON,
@@ -23,7 +23,9 @@ from vmafx.http.responses import (
 from vmafx.logs import log
 
 BLOCK_SIZE = 256 << 10  # bytes of a body that the client must read within write_seconds
+BUFFERED_SIZE = 32 << 10  # bytes of a body that an empty buffer takes without waiting: half of what it holds
 CACHEABLE = {"GET", "HEAD"}
+DEFAULT_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 
 class ResponseSender:
@@ -49,17 +51,19 @@ class ResponseSender:
                 return await self._send_stream(request, event_frames(response, self._limits.idle_event_seconds))
 
     async def finish(self, request: web.Request, response: web.StreamResponse) -> None:
+        if _is_buffered(request, response):
+            await _write_end(request, response)
+            return
         async with self._write_timeout(request):
-            await response.prepare(request)
-            await response.write_eof()
+            await _write_end(request, response)
 
     async def _send_whole(self, request: web.Request, response: Response) -> web.StreamResponse:
         if _is_unchanged(request, response):
-            return web.Response(status=304, headers=response.headers)
+            return web.Response(status=304, headers=_headers(request, response.headers))
         if len(response.body) <= BLOCK_SIZE:
-            return to_aiohttp(response)
+            return to_aiohttp(request, response)
 
-        sent = web.StreamResponse(status=response.status, headers=_headers(response))
+        sent = web.StreamResponse(status=response.status, headers=_response_headers(request, response))
         sent.content_length = len(response.body)
         await sent.prepare(request)
         body = memoryview(response.body if request.method != "HEAD" else b"")
@@ -79,7 +83,7 @@ class ResponseSender:
 
     async def _send_frames(self, request: web.Request, stream: "_Stream") -> web.StreamResponse:
         """An error before the first frame becomes the response's status; a later one is sent as the last frame."""
-        response = web.StreamResponse(headers=stream.headers)
+        response = web.StreamResponse(headers=_headers(request, stream.headers))
         first = asyncio.create_task(_next(stream.frames))
         try:
             await asyncio.wait({first}, timeout=self._limits.first_object_seconds)
@@ -143,12 +147,31 @@ def event_frames(stream: EventStream, idle_seconds: float) -> _Stream:
     return _Stream(headers, frames, lambda problem: encode_event(ServerEvent(problem.body(), "error")))
 
 
-def to_aiohttp(response: Response) -> web.Response:
-    return web.Response(status=response.status, body=response.body, headers=_headers(response))
+def to_aiohttp(request: web.Request, response: Response) -> web.Response:
+    return web.Response(status=response.status, body=response.body, headers=_response_headers(request, response))
 
 
-def _headers(response: Response) -> dict[str, str]:
-    return {"Content-Type": response.content_type, **response.headers}
+def _response_headers(request: web.Request, response: Response) -> dict[str, str]:
+    return _headers(request, {"Content-Type": response.content_type, **response.headers})
+
+
+def _headers(request: web.Request, headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers of a response, with those that every response has."""
+    return {**DEFAULT_HEADERS, **headers, "Server": "vmafx", ID_HEADER: request_id(request)}
+
+
+async def _write_end(request: web.Request, response: web.StreamResponse) -> None:
+    await response.prepare(request)
+    await response.write_eof()
+
+
+def _is_buffered(request: web.Request, response: web.StreamResponse) -> bool:
+    """Whether all that is left of a response fits into the buffer of its connection: then writing does not wait."""
+    if not isinstance(response, web.Response) or response.prepared or request.transport is None:
+        return False
+    body = response.body
+    size = len(body) if isinstance(body, bytes) else 0 if body is None else BUFFERED_SIZE + 1
+    return size <= BUFFERED_SIZE and not request.transport.get_write_buffer_size()
 
 
 def _is_unchanged(request: web.Request, response: Response) -> bool:

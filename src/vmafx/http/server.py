@@ -16,12 +16,11 @@ from vmafx.http.errors import StatusError
 from vmafx.http.hosts import HostPolicy, check_origin
 from vmafx.http.limits import LIMITS, ServerLimits
 from vmafx.http.problems import ProblemDetails
-from vmafx.http.request import AWAITS_BODY, CONTINUE, ID_HEADER, HttpRequest, request_id
+from vmafx.http.request import AWAITS_BODY, CONTINUE, HttpRequest, request_id
 from vmafx.http.responses import AnyResponse, ProbeRoutes, Response
 from vmafx.http.sending import ResponseSender, to_aiohttp
 from vmafx.logs import log
 
-DEFAULT_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 CLOSING_STATUSES = {408, 413, 507}  # the rest of the request body is not read
 
 RouteHandler = Callable[[HttpRequest], Awaitable[AnyResponse]]
@@ -86,7 +85,6 @@ async def serve_http(
 
 def _app(site: Site, handlers: "HandlerRunner", active: "_ActiveConnections", limits: ServerLimits) -> web.Application:
     app = web.Application(client_max_size=limits.body_bytes, middlewares=[active.track, handlers.respond])
-    app.on_response_prepare.append(_add_headers)
     for path, probe in site.probes.items():
         app.router.add_get(path, handlers.wrap_probe(probe), expect_handler=_expect_later)
     for route in site.routes:
@@ -99,13 +97,6 @@ def _app(site: Site, handlers: "HandlerRunner", active: "_ActiveConnections", li
 
 async def _expect_later(_request: web.Request) -> None:
     """`100 Continue` is sent when a handler reads the body, see request.py."""
-
-
-async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    for name, value in DEFAULT_HEADERS.items():
-        response.headers.setdefault(name, value)
-    response.headers["Server"] = "vmafx"
-    response.headers[ID_HEADER] = request_id(request)
 
 
 def _logger() -> logging.Logger:
@@ -196,7 +187,7 @@ class HandlerRunner:
         except ConnectionError:
             raise
         except Exception as error:  # noqa: BLE001 - one failed request must not affect the others
-            response = to_aiohttp(self._problem(error, request).response())
+            response = to_aiohttp(request, self._problem(error, request).response())
             if isinstance(error, web.HTTPMethodNotAllowed):
                 response.headers["Allow"] = error.headers["Allow"]
         if response.status in CLOSING_STATUSES or (request.headers.get("Expect") and not request.content.is_eof()):

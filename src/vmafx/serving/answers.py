@@ -7,9 +7,10 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from vmafx.clock import loop_time
 from vmafx.scoring.errors import ScoringError
 from vmafx.scoring.media.policy import MediaPolicy
-from vmafx.serving.clips import ContentIdentity, identify
+from vmafx.serving.clips import PARTS, ContentIdentity, SeenFile, identify
 from vmafx.serving.models import ServedModels
 from vmafx.serving.request import ScoreRequest
 from vmafx.serving.results import ResultStore
@@ -18,6 +19,8 @@ from vmafx.tasks import in_thread
 T = TypeVar("T")
 MAX_ANSWERS = 4096  # each has about 8 kB
 MAX_SEARCHES = 2  # at the same time, each in a thread
+REPEATABLE_SECONDS = 5.0  # after a search, until the next one finds what else may have changed
+MAX_REPEATABLE, MAX_REPEATABLE_BODY = 1024, 8 << 10  # requests that are remembered, and bytes of each
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -31,27 +34,70 @@ class _Search(NamedTuple):
     spec: ScoreRequest
     digests: Mapping[str, str]
     names: Mapping[str, str]
-    found: "asyncio.Future[bytes | None]"
+    found: "asyncio.Future[_Found | None]"
+
+
+class _Found(NamedTuple):
+    """An answer. It is the same for as long as the files are, which are all that could change."""
+
+    answer: bytes
+    files: tuple[SeenFile, ...]
+
+
+_NOTHING = _Found(b"", ()), float("-inf")
 
 
 class KnownAnswers:
     """Answers in memory. An answer is known for as long as its result is kept on disk.
 
-    The clips of every request are looked at after it has arrived, since they may have changed. That is done in a
-    thread, because a disk may be slow, and for all requests that wait at once: threads that take turns with the event
-    loop for each request cost more than all the rest of an answer.
+    The clips of every request are looked at after it has arrived, since they may have changed. Where the kernel answers
+    from memory, `repeat` does that at once. Otherwise `find` does it in a thread, because a disk may be slow, and for
+    all requests that wait at once: threads that take turns with the event loop for each request cost more than all the
+    rest of an answer.
     """
 
-    def __init__(self, policy: MediaPolicy, models: ServedModels, results: ResultStore) -> None:
-        self._policy, self._models, self._results = policy, models, results
+    def __init__(
+        self,
+        policy: MediaPolicy,
+        models: ServedModels,
+        results: ResultStore,
+        now: Callable[[], float] = loop_time,
+    ) -> None:
+        self._policy, self._models, self._results, self._now = policy, models, results, now
         self._answers: OrderedDict[object, _Answer] = OrderedDict()
         self._waiting: list[_Search] = []
         self._searching: set[asyncio.Task[None]] = set()
+        self._repeatable: OrderedDict[bytes, tuple[_Found, float]] = OrderedDict()  # with the end of its time
 
-    async def find(self, spec: ScoreRequest, digests: Mapping[str, str], names: Mapping[str, str]) -> bytes | None:
-        """`digests` and `names` are those of uploaded clips; the names are part of the answer."""
+    def repeat(self, body: bytes) -> bytes | None:
+        """The answer to a request whose body is that of one which `find` has just answered, if no clip has changed."""
+        found, until = self._repeatable.get(body, _NOTHING)
+        if self._now() > until or not all(file.is_unchanged() for file in found.files):
+            return None
+        return found.answer
+
+    async def find(
+        self, spec: ScoreRequest, digests: Mapping[str, str], names: Mapping[str, str], body: bytes = b""
+    ) -> bytes | None:
+        """`digests` and `names` are those of uploaded clips; the names are part of the answer.
+
+        `body` is that of a request without uploaded clips, for `repeat`.
+        """
         if not self._answers:
             return None
+        found = await self._find_in_turn(spec, digests, names)
+        if found is None:
+            return None
+        if 0 < len(body) <= MAX_REPEATABLE_BODY and len(found.files) == len(PARTS):
+            self._repeatable[body] = (found, self._now() + REPEATABLE_SECONDS)
+            self._repeatable.move_to_end(body)
+            if len(self._repeatable) > MAX_REPEATABLE:
+                self._repeatable.popitem(last=False)
+        return found.answer
+
+    async def _find_in_turn(
+        self, spec: ScoreRequest, digests: Mapping[str, str], names: Mapping[str, str]
+    ) -> _Found | None:
         search = _Search(spec, digests, names, asyncio.get_running_loop().create_future())
         self._waiting.append(search)
         if len(self._searching) < MAX_SEARCHES:
@@ -74,16 +120,19 @@ class KnownAnswers:
                 for search, answer in zip(waiting, answers, strict=True):
                     _unless_done(search.found, search.found.set_result, answer)
 
-    def _find_all(self, searches: Sequence[_Search]) -> list[bytes | None]:
-        return [self._find(search.spec, search.digests, search.names) for search in searches]
+    def _find_all(self, searches: Sequence[_Search]) -> list[_Found | None]:
+        return [self._find(search) for search in searches]
 
-    def _find(self, spec: ScoreRequest, digests: Mapping[str, str], names: Mapping[str, str]) -> bytes | None:
+    def _find(self, search: _Search) -> _Found | None:
         try:
-            identities = identify(spec, digests, self._policy)
+            clips = identify(search.spec, search.digests, self._policy)
         except ScoringError:
             return None  # the job says why
-        answer = self._answers.get(_question(identities, spec, names)) if identities is not None else None
-        return answer.body if answer is not None and self._results.touch(answer.key) else None
+        if clips is None:
+            return None
+        spec = msgspec.structs.replace(search.spec, model=search.spec.model or self._models.default_name)
+        answer = self._answers.get(_question(clips.identities, spec, search.names))
+        return _Found(answer.body, clips.files) if answer is not None and self._results.touch(answer.key) else None
 
     def remember(
         self,
@@ -93,6 +142,7 @@ class KnownAnswers:
         key: str,
         body: bytes,
     ) -> None:
+        """`spec` names its model."""
         if not self._models.is_fixed(spec.model):
             return
         self._answers[_question(identities, spec, names)] = _Answer(key, body)
@@ -100,7 +150,7 @@ class KnownAnswers:
             self._answers.popitem(last=False)
 
 
-def _unless_done(future: "asyncio.Future[bytes | None]", settle: Callable[[T], None], value: T) -> None:
+def _unless_done(future: "asyncio.Future[_Found | None]", settle: Callable[[T], None], value: T) -> None:
     if not future.done():
         settle(value)
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
+from vmafx.dentry_cache import keeps_inodes, open_cached
 from vmafx.scoring.errors import InputPart
 from vmafx.scoring.media.access import OpenedMedia
 from vmafx.scoring.media.local import local_file
@@ -43,6 +44,33 @@ class ContentIdentity(NamedTuple):
         return time.time_ns() - self.changed > SETTLED_NS
 
 
+class SeenFile(NamedTuple):
+    """A file that a path led to."""
+
+    path: bytes
+    real_path: str  # without symbolic links
+    identity: ContentIdentity
+
+    @classmethod
+    def of(cls, path: str, fd: int) -> "SeenFile | None":
+        """None if it cannot be found again without waiting for a disk or a server. `path` was opened as `fd`."""
+        return cls(os.fsencode(path), _real_path(fd), ContentIdentity.of_file(fd)) if keeps_inodes(fd) else None
+
+    def is_unchanged(self) -> bool:
+        """Whether the path still leads to this file, with the same content; False if that cannot be told at once."""
+        fd = open_cached(self.path)
+        if fd is None:
+            return False
+        try:
+            return _real_path(fd) == self.real_path and ContentIdentity.of_file(fd) == self.identity
+        finally:
+            os.close(fd)
+
+
+def _real_path(fd: int) -> str:
+    return os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - making a Path takes longer than the call
+
+
 def clip_source(spec: ScoreRequest, part: InputPart, name: str = "") -> Source:
     """A clip of a request; of an uploaded one, `name` is shown."""
     uri = spec.reference if part == "reference" else spec.distorted
@@ -71,12 +99,19 @@ async def open_clip(
         yield clip
 
 
-def identify(spec: ScoreRequest, digests: Mapping[str, str], policy: MediaPolicy) -> tuple[ContentIdentity, ...] | None:
-    """The identities of both clips; None if one has to be fetched. Raises ScoringError if one cannot be opened.
+class Identified(NamedTuple):
+    """What identifies the clips of a request; `files` are those that can be looked at again without waiting."""
+
+    identities: tuple[ContentIdentity, ...]
+    files: tuple[SeenFile, ...]
+
+
+def identify(spec: ScoreRequest, digests: Mapping[str, str], policy: MediaPolicy) -> Identified | None:
+    """Identify both clips; None if one has to be fetched. Raises ScoringError if one cannot be opened.
 
     It accesses the disk. `digests` are those of uploaded clips.
     """
-    found = []
+    found, files = list[ContentIdentity](), list[SeenFile]()
     for part in PARTS:
         if part in digests:
             found.append(ContentIdentity(digests[part]))
@@ -86,7 +121,9 @@ def identify(spec: ScoreRequest, digests: Mapping[str, str], policy: MediaPolicy
             return None
         with local_file(location, part, policy) as fd:
             found.append(ContentIdentity.of_file(fd))
-    return tuple(found)
+            if (seen := SeenFile.of(location.target, fd)) is not None:
+                files.append(seen)
+    return Identified(tuple(found), tuple(files))
 
 
 def opened_identities(job: ServedJob, policy: MediaPolicy, *fds: int) -> tuple[ContentIdentity, ...] | None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import aiohttp
 import pytest
 
+from tests.conftest import Logged
 from tests.support import virtual
 from tests.support.scripted_controller import ScriptedController
 from tests.support.waiting import eventually
@@ -232,6 +233,18 @@ async def test_a_client_that_does_not_read_the_response_is_disconnected() -> Non
         await reader.readuntil(b"\r\n\r\n")
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         await eventually(site.is_healthy, "its connection is closed")
+        writer.transport.abort()
+
+
+async def test_a_client_that_sends_requests_and_reads_no_small_response_is_disconnected(logged: Logged) -> None:
+    small: ProbeRoutes = {"/metrics": lambda: Response(200, "text/plain", b"x" * (8 << 10))}
+    async with serving(ServerLimits(write_seconds=0.2), PROBES | small) as site:
+        _, writer = await site.connect()
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 5000)  # 40 MB of responses
+        await eventually(lambda: bool(logged("path", "/metrics")), "it is noticed")
+        ((message, _),) = logged("path", "/metrics")
+        assert message == "client does not read the response; closing the connection"
         writer.transport.abort()
 
 

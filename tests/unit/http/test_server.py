@@ -95,11 +95,15 @@ async def test_a_handler_gets_the_whole_request() -> None:
         (b'{"a": "' + b"x" * (101 - 9) + b'"}', 413, "more than 100 bytes"),
     ],
 )
-async def test_json_bodies_are_parsed_strictly(body: bytes, status: int, message: str) -> None:
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_json_bodies_are_parsed_strictly(body: bytes, status: int, message: str, *, chunked: bool) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield body
+
     json_type = {"Content-Type": "application/json"}
     async with (
         client(post_route(echo), limits=ServerLimits(body_bytes=100)) as http,
-        http.post("/things", data=body, headers=json_type) as response,
+        http.post("/things", data=chunks() if chunked else body, headers=json_type) as response,
     ):
         got, reply = await reply_of(response)
     assert got == status
